@@ -1,0 +1,220 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	clusterPrimaries = 3
+	clusterSlots     = 16384
+)
+
+// Cluster is a Redis Cluster of three primaries, each with the same number of
+// replicas.
+type Cluster struct {
+	Nodes []*Server // first the three that are primaries at the start, in the order of their slots
+}
+
+// StartCluster starts one and waits until every node knows every other and all
+// slots are served. It ends with the test. The options go to all nodes. A
+// node counts as down after two seconds; with replicas, one of them takes
+// over a second later.
+func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluster {
+	tb.Helper()
+	cfg := newConfig(append([]Option{
+		WithConfig("cluster-enabled", "yes"),
+		WithConfig("cluster-config-file", "nodes.conf"),
+		WithConfig("cluster-node-timeout", "2000"),
+		// A node is shown as a replica only once its primary has sent it
+		// something, and an idle one sends a ping every ten seconds.
+		WithConfig("repl-ping-replica-period", "1"),
+	}, opts...))
+	c := &Cluster{Nodes: startServers(tb, slices.Repeat([]config{cfg}, clusterPrimaries*(1+replicasPerPrimary))...)}
+	c.form(tb)
+	c.replicate(tb)
+	await(tb, "cluster ready", c.Nodes, func(ctx context.Context, s *Server) error {
+		return c.complete(ctx, s, 1+replicasPerPrimary)
+	})
+	return c
+}
+
+// form gives out the slots and introduces the nodes to each other.
+func (c *Cluster) form(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := adminContext()
+	defer cancel()
+	var errs []error
+	for i, s := range c.Nodes {
+		if i < clusterPrimaries {
+			from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries-1
+			errs = append(errs, s.admin.ClusterAddSlotsRange(ctx, from, to).Err())
+		}
+		// Nodes that were born with one epoch would first have to sort that out.
+		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		// All meet all: to hear of each other through a third can take another second.
+		for _, other := range c.Nodes[:i] {
+			errs = append(errs, s.admin.ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(other.port)).Err())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("redistest: form cluster: %v", err)
+	}
+}
+
+// replicate makes the nodes after the primaries their replicas, in turn.
+func (c *Cluster) replicate(tb testing.TB) {
+	tb.Helper()
+	for i, s := range c.Nodes[clusterPrimaries:] {
+		id := c.Nodes[i%clusterPrimaries].nodeID(tb)
+		await(tb, "CLUSTER REPLICATE", []*Server{s}, func(ctx context.Context, s *Server) error {
+			return s.admin.ClusterReplicate(ctx, id).Err() // refused until s has heard of that node
+		})
+	}
+}
+
+func (s *Server) nodeID(tb testing.TB) string {
+	tb.Helper()
+	ctx, cancel := adminContext()
+	defer cancel()
+	id, err := s.admin.Do(ctx, "CLUSTER", "MYID").Text()
+	if err != nil {
+		tb.Fatalf("redistest: CLUSTER MYID of %d: %v", s.port, err)
+	}
+	return id
+}
+
+// complete checks that s sees all slots served, by shards of the right number of
+// nodes, and follows its primary if it is a replica.
+func (c *Cluster) complete(ctx context.Context, s *Server, perShard int) error {
+	if err := stateOK(ctx, s); err != nil {
+		return err
+	}
+	shards, err := s.admin.ClusterShards(ctx).Result()
+	if err != nil {
+		return err
+	}
+	covered := int64(0)
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			covered += r.End - r.Start + 1
+		}
+		online := 0
+		for _, n := range shard.Nodes {
+			if n.Health == "online" {
+				online++
+			}
+		}
+		if online != perShard {
+			return fmt.Errorf("it knows %d nodes of slots %v, want %d", online, shard.Slots, perShard)
+		}
+	}
+	if covered != clusterSlots {
+		return fmt.Errorf("it knows who serves %d slots of %d", covered, clusterSlots)
+	}
+	info, err := s.info(ctx, "replication")
+	if err != nil {
+		return err
+	}
+	if info["role"] == "slave" && info["master_link_status"] != "up" {
+		return errors.New("it is not in sync with its primary")
+	}
+	return nil
+}
+
+func stateOK(ctx context.Context, s *Server) error {
+	text, err := s.admin.ClusterInfo(ctx).Result()
+	if err != nil {
+		return err
+	}
+	if state := infoFields(text)["cluster_state"]; state != "ok" {
+		return fmt.Errorf("its cluster_state is %s", state)
+	}
+	return nil
+}
+
+// Universal gives the options of a cluster client that is told all nodes.
+func (c *Cluster) Universal() *redis.UniversalOptions {
+	o := &redis.UniversalOptions{IsClusterMode: true, Password: c.Nodes[0].cfg.password}
+	for _, s := range c.Nodes {
+		o.Addrs = append(o.Addrs, s.Addr())
+	}
+	return o
+}
+
+// Slot is the hash slot of a key.
+func (c *Cluster) Slot(tb testing.TB, key string) int {
+	tb.Helper()
+	var slot int
+	await(tb, "CLUSTER KEYSLOT", c.running(tb)[:1], func(ctx context.Context, s *Server) error {
+		n, err := s.admin.ClusterKeySlot(ctx, key).Result()
+		slot = int(n)
+		return err
+	})
+	return slot
+}
+
+// Owner is the primary that serves a slot, as the first running node sees it.
+func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
+	tb.Helper()
+	var owner *Server
+	await(tb, "owner of a slot", c.running(tb)[:1], func(ctx context.Context, s *Server) (err error) {
+		owner, err = c.ownerSeenBy(ctx, s, slot)
+		return err
+	})
+	return owner
+}
+
+func (c *Cluster) ownerSeenBy(ctx context.Context, s *Server, slot int) (*Server, error) {
+	shards, err := s.admin.ClusterShards(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	for _, shard := range shards {
+		if !slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool {
+			return r.Start <= int64(slot) && int64(slot) <= r.End
+		}) {
+			continue
+		}
+		for _, n := range shard.Nodes {
+			if n.Role == "master" {
+				return byPort(c.Nodes, int(n.Port))
+			}
+		}
+	}
+	return nil, fmt.Errorf("nobody serves slot %d", slot)
+}
+
+// AwaitFailover waits until every running node sees another primary than old
+// serve the slot, and the cluster as a whole. It returns that primary. It does
+// not start the failover: kill or pause old.
+func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
+	tb.Helper()
+	var owner *Server
+	nodes := slices.DeleteFunc(c.running(tb), func(s *Server) bool { return s == old })
+	await(tb, "failover", nodes, func(ctx context.Context, s *Server) (err error) {
+		if owner, err = c.ownerSeenBy(ctx, s, slot); err != nil {
+			return err
+		}
+		if owner == old {
+			return fmt.Errorf("slot %d is still served by %d", slot, old.port)
+		}
+		return stateOK(ctx, s)
+	})
+	return owner
+}
+
+func (c *Cluster) running(tb testing.TB) []*Server {
+	tb.Helper()
+	run := slices.DeleteFunc(slices.Clone(c.Nodes), func(s *Server) bool { return s.process().ended() })
+	if len(run) == 0 {
+		tb.Fatal("redistest: no node of the cluster runs")
+	}
+	return run
+}

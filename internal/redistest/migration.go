@@ -1,0 +1,86 @@
+package redistest
+
+import (
+	"errors"
+	"testing"
+)
+
+// Migration is one hash slot on its way from one primary to another, with every
+// state in between held for as long as a test wants it: before
+// MoveKeys the source answers ASK for keys it does not have; when some keys of a
+// multi-key command have moved, both answer TRYAGAIN; after Finish the source
+// answers MOVED.
+type Migration struct {
+	cluster  *Cluster
+	slot     int
+	from, to *Server
+}
+
+// Migrate begins to move a slot to another primary.
+func (c *Cluster) Migrate(tb testing.TB, slot int, to *Server) *Migration {
+	tb.Helper()
+	m := &Migration{cluster: c, slot: slot, from: c.Owner(tb, slot), to: to}
+	fromID, toID := m.from.nodeID(tb), to.nodeID(tb)
+	ctx, cancel := adminContext()
+	defer cancel()
+	// The target first, so that it is ready when the source sends the first ASK.
+	err := to.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err()
+	if err == nil {
+		err = m.from.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err()
+	}
+	if err != nil {
+		tb.Fatalf("redistest: begin to migrate slot %d: %v", slot, err)
+	}
+	return m
+}
+
+// MoveKeys moves these keys, or without any all that the slot has now. A key
+// that does not exist is no error.
+func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
+	tb.Helper()
+	ctx, cancel := adminContext()
+	defer cancel()
+	if len(keys) == 0 {
+		all, err := m.from.admin.ClusterGetKeysInSlot(ctx, m.slot, 1<<20).Result()
+		if err != nil {
+			tb.Fatalf("redistest: keys of slot %d: %v", m.slot, err)
+		}
+		if len(all) == 0 {
+			return
+		}
+		keys = all
+	}
+	args := []any{
+		"MIGRATE", "127.0.0.1", m.to.port, "", 0, adminLimit.Milliseconds(),
+		"AUTH2", adminUser, m.to.cfg.adminPassword, "KEYS",
+	}
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	if err := m.from.admin.Do(ctx, args...).Err(); err != nil {
+		tb.Fatalf("redistest: migrate keys of slot %d: %v", m.slot, err)
+	}
+}
+
+// Finish moves the keys that are left and hands the slot over: from now on its
+// old owner answers MOVED.
+func (m *Migration) Finish(tb testing.TB) {
+	tb.Helper()
+	m.MoveKeys(tb)
+	id := m.to.nodeID(tb)
+	ctx, cancel := adminContext()
+	defer cancel()
+	// The new owner learns it first; in the other order nobody would own the
+	// slot for a moment.
+	var errs []error
+	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
+		if info, err := s.info(ctx, "replication"); err != nil || info["role"] != "master" {
+			errs = append(errs, err) // replicas hear it from their primaries
+			continue
+		}
+		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
+	}
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("redistest: finish migrating slot %d: %v", m.slot, err)
+	}
+}

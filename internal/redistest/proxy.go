@@ -1,0 +1,253 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy forwards TCP connections to one server and does to each chunk of bytes
+// what its [Rule] says. It knows nothing of Redis's protocol. Its methods may be
+// called from any goroutine but, as they end the test on failure, those that
+// take a testing.TB only from the test's own.
+type Proxy struct {
+	target string
+	port   int
+	ctx    context.Context // ends with the proxy
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	ruleMu sync.Mutex
+	rule   Rule
+
+	mu       sync.Mutex
+	listener net.Listener // nil while new connections are refused
+	links    map[int]*link
+	lastLink int
+	gate     chan struct{} // closed by Release; replaced at once
+	held     int
+}
+
+// NewProxy starts a proxy in front of target (host:port). At first it
+// forwards everything. It ends with the test, and with it all its connections
+// and what it held.
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	port, err := takePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{target: target, port: port, links: make(map[int]*link), gate: make(chan struct{})}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	tb.Cleanup(p.close)
+	p.Accept(tb)
+	return p
+}
+
+// Addr is the host:port to give to a client.
+func (p *Proxy) Addr() string { return loopback(p.port) }
+
+// Target is the host:port of the server behind.
+func (p *Proxy) Target() string { return p.target }
+
+// SetRule replaces the rule for the chunks to come; nil lets all pass. What is
+// held stays held, what was dropped stays dropped.
+func (p *Proxy) SetRule(r Rule) {
+	p.ruleMu.Lock()
+	defer p.ruleMu.Unlock()
+	p.rule = r
+}
+
+func (p *Proxy) judge(c Chunk) Verdict {
+	p.ruleMu.Lock()
+	defer p.ruleMu.Unlock()
+	if p.rule == nil {
+		return Pass
+	}
+	return p.rule(c)
+}
+
+// Release delivers what is held now, each connection's chunks in their order.
+// While the rule still says Hold, later chunks are held again: to let all
+// through, set the rule first.
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.gate)
+	p.gate = make(chan struct{})
+	p.held = 0
+}
+
+// Held is the number of held chunks, at most one per direction of a
+// connection: what comes after it waits unread.
+func (p *Proxy) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
+}
+
+// AwaitHeld waits until at least n chunks are held.
+func (p *Proxy) AwaitHeld(tb testing.TB, n int) {
+	tb.Helper()
+	err := poll(startLimit, func(context.Context) error {
+		if held := p.Held(); held < n {
+			return fmt.Errorf("redistest: proxy %s holds %d chunks, want %d", p.Addr(), held, n)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Conns is the number of open connections.
+func (p *Proxy) Conns() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// CutAll resets all connections that exist now, with all they hold.
+func (p *Proxy) CutAll() {
+	p.mu.Lock()
+	links := make([]*link, 0, len(p.links))
+	for _, l := range p.links {
+		links = append(links, l)
+	}
+	p.mu.Unlock()
+	for _, l := range links {
+		l.reset()
+	}
+}
+
+// Refuse makes the kernel refuse new connections (ECONNREFUSED). Those that
+// exist go on.
+func (p *Proxy) Refuse(tb testing.TB) {
+	tb.Helper()
+	if err := p.closeListener(); err != nil {
+		tb.Fatalf("redistest: proxy: %v", err)
+	}
+}
+
+// Accept takes new connections again after Refuse.
+func (p *Proxy) Accept(tb testing.TB) {
+	tb.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil || p.ctx.Err() != nil {
+		return
+	}
+	l, err := net.Listen("tcp", p.Addr())
+	if err != nil {
+		tb.Fatalf("redistest: proxy: %v", err)
+	}
+	p.listener = l
+	p.wg.Go(func() { p.serve(l) })
+}
+
+func (p *Proxy) closeListener() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener == nil {
+		return nil
+	}
+	err := p.listener.Close()
+	p.listener = nil
+	return err
+}
+
+func (p *Proxy) serve(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return // closed by Refuse or close
+		}
+		p.wg.Go(func() { p.forward(conn.(*net.TCPConn)) })
+	}
+}
+
+// forward serves one connection until both directions are done.
+func (p *Proxy) forward(client *net.TCPConn) {
+	conn, err := (&net.Dialer{Timeout: startLimit}).DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		closeHard(client) // what a client of a dead server sees, one step later
+		return
+	}
+	l := newLink(client, conn.(*net.TCPConn))
+	if !p.add(l) {
+		l.reset()
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.pump(l, Up) })
+	wg.Go(func() { p.pump(l, Down) })
+	wg.Wait()
+	p.remove(l)
+}
+
+func (p *Proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return false
+	}
+	p.lastLink++
+	l.id = p.lastLink
+	p.links[l.id] = l
+	return true
+}
+
+func (p *Proxy) remove(l *link) {
+	l.closeBoth()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l.id)
+}
+
+// hold waits for the next Release. It returns false when the connection was cut
+// or the proxy ended first.
+func (p *Proxy) hold(l *link) bool {
+	p.mu.Lock()
+	p.held++
+	gate := p.gate
+	p.mu.Unlock()
+	select {
+	case <-gate:
+		return true
+	case <-l.gone:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gate == p.gate { // else Release has counted it out
+		p.held--
+	}
+	return false
+}
+
+func (p *Proxy) close() {
+	p.stop()
+	_ = p.closeListener() // the test is over; an error could tell nobody anything
+	p.CutAll()
+	p.wg.Wait()
+}
+
+// DialThrough returns a dialer for redis.Options and redis.UniversalOptions that
+// goes through the proxy whose target is dialed, and directly to everything
+// else. So Cluster and Sentinel clients, who learn addresses from the
+// servers, can be put behind proxies.
+func DialThrough(proxies ...*Proxy) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	via := make(map[string]string, len(proxies))
+	for _, p := range proxies {
+		via[p.target] = p.Addr()
+	}
+	d := net.Dialer{Timeout: 5 * time.Second}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if a, ok := via[addr]; ok {
+			addr = a
+		}
+		return d.DialContext(ctx, network, addr)
+	}
+}

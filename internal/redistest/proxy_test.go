@@ -1,0 +1,359 @@
+package redistest_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// behind returns a client that goes through a proxy, and one that does not.
+func behind(t *testing.T) (p *redistest.Proxy, through, direct *redis.Client) {
+	t.Helper()
+	s := redistest.Start(t)
+	p = redistest.NewProxy(t, s.Addr())
+	through = s.Client(t, brief, func(o *redis.Options) { o.Addr = p.Addr() })
+	return p, through, s.Client(t)
+}
+
+func wantTimeout(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: %v, want a timeout", what, err)
+	}
+}
+
+func TestProxyForwards(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := redistest.NewProxy(t, s.Addr())
+	direct := s.Client(t)
+	through := s.Client(t, func(o *redis.Options) { o.Addr = p.Addr() })
+	ctx := t.Context()
+	blob := make([]byte, 3<<20)
+	if _, err := rand.Read(blob); err != nil {
+		t.Fatal(err)
+	}
+	if err := through.Set(ctx, "k", blob, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]*redis.Client{"direct": direct, "through": through} {
+		if got, err := c.Get(ctx, "k").Bytes(); err != nil || !bytes.Equal(got, blob) {
+			t.Errorf("%s: %d bytes, %v; want the %d that were set", name, len(got), err, len(blob))
+		}
+	}
+	if n := p.Conns(); n != 1 {
+		t.Errorf("Conns = %d, want 1", n)
+	}
+}
+
+func TestProxyDropsNthReply(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	p.SetRule(redistest.ReplyTo(redistest.Drop, redistest.Contains("incr"), redistest.Nth(2)))
+	if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 1 {
+		t.Fatalf("first INCR = %d, %v", n, err)
+	}
+	wantTimeout(t, "second INCR", through.Incr(ctx, "n").Err())
+	// It was executed, and a new connection is not affected.
+	if n, err := through.Incr(ctx, "n").Result(); err != nil || n != 3 {
+		t.Errorf("third INCR = %d, %v; want 3", n, err)
+	}
+	if n, err := direct.Get(ctx, "n").Int(); err != nil || n != 3 {
+		t.Errorf("n = %d, %v; want 3", n, err)
+	}
+}
+
+func TestProxyDropsRequest(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	p.SetRule(redistest.When(redistest.Up, redistest.Drop, redistest.Contains("incr")))
+	wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
+	p.SetRule(nil)
+	if err := through.Ping(ctx).Err(); err != nil {
+		t.Errorf("PING after the rule was lifted: %v", err)
+	}
+	if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("GET n = %v: the dropped INCR was executed", err)
+	}
+}
+
+func TestProxyAcceptsAndNeverAnswers(t *testing.T) {
+	t.Parallel()
+	p, through, _ := behind(t)
+	p.SetRule(redistest.When(redistest.Down, redistest.Drop))
+	wantTimeout(t, "PING", through.Ping(t.Context()).Err())
+}
+
+// A request that reaches the server long after its client has given up and
+// hung up: what a lock must survive.
+func TestProxyDeliversHeldRequestOfGoneClient(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	if err := through.Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("rpush")))
+	wantTimeout(t, "RPUSH", through.RPush(ctx, "list", "late").Err())
+	p.AwaitHeld(t, 1)
+	if err := through.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := direct.LLen(ctx, "list").Result(); err != nil || n != 0 {
+		t.Fatalf("LLEN before Release = %d, %v; want 0", n, err)
+	}
+	p.SetRule(nil)
+	p.Release()
+	if got, err := direct.BLPop(ctx, 5*time.Second, "list").Result(); err != nil || got[1] != "late" {
+		t.Errorf("BLPOP = %v, %v; the held request was not delivered", got, err)
+	}
+	if p.Held() != 0 {
+		t.Errorf("Held after Release = %d", p.Held())
+	}
+}
+
+func TestProxyDropsAllThatFollows(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	judged := make(chan struct{})
+	p.SetRule(func(c redistest.Chunk) redistest.Verdict {
+		if c.Dir == redistest.Up && string(c.Data) == "a" {
+			close(judged)
+			return redistest.Drop
+		}
+		return redistest.Pass
+	})
+	send(t, conn, "a")
+	<-judged // else both letters could be one chunk
+	send(t, conn, "b")
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || len(got) != 0 {
+		t.Errorf("received %q, %v; want nothing and an orderly end", got, err)
+	}
+}
+
+func TestProxyKeepsOrderWhenHolding(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("a")))
+	send(t, conn, "a")
+	p.AwaitHeld(t, 1)
+	send(t, conn, "b")
+	p.Release()
+	if got := receive(t, conn, 2); got != "ab" {
+		t.Errorf("received %q, want ab", got)
+	}
+}
+
+func TestProxyReleasesOnlyWhatIsHeldNow(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	p.SetRule(redistest.When(redistest.Up, redistest.Hold))
+	for _, c := range []string{"a", "b"} {
+		send(t, conn, c)
+		p.AwaitHeld(t, 1)
+		p.Release()
+		if got := receive(t, conn, 1); got != c {
+			t.Errorf("received %q, want %q", got, c)
+		}
+	}
+}
+
+func TestProxyCuts(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	for name, tc := range map[string]struct {
+		rule redistest.Rule
+		want string // what the key holds then
+	}{
+		"request": {redistest.When(redistest.Up, redistest.Cut, redistest.Contains("request")), ""},
+		"reply":   {redistest.ReplyTo(redistest.Cut, redistest.Contains("reply")), "v"},
+	} {
+		p.SetRule(tc.rule)
+		// With RESP3 go-redis peeks for push messages, swallows the ECONNRESET
+		// there and reports the EOF that follows it.
+		err := through.Set(ctx, name, "v", 0).Err()
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
+			t.Errorf("%s cut: %v, want ECONNRESET or EOF", name, err)
+		}
+		if got, err := direct.Get(ctx, name).Result(); got != tc.want || err != nil && !errors.Is(err, redis.Nil) {
+			t.Errorf("%s cut: GET = %q, %v; want %q", name, got, err, tc.want)
+		}
+	}
+}
+
+func TestProxyCutResetsConnection(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	p.SetRule(redistest.When(redistest.Up, redistest.Cut))
+	send(t, conn, "a")
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("Read = %v, want ECONNRESET", err)
+	}
+}
+
+func TestProxyTruncates(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	if err := direct.Set(ctx, "k", "0123456789", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.SetRule(redistest.ReplyTo(redistest.Truncate(8), redistest.Contains("get")))
+	if err := through.Get(ctx, "k").Err(); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("truncated reply: %v, want EOF", err)
+	}
+	p.SetRule(redistest.When(redistest.Up, redistest.Truncate(8), redistest.Contains("set")))
+	if err := through.Set(ctx, "k", "new", 0).Err(); !errors.Is(err, io.EOF) {
+		t.Errorf("truncated request: %v, want EOF", err)
+	}
+	if got, err := direct.Get(ctx, "k").Result(); err != nil || got != "0123456789" {
+		t.Errorf("GET = %q, %v: half a SET was executed", got, err)
+	}
+}
+
+func TestProxyDelays(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	const d = 50 * time.Millisecond
+	p.SetRule(redistest.When(redistest.Down, redistest.Delay(d)))
+	start := time.Now()
+	send(t, conn, "a")
+	receive(t, conn, 1)
+	if took := time.Since(start); took < d {
+		t.Errorf("came back after %v, want at least %v", took, d)
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	t.Parallel()
+	p, conn := echo(t)
+	p.Refuse(t)
+	if _, err := net.Dial("tcp", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("Dial = %v, want ECONNREFUSED", err)
+	}
+	send(t, conn, "a") // the old connection goes on
+	if got := receive(t, conn, 1); got != "a" {
+		t.Errorf("received %q, want a", got)
+	}
+	p.Accept(t)
+	again, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatalf("Dial after Accept: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProxyCutAllLosesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	p, through, direct := behind(t)
+	ctx := t.Context()
+	p.SetRule(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("incr")))
+	wantTimeout(t, "INCR", through.Incr(ctx, "n").Err())
+	p.AwaitHeld(t, 1)
+	p.CutAll()
+	err := redistest.Poll(func() error {
+		if n := p.Held(); n != 0 {
+			return fmt.Errorf("%d chunks of cut connections are still held", n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	p.SetRule(nil)
+	if err := through.Ping(ctx).Err(); err != nil {
+		t.Errorf("PING on a new connection: %v", err)
+	}
+	if err := direct.Get(ctx, "n").Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("GET n = %v: a cut INCR was executed", err)
+	}
+}
+
+func TestProxyTellsClientThatServerIsDown(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := redistest.NewProxy(t, s.Addr())
+	through := s.Client(t, brief, func(o *redis.Options) { o.Addr = p.Addr() })
+	if err := through.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill(t)
+	for range 2 { // the open connection, and a new one
+		if err := through.Ping(t.Context()).Err(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("PING = %v, want an error at once", err)
+		}
+	}
+	s.Restart(t, redistest.LoseData)
+	if err := through.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("PING after the restart: %v", err)
+	}
+}
+
+// echo returns a connection through a proxy to a server that sends back what
+// it receives.
+func echo(t *testing.T) (*redistest.Proxy, net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_, _ = io.Copy(conn, conn) // ends with the proxy's side of the connection
+			err = conn.Close()
+		}
+		served <- err
+	}()
+	t.Cleanup(func() {
+		if err := errors.Join(l.Close(), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	p := redistest.NewProxy(t, l.Addr().String())
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return p, conn
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t *testing.T, conn net.Conn, n int) string {
+	t.Helper()
+	buf := make([]byte, n)
+	if _, err := io.ReadFull(conn, buf); err != nil {
+		t.Fatal(err)
+	}
+	return string(buf)
+}

@@ -1,0 +1,62 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Replicated is a primary with replicas and nobody who fails over.
+type Replicated struct {
+	Primary  *Server
+	Replicas []*Server
+}
+
+// StartReplicated starts a primary and the given number of replicas and waits
+// until all of them are in sync, so that WAIT counts them. They end with the
+// test. The options go to all servers.
+func StartReplicated(tb testing.TB, replicas int, opts ...Option) *Replicated {
+	tb.Helper()
+	cfg := newConfig(opts)
+	primary := startServers(tb, cfg)[0]
+	return &Replicated{Primary: primary, Replicas: startReplicas(tb, primary, replicas)}
+}
+
+func startReplicas(tb testing.TB, primary *Server, n int) []*Server {
+	tb.Helper()
+	configs := make([]config, n)
+	for i := range configs {
+		configs[i] = primary.cfg.with(WithConfig("replicaof", "127.0.0.1", fmt.Sprint(primary.port)))
+	}
+	replicas := startServers(tb, configs...)
+	awaitOnline(tb, primary, n)
+	return replicas
+}
+
+// awaitOnline waits until the primary has n replicas that got their copy and
+// follow its stream.
+func awaitOnline(tb testing.TB, primary *Server, n int) {
+	tb.Helper()
+	await(tb, "replicas in sync", []*Server{primary}, func(ctx context.Context, s *Server) error {
+		info, err := s.info(ctx, "replication")
+		if err != nil {
+			return err
+		}
+		online := 0
+		for name, field := range info {
+			if strings.HasPrefix(name, "slave") && strings.Contains(field, "state=online") {
+				online++
+			}
+		}
+		if online < n {
+			return fmt.Errorf("%d of %d replicas are in sync", online, n)
+		}
+		return nil
+	})
+}
+
+// Universal gives the options of a client of the primary.
+func (r *Replicated) Universal() *redis.UniversalOptions { return r.Primary.Universal() }

@@ -1,0 +1,59 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Data says what a restarted server starts with.
+type Data bool
+
+// What [Server.Restart] does with the data.
+const (
+	LoseData Data = false // an empty server, as after a crash without persistence
+	KeepData Data = true  // the data as it was: saved first if the server runs, else what was persisted before
+)
+
+// Restart ends the process as a crash would and starts it again on the same
+// port with the same configuration. A Cluster node or Sentinel remembers who it
+// was either way.
+func (s *Server) Restart(tb testing.TB, data Data) {
+	tb.Helper()
+	if err := s.restart(data); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (s *Server) restart(data Data) error {
+	if data == KeepData && !s.cfg.sentinel && !s.process().ended() {
+		ctx, cancel := adminContext()
+		defer cancel()
+		if err := s.admin.Save(ctx).Err(); err != nil {
+			return fmt.Errorf("redistest: save before restart: %w", err)
+		}
+	}
+	if err := s.process().kill(); err != nil {
+		return err
+	}
+	if data == LoseData {
+		err := errors.Join(
+			os.RemoveAll(filepath.Join(s.dir, "dump.rdb")),
+			os.RemoveAll(filepath.Join(s.dir, "appendonlydir")),
+		)
+		if err != nil {
+			return fmt.Errorf("redistest: forget data: %w", err)
+		}
+	}
+	// Else a failed start would be explained by what an earlier one logged.
+	if err := os.RemoveAll(filepath.Join(s.dir, logName)); err != nil {
+		return fmt.Errorf("redistest: remove log: %w", err)
+	}
+	bin, err := binary()
+	if err != nil {
+		return err
+	}
+	return s.launch(bin)
+}

@@ -1,0 +1,144 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SentinelName is what the Sentinels call the set of servers they watch.
+const SentinelName = "lockdog"
+
+const sentinels = 3
+
+// Sentinel is a primary, its replicas and three Sentinels that fail over when
+// two of them agree.
+type Sentinel struct {
+	Servers   []*Server // the data servers; the first is the primary at the start
+	Sentinels []*Server // may be paused, killed and restarted too; their commands are not counted
+}
+
+// StartSentinel starts them and waits until every Sentinel knows all others
+// and every replica. They end with the test. The options go to the data servers.
+// A primary counts as down after a second.
+func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
+	tb.Helper()
+	cfg := newConfig(opts)
+	primary := startServers(tb, cfg)[0]
+	s := &Sentinel{Servers: append([]*Server{primary}, startReplicas(tb, primary, replicas)...)}
+
+	watch := config{sentinel: true, adminPassword: cfg.adminPassword}.with(
+		WithConfig("sentinel", "monitor", SentinelName, "127.0.0.1", strconv.Itoa(primary.port), "2"),
+		WithConfig("sentinel", "auth-user", SentinelName, adminUser),
+		WithConfig("sentinel", "auth-pass", SentinelName, cfg.adminPassword),
+		WithConfig("sentinel", "down-after-milliseconds", SentinelName, "1000"),
+		WithConfig("sentinel", "failover-timeout", SentinelName, "5000"),
+	)
+	s.Sentinels = startServers(tb, watch, watch, watch)
+	s.hurry(tb)
+	await(tb, "Sentinels know each other and the replicas", s.Sentinels, func(ctx context.Context, sen *Server) error {
+		state, err := sen.sentinel().Master(ctx, SentinelName).Result()
+		if err != nil {
+			return err
+		}
+		if state["flags"] != "master" || state["num-slaves"] != strconv.Itoa(replicas) ||
+			state["num-other-sentinels"] != strconv.Itoa(sentinels-1) {
+			return fmt.Errorf("it sees flags %s, %s replicas, %s other Sentinels",
+				state["flags"], state["num-slaves"], state["num-other-sentinels"])
+		}
+		return nil
+	})
+	return s
+}
+
+// hurry makes the Sentinels look and talk several times a second; by default
+// they find each other and the replicas only after two to ten seconds.
+func (s *Sentinel) hurry(tb testing.TB) {
+	tb.Helper()
+	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {
+		return sen.admin.Do(ctx, "SENTINEL", "DEBUG",
+			"INFO-PERIOD", "200", "PING-PERIOD", "500", "PUBLISH-PERIOD", "200").Err()
+	})
+}
+
+// sentinel wraps the admin connection of a Sentinel in its typed commands.
+func (s *Server) sentinel() sentinelCommands { return sentinelCommands{s.admin} }
+
+type sentinelCommands struct{ c *redis.Client }
+
+// Master asks for what the Sentinel thinks of the watched primary.
+func (s sentinelCommands) Master(ctx context.Context, name string) *redis.MapStringStringCmd {
+	cmd := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", name)
+	_ = s.c.Process(ctx, cmd) // the error is in cmd
+	return cmd
+}
+
+// Universal gives the options of a client that asks the Sentinels for the
+// primary.
+func (s *Sentinel) Universal() *redis.UniversalOptions {
+	o := &redis.UniversalOptions{MasterName: SentinelName, Password: s.Servers[0].cfg.password}
+	for _, sen := range s.Sentinels {
+		o.Addrs = append(o.Addrs, sen.Addr())
+	}
+	return o
+}
+
+// Primary is the server that all Sentinels that run take for the primary. While
+// they disagree it waits.
+func (s *Sentinel) Primary(tb testing.TB) *Server {
+	tb.Helper()
+	return s.awaitPrimary(tb, "Sentinels agree on a primary", func(*Server) error { return nil })
+}
+
+// AwaitFailover waits until all Sentinels that run agree on a primary other than
+// old, and that one has taken the role. It does not start the failover: kill
+// or pause old, or call [Sentinel.Failover].
+func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
+	tb.Helper()
+	return s.awaitPrimary(tb, "failover", func(p *Server) error {
+		if p == old {
+			return fmt.Errorf("the primary is still %d", old.port)
+		}
+		return nil
+	})
+}
+
+// Failover orders a failover while the primary is well, waits for it and returns
+// the new primary. The old one becomes a replica.
+func (s *Sentinel) Failover(tb testing.TB) *Server {
+	tb.Helper()
+	old := s.Primary(tb)
+	await(tb, "SENTINEL FAILOVER", s.Sentinels[:1], func(ctx context.Context, sen *Server) error {
+		return sen.admin.Do(ctx, "SENTINEL", "FAILOVER", SentinelName).Err()
+	})
+	return s.AwaitFailover(tb, old)
+}
+
+func (s *Sentinel) awaitPrimary(tb testing.TB, what string, check func(*Server) error) *Server {
+	tb.Helper()
+	var primary *Server
+	await(tb, what, s.Sentinels, func(ctx context.Context, sen *Server) error {
+		state, err := sen.sentinel().Master(ctx, SentinelName).Result()
+		if err != nil {
+			return err
+		}
+		port, err := strconv.Atoi(state["port"])
+		if err != nil {
+			return final(err)
+		}
+		if primary, err = byPort(s.Servers, port); err != nil {
+			return final(err)
+		}
+		if err := check(primary); err != nil {
+			return err
+		}
+		return isRole(ctx, primary, "master")
+	})
+	if primary == nil {
+		tb.Fatalf("redistest: %s: no Sentinel runs", what)
+	}
+	return primary
+}

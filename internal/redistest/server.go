@@ -1,0 +1,265 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	logName = "redis.log"
+
+	startTries = 5
+	startLimit = 15 * time.Second // per try; on an idle machine it takes 20 ms
+	pollEvery  = 5 * time.Millisecond
+)
+
+// Server is one redis-server process. Its methods that change the process may
+// be called from one goroutine at a time.
+type Server struct {
+	cfg   config
+	port  int
+	dir   string
+	admin *redis.Client
+
+	mu   sync.Mutex
+	proc *process
+	own  map[string]int64 // commands that this package itself sent, by name
+}
+
+// Start starts a server for this test alone and waits until it answers. It
+// ends with the test.
+func Start(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	s, err := startServer(newConfig(opts))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// startServer tries other ports when somebody was faster to take the first.
+func startServer(cfg config) (*Server, error) {
+	bin, err := binary()
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		s, err := startOnFreePort(bin, cfg)
+		if err == nil {
+			return s, nil
+		}
+		if try == startTries || !errors.Is(err, errPortTaken) {
+			return nil, err
+		}
+	}
+}
+
+// errPortTaken: between our look at the port and the server's bind somebody
+// else took it.
+var errPortTaken = errors.New("redistest: port taken by another process")
+
+func startOnFreePort(bin string, cfg config) (*Server, error) {
+	port, err := takePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "lockdog-redis-")
+	if err != nil {
+		return nil, fmt.Errorf("redistest: folder for a server: %w", err)
+	}
+	s := &Server{cfg: cfg, port: port, dir: dir, own: make(map[string]int64)}
+	s.admin = redis.NewClient(&redis.Options{
+		Addr:     s.Addr(),
+		Username: adminUser,
+		Password: cfg.adminPassword,
+		// One connection whose greeting is short, so that few commands of ours
+		// show in the counts that tests look at.
+		PoolSize:        1,
+		Protocol:        2,
+		DisableIdentity: true,
+	})
+	if err := os.WriteFile(s.confPath(), []byte(cfg.text(port, dir)), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("redistest: redis.conf: %w", err), s.stop())
+	}
+	if err := s.launch(bin); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+func binary() (string, error) {
+	name := os.Getenv("LOCKDOG_REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("redistest: these tests need a real Redis 7.0 or newer: run"+
+			" `apt-get update && apt-get install -y redis-server` (make test does), or set LOCKDOG_REDIS_SERVER: %w", err)
+	}
+	return path, nil
+}
+
+func (s *Server) confPath() string { return filepath.Join(s.dir, "redis.conf") }
+
+// launch starts the process and waits until it answers to our password.
+func (s *Server) launch(bin string) error {
+	args := []string{s.confPath()}
+	if s.cfg.sentinel {
+		args = append(args, "--sentinel")
+	}
+	proc, err := startProcess(bin, args...)
+	if err != nil {
+		return err
+	}
+	s.setProc(proc)
+	err = poll(startLimit, func(ctx context.Context) error {
+		if proc.ended() {
+			return final(s.died())
+		}
+		return s.greet(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("redistest: server on port %d did not start: %w", s.port, err)
+	}
+	if s.cfg.sentinel {
+		return nil // has no CONFIG RESETSTAT, and nobody counts its commands
+	}
+	return s.resetStats()
+}
+
+// greet is content when the server lets us log in and has loaded its data.
+func (s *Server) greet(ctx context.Context) error {
+	// Asked by hand first: a go-redis client that was refused as often as its
+	// pool is large goes on dialing in the background, once a second.
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Close(), s.admin.Ping(ctx).Err())
+}
+
+// died says why the process ended before it answered.
+func (s *Server) died() error {
+	log, err := os.ReadFile(filepath.Join(s.dir, logName))
+	if err != nil {
+		return fmt.Errorf("it ended and left no log: %w", err)
+	}
+	if strings.Contains(string(log), "Address already in use") {
+		return errPortTaken
+	}
+	const tail = 2000
+	return fmt.Errorf("it ended, its log: %s", log[max(0, len(log)-tail):])
+}
+
+func (s *Server) setProc(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc = p
+}
+
+func (s *Server) process() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// stop ends the process and removes its folder.
+func (s *Server) stop() error {
+	var errs []error
+	errs = append(errs, s.admin.Close())
+	if p := s.process(); p != nil {
+		errs = append(errs, p.kill())
+	}
+	errs = append(errs, os.RemoveAll(s.dir))
+	return errors.Join(errs...)
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return loopback(s.port) }
+
+// Port is the TCP port, the same after a [Server.Restart].
+func (s *Server) Port() int { return s.port }
+
+// PID is the process id, a new one after a [Server.Restart].
+func (s *Server) PID() int { return s.process().pid() }
+
+// Universal gives the options of a client of this server, the password
+// included.
+func (s *Server) Universal() *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: []string{s.Addr()}, Password: s.cfg.password}
+}
+
+// Client returns a client with go-redis's defaults but for what the functions
+// change. It is closed when the test ends.
+func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
+	tb.Helper()
+	o := s.Universal().Simple()
+	for _, f := range change {
+		f(o)
+	}
+	c := redis.NewClient(o)
+	tb.Cleanup(func() { closeClient(tb, c) })
+	return c
+}
+
+// Open returns a client of any shape that gives Universal options, closed when
+// the test ends.
+func Open(tb testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
+	tb.Helper()
+	c := redis.NewUniversalClient(o)
+	tb.Cleanup(func() { closeClient(tb, c) })
+	return c
+}
+
+func closeClient(tb testing.TB, c redis.UniversalClient) {
+	// A test may well have closed it itself.
+	if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		tb.Errorf("redistest: close client: %v", err)
+	}
+}
+
+// Pause stops the process with SIGSTOP: connections stay, nothing is answered,
+// as on a machine that hangs or a network that swallows packets. Pausing twice
+// is no error.
+func (s *Server) Pause(tb testing.TB) {
+	tb.Helper()
+	if err := s.process().signal(syscall.SIGSTOP); err != nil {
+		tb.Fatalf("redistest: pause server %d: %v", s.port, err)
+	}
+}
+
+// Resume lets a paused process go on. It then works off what was sent to it
+// meanwhile.
+func (s *Server) Resume(tb testing.TB) {
+	tb.Helper()
+	if err := s.process().signal(syscall.SIGCONT); err != nil {
+		tb.Fatalf("redistest: resume server %d: %v", s.port, err)
+	}
+}
+
+// Kill ends the process as a crash would. What it had not persisted is gone.
+// Killing a dead server is no error.
+func (s *Server) Kill(tb testing.TB) {
+	tb.Helper()
+	if err := s.process().kill(); err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,267 @@
+package redistest_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// brief makes a client give up soon and never try twice. A second is enough for
+// a busy machine to answer what is to be answered.
+func brief(o *redis.Options) {
+	o.MaxRetries = -1
+	o.DialTimeout = time.Second
+	o.DialerRetries = 1
+	o.ReadTimeout = time.Second
+}
+
+func TestStartAnswersPing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(s.Addr(), "127.0.0.1:") {
+		t.Errorf("Addr = %s, want loopback", s.Addr())
+	}
+}
+
+func TestStartManyAtOnce(t *testing.T) {
+	t.Parallel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	pids := make(map[int]int)
+	for range 8 {
+		s := redistest.Start(t)
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			pids[s.Port()] = s.PID()
+		})
+	}
+	wg.Wait()
+	if len(pids) != 8 {
+		t.Errorf("8 servers share %d ports", len(pids))
+	}
+}
+
+func TestServerEndsWithItsTest(t *testing.T) {
+	t.Parallel()
+	var s *redistest.Server
+	t.Run("inner", func(t *testing.T) { s = redistest.Start(t) })
+	// The process was reaped, so its id is free again.
+	if err := syscall.Kill(s.PID(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("kill -0 %d = %v, want ESRCH: the server is still there", s.PID(), err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t,
+		redistest.WithPassword(`p"w #1`),
+		redistest.WithConfig("maxmemory", "3mb"),
+		redistest.WithUser("app", "on", ">secret", "~app:*", "&*", "+@all", "-publish"),
+	)
+	ctx := t.Context()
+	if got, err := s.Client(t).ConfigGet(ctx, "maxmemory").Result(); err != nil || got["maxmemory"] != "3145728" {
+		t.Errorf("maxmemory = %v, %v", got, err)
+	}
+	nobody := s.Client(t, func(o *redis.Options) { o.Password = "" })
+	if err := nobody.Ping(ctx).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("without password: %v, want NOAUTH", err)
+	}
+	app := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	if err := app.Set(ctx, "app:k", "v", 0).Err(); err != nil {
+		t.Errorf("user app: %v", err)
+	}
+	if err := app.Publish(ctx, "c", "m").Err(); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("PUBLISH of user app: %v, want NOPERM", err)
+	}
+}
+
+func TestBadConfigSaysWhy(t *testing.T) {
+	t.Parallel()
+	f := &fatalTB{TB: t}
+	f.run(func() { redistest.Start(f, redistest.WithConfig("maxmemory-policy", "nonsense")) })
+	if !strings.Contains(f.message, "did not start") {
+		t.Errorf("failure = %q", f.message)
+	}
+}
+
+func TestMissingBinarySaysHowToInstall(t *testing.T) {
+	t.Setenv("LOCKDOG_REDIS_SERVER", "no-such-redis-server")
+	f := &fatalTB{TB: t}
+	f.run(func() { redistest.Start(f) })
+	if !strings.Contains(f.message, "apt-get install -y redis-server") {
+		t.Errorf("failure = %q", f.message)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rdb := s.Client(t, brief)
+	ctx := t.Context()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Pause(t)
+	if err := rdb.Set(ctx, "k", "v", 0).Err(); err == nil {
+		t.Error("a paused server answered")
+	}
+	s.Resume(t)
+	// The SET that timed out was in the socket and is executed now.
+	if got, err := s.Client(t).Get(ctx, "k").Result(); err != nil || got != "v" {
+		t.Errorf("GET after Resume = %q, %v; want v", got, err)
+	}
+}
+
+func TestKillAndRestart(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		data redistest.Data
+		kill bool
+		want error
+	}{
+		{"running, keep", redistest.KeepData, false, nil},
+		{"running, lose", redistest.LoseData, false, redis.Nil},
+		{"killed, nothing was persisted", redistest.KeepData, true, redis.Nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			ctx := t.Context()
+			addr, pid := s.Addr(), s.PID()
+			if err := s.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.kill {
+				s.Kill(t)
+				s.Kill(t) // twice is no error
+				if err := s.Client(t, brief).Ping(ctx).Err(); err == nil {
+					t.Fatal("a killed server answered")
+				}
+			}
+			s.Restart(t, tc.data)
+			if s.Addr() != addr || s.PID() == pid {
+				t.Errorf("restarted at %s with pid %d, want %s and another pid", s.Addr(), s.PID(), addr)
+			}
+			if err := s.Client(t).Get(ctx, "k").Err(); !errors.Is(err, tc.want) {
+				t.Errorf("GET = %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAppendOnlySurvivesKill(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithConfig("appendonly", "yes"), redistest.WithConfig("appendfsync", "always"))
+	if err := s.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill(t)
+	s.Restart(t, redistest.KeepData)
+	if err := s.Client(t).Get(t.Context(), "k").Err(); err != nil {
+		t.Errorf("GET = %v", err)
+	}
+	s.Restart(t, redistest.LoseData)
+	if err := s.Client(t).Get(t.Context(), "k").Err(); !errors.Is(err, redis.Nil) {
+		t.Errorf("GET after losing the data = %v, want nil", err)
+	}
+}
+
+func TestCommandsCountsOnlyTheTests(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	if got := s.Commands(t); got.Total() != 0 {
+		t.Errorf("fresh server executed %v", got)
+	}
+	rdb := s.Client(t)
+	ctx := t.Context()
+	if err := rdb.Ping(ctx).Err(); err != nil { // connected; the greeting is done
+		t.Fatal(err)
+	}
+	check := func(before redistest.Commands, want redistest.Commands) {
+		t.Helper()
+		if got := s.Commands(t).Since(before); !maps.Equal(got, want) {
+			t.Errorf("executed %v, want %v", got, want)
+		}
+	}
+	before := s.Commands(t)
+	check(before, redistest.Commands{})
+	for range 3 {
+		if err := rdb.Eval(ctx, "redis.call('SET', KEYS[1], 1) return redis.call('INCR', KEYS[1])", []string{"k"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rdb.Info(ctx).Err(); err != nil { // the test's own INFO counts
+		t.Fatal(err)
+	}
+	check(before, redistest.Commands{"eval": 3, "set": 3, "incr": 3, "info": 1})
+	s.Restart(t, redistest.LoseData)
+	if got := s.Commands(t); got["eval"] != 0 || got["info"] != 0 {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+func TestSharedKeepsTestsApart(t *testing.T) {
+	t.Parallel()
+	a, b := redistest.Shared(t), redistest.Shared(t)
+	if a.Addr() != b.Addr() || a.Prefix() == b.Prefix() {
+		t.Fatalf("spaces %q at %s and %q at %s: want one server, two prefixes", a.Prefix(), a.Addr(), b.Prefix(), b.Addr())
+	}
+	ctx := t.Context()
+	rdb := a.Client(t)
+	if err := rdb.Set(ctx, a.Prefix()+"k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if keys := a.Keys(t); len(keys) != 1 || keys[0] != a.Prefix()+"k" {
+		t.Errorf("keys of a = %v", keys)
+	}
+	if keys := b.Keys(t); len(keys) != 0 {
+		t.Errorf("keys of b = %v", keys)
+	}
+}
+
+func TestSharedCleansUp(t *testing.T) {
+	t.Parallel()
+	var sp redistest.Space
+	t.Run("inner", func(t *testing.T) {
+		sp = redistest.Shared(t)
+		if err := sp.Client(t).Set(t.Context(), sp.Prefix()+"k", "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if keys := sp.Keys(t); len(keys) != 0 {
+		t.Errorf("left behind: %v", keys)
+	}
+}
+
+// fatalTB stands in for a test that is expected to fail.
+type fatalTB struct {
+	testing.TB
+	message string
+}
+
+func (f *fatalTB) Fatal(args ...any) {
+	f.message = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+// run gives fn a goroutine of its own to end.
+func (f *fatalTB) run(fn func()) {
+	var wg sync.WaitGroup
+	wg.Go(fn)
+	wg.Wait()
+}

@@ -1,0 +1,165 @@
+package redistest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+func TestReplicated(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t, 2, redistest.WithPassword("pw"))
+	info := r.Primary.Info(t, "replication")
+	for _, slave := range []string{"slave0", "slave1"} {
+		if !strings.Contains(info[slave], "state=online") {
+			t.Errorf("%s is %q right after the start, want online", slave, info[slave])
+		}
+	}
+	rdb := redistest.Open(t, r.Universal())
+	ctx := t.Context()
+	if err := rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// WAIT counts for the writes of its own connection; this client has used one.
+	n, err := rdb.Do(ctx, "WAIT", 2, 5000).Int()
+	if err != nil || n != 2 {
+		t.Fatalf("WAIT = %d, %v; want 2 replicas", n, err)
+	}
+	for _, replica := range r.Replicas {
+		c := replica.Client(t)
+		if got, err := c.Get(ctx, "k").Result(); err != nil || got != "v" {
+			t.Errorf("replica %s: GET = %q, %v; want v", replica.Addr(), got, err)
+		}
+		if err := c.Set(ctx, "k", "w", 0).Err(); err == nil {
+			t.Errorf("replica %s took a write", replica.Addr())
+		}
+	}
+}
+
+func TestSentinelFailsOverFromDeadPrimary(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1)
+	rdb := redistest.Open(t, s.Universal())
+	ctx := t.Context()
+	old := s.Primary(t)
+	if old != s.Servers[0] {
+		t.Fatalf("the primary is %s, want the first server %s", old.Addr(), s.Servers[0].Addr())
+	}
+	if err := rdb.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := rdb.Do(ctx, "WAIT", 1, 5000).Int(); err != nil || n != 1 {
+		t.Fatalf("WAIT = %d, %v; want 1", n, err)
+	}
+
+	old.Kill(t)
+	next := s.AwaitFailover(t, old)
+	if next != s.Servers[1] {
+		t.Fatalf("the new primary is %s, want the replica %s", next.Addr(), s.Servers[1].Addr())
+	}
+	if got, err := next.Client(t).Get(ctx, "k").Result(); err != nil || got != "v" {
+		t.Errorf("new primary: GET = %q, %v; want v", got, err)
+	}
+	if err := next.Client(t).Set(ctx, "k", "w", 0).Err(); err != nil {
+		t.Errorf("new primary: %v", err)
+	}
+}
+
+func TestSentinelFailsOverOnOrder(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1, redistest.WithPassword("pw"))
+	if next := s.Failover(t); next != s.Servers[1] {
+		t.Fatalf("the new primary is %s, want the replica %s", next.Addr(), s.Servers[1].Addr())
+	}
+	if err := redistest.Open(t, s.Universal()).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Errorf("client after the failover: %v", err)
+	}
+}
+
+func TestClusterServesAllSlots(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.WithPassword("pw"))
+	rdb := redistest.Open(t, c.Universal())
+	// Three keys of three nodes.
+	for i, key := range []string{"b", "c", "a"} {
+		if owner := c.Owner(t, c.Slot(t, key)); owner != c.Nodes[i] {
+			t.Errorf("key %s belongs to %s, want node %d", key, owner.Addr(), i)
+		}
+		if err := rdb.Set(t.Context(), key, "v", 0).Err(); err != nil {
+			t.Errorf("SET %s: %v", key, err)
+		}
+	}
+}
+
+func TestClusterFailsOver(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	slot := c.Slot(t, "k")
+	old := c.Owner(t, slot)
+	old.Kill(t)
+	next := c.AwaitFailover(t, slot, old)
+	if err := next.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Errorf("the new owner of slot %d refuses a write: %v", slot, err)
+	}
+}
+
+func TestClusterMigratesSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	ctx := t.Context()
+	slot := c.Slot(t, "{s}")
+	from := c.Owner(t, slot)
+	to := c.Nodes[0]
+	if to == from {
+		to = c.Nodes[1]
+	}
+	direct := from.Client(t) // follows no redirection
+	for _, k := range []string{"{s}1", "{s}2"} {
+		if err := direct.Set(ctx, k, "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantErr := func(step, prefix string, err error) {
+		t.Helper()
+		if err == nil || !strings.HasPrefix(err.Error(), prefix) {
+			t.Errorf("%s: %v, want %s", step, err, prefix)
+		}
+	}
+
+	m := c.Migrate(t, slot, to)
+	wantErr("missing key", "ASK", direct.Get(ctx, "{s}none").Err())
+	m.MoveKeys(t, "{s}1")
+	wantErr("moved key", "ASK", direct.Get(ctx, "{s}1").Err())
+	wantErr("one key here, one there", "TRYAGAIN", direct.MGet(ctx, "{s}1", "{s}2").Err())
+	m.Finish(t)
+	wantErr("after the move", "MOVED", direct.Get(ctx, "{s}2").Err())
+	if owner := c.Owner(t, slot); owner != to {
+		t.Errorf("owner is %s, want %s", owner.Addr(), to.Addr())
+	}
+	got, err := redistest.Open(t, c.Universal()).MGet(ctx, "{s}1", "{s}2").Result()
+	if err != nil || len(got) != 2 || got[0] != "v" || got[1] != "v" {
+		t.Errorf("MGET through the cluster client = %v, %v", got, err)
+	}
+}
+
+func TestClusterBehindProxies(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	ctx := t.Context()
+	proxies := make([]*redistest.Proxy, len(c.Nodes))
+	for i, node := range c.Nodes {
+		proxies[i] = redistest.NewProxy(t, node.Addr())
+	}
+	o := c.Universal()
+	o.Dialer = redistest.DialThrough(proxies...)
+	rdb := redistest.Open(t, o)
+	for i, key := range []string{"b", "c", "a"} { // one of each node
+		if err := rdb.Set(ctx, key, "v", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if proxies[i].Conns() == 0 {
+			t.Errorf("SET %s did not go through the proxy of node %d", key, i)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// adminLimit bounds each command that this package sends for itself.
+const adminLimit = 10 * time.Second
+
+func adminContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), adminLimit)
+}
+
+// Commands counts executed commands by lower-case name; a subcommand is written
+// "config|get". Redis counts commands that ran inside Lua too.
+type Commands map[string]int64
+
+// Total is the number of commands of all names.
+func (c Commands) Total() int64 {
+	var n int64
+	for _, calls := range c {
+		n += calls
+	}
+	return n
+}
+
+// Since returns what was executed after earlier was taken, of the same server
+// and without a restart in between. Names that were not called are left out.
+func (c Commands) Since(earlier Commands) Commands {
+	d := maps.Clone(c)
+	for name, calls := range earlier {
+		d[name] -= calls
+	}
+	maps.DeleteFunc(d, func(_ string, calls int64) bool { return calls == 0 })
+	return d
+}
+
+// Commands says what the server executed since it started, less what this
+// package sent itself.
+func (s *Server) Commands(tb testing.TB) Commands {
+	tb.Helper()
+	info := s.Info(tb, "commandstats")
+	c := make(Commands, len(info))
+	for field, stats := range info {
+		name, ok := strings.CutPrefix(field, "cmdstat_")
+		if !ok {
+			continue
+		}
+		calls, err := callsOf(stats)
+		if err != nil {
+			tb.Fatalf("redistest: INFO commandstats of %s: %v", name, err)
+		}
+		c[name] = calls
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, calls := range s.own {
+		c[name] -= calls
+	}
+	// The INFO that told all this is not yet in its own answer.
+	c["info"]++
+	maps.DeleteFunc(c, func(_ string, calls int64) bool { return calls == 0 })
+	return c
+}
+
+func callsOf(stats string) (int64, error) {
+	for stat := range strings.SplitSeq(stats, ",") {
+		if n, ok := strings.CutPrefix(stat, "calls="); ok {
+			return strconv.ParseInt(n, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("no calls= in %q", stats)
+}
+
+// Info returns the fields of one section of INFO.
+func (s *Server) Info(tb testing.TB, section string) map[string]string {
+	tb.Helper()
+	ctx, cancel := adminContext()
+	defer cancel()
+	fields, err := s.info(ctx, section)
+	if err != nil {
+		tb.Fatalf("redistest: INFO %s of server %d: %v", section, s.port, err)
+	}
+	return fields
+}
+
+func (s *Server) info(ctx context.Context, section string) (map[string]string, error) {
+	text, err := s.admin.Info(ctx, section).Result()
+	if err != nil {
+		return nil, err
+	}
+	s.sent("info")
+	return infoFields(text), nil
+}
+
+func infoFields(text string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, field, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = field
+		}
+	}
+	return fields
+}
+
+func (s *Server) sent(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own[name]++
+}
+
+// resetStats forgets the commands of our own start-up.
+func (s *Server) resetStats() error {
+	ctx, cancel := adminContext()
+	defer cancel()
+	if err := s.admin.ConfigResetStat(ctx).Err(); err != nil {
+		return fmt.Errorf("redistest: reset the counts of server %d: %w", s.port, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.own = map[string]int64{"config|resetstat": 1}
+	return nil
+}
