@@ -1,0 +1,240 @@
+package telemetry
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Acquire is the telemetry of one call to Lock or TryLock. It is a value so that it can live on the caller's
+// stack, and belongs to one goroutine at a time. Exactly one of Grant, Reenter and Fail ends it; what comes
+// after that is ignored.
+type Acquire struct {
+	lock     *Lock
+	ctx      context.Context // carries the span: for exemplars
+	span     trace.Span      // nil with a no-op tracer
+	start    time.Time       // zero if nobody wants to know how long it took
+	lease    time.Duration
+	attempts int
+	wakeups  int
+	blocked  *blockers // nil unless the span is recorded and somebody was in the way
+
+	takeover  TakeoverReason
+	takenOver bool
+	errorType ErrorType
+	failed    bool
+	waiting   bool
+	ended     bool
+}
+
+// blockers are the holders a waiter saw, for its links.
+type blockers struct {
+	owner string // the last one
+	seen  []holderLink
+}
+
+type holderLink struct {
+	owner string
+	sc    trace.SpanContext
+}
+
+// maxHolderLinks bounds the links of an acquire span: each costs a microsecond and a half, and it is the
+// latest holders that kept the waiter waiting at the end.
+const maxHolderLinks = 8
+
+// maxOwner bounds what is taken over of an owner that somebody else wrote, in bytes.
+const maxOwner = 256
+
+// StartAcquire begins an acquire. The ctx it returns carries the span for the Redis calls below it, and is the
+// caller's own when nothing traces. lease is how long one grant lasts; l must stay where it is until the
+// hold that may come of it ended.
+func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
+	l.group.appear(ctx, r.metrics)
+	ctx, span := r.tracing.start(ctx, l.group.acquireSpan)
+	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease}
+}
+
+// clock is the time if anything is to be measured by it, else zero: without an SDK reading clocks would be
+// most of what telemetry costs.
+func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
+	if span == nil && !r.metrics.acquireTime.Enabled(ctx) {
+		return time.Time{}
+	}
+	return time.Now()
+}
+
+// took records how long something took, if its start was noted.
+func took(ctx context.Context, i metric.Float64Histogram, start time.Time, opts []metric.RecordOption) {
+	if !start.IsZero() {
+		i.Record(ctx, time.Since(start).Seconds(), opts...)
+	}
+}
+
+// Traceparent is the W3C traceparent of the acquire span when it is sampled, else "". Stored beside the lock
+// it lets waiters link to it.
+func (a *Acquire) Traceparent() string {
+	if a.span == nil {
+		return ""
+	}
+	return formatTraceparent(a.span.SpanContext())
+}
+
+// Attempt counts one try at the server.
+func (a *Acquire) Attempt() { a.attempts++ }
+
+// Error counts a failed try, as Recorder.Error does, and puts its type on the span.
+func (a *Acquire) Error(t ErrorType) {
+	a.errorType, a.failed = t, true
+	a.lock.rec.Error(a.ctx, OpAcquire, t)
+}
+
+// BlockedBy notes who holds the lock. The span links once to each distinct holder whose traceparent is valid
+// and says that it is sampled; the latest eight are kept. Both strings are somebody else's: the traceparent
+// is parsed strictly and is never made a parent, and the owner is cut to a bearable length.
+func (a *Acquire) BlockedBy(owner, traceparent string) {
+	if a.span == nil || a.ended || !a.span.IsRecording() {
+		return
+	}
+	if len(owner) > maxOwner {
+		owner = owner[:maxOwner]
+	}
+	if a.blocked == nil {
+		a.blocked = &blockers{}
+	} else if a.blocked.owner == owner {
+		return
+	}
+	a.blocked.owner = owner
+	sc, ok := ParseTraceparent(traceparent)
+	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.blocked.seen, func(h holderLink) bool { return h.owner == owner }) {
+		return
+	}
+	if len(a.blocked.seen) == maxHolderLinks {
+		a.blocked.seen = slices.Delete(a.blocked.seen, 0, 1)
+	}
+	a.blocked.seen = append(a.blocked.seen, holderLink{owner, sc})
+}
+
+// WaitStart says that the call waits from now on.
+func (a *Acquire) WaitStart() {
+	if !a.waiting && !a.ended {
+		a.waiting = true
+		a.lock.group.waiting.add(a.ctx, 1, a.lock.group.add)
+	}
+}
+
+// WaitEnd says that it waits no longer. The end of the acquire implies it.
+func (a *Acquire) WaitEnd() {
+	if a.waiting {
+		a.waiting = false
+		a.lock.group.waiting.add(a.ctx, -1, a.lock.group.add)
+	}
+}
+
+// Wakeup counts a time the waiter looked again.
+func (a *Acquire) Wakeup(s WakeupSource) {
+	a.wakeups++
+	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.group.wakeups, s)...)
+}
+
+// Takeover says that the lock was had without its release having been heard. Call it before Grant.
+func (a *Acquire) Takeover(r TakeoverReason) {
+	a.takeover, a.takenOver = r, true
+	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.group.takeovers, r)...)
+}
+
+// Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
+// End.
+func (a *Acquire) Grant(h *Hold, owner string, token int64) {
+	if a.ended {
+		return
+	}
+	g, m := a.lock.group, a.lock.rec.metrics
+	now := time.Now()
+	if !a.start.IsZero() {
+		// On the clock the span was started on, so that they agree when the wall clock steps.
+		now = a.start.Add(now.Sub(a.start))
+		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), g.acquireTime[0]...)
+	}
+	h.begin(a, now, owner, token)
+	a.end(AcquireAcquired, nil, h)
+}
+
+// Reenter ends the acquire by joining h, the caller's own grant.
+func (a *Acquire) Reenter(h *Hold) {
+	if !a.ended {
+		a.end(AcquireReentered, nil, h)
+	}
+}
+
+// Fail ends the acquire without a grant. Only with AcquireError is err an error of the span.
+func (a *Acquire) Fail(outcome AcquireOutcome, err error) {
+	if a.ended {
+		return
+	}
+	g, m := a.lock.group, a.lock.rec.metrics
+	took(a.ctx, m.acquireTime, a.start, g.acquireTime[1])
+	a.end(outcome, err, nil)
+}
+
+func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
+	a.WaitEnd()
+	a.ended = true
+	g, m := a.lock.group, a.lock.rec.metrics
+	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome)...)
+	if a.span == nil {
+		return
+	}
+	if a.span.IsRecording() {
+		a.describe(outcome, err, h)
+	}
+	a.span.End()
+}
+
+// describe puts on the span what is known at its end.
+func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
+	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes))
+	attrs = append(attrs,
+		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.group.name),
+		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups),
+		KeyLease.Float64(a.lease.Seconds()))
+	if h != nil {
+		attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	}
+	if a.takenOver {
+		attrs = append(attrs, KeyTakeover.String(a.takeover.String()))
+	}
+	if a.blocked != nil {
+		attrs = append(attrs, KeyBlockedBy.String(printable(a.blocked.owner)))
+		for _, holder := range a.blocked.seen {
+			a.span.AddLink(trace.Link{SpanContext: holder.sc, Attributes: []attribute.KeyValue{
+				KeyLink.String(LinkBlockedBy), KeyOwner.String(printable(holder.owner)),
+			}})
+		}
+	}
+	if outcome == AcquireError {
+		if a.failed {
+			attrs = append(attrs, KeyErrorType.String(a.errorType.String()))
+		}
+		fail(a.span, err)
+	}
+	a.span.SetAttributes(attrs...)
+}
+
+// fail gives a span the status of err.
+func fail(span trace.Span, err error) {
+	var text string
+	if err != nil {
+		text = printable(err.Error())
+	}
+	span.SetStatus(codes.Error, text)
+}
+
+// printable makes a string from outside fit for export: OTLP refuses a whole batch of spans for one that is no
+// UTF-8.
+func printable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,0 +1,263 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Hold is the telemetry of one grant. The caller embeds it by value in what it keeps of the grant;
+// Acquire.Grant starts it and End ends it, and in between it must not be moved or copied. Methods of a Hold
+// that was not granted do nothing. Renewal is for one goroutine at a time, the others for any.
+type Hold struct {
+	lock  *Lock
+	start time.Time
+	owner string
+	token int64
+
+	// parent is the acquire's span where that is not recorded, and nil with a no-op tracer. Logs carry its ids.
+	parent trace.Span
+	// grant is the trace the lock was acquired in, nil unless it is recorded.
+	grant *trail
+	// trail is the one renewals are in by now.
+	trail atomic.Pointer[trail]
+
+	lease     time.Duration
+	confirmed atomic.Int64 // when the last confirmed renewal was sent, from start
+	ordinal   atomic.Uint32
+	failing   atomic.Bool // copy of holdFailing, to look at without the lock
+	state     uint8       // guarded by group.mu, as are the links
+
+	prev, next *Hold
+}
+
+// The bits of Hold.state.
+const (
+	holdEnded uint8 = 1 << iota
+	holdLost
+	holdFailing
+)
+
+// trail is one trace of a hold.
+type trail struct {
+	ctx     context.Context   // carries the span context of its held span, and nothing of the caller's
+	held    trace.SpanContext // that span context
+	spans   int               // renew spans in it
+	refused bool              // the sampler declined the trace that was to follow it
+	retryAt uint32            // ordinal of the renewal to ask again at
+}
+
+func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
+	h.lock, h.start, h.owner, h.token, h.lease = a.lock, now, owner, token, a.lease
+	if a.span != nil && a.span.IsRecording() {
+		h.grant = h.newTrail(a.ctx, now)
+		h.trail.Store(h.grant)
+	}
+	if h.grant == nil {
+		h.parent = a.span
+	}
+	g := a.lock.group
+	g.held.add(a.ctx, 1, g.add)
+	g.enter(h)
+}
+
+// newTrail makes the zero-length span under which a trace shows the hold. It gives nil if the sampler does not
+// want it.
+func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
+	_, span := h.lock.rec.tracing.start(ctx, h.lock.group.heldSpan, append(opts, trace.WithTimestamp(now))...)
+	if span == nil || !span.IsRecording() {
+		return nil
+	}
+	span.SetAttributes(
+		KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.group.name),
+		KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyLease.Float64(h.lease.Seconds()))
+	if n := h.ordinal.Load(); n > 0 {
+		span.SetAttributes(KeyOrdinal.Int64(int64(n)))
+	}
+	span.End(trace.WithTimestamp(now))
+	held := span.SpanContext()
+	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
+}
+
+// Context gives ctx with the span context of the grant, so that what is measured in it gets an exemplar that
+// leads to this very lock. Without a trace it gives ctx back.
+func (h *Hold) Context(ctx context.Context) context.Context {
+	if h.grant == nil {
+		return ctx
+	}
+	return trace.ContextWithSpanContext(ctx, h.grant.held)
+}
+
+// SpanContext is that of the grant's held span; invalid when it is not traced.
+func (h *Hold) SpanContext() trace.SpanContext {
+	if h.grant == nil {
+		return trace.SpanContext{}
+	}
+	return h.grant.held
+}
+
+// here is the context of the trace the hold is in by now.
+func (h *Hold) here() context.Context {
+	if t := h.trail.Load(); t != nil {
+		return t.ctx
+	}
+	return context.Background()
+}
+
+// logged is the span context that log records about the hold carry.
+func (h *Hold) logged() trace.SpanContext {
+	if t := h.trail.Load(); t != nil {
+		return t.held
+	}
+	return h.untraced()
+}
+
+// untraced is the span context of a hold that is not recorded.
+func (h *Hold) untraced() trace.SpanContext {
+	if h.parent == nil {
+		return trace.SpanContext{}
+	}
+	return h.parent.SpanContext()
+}
+
+// mark makes a short span under the held one, if that is recorded.
+func (h *Hold) mark(name string, now time.Time, attrs ...attribute.KeyValue) trace.Span {
+	t := h.trail.Load()
+	if t == nil {
+		return nil
+	}
+	_, span := h.lock.rec.tracing.start(t.ctx, name, trace.WithTimestamp(now))
+	if span == nil || !span.IsRecording() {
+		return nil
+	}
+	span.SetAttributes(
+		KeyName.String(h.lock.name), KeyGroup.String(h.lock.group.name),
+		KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	span.SetAttributes(attrs...)
+	return span
+}
+
+// Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
+// has still to follow.
+func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
+	if h.lock == nil {
+		return
+	}
+	r, g, ctx := h.lock.rec, h.lock.group, h.here()
+	g.mu.Lock()
+	h.state |= holdLost
+	g.setFailing(h, false)
+	g.mu.Unlock()
+	r.metrics.losses.Add(ctx, 1, at(g.losses, cause)...)
+	now := h.now()
+	used := h.utilization(now)
+	if cause == LossUnreachable || cause == LossStalled {
+		// No renewal came to tell how late it was.
+		r.metrics.utilization.Record(ctx, used, g.record...)
+		if used > lateAt {
+			r.metrics.late.Add(ctx, 1, g.add...)
+		}
+	}
+	sc := h.logged()
+	if span := h.mark(g.lostSpan, now, KeyCause.String(cause.String()), KeyUtilization.Float64(used)); span != nil {
+		sc = span.SpanContext()
+		if err == nil {
+			fail(span, lossError(cause))
+		} else {
+			fail(span, err)
+		}
+		span.End(trace.WithTimestamp(now))
+	}
+	if r.logs(LogLost) && b.admit(burstLost) {
+		h.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+			slog.String(LogKeyCause, cause.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
+	}
+}
+
+// lossError is the status text of a loss that no error explains.
+type lossError LossCause
+
+func (e lossError) Error() string { return "lock lost: " + LossCause(e).String() }
+
+// Canceled says that the lease was ended by its own side before its release. End has still to follow. Ten such
+// records a second are logged by name, the rest is counted.
+func (h *Hold) Canceled(reason CancelReason, err error) {
+	if h.lock == nil {
+		return
+	}
+	r, g := h.lock.rec, h.lock.group
+	r.metrics.cancellations.Add(h.here(), 1, at(g.cancellations, reason)...)
+	now := h.now()
+	sc := h.logged()
+	if span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String())); span != nil {
+		sc = span.SpanContext()
+		span.End(trace.WithTimestamp(now))
+	}
+	kind, in := LogEnd, burstEnd
+	if reason == CancelMaxHold || reason == CancelHeartbeat {
+		kind, in = LogCut, burstCut
+	}
+	if r.logs(kind) && r.ends.admit(in) {
+		h.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+			slog.String(LogKeyReason, reason.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
+	}
+}
+
+// Warn logs that the lock has been held for longer than WithHoldWarning allows. Ten such records a second are
+// logged by name, the rest is counted.
+func (h *Hold) Warn(held time.Duration, owner string, token int64) {
+	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(burstHeld) {
+		return
+	}
+	sc := h.untraced()
+	if h.grant != nil {
+		sc = h.grant.held
+	}
+	h.log(LogHeld, sc, nil, slog.String(LogKeyOwner, owner), slog.Int64(LogKeyToken, token), slog.Duration(LogKeyHeld, held))
+}
+
+// End ends the hold, once: further calls do nothing.
+func (h *Hold) End(end HoldEnd) {
+	if h.lock == nil || !h.lock.group.exit(h) {
+		return
+	}
+	r, g := h.lock.rec, h.lock.group
+	ctx := context.Background()
+	if h.grant != nil {
+		ctx = h.grant.ctx
+	}
+	g.held.add(ctx, -1, g.add)
+	if h.grant == nil && !r.metrics.holdTime.Enabled(ctx) {
+		return
+	}
+	now := h.now()
+	r.metrics.holdTime.Record(ctx, now.Sub(h.start).Seconds(), at(g.holdTime, end)...)
+	if h.grant == nil {
+		return
+	}
+	if _, span := r.tracing.start(ctx, g.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
+		span.SetAttributes(
+			KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(g.name),
+			KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyEnd.String(end.String()))
+		span.End(trace.WithTimestamp(now))
+	}
+}
+
+// now is the present on the clock of the grant, so that spans agree with each other when the wall clock steps.
+func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
+
+// utilization is how much of the lease is used up since the last confirmed renewal.
+func (h *Hold) utilization(now time.Time) float64 {
+	return ratio(now.Sub(h.start)-time.Duration(h.confirmed.Load()), h.lease)
+}
+
+func ratio(elapsed, lease time.Duration) float64 {
+	if lease <= 0 || elapsed < 0 {
+		return 0
+	}
+	return float64(elapsed) / float64(lease)
+}

@@ -1,0 +1,113 @@
+// Package story plays what a lock can live through to a telemetry.Recorder, for tests that look at what comes
+// out at the other end.
+package story
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// TTL is the lease of all locks here.
+const TTL = 30 * time.Second
+
+var errStory = errors.New("boom")
+
+// Renewed is a renewal that went well, a third into the lease.
+func Renewed(start time.Time) *telemetry.RenewalEvent {
+	return &telemetry.RenewalEvent{
+		Start: start, End: start.Add(3 * time.Millisecond), Attempt: 1,
+		Remaining: 20 * time.Second, Elapsed: 10 * time.Second, TTL: TTL, BatchSize: 1, Node: "127.0.0.1:6379",
+	}
+}
+
+// Everything makes a recorder emit each of its spans, metrics, label values and log records at least once, for
+// one lock. The last hold is left to be ended by the caller, so that gauges have something to tell; some counts
+// of log records come when the recorder is closed.
+func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *telemetry.Hold {
+	const holder = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	acquire := func() *telemetry.Hold {
+		_, a := r.StartAcquire(ctx, l, TTL)
+		a.Attempt()
+		a.BlockedBy("other:1", holder)
+		a.WaitStart()
+		for s := telemetry.WakeupMessage; s <= telemetry.WakeupPoll; s++ {
+			a.Wakeup(s)
+		}
+		a.Takeover(telemetry.TakeoverExpired)
+		a.Takeover(telemetry.TakeoverMessageMissed)
+		h := new(telemetry.Hold)
+		a.Grant(h, "app:1", 7)
+		return h
+	}
+	for o := telemetry.AcquireHeld; o <= telemetry.AcquireError; o++ {
+		_, a := r.StartAcquire(ctx, l, TTL)
+		a.Error(telemetry.ErrorTimeout)
+		a.Fail(o, errStory)
+	}
+	for end := telemetry.EndReleased; end <= telemetry.EndClosed; end++ {
+		h := acquire()
+		_, a := r.StartAcquire(ctx, l, TTL)
+		a.Reenter(h)
+		now := time.Now()
+		burst := r.NewBurst()
+		_, batch := r.StartBatch(context.Background(), "node:1", 4, time.Millisecond)
+		batch.End(1, 1, 1, 1, nil)
+		for range 11 {
+			for _, o := range []telemetry.RenewalOutcome{
+				telemetry.RenewalError, telemetry.RenewalRenewed, telemetry.RenewalMissing, telemetry.RenewalTaken,
+			} {
+				h.Renewal(&telemetry.RenewalEvent{
+					Start: now, End: now, Outcome: o, Err: errStory, ErrType: telemetry.ErrorNetwork, Attempt: 1,
+					TTL: TTL, Elapsed: TTL, Node: "node:1", Batch: &batch, Burst: burst,
+				})
+			}
+		}
+		for range 400 {
+			h.Renewal(Renewed(now))
+		}
+		for range 11 {
+			h.Lost(telemetry.LossMissing, errStory, burst)
+		}
+		burst.Flush()
+		for c := telemetry.LossMissing; c <= telemetry.LossStalled; c++ {
+			h.Lost(c, errStory, nil)
+		}
+		for c := telemetry.CancelContext; c <= telemetry.CancelClosed; c++ {
+			h.Canceled(c, errStory)
+		}
+		for range 11 {
+			h.Canceled(telemetry.CancelMaxHold, errStory)
+			h.Canceled(telemetry.CancelContext, errStory)
+			h.Warn(time.Hour, "app:1", 7)
+		}
+		for o := telemetry.ReleaseReleased; o <= telemetry.ReleaseError; o++ {
+			_, rel := r.StartRelease(ctx, h)
+			rel.Error(telemetry.ErrorTimeout)
+			rel.End(o, true, errStory)
+		}
+		h.End(end)
+	}
+	_, batch := r.StartBatch(context.Background(), "node:1", 1, 0)
+	batch.End(0, 0, 0, 1, errStory)
+	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0)
+	batch.End(1, 0, 0, 0, nil)
+	for op := telemetry.OpAcquire; op <= telemetry.OpForceUnlock; op++ {
+		for t := telemetry.ErrorTimeout; t <= telemetry.ErrorOther; t++ {
+			r.Error(ctx, op, t)
+		}
+	}
+	for p := telemetry.PurposeAcquire; p <= telemetry.PurposeOther; p++ {
+		r.Command(p)
+	}
+	r.PubSubReconnect()
+	r.WatchdogLeases(1)
+	return acquire()
+}
+
+// Busy is a State of which every gauge has something to tell.
+func Busy() telemetry.State {
+	return telemetry.State{Ticking: true, TickAge: time.Second, PubSubWanted: true, PubSubConnected: true}
+}

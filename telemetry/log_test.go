@@ -1,0 +1,151 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// TestBurst: ten names, then a count; of each kind of record by itself.
+func TestBurst(t *testing.T) {
+	b := newBench(t)
+	burst := b.NewBurst()
+	bad := renewed(time.Now())
+	bad.Outcome, bad.Err, bad.ErrType, bad.Burst = telemetry.RenewalError, errBoom, telemetry.ErrorNetwork, burst
+	good := renewed(time.Now())
+	good.Burst = burst
+	var holds []*telemetry.Hold
+	for range 25 {
+		h := b.grant()
+		h.Renewal(bad)
+		holds = append(holds, h)
+	}
+	for range 2 {
+		b.grant().Lost(telemetry.LossTaken, nil, burst)
+	}
+	for _, h := range holds[:11] {
+		h.Renewal(good)
+	}
+	burst.Flush()
+	burst.Flush() // nothing more to say
+	log := b.records.buf.String()
+	for l, want := range map[telemetry.Log]int{
+		telemetry.LogFail: 10, telemetry.LogMoreFail: 1, telemetry.LogLost: 2, telemetry.LogMoreLost: 0,
+		telemetry.LogBack: 10, telemetry.LogMoreBack: 1,
+	} {
+		if got := strings.Count(log, `"msg":"`+l.Message+`"`); got != want {
+			t.Errorf("%q: %d records, want %d", l.Message, got, want)
+		}
+	}
+	more := b.records.all(t, telemetry.LogMoreFail)
+	if len(more) != 1 || more[0]["count"] != 15.0 {
+		t.Errorf("more %v", more)
+	}
+
+	// The next batch has ten names of its own.
+	holds[24].Renewal(bad)
+	recs := b.records.all(t, telemetry.LogFail)
+	if len(recs) != 1 {
+		t.Fatalf("%d records", len(recs))
+	}
+	span := b.named("renew orders")
+	last := span[len(span)-1].SpanContext
+	for key, want := range map[string]any{
+		"name": "orders:42", "group": "orders", "owner": "app:1", "token": 7.0, "error": "boom", "error_type": "network",
+		"attempt": 1.0, "node": "127.0.0.1:6379", "trace_id": last.TraceID().String(), "span_id": last.SpanID().String(),
+	} {
+		if recs[0][key] != want {
+			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
+		}
+	}
+}
+
+// Without a burst every record is written.
+func TestNoBurst(t *testing.T) {
+	b := newBench(t)
+	var none *telemetry.Burst
+	for range 15 {
+		b.grant().Lost(telemetry.LossTaken, nil, none)
+	}
+	none.Flush()
+	if n := len(b.records.all(t, telemetry.LogLost)); n != 15 {
+		t.Errorf("%d records", n)
+	}
+}
+
+func TestHoldWarning(t *testing.T) {
+	b := newBench(t)
+	h := b.grant()
+	h.Warn(90*time.Second, "app:1", 7)
+	recs := b.records.all(t, telemetry.LogHeld)
+	if len(recs) != 1 {
+		t.Fatalf("%d records", len(recs))
+	}
+	caller := trace.SpanContextFromContext(b.caller)
+	for key, want := range map[string]any{
+		"name": "orders:42", "owner": "app:1", "token": 7.0, "held": float64(90 * time.Second), "trace_id": caller.TraceID().String(),
+	} {
+		if recs[0][key] != want {
+			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
+		}
+	}
+}
+
+// The default logger is looked up for each record, so that one set later is used.
+func TestDefaultLogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	r, err := telemetry.NewRecorder(telemetry.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l := r.Lock("orders:42", "mutex", "", 0)
+	_, a := r.StartAcquire(t.Context(), &l, ttl)
+	var h telemetry.Hold
+	a.Grant(&h, "app:1", 7)
+	defer h.End(telemetry.EndLost)
+	var buf bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&buf, nil)))
+	h.Lost(telemetry.LossTaken, nil, nil)
+	if !strings.Contains(buf.String(), `msg="lock lost" name=orders:42`) || strings.Contains(buf.String(), "trace_id") {
+		t.Errorf("log %q", buf.String())
+	}
+}
+
+// TestWindow: leases that end by themselves are bounded too, by the second.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		cut := func(n int) {
+			for range n {
+				b.grant().Canceled(telemetry.CancelContext, nil)
+			}
+		}
+		count := func(l telemetry.Log) int { return strings.Count(b.records.buf.String(), `"msg":"`+l.Message+`"`) }
+		cut(25)
+		if n, more := count(telemetry.LogEnd), count(telemetry.LogMoreEnd); n != 10 || more != 0 {
+			t.Errorf("%d by name, %d counts", n, more)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		cut(12)
+		for range 30 {
+			b.grant().Warn(time.Hour, "x", 1)
+		}
+		if n, held := count(telemetry.LogEnd), count(telemetry.LogHeld); n != 20 || held != 10 {
+			t.Errorf("%d and %d by name", n, held)
+		}
+		b.Close()
+		recs := b.records.all(t, telemetry.LogMoreEnd)
+		if len(recs) != 2 || recs[0]["count"] != 15.0 || recs[1]["count"] != 2.0 {
+			t.Errorf("counts %v", recs)
+		}
+	})
+}

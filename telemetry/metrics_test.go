@@ -1,0 +1,270 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// A group's counters are there at 0 with its first acquire, and not before.
+func TestZeroed(t *testing.T) {
+	b := newBench(t)
+	if len(b.metrics()) != 0 {
+		t.Fatal("a lock that nobody acquired shows in the metrics")
+	}
+	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	for _, m := range []telemetry.Metric{
+		telemetry.MetricAcquisitions, telemetry.MetricWakeups, telemetry.MetricTakeovers, telemetry.MetricRenewals,
+		telemetry.MetricLosses, telemetry.MetricCancellations, telemetry.MetricReleases,
+	} {
+		for _, v := range m.Labels[1].Values {
+			label := fmt.Sprintf("%s=%s", m.Labels[1].Key, v)
+			if m.Labels[1].Key < telemetry.KeyGroup {
+				b.want(0, m, label, "lockdog.group=orders")
+			} else {
+				b.want(0, m, "lockdog.group=orders", label)
+			}
+		}
+	}
+	for _, m := range []telemetry.Metric{
+		telemetry.MetricLate, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
+	} {
+		b.want(0, m, "lockdog.group=orders")
+	}
+	a.Fail(telemetry.AcquireHeld, nil)
+	b.want(1, telemetry.MetricAcquisitions, "lockdog.group=orders", "lockdog.outcome=held")
+}
+
+func TestHeldAndWaiting(t *testing.T) {
+	b := newBench(t)
+	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	a.WaitStart()
+	a.WaitStart() // waits already
+	b.want(1, telemetry.MetricWaiting, "lockdog.group=orders")
+	a.WaitEnd()
+	a.WaitEnd()
+	b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
+	a.WaitStart()
+	var h telemetry.Hold
+	a.Grant(&h, "app:1", 7)
+	b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
+	b.want(1, telemetry.MetricHeld, "lockdog.group=orders")
+	h.Canceled(telemetry.CancelContext, nil)
+	b.want(1, telemetry.MetricHeld, "lockdog.group=orders") // its holder winds down
+	h.End(telemetry.EndCanceled)
+	h.End(telemetry.EndReleased) // ended already
+	b.want(0, telemetry.MetricHeld, "lockdog.group=orders")
+	b.want(1, telemetry.MetricHoldDuration, "lockdog.end=canceled", "lockdog.group=orders")
+	if _, ok := b.value(telemetry.MetricHoldDuration, "lockdog.end=released", "lockdog.group=orders"); ok {
+		t.Error("one hold ended twice")
+	}
+}
+
+func TestLateAndUtilization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		late := func(want float64) {
+			t.Helper()
+			b.want(want, telemetry.MetricLate, "lockdog.group=orders")
+		}
+		h := b.grant()
+		at := func(o telemetry.RenewalOutcome, used float64) {
+			ev := renewed(time.Now())
+			ev.Outcome, ev.Elapsed = o, time.Duration(used*float64(ttl))
+			h.Renewal(ev)
+		}
+		at(telemetry.RenewalRenewed, 0.8) // not over it
+		late(0)
+		at(telemetry.RenewalRenewed, 0.81)
+		late(1)
+		at(telemetry.RenewalError, 0.9)
+		late(2)
+		at(telemetry.RenewalMissing, 0.95)
+		late(3)
+		h.Lost(telemetry.LossMissing, nil, nil) // that renewal was counted
+		h.Lost(telemetry.LossTaken, nil, nil)
+		h.Lost(telemetry.LossExpired, nil, nil) // nothing renews a fixed lease
+		late(3)
+		if p := points(b.metrics()[telemetry.MetricUtilization.Name])["lockdog.group=orders"]; p.value != 4 || math.Abs(p.sum-3.46) > 1e-9 {
+			t.Errorf("utilization %+v", p)
+		}
+
+		// Losses at the deadline have no renewal to count.
+		h = b.grant()
+		time.Sleep(10 * time.Second)
+		at(telemetry.RenewalRenewed, 0.33)
+		time.Sleep(29700 * time.Millisecond)
+		h.Lost(telemetry.LossUnreachable, nil, nil)
+		late(4)
+		h = b.grant()
+		time.Sleep(45 * time.Second)
+		h.Lost(telemetry.LossStalled, nil, nil)
+		late(5)
+		if p := points(b.metrics()[telemetry.MetricUtilization.Name])["lockdog.group=orders"]; p.value != 7 || math.Abs(p.sum-(3.46+0.33+0.99+1.5)) > 1e-9 {
+			t.Errorf("utilization %+v", p)
+		}
+	})
+}
+
+func TestOldestAndFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var holds []*telemetry.Hold
+		for range 4 {
+			holds = append(holds, b.grant())
+			time.Sleep(time.Second)
+		}
+		oldest := func(want float64) {
+			t.Helper()
+			b.want(want, telemetry.MetricOldestAge, "lockdog.group=orders")
+		}
+		failing := func(want float64) {
+			t.Helper()
+			b.want(want, telemetry.MetricFailing, "lockdog.group=orders")
+		}
+		oldest(4)
+		holds[1].End(telemetry.EndReleased) // from the middle
+		oldest(4)
+		holds[0].End(telemetry.EndReleased) // from the front
+		oldest(2)
+		holds[3].End(telemetry.EndReleased) // from the back
+		holds[3] = b.grant()
+		oldest(2)
+
+		bad, good := renewed(time.Now()), renewed(time.Now())
+		bad.Outcome = telemetry.RenewalError
+		failing(0)
+		holds[2].Renewal(bad)
+		holds[2].Renewal(bad)
+		holds[3].Renewal(bad)
+		failing(2)
+		holds[2].Renewal(good)
+		failing(1)
+		holds[2].Renewal(bad)
+		holds[3].Lost(telemetry.LossUnreachable, nil, nil)
+		failing(1) // the lost one is not live
+		holds[3].Renewal(bad)
+		failing(1)
+		holds[2].End(telemetry.EndReleased)
+		failing(0)
+		holds[2].Renewal(bad)
+		failing(0)
+		holds[3].End(telemetry.EndLost)
+		oldest(0)
+	})
+}
+
+func TestDefaultGroup(t *testing.T) {
+	b := newBench(t)
+	for name, want := range map[string]string{
+		"orders:42": "orders", "orders:eu:42": "orders", "orders": "default", ":42": "default", "": "default",
+		"{orders:42}": "orders", "{orders}:42": "orders", "{42}": "default", "a\xffb:1": "a\uFFFDb",
+	} {
+		l := b.Lock(name, "mutex", "", 0)
+		if got := l.Group(); got != want {
+			t.Errorf("%q is in group %q, want %q", name, got, want)
+		}
+	}
+	if l := b.Lock("orders:42", "mutex", "billing\xff", 0); l.Group() != "billing\uFFFD" {
+		t.Errorf("group %q", l.Group())
+	}
+}
+
+// TestCardinality: however many names and groups, and however many clients, no instrument has more than 1,000
+// attribute sets.
+func TestCardinality(t *testing.T) {
+	b := newBench(t, func(_ *telemetry.Config, o *[]sdktrace.TracerProviderOption) {
+		*o = append(*o, sdktrace.WithSampler(sdktrace.NeverSample()))
+	})
+	recorders := []*telemetry.Recorder{b.Recorder}
+	for range 5 {
+		r, err := telemetry.NewRecorder(telemetry.Config{TracerProvider: b.tp, MeterProvider: b.mp, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		recorders = append(recorders, r)
+	}
+	ctx := context.Background()
+	quick(ctx, b.Recorder, &b.lock) // the first group of the first client
+	for i, r := range recorders {
+		groups := map[string]bool{}
+		for g := range 70 {
+			l := r.Lock(fmt.Sprintf("client%d-group%d:%d", i, g, g), "mutex", "", telemetry.RenewalSpansOff)
+			groups[l.Group()] = true
+			quick(ctx, r, &l)
+		}
+		other := r.Lock("x", "mutex", telemetry.OtherGroup, 0)
+		if other.Group() != telemetry.OtherGroup {
+			t.Errorf("group %s", other.Group())
+		}
+		want := 51
+		switch {
+		case i == 0:
+			want = 50 // besides orders
+		case i >= 3:
+			want = 1 // the provider's 150 are used up
+		}
+		if len(groups) != want || !groups[telemetry.OtherGroup] {
+			t.Errorf("client %d has %d groups, want %d", i, len(groups), want)
+		}
+		if l := r.Lock(fmt.Sprintf("client%d-group0:again", i), "mutex", "", 0); i < 3 && l.Group() == telemetry.OtherGroup {
+			t.Error("a known group is forgotten")
+		}
+	}
+	most := 0
+	for name, m := range b.metrics() {
+		n := len(points(m))
+		most = max(most, n)
+		if n > 1000 {
+			t.Errorf("%s has %d attribute sets", name, n)
+		}
+		for _, p := range points(m) {
+			if _, over := p.attrs.Value("otel.metric.overflow"); over {
+				t.Errorf("%s overflowed", name)
+			}
+			if v, ok := p.attrs.Value(telemetry.KeyName); ok {
+				t.Errorf("%s carries the name %s", name, v.AsString())
+			}
+		}
+	}
+	if most != 151*6 {
+		t.Errorf("at most %d sets, want 151 groups with 6 outcomes", most)
+	}
+}
+
+// quick emits each label value of each grouped metric once.
+func quick(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) {
+	for o := telemetry.AcquireHeld; o <= telemetry.AcquireError; o++ {
+		_, a := r.StartAcquire(ctx, l, ttl)
+		a.Fail(o, nil)
+	}
+	for end := telemetry.EndReleased; end <= telemetry.EndClosed; end++ {
+		_, a := r.StartAcquire(ctx, l, ttl)
+		for s := telemetry.WakeupMessage; s <= telemetry.WakeupPoll; s++ {
+			a.Wakeup(s)
+		}
+		a.Takeover(telemetry.TakeoverExpired)
+		a.Takeover(telemetry.TakeoverMessageMissed)
+		var h telemetry.Hold
+		a.Grant(&h, "app:1", 7)
+		for o := telemetry.RenewalRenewed; o <= telemetry.RenewalError; o++ {
+			ev := renewed(time.Now())
+			ev.Outcome = o
+			h.Renewal(ev)
+		}
+		for o := telemetry.ReleaseReleased; o <= telemetry.ReleaseError; o++ {
+			_, rel := r.StartRelease(ctx, &h)
+			rel.End(o, false, nil)
+		}
+		h.End(end)
+	}
+}

@@ -1,0 +1,167 @@
+package telemetry
+
+import (
+	"log/slog"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+)
+
+// The attribute keys of spans, links and metrics. Durations are in seconds.
+const (
+	KeyGroup        attribute.Key = "lockdog.group"
+	KeyOutcome      attribute.Key = "lockdog.outcome"
+	KeyWakeupSource attribute.Key = "lockdog.wakeup.source"
+	KeyReason       attribute.Key = "lockdog.reason"
+	KeyEnd          attribute.Key = "lockdog.end"
+	KeyCause        attribute.Key = "lockdog.cause"
+	KeyOperation    attribute.Key = "lockdog.operation"
+	KeyPurpose      attribute.Key = "lockdog.purpose"
+	KeyErrorType                  = semconv.ErrorTypeKey
+
+	KeyName        attribute.Key = "lockdog.name"
+	KeyKind        attribute.Key = "lockdog.kind"
+	KeyOwner       attribute.Key = "lockdog.owner"
+	KeyToken       attribute.Key = "lockdog.token"
+	KeyLease       attribute.Key = "lockdog.lease.duration"
+	KeyRemaining   attribute.Key = "lockdog.lease.remaining"
+	KeyUtilization attribute.Key = "lockdog.lease.utilization"
+	KeyAttempts    attribute.Key = "lockdog.attempts"
+	KeyWakeups     attribute.Key = "lockdog.wakeups"
+	KeyTakeover    attribute.Key = "lockdog.takeover"
+	KeyBlockedBy   attribute.Key = "lockdog.blocked_by"
+	KeyOrdinal     attribute.Key = "lockdog.renewal.ordinal"
+	KeyAttempt     attribute.Key = "lockdog.renewal.attempt"
+	KeyLag         attribute.Key = "lockdog.renewal.lag"
+	KeyNode        attribute.Key = "lockdog.node"
+	KeyBatchSize   attribute.Key = "lockdog.batch.size"
+	KeyRenewed     attribute.Key = "lockdog.batch.renewed"
+	KeyMissing     attribute.Key = "lockdog.batch.missing"
+	KeyTaken       attribute.Key = "lockdog.batch.taken"
+	KeyFailed      attribute.Key = "lockdog.batch.failed"
+	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
+	KeyLink        attribute.Key = "lockdog.link"
+)
+
+// The values of KeyLink: what a link points at.
+const (
+	LinkBlockedBy = "blocked_by" // the acquire span of whoever held the lock
+	LinkHeld      = "held"       // the grant a span belongs to
+	LinkBatch     = "batch"      // the call that renewed
+)
+
+// Span describes one kind of span. All are of kind INTERNAL.
+type Span struct {
+	Name        string // followed by a space and the group, unless Plain
+	Plain       bool
+	Parent      string
+	Description string
+	Attributes  []attribute.Key // those it can carry
+}
+
+// The spans.
+var (
+	SpanAcquire = Span{
+		Name: "acquire", Parent: "caller",
+		Description: "One call to Lock or TryLock, from the call to its end. Links to whoever held the lock meanwhile.",
+		Attributes: []attribute.Key{
+			KeyName, KeyKind, KeyGroup, KeyOutcome, KeyAttempts, KeyWakeups, KeyLease, KeyOwner, KeyToken,
+			KeyTakeover, KeyBlockedBy, KeyErrorType,
+		},
+	}
+	SpanHeld = Span{
+		Name: "held", Parent: "acquire",
+		Description: "The grant, of zero length. Parent of all that follows; shows a lock that is still held. " +
+			"After 360 renewals a new one, root of a new trace, links to the first.",
+		Attributes: []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyLease, KeyOrdinal},
+	}
+	SpanRenew = Span{
+		Name: "renew", Parent: "held",
+		Description: "One renewal of one lease, failures included. Links to its batch.",
+		Attributes: []attribute.Key{
+			KeyName, KeyGroup, KeyOrdinal, KeyAttempt, KeyRemaining, KeyUtilization, KeyLag, KeyBatchSize, KeyNode,
+			KeyOutcome, KeyErrorType,
+		},
+	}
+	SpanBatch = Span{
+		Name: "renew batch", Plain: true, Parent: "none",
+		Description: "One renewal call to Redis, for up to a batch of leases.",
+		Attributes: []attribute.Key{
+			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed,
+		},
+	}
+	SpanLost = Span{
+		Name: "lost", Parent: "held",
+		Description: "The lease was lost. Status error.",
+		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization},
+	}
+	SpanCancel = Span{
+		Name: "cancel", Parent: "held",
+		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close.",
+		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyReason},
+	}
+	SpanRelease = Span{
+		Name: "release", Parent: "caller of Release",
+		Description: "One call to Release. Links to held, and is its child when the caller has no span.",
+		Attributes: []attribute.Key{
+			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyErrorType,
+		},
+	}
+	SpanHold = Span{
+		Name: "hold", Parent: "held",
+		Description: "The whole time the lock was held, made at its end.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyEnd},
+	}
+)
+
+// Spans lists every kind of span. Read only.
+var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanHold}
+
+// Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
+type Log struct {
+	Message     string
+	Level       slog.Level
+	Description string
+}
+
+// The log records.
+var (
+	LogLost = Log{"lock lost", slog.LevelError, "A lease was lost, with its cause."}
+	LogCut  = Log{"lease cut off", slog.LevelWarn, "WithMaxHold or WithHeartbeat ended a lease."}
+	LogEnd  = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
+	LogFail = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
+	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
+	LogHeld = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
+
+	LogMoreLost = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
+	LogMoreFail = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
+	LogMoreBack = Log{"more lock renewals recovered", slog.LevelInfo, "How many recovered renewals were not logged by name."}
+	LogMoreCut  = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
+	LogMoreEnd  = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
+	LogMoreHeld = Log{"more locks held for long", slog.LevelWarn, "How many locks held for long were not logged by name."}
+)
+
+// Logs lists every kind of log record. Read only.
+var Logs = []Log{
+	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld,
+	LogMoreLost, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
+}
+
+// The keys of log attributes.
+const (
+	LogKeyName      = "name"
+	LogKeyGroup     = "group"
+	LogKeyOwner     = "owner"
+	LogKeyToken     = "token"
+	LogKeyCause     = "cause"
+	LogKeyReason    = "reason"
+	LogKeyError     = "error"
+	LogKeyErrorType = "error_type"
+	LogKeyAttempt   = "attempt"
+	LogKeyRemaining = "remaining"
+	LogKeyHeld      = "held"
+	LogKeyNode      = "node"
+	LogKeyCount     = "count"
+	LogKeyTraceID   = "trace_id"
+	LogKeySpanID    = "span_id"
+)

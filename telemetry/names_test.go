@@ -1,0 +1,207 @@
+package telemetry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/telemetry/internal/story"
+)
+
+func withState(s func() telemetry.State) func(*telemetry.Config, *[]sdktrace.TracerProviderOption) {
+	return func(c *telemetry.Config, _ *[]sdktrace.TracerProviderOption) { c.State = s }
+}
+
+// TestMetricsTable compares what is emitted with what names.go says, both ways: names, kinds, units,
+// descriptions, buckets, labels and their values.
+func TestMetricsTable(t *testing.T) {
+	b := newBench(t, withState(story.Busy))
+	defer story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
+	emitted := b.metrics()
+	for _, m := range telemetry.Metrics {
+		got, ok := emitted[m.Name]
+		if !ok {
+			t.Errorf("%s is not emitted", m.Name)
+			continue
+		}
+		delete(emitted, m.Name)
+		if got.Unit != m.Unit || got.Description != m.Description || m.Description == "" {
+			t.Errorf("%s: unit %q, description %q", m.Name, got.Unit, got.Description)
+		}
+		kind, buckets := shape(got)
+		if kind != m.Kind || !slices.Equal(buckets, m.Buckets) || !slices.IsSorted(buckets) {
+			t.Errorf("%s is a %s with buckets %v, want %s, %v", m.Name, kind, buckets, m.Kind, m.Buckets)
+		}
+		series := points(got)
+		want := 1
+		for _, l := range m.Labels {
+			seen := map[string]bool{}
+			for _, p := range series {
+				v, ok := p.attrs.Value(l.Key)
+				if !ok || p.attrs.Len() != len(m.Labels) {
+					t.Errorf("%s: labels %v", m.Name, p.attrs.Encoded(attribute.DefaultEncoder()))
+				}
+				seen[v.AsString()] = true
+			}
+			values := l.Values
+			if l.Key == telemetry.KeyGroup {
+				values = []string{"orders"}
+			}
+			want *= len(values)
+			if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, slices.Sorted(slices.Values(values))) {
+				t.Errorf("%s: %s is %v, want %v", m.Name, l.Key, got, values)
+			}
+		}
+		if len(series) != want {
+			t.Errorf("%s: %d series, want %d", m.Name, len(series), want)
+		}
+		if m.Grouped() != (len(m.Labels) > 0 && m.Labels[0].Key == telemetry.KeyGroup) {
+			t.Errorf("%s: Grouped %v", m.Name, m.Grouped())
+		}
+	}
+	for name := range emitted {
+		t.Errorf("%s is not in names.go", name)
+	}
+}
+
+func shape(m metricdata.Metrics) (telemetry.Kind, []float64) {
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		if d.IsMonotonic {
+			return telemetry.Counter, nil
+		}
+		return telemetry.UpDownCounter, nil
+	case metricdata.Histogram[float64]:
+		return telemetry.Histogram, d.DataPoints[0].Bounds
+	case metricdata.Histogram[int64]:
+		return telemetry.Histogram, d.DataPoints[0].Bounds
+	}
+	return telemetry.Gauge, nil
+}
+
+// TestSpansTable compares the spans emitted with the table, both ways.
+func TestSpansTable(t *testing.T) {
+	b := newBench(t)
+	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
+	keys := map[string]map[attribute.Key]bool{}
+	for _, s := range b.spans.GetSpans() {
+		if keys[s.Name] == nil {
+			keys[s.Name] = map[attribute.Key]bool{}
+		}
+		for _, a := range s.Attributes {
+			keys[s.Name][a.Key] = true
+		}
+	}
+	for _, s := range telemetry.Spans {
+		name := s.Name + " orders"
+		if s.Plain {
+			name = s.Name
+		}
+		got := slices.Sorted(maps.Keys(keys[name]))
+		if want := slices.Sorted(slices.Values(s.Attributes)); !slices.Equal(got, want) {
+			t.Errorf("%s carries\n%v, table says\n%v", name, got, want)
+		}
+		if s.Description == "" || s.Parent == "" {
+			t.Errorf("%s is not described", s.Name)
+		}
+		delete(keys, name)
+	}
+	for name := range keys {
+		t.Errorf("span %q is not in the table", name)
+	}
+}
+
+// TestLogsTable does so for the log records.
+func TestLogsTable(t *testing.T) {
+	b := newBench(t)
+	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
+	b.Close()
+	known := []string{
+		telemetry.LogKeyName, telemetry.LogKeyGroup, telemetry.LogKeyOwner, telemetry.LogKeyToken, telemetry.LogKeyCause,
+		telemetry.LogKeyReason, telemetry.LogKeyError, telemetry.LogKeyErrorType, telemetry.LogKeyAttempt,
+		telemetry.LogKeyRemaining, telemetry.LogKeyHeld, telemetry.LogKeyNode, telemetry.LogKeyCount,
+		telemetry.LogKeyTraceID, telemetry.LogKeySpanID,
+	}
+	seen, used := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(b.records.buf.String()) {
+		var rec map[string]any
+		if err := json.Unmarshal([]byte(line), &rec); err != nil {
+			t.Fatal(err)
+		}
+		seen[fmt.Sprint(rec["level"], " ", rec["msg"])] = true
+		for k := range rec {
+			used[k] = true
+		}
+	}
+	for _, l := range telemetry.Logs {
+		kind := l.Level.String() + " " + l.Message
+		if !seen[kind] {
+			t.Errorf("%s is not logged", kind)
+		}
+		delete(seen, kind)
+	}
+	for kind := range seen {
+		t.Errorf("%s is not in the table", kind)
+	}
+	for _, k := range known {
+		if !used[k] {
+			t.Errorf("key %s is not used", k)
+		}
+		delete(used, k)
+	}
+	for _, k := range []string{"time", "level", "msg"} {
+		delete(used, k)
+	}
+	for k := range used {
+		t.Errorf("key %s is not in the table", k)
+	}
+}
+
+// A number out of its list must cost no more than an odd label.
+func TestUnknownValues(t *testing.T) {
+	const bad = math.MaxUint8
+	for _, s := range []fmt.Stringer{
+		telemetry.AcquireOutcome(bad), telemetry.WakeupSource(bad), telemetry.TakeoverReason(bad), telemetry.HoldEnd(bad),
+		telemetry.RenewalOutcome(bad), telemetry.LossCause(bad), telemetry.CancelReason(bad), telemetry.ReleaseOutcome(bad),
+		telemetry.BatchOutcome(bad), telemetry.Operation(bad), telemetry.ErrorType(bad), telemetry.Purpose(bad),
+		telemetry.RenewalSpans(bad), telemetry.Kind(bad),
+	} {
+		if s.String() != "unknown_255" {
+			t.Errorf("%T: %s", s, s)
+		}
+	}
+	if telemetry.RenewalSpansThinned.String() != "thinned" || telemetry.BatchPartial.String() != "partial" ||
+		telemetry.OpForceUnlock.String() != "force_unlock" || telemetry.PurposeOther.String() != "other" || telemetry.Gauge.String() != "gauge" {
+		t.Error("names are off")
+	}
+	b := newBench(t)
+	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	a.Wakeup(bad)
+	a.Takeover(bad)
+	h := new(telemetry.Hold)
+	a.Grant(h, "", 0)
+	ev := renewed(b.one("held orders").StartTime)
+	ev.Outcome, ev.TTL = bad, 0
+	h.Renewal(ev)
+	h.Lost(bad, nil, nil)
+	h.Canceled(bad, nil)
+	_, rel := b.StartRelease(b.caller, h)
+	rel.End(bad, false, nil)
+	h.End(bad)
+	b.Error(b.caller, bad, bad)
+	b.Error(b.caller, telemetry.OpRenew, bad)
+	b.Command(bad)
+	b.want(1, telemetry.MetricCommands, "lockdog.purpose=other")
+	if len(b.metrics()[telemetry.MetricErrors.Name].Name) != 0 {
+		t.Error("an error of no kind was counted")
+	}
+}

@@ -1,0 +1,115 @@
+package otelsetup
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+func newLogger(cfg Config) *slog.Logger {
+	out := cfg.LogOutput
+	if out == nil {
+		out = os.Stderr
+	}
+	return slog.New(TraceHandler(tint.NewTextHandler(out, &tint.Options{
+		Level:      cfg.LogLevel,
+		TimeFormat: time.TimeOnly + ".000",
+		NoColor:    cfg.NoColor || os.Getenv("NO_COLOR") != "" || plainFile(out),
+	})))
+}
+
+// plainFile tells whether w is a file that is no terminal.
+func plainFile(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err != nil || info.Mode()&os.ModeCharDevice == 0
+}
+
+// TraceHandler gives a handler that adds trace_id and span_id, from the ctx a record is logged with, to what
+// next handles. They stand at the top level also inside a group, and are not added where they are already, as
+// in lockdog's own records.
+func TraceHandler(next slog.Handler) slog.Handler {
+	return &traceHandler{root: next, next: next}
+}
+
+type traceHandler struct {
+	root    slog.Handler
+	applied []func(slog.Handler) slog.Handler // what makes next of root; only kept inside a group
+	next    slog.Handler
+	grouped bool
+	has     bool // trace_id is among the attributes already
+}
+
+func (h *traceHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.next.Enabled(ctx, level)
+}
+
+func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
+	sc := trace.SpanContextFromContext(ctx)
+	if !sc.IsValid() || h.has || !h.grouped && hasTraceID(rec) {
+		return h.next.Handle(ctx, rec)
+	}
+	ids := []slog.Attr{
+		slog.String(telemetry.LogKeyTraceID, sc.TraceID().String()),
+		slog.String(telemetry.LogKeySpanID, sc.SpanID().String()),
+	}
+	if !h.grouped {
+		rec = rec.Clone() // the caller's may share its attributes with other copies
+		rec.AddAttrs(ids...)
+		return h.next.Handle(ctx, rec)
+	}
+	// Attributes of the record would end up in the group. Those of the handler before it do not.
+	next := h.root.WithAttrs(ids)
+	for _, apply := range h.applied {
+		next = apply(next)
+	}
+	return next.Handle(ctx, rec)
+}
+
+func hasTraceID(rec slog.Record) bool {
+	found := false
+	rec.Attrs(func(a slog.Attr) bool {
+		found = a.Key == telemetry.LogKeyTraceID
+		return !found
+	})
+	return found
+}
+
+func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	if len(attrs) == 0 {
+		return h
+	}
+	c := h.with(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
+	if !h.grouped {
+		c.root, c.applied = c.next, nil
+		c.has = h.has || slices.ContainsFunc(attrs, func(a slog.Attr) bool { return a.Key == telemetry.LogKeyTraceID })
+	}
+	return c
+}
+
+func (h *traceHandler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	c := h.with(func(next slog.Handler) slog.Handler { return next.WithGroup(name) })
+	c.grouped = true
+	return c
+}
+
+func (h *traceHandler) with(apply func(slog.Handler) slog.Handler) *traceHandler {
+	c := *h
+	c.next = apply(h.next)
+	c.applied = append(slices.Clip(h.applied), apply)
+	return &c
+}

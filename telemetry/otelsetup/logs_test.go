@@ -1,0 +1,146 @@
+package otelsetup_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/slogtest"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry/otelsetup"
+)
+
+func newRecorder() *httptest.ResponseRecorder { return httptest.NewRecorder() }
+func newRequest() *http.Request               { return httptest.NewRequest(http.MethodGet, "/metrics", nil) }
+
+func TestLogColours(t *testing.T) {
+	const escape = "\x1b["
+	for _, c := range []struct {
+		name, env string
+		noColor   bool
+		want      bool
+	}{{"colour", "", false, true}, {"NoColor", "", true, false}, {"NO_COLOR", "1", false, false}} {
+		p, log := start(t, map[string]string{"NO_COLOR": c.env}, func(cfg *otelsetup.Config) { cfg.NoColor = c.noColor })
+		p.Logger.Warn("hello")
+		if got := strings.Contains(log.String(), escape); got != c.want {
+			t.Errorf("%s: %q", c.name, log)
+		}
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	p, _ := start(t, nil, func(cfg *otelsetup.Config) { cfg.NoColor, cfg.LogOutput = false, file })
+	p.Logger.Warn("hello")
+	if text, _ := os.ReadFile(file.Name()); !strings.Contains(string(text), "hello") || strings.Contains(string(text), escape) {
+		t.Errorf("file %q", text)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	p, log := start(t, nil, nil)
+	p.Logger.Debug("quiet")
+	p.Logger.Info("loud")
+	if strings.Contains(log.String(), "quiet") || !strings.Contains(log.String(), "loud") {
+		t.Errorf("log %s", log)
+	}
+	level := new(slog.LevelVar)
+	p, _ = start(t, nil, func(c *otelsetup.Config) { c.LogLevel = level })
+	level.Set(slog.LevelError)
+	if p.Logger.Enabled(t.Context(), slog.LevelWarn) {
+		t.Error("the level cannot be changed")
+	}
+	if p, _ := start(t, nil, func(c *otelsetup.Config) { c.LogOutput = nil }); !p.Logger.Enabled(t.Context(), slog.LevelInfo) {
+		t.Error("no default log")
+	}
+}
+
+// TestTraceHandler: trace_id and span_id at the top level, once.
+func TestTraceHandler(t *testing.T) {
+	ctx := trace.ContextWithSpanContext(context.Background(), sampledParent)
+	id, span := sampledParent.TraceID().String(), sampledParent.SpanID().String()
+	for _, c := range []struct {
+		name string
+		log  func(l *slog.Logger)
+		want map[string]any // beside time, level and msg
+	}{
+		{"plain", func(l *slog.Logger) { l.InfoContext(ctx, "m", "a", 1) }, map[string]any{"a": 1.0, "trace_id": id, "span_id": span}},
+		{"no span", func(l *slog.Logger) { l.Info("m", "a", 1) }, map[string]any{"a": 1.0}},
+		{"With", func(l *slog.Logger) { l.With("a", 1).InfoContext(ctx, "m") }, map[string]any{"a": 1.0, "trace_id": id, "span_id": span}},
+		{
+			"group", func(l *slog.Logger) { l.With("a", 1).WithGroup("g").With("b", 2).InfoContext(ctx, "m", "c", 3) },
+			map[string]any{"a": 1.0, "g": map[string]any{"b": 2.0, "c": 3.0}, "trace_id": id, "span_id": span},
+		},
+		{"there already", func(l *slog.Logger) { l.InfoContext(ctx, "m", "trace_id", "x") }, map[string]any{"trace_id": "x"}},
+		{
+			"there by With", func(l *slog.Logger) { l.With("trace_id", "x").WithGroup("g").InfoContext(ctx, "m", "c", 3) },
+			map[string]any{"trace_id": "x", "g": map[string]any{"c": 3.0}},
+		},
+		{
+			"its like in a group", func(l *slog.Logger) { l.WithGroup("g").InfoContext(ctx, "m", "trace_id", "x") },
+			map[string]any{"g": map[string]any{"trace_id": "x"}, "trace_id": id, "span_id": span},
+		},
+	} {
+		var buf bytes.Buffer
+		c.log(slog.New(otelsetup.TraceHandler(slog.NewJSONHandler(&buf, nil))))
+		if n := strings.Count(strings.SplitN(buf.String(), `"g":`, 2)[0], `"trace_id"`); n > 1 {
+			t.Errorf("%s: trace_id %d times: %s", c.name, n, buf.String())
+		}
+		got := map[string]any{}
+		if err := json.Unmarshal(buf.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []string{"time", "level", "msg"} {
+			delete(got, k)
+		}
+		if g, w := mustJSON(got), mustJSON(c.want); g != w {
+			t.Errorf("%s: %s, want %s", c.name, g, w)
+		}
+	}
+}
+
+func mustJSON(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// Two loggers made from one do not share what they were made with.
+func TestTraceHandlerBranches(t *testing.T) {
+	var buf bytes.Buffer
+	ctx := trace.ContextWithSpanContext(context.Background(), sampledParent)
+	group := slog.New(otelsetup.TraceHandler(slog.NewTextHandler(&buf, nil))).WithGroup("g").With("x", 1).With("y", 2)
+	a, b := group.With("a", 1), group.With("b", 2)
+	a.InfoContext(ctx, "m")
+	if got := buf.String(); !strings.Contains(got, "g.a=1") || strings.Contains(got, "g.b") {
+		t.Errorf("a: %s", got)
+	}
+	buf.Reset()
+	b.InfoContext(ctx, "m")
+	if got := buf.String(); !strings.Contains(got, "g.b=2") || strings.Contains(got, "g.a") {
+		t.Errorf("b: %s", got)
+	}
+}
+
+// TestSlogtest is slog's own check of a handler.
+func TestSlogtest(t *testing.T) {
+	var buf bytes.Buffer
+	slogtest.Run(t, func(*testing.T) slog.Handler {
+		buf.Reset()
+		return otelsetup.TraceHandler(slog.NewJSONHandler(&buf, nil))
+	}, func(t *testing.T) map[string]any {
+		got := map[string]any{}
+		if err := json.Unmarshal(buf.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	})
+}

@@ -1,0 +1,207 @@
+package otelsetup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+)
+
+// Config is what a program can choose. The zero value is fine.
+type Config struct {
+	// ServiceName is the service.name of all telemetry; OTEL_SERVICE_NAME wins over it. Without either it is
+	// unknown_service:<program>. Scrape the metrics under a job of the same name, so that both can be joined.
+	ServiceName    string
+	ServiceVersion string
+	// Attributes are further attributes of the resource.
+	Attributes []attribute.KeyValue
+
+	// Endpoint is where traces go: a URL (http://collector:4318), or host:port for a connection without TLS.
+	// For the protocols over HTTP /v1/traces is added to its path. Empty: as the environment says.
+	Endpoint string
+	// Protocol is grpc, http/protobuf or http/json. Empty: as the environment says, else grpc if Endpoint has
+	// port 4317 and http/protobuf if not.
+	Protocol string
+	// TraceExporter is used in place of OTLP if not nil, whatever the environment says of exporters.
+	TraceExporter sdktrace.SpanExporter
+	// SpanProcessors see every span besides.
+	SpanProcessors []sdktrace.SpanProcessor
+
+	// LogOutput is where log lines go; nil: os.Stderr.
+	LogOutput io.Writer
+	// LogLevel is the lowest level logged; nil: slog.LevelInfo.
+	LogLevel slog.Leveler
+	// NoColor takes the colour out of the log. It is left out anyway where LogOutput is a file that is no
+	// terminal, or NO_COLOR is set.
+	NoColor bool
+
+	// KeepGlobals leaves OpenTelemetry's globals and slog's default logger as they are.
+	KeepGlobals bool
+}
+
+// Providers are what Start made.
+type Providers struct {
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	Propagator     propagation.TextMapPropagator
+	// Registry holds the metrics, and those of the Go runtime and the process. Further collectors may be
+	// registered with it.
+	Registry *prometheus.Registry
+	// Logger writes readable lines with trace_id and span_id of the ctx a record is logged with.
+	Logger *slog.Logger
+
+	handler  http.Handler
+	once     sync.Once
+	stop     []func(context.Context) error // in order
+	stopping error
+}
+
+// ErrConfig is matched by the errors of a setting that cannot be: an endpoint that is no URL, an unknown
+// protocol or exporter.
+var ErrConfig = errors.New("otelsetup: bad setting")
+
+// shutdownTimeout bounds Shutdown where its ctx does not.
+const shutdownTimeout = 5 * time.Second
+
+// Start sets everything up and makes it global: OpenTelemetry's providers, propagators and error handler, and
+// slog's default logger. It connects to nothing; exporters do that when they
+// have something to send, and report failures to the log. On an error nothing is left behind. Call Shutdown
+// before the program ends.
+func Start(ctx context.Context, cfg Config) (*Providers, error) {
+	p := &Providers{
+		Logger:   newLogger(cfg),
+		Registry: newRegistry(),
+	}
+	p.Propagator = newPropagator(p.Logger)
+	p.handler = newHandler(p.Registry, p.Logger)
+	if disabled() {
+		p.TracerProvider, p.MeterProvider = tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()
+	} else if err := p.startSDK(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if !cfg.KeepGlobals {
+		slog.SetDefault(p.Logger)
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+			p.Logger.Warn("telemetry error", "error", err.Error())
+		}))
+		otel.SetTextMapPropagator(p.Propagator)
+		otel.SetTracerProvider(p.TracerProvider)
+		otel.SetMeterProvider(p.MeterProvider)
+	}
+	return p, nil
+}
+
+func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
+	res, err := newResource(ctx, cfg)
+	if errors.Is(err, resource.ErrPartialResource) {
+		// A misspelt OTEL_RESOURCE_ATTRIBUTES is no reason not to start.
+		p.Logger.Warn("telemetry resource is incomplete", "error", err.Error())
+	} else if err != nil {
+		return fmt.Errorf("otelsetup: resource: %w", err)
+	}
+	tp, err := newTracerProvider(ctx, cfg, res)
+	if err != nil {
+		return err
+	}
+	mp, err := newMeterProvider(p.Registry, res)
+	if err != nil {
+		return errors.Join(err, tp.Shutdown(ctx))
+	}
+	p.TracerProvider, p.MeterProvider = tp, mp
+	p.stop = []func(context.Context) error{tp.Shutdown, mp.Shutdown}
+	return nil
+}
+
+// Handler serves the metrics, in OpenMetrics with exemplars to whoever asks for that, as Prometheus does.
+func (p *Providers) Handler() http.Handler { return p.handler }
+
+// Shutdown sends what is still to be sent and stops. It ends with ctx, and after five seconds if ctx has no
+// deadline. The globals stay and do nothing any more. Further calls give the first one's result.
+func (p *Providers) Shutdown(ctx context.Context) error {
+	p.once.Do(func() {
+		if _, ok := ctx.Deadline(); !ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, shutdownTimeout)
+			defer cancel()
+		}
+		var errs []error
+		for _, stop := range p.stop {
+			errs = append(errs, stop(ctx))
+		}
+		if err := errors.Join(errs...); err != nil {
+			p.stopping = fmt.Errorf("otelsetup: shutdown: %w", err)
+		}
+	})
+	return p.stopping
+}
+
+// newResource says who is talking. What the environment says comes last and wins.
+func newResource(ctx context.Context, cfg Config) (*resource.Resource, error) {
+	attrs := append([]attribute.KeyValue(nil), cfg.Attributes...)
+	if cfg.ServiceName != "" {
+		attrs = append(attrs, semconv.ServiceName(cfg.ServiceName))
+	}
+	if cfg.ServiceVersion != "" {
+		attrs = append(attrs, semconv.ServiceVersion(cfg.ServiceVersion))
+	}
+	return resource.New(ctx,
+		resource.WithService(),
+		resource.WithTelemetrySDK(),
+		resource.WithHost(),
+		resource.WithProcessPID(),
+		resource.WithAttributes(attrs...),
+		resource.WithFromEnv(),
+	)
+}
+
+// newPropagator reads OTEL_PROPAGATORS. As the specification has it, a name nobody knows is warned of and left
+// out.
+func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
+	names := env("OTEL_PROPAGATORS")
+	if names == "" {
+		names = "tracecontext,baggage"
+	}
+	var all []propagation.TextMapPropagator
+	for name := range strings.SplitSeq(names, ",") {
+		switch name = strings.TrimSpace(name); name {
+		case "tracecontext":
+			all = append(all, propagation.TraceContext{})
+		case "baggage":
+			all = append(all, propagation.Baggage{})
+		case "none":
+		default:
+			logger.Warn("OTEL_PROPAGATORS names one that is not supported", "propagator", name)
+		}
+	}
+	return propagation.NewCompositeTextMapPropagator(all...)
+}
+
+func disabled() bool { return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") }
+
+// env gives the first of the variables that is not empty: the specification has an empty one count as unset.
+func env(names ...string) string {
+	for _, name := range names {
+		if v := strings.TrimSpace(os.Getenv(name)); v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,301 @@
+package otelsetup_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry/otelsetup"
+)
+
+// TestGlobals: after Start a program that uses the globals is observed.
+func TestGlobals(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	spans := tracetest.NewInMemoryExporter()
+	p, log := start(t, nil, func(c *otelsetup.Config) { c.KeepGlobals, c.TraceExporter = false, spans })
+	ctx, span := otel.Tracer("test").Start(t.Context(), "span")
+	slog.InfoContext(ctx, "hello")
+	counter, _ := otel.Meter("test").Int64Counter("jobs")
+	counter.Add(ctx, 2)
+	otel.Handle(errors.New("exporter is unhappy"))
+	header := propagation.MapCarrier{}
+	otel.GetTextMapPropagator().Inject(ctx, header)
+	span.End()
+	text := scrape(t, p.Handler(), "")
+	if err := p.TracerProvider.(*sdktrace.TracerProvider).ForceFlush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := spans.GetSpans(); len(got) != 1 || got[0].Name != "span" {
+		t.Errorf("spans %v", got)
+	}
+	for _, want := range []string{"hello trace_id=" + span.SpanContext().TraceID().String(), "telemetry error error=\"exporter is unhappy\""} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, log)
+		}
+	}
+	if !strings.Contains(text, "\njobs_total 2\n") || !strings.Contains(header["traceparent"], span.SpanContext().TraceID().String()) {
+		t.Errorf("metrics or propagation are missing: %v", header)
+	}
+}
+
+func resourceOf(t *testing.T, p *otelsetup.Providers) map[string]string {
+	t.Helper()
+	_, span := p.TracerProvider.Tracer("test").Start(trace.ContextWithRemoteSpanContext(t.Context(), sampledParent), "span")
+	defer span.End()
+	all := map[string]string{}
+	for _, a := range span.(sdktrace.ReadOnlySpan).Resource().Attributes() {
+		all[string(a.Key)] = a.Value.String()
+	}
+	return all
+}
+
+var sampledParent = trace.NewSpanContext(trace.SpanContextConfig{
+	TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true,
+})
+
+func TestResource(t *testing.T) {
+	p, _ := start(t, nil, func(c *otelsetup.Config) { c.Attributes = []attribute.KeyValue{attribute.String("shard", "7")} })
+	res := resourceOf(t, p)
+	if res["service.name"] != "orders" || res["service.version"] != "1.2.3" || res["shard"] != "7" || res["telemetry.sdk.language"] != "go" {
+		t.Errorf("resource %v", res)
+	}
+	p, _ = start(t, map[string]string{"OTEL_SERVICE_NAME": "billing", "OTEL_RESOURCE_ATTRIBUTES": "shard=8"},
+		func(c *otelsetup.Config) { c.Attributes = []attribute.KeyValue{attribute.String("shard", "7")} })
+	if res := resourceOf(t, p); res["service.name"] != "billing" || res["shard"] != "8" {
+		t.Errorf("the environment does not win: %v", res)
+	}
+	p, _ = start(t, nil, func(c *otelsetup.Config) { c.ServiceName = "" })
+	if res := resourceOf(t, p); !strings.HasPrefix(res["service.name"], "unknown_service:") {
+		t.Errorf("no default name: %v", res)
+	}
+	p, log := start(t, map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "nonsense"}, nil)
+	if res := resourceOf(t, p); res["service.name"] != "orders" || !strings.Contains(log.String(), "resource is incomplete") {
+		t.Errorf("misspelt attributes: %v\n%s", res, log)
+	}
+}
+
+// TestExport: where spans go, and by which protocol.
+func TestExport(t *testing.T) {
+	const proto = "/v1/traces application/x-protobuf"
+	for _, c := range []struct {
+		name   string
+		grpc   bool
+		env    map[string]string // ADDR stands for the collector's address
+		change func(c *otelsetup.Config, addr string)
+		want   []string
+	}{
+		{name: "host and port", change: func(c *otelsetup.Config, a string) { c.Endpoint = a }, want: []string{proto}},
+		{name: "URL", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/" }, want: []string{proto}},
+		{name: "URL with the path", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/v1/traces" }, want: []string{proto}},
+		{
+			name: "URL with a prefix", change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/otlp" },
+			want: []string{"/otlp/v1/traces application/x-protobuf"},
+		},
+		{
+			name: "JSON", change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "http/json" },
+			want: []string{"/v1/traces application/json"},
+		},
+		{name: "gRPC", grpc: true, change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "grpc" }, want: []string{"grpc"}},
+		{name: "endpoint by env", env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR"}, want: []string{proto}},
+		{name: "traces endpoint by env", env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://ADDR/v1/traces"}, want: []string{proto}},
+		{
+			name: "gRPC by env", grpc: true, want: []string{"grpc"},
+			env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+		},
+		{
+			name: "env names the protocol of a given endpoint", grpc: true, want: []string{"grpc"},
+			env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a },
+		},
+		{
+			name: "Config wins over env", want: []string{proto},
+			env:    map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "http/protobuf" },
+		},
+		{name: "none", env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
+		{name: "disabled", env: map[string]string{"OTEL_SDK_DISABLED": "TRUE"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
+		{name: "sampled out", env: map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newHTTPCollector
+			if c.grpc {
+				s = newGRPCCollector
+			}
+			server := s(t)
+			env := map[string]string{}
+			for k, v := range c.env {
+				env[k] = strings.ReplaceAll(v, "ADDR", server.addr)
+			}
+			p, _ := start(t, env, func(cfg *otelsetup.Config) {
+				if c.change != nil {
+					c.change(cfg, server.addr)
+				}
+			})
+			emit(t, p)
+			if got := server.seen(); !slices.Equal(got, c.want) {
+				t.Errorf("collector got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// Settings that cannot be are refused at once, with what can be.
+func TestBadSettings(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		cfg  otelsetup.Config
+		want string
+	}{
+		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, otelsetup.Config{}, "zipkin"},
+		{nil, otelsetup.Config{Endpoint: "localhost:4317", Protocol: "carrier-pigeon"}, "carrier-pigeon"},
+		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smtp"}, otelsetup.Config{}, "smtp"},
+		{nil, otelsetup.Config{Endpoint: "ftp://host"}, "ftp://host"},
+		{nil, otelsetup.Config{Endpoint: "http://"}, "neither host:port"},
+		{nil, otelsetup.Config{Endpoint: "http://a b"}, "invalid character"},
+		{nil, otelsetup.Config{Endpoint: "unix://user:secret@/x"}, "xxxxx"},
+	} {
+		for _, v := range variables {
+			t.Setenv(v, c.env[v])
+		}
+		c.cfg.KeepGlobals = true
+		p, err := otelsetup.Start(t.Context(), c.cfg)
+		if p != nil || !errors.Is(err, otelsetup.ErrConfig) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.cfg, err)
+		}
+	}
+}
+
+// TestNowhereToSend: no exporter, no sampled roots; but ids for the log, and a trace that comes in goes on.
+func TestNowhereToSend(t *testing.T) {
+	p, log := start(t, nil, nil)
+	tracer := p.TracerProvider.Tracer("test")
+	ctx, root := tracer.Start(t.Context(), "root")
+	if root.IsRecording() || !root.SpanContext().IsValid() {
+		t.Error("a root that nobody will see is recorded")
+	}
+	p.Logger.InfoContext(ctx, "hello")
+	if !strings.Contains(log.String(), root.SpanContext().TraceID().String()) {
+		t.Errorf("log %s", log)
+	}
+	if _, span := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), sampledParent), "in"); !span.SpanContext().IsSampled() {
+		t.Error("a sampled trace is cut here")
+	}
+	p, _ = start(t, map[string]string{"OTEL_TRACES_SAMPLER": "always_on"}, nil)
+	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
+		t.Error("OTEL_TRACES_SAMPLER is not respected")
+	}
+}
+
+// The port of OTLP over gRPC chooses gRPC; the default endpoint is used when it is asked for by name. Nobody
+// listens there in this test, and that is no error until something is to be sent.
+func TestDefaults(t *testing.T) {
+	p, _ := start(t, nil, func(c *otelsetup.Config) { c.Endpoint = "127.0.0.1:4317" })
+	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
+		t.Error("not exported")
+	}
+	p, _ = start(t, map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, nil)
+	if _, span := p.TracerProvider.Tracer("test").Start(t.Context(), "root"); !span.IsRecording() {
+		t.Error("not exported")
+	}
+}
+
+func TestDisabled(t *testing.T) {
+	p, log := start(t, map[string]string{"OTEL_SDK_DISABLED": "true"}, nil)
+	ctx, span := p.TracerProvider.Tracer("test").Start(t.Context(), "span")
+	if span.SpanContext().IsValid() {
+		t.Error("a span")
+	}
+	counter, _ := p.MeterProvider.Meter("test").Int64Counter("jobs")
+	counter.Add(ctx, 1)
+	if text := scrape(t, p.Handler(), ""); strings.Contains(text, "jobs") || !strings.Contains(text, "go_goroutines") {
+		t.Error("metrics of a disabled SDK")
+	}
+	p.Logger.Info("still here")
+	if !strings.Contains(log.String(), "still here") {
+		t.Error("no log")
+	}
+	if err := p.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// stuck is an exporter that gets nothing through until the test ends. The SDK does not tell it that Shutdown
+// gave up.
+type stuck struct{ free chan struct{} }
+
+func (s stuck) ExportSpans(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.free:
+		return nil
+	}
+}
+
+func (stuck) Shutdown(context.Context) error { return nil }
+
+// TestShutdown: bounded by its ctx, once, and with the errors.
+func TestShutdown(t *testing.T) {
+	exporter := stuck{make(chan struct{})}
+	defer close(exporter.free)
+	p, _ := start(t, nil, func(c *otelsetup.Config) { c.TraceExporter = exporter })
+	_, span := p.TracerProvider.Tracer("test").Start(t.Context(), "span")
+	span.End()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	err := p.Shutdown(ctx)
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "otelsetup: shutdown: ") {
+		t.Errorf("error %v", err)
+	}
+	if again := p.Shutdown(t.Context()); !errors.Is(again, err) {
+		t.Errorf("second call: %v", again)
+	}
+}
+
+// broken is a collector that fails.
+type broken struct{ desc *prometheus.Desc }
+
+func (b broken) Describe(c chan<- *prometheus.Desc) { c <- b.desc }
+func (b broken) Collect(c chan<- prometheus.Metric) {
+	c <- prometheus.NewInvalidMetric(b.desc, errors.New("sensor is gone"))
+}
+
+func TestScrapeErrorsAreLogged(t *testing.T) {
+	p, log := start(t, nil, nil)
+	p.Registry.MustRegister(broken{prometheus.NewDesc("broken", "A collector that fails.", nil, nil)})
+	rec := newRecorder()
+	p.Handler().ServeHTTP(rec, newRequest())
+	if rec.Code != 500 || !strings.Contains(log.String(), "sensor is gone") {
+		t.Errorf("%d, log %s", rec.Code, log)
+	}
+}
+
+func TestPropagators(t *testing.T) {
+	for names, want := range map[string][]string{
+		"": {"baggage", "traceparent", "tracestate"}, "baggage": {"baggage"}, " tracecontext , b3": {"traceparent", "tracestate"}, "none": {},
+	} {
+		p, log := start(t, map[string]string{"OTEL_PROPAGATORS": names}, nil)
+		if got := slices.Sorted(slices.Values(p.Propagator.Fields())); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", names, got, want)
+		}
+		if warned := strings.Contains(log.String(), "not supported"); warned != strings.Contains(names, "b3") {
+			t.Errorf("%q: log %s", names, log)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package otelsetup_test
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/telemetry/internal/story"
+	"github.com/lockdog/lockdog/telemetry/otelsetup"
+)
+
+// play starts the providers and has a recorder emit everything there is.
+func play(t *testing.T) (*otelsetup.Providers, *tracetest.InMemoryExporter) {
+	t.Helper()
+	spans := tracetest.NewInMemoryExporter()
+	p, _ := start(t, nil, func(c *otelsetup.Config) {
+		c.SpanProcessors = []sdktrace.SpanProcessor{sdktrace.NewSimpleSpanProcessor(spans)}
+	})
+	r, err := telemetry.NewRecorder(telemetry.Config{
+		TracerProvider: p.TracerProvider, MeterProvider: p.MeterProvider, State: story.Busy, Logger: p.Logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	l := r.Lock("orders:42", "mutex", "", 0)
+	ctx, span := p.TracerProvider.Tracer("test").Start(t.Context(), "caller")
+	h := story.Everything(ctx, r, &l)
+	t.Cleanup(func() {
+		h.End(telemetry.EndReleased)
+		span.End()
+	})
+	return p, spans
+}
+
+var (
+	typeLine   = regexp.MustCompile(`(?m)^# TYPE (lockdog\S+) (\S+)$`)
+	sampleLine = regexp.MustCompile(`(?m)^(lockdog[a-z_]+)(?:\{(.*?)\})? `)
+	labelName  = regexp.MustCompile(`([a-z_]+)="`)
+)
+
+// TestPrometheusNames compares a scrape with names.go, both ways: names, types, help texts and labels.
+func TestPrometheusNames(t *testing.T) {
+	p, _ := play(t)
+	text := scrape(t, p.Handler(), "text/plain")
+	scraped := map[string]string{}
+	for _, m := range typeLine.FindAllStringSubmatch(text, -1) {
+		scraped[m[1]] = m[2]
+	}
+	labels := map[string]bool{"le": true}
+	for _, m := range telemetry.Metrics {
+		kind := m.Kind.String()
+		if m.Kind == telemetry.UpDownCounter {
+			kind = "gauge"
+		}
+		if scraped[m.Prometheus] != kind {
+			t.Errorf("%s is scraped as %q, want %s %s", m.Name, scraped[m.Prometheus], m.Prometheus, kind)
+		}
+		if !strings.Contains(text, "# HELP "+m.Prometheus+" "+m.Description+"\n") {
+			t.Errorf("%s: help text differs", m.Prometheus)
+		}
+		delete(scraped, m.Prometheus)
+		for _, l := range m.Labels {
+			labels[strings.ReplaceAll(string(l.Key), ".", "_")] = true
+		}
+	}
+	for name := range scraped {
+		t.Errorf("%s is not in names.go", name)
+	}
+	samples := sampleLine.FindAllStringSubmatch(text, -1)
+	if len(samples) < 100 {
+		t.Fatalf("%d samples", len(samples))
+	}
+	for _, s := range samples {
+		for _, l := range labelName.FindAllStringSubmatch(s[2], -1) {
+			if !labels[l[1]] {
+				t.Errorf("%s carries %s", s[1], l[1])
+			}
+		}
+	}
+}
+
+// TestExemplars: OpenMetrics carries exemplars that lead to spans that exist.
+func TestExemplars(t *testing.T) {
+	p, spans := play(t)
+	text := scrape(t, p.Handler(), "application/openmetrics-text; version=1.0.0")
+	traces := map[string]bool{}
+	for _, s := range spans.GetSpans() {
+		traces[s.SpanContext.TraceID().String()] = true
+	}
+	exemplar := regexp.MustCompile(`(?m)^(lockdog[a-z_]+?)(?:_bucket|_total)\{.*\} \S+ # \{(.*)\}`)
+	with := map[string]bool{}
+	for _, m := range exemplar.FindAllStringSubmatch(text, -1) {
+		id := regexp.MustCompile(`trace_id="([0-9a-f]{32})"`).FindStringSubmatch(m[2])
+		if id == nil || !traces[id[1]] {
+			t.Errorf("%s: exemplar %s leads nowhere", m[1], m[2])
+		}
+		with[m[1]] = true
+	}
+	for _, want := range []telemetry.Metric{
+		telemetry.MetricAcquireDuration, telemetry.MetricHoldDuration, telemetry.MetricUtilization,
+		telemetry.MetricReleaseDuration, telemetry.MetricBatchDuration, telemetry.MetricRenewals, telemetry.MetricLosses,
+	} {
+		if !with[strings.TrimSuffix(want.Prometheus, "_total")] {
+			t.Errorf("%s has no exemplar", want.Prometheus)
+		}
+	}
+}
+
+// The registry also tells of the process, and whose metrics these are; never of scopes.
+func TestScrapeSurroundings(t *testing.T) {
+	p, _ := start(t, map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod"}, nil)
+	counter, err := p.MeterProvider.Meter("some/scope").Int64Counter("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter.Add(context.Background(), 1)
+	text := scrape(t, p.Handler(), "")
+	for _, want := range []string{
+		"\njobs_total 1\n", "\ngo_goroutines ", "\nprocess_open_fds ", `service_name="orders"`, `service_version="1.2.3"`,
+		`deployment_environment_name="prod"`, "service_instance_id=", "host_name=",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the scrape", want)
+		}
+	}
+	if strings.Contains(text, "otel_scope") {
+		t.Error("scope labels")
+	}
+}

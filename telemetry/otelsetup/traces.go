@@ -1,0 +1,123 @@
+package otelsetup
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+const (
+	protocolGRPC = "grpc"
+	protocolHTTP = "http/protobuf"
+	protocolJSON = "http/json"
+
+	grpcPort   = "4317"
+	tracesPath = "/v1/traces"
+)
+
+func newTracerProvider(ctx context.Context, cfg Config, res *resource.Resource) (*sdktrace.TracerProvider, error) {
+	exporter, err := newExporter(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
+	if exporter != nil {
+		opts = append(opts, sdktrace.WithBatcher(exporter))
+	}
+	for _, sp := range cfg.SpanProcessors {
+		opts = append(opts, sdktrace.WithSpanProcessor(sp))
+	}
+	if exporter == nil && len(cfg.SpanProcessors) == 0 && env("OTEL_TRACES_SAMPLER") == "" {
+		// Nobody would ever see these spans, and their exemplars and links would lead nowhere. A trace that comes
+		// in sampled goes on, as other services may export their part of it.
+		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	}
+	return sdktrace.NewTracerProvider(opts...), nil
+}
+
+// newExporter gives nil when there is nowhere to export to.
+func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
+	if cfg.TraceExporter != nil {
+		return cfg.TraceExporter, nil
+	}
+	named := cfg.Endpoint != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") != ""
+	switch choice := env("OTEL_TRACES_EXPORTER"); choice {
+	case "none":
+		return nil, nil //nolint:nilnil // no exporter is a choice, not a failure
+	case "otlp":
+	case "":
+		if !named {
+			return nil, nil //nolint:nilnil // as above
+		}
+	default:
+		return nil, fmt.Errorf("%w: OTEL_TRACES_EXPORTER is %q; otlp and none are supported", ErrConfig, choice)
+	}
+	return newOTLP(ctx, cfg)
+}
+
+func newOTLP(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
+	endpoint, err := parseEndpoint(cfg.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	switch protocol := protocolOf(cfg, endpoint); protocol {
+	case protocolGRPC:
+		var opts []otlptracegrpc.Option
+		if endpoint != nil {
+			opts = append(opts, otlptracegrpc.WithEndpointURL(endpoint.String()))
+		}
+		return otlptracegrpc.New(ctx, opts...)
+	case protocolHTTP, protocolJSON:
+		var opts []otlptracehttp.Option
+		if endpoint != nil {
+			if !strings.HasSuffix(endpoint.Path, tracesPath) {
+				endpoint = endpoint.JoinPath(tracesPath)
+			}
+			opts = append(opts, otlptracehttp.WithEndpointURL(endpoint.String()))
+		}
+		if protocol == protocolJSON {
+			opts = append(opts, otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON))
+		}
+		return otlptracehttp.New(ctx, opts...)
+	default:
+		return nil, fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported",
+			ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
+	}
+}
+
+func protocolOf(cfg Config, endpoint *url.URL) string {
+	if cfg.Protocol != "" {
+		return cfg.Protocol
+	}
+	if p := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" {
+		return p
+	}
+	if endpoint != nil && endpoint.Port() == grpcPort {
+		return protocolGRPC
+	}
+	return protocolHTTP
+}
+
+// parseEndpoint reads Config.Endpoint. An empty one gives nil: the exporters read the environment themselves.
+func parseEndpoint(s string) (*url.URL, error) {
+	if s == "" {
+		return nil, nil //nolint:nilnil // none given
+	}
+	if !strings.Contains(s, "://") {
+		s = "http://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w: OTLP endpoint: %w", ErrConfig, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, u.Redacted())
+	}
+	return u, nil
+}

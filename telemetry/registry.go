@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// registry computes the observable gauges of one MeterProvider over all its recorders. A callback per recorder
+// would not do: the SDK keeps the last value observed for an attribute set, so that two clients with a group
+// of the same name would hide each other.
+type registry struct {
+	provider metric.MeterProvider
+	callback metric.Registration
+
+	oldest, failing, tickAge, connected metric.Float64ObservableGauge
+
+	// The collecting goroutine holds the SDK's lock and reads only this: were it to take registries.mu, which is
+	// held while a callback is registered with the SDK, the two could wait for each other.
+	members atomic.Pointer[[]*Recorder]
+
+	mu     sync.Mutex
+	groups map[string]struct{}
+}
+
+// registries are those with recorders. A provider is forgotten with its last recorder.
+var registries struct {
+	mu  sync.Mutex
+	all []*registry
+}
+
+// join adds r to the registry of provider, making it for the first.
+func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
+	registries.mu.Lock()
+	defer registries.mu.Unlock()
+	for _, reg := range registries.all {
+		if sameMeters(reg.provider, provider) {
+			reg.setMembers(append(slices.Clone(*reg.members.Load()), r))
+			return reg, nil
+		}
+	}
+	reg := &registry{provider: provider, groups: map[string]struct{}{}}
+	reg.setMembers([]*Recorder{r})
+	b := builder{meter: meterOf(provider)}
+	reg.oldest = b.gauge(MetricOldestAge)
+	reg.failing = b.gauge(MetricFailing)
+	reg.tickAge = b.gauge(MetricTickAge)
+	reg.connected = b.gauge(MetricPubSubConnected)
+	var err error
+	if reg.callback, err = b.meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.tickAge, reg.connected); err != nil {
+		b.keep(err)
+	}
+	if err := errors.Join(b.errs...); err != nil {
+		reg.unregister()
+		return nil, err
+	}
+	registries.all = append(registries.all, reg)
+	return reg, nil
+}
+
+// leave takes r out again.
+func leave(r *Recorder, reg *registry) {
+	registries.mu.Lock()
+	defer registries.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(*reg.members.Load()), func(m *Recorder) bool { return m == r })
+	reg.setMembers(rest)
+	if len(rest) > 0 {
+		return
+	}
+	reg.unregister()
+	registries.all = slices.DeleteFunc(registries.all, func(o *registry) bool { return o == reg })
+}
+
+func (reg *registry) setMembers(m []*Recorder) { reg.members.Store(&m) }
+
+func (reg *registry) unregister() {
+	if reg.callback != nil {
+		// The only error there can be is that it is not registered any more.
+		_ = reg.callback.Unregister()
+	}
+}
+
+// sameMeters tells whether measurements of the two providers end up at the same place. They need not be equal
+// for that: OpenTelemetry's default global provider forwards to the first one that replaces it, and then
+// hands out that one's meters.
+func sameMeters(a, b metric.MeterProvider) bool {
+	return equal(a, b) || equal(meterOf(a), meterOf(b))
+}
+
+// equal is a == b, and false where that would panic because the type of both cannot be compared.
+func equal(a, b any) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+// maxSharedGroups bounds the groups of all recorders of a provider, so that several clients with groups of
+// their own stay under 1,000 attribute sets per instrument too (lockdog.acquisitions has six per group).
+const maxSharedGroups = 150
+
+// admit tells whether there is room for a group of that name.
+func (reg *registry) admit(name string) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if _, known := reg.groups[name]; !known {
+		if len(reg.groups) >= maxSharedGroups {
+			return false
+		}
+		reg.groups[name] = struct{}{}
+	}
+	return true
+}
+
+// collect is the callback: the worst of all recorders, as that is what somebody has to look at.
+func (reg *registry) collect(_ context.Context, o metric.Observer) error {
+	type total struct {
+		options []metric.ObserveOption
+		oldest  time.Duration
+		failing int
+	}
+	groups := map[string]total{}
+	var tickAge time.Duration
+	var ticking, wanted bool
+	connected := 1.0
+	now := time.Now()
+	for _, r := range *reg.members.Load() {
+		for name, g := range *r.groups.Load() {
+			if !g.appeared.Load() {
+				continue
+			}
+			t := groups[name]
+			oldest, failing := g.gauges(now)
+			groups[name] = total{g.observe, max(t.oldest, oldest), t.failing + failing}
+		}
+		if r.state == nil {
+			continue
+		}
+		s := r.state()
+		if s.Ticking {
+			ticking, tickAge = true, max(tickAge, s.TickAge)
+		}
+		if s.PubSubWanted {
+			wanted = true
+			if !s.PubSubConnected {
+				connected = 0
+			}
+		}
+	}
+	for _, t := range groups {
+		o.ObserveFloat64(reg.oldest, t.oldest.Seconds(), t.options...)
+		o.ObserveFloat64(reg.failing, float64(t.failing), t.options...)
+	}
+	if ticking {
+		o.ObserveFloat64(reg.tickAge, tickAge.Seconds())
+	}
+	if wanted {
+		o.ObserveFloat64(reg.connected, connected)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package telemetry
+
+import (
+	"log/slog"
+	"math/bits"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// RenewalEvent is the outcome of one attempt to renew one lease.
+type RenewalEvent struct {
+	Start, End time.Time // of the attempt
+	Outcome    RenewalOutcome
+	Err        error     // with RenewalError
+	ErrType    ErrorType // with RenewalError
+	Attempt    int       // 1, or more for a retry of the same renewal
+
+	Remaining time.Duration // lease left before the attempt, up to the deadline
+	Lag       time.Duration // how late the attempt was made
+	Elapsed   time.Duration // since the last confirmed renewal was sent, at the outcome
+	TTL       time.Duration // the lease
+
+	BatchSize int
+	Node      string
+	Batch     *RenewBatch // the call it was part of; may be nil
+	Burst     *Burst      // bounds log records; may be nil
+}
+
+const (
+	// lateAt is the utilization from which on a renewal counts as late.
+	lateAt = 0.8
+	// slowRenewal is how long a renewal may take before RenewalSpansThinned shows it.
+	slowRenewal = time.Second
+	// allThinned is how many renewals RenewalSpansThinned shows before it leaves some out.
+	allThinned = 8
+	// renewalsPerTrace is how many renewals one trace holds: an hour of them at defaults. Backends bound the
+	// size of a trace.
+	renewalsPerTrace = 360
+)
+
+// Renewal records the outcome of an attempt to renew. After RenewalMissing and RenewalTaken Lost is due.
+func (h *Hold) Renewal(ev *RenewalEvent) {
+	if h.lock == nil {
+		return
+	}
+	r, g, ctx := h.lock.rec, h.lock.group, h.here()
+	ordinal := h.ordinal.Load() + 1
+	used := ratio(ev.Elapsed, ev.TTL)
+	r.metrics.renewals.Add(ctx, 1, at(g.renewals, ev.Outcome)...)
+	r.metrics.utilization.Record(ctx, used, g.record...)
+	if used > lateAt {
+		r.metrics.late.Add(ctx, 1, g.add...)
+	}
+	g.held.settle(ctx, g.add)
+
+	recovered := false
+	switch ev.Outcome {
+	case RenewalRenewed:
+		h.ordinal.Store(ordinal)
+		h.confirmed.Store(int64(ev.Start.Sub(h.start)))
+		recovered = h.setFailing(false)
+	case RenewalError:
+		h.setFailing(true)
+	}
+	sc := h.logged()
+	if span := h.startRenewal(ev, ordinal, used); span != nil {
+		sc = span.SpanContext()
+		span.End(trace.WithTimestamp(ev.End))
+	}
+	switch {
+	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(burstFail):
+		h.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
+	case recovered && r.logs(LogBack) && ev.Burst.admit(burstBack):
+		h.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
+	}
+}
+
+func (h *Hold) renewalAttrs(ev *RenewalEvent) []slog.Attr {
+	return []slog.Attr{
+		slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Int(LogKeyAttempt, ev.Attempt),
+		slog.Duration(LogKeyRemaining, ev.Remaining), slog.String(LogKeyNode, ev.Node),
+	}
+}
+
+// setFailing notes whether the last renewal failed and tells whether that is news.
+func (h *Hold) setFailing(failing bool) bool {
+	if h.failing.Load() == failing {
+		return false
+	}
+	g := h.lock.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.setFailing(h, failing)
+}
+
+// startRenewal makes the span of a renewal if its trace is recorded and the policy wants it.
+func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trace.Span {
+	t := h.trail.Load()
+	if t == nil || h.lock.spans == RenewalSpansOff {
+		return nil
+	}
+	if t.spans >= renewalsPerTrace && ordinal >= t.retryAt {
+		t = h.nextTrail(t, ev.Start, ordinal)
+	}
+	if !wanted(h.lock.spans, t.refused, ev, ordinal, used) {
+		return nil
+	}
+	opts := make([]trace.SpanStartOption, 0, 2)
+	opts = append(opts, trace.WithTimestamp(ev.Start))
+	if batch := ev.Batch.spanContext(); batch.IsSampled() {
+		opts = append(opts, trace.WithLinks(trace.Link{
+			SpanContext: batch, Attributes: []attribute.KeyValue{KeyLink.String(LinkBatch)},
+		}))
+	}
+	_, span := h.lock.rec.tracing.start(t.ctx, h.lock.group.renewSpan, opts...)
+	if span == nil || !span.IsRecording() {
+		return nil
+	}
+	t.spans++
+	attrs := make([]attribute.KeyValue, 0, len(SpanRenew.Attributes))
+	attrs = append(attrs,
+		KeyName.String(h.lock.name), KeyGroup.String(h.lock.group.name),
+		KeyOrdinal.Int64(int64(ordinal)), KeyAttempt.Int(ev.Attempt),
+		KeyRemaining.Float64(ev.Remaining.Seconds()), KeyUtilization.Float64(used), KeyLag.Float64(ev.Lag.Seconds()),
+		KeyBatchSize.Int(ev.BatchSize), KeyNode.String(ev.Node), KeyOutcome.String(ev.Outcome.String()))
+	if ev.Outcome == RenewalError {
+		attrs = append(attrs, KeyErrorType.String(ev.ErrType.String()))
+	}
+	span.SetAttributes(attrs...)
+	if ev.Outcome != RenewalRenewed {
+		fail(span, ev.Err)
+	}
+	return span
+}
+
+// nextTrail goes on in a new trace that links to the grant. If the sampler declines it, the old one goes on.
+func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
+	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(trace.Link{
+		SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
+	}))
+	if next == nil {
+		t.refused, t.retryAt = true, ordinal+renewalsPerTrace
+		return t
+	}
+	h.trail.Store(next)
+	return next
+}
+
+// wanted tells whether a renewal gets a span.
+func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32, used float64) bool {
+	if ev.Outcome != RenewalRenewed {
+		return true
+	}
+	switch {
+	case policy == RenewalSpansFailures:
+		return false
+	case policy == RenewalSpansThinned || refused:
+		doubled := ordinal <= allThinned || bits.OnesCount32(ordinal) == 1
+		return doubled || used > lateAt || ev.End.Sub(ev.Start) > slowRenewal
+	}
+	return true
+}
