@@ -1,0 +1,280 @@
+package watchdog_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+func TestAlarms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, &server{})
+		l := &lock{}
+		begun := time.Now()
+		sp := spec(l)
+		sp.Alarm = begun.Add(time.Second)
+		l.onAlarm = func(now time.Time) time.Time {
+			switch n := now.Sub(begun); n {
+			case time.Second:
+				return now.Add(2 * time.Second)
+			case 8 * time.Second:
+				e.SetAlarm(&l.Lease, now.Add(time.Second)) // the earlier one holds
+				return now.Add(3 * time.Second)
+			default:
+				return time.Time{}
+			}
+		}
+		e.Watch(&l.Lease, sp)
+		sleep(5 * time.Second)
+		e.SetAlarm(&l.Lease, begun.Add(6*time.Second))
+		e.SetAlarm(&l.Lease, begun.Add(8*time.Second))
+		sleep(10 * time.Second)
+		e.SetAlarm(&l.Lease, begun.Add(20*time.Second))
+		e.SetAlarm(&l.Lease, time.Time{})
+		sleep(10 * time.Second)
+		e.SetAlarm(&l.Lease, begun.Add(30*time.Second))
+		e.Remove(&l.Lease)
+		sleep(10 * time.Second)
+		var got []time.Duration
+		for _, at := range l.alarms {
+			got = append(got, at.Sub(begun)/time.Second)
+		}
+		if len(got) != 4 || got[0] != 1 || got[1] != 3 || got[2] != 8 || got[3] != 9 {
+			t.Errorf("alarms after %v s, want 1 3 8 9", got)
+		}
+	})
+}
+
+// Check and the scheduler agree: one Lost, and on the goroutine of Check when that is first.
+func TestCheckAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: hung}
+		told := 0
+		e := start(t, s, func(c *watchdog.Config) { c.LossesDone = func(n int) { told += n } })
+		for range 200 {
+			l := &lock{}
+			e.Watch(&l.Lease, spec(l))
+			sleep(trust - 1)
+			if !e.Check(&l.Lease) {
+				t.Fatal("not live just before its deadline")
+			}
+			sleep(1) // scheduler and Check wake at the same time
+			if e.Check(&l.Lease) {
+				t.Fatal("live at its deadline")
+			}
+			synctest.Wait()
+			if e.Check(&l.Lease) || len(l.losses) != 1 {
+				t.Fatalf("%d losses", len(l.losses))
+			}
+		}
+		if told != 200 {
+			t.Errorf("%d losses told of, want 200", told)
+		}
+	})
+}
+
+// A Check from within a callback of the same lease does not nest the calls.
+func TestCheckInCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, &server{})
+		l := &lock{}
+		sp := spec(l)
+		sp.Interval = 0
+		sp.Alarm = sp.Sent.Add(time.Second)
+		inside := false
+		l.onAlarm = func(time.Time) time.Time {
+			inside = true
+			time.Sleep(trust)
+			if e.Check(&l.Lease) {
+				t.Error("live")
+			}
+			inside = false
+			return time.Now().Add(time.Second)
+		}
+		l.onLost = func(watchdog.Loss) {
+			if inside {
+				t.Error("Lost while Alarm was running")
+			}
+		}
+		e.Watch(&l.Lease, sp)
+		sleep(time.Minute)
+		if len(l.losses) != 1 || len(l.alarms) != 1 {
+			t.Errorf("%d losses, %d alarms", len(l.losses), len(l.alarms))
+		}
+	})
+}
+
+// A callback that blocks holds up neither renewals nor deadlines.
+func TestBlockedCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		blocked, other, fixed := &lock{}, &lock{}, &lock{}
+		release := make(chan struct{})
+		blocked.onRenewal = func(watchdog.Renewal) { <-release }
+		e.Watch(&blocked.Lease, spec(blocked))
+		e.Watch(&other.Lease, spec(other))
+		sleep(5*interval + time.Second)
+		if n := len(s.take()); n != 5 {
+			t.Errorf("%d calls in five intervals", n)
+		}
+		if !e.Check(&blocked.Lease) || !e.Check(&other.Lease) {
+			t.Error("lost")
+		}
+		sp := spec(fixed)
+		sp.Interval = 0
+		e.Watch(&fixed.Lease, sp)
+		sleep(ttl)
+		if e.Check(&fixed.Lease) {
+			t.Error("live after its deadline")
+		}
+		close(release)
+		synctest.Wait()
+		if len(other.renewals) != 8 || len(fixed.losses) != 1 {
+			t.Errorf("afterwards %d renewals, %d losses were told", len(other.renewals), len(fixed.losses))
+		}
+	})
+}
+
+// CASES 1: whatever a callback does, the engine lives on and everybody else is served.
+func TestPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Int32
+		s := &server{}
+		e := start(t, s, func(c *watchdog.Config) {
+			renew, calls := c.Renew, 0
+			c.Renew = func(ctx context.Context, b *watchdog.Batch) {
+				renew(ctx, b)
+				switch calls++; calls {
+				case 2:
+					panic("renew")
+				case 4:
+					runtime.Goexit()
+				case 6:
+					b.Results = b.Results[:1]
+				}
+			}
+			c.BatchDone = func(*watchdog.Batch) { panic("batch") }
+			c.LossesDone = func(int) { panic("losses") }
+			c.Panicked = func(v any, stack []byte) {
+				if len(stack) == 0 || v == nil {
+					t.Error("a panic without its story")
+				}
+				panics.Add(1)
+				panic("panicked")
+			}
+		})
+		bad, quitter, good := &lock{}, &lock{}, &lock{}
+		bad.onRenewal = func(watchdog.Renewal) { panic("renewal") }
+		bad.onLost = func(watchdog.Loss) { panic("lost") }
+		bad.onAlarm = func(time.Time) time.Time { panic("alarm") }
+		quitter.onRenewal = func(watchdog.Renewal) { runtime.Goexit() }
+		for _, l := range []*lock{bad, quitter, good} {
+			sp := spec(l)
+			sp.Alarm = sp.Sent.Add(time.Second)
+			e.Watch(&l.Lease, sp)
+		}
+		sleep(8 * interval)
+		want := "renewed/1 failed/1 renewed/2 failed/1 renewed/2 failed/1 renewed/2 "
+		if got := good.outcomes(); !strings.HasPrefix(got, want) {
+			t.Errorf("renewals %q, want %q", got, want)
+		}
+		if !errors.Is(good.renewals[1].Result.Err, watchdog.ErrPanicked) || !errors.Is(good.renewals[5].Result.Err, watchdog.ErrResults) {
+			t.Error("the errors do not tell")
+		}
+		s.down()
+		sleep(2 * ttl)
+		for _, l := range []*lock{bad, quitter, good} {
+			if len(l.losses) != 1 || len(l.alarms) != 1 {
+				t.Errorf("%d losses, %d alarms", len(l.losses), len(l.alarms))
+			}
+		}
+		if panics.Load() < 10 {
+			t.Errorf("%d panics told of", panics.Load())
+		}
+	})
+}
+
+// Close leaves the leases as they are and is silent afterwards.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: hung}
+		e := start(t, s)
+		l, late, fixed := &lock{}, &lock{}, &lock{}
+		e.Watch(&l.Lease, spec(l))
+		sp := spec(fixed)
+		sp.Interval, sp.Alarm = 0, sp.Sent.Add(interval+time.Hour)
+		e.Watch(&fixed.Lease, sp)
+		sleep(interval + time.Second)
+		deadline := l.Deadline()
+		if n := len(s.take()); n != 1 {
+			t.Fatalf("%d calls are in flight", n)
+		}
+		e.Close()
+		e.Close()
+		e.Watch(&late.Lease, spec(late))
+		for _, x := range []*lock{l, late} {
+			if !e.Check(&x.Lease) {
+				t.Error("not live before its deadline")
+			}
+			e.Verify(&x.Lease)
+			e.StopRenewal(&x.Lease)
+			e.SetAlarm(&x.Lease, time.Now())
+		}
+		if !l.Deadline().Equal(deadline) || late.Deadline().IsZero() {
+			t.Error("the deadline changed")
+		}
+		sleep(2 * ttl)
+		for _, x := range []*lock{l, late, fixed} {
+			if e.Check(&x.Lease) || !e.Remove(&x.Lease) || e.Remove(&x.Lease) {
+				t.Error("after its deadline a lease is neither live nor lost")
+			}
+			if len(x.renewals)+len(x.losses)+len(x.alarms) != 0 {
+				t.Error("a callback after Close")
+			}
+		}
+		if len(s.take()) != 0 {
+			t.Error("a call after Close")
+		}
+		if got := e.Stats(); got.Leases != 0 || got.Ticking {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Close waits for the callback that runs; those that wait are not made.
+func TestCloseDuringCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, &server{})
+		a, b := &lock{}, &lock{}
+		release := make(chan struct{})
+		a.onRenewal = func(watchdog.Renewal) { <-release }
+		b.onRenewal = a.onRenewal
+		e.Watch(&a.Lease, spec(a))
+		e.Watch(&b.Lease, spec(b))
+		sleep(interval + time.Second)
+		closed := make(chan struct{})
+		go func() {
+			e.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("Close did not wait for the callback")
+		default:
+		}
+		close(release)
+		<-closed
+		if n := len(a.renewals) + len(b.renewals); n != 1 {
+			t.Errorf("%d callbacks, want the one that was running", n)
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package watchdog
+
+import "math/rand/v2"
+
+// stage is where a cohort is between two renewals.
+type stage uint8
+
+const (
+	unused  stage = iota
+	planned       // in its group's ring and its partition's plan, to be renewed at due
+	resting       // its last call failed, to be tried again at due
+	ready         // due; waits for its turn
+	flying        // its call is in flight
+)
+
+// cohort is a set of leases of one group that are renewed by one call.
+type cohort struct {
+	group    *group
+	leases   []*Lease
+	due      int64 // the renewal or retry it waits for, or that is in flight
+	nearest  int64 // no lease's deadline is earlier (it may be later: leaving leases do not update it)
+	noticed  int64 // when the scheduler saw that it was due; 0 before
+	nextBy   int64 // the next renewal must not be later: of leases that joined in flight
+	tries    int   // failed calls since the last success
+	stage    stage
+	loose    bool // outside the group's rhythm: leases to be renewed once, then to join other cohorts
+	priority uint32
+	watchPos int32 // in Engine.watches
+	waitPos  int32 // in the partition's resting, ready or loose
+	links    [trees]links
+}
+
+func (c *cohort) hasRoom() bool { return len(c.leases) < c.group.batch }
+
+// newCohort makes an empty cohort that is nowhere yet.
+func (e *Engine) newCohort(g *group, loose bool) *cohort {
+	var c *cohort
+	if n := len(e.spare); n > 0 {
+		c = e.spare[n-1]
+		e.spare = e.spare[:n-1]
+	} else {
+		c = new(cohort)
+	}
+	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, loose: loose, priority: rand.Uint32()}
+	e.cohorts++
+	g.cohorts++
+	if !loose {
+		g.n++
+		g.partition.load += g.weight
+	}
+	return c
+}
+
+// discard does away with an empty cohort.
+func (e *Engine) discard(c *cohort) {
+	g := c.group
+	e.withdraw(c)
+	e.watches.remove(c)
+	e.cohorts--
+	g.cohorts--
+	if !c.loose {
+		g.n--
+		g.partition.load -= g.weight
+	}
+	c.stage = unused
+	const keep = 64
+	if len(e.spare) < keep {
+		e.spare = append(e.spare, c)
+	}
+}
+
+// join adds a lease to a cohort.
+func (e *Engine) join(c *cohort, l *Lease) {
+	g := c.group
+	l.cohort, l.index = c, int32(len(c.leases))
+	c.leases = append(c.leases, l)
+	if c.stage == planned {
+		g.room--
+		if !c.hasRoom() {
+			g.ring.sumUp(c)
+			g.latest = nil
+		}
+	}
+	if deadline := l.deadline.Load(); deadline < c.nearest {
+		e.setNearest(c, deadline)
+	}
+}
+
+// leave takes a lease out of its cohort; an empty cohort goes away.
+func (e *Engine) leave(l *Lease) {
+	c := l.cohort
+	l.cohort, l.verify = nil, false
+	last := len(c.leases) - 1
+	moved := c.leases[last]
+	c.leases[l.index] = moved
+	moved.index = l.index
+	c.leases[last] = nil
+	c.leases = c.leases[:last]
+	if c.stage == planned {
+		g := c.group
+		g.room++
+		if last == g.batch-1 {
+			g.ring.sumUp(c)
+			g.latest = nil
+		}
+	}
+	if last == 0 && c.stage != flying && c.stage != unused {
+		e.discard(c)
+	}
+}
+
+// move takes a lease from its cohort to another.
+func (e *Engine) move(l *Lease, to *cohort) {
+	e.leave(l)
+	e.join(to, l)
+}
+
+// setNearest moves the cohort's deadline watch, and its place in the line when it waits for its turn.
+func (e *Engine) setNearest(c *cohort, deadline int64) {
+	c.nearest = deadline
+	e.watches.set(c, deadline)
+	e.wake(deadline)
+	if c.stage == ready {
+		c.line().set(c, c.latestStart())
+	}
+}
+
+// findNearest looks at every lease.
+func (e *Engine) findNearest(c *cohort) {
+	nearest := int64(never)
+	for _, l := range c.leases {
+		nearest = min(nearest, l.deadline.Load())
+	}
+	if nearest != c.nearest {
+		e.setNearest(c, nearest)
+	}
+}
+
+// latestStart is when a call must be made, whatever the pace, to return well before the nearest deadline.
+func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
+
+// line is where the cohort waits when it is ready.
+func (c *cohort) line() *heap[*cohort] {
+	if c.loose {
+		return &c.group.partition.loose
+	}
+	return &c.group.partition.ready
+}
+
+// plan has the cohort renewed at due.
+func (e *Engine) plan(c *cohort, due int64) {
+	g := c.group
+	c.stage, c.due, c.noticed, c.nextBy = planned, due, 0, never
+	g.ring.insert(c)
+	g.partition.plan.insert(c)
+	g.room += g.batch - len(c.leases)
+	g.latest = nil
+	e.call(g.partition, min(due, g.partition.early()))
+}
+
+// rest has the cohort tried again after a pause. A loose one joins another that rests about as long: however many
+// leases fail by themselves, they come to share their retries.
+func (e *Engine) rest(c *cohort, now, pause int64) {
+	g := c.group
+	if other := g.again; c.loose && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
+		return
+	}
+	c.stage, c.due, c.noticed = resting, now+pause, 0
+	g.partition.resting.set(c, c.due)
+	if c.loose {
+		g.again = c
+	}
+	e.call(g.partition, c.due)
+}
+
+// absorb has a loose cohort that waits take in another that is nowhere, if it has room for all of it.
+func (e *Engine) absorb(c, other *cohort) bool {
+	if len(c.leases)+len(other.leases) > c.group.batch {
+		return false
+	}
+	c.tries = max(c.tries, other.tries)
+	for len(other.leases) > 0 {
+		e.move(other.leases[len(other.leases)-1], c)
+	}
+	e.discard(other)
+	return true
+}
+
+// enqueue has the cohort wait for its turn. Loose ones of a group that wait at the same time become one.
+func (e *Engine) enqueue(c *cohort, now int64) {
+	g := c.group
+	e.withdraw(c)
+	if other := g.gather; c.loose && other != nil && e.absorb(other, c) {
+		return
+	}
+	c.stage, c.noticed = ready, now
+	c.line().set(c, c.latestStart())
+	if c.loose {
+		g.gather = c
+	} else {
+		g.backlog++
+	}
+}
+
+// withdraw takes the cohort from wherever it waits.
+func (e *Engine) withdraw(c *cohort) {
+	g := c.group
+	switch c.stage {
+	case planned:
+		g.ring.remove(c)
+		g.partition.plan.remove(c)
+		g.room -= g.batch - len(c.leases)
+		if g.latest == c {
+			g.latest = nil
+		}
+	case resting:
+		g.partition.resting.remove(c)
+		if g.again == c {
+			g.again = nil
+		}
+	case ready:
+		c.line().remove(c)
+		if !c.loose {
+			g.backlog--
+		} else if g.gather == c {
+			g.gather = nil
+		}
+	case flying:
+		if g.aloft == c {
+			g.aloft = nil
+		}
+	}
+	c.stage = unused
+}

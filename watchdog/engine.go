@@ -1,0 +1,256 @@
+package watchdog
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+)
+
+// never is later than any time of the engine.
+const never = math.MaxInt64
+
+// Engine keeps leases alive. Make one with New; all methods may be called from any goroutine.
+//
+// Times inside are nanoseconds since epoch, read from the monotonic clock.
+type Engine struct {
+	cfg   Config
+	clock func() time.Time
+	epoch time.Time
+
+	ctx    context.Context // of every call; ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // scheduler, calls in flight, callbacks; Add only under mu while not closed, or from within
+	kick   chan struct{}  // wakes the scheduler, see wake
+
+	mu         sync.Mutex
+	closed     bool
+	started    bool
+	leases     int
+	cohorts    int
+	groups     map[groupKey]*group
+	partitions map[string]*partition
+	agenda     heap[*partition] // partitions by when they next have something to do
+	watches    heap[*cohort]    // cohorts by their nearest deadline: one deadline watch per cohort
+	solo       heap[*Lease]     // leases that are not renewed, by deadline
+	alarms     heap[*Lease]
+	spare      []*cohort // empty cohorts to be used again
+	wakeAt     int64     // when the scheduler will look next; never without leases
+	lastPass   int64
+	lastSweep  int64
+	desk       desk
+}
+
+// New makes an engine. It starts nothing: the one scheduler goroutine starts with the first lease and lives until
+// Close. The error says what is wrong with the Config.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Engine{
+		cfg:        cfg,
+		clock:      time.Now,
+		epoch:      time.Now(),
+		ctx:        ctx,
+		cancel:     cancel,
+		kick:       make(chan struct{}, 1),
+		groups:     make(map[groupKey]*group),
+		partitions: make(map[string]*partition),
+		agenda:     heap[*partition]{pos: func(p *partition) *int32 { return &p.agendaPos }},
+		watches:    heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
+		solo:       heap[*Lease]{pos: func(l *Lease) *int32 { return &l.soloPos }},
+		alarms:     heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
+		wakeAt:     never,
+	}, nil
+}
+
+func (e *Engine) now() int64              { return e.since(e.clock()) }
+func (e *Engine) since(t time.Time) int64 { return int64(t.Sub(e.epoch)) }
+func (e *Engine) at(ns int64) time.Time   { return e.epoch.Add(time.Duration(ns)) }
+
+// Close stops renewing and waits for the scheduler, the calls in flight (whose ctx it ends) and the callback that may
+// be running; it must not be called from a callback. The leases stay as they are: none is released, none declared
+// lost, and no callback is made afterwards. Closing twice is fine.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.wg.Wait()
+}
+
+// Watch keeps the lease alive from now on. It joins a cohort that has room and will be renewed late, though not
+// later than Spec.Interval after Spec.Sent. A lease is watched once: a second Watch does nothing. In a closed engine
+// the lease has its deadline and nothing else.
+func (e *Engine) Watch(l *Lease, s Spec) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.status.Load() != unwatched {
+		return
+	}
+	trust := int64(s.TTL - s.Margin)
+	sent := min(e.since(s.Sent), e.now())
+	l.holder, l.ttl, l.margin = s.Holder, int64(s.TTL), int64(s.Margin)
+	l.sent = sent
+	l.deadline.Store(sent + trust)
+	if e.closed {
+		e.leases++
+		l.status.Store(winding)
+		l.engine.Store(e)
+		return
+	}
+	e.begin()
+	e.leases++
+	if s.Interval > 0 {
+		l.status.Store(kept)
+		interval := max(int64(s.Interval), int64(time.Millisecond))
+		if interval >= trust {
+			interval = max(trust/2, int64(time.Millisecond))
+		}
+		g := e.groupOf(groupKey{s.Partition, interval, l.ttl})
+		e.join(g.seat(sent+interval), l)
+	} else {
+		l.status.Store(winding)
+		e.solo.set(l, sent+trust)
+		e.wake(sent + trust)
+	}
+	l.engine.Store(e)
+	e.setAlarm(l, s.Alarm)
+}
+
+// begin starts the scheduler with the first lease, and the tick when it had nothing to do.
+func (e *Engine) begin() {
+	if e.leases > 0 {
+		return
+	}
+	if !e.started {
+		e.started = true
+		e.wg.Add(1)
+		go e.run()
+	}
+	if e.wakeAt == never {
+		e.lastPass = e.now()
+		e.wake(e.lastPass + int64(tick))
+	}
+}
+
+// StopRenewal lets the lease run out: no renewal of it starts any more, the outcome of one in flight is ignored, and
+// its deadline is still watched.
+func (e *Engine) StopRenewal(l *Lease) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.status.Load() != kept || e.closed {
+		return
+	}
+	l.status.Store(winding)
+	e.leave(l)
+	deadline := l.deadline.Load()
+	e.solo.set(l, deadline)
+	e.wake(deadline)
+}
+
+// Remove forgets the lease. It is false when it is not in the engine: lost, removed before, or never watched. After
+// it returned true Lost is never called; another callback that had begun may still be running.
+func (e *Engine) Remove(l *Lease) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !watched(l.status.Load()) {
+		return false
+	}
+	e.forget(l, removed)
+	return true
+}
+
+// Check says whether the lease is live: watched, and its deadline not reached. When it finds the deadline reached it
+// declares the loss here and now, whatever the scheduler is doing: Holder.Lost is called on this goroutine before
+// Check returns. (Unless another callback of the lease is running just then: Lost follows it, on its goroutine.)
+func (e *Engine) Check(l *Lease) bool {
+	if !watched(l.status.Load()) {
+		return false
+	}
+	if e.now() < l.deadline.Load() {
+		return true
+	}
+	e.mu.Lock()
+	now := e.now()
+	if !watched(l.status.Load()) || e.closed {
+		e.mu.Unlock()
+		return false
+	}
+	if now < l.deadline.Load() { // renewed meanwhile
+		e.mu.Unlock()
+		return true
+	}
+	e.expire(l, now)
+	if e.desk.current == l {
+		e.desk.losses.push(l)
+		e.notify()
+		e.mu.Unlock()
+		return false
+	}
+	loss := l.loss(nil)
+	e.wg.Add(1)
+	e.mu.Unlock()
+	defer e.wg.Done()
+	e.guard(func() { l.holder.Lost(loss) })
+	e.lossesDone(1)
+	return false
+}
+
+// SetAlarm has Holder.Alarm called at that time instead of the one set before; zero: not at all. It does nothing for
+// a lease that is not watched.
+func (e *Engine) SetAlarm(l *Lease, at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if watched(l.status.Load()) && !e.closed {
+		e.setAlarm(l, at)
+	}
+}
+
+func (e *Engine) setAlarm(l *Lease, at time.Time) {
+	if at.IsZero() {
+		e.alarms.remove(l)
+		return
+	}
+	ns := e.since(at)
+	e.alarms.set(l, ns)
+	e.wake(ns)
+}
+
+// Verify renews this lease ahead of its time, once: something was heard that puts it in doubt. All that are asked
+// for at the same time share their calls, and the pacing holds for these as well. While a call with the lease is in
+// flight another one follows it; one that is about to be made anyway is enough. A lease without renewal can't be
+// verified.
+func (e *Engine) Verify(l *Lease) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.status.Load() != kept || e.closed {
+		return
+	}
+	switch l.cohort.stage {
+	case planned:
+		e.move(l, l.cohort.group.gatherAt(e.now()))
+	case flying:
+		l.verify = true
+	}
+}
+
+// Stats is a look at the engine.
+type Stats struct {
+	Leases  int           // watched, with and without renewal
+	Cohorts int           // each renewed by one call per interval
+	Ticking bool          // whether the scheduler has anything to do: there are leases
+	TickAge time.Duration // since the scheduler last looked, while Ticking; over two seconds it is late
+}
+
+// Stats looks at the engine.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Stats{Leases: e.leases, Cohorts: e.cohorts, Ticking: e.leases > 0 && !e.closed}
+	if s.Ticking {
+		s.TickAge = time.Duration(e.now() - e.lastPass)
+	}
+	return s
+}

@@ -1,0 +1,406 @@
+package watchdog_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+var errDown = errors.New("down")
+
+// CASES 1: an outage shorter than the lease costs nothing, whether calls are refused or hang.
+func TestOutageShorterThanTheLease(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, *watchdog.Batch) bool{
+		"refused": func(context.Context, *watchdog.Batch) bool { return false },
+		"hanging": hung,
+	} {
+		for _, n := range []int{1, 1000, 20_000} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, sum := &server{}, newTally()
+					e := start(t, s)
+					watch(e, n, sum)
+					sleep(3*interval + 50*time.Millisecond)
+					cohorts := ceil(n, 256)
+					s.take()
+
+					s.set(fault, nil)
+					sleep(15 * time.Second)
+					outage := s.take()
+					if got, most := busiest(outage, 100*time.Millisecond), allowed(cohorts, interval); got > most {
+						t.Errorf("%d calls within 100 ms of the outage, want %d at most", got, most)
+					}
+					if most := 40 * cohorts; len(outage) > most {
+						t.Errorf("%d calls in the outage, want %d at most", len(outage), most)
+					}
+					if len(outage) < min(2*cohorts, watchdog.MaxInFlight*3) && name == "refused" {
+						t.Errorf("%d calls in the outage: no retries", len(outage))
+					}
+
+					s.up()
+					sleep(ttl)
+					recovery := s.take()
+					if got, most := busiest(recovery, 100*time.Millisecond), allowed(cohorts, interval); got > most {
+						t.Errorf("%d calls within 100 ms of the recovery, want %d at most", got, most)
+					}
+					if len(sum.lost) != 0 {
+						t.Errorf("lost %v", sum.lost)
+					}
+					sleep(2 * interval)
+					s.take()
+					sum.mu.Lock()
+					sum.latest = 0
+					sum.mu.Unlock()
+					sleep(5 * interval)
+					if got, most := len(s.take()), 5*cohorts+1; got > most {
+						t.Errorf("%d calls in five intervals afterwards, want %d at most", got, most)
+					}
+					if sum.latest > interval {
+						t.Errorf("renewed after %v", sum.latest)
+					}
+				})
+			})
+		}
+	}
+}
+
+// In an outage longer than the lease each lease is lost at its own deadline, not earlier and not later, as unreachable.
+func TestOutageLongerThanTheLease(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, *watchdog.Batch) bool{
+		"refused": func(_ context.Context, b *watchdog.Batch) bool {
+			for i := range b.Results {
+				b.Results[i].Err = errDown
+			}
+			return false
+		},
+		"hanging": hung,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs, told := 0, 0
+				s := &server{}
+				e := start(t, s, func(c *watchdog.Config) {
+					c.LossesDone = func(n int) { runs++; told += n }
+				})
+				locks := make([]*lock, 600)
+				for i := range locks {
+					locks[i] = &lock{}
+					e.Watch(&locks[i].Lease, spec(locks[i]))
+					sleep(3 * time.Millisecond)
+				}
+				sleep(3 * interval)
+				s.set(fault, nil)
+				sleep(time.Second) // for what is in flight
+				deadlines := make([]time.Time, len(locks))
+				for i, l := range locks {
+					deadlines[i] = l.Deadline()
+				}
+				sleep(2 * ttl)
+				for i, l := range locks {
+					if len(l.losses) != 1 {
+						t.Fatalf("lock %d: %d losses", i, len(l.losses))
+					}
+					loss := l.losses[0]
+					if loss.Cause != watchdog.CauseUnreachable || loss.Elapsed != trust || loss.Batch != nil {
+						t.Errorf("lock %d: %+v", i, loss)
+					}
+					if name == "refused" && !errors.Is(loss.Err, errDown) {
+						t.Errorf("lock %d: the error is %v", i, loss.Err)
+					}
+					if !l.lostAt.Equal(deadlines[i]) {
+						t.Errorf("lock %d: lost %v after its deadline", i, l.lostAt.Sub(deadlines[i]))
+					}
+					if e.Remove(&l.Lease) || e.Check(&l.Lease) || !l.NextRenewal().IsZero() {
+						t.Errorf("lock %d is not out of the engine", i)
+					}
+				}
+				if told != len(locks) || runs > len(locks)/2 {
+					t.Errorf("%d losses told in %d runs", told, runs)
+				}
+				if got := e.Stats(); got.Leases != 0 || got.Cohorts != 0 || got.Ticking {
+					t.Errorf("%+v is left", got)
+				}
+				s.take()
+				sleep(time.Minute)
+				if n := len(s.take()); n != 0 {
+					t.Errorf("%d calls for lost leases", n)
+				}
+			})
+		})
+	}
+}
+
+// Retries come with a growing pause, and each failure is told.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		l := &lock{}
+		e.Watch(&l.Lease, spec(l))
+		s.down()
+		begun := time.Now()
+		sleep(interval + 8*time.Second)
+		calls := s.take()
+		if len(calls) < 6 || len(calls) > 16 {
+			t.Errorf("%d attempts in 8 s", len(calls))
+		}
+		pause, exact := ttl/300, 0
+		for i := 1; i < len(calls); i++ {
+			gap := calls[i].at.Sub(calls[i-1].at)
+			if gap < pause/2 || gap > pause*3/2+100*time.Millisecond {
+				t.Errorf("pause %d is %v, want %v give or take a half", i, gap, pause)
+			}
+			if gap == pause {
+				exact++
+			}
+			if calls[i].attempt != i+1 {
+				t.Errorf("call %d says attempt %d", i, calls[i].attempt)
+			}
+			pause = min(2*pause, ttl/15)
+		}
+		if exact > 1 {
+			t.Errorf("%d pauses without jitter", exact)
+		}
+		s.up()
+		sleep(3 * time.Second)
+		n := len(l.renewals)
+		if n != len(calls)+1 {
+			t.Fatalf("%d renewals told, want %d", n, len(calls)+1)
+		}
+		for i, r := range l.renewals {
+			want := watchdog.Failed
+			if i == n-1 {
+				want = watchdog.Renewed
+			}
+			if r.Result.Outcome != want || r.Attempt != i+1 {
+				t.Errorf("renewal %d: %v, attempt %d", i, r.Result.Outcome, r.Attempt)
+			}
+			if want == watchdog.Failed && !errors.Is(r.Result.Err, watchdog.ErrNoReason) {
+				t.Errorf("renewal %d: error %v", i, r.Result.Err)
+			}
+			sent := r.Batch.Sent.Sub(begun)
+			if r.Elapsed != sent || r.Remaining != trust-sent {
+				t.Errorf("renewal %d, sent after %v: elapsed %v, remaining %v", i, sent, r.Elapsed, r.Remaining)
+			}
+		}
+		if want := l.renewals[n-1].Batch.Sent.Add(trust); !l.Deadline().Equal(want) || !l.renewals[n-1].Deadline.Equal(want) {
+			t.Error("the deadline is not counted from the request that was confirmed")
+		}
+	})
+}
+
+// A call has at most TTL/6 or 5 s, and never more than the nearest deadline leaves.
+func TestCallTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: hung}
+		e := start(t, s)
+		for _, ttl := range []time.Duration{100 * time.Millisecond, 6 * time.Second, 30 * time.Second, 10 * time.Minute} {
+			l := &lock{}
+			e.Watch(&l.Lease, watchdog.Spec{TTL: ttl, Interval: ttl / 3, Sent: time.Now(), Holder: l})
+			deadline := l.Deadline()
+			sleep(2 * ttl)
+			calls := s.take()
+			if len(calls) < 3 {
+				t.Errorf("TTL %v: %d attempts", ttl, len(calls))
+			}
+			for _, c := range calls {
+				if want := min(ttl/6, 5*time.Second, deadline.Sub(c.at)); c.timeout != want {
+					t.Errorf("TTL %v: a call %v before the deadline had %v", ttl, deadline.Sub(c.at), c.timeout)
+				}
+			}
+		}
+	})
+}
+
+// A sick partition takes its own places in flight, and nobody else's time.
+func TestSickPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		sick, healthy := newTally(), newTally()
+		var inFlight, most atomic.Int32
+		s.set(func(ctx context.Context, b *watchdog.Batch) bool {
+			if b.Partition != "sick" {
+				return true
+			}
+			if n := inFlight.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			<-ctx.Done()
+			inFlight.Add(-1)
+			return false
+		}, nil)
+		e := start(t, s, func(c *watchdog.Config) {
+			renew := c.Renew
+			c.BatchSize = 16
+			c.Renew = func(ctx context.Context, b *watchdog.Batch) {
+				for _, l := range b.Leases {
+					if (l.Holder().(*lock).tally == sick) != (b.Partition == "sick") {
+						t.Error("a call mixes partitions")
+					}
+				}
+				renew(ctx, b)
+			}
+		})
+		for i := range 2000 {
+			l := &lock{tally: healthy}
+			sp := spec(l)
+			sp.Partition = "healthy"
+			if i%2 == 0 {
+				l.tally, sp.Partition = sick, "sick"
+			}
+			e.Watch(&l.Lease, sp)
+		}
+		sleep(10 * interval)
+		if healthy.latest > interval || healthy.failed+len(healthy.lost) > 0 {
+			t.Errorf("healthy: renewed after %v at the latest, %d failed, lost %v", healthy.latest, healthy.failed, healthy.lost)
+		}
+		if sick.lost[watchdog.CauseUnreachable] != 1000 {
+			t.Errorf("sick: lost %v", sick.lost)
+		}
+		if got := most.Load(); got != watchdog.MaxInFlight {
+			t.Errorf("%d calls in flight to the sick partition, want %d", got, watchdog.MaxInFlight)
+		}
+	})
+}
+
+// CASES 5: one bad key is retried by itself until its deadline; the others of its batch keep their rhythm.
+func TestOneBadLeaseInABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sum := &server{}, newTally()
+		e := start(t, s)
+		bad := &lock{}
+		locks := watch(e, 100, sum)
+		e.Watch(&bad.Lease, spec(bad))
+		watch(e, 100, sum)
+		s.answers(func(l *watchdog.Lease) watchdog.Result {
+			if l == &bad.Lease {
+				return watchdog.Result{Err: errDown}
+			}
+			return watchdog.Result{Outcome: watchdog.Renewed}
+		})
+		deadline := bad.Deadline()
+		sleep(6*interval + time.Millisecond)
+		full := 0
+		for _, c := range s.take() {
+			switch {
+			case c.leases >= 200:
+				full++
+			case c.leases != 1:
+				t.Errorf("a call for %d leases", c.leases)
+			}
+		}
+		if full != 6 {
+			t.Errorf("the batch was called %d times in six intervals", full)
+		}
+		if sum.latest > interval || sum.failed+len(sum.lost) > 0 || sum.renewed != 1200 {
+			t.Errorf("healthy: %d renewed, after %v at the latest, %d failed, lost %v", sum.renewed, sum.latest, sum.failed, sum.lost)
+		}
+		if len(bad.losses) != 1 || bad.losses[0].Cause != watchdog.CauseUnreachable || !bad.lostAt.Equal(deadline) {
+			t.Errorf("bad: %+v, %v after its deadline", bad.losses, bad.lostAt.Sub(deadline))
+		}
+		if !locks[0].Deadline().After(deadline) {
+			t.Error("the healthy ones were not renewed")
+		}
+	})
+}
+
+// A bad lease that recovers goes back to the others and shares their calls again.
+func TestBadLeaseRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		bad := &lock{}
+		watch(e, 100, newTally())
+		e.Watch(&bad.Lease, spec(bad))
+		watch(e, 100, newTally())
+		fails := 4
+		s.answers(func(l *watchdog.Lease) watchdog.Result {
+			if l == &bad.Lease && fails > 0 {
+				fails--
+				return watchdog.Result{Err: errDown}
+			}
+			return watchdog.Result{Outcome: watchdog.Renewed}
+		})
+		sleep(2*interval + time.Second)
+		if got, want := bad.outcomes(), "failed/1 failed/2 failed/3 failed/4 renewed/5 "; got[:min(len(got), len(want))] != want {
+			t.Errorf("renewals %q, want %q first", got, want)
+		}
+		s.take()
+		sleep(5 * interval)
+		if calls := s.take(); len(calls) != 5 || calls[0].leases != 201 {
+			t.Errorf("calls afterwards: %+v, want 5 of 201 leases", calls)
+		}
+	})
+}
+
+// However many leases fail by themselves, in however many cohorts, their retries share calls and the healthy ones
+// are not late.
+func TestBadLeasesEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, sum := &server{}, newTally()
+		e := start(t, s)
+		sick := map[*watchdog.Lease]bool{}
+		s.answers(func(l *watchdog.Lease) watchdog.Result {
+			if sick[l] {
+				return watchdog.Result{}
+			}
+			return watchdog.Result{Outcome: watchdog.Renewed}
+		})
+		const n = 50_000
+		badSum := newTally()
+		for range n {
+			l := &lock{tally: sum}
+			if rand.IntN(200) == 0 {
+				l.tally = badSum
+				sick[&l.Lease] = true
+			}
+			e.Watch(&l.Lease, spec(l))
+		}
+		sleep(4 * interval)
+		calls, cohorts := s.take(), ceil(n, 256)
+		if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
+			t.Errorf("%d calls within 100 ms, want %d at most", got, most)
+		}
+		if sum.latest > interval+100*time.Millisecond || sum.failed+len(sum.lost) > 0 {
+			t.Errorf("healthy: renewed after %v at the latest, %d failed, lost %v", sum.latest, sum.failed, sum.lost)
+		}
+		if got := badSum.lost[watchdog.CauseUnreachable]; got != len(sick) {
+			t.Errorf("%d of the %d bad ones lost", got, len(sick))
+		}
+	})
+}
+
+// Leases of one cohort have deadlines of their own, and are lost at those.
+func TestEachAtItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.down()
+		e := start(t, s)
+		var locks []*lock
+		var deadlines []time.Time
+		for i := range 20 {
+			l := &lock{}
+			locks = append(locks, l)
+			sp := spec(l)
+			sp.Margin = time.Duration(i*i) * 12 * time.Millisecond // some of the later ones end earlier
+			e.Watch(&l.Lease, sp)
+			deadlines = append(deadlines, l.Deadline())
+			sleep(200 * time.Millisecond)
+		}
+		if got := e.Stats().Cohorts; got != 1 {
+			t.Fatalf("%d cohorts", got)
+		}
+		sleep(2 * ttl)
+		for i, l := range locks {
+			if len(l.losses) != 1 || !l.lostAt.Equal(deadlines[i]) {
+				t.Errorf("lock %d: %d losses, %v after its deadline", i, len(l.losses), l.lostAt.Sub(deadlines[i]))
+			}
+		}
+	})
+}

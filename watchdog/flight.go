@@ -1,0 +1,183 @@
+package watchdog
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// launch makes the call for a cohort.
+func (e *Engine) launch(c *cohort, now int64) {
+	e.withdraw(c)
+	e.findNearest(c)
+	c.stage, c.nextBy = flying, never
+	g, p := c.group, c.group.partition
+	if !c.loose && c.hasRoom() {
+		g.aloft = c
+	}
+	p.flights++
+	p.pace.add(now)
+	b := &Batch{
+		Partition: p.name,
+		Leases:    slices.Clone(c.leases),
+		Results:   make([]Result, len(c.leases)),
+		Attempt:   c.tries + 1,
+		Planned:   e.at(c.due),
+		Timeout:   time.Duration(min(g.timeout, c.nearest-now)),
+	}
+	e.wg.Add(1)
+	go e.fly(c, b)
+}
+
+// fly makes the call. However it ends, the flight is over: see the deferred calls.
+func (e *Engine) fly(c *cohort, b *Batch) {
+	defer e.wg.Done()
+	ctx, cancel := context.WithTimeout(e.ctx, b.Timeout)
+	defer cancel()
+	returned := false
+	leases := b.Leases
+	defer func() {
+		v := recover()
+		switch {
+		case !returned: // a panic or runtime.Goexit
+			b.Results = failed(len(leases), ErrPanicked)
+		case len(b.Results) != len(leases):
+			b.Results = failed(len(leases), ErrResults)
+		}
+		b.Leases = leases
+		e.land(c, b)
+		if v != nil {
+			e.panicked(v, debug.Stack())
+		}
+	}()
+	b.Sent = e.clock() // before the request can have left: what is trusted is counted from here
+	e.cfg.Renew(ctx, b)
+	returned = true
+}
+
+func failed(n int, err error) []Result {
+	r := make([]Result, n)
+	for i := range r {
+		r[i].Err = err
+	}
+	return r
+}
+
+// land takes the results in: deadlines, losses, and when the leases are renewed next. The holders are told later.
+func (e *Engine) land(c *cohort, b *Batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, p := c.group, c.group.partition
+	p.flights--
+	if e.closed {
+		return
+	}
+	now, sent := e.now(), e.since(b.Sent)
+	r := &report{batch: b, notes: make([]note, 0, len(b.Leases))}
+	renewed, failures := 0, 0
+	for i, l := range b.Leases {
+		if l.cohort != c { // removed, lost or winding down since
+			continue
+		}
+		deadline := l.deadline.Load()
+		if now >= deadline { // trust has ended, whatever the answer says; others may have acted on that
+			e.expire(l, now)
+			e.desk.losses.push(l)
+			continue
+		}
+		n := note{
+			index: int32(i), attempt: l.tries + 1,
+			remaining: deadline - sent, elapsed: now - l.sent,
+		}
+		res := &b.Results[i]
+		if res.Outcome == Moved && (res.Partition == "" || res.Partition == p.name) {
+			*res = Result{Err: ErrNowhere}
+		}
+		switch res.Outcome {
+		case Renewed:
+			renewed++
+			l.tries, l.hops, l.err, l.sent = 0, 0, nil, sent
+			l.deadline.Store(max(deadline, sent+l.ttl-l.margin))
+			if l.verify {
+				renewed--
+				e.move(l, g.gatherAt(now))
+			}
+		case Missing:
+			n.lost = true
+			e.lose(l, CauseMissing, now)
+		case Taken:
+			n.lost = true
+			e.lose(l, CauseTaken, now)
+		case Moved:
+			e.redirect(l, res.Partition, now)
+		default:
+			failures++
+			if res.Err == nil {
+				res.Err = ErrNoReason
+			}
+			l.err = res.Err
+			l.tries = min(l.tries, 1<<16-2) + 1
+		}
+		n.deadline = l.deadline.Load()
+		r.notes = append(r.notes, n)
+	}
+	e.replan(c, sent, now, renewed, failures)
+	if p.ready.len() > 0 || p.loose.len() > 0 {
+		e.call(p, now) // a place in flight is free
+	}
+	e.desk.reports.push(r)
+	e.notify()
+}
+
+// replan decides how a cohort goes on whose call has landed. Only those that failed are tried again soon: the others
+// keep their rhythm.
+func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
+	g := c.group
+	e.withdraw(c)
+	switch {
+	case len(c.leases) == 0:
+		e.discard(c)
+	case failures > 0 && renewed == 0:
+		c.tries++
+		e.findNearest(c)
+		e.rest(c, now, backoff(g.ttl, c.tries))
+	default:
+		if failures > 0 {
+			again := e.newCohort(g, true)
+			again.tries = c.tries + 1
+			for i := len(c.leases) - 1; i >= 0; i-- {
+				if l := c.leases[i]; l.tries > 0 {
+					e.move(l, again)
+				}
+			}
+			e.rest(again, now, backoff(g.ttl, again.tries))
+		}
+		g.settle(c, sent)
+	}
+}
+
+// redirect has a lease renewed where it lives now, at once; one that is sent around in circles with a delay that
+// grows.
+func (e *Engine) redirect(l *Lease, partition string, now int64) {
+	key := groupKey{partition, l.cohort.group.interval, l.ttl}
+	g := e.groupOf(key)
+	l.hops = min(l.hops, 254) + 1
+	if l.hops == 1 {
+		e.move(l, g.gatherAt(now))
+		return
+	}
+	c := e.newCohort(g, true)
+	e.move(l, c)
+	e.rest(c, now, backoff(g.ttl, int(l.hops)-1))
+}
+
+// backoff is the pause after a call that failed for the nth time in a row: TTL/300 doubling up to TTL/15, give or
+// take a half so that those that failed together do not come back together.
+func backoff(ttl int64, n int) int64 {
+	const least = int64(5 * time.Millisecond)
+	pause := max(ttl/300, least) << min(n-1, 8)
+	pause = min(pause, max(ttl/15, least))
+	return pause/2 + rand.Int64N(pause)
+}

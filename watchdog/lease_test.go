@@ -1,0 +1,288 @@
+package watchdog_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+func TestConfig(t *testing.T) {
+	s := &server{}
+	for _, cfg := range []watchdog.Config{{}, {Renew: s.renew, BatchSize: -1}, {Renew: s.renew, BatchSize: 4097}} {
+		if e, err := watchdog.New(cfg); err == nil || e != nil {
+			t.Errorf("BatchSize %d, Renew %v: no error", cfg.BatchSize, cfg.Renew != nil)
+		}
+	}
+	for _, size := range []int{0, 1, 4096} {
+		if _, err := watchdog.New(watchdog.Config{Renew: s.renew, BatchSize: size}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	if got := watchdog.Moved.String() + watchdog.Failed.String() + watchdog.Outcome(9).String(); got != "movedfailedunknown" {
+		t.Error(got)
+	}
+	if got := watchdog.CauseStalled.String() + watchdog.CauseMissing.String() + watchdog.Cause(9).String(); got != "stalledmissingunknown" {
+		t.Error(got)
+	}
+}
+
+func TestZeroLease(t *testing.T) {
+	e := start(t, &server{})
+	var l watchdog.Lease
+	if !l.Deadline().IsZero() || !l.NextRenewal().IsZero() || l.Holder() != nil {
+		t.Error("a lease that was never watched shows something")
+	}
+	if _, ok := l.Loss(); ok || e.Check(&l) || e.Remove(&l) {
+		t.Error("a lease that was never watched is live")
+	}
+	e.StopRenewal(&l)
+	e.Verify(&l)
+	e.SetAlarm(&l, time.Now())
+	if got := e.Stats(); got != (watchdog.Stats{}) {
+		t.Errorf("stats %+v", got)
+	}
+}
+
+func TestMissingAndTaken(t *testing.T) {
+	for outcome, cause := range map[watchdog.Outcome]watchdog.Cause{
+		watchdog.Missing: watchdog.CauseMissing,
+		watchdog.Taken:   watchdog.CauseTaken,
+	} {
+		t.Run(outcome.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var order []string
+				s := &server{}
+				e := start(t, s, func(c *watchdog.Config) {
+					c.BatchDone = func(*watchdog.Batch) { order = append(order, "batch") }
+					c.LossesDone = func(int) { order = append(order, "losses") }
+				})
+				gone, other := &lock{}, &lock{}
+				gone.onRenewal = func(watchdog.Renewal) { order = append(order, "renewal") }
+				gone.onLost = func(watchdog.Loss) { order = append(order, "lost") }
+				e.Watch(&gone.Lease, spec(gone))
+				e.Watch(&other.Lease, spec(other))
+				s.answers(func(l *watchdog.Lease) watchdog.Result {
+					if l == &gone.Lease {
+						return watchdog.Result{Outcome: outcome}
+					}
+					return watchdog.Result{Outcome: watchdog.Renewed}
+				})
+				sleep(5*interval + time.Second)
+				if got := strings.Join(order[:3], " "); got != "renewal lost batch" {
+					t.Errorf("told in the order %q", got)
+				}
+				if len(gone.renewals) != 1 || len(gone.losses) != 1 {
+					t.Fatalf("%d renewals, %d losses, want 1 each", len(gone.renewals), len(gone.losses))
+				}
+				if got := gone.losses[0]; got.Cause != cause || got.Elapsed != interval || got.Batch != gone.renewals[0].Batch {
+					t.Errorf("loss %+v", got)
+				}
+				if e.Check(&gone.Lease) || e.Remove(&gone.Lease) {
+					t.Error("the lost lease is live")
+				}
+				if got, ok := gone.Loss(); !ok || got.Cause != cause || got.Elapsed != interval {
+					t.Errorf("Lease.Loss says %+v, %v", got, ok)
+				}
+				if got, ok := other.Loss(); ok {
+					t.Errorf("Lease.Loss of a live lease says %+v", got)
+				}
+				if len(other.renewals) != 5 || !e.Check(&other.Lease) {
+					t.Errorf("the other one has %d renewals", len(other.renewals))
+				}
+			})
+		})
+	}
+}
+
+// A fixed lease is never renewed, and lost at its deadline.
+func TestFixedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		l := &lock{}
+		sp := spec(l)
+		sp.Interval = 0
+		e.Watch(&l.Lease, sp)
+		deadline := time.Now().Add(trust)
+		if !l.Deadline().Equal(deadline) || !l.NextRenewal().IsZero() || l.Holder() != watchdog.Holder(l) {
+			t.Error("the lease does not show what it was given")
+		}
+		e.Verify(&l.Lease)
+		sleep(trust - 1)
+		if !e.Check(&l.Lease) || len(l.losses) != 0 {
+			t.Error("lost before its deadline")
+		}
+		sleep(time.Minute)
+		if len(s.take()) != 0 {
+			t.Error("it was renewed")
+		}
+		if len(l.losses) != 1 || l.losses[0].Cause != watchdog.CauseExpired || !l.lostAt.Equal(deadline) {
+			t.Errorf("losses %+v, %v after the deadline", l.losses, l.lostAt.Sub(deadline))
+		}
+	})
+}
+
+// CASES 7, 8: once StopRenewal returned no renewal starts, and one in flight lengthens nothing.
+func TestStopRenewal(t *testing.T) {
+	for _, inFlight := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
+			e := start(t, s)
+			stopped, other := &lock{}, &lock{}
+			e.Watch(&stopped.Lease, spec(stopped))
+			e.Watch(&other.Lease, spec(other))
+			deadline := stopped.Deadline()
+			sleep(interval - time.Second)
+			if inFlight {
+				sleep(time.Second + time.Second/2)
+			}
+			e.StopRenewal(&stopped.Lease)
+			e.StopRenewal(&stopped.Lease)
+			if !stopped.NextRenewal().IsZero() {
+				t.Error("a renewal is planned")
+			}
+			sleep(2 * ttl)
+			if len(stopped.renewals) != 0 {
+				t.Errorf("in flight %v: renewed: %s", inFlight, stopped.outcomes())
+			}
+			if len(stopped.losses) != 1 || stopped.losses[0].Cause != watchdog.CauseExpired || !stopped.lostAt.Equal(deadline) {
+				t.Errorf("in flight %v: losses %+v at %v", inFlight, stopped.losses, stopped.lostAt)
+			}
+			if len(other.renewals) < 6 || len(other.losses) != 0 {
+				t.Errorf("the other one: %s", other.outcomes())
+			}
+			for i, c := range s.take() {
+				if want := 1; c.leases != want && (i > 0 || !inFlight) {
+					t.Errorf("call %d is for %d leases", i, c.leases)
+				}
+			}
+		})
+	}
+}
+
+// Removed in flight, a lease hears nothing more, whatever the answer.
+func TestRemoveInFlight(t *testing.T) {
+	for _, outcome := range []watchdog.Outcome{watchdog.Renewed, watchdog.Failed, watchdog.Missing, watchdog.Moved} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
+			s.answers(func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: outcome, Partition: "b"} })
+			e := start(t, s)
+			l := &lock{}
+			e.Watch(&l.Lease, spec(l))
+			sleep(interval + time.Second/2)
+			if !e.Remove(&l.Lease) || e.Remove(&l.Lease) {
+				t.Error("Remove is true once")
+			}
+			e.StopRenewal(&l.Lease)
+			sleep(2 * ttl)
+			if len(l.renewals)+len(l.losses) != 0 || len(s.take()) != 1 {
+				t.Errorf("%v: it still heard of %d renewals and %d losses", outcome, len(l.renewals), len(l.losses))
+			}
+			if got := e.Stats(); got.Leases != 0 || got.Cohorts != 0 {
+				t.Errorf("%v: %+v is left", outcome, got)
+			}
+			again := *new(lock)
+			e.Watch(&l.Lease, spec(l)) // a lease is watched once
+			e.Watch(&again.Lease, spec(&again))
+			if got := e.Stats(); got.Leases != 1 {
+				t.Errorf("%d leases", got.Leases)
+			}
+		})
+	}
+}
+
+// An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(ttl); return true }} // ignores its ctx
+		e := start(t, s)
+		l := &lock{}
+		e.Watch(&l.Lease, spec(l))
+		deadline := l.Deadline()
+		sleep(3 * ttl)
+		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != watchdog.CauseUnreachable || !l.lostAt.Equal(deadline) {
+			t.Errorf("renewals %q, losses %+v", l.outcomes(), l.losses)
+		}
+	})
+}
+
+// Strange specs are taken as well as they can be: nothing spins, hangs or outlives what was granted.
+func TestStrangeSpecs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		now, live := time.Now(), map[string]*lock{}
+		for name, c := range map[string]struct {
+			spec watchdog.Spec
+			live bool
+		}{
+			"interval over lease":  {watchdog.Spec{TTL: ttl, Interval: time.Hour, Margin: margin, Sent: now}, true},
+			"tiny interval":        {watchdog.Spec{TTL: ttl, Interval: 1, Margin: margin, Sent: now}, true},
+			"negative interval":    {watchdog.Spec{TTL: time.Hour, Interval: -1, Sent: now}, true},
+			"sent in the future":   {watchdog.Spec{TTL: ttl, Interval: interval, Sent: now.Add(time.Hour)}, true},
+			"sent long ago":        {watchdog.Spec{TTL: ttl, Interval: interval, Sent: now.Add(-time.Hour)}, false},
+			"no ttl":               {watchdog.Spec{Interval: interval, Sent: now}, false},
+			"margin over lease":    {watchdog.Spec{TTL: ttl, Interval: interval, Margin: time.Hour, Sent: now}, false},
+			"alarm in the past":    {watchdog.Spec{TTL: ttl, Interval: interval, Sent: now, Alarm: now.Add(-time.Hour)}, true},
+			"granted half way ago": {watchdog.Spec{TTL: ttl, Interval: interval, Sent: now.Add(-15 * time.Second)}, true},
+		} {
+			l := &lock{}
+			c.spec.Holder = l
+			e.Watch(&l.Lease, c.spec)
+			if name == "sent in the future" && l.Deadline().After(now.Add(ttl)) {
+				t.Errorf("%s: trusted for %v", name, l.Deadline().Sub(now))
+			}
+			sleep(time.Second)
+			now = now.Add(time.Second)
+			if e.Check(&l.Lease) != c.live || (len(l.losses) == 0) != c.live {
+				t.Errorf("%s: live is %v, losses %+v", name, !c.live, l.losses)
+			}
+			if c.live {
+				live[name] = l
+			}
+			if name == "granted half way ago" && len(l.renewals) != 1 {
+				t.Errorf("%s: %d renewals", name, len(l.renewals))
+			}
+		}
+		s.take()
+		sleep(time.Minute)
+		if calls := s.take(); len(calls) > 60*1100 {
+			t.Errorf("%d calls in a minute", len(calls))
+		}
+		for name, l := range live {
+			if !e.Check(&l.Lease) {
+				t.Errorf("%s: lost within a minute, %+v", name, l.losses)
+			}
+		}
+	})
+}
+
+func TestStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, &server{})
+		locks := watch(e, 300, newTally())
+		sleep(1500 * time.Millisecond)
+		got := e.Stats()
+		if got.Leases != 300 || got.Cohorts != 2 || !got.Ticking || got.TickAge > time.Second {
+			t.Errorf("%+v", got)
+		}
+		for _, l := range locks {
+			e.Remove(&l.Lease)
+		}
+		sleep(time.Hour)
+		if got := e.Stats(); got != (watchdog.Stats{}) {
+			t.Errorf("%+v", got)
+		}
+		watch(e, 1, newTally())
+		if got := e.Stats(); got.TickAge != 0 {
+			t.Errorf("the first lease after a pause finds the tick %v old", got.TickAge)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package watchdog_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+func TestVerify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		locks := watch(e, 600, nil)
+		sleep(time.Second)
+		s.take()
+		for i := range 300 { // one call goes out at once, the others share what follows
+			e.Verify(&locks[2*i].Lease)
+		}
+		sleep(200 * time.Millisecond)
+		calls := s.take()
+		sum := 0
+		for _, c := range calls {
+			sum += c.leases
+		}
+		if len(calls) > 4 || sum != 300 { // two in any 100 ms
+			t.Errorf("%d calls for %d leases, want 300 leases in four at most", len(calls), sum)
+		}
+		for i, l := range locks {
+			if want := i%2 == 0; (len(l.renewals) == 1) != want {
+				t.Fatalf("lock %d: %d renewals", i, len(l.renewals))
+			}
+		}
+		sleep(3 * interval)
+		s.take()
+		sleep(5 * interval)
+		if n := len(s.take()); n > 15 {
+			t.Errorf("%d calls in five intervals afterwards, want 15", n)
+		}
+	})
+}
+
+// What is verified while in flight is renewed again: the answer on its way may be older than the doubt.
+func TestVerifyInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
+		e := start(t, s)
+		locks := watch(e, 2, nil)
+		sleep(interval + time.Second/2)
+		e.Verify(&locks[0].Lease)
+		sleep(2 * time.Second)
+		if len(locks[0].renewals) != 2 || len(locks[1].renewals) != 1 {
+			t.Errorf("%d and %d renewals, want 2 and 1", len(locks[0].renewals), len(locks[1].renewals))
+		}
+	})
+}
+
+// What is verified waits when planned calls need the pace.
+func TestVerifyYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, &server{})
+		a, b, c := &lock{}, &lock{}, &lock{}
+		for l, every := range map[*lock]time.Duration{a: interval, b: interval + time.Millisecond, c: time.Minute} {
+			sp := spec(l)
+			sp.TTL, sp.Interval = 3*every, every
+			e.Watch(&l.Lease, sp)
+		}
+		sleep(interval - 50*time.Millisecond)
+		e.Verify(&c.Lease)
+		sleep(time.Second)
+		for l, every := range map[*lock]time.Duration{a: interval, b: interval + time.Millisecond} {
+			if len(l.renewals) != 1 || l.renewals[0].Elapsed > every {
+				t.Errorf("interval %v: %d renewals, the first after %v", every, len(l.renewals), l.renewals[0].Elapsed)
+			}
+		}
+		if len(c.renewals) != 1 {
+			t.Errorf("%d renewals of the one in doubt", len(c.renewals))
+		}
+	})
+}
+
+// A lease that joins a cohort in flight is renewed within its interval, and opens no cohort of its own.
+func TestJoinInFlight(t *testing.T) {
+	for _, ok := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, sum := &server{}, newTally()
+			e := start(t, s)
+			watch(e, 1, sum)
+			s.set(func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return ok }, nil)
+			sleep(interval + time.Second/2)
+			watch(e, 1, sum)
+			if got := e.Stats().Cohorts; got != 1 {
+				t.Errorf("%d cohorts", got)
+			}
+			sleep(time.Second)
+			s.up()
+			sleep(5 * interval)
+			if calls := s.take(); len(calls) > 7 {
+				t.Errorf("%d calls", len(calls))
+			}
+			most := interval + time.Second // the answer takes a second
+			if !ok {
+				most += 3 * time.Second // the retries
+			}
+			if sum.latest > most || len(sum.lost) != 0 {
+				t.Errorf("renewed after %v at the latest", sum.latest)
+			}
+		})
+	}
+}
+
+// Granted before the call in flight was sent, a lease that joins its cohort must not wait for the whole next round.
+func TestJoinInFlightFromEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
+		e := start(t, s)
+		watch(e, 1, newTally())
+		sleep(interval + time.Second/2)
+		l := &lock{}
+		sp := spec(l)
+		sp.Sent = sp.Sent.Add(-2 * time.Second)
+		e.Watch(&l.Lease, sp)
+		if got := e.Stats().Cohorts; got != 1 {
+			t.Errorf("%d cohorts", got)
+		}
+		sleep(2 * interval)
+		if late := l.renewals[0].Batch.Sent.Sub(sp.Sent); late > interval {
+			t.Errorf("renewed after %v", late)
+		}
+	})
+}
+
+func TestMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		var moved sync.Map // of *watchdog.Lease
+		e := start(t, s, func(c *watchdog.Config) {
+			renew := c.Renew
+			c.Renew = func(ctx context.Context, b *watchdog.Batch) {
+				renew(ctx, b)
+				for i, l := range b.Leases {
+					if _, ok := moved.Load(l); ok && b.Partition == "" {
+						b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: "b"}
+					}
+				}
+			}
+		})
+		locks := watch(e, 300, nil)
+		for i, l := range locks {
+			if i < 100 {
+				moved.Store(&l.Lease, true)
+			}
+		}
+		sleep(interval + time.Second)
+		if got, want := locks[0].outcomes(), "moved/1 renewed/1 "; got != want {
+			t.Errorf("renewals %q, want %q", got, want)
+		}
+		if r := locks[0].renewals; !r[1].Batch.Sent.Equal(r[0].Batch.Sent) {
+			t.Errorf("renewed %v after it was found to have moved", r[1].Batch.Sent.Sub(r[0].Batch.Sent))
+		}
+		s.take()
+		sleep(4 * interval)
+		per := map[string]int{}
+		for _, c := range s.take() {
+			per[c.partition]++
+		}
+		if per["b"] != 4 || per[""] > 8 {
+			t.Errorf("calls afterwards: %v", per)
+		}
+
+		// Sent around in circles it keeps trying, with a pause, until its deadline.
+		lost := &lock{}
+		e.Watch(&lost.Lease, spec(lost))
+		turn := false
+		e2 := start(t, s, func(c *watchdog.Config) {
+			c.Renew = func(_ context.Context, b *watchdog.Batch) {
+				turn = !turn
+				b.Results[0] = watchdog.Result{Outcome: watchdog.Moved, Partition: map[bool]string{true: "x", false: "y"}[b.Partition != "x"]}
+			}
+		})
+		circle := &lock{}
+		e2.Watch(&circle.Lease, spec(circle))
+		sleep(ttl)
+		if n := len(circle.renewals); n < 8 || n > 40 {
+			t.Errorf("moved in circles %d times", n)
+		}
+		if len(circle.losses) != 1 || circle.losses[0].Err != nil {
+			t.Errorf("losses %+v", circle.losses)
+		}
+	})
+}
+
+// Moved to where it is, or nowhere, is a failure.
+func TestMovedNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: watchdog.Moved} }}
+		e := start(t, s)
+		l := &lock{}
+		e.Watch(&l.Lease, spec(l))
+		sleep(ttl)
+		if len(l.losses) != 1 || !errors.Is(l.losses[0].Err, watchdog.ErrNowhere) {
+			t.Errorf("losses %+v", l.losses)
+		}
+	})
+}

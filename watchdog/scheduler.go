@@ -1,0 +1,172 @@
+package watchdog
+
+import (
+	"math"
+	"time"
+)
+
+// tick is how often the scheduler looks even when nothing is due, while there are leases: the sign that it lives.
+const tick = time.Second
+
+// run is the scheduler: the one goroutine that watches the clock. It calls no foreign code.
+func (e *Engine) run() {
+	defer e.wg.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-e.kick:
+		case <-e.ctx.Done():
+			return
+		}
+		e.mu.Lock()
+		if e.closed {
+			e.mu.Unlock()
+			return
+		}
+		now := e.now()
+		e.pass(now)
+		wait := time.Duration(e.wakeAt - now)
+		e.mu.Unlock()
+		if wait < math.MaxInt64/2 { // else there are no leases: only a kick is waited for
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// wake has the scheduler look at that time at the latest. It is woken only when it would have slept longer.
+func (e *Engine) wake(at int64) {
+	if at >= e.wakeAt {
+		return
+	}
+	e.wakeAt = at
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// pass does all that is due: deadlines first, so that no call is made for a lease that has run out.
+func (e *Engine) pass(now int64) {
+	e.wakeAt = math.MinInt64 // what comes up meanwhile is seen below
+	if !e.expireDue(now) {
+		e.notify()
+		e.wakeAt = now
+		return
+	}
+	for e.alarms.minAt() <= now {
+		l := e.alarms.entries[0].item
+		e.alarms.remove(l)
+		if !l.ringing {
+			l.ringing = true
+			e.desk.alarms.push(l)
+		}
+	}
+	for e.agenda.minAt() <= now {
+		e.agenda.entries[0].item.pass(now)
+	}
+	if e.leases == 0 || now-e.lastSweep >= int64(tick) {
+		e.sweep()
+		e.lastSweep = now
+	}
+	e.notify()
+	e.lastPass = now
+	e.wakeAt = min(e.watches.minAt(), e.solo.minAt(), e.alarms.minAt(), e.agenda.minAt())
+	if e.leases > 0 {
+		e.wakeAt = min(e.wakeAt, now+int64(tick))
+	}
+}
+
+// expireDue declares lost what has run out. After some thousands it stops and returns false, so that mu is not held
+// for long when everything is lost at once.
+func (e *Engine) expireDue(now int64) bool {
+	const stride = 4096
+	for done := 0; done < stride; {
+		switch {
+		case e.watches.minAt() <= now:
+			c := e.watches.entries[0].item
+			done += len(c.leases)
+			e.expireIn(c, now)
+		case e.solo.minAt() <= now:
+			done++
+			l := e.solo.entries[0].item
+			e.expire(l, now)
+			e.desk.losses.push(l)
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// expireIn declares lost what has run out in a cohort. There may be nothing: see cohort.nearest.
+func (e *Engine) expireIn(c *cohort, now int64) {
+	stage := c.stage
+	for i := len(c.leases) - 1; i >= 0; i-- {
+		if l := c.leases[i]; l.deadline.Load() <= now {
+			e.expire(l, now)
+			e.desk.losses.push(l)
+		}
+	}
+	if len(c.leases) > 0 {
+		e.findNearest(c)
+	} else if stage == flying {
+		e.watches.remove(c)
+	}
+}
+
+// expire declares lost a lease whose deadline is reached, without telling its holder.
+func (e *Engine) expire(l *Lease, now int64) {
+	cause := CauseExpired
+	if l.cohort != nil {
+		cause = l.cohort.blame(l)
+	}
+	e.lose(l, cause, now)
+}
+
+// blame says why a lease of the cohort was not renewed in time. If no attempt was made since it was due, and the
+// scheduler saw that too late to make one, that is the scheduler's fault. If it saw it in time, the attempt waited
+// for calls to return that did not.
+func (c *cohort) blame(l *Lease) Cause {
+	tried := l.tries > 0 || c.tries > 0 || c.stage == flying
+	inTime := c.noticed != 0 && c.noticed-c.due <= c.group.timeout
+	if tried || inTime {
+		return CauseUnreachable
+	}
+	return CauseStalled
+}
+
+func (e *Engine) lose(l *Lease, cause Cause, now int64) {
+	l.cause, l.lostAt = cause, now
+	e.forget(l, lost)
+}
+
+// forget takes the lease out of the engine.
+func (e *Engine) forget(l *Lease, s status) {
+	l.status.Store(s)
+	if l.cohort != nil {
+		e.leave(l)
+	}
+	e.solo.remove(l)
+	e.alarms.remove(l)
+	e.leases--
+}
+
+// sweep forgets groups and partitions without leases: their keys come from outside and may never come again.
+func (e *Engine) sweep() {
+	for key, g := range e.groups {
+		if g.cohorts == 0 {
+			g.partition.groups--
+			delete(e.groups, key)
+		}
+	}
+	for name, p := range e.partitions {
+		if p.groups == 0 && p.flights == 0 {
+			e.agenda.remove(p)
+			delete(e.partitions, name)
+		}
+	}
+}

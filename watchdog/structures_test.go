@@ -1,0 +1,159 @@
+package watchdog
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// The tree answers as a sorted list does.
+func TestTree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := &group{batch: 4}
+		tr := tree{slot: rapid.SampledFrom([]int{inRing, inPlan}).Draw(t, "slot")}
+		var list []*cohort
+		times := rapid.Int64Range(0, 60)
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			switch {
+			case len(list) == 0 || rapid.IntRange(0, 9).Draw(t, "op") < 5:
+				c := &cohort{group: g, due: times.Draw(t, "due"), priority: rand.Uint32()}
+				c.leases = make([]*Lease, rapid.IntRange(1, 4).Draw(t, "leases"))
+				tr.insert(c)
+				list = append(list, c)
+				slices.SortStableFunc(list, func(a, b *cohort) int { return cmp.Compare(a.due, b.due) })
+			case rapid.Bool().Draw(t, "fill"):
+				c := rapid.SampledFrom(list).Draw(t, "which")
+				c.leases = make([]*Lease, rapid.IntRange(1, 4).Draw(t, "leases"))
+				tr.sumUp(c)
+			default:
+				i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
+				tr.remove(list[i])
+				list = slices.Delete(list, i, i+1)
+			}
+			compare(t, &tr, list, times.Draw(t, "at"))
+		}
+	})
+}
+
+func compare(t *rapid.T, tr *tree, list []*cohort, at int64) {
+	if tr.size() != len(list) {
+		t.Fatalf("size %d, want %d", tr.size(), len(list))
+	}
+	var room *cohort
+	widest := int64(0)
+	var before, after int64
+	hasBefore, hasAfter := false, false
+	for i, c := range list {
+		if tr.nth(i) != c {
+			t.Fatalf("cohort %d is another", i)
+		}
+		if i > 0 {
+			widest = max(widest, c.due-list[i-1].due)
+		}
+		if c.due <= at {
+			before, hasBefore = c.due, true
+			if c.hasRoom() {
+				room = c
+			}
+		} else if !hasAfter {
+			after, hasAfter = c.due, true
+		}
+	}
+	if tr.nth(len(list)) != nil {
+		t.Fatal("one too many")
+	}
+	if got := tr.latestWithRoom(at); got != room {
+		t.Fatalf("latestWithRoom %d: %v, want %v", at, got, room)
+	}
+	b, a, hb, ha := tr.around(at)
+	if b != before || a != after || hb != hasBefore || ha != hasAfter {
+		t.Fatalf("around %d: %d %v, %d %v", at, b, hb, a, ha)
+	}
+	start, width := tr.widestGap()
+	if width != widest {
+		t.Fatalf("widest gap %d, want %d", width, widest)
+	}
+	if width > 0 {
+		i := slices.IndexFunc(list, func(c *cohort) bool { return c.due > start })
+		if i < 1 || list[i-1].due != start || list[i].due != start+width {
+			t.Fatalf("no gap of %d at %d", width, start)
+		}
+	}
+	if len(list) == 0 {
+		if tr.min() != nil || tr.firstDue() != never || tr.lastDue() != 0 {
+			t.Fatal("an empty tree shows something")
+		}
+		return
+	}
+	if tr.min() != list[0] || tr.firstDue() != list[0].due || tr.lastDue() != list[len(list)-1].due {
+		t.Fatal("the ends are wrong")
+	}
+}
+
+func TestHeap(t *testing.T) {
+	type item struct {
+		at  int64
+		pos int32
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		h := heap[*item]{pos: func(i *item) *int32 { return &i.pos }}
+		items := make([]item, 20)
+		present := map[*item]bool{}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			it := &items[rapid.IntRange(0, len(items)-1).Draw(t, "which")]
+			if rapid.IntRange(0, 2).Draw(t, "op") > 0 {
+				it.at = rapid.Int64Range(0, 30).Draw(t, "at")
+				h.set(it, it.at)
+				present[it] = true
+			} else {
+				h.remove(it)
+				delete(present, it)
+			}
+			least := int64(never)
+			for it := range present {
+				least = min(least, it.at)
+				if e := h.entries[it.pos-1]; e.item != it || e.at != it.at {
+					t.Fatal("an item is not where it says")
+				}
+			}
+			if h.len() != len(present) || h.minAt() != least {
+				t.Fatalf("%d items from %d, want %d from %d", h.len(), h.minAt(), len(present), least)
+			}
+		}
+	})
+}
+
+func TestQueue(t *testing.T) {
+	var q queue[int]
+	in, out := 0, 0
+	for range 10_000 {
+		if rand.IntN(100) < 50 {
+			q.push(in)
+			in++
+		} else if q.len() > 0 {
+			if q.first() != out || q.get(q.len()-1) != in-1 || q.pop() != out {
+				t.Fatal("out of order")
+			}
+			out++
+		}
+		if q.len() != in-out {
+			t.Fatalf("%d items, want %d", q.len(), in-out)
+		}
+	}
+	if cap(q.items) > 4096 {
+		t.Errorf("the queue grew to %d", cap(q.items))
+	}
+}
+
+// The bytes every watched lock pays.
+func TestLeaseSize(t *testing.T) {
+	if got := unsafe.Sizeof(Lease{}); got > 160 {
+		t.Errorf("a Lease has %d bytes, want 160 at most", got)
+	} else {
+		t.Logf("a Lease has %d bytes", got)
+	}
+}
