@@ -65,7 +65,7 @@ func TestCheckAtTheDeadline(t *testing.T) {
 			if !e.Check(&l.Lease) {
 				t.Fatal("not live just before its deadline")
 			}
-			sleep(1) // scheduler and Check wake at the same time
+			time.Sleep(1 * time.Nanosecond) // scheduler and Check wake at the same time
 			if e.Check(&l.Lease) {
 				t.Fatal("live at its deadline")
 			}
