@@ -1,0 +1,82 @@
+# What developers and CI run. Needs Go and, on Debian, nothing else: see internal/ci/setup.sh.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+# In the order written, and never at once: they all want every core.
+.NOTPARALLEL:
+
+MODULE   := github.com/lockdog/lockdog
+# Of these at least LEAST percent of the statements have to be covered, by tests of any package.
+COVERED  := lock watchdog telemetry
+LEAST    := 90
+FUZZTIME := 5s
+TIMEOUT  := 5m
+
+.PHONY: help
+help: ## show this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+.PHONY: test
+test: setup tidy-check vet lint fuzz cover ## everything that CI runs; closes with the results of the tests
+	@echo "== results"
+	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
+
+.PHONY: setup
+setup: ## install redis-server and a C compiler if they are missing and we may
+	@echo "== setup"
+	internal/ci/setup.sh
+
+.PHONY: vet
+vet: ## go vet
+	@echo "== vet"
+	go vet ./...
+
+.PHONY: lint
+lint: bin/golangci-lint ## golangci-lint, with the import rules and the format
+	@echo "== lint"
+	bin/golangci-lint config verify
+	bin/golangci-lint run
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## format the code as lint wants it
+	bin/golangci-lint fmt
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME
+	@echo "== fuzz"
+	internal/ci/fuzz.sh $(FUZZTIME)
+
+# gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
+# be green where nothing was tested.
+.PHONY: cover
+cover: bin/gotestsum setup ## all tests with the race detector, and their coverage
+	@echo "== test"
+	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- \
+		-race -shuffle=on -count=1 -timeout=$(TIMEOUT) \
+		-coverprofile=bin/coverage.out \
+		-coverpkg=./lock/...,./watchdog/...,./telemetry/... ./... | tee bin/test.log
+	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
+		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
+	awk -v module=$(MODULE) -v need='$(COVERED)' -v least=$(LEAST) -f internal/ci/coverage.awk bin/coverage.out
+
+.PHONY: bench
+bench: setup ## all benchmarks
+	go test -run='^$$' -bench=. -benchmem ./...
+
+.PHONY: tidy-check
+tidy-check: ## fail when go.mod or go.sum is not what the imports need
+	@echo "== tidy"
+	go mod tidy -diff
+
+# The tools have a module of their own, so that ours does not list what they need. Go's build cache makes the second
+# build a matter of seconds.
+bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+bin/gotestsum:     TOOL := gotest.tools/gotestsum
+bin/golangci-lint bin/gotestsum: internal/tools/go.mod internal/tools/go.sum
+	@echo "== build $(@F), which takes minutes the first time"
+	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@ $(TOOL)
+
+.PHONY: clean
+clean: ## remove what make built
+	rm -rf bin

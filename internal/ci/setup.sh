@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what `make test` needs beside Go: a redis-server for the tests to start, and a C compiler for the
+# race detector. Does nothing where both are there. Where it may not install, it says what to run and fails.
+set -euo pipefail
+
+packages=()
+if ! command -v "${LOCKDOG_REDIS_SERVER:-redis-server}" >/dev/null; then
+	[[ -z ${LOCKDOG_REDIS_SERVER:-} ]] || { echo "LOCKDOG_REDIS_SERVER names no program: $LOCKDOG_REDIS_SERVER" >&2; exit 1; }
+	packages+=(redis-server)
+fi
+command -v "$(go env CC)" >/dev/null || packages+=(gcc libc6-dev)
+((${#packages[@]})) || exit 0
+
+by_hand="apt-get update && apt-get install -y --no-install-recommends ${packages[*]}"
+give_up() {
+	echo "missing: ${packages[*]}; $1. Run as root:  $by_hand" >&2
+	exit 1
+}
+
+command -v apt-get >/dev/null || give_up "this is no Debian, so its own packages of these names are needed"
+as_root=()
+if ((EUID != 0)); then
+	sudo -n true 2>/dev/null || give_up "installing needs root or a sudo that asks no password"
+	as_root=(sudo -n)
+fi
+
+echo "installing ${packages[*]}"
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
+
+# The tests start their own servers. The service that came with the package was not asked for.
+if [[ " ${packages[*]} " == *" redis-server "* ]] && systemctl is-active --quiet redis-server 2>/dev/null; then
+	"${as_root[@]}" systemctl disable --now redis-server
+fi
