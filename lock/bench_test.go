@@ -1,0 +1,169 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// What telemetry costs, over a real Redis. That the Recorder itself allocates nothing without an SDK is shown to the
+// allocation in telemetry/alloc_test.go; here the whole of TryLock and Release is measured, with go-redis in it.
+
+// providers are ways to set up OpenTelemetry. The first is not to.
+var providers = []struct {
+	name string
+	opts func() []lock.Option
+}{
+	{"unset", func() []lock.Option { return nil }},
+	{"noop", func() []lock.Option {
+		return []lock.Option{lock.WithTracerProvider(tracenoop.NewTracerProvider()), lock.WithMeterProvider(metricnoop.NewMeterProvider())}
+	}},
+	{"unsampled", func() []lock.Option { return sdk(sdktrace.NeverSample()) }},
+	{"sampled", func() []lock.Option { return sdk(sdktrace.AlwaysSample()) }},
+}
+
+func sdk(sampler sdktrace.Sampler) []lock.Option {
+	return []lock.Option{
+		lock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler), sdktrace.WithSpanProcessor(nowhere{}))),
+		lock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))),
+	}
+}
+
+// nowhere is an exporter that costs nothing.
+type nowhere struct{}
+
+func (nowhere) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (nowhere) OnEnd(sdktrace.ReadOnlySpan)                     {}
+func (nowhere) Shutdown(context.Context) error                  { return nil }
+func (nowhere) ForceFlush(context.Context) error                { return nil }
+
+// cycle is what is measured.
+func cycle(ctx context.Context, m *lock.Mutex) error {
+	l, err := m.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	return l.Release(ctx)
+}
+
+// Telemetry that goes nowhere allocates nothing: with no-op providers a cycle allocates what it does with unset ones,
+// while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
+func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
+	const (
+		rounds = 4
+		cycles = 250
+	)
+	srv := redistest.Start(t)
+	var mutexes []*lock.Mutex
+	for _, p := range providers {
+		c, err := lock.New(srv.Client(t), p.opts()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeSoon(c) })
+		mutexes = append(mutexes, c.Mutex("job"))
+	}
+	per := make([]float64, len(mutexes))
+	for round := range rounds + 1 { // the first is to warm up
+		for i, m := range mutexes {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for range cycles {
+				if err := cycle(t.Context(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runtime.ReadMemStats(&after)
+			n := float64(after.Mallocs-before.Mallocs) / cycles
+			// Whatever else allocates in the process makes it more, so the least is the truest.
+			if round == 1 || round > 1 && n < per[i] {
+				per[i] = n
+			}
+		}
+	}
+	unset, noop, unsampled, sampled := per[0], per[1], per[2], per[3]
+	t.Logf("allocations of TryLock+Release: %.2f with unset providers, %.2f no-op, %.2f SDK unsampled, %.2f SDK sampled", unset, noop, unsampled, sampled)
+	// Pools lose things at random when the race detector is on, and connections are renewed now and then.
+	const noise = 0.9
+	if diff := noop - unset; diff > noise || diff < -noise {
+		t.Errorf("%.2f allocations with no-op providers, %.2f with unset ones", noop, unset)
+	}
+	if sampled < unset+10 {
+		t.Errorf("the measure is blind: %.2f allocations with the SDK, %.2f without", sampled, unset)
+	}
+}
+
+func BenchmarkTryLockRelease(b *testing.B) {
+	for _, p := range providers {
+		b.Run(p.name, func(b *testing.B) {
+			c, err := lock.New(redistest.Start(b).Client(b), p.opts()...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer closeSoon(c)
+			m := c.Mutex("job")
+			ctx := b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := cycle(ctx, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Many goroutines, a lock for each.
+func BenchmarkTryLockReleaseParallel(b *testing.B) {
+	c, err := lock.New(redistest.Start(b).Client(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer closeSoon(c)
+	b.SetParallelism(64)
+	b.ReportAllocs()
+	var n atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		m := c.Mutex(fmt.Sprintf("job:%d", n.Add(1)))
+		for pb.Next() {
+			if err := cycle(context.Background(), m); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// Many goroutines, one lock: each cycle is a turn.
+func BenchmarkHandOver(b *testing.B) {
+	c, err := lock.New(redistest.Start(b).Client(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer closeSoon(c)
+	m := c.Mutex("job")
+	b.SetParallelism(16)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			l, err := m.Lock(context.Background())
+			if err == nil {
+				err = l.Release(context.Background())
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}

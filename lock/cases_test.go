@@ -1,0 +1,305 @@
+package lock_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What users of other lock libraries suffered (CASES.md), and the test that it doesn't happen here. "behaviour" is an
+// entry of TestConformance; watchdog and telemetry have tests of their own.
+//
+//	case                                            test
+//	1  not renewed after an error or a timeout      TestRenewalGoesOnAfterTrouble; watchdog TestRetries, TestOutageShorterThanTheLease
+//	   a new grant not renewed after a loss         behaviour lost/the next grant is renewed; TestRenewalGoesOnAfterTrouble
+//	   an exception ends the watchdog               watchdog TestPanics
+//	2  too many locks to renew in time              TestGoroutinesAreConstant; watchdog TestThousandLeasesForAnHour, TestMillionLeaseHours
+//	3  a BUSY script stops renewal                  TestRenewalGoesOnAfterTrouble (replica acknowledgements: with WithReplicas)
+//	4  CPU load delays the timers                   TestBusyProcessorsDoNotCostTheLease; watchdog TestStall; TestStoppedProcessDoesNotBelieve
+//	5  one bad key starves the others               TestOneBadKeySpoilsNoBatch; watchdog TestSickPartition, TestOneBadLeaseInABatch
+//	6  a re-entered, lost lock starves the next     TestNextHolderAfterReenteredLossIsRenewed
+//	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
+//	8  an interrupted caller is renewed             TestEndedContextLeavesTimeToRelease; behaviour Context/the end of ctx stops renewal
+//	   no feed-dog, no maximum                      TestZombiesAreCutOff; behaviours WithMaxHold, WithHeartbeat/...
+//	   goroutines leak on unlock                    TestGoroutinesAreConstant, and goleak in TestMain
+//	9  lock and unlock multiply the timers          TestChurnLeavesNothingBehind; watchdog TestCyclesLeaveNothingBehind
+//	10 nobody is told of a failure or a loss        TestStory; TestContextEndsAtItsDeadlineThoughRedisHangs; behaviours lost/..., Do/lost
+//	   a false alarm on one error                   TestStory: the lease survives a failed renewal
+//	11 who holds it                                 behaviours Inspect/..., names/...; TestStory (blocked_by)
+//	12 lock wait is seen by no metric               TestOneOutcomePerOperation; telemetry tests of groups and waiters
+//	13 causes can't be told apart; endless spans    TestOneOutcomePerOperation, TestStory (no span stays open)
+//	14 unlocked before the subscription was there   TestReleaseBeforeTheSubscription
+//	   a lost publish hangs the waiters             TestLostPublishDelaysNoLongerThanTheLease
+//	15 subscription pools run dry                   TestWaitersCostRedisNothing: one connection for all
+//	16 a dead waiter holds up the queue             behaviours waiting/who leaves is passed over, Lock/first come, first served
+//	17 busy retry, herds                            TestWaitersCostRedisNothing
+//	18 unlock with a canceled ctx leaks             TestReleaseOnDeadContextIsBoundedByTheLease; behaviour Release/ended ctx
+//	19 the error of ctx is hidden                   behaviours waiting/ctx canceled, waiting/ctx deadline; TestCallsReturnWhenTheirContextEnds
+//	20 a retry is held twice, or fails the release  TestLostAnswerToAcquire, TestLostAnswerToRelease, TestGivenUpAcquireIsSwept
+//	21 somebody else's lock is deleted or revived   TestScriptsCheckTheOwner, TestLateAcquireChangesNothing, TestLateRenewalChangesNothing
+
+func TestRenewalGoesOnAfterTrouble(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(t *testing.T, srv *redistest.Server, rdb *redis.Client, wire *ear) (over func()){
+		"restart": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *ear) func() {
+			if err := rdb.Save(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			srv.Kill(t)
+			return func() { srv.Restart(t, redistest.KeepData) }
+		},
+		"busy script": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *ear) func() {
+			rdb.ConfigSet(t.Context(), "lua-time-limit", "1")
+			ended := make(chan error, 1)
+			go func() { ended <- rdb.Eval(context.Background(), "while true do end", nil).Err() }()
+			return func() {
+				if err := srv.Client(t).ScriptKill(t.Context()).Err(); err != nil {
+					t.Error(err)
+				}
+				if err := await(t, "the script", ended); err == nil {
+					t.Error("the script has ended by itself")
+				}
+			}
+		},
+		"read only": func(t *testing.T, _ *redistest.Server, rdb *redis.Client, _ *ear) func() {
+			rdb.ReplicaOf(t.Context(), "127.0.0.1", "1")
+			return func() { rdb.ReplicaOf(t.Context(), "NO", "ONE") }
+		},
+		"no connection": func(t *testing.T, _ *redistest.Server, _ *redis.Client, wire *ear) func() {
+			wire.proxy.Refuse(t)
+			wire.proxy.CutAll()
+			return func() { wire.proxy.Accept(t) }
+		},
+		"silence": func(_ *testing.T, _ *redistest.Server, _ *redis.Client, wire *ear) func() {
+			wire.set(redistest.When(redistest.Down, redistest.Drop))
+			return func() { wire.set(nil) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			rdb, wire := throughProxy(t, srv)
+			s := newScope(t)
+			c := s.open(t, rdb, lock.WithWatchdog(3*time.Second))
+			renewed := func(l *lock.Lease) {
+				t.Helper()
+				before := l.Deadline()
+				eventually(t, patience, func() bool {
+					if err := l.Err(); err != nil {
+						t.Fatalf("the lease: %v", err)
+					}
+					return l.Deadline().After(before)
+				})
+			}
+			l := try(t, c.Mutex("job"))
+			renewed(l)
+			over := trouble(t, srv, srv.Client(t, answerWithin(10*time.Second)), wire)
+			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error") > 0 })
+			if n := s.sum(t, telemetry.MetricFailing); n != 1 {
+				t.Errorf("%v leases failing, want 1", n)
+			}
+			over()
+			renewed(l)
+			renewed(l)
+			if n := s.sum(t, telemetry.MetricFailing); n != 0 {
+				t.Errorf("%v leases failing after the trouble, want 0", n)
+			}
+			free(t, l)
+			l = try(t, c.Mutex("job"))
+			renewed(l)
+			free(t, l)
+		})
+	}
+}
+
+// More to compute than processors: renewals come late, but in time. Not parallel, for the others' sake.
+func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
+	sp := redistest.Shared(t)
+	s := newScope(t)
+	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond))
+	l := try(t, c.Mutex("job"))
+	start, stop := l.Deadline(), make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				if n%1_000_000 == 0 {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			}
+		})
+	}
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().Sub(start) > 2*time.Second })
+	close(stop)
+	wg.Wait()
+	free(t, l)
+	if n := s.sum(t, telemetry.MetricScheduleLag); n == 0 {
+		t.Error("the watchdog doesn't measure how late it is")
+	}
+}
+
+// Two leases in one batch; the key of one becomes something else.
+func TestOneBadKeySpoilsNoBatch(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(900*time.Millisecond))
+	bad, good := try(t, c.Mutex("bad:1")), try(t, c.Mutex("good:1"))
+	if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustBeLost(t, bad, lock.CauseUnreachable)
+	mustMatch(t, bad.Err(), lock.ErrLost)
+	if text := bad.Err().Error(); !strings.Contains(text, "WRONGTYPE") {
+		t.Errorf("lost with %q, which doesn't say why the renewals failed", text)
+	}
+	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.group=good", "lockdog.outcome=error"); n != 0 {
+		t.Errorf("%v renewals of the good key failed", n)
+	}
+	if n := s.sum(t, telemetry.MetricBatchDuration, "lockdog.outcome=partial"); n == 0 {
+		t.Error("they were in no batch together: this test shows nothing")
+	}
+	free(t, good)
+	if got := rdb.Get(t.Context(), sp.Prefix()+"bad:1").Val(); got != "no lock" {
+		t.Errorf("the bad key holds %q", got)
+	}
+}
+
+func TestNextHolderAfterReenteredLossIsRenewed(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond), lock.WithReentrancy())
+	m := c.Mutex("job")
+	outer := try(t, m)
+	inner, err := m.Lock(outer.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb.Del(t.Context(), sp.Prefix()+"job")
+	mustBeLost(t, outer, lock.CauseMissing)
+	mustBeLost(t, inner, lock.CauseMissing)
+	// Neither was released.
+	next := try(t, m)
+	start := next.Deadline()
+	eventually(t, patience, func() bool {
+		if err := next.Err(); err != nil {
+			t.Fatalf("the next holder: %v", err)
+		}
+		return next.Deadline().Sub(start) > 900*time.Millisecond
+	})
+	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
+	mustMatch(t, outer.Release(t.Context()), lock.ErrLost)
+	if err := next.Err(); err != nil {
+		t.Errorf("the next holder after the release of lost leases: %v", err)
+	}
+	free(t, next)
+}
+
+// The release is published before the waiter's subscription stands.
+func TestReleaseBeforeTheSubscription(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+	rdb, wire := throughProxy(t, sp)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	l := try(t, holder.Mutex("job"))
+	wire.set(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("subscribe")))
+	next := begin(t.Context(), c.Mutex("job"))
+	wire.proxy.AwaitHeld(t, 1)
+	free(t, l)
+	wire.set(nil)
+	wire.proxy.Release()
+	free(t, granted(t, next)) // the lease had half a minute yet
+}
+
+// The message of a release never comes: the waiter looks again when the holder's lease would have ended.
+func TestLostPublishDelaysNoLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond))
+	rdb, wire := throughProxy(t, sp)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	l := try(t, holder.Mutex("job"))
+	next := begin(t.Context(), c.Mutex("job"))
+	eventually(t, patience, func() bool { return wire.heard("acquire", "job") == 2 }) // again once subscribed
+	said := false
+	wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_lock__channel"), func(redistest.Chunk) bool {
+		said = true
+		return true
+	}))
+	free(t, l)
+	free(t, granted(t, next))
+	wire.mu.Lock()
+	defer wire.mu.Unlock()
+	if !said {
+		t.Error("the release was not published: this test shows nothing")
+	}
+	if n := s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=expiry"); n != 1 {
+		t.Errorf("wake-ups: %v, want one by expiry", s.series(t, telemetry.MetricWakeups))
+	}
+}
+
+// A hundred waiters in two processes' clients: Redis hears nothing of them while they wait, each client has one
+// connection for them, and a release wakes one of each.
+func TestWaitersCostRedisNothing(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	s := newScope(t)
+	holder := newScope(t).open(t, rdb)
+	free(t, try(t, holder.Mutex("job"))) // the server knows the scripts
+	l := try(t, holder.Mutex("job"))
+	var clients [2]*lock.Client
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var waiters []<-chan taken
+	for i := range clients {
+		clients[i] = s.open(t, srv.Client(t))
+		for range 50 {
+			waiters = append(waiters, begin(ctx, clients[i].Mutex("job")))
+		}
+		waiting(t, clients[i], 50)
+	}
+	const channel = "redisson_lock__channel:{job}"
+	eventually(t, patience, func() bool { return rdb.PubSubNumSub(ctx, channel).Val()[channel] == 2 })
+	scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
+	asked := scripts()
+	eventually(t, patience, func() bool { // those that were asked as the subscription came
+		was := asked
+		asked = scripts()
+		return was == asked
+	})
+	always(t, time.Second, func() bool { return scripts() == asked })
+
+	free(t, l)
+	eventually(t, patience, func() bool {
+		return s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired") == 1
+	})
+	// The release, and a question of each of the two clients.
+	always(t, 300*time.Millisecond, func() bool { return scripts() <= asked+3 })
+	if n := s.sum(t, telemetry.MetricWakeups); n != 2 {
+		t.Errorf("wake-ups %v, want one of each client", s.series(t, telemetry.MetricWakeups))
+	}
+	cancel()
+	for _, w := range waiters {
+		if got := await(t, "Lock", w); got.err == nil {
+			free(t, got.Lease)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// controlPrefix, after the key prefix, starts the channel on which a client's holders are told to look after their
+// leases.
+const controlPrefix = "lockdog:control:"
+
+// Client takes locks in one Redis, and keeps them alive. It is safe for concurrent use; a program wants one per Redis. An
+// unused client opens no connection and starts no goroutine.
+type Client struct {
+	cfg       clientConfig
+	ownerHead string // "<id>:<random>-"
+	seq       atomic.Uint64
+
+	rec       *telemetry.Recorder
+	backend   backend.Backend
+	transport *transport
+	renewer   *renewer
+	engine    *watchdog.Engine
+	sweeper   *sweeper
+	hub       *hub
+	waits     *waits
+	grants    *registry
+
+	gate      *gate
+	controls  sync.Map // stations whose control channel is listened to
+	closeOnce sync.Once
+	closing   chan struct{}
+	closed    chan struct{} // Close has done what it does once
+	closeErr  error
+}
+
+// New returns a client that takes locks through rdb: a *redis.Client (also one made by NewFailoverClient), *redis.ClusterClient or *redis.Ring.
+// It does no I/O. The error matches ErrInvalid and says which option, or which setting of rdb, can't be.
+//
+// The program keeps rdb and closes it after Client.Close.
+func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}}
+	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
+		}
+		o.applyClient(&cfg)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	var b backend.Backend
+	if p, ok := rdb.(backend.Provider); ok {
+		b = p.LockdogBackend()
+	} else {
+		r, err := backend.NewRedis(rdb, cfg.renew)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		b = r
+	}
+
+	c := &Client{cfg: cfg, backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
+	var err error
+	c.rec, err = telemetry.NewRecorder(telemetry.Config{
+		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
+	})
+	if err != nil {
+		_ = b.Close()
+		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
+	}
+	c.transport = newTransport(b, c.rec, c.orphaned)
+	c.sweeper = newSweeper(c.transport)
+	c.hub = newHub(b, c.rec)
+	c.waits = newWaits(c)
+	c.grants = newRegistry()
+	c.renewer = newRenewer(c.transport, c.rec)
+	c.engine, err = watchdog.New(watchdog.Config{
+		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
+	})
+	if err != nil {
+		c.rec.Close()
+		_ = b.Close()
+		return nil, fmt.Errorf("%w: WithRenewalBatch: %w", ErrInvalid, err)
+	}
+	return c, nil
+}
+
+// check validates what New was given, and fills in the defaults.
+func (c *clientConfig) check() error {
+	c.lock.check()
+	if c.lock.err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, c.lock.err)
+	}
+	if !utf8.ValidString(c.prefix) || len(c.prefix) > maxTextBytes {
+		return fmt.Errorf("%w: WithKeyPrefix(%.64q): must be at most %d bytes of valid UTF-8", ErrInvalid, c.prefix, maxTextBytes)
+	}
+	if err := checkBraces("the key prefix", c.prefix); err != nil {
+		return err
+	}
+	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id)) {
+		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of valid UTF-8", ErrInvalid, c.id, maxTextBytes)
+	}
+	if c.id == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		c.id = host + "/" + strconv.Itoa(os.Getpid())
+	}
+	return nil
+}
+
+// Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
+// ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. What is not released
+// by then is left for Redis to expire, and counted in the error. No goroutine of the client outlives Close by more than
+// the ReadTimeout of the Redis client. Later calls wait for the first and return what it did.
+func (c *Client) Close(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: Close(nil): a ctx is needed", ErrInvalid)
+	}
+	c.closeOnce.Do(func() {
+		left := c.gate.shut()
+		close(c.closing)
+		c.grants.each(func(g *grant) { g.closing() })
+		c.wind(ctx, left)
+		close(c.closed)
+	})
+	<-c.closed
+	return c.closeErr
+}
+
+// wind waits for holders and callers, then stops everything.
+func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
+	select {
+	case <-left:
+	case <-ctx.Done():
+	}
+	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
+	select {
+	case <-c.grants.drained():
+		c.sweeper.drain(ctx)
+	case <-ctx.Done():
+	}
+	c.grants.seal()
+	within(ctx, c.engine.Close)
+	n := 0
+	c.grants.each(func(g *grant) {
+		g.abandon()
+		n++
+	})
+	if n > 0 {
+		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released; Redis frees them when their lease ends: %w", n, context.Cause(ctx))
+	}
+	within(ctx, c.hub.close, c.sweeper.close, c.transport.close)
+	if err := c.backend.Close(); err != nil && c.closeErr == nil {
+		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
+	}
+	c.rec.Close()
+}
+
+// within stops parts of the client and waits for them until ctx ends: their calls in flight may last until ReadTimeout.
+func within(ctx context.Context, stop ...func()) {
+	var parts sync.WaitGroup
+	for _, f := range stop {
+		parts.Go(f)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		parts.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-ctx.Done():
+	}
+}
+
+func (c *Client) isClosing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// newOwner names a grant: no other ever had, or will have, the same.
+func (c *Client) newOwner() string {
+	return c.ownerHead + strconv.FormatUint(c.seq.Add(1), 10)
+}
+
+// orphaned looks after a bid whose caller left before Redis answered.
+func (c *Client) orphaned(call *call) {
+	b := call.bid
+	if call.err != nil {
+		if classify(call.err).unclear {
+			c.sweeper.add(b, call.expires)
+		}
+		return
+	}
+	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.ghosts) {
+		c.sweeper.add(b, b.ghosts)
+	}
+}
+
+// watchControl listens for forced unlocks of what is held where key lives.
+func (c *Client) watchControl(key string) {
+	at := c.backend.Control(key)
+	if _, ok := c.controls.Load(at); ok {
+		return
+	}
+	if _, ok := c.controls.LoadOrStore(at, true); !ok {
+		c.hub.control(at, c.cfg.prefix+controlPrefix+c.ownerHead[:len(c.ownerHead)-1], controller{c})
+	}
+}
+
+// controller is the listener of a control channel. A message names an owner whose lock was taken away. It is not
+// believed: the watchdog looks.
+type controller struct{ c *Client }
+
+func (controller) up()   {}
+func (controller) down() {}
+
+func (ct controller) message(owner string) {
+	ct.c.grants.each(func(g *grant) {
+		if g.bid.owner == owner {
+			ct.c.engine.Verify(&g.wd)
+		}
+	})
+}
+
+// state is asked when metrics are collected.
+func (c *Client) state() telemetry.State {
+	s := c.engine.Stats()
+	wanted, connected := c.hub.state()
+	return telemetry.State{Ticking: s.Ticking, TickAge: s.TickAge, PubSubWanted: wanted, PubSubConnected: connected}
+}
+
+// panicked reports a bug: a callback of the watchdog panicked, and the watchdog went on.
+func (c *Client) panicked(v any, stack []byte) {
+	logger := c.cfg.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.Error("lockdog: the watchdog survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
+}

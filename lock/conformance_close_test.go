@@ -1,0 +1,151 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var closeBehaviours = []behaviour{
+	{name: "Close/unused", test: closeUnused},
+	{name: "Close/use after it", test: useAfterClose},
+	{name: "Close/waiters", test: closeFailsWaiters},
+	{name: "Close/holders wind down", test: closeLetsHoldersWindDown},
+	{name: "Close/ctx ends with leases left", test: closeGivesUp},
+	{name: "Close/twice", test: closeTwice},
+	{name: "Close/nil ctx", test: closeWithoutCtx},
+}
+
+func closeUnused(t *testing.T, w *world) {
+	if err := w.client().Close(t.Context()); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func useAfterClose(t *testing.T, w *world) {
+	c := w.client()
+	if err := c.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m := c.Mutex("a")
+	for what, call := range map[string]func() error{
+		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
+		"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
+		"Do":          func() error { return m.Do(t.Context(), nil) },
+		"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
+		"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
+	} {
+		if err := call(); !errors.Is(err, lock.ErrClosed) || !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if keys := w.raw.keys(); len(keys) != 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+}
+
+// closing calls Close on another goroutine.
+func closing(c *lock.Client, ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- c.Close(ctx) }()
+	return done
+}
+
+func closeFailsWaiters(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	c := w.client()
+	var waiters []<-chan taken
+	for i := range 3 {
+		waiters = append(waiters, begin(context.Background(), c.Mutex("a")))
+		waiting(t, c, i+1)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	for _, next := range waiters {
+		mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
+	}
+	free(t, l)
+	mustBeFree(t, w, "a")
+}
+
+func closeLetsHoldersWindDown(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a"))
+	done := closing(c, context.Background())
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+	_, err := c.Mutex("b").TryLock(context.Background())
+	mustMatch(t, err, lock.ErrClosed)
+	// It is kept for as long as the holder needs.
+	always(t, 3*ttl, func() bool { return l.Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	select {
+	case err := <-done:
+		t.Fatalf("Close returned before the holder had released: %v", err)
+	default:
+	}
+	free(t, l)
+	if err := await(t, "Close", done); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	mustBeFree(t, w, "a")
+	if recent := c.Recent(); len(recent) != 1 || recent[0].End != "closed" {
+		t.Errorf("%+v", recent)
+	}
+}
+
+// abandoned is a client of its own, for no cleanup may demand that all its leases ended.
+func abandoned(t *testing.T, w *world) *lock.Client {
+	t.Helper()
+	c, err := lock.New(w.dial(), lock.WithKeyPrefix(w.prefix), lock.WithWatchdog(ttl), lock.WithLogger(silent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func closeGivesUp(t *testing.T, w *world) {
+	c := abandoned(t, w)
+	l := try(t, c.Mutex("a"))
+	l2 := try(t, c.Mutex("b"))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := c.Close(ctx)
+	mustMatch(t, err, context.DeadlineExceeded)
+	if !strings.Contains(err.Error(), "2 locks") {
+		t.Errorf("%v", err)
+	}
+	for _, l := range []*lock.Lease{l, l2} {
+		await(t, "Done", l.Done())
+		mustMatch(t, l.Err(), lock.ErrClosed)
+		mustMatch(t, context.Cause(l.Context()), lock.ErrClosed)
+		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+	}
+	// Redis lets it expire.
+	free(t, granted(t, begin(context.Background(), w.client().Mutex("a"))))
+}
+
+func closeTwice(t *testing.T, w *world) {
+	c := abandoned(t, w)
+	l := try(t, c.Mutex("a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	first := c.Close(ctx)
+	if first == nil {
+		t.Error("Close left a lease and says nothing")
+	}
+	if again := c.Close(t.Context()); !errors.Is(again, first) {
+		t.Errorf("%v, then %v", first, again)
+	}
+	await(t, "Done", l.Done())
+}
+
+func closeWithoutCtx(t *testing.T, w *world) {
+	var none context.Context
+	c := w.client()
+	mustMatch(t, c.Close(none), lock.ErrInvalid)
+	free(t, try(t, c.Mutex("a")))
+}

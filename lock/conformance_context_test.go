@@ -1,0 +1,170 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var contextBehaviours = []behaviour{
+	{name: "Context/the end of ctx ends it", test: ctxEndsTheContext},
+	{name: "Context/the end of ctx stops renewal", test: ctxStopsRenewal},
+	{name: "Context/ended at once", test: ctxEndsAtOnce},
+	{name: "Context/WithLeaseContext", test: leaseContextIsFollowed},
+	{name: "Context/WithLeaseContext ended", test: leaseContextEnded},
+	{name: "Context/values and deadline", test: valuesAndDeadline},
+	{name: "Context/children", test: childrenEnd},
+	{name: "Context/asked for after the end", test: contextAfterTheEnd},
+}
+
+func ctxEndsTheContext(t *testing.T, w *world) {
+	why := errors.New("the request is over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l, err := w.client().Mutex("a", lock.WithWatchdog(far)).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	// Not a moment late, also for who doesn't wait for Done.
+	if !errors.Is(l.Context().Err(), context.Canceled) {
+		t.Errorf("Context().Err() is %v", l.Context().Err())
+	}
+	canceled := mustBeCanceled(t, l, lock.ReasonContext)
+	mustMatch(t, canceled, why)
+	for _, say := range []string{`"a"`, "WithWait", "WithLeaseContext"} {
+		if !strings.Contains(canceled.Error(), say) {
+			t.Errorf("the cause %q doesn't say %s", canceled, say)
+		}
+	}
+	if l.Err() != nil {
+		t.Errorf("the lease itself ended, too: %v", l.Err())
+	}
+	select {
+	case <-l.Done():
+		t.Error("Done is closed")
+	default:
+	}
+	if err := l.Release(ctx); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+		t.Errorf("PTTL %d after Release", ms)
+	}
+}
+
+func ctxStopsRenewal(t *testing.T, w *world) {
+	c := w.client()
+	ctx, cancel := context.WithCancel(t.Context())
+	l, err := c.Mutex("a").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	cutOff(t, c, l, lock.ReasonContext)
+}
+
+func ctxEndsAtOnce(t *testing.T, w *world) {
+	c := w.client()
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := begin(ctx, c.Mutex("a"))
+		cancel()
+		got := await(t, "Lock", done)
+		if got.err != nil {
+			mustMatch(t, got.err, context.Canceled)
+			continue
+		}
+		_ = mustBeCanceled(t, got.Lease, lock.ReasonContext)
+		if err := got.Release(ctx); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	// Whatever came of these, the lock is free, and soon.
+	free(t, granted(t, begin(context.Background(), c.Mutex("a"))))
+}
+
+func leaseContextIsFollowed(t *testing.T, w *world) {
+	why := errors.New("shutting down")
+	work, stop := context.WithCancelCause(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	l, err := w.client().Mutex("a", lock.WithLeaseContext(work)).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	always(t, 2*ttl, func() bool { return l.Context().Err() == nil })
+	stop(why)
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonContext), why)
+	free(t, l)
+}
+
+func leaseContextEnded(t *testing.T, w *world) {
+	work, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := w.client().Mutex("a", lock.WithLeaseContext(work)).Lock(t.Context())
+	mustMatch(t, err, context.Canceled)
+	if !strings.Contains(err.Error(), "WithLeaseContext") || !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("%v", err)
+	}
+	if keys := w.raw.keys(); len(keys) != 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+}
+
+type valueKey struct{}
+
+func valuesAndDeadline(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a"))
+	if d, ok := l.Context().Deadline(); ok {
+		t.Errorf("the Context shows a deadline, %v", d)
+	}
+	free(t, l)
+
+	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "v"), far)
+	defer cancel()
+	l, err := c.Mutex("a").Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := ctx.Deadline()
+	if d, ok := l.Context().Deadline(); !ok || d != want || l.Context().Value(valueKey{}) != "v" {
+		t.Errorf("deadline %v, value %v", d, l.Context().Value(valueKey{}))
+	}
+	free(t, l)
+}
+
+func childrenEnd(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	child, cancel := context.WithTimeout(context.WithValue(l.Context(), valueKey{}, 1), far)
+	defer cancel()
+	called := make(chan struct{})
+	stop := context.AfterFunc(child, func() { close(called) })
+	defer stop()
+	w.raw.del(w.key("a"))
+	await(t, "AfterFunc", called)
+	await(t, "the child's Done", child.Done())
+	mustMatch(t, context.Cause(child), lock.ErrLost)
+	mustMatch(t, child.Err(), context.Canceled)
+	mustBeLost(t, l, lock.CauseMissing)
+}
+
+func contextAfterTheEnd(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	free(t, l)
+	ctx := l.Context()
+	await(t, "Context", ctx.Done())
+	mustMatch(t, context.Cause(ctx), lock.ErrReleased)
+	if ctx != l.Context() {
+		t.Error("Context is another one each time")
+	}
+	select {
+	case <-l.Done():
+	case <-time.After(patience):
+		t.Error("Done isn't closed")
+	}
+}

@@ -1,0 +1,134 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var doBehaviours = []behaviour{
+	{name: "Do/result and error", test: doReturns},
+	{name: "Do/ctx and lease", test: doGivesTheContext},
+	{name: "Do/held", test: doOfHeld},
+	{name: "Do/lost", test: doJoinsErrLost},
+	{name: "Do/panic", test: doPanics},
+	{name: "Do/Goexit", test: doGoexit},
+	{name: "Do/released by fn", test: doReleasedByFn},
+	{name: "Do/ctx ends", test: doCtxEnds},
+}
+
+// mustBeFree fails the test if the lock is held.
+func mustBeFree(t *testing.T, w *world, name string) {
+	t.Helper()
+	if ms := w.raw.pttl(w.key(name)); ms != -2 {
+		t.Errorf("the lock %q is held yet: PTTL %d", name, ms)
+	}
+}
+
+func doReturns(t *testing.T, w *world) {
+	c := w.client()
+	failed := errors.New("failed")
+	if err := c.Mutex("a").Do(t.Context(), func(context.Context, *lock.Lease) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+	mustBeFree(t, w, "a")
+	n, err := lock.Do(t.Context(), c.Mutex("a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
+	if n != 42 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	s, err := lock.Do(t.Context(), c.Mutex("a"), func(context.Context, *lock.Lease) (string, error) { return "half", failed })
+	if s != "half" || !errors.Is(err, failed) {
+		t.Errorf("%q, %v", s, err)
+	}
+	mustBeFree(t, w, "a")
+}
+
+func doGivesTheContext(t *testing.T, w *world) {
+	m := w.client().Mutex("a")
+	err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+		if ctx != l.Context() || ctx.Err() != nil || l.Err() != nil {
+			t.Errorf("%v, %v", ctx.Err(), l.Err())
+		}
+		_, err := m.TryLock(ctx)
+		return err
+	})
+	mustMatch(t, err, lock.ErrDeadlock)
+}
+
+func doOfHeld(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	err := w.client().Mutex("a", lock.WithWait(0)).Do(t.Context(), func(context.Context, *lock.Lease) error {
+		t.Error("fn ran")
+		return nil
+	})
+	mustMatch(t, err, lock.ErrHeld)
+	free(t, l)
+}
+
+func doJoinsErrLost(t *testing.T, w *world) {
+	c := w.client()
+	failed := errors.New("failed")
+	for _, result := range []error{nil, failed} {
+		err := c.Mutex("a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+			w.raw.del(w.key("a"))
+			await(t, "Context", ctx.Done())
+			return result
+		})
+		mustMatch(t, err, lock.ErrLost)
+		if result != nil {
+			mustMatch(t, err, failed)
+		}
+	}
+}
+
+func doPanics(t *testing.T, w *world) {
+	c := w.client()
+	func() {
+		defer func() {
+			if v := recover(); v != "boom" {
+				t.Errorf("recovered %v", v)
+			}
+			mustBeFree(t, w, "a")
+		}()
+		_ = c.Mutex("a").Do(t.Context(), func(context.Context, *lock.Lease) error { panic("boom") })
+	}()
+}
+
+func doGoexit(t *testing.T, w *world) {
+	c := w.client()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Mutex("a").Do(context.Background(), func(context.Context, *lock.Lease) error {
+			runtime.Goexit()
+			return nil
+		})
+		t.Error("Do returned")
+	}()
+	await(t, "Goexit", done)
+	mustBeFree(t, w, "a")
+}
+
+func doReleasedByFn(t *testing.T, w *world) {
+	err := w.client().Mutex("a").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) })
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func doCtxEnds(t *testing.T, w *world) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := w.client().Mutex("a").Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
+		cancel()
+		await(t, "Context", ctx.Done())
+		return context.Cause(ctx)
+	})
+	var canceled *lock.CanceledError
+	if !errors.As(err, &canceled) || errors.Is(err, lock.ErrLost) {
+		t.Errorf("%v", err)
+	}
+	mustBeFree(t, w, "a")
+}

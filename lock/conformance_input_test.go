@@ -1,0 +1,205 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+var inputBehaviours = []behaviour{
+	{name: "bad input/names and options of a lock", test: badLocks},
+	{name: "bad input/options of a client", test: badClients},
+	{name: "bad input/a key of another type", test: keyOfAnotherType},
+	{name: "bad input/nil", test: nils},
+	{name: "good input/names", test: goodNames},
+}
+
+// badLock is a lock that can't be, and what the error has to say.
+type badLock struct {
+	name string
+	opts []lock.LockOption
+	says []string
+}
+
+var badLockTable = []badLock{
+	{name: "", says: []string{"name is empty"}},
+	{name: strings.Repeat("n", 1100), says: []string{"nnnnnnnn", "1024"}},
+	{name: "\xff\xfe", says: []string{`\xff\xfe`, "UTF-8"}},
+	{name: "a{b", says: []string{"a{b", "{tag}"}},
+	{name: "a}b", says: []string{"a}b", "{tag}"}},
+	{name: "{}", says: []string{"{}", "{tag}"}},
+	{name: "}{", says: []string{"}{", "{tag}"}},
+	with(lock.WithWatchdog(99*time.Millisecond)).saying("99ms", "100ms to 8760h"),
+	with(lock.WithWatchdog(0)).saying("0s", "100ms to 8760h"),
+	with(lock.WithWatchdog(-time.Second)).saying("-1s", "100ms to 8760h"),
+	with(lock.WithFixedLease(time.Nanosecond)).saying("1ns", "100ms to 8760h"),
+	with(lock.WithFixedLease(1<<63 - 1)).saying("100ms to 8760h"),
+	with(lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)).saying("WithWatchdog", "WithFixedLease", "contradict"),
+	with(lock.WithFixedLease(time.Second), lock.WithMaxHold(time.Minute)).saying("WithMaxHold", "contradict"),
+	with(lock.WithFixedLease(time.Second), lock.WithHeartbeat(time.Minute)).saying("WithHeartbeat", "contradict"),
+	with(lock.WithWatchdog(30*time.Second), lock.WithMaxHold(9*time.Second)).saying("WithMaxHold(9s)", "10s"),
+	with(lock.WithWatchdog(30*time.Second), lock.WithHeartbeat(9*time.Second)).saying("WithHeartbeat(9s)", "10s"),
+	with(lock.WithMaxHold(0)).saying("WithMaxHold(0s)", "at least"),
+	with(lock.WithHeartbeat(-1)).saying("WithHeartbeat(-1ns)", "at least"),
+	with(lock.WithHoldWarning(0)).saying("WithHoldWarning(0s)", "positive"),
+	with(lock.WithWait(-1)).saying("WithWait(-1ns)", "negative"),
+	with(lock.WithLeaseContext(nil)).saying("WithLeaseContext(nil)"), //nolint:staticcheck // that is the bad input
+	with(lock.WithGroup("")).saying("WithGroup", "1 to 256"),
+	with(lock.WithGroup(strings.Repeat("g", 257))).saying("WithGroup", "1 to 256"),
+	with(lock.WithGroup("\xff")).saying("WithGroup", "UTF-8"),
+	with(lock.WithRenewalSpans(telemetry.RenewalSpans(200))).saying("WithRenewalSpans(200)"),
+	with(nil).saying("option is nil"),
+}
+
+func with(opts ...lock.LockOption) badLock { return badLock{name: "orders:42", opts: opts} }
+
+func (b badLock) saying(what ...string) badLock {
+	b.says = append([]string{b.name}, what...)
+	return b
+}
+
+func badLocks(t *testing.T, w *world) {
+	c := w.client()
+	for _, b := range badLockTable {
+		m := c.Mutex(b.name, b.opts...)
+		for what, call := range map[string]func() error{
+			"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
+			"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
+			"Do":          func() error { return m.Do(t.Context(), nil) },
+			"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
+			"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
+		} {
+			err := call()
+			if !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%s of %.40q: %v", what, b.name, err)
+				continue
+			}
+			for _, say := range b.says {
+				if !strings.Contains(err.Error(), say) {
+					t.Errorf("%s of %.40q: %q doesn't say %q", what, b.name, err, say)
+				}
+			}
+		}
+	}
+	if keys := w.raw.keys(); len(keys) != 0 || len(c.Leases()) != 0 {
+		t.Errorf("left behind: %v, %v", keys, c.Leases())
+	}
+}
+
+func badClients(t *testing.T, w *world) {
+	for _, b := range badLockTable[7:] { // what a lock can't have, a client can't have as its default
+		opts := make([]lock.Option, len(b.opts))
+		for i, o := range b.opts {
+			if o != nil {
+				opts[i] = o
+			}
+		}
+		mustBeRefused(t, w, b.says[1:], opts...)
+	}
+	mustBeRefused(t, w, []string{"WithKeyPrefix", "256"}, lock.WithKeyPrefix(strings.Repeat("p", 257)))
+	mustBeRefused(t, w, []string{"WithKeyPrefix", "UTF-8"}, lock.WithKeyPrefix("\xff"))
+	mustBeRefused(t, w, []string{"prefix", "{tag}"}, lock.WithKeyPrefix("a{"))
+	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(""))
+	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(strings.Repeat("c", 257)))
+	mustBeRefused(t, w, []string{"WithRenewalBatch", "4096"}, lock.WithRenewalBatch(4097))
+	mustBeRefused(t, w, []string{"WithRenewalBatch"}, lock.WithRenewalBatch(-1))
+}
+
+func mustBeRefused(t *testing.T, w *world, says []string, opts ...lock.Option) {
+	t.Helper()
+	c, err := lock.New(w.dial(), opts...)
+	if c != nil || !errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("New, to say %q: %v", says, err)
+		return
+	}
+	for _, say := range says {
+		if !strings.Contains(err.Error(), say) {
+			t.Errorf("New: %q doesn't say %q", err, say)
+		}
+	}
+}
+
+func keyOfAnotherType(t *testing.T, w *world) {
+	c := w.client()
+	m := c.Mutex("a")
+	w.raw.setString(w.key("a"), "not a lock")
+	for what, call := range map[string]func() error{
+		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
+		"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
+		"Do":          func() error { return m.Do(t.Context(), nil) },
+		"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
+		"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
+	} {
+		err := call()
+		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), "another type") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if keys := w.raw.keys(); len(keys) != 1 || len(c.Leases()) != 0 {
+		t.Errorf("left behind: %v, %v", keys, c.Leases())
+	}
+	// The lock that was taken before somebody overwrote it spoils no other's renewal.
+	w.raw.del(w.key("a"))
+	bad, good := try(t, m), try(t, c.Mutex("b"))
+	w.raw.setString(w.key("a"), "not a lock")
+	await(t, "Done", bad.Done())
+	mustMatch(t, bad.Err(), lock.ErrLost)
+	if good.Err() != nil {
+		t.Errorf("the other lock: %v", good.Err())
+	}
+	free(t, good)
+	w.raw.del(w.key("a"))
+}
+
+func nils(t *testing.T, w *world) {
+	var none context.Context
+	c := w.client()
+	for what, call := range map[string]func() error{
+		"New(nil)":                  func() error { _, err := lock.New(nil); return err },
+		"New of a nil Client":       func() error { _, err := lock.New((*redis.Client)(nil)); return err },
+		"New of a nil cluster":      func() error { _, err := lock.New((*redis.ClusterClient)(nil)); return err },
+		"New of a nil ring":         func() error { _, err := lock.New((*redis.Ring)(nil)); return err },
+		"New with a nil option":     func() error { _, err := lock.New(w.dial(), nil); return err },
+		"Release of a nil lease":    func() error { return (*lock.Lease)(nil).Release(t.Context()) },
+		"Release of a zero lease":   func() error { return new(lock.Lease).Release(t.Context()) },
+		"Lock without ctx":          func() error { _, err := c.Mutex("a").Lock(none); return err },
+		"TryLock without ctx":       func() error { _, err := c.Mutex("a").TryLock(none); return err },
+		"Inspect without ctx":       func() error { _, err := c.Mutex("a").Inspect(none); return err },
+		"Lock of a nil Mutex":       func() error { _, err := (*lock.Mutex)(nil).Lock(t.Context()); return err },
+		"Lock of a zero Mutex":      func() error { _, err := new(lock.Mutex).Lock(t.Context()); return err },
+		"Lock through a nil Client": func() error { _, err := (*lock.Client)(nil).Mutex("a").Lock(t.Context()); return err },
+	} {
+		if err := call(); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	l := try(t, c.Mutex("a"))
+	err := l.Release(none)
+	mustMatch(t, err, lock.ErrInvalid)
+	if !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("Release without ctx: %q doesn't name the lock", err)
+	}
+	free(t, l)
+}
+
+func goodNames(t *testing.T, w *world) {
+	c := w.client()
+	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
+		l, err := c.Mutex(name).TryLock(t.Context())
+		if err != nil {
+			t.Errorf("%.40q: %v", name, err)
+			continue
+		}
+		next := begin(context.Background(), c.Mutex(name))
+		waiting(t, c, 1)
+		free(t, l)
+		free(t, granted(t, next))
+	}
+}

@@ -1,0 +1,222 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var leaseBehaviours = []behaviour{
+	{name: "watched/kept", test: watchedIsKept},
+	{name: "watched/deadline moves", test: deadlineMoves},
+	{name: "fixed/never renewed", test: fixedIsNeverRenewed},
+	{name: "fixed/released in time", test: fixedIsReleased},
+	{name: "lost/missing", test: lostMissing},
+	{name: "lost/taken", test: lostTaken},
+	{name: "lost/Release", test: releaseAfterLoss},
+	{name: "lost/Release finds out", test: releaseFindsOut},
+	{name: "lost/the next grant is renewed", test: renewedAfterLoss},
+	{name: "WithMaxHold", test: maxHoldCuts},
+	{name: "WithHeartbeat/missing", test: heartbeatCuts},
+	{name: "WithHeartbeat/kept alive", test: heartbeatKeeps},
+	{name: "WithHoldWarning", test: holdWarning},
+}
+
+func watchedIsKept(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	always(t, 4*ttl, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	free(t, l)
+}
+
+func deadlineMoves(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	for range 3 {
+		before := l.Deadline()
+		eventually(t, patience, func() bool { return l.Deadline().After(before) })
+	}
+	free(t, l)
+}
+
+func fixedIsNeverRenewed(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a", lock.WithFixedLease(ttl)))
+	deadline := l.Deadline()
+	if next := c.Leases()[0].NextRenewal; !next.IsZero() {
+		t.Errorf("a renewal is planned, at %v", next)
+	}
+	mustBeLost(t, l, lock.CauseExpired)
+	if l.Deadline() != deadline || time.Now().Before(deadline) {
+		t.Errorf("the deadline moved by %v", l.Deadline().Sub(deadline))
+	}
+	free(t, granted(t, begin(context.Background(), c.Mutex("a"))))
+}
+
+func fixedIsReleased(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithFixedLease(ttl)))
+	free(t, l)
+	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+		t.Errorf("PTTL %d", ms)
+	}
+}
+
+func lostMissing(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	work := l.Context()
+	w.raw.del(w.key("a"))
+	await(t, "Context", work.Done())
+	mustBeLost(t, l, lock.CauseMissing)
+}
+
+func lostTaken(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	w.raw.del(w.key("a"))
+	w.raw.hset(w.key("a"), "thief", "1", far)
+	mustBeLost(t, l, lock.CauseTaken)
+	if hash := w.raw.hgetall(w.key("a")); len(hash) != 1 || hash["thief"] != "1" {
+		t.Errorf("the other owner's entry became %v", hash)
+	}
+	if ms := w.raw.pttl(w.key("a")); ms < (far - time.Minute).Milliseconds() {
+		t.Errorf("the other owner's lease became %d ms", ms)
+	}
+}
+
+func releaseAfterLoss(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a"))
+	w.raw.del(w.key("a"))
+	mustBeLost(t, l, lock.CauseMissing)
+	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+}
+
+func releaseFindsOut(t *testing.T, w *world) {
+	c := w.client()
+	gone := try(t, c.Mutex("a", lock.WithWatchdog(far)))
+	w.raw.del(w.key("a"))
+	mustMatch(t, gone.Release(t.Context()), lock.ErrLost)
+	mustBeLostAs(t, gone, lock.CauseMissing)
+
+	stolen := try(t, c.Mutex("b", lock.WithWatchdog(far)))
+	w.raw.del(w.key("b"))
+	w.raw.hset(w.key("b"), "thief", "1", far)
+	mustMatch(t, stolen.Release(t.Context()), lock.ErrLost)
+	mustBeLostAs(t, stolen, lock.CauseTaken)
+	if hash := w.raw.hgetall(w.key("b")); hash["thief"] != "1" {
+		t.Errorf("the other owner's entry became %v", hash)
+	}
+}
+
+func renewedAfterLoss(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a"))
+	w.raw.del(w.key("a"))
+	mustBeLost(t, l, lock.CauseMissing)
+	again := try(t, c.Mutex("a"))
+	always(t, 3*ttl, func() bool { return again.Err() == nil })
+	free(t, again)
+}
+
+// cutOff is a lease that lost the permission to work: it is renewed no more, and what is left of it is time to wind down.
+func cutOff(t *testing.T, c *lock.Client, l *lock.Lease, reason lock.Reason) {
+	t.Helper()
+	_ = mustBeCanceled(t, l, reason)
+	eventually(t, patience, func() bool { // a moment after the Context
+		for _, info := range c.Leases() {
+			if info.Owner == l.Owner() && !info.NextRenewal.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+	for _, info := range c.Leases() {
+		if info.Owner == l.Owner() && (info.State != lock.StateCanceled || info.Reason != reason) {
+			t.Errorf("%+v", info)
+		}
+	}
+	mustBeLostAs(t, l, lock.CauseExpired)
+	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	free(t, granted(t, begin(context.Background(), c.Mutex(l.Name()))))
+}
+
+func maxHoldCuts(t *testing.T, w *world) {
+	c := w.client()
+	start := time.Now()
+	l := try(t, c.Mutex("a", lock.WithMaxHold(2*ttl)))
+	await(t, "Context", l.Context().Done())
+	if held := time.Since(start); held < 2*ttl {
+		t.Errorf("cut after %v, WithMaxHold says %v", held, 2*ttl)
+	}
+	cutOff(t, c, l, lock.ReasonMaxHold)
+}
+
+func heartbeatCuts(t *testing.T, w *world) {
+	c := w.client()
+	cutOff(t, c, try(t, c.Mutex("a", lock.WithHeartbeat(ttl))), lock.ReasonHeartbeat)
+}
+
+func heartbeatKeeps(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a", lock.WithHeartbeat(ttl)))
+	always(t, 4*ttl, func() bool {
+		l.Heartbeat()
+		return l.Context().Err() == nil
+	})
+	cutOff(t, c, l, lock.ReasonHeartbeat)
+}
+
+// logs is where a client's log records go, as JSON.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// records returns those of one level.
+func (l *logs) records(t *testing.T, level slog.Level) (all []map[string]any) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(l.text.Bytes()) {
+		var r map[string]any
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r["level"] == level.String() {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func holdWarning(t *testing.T, w *world) {
+	var out logs
+	c := w.client(lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))), lock.WithHoldWarning(300*time.Millisecond))
+	l := try(t, c.Mutex("a"))
+	warned := func() int { return len(out.records(t, slog.LevelWarn)) }
+	eventually(t, patience, func() bool { return warned() > 0 })
+	always(t, 2*ttl, func() bool { return warned() == 1 })
+	free(t, l)
+	text, err := json.Marshal(out.records(t, slog.LevelWarn)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []any{l.Name(), l.Owner(), l.Token()} {
+		s, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, s) {
+			t.Errorf("the warning %s lacks %s", text, s)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var reentryBehaviours = []behaviour{
+	{name: "re-entry/ErrDeadlock", test: deadlockAtOnce},
+	{name: "re-entry/not after the release", test: noDeadlockAfterRelease},
+	{name: "re-entry/other locks and clients", test: noReentryElsewhere},
+	{name: "re-entry/join", test: joins},
+	{name: "re-entry/the inner ctx ends", test: innerCtxEnds},
+	{name: "re-entry/the outer ctx ends", test: outerCtxEnds},
+	{name: "re-entry/the outer is released first", test: outerReleasedFirst},
+	{name: "re-entry/loss ends all", test: lossEndsAll},
+	{name: "re-entry/through another lock", test: joinsThroughAnother},
+}
+
+func deadlockAtOnce(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a"))
+	child := context.WithValue(l.Context(), valueKey{}, 1)
+	for _, take := range []func(context.Context) (*lock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock} {
+		_, err := take(child)
+		mustMatch(t, err, lock.ErrDeadlock)
+	}
+	if l.Err() != nil || l.Context().Err() != nil {
+		t.Errorf("it harmed the lease: %v, %v", l.Err(), l.Context().Err())
+	}
+	free(t, l)
+}
+
+func noDeadlockAfterRelease(t *testing.T, w *world) {
+	c := w.client()
+	ctx := context.WithoutCancel(holdAndRelease(t, c))
+	again, err := c.Mutex("a").Lock(ctx)
+	if err != nil {
+		t.Fatalf("a ctx of a released lease: %v", err)
+	}
+	free(t, again)
+}
+
+// holdAndRelease returns the Context of a lease that was released.
+func holdAndRelease(t *testing.T, c *lock.Client) context.Context {
+	t.Helper()
+	l := try(t, c.Mutex("a"))
+	ctx := l.Context()
+	free(t, l)
+	return ctx
+}
+
+func noReentryElsewhere(t *testing.T, w *world) {
+	c, other := w.client(lock.WithReentrancy()), w.client(lock.WithReentrancy())
+	l := try(t, c.Mutex("a"))
+	_, err := other.Mutex("a").TryLock(l.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	b, err := c.Mutex("b").TryLock(l.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Owner() == l.Owner() {
+		t.Error("another name joined the lease")
+	}
+	free(t, b)
+	free(t, l)
+}
+
+// enter takes a lock within a ctx of its lease.
+func enter(t *testing.T, ctx context.Context, m *lock.Mutex) *lock.Lease {
+	t.Helper()
+	l, err := m.Lock(ctx)
+	if err != nil {
+		t.Fatalf("re-entry: %v", err)
+	}
+	return l
+}
+
+func joins(t *testing.T, w *world) {
+	c := w.client(lock.WithReentrancy())
+	m := c.Mutex("a")
+	outer := try(t, m)
+	inner := enter(t, outer.Context(), m)
+	innermost := enter(t, inner.Context(), m)
+	if inner.Owner() != outer.Owner() || innermost.Token() != outer.Token() {
+		t.Errorf("owner %q in %q, token %d in %d", inner.Owner(), outer.Owner(), innermost.Token(), outer.Token())
+	}
+	if h, err := m.Inspect(t.Context()); err != nil || h.Count != 1 {
+		t.Errorf("in Redis: %+v, %v", h, err)
+	}
+	free(t, innermost)
+	mustMatch(t, innermost.Release(t.Context()), lock.ErrReleased)
+	mustMatch(t, innermost.Err(), lock.ErrReleased)
+	await(t, "Done", innermost.Done())
+	free(t, inner)
+	if outer.Err() != nil || outer.Context().Err() != nil {
+		t.Fatalf("the outer lease ended: %v", outer.Err())
+	}
+	_, err := w.client().Mutex("a").TryLock(t.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	free(t, outer)
+	free(t, try(t, w.client().Mutex("a")))
+}
+
+func innerCtxEnds(t *testing.T, w *world) {
+	m := w.client(lock.WithReentrancy()).Mutex("a")
+	outer := try(t, m)
+	ctx, cancel := context.WithCancel(outer.Context())
+	inner := enter(t, ctx, m)
+	cancel()
+	_ = mustBeCanceled(t, inner, lock.ReasonContext)
+	always(t, 3*ttl, func() bool { return outer.Context().Err() == nil && outer.Err() == nil })
+	free(t, inner)
+	always(t, 3*ttl, func() bool { return outer.Context().Err() == nil && outer.Err() == nil })
+	free(t, outer)
+}
+
+func outerCtxEnds(t *testing.T, w *world) {
+	c := w.client(lock.WithReentrancy())
+	ctx, cancel := context.WithCancel(t.Context())
+	outer := enter(t, ctx, c.Mutex("a"))
+	inner := enter(t, outer.Context(), c.Mutex("a"))
+	cancel()
+	_ = mustBeCanceled(t, outer, lock.ReasonContext)
+	_ = mustBeCanceled(t, inner, lock.ReasonContext)
+	free(t, inner)
+	free(t, outer)
+	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+		t.Errorf("PTTL %d", ms)
+	}
+}
+
+func outerReleasedFirst(t *testing.T, w *world) {
+	m := w.client(lock.WithReentrancy()).Mutex("a")
+	outer := try(t, m)
+	inner := enter(t, context.WithoutCancel(outer.Context()), m)
+	free(t, outer)
+	mustMatch(t, outer.Err(), lock.ErrReleased)
+	always(t, 3*ttl, func() bool { return inner.Context().Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	free(t, inner)
+	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+		t.Errorf("PTTL %d", ms)
+	}
+}
+
+func lossEndsAll(t *testing.T, w *world) {
+	m := w.client(lock.WithReentrancy()).Mutex("a")
+	outer := try(t, m)
+	inner := enter(t, outer.Context(), m)
+	w.raw.del(w.key("a"))
+	mustBeLost(t, inner, lock.CauseMissing)
+	mustBeLost(t, outer, lock.CauseMissing)
+	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
+	mustMatch(t, outer.Release(t.Context()), lock.ErrLost)
+}
+
+func joinsThroughAnother(t *testing.T, w *world) {
+	c := w.client(lock.WithReentrancy())
+	a := try(t, c.Mutex("a"))
+	b := enter(t, a.Context(), c.Mutex("b"))
+	again := enter(t, b.Context(), c.Mutex("a"))
+	if again.Owner() != a.Owner() {
+		t.Error("it didn't join")
+	}
+	free(t, again)
+	free(t, b)
+	ctx, cancel := context.WithTimeout(a.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := w.client().Mutex("a").Lock(ctx); !errors.Is(err, lock.ErrHeld) {
+		t.Errorf("another client: %v", err)
+	}
+	free(t, a)
+}

@@ -1,0 +1,251 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+var waitBehaviours = []behaviour{
+	{name: "Lock/free", test: lockOfFree},
+	{name: "Lock/woken by a release of the same client", test: wokenBySameClient},
+	{name: "Lock/woken by a release of another client", test: wokenByOtherClient},
+	{name: "Lock/takes over what has expired", test: takesOverWhatExpired},
+	{name: "Lock/first come, first served", test: firstComeFirstServed},
+	{name: "Lock/hands over", test: handsOver},
+	{name: "Lock/starves no other client", test: starvesNoOtherClient},
+	{name: "Lock/excludes", test: excludes},
+	{name: "WithWait/over", test: waitOver},
+	{name: "WithWait/zero", test: waitZero},
+	{name: "WithWait/does not bound the lease", test: waitDoesNotBoundTheLease},
+	{name: "waiting/ctx canceled", test: canceledWhileWaiting},
+	{name: "waiting/ctx deadline", test: deadlineWhileWaiting},
+	{name: "waiting/who leaves is passed over", test: leaverIsPassedOver},
+}
+
+func lockOfFree(t *testing.T, w *world) {
+	free(t, granted(t, begin(context.Background(), w.client().Mutex("a"))))
+}
+
+// far is a lease so long that nobody wakes at its end.
+const far = time.Hour
+
+func wokenBy(t *testing.T, holder, waiter *lock.Client) {
+	t.Helper()
+	l := try(t, holder.Mutex("a", lock.WithWatchdog(far)))
+	next := begin(context.Background(), waiter.Mutex("a", lock.WithWatchdog(far)))
+	waiting(t, waiter, 1)
+	free(t, l)
+	got := granted(t, next)
+	if got.Token() <= l.Token() || got.Owner() == l.Owner() {
+		t.Errorf("token %d after %d, owner %q after %q", got.Token(), l.Token(), got.Owner(), l.Owner())
+	}
+	free(t, got)
+}
+
+func wokenBySameClient(t *testing.T, w *world) {
+	c := w.client()
+	wokenBy(t, c, c)
+}
+
+func wokenByOtherClient(t *testing.T, w *world) { wokenBy(t, w.client(), w.client()) }
+
+func takesOverWhatExpired(t *testing.T, w *world) {
+	w.raw.hset(w.key("a"), "a holder that vanished", "1", ttl)
+	start := time.Now()
+	l := granted(t, begin(context.Background(), w.client().Mutex("a")))
+	if waited := time.Since(start); waited < ttl/2 {
+		t.Errorf("taken after %v, held for %v", waited, ttl)
+	}
+	free(t, l)
+}
+
+func firstComeFirstServed(t *testing.T, w *world) {
+	c := w.client()
+	first := try(t, c.Mutex("a"))
+	var mu sync.Mutex
+	var order []int
+	var all sync.WaitGroup
+	const n = 8
+	for i := range n {
+		all.Go(func() {
+			_ = c.Mutex("a").Do(context.Background(), func(context.Context, *lock.Lease) error {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				return nil
+			})
+		})
+		waiting(t, c, i+1)
+	}
+	free(t, first)
+	all.Wait()
+	if len(order) != n {
+		t.Fatalf("%d of %d were served", len(order), n)
+	}
+	for i, got := range order {
+		if got != i {
+			t.Fatalf("served in the order %v", order)
+		}
+	}
+}
+
+func handsOver(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a"))
+	next := begin(context.Background(), c.Mutex("a"))
+	waiting(t, c, 1)
+	free(t, l)
+	got := granted(t, next)
+	// Whoever looks sees the new owner with its own token and a whole lease.
+	hash := w.raw.hgetall(w.key("a"))
+	if hash[got.Owner()] != "1" || len(hash) != 2 {
+		t.Errorf("in Redis: %v; owner %q", hash, got.Owner())
+	}
+	h, err := c.Mutex("a").Inspect(t.Context())
+	if err != nil || h.Token != got.Token() || got.Token() <= l.Token() {
+		t.Errorf("%+v, %v; token %d after %d", h, err, got.Token(), l.Token())
+	}
+	// It is renewed like any other.
+	always(t, 3*ttl, func() bool { return got.Err() == nil })
+	free(t, got)
+}
+
+func starvesNoOtherClient(t *testing.T, w *world) {
+	greedy, modest := w.client(), w.client()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_ = greedy.Mutex("a", lock.WithLeaseContext(context.Background())).Do(ctx,
+					func(context.Context, *lock.Lease) error {
+						<-time.After(time.Millisecond)
+						return nil
+					})
+			}
+		})
+	}
+	for range 3 {
+		free(t, granted(t, begin(context.Background(), modest.Mutex("a"))))
+	}
+	cancel()
+	all.Wait()
+}
+
+func excludes(t *testing.T, w *world) {
+	clients := []*lock.Client{w.client(), w.client()}
+	var inside, served int
+	var last int64
+	var all sync.WaitGroup
+	var mu sync.Mutex // for the race detector's peace only: inside must be 0 whenever it is had
+	for i := range 12 {
+		all.Go(func() {
+			for range 5 {
+				l, err := clients[i%2].Mutex("a").Lock(context.Background())
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				mu.Lock()
+				inside++
+				if inside != 1 || l.Token() <= last {
+					t.Errorf("%d inside, token %d after %d", inside, l.Token(), last)
+				}
+				last = l.Token()
+				mu.Unlock()
+				<-time.After(time.Millisecond)
+				mu.Lock()
+				inside--
+				served++
+				mu.Unlock()
+				if err := l.Release(context.Background()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if served != 60 {
+		t.Errorf("served %d of 60", served)
+	}
+}
+
+func waitOver(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	c := w.client()
+	start := time.Now()
+	got, err := c.Mutex("a", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
+	var held *lock.HeldError
+	if got != nil || !errors.As(err, &held) || !errors.Is(err, lock.ErrHeld) || held.Name != "a" || held.Owner != l.Owner() {
+		t.Errorf("%v, %v", got, err)
+	}
+	if waited := time.Since(start); waited < 300*time.Millisecond {
+		t.Errorf("waited %v only", waited)
+	}
+	waiting(t, c, 0)
+	free(t, l)
+}
+
+func waitZero(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	m := w.client().Mutex("a", lock.WithWait(0))
+	_, err := m.Lock(t.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	free(t, l)
+	free(t, granted(t, begin(context.Background(), m)))
+}
+
+func waitDoesNotBoundTheLease(t *testing.T, w *world) {
+	l := granted(t, begin(context.Background(), w.client().Mutex("a", lock.WithWait(100*time.Millisecond))))
+	always(t, 2*ttl, func() bool { return l.Context().Err() == nil })
+	free(t, l)
+}
+
+func canceledWhileWaiting(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	c := w.client()
+	why := errors.New("the user went away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	next := begin(ctx, c.Mutex("a"))
+	waiting(t, c, 1)
+	cancel(why)
+	got := await(t, "Lock", next)
+	mustMatch(t, got.err, lock.ErrHeld, why)
+	var held *lock.HeldError
+	if !errors.As(got.err, &held) || held.Owner != l.Owner() {
+		t.Errorf("%v", got.err)
+	}
+	waiting(t, c, 0)
+	free(t, l)
+	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+		t.Errorf("who left took it: PTTL %d", ms)
+	}
+}
+
+func deadlineWhileWaiting(t *testing.T, w *world) {
+	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := w.client().Mutex("a").Lock(ctx)
+	mustMatch(t, err, lock.ErrHeld, context.DeadlineExceeded)
+	free(t, l)
+}
+
+func leaverIsPassedOver(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, c.Mutex("a", lock.WithWatchdog(far)))
+	ctx, cancel := context.WithCancel(context.Background())
+	leaver := begin(ctx, c.Mutex("a"))
+	waiting(t, c, 1)
+	next := begin(context.Background(), c.Mutex("a"))
+	waiting(t, c, 2)
+	cancel()
+	mustMatch(t, await(t, "Lock", leaver).err, context.Canceled)
+	free(t, l)
+	free(t, granted(t, next))
+}

@@ -1,0 +1,184 @@
+package lock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// The whole of the lock under load: two processes, 32 goroutines each, one name.
+
+const (
+	contenders = 32
+	contendFor = 6 * time.Second
+)
+
+// turn is one hold: the lease's context was live at both ends, so at all times between.
+type turn struct {
+	process, goroutine int
+	token              int64
+	asked, start, end  time.Duration // by machineTime
+}
+
+func TestTwoProcessesTakeTurns(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	var procs [2]*child
+	for i := range procs {
+		procs[i] = startChild(t, "contender", srv.Addr(), "-")
+	}
+	for _, ch := range procs {
+		ch.expect(t, "ready")
+	}
+	for _, ch := range procs {
+		if _, err := fmt.Fprintln(ch.stdin, "go"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var turns []turn
+	for i, ch := range procs {
+		for line := range ch.lines {
+			tn := turn{process: i}
+			if _, err := fmt.Sscan(line, &tn.goroutine, &tn.token, &tn.asked, &tn.start, &tn.end); err != nil {
+				t.Fatalf("the child says %q", line)
+			}
+			turns = append(turns, tn)
+		}
+		ch.wait(t)
+	}
+	judge(t, turns)
+}
+
+// judge checks what the holders noted.
+func judge(t *testing.T, turns []turn) {
+	t.Helper()
+	slices.SortFunc(turns, func(a, b turn) int { return int(a.start - b.start) })
+	served := make(map[[2]int]int)
+	between := 0
+	var longest time.Duration
+	for i, tn := range turns {
+		served[[2]int{tn.process, tn.goroutine}]++
+		longest = max(longest, tn.start-tn.asked)
+		if i == 0 {
+			continue
+		}
+		last := turns[i-1]
+		if tn.start < last.end {
+			t.Errorf("two held it at once: %+v and %+v", last, tn)
+		}
+		if tn.token <= last.token {
+			t.Errorf("the token fell from %d to %d", last.token, tn.token)
+		}
+		if tn.process != last.process {
+			between++
+		}
+	}
+	least := len(turns)
+	for p := range 2 {
+		for g := range contenders {
+			n := served[[2]int{p, g}]
+			if n == 0 {
+				t.Errorf("goroutine %d of process %d never had the lock", g, p)
+			}
+			least = min(least, n)
+		}
+	}
+	if len(turns) == 0 {
+		t.Fatal("nobody ever had the lock")
+	}
+	span := (turns[len(turns)-1].end - turns[0].start).Seconds()
+	t.Logf("%d holds in %.1f s: %.0f handoffs/s, %.0f/s of them between the processes; the least served goroutine had %d, the longest wait took %v",
+		len(turns), span, float64(len(turns))/span, float64(between)/span, least, longest)
+}
+
+// childContender takes the lock again and again on many goroutines.
+func childContender(addr, _ string, say func(string, ...any)) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	// The shorter the lease, the more often a lock is near its end, and so the more can go wrong.
+	c, err := lock.New(rdb, lock.WithWatchdog(500*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer closeSoon(c)
+	say("ready")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return err
+	}
+	turns, err := contend(c.Mutex("contended"))
+	for _, tn := range turns {
+		say("%d %d %d %d %d", tn.goroutine, tn.token, tn.asked, tn.start, tn.end)
+	}
+	return err
+}
+
+func contend(m *lock.Mutex) ([]turn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), contendFor)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		turns []turn
+		errs  []error
+	)
+	for g := range contenders {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				asked := machineTime()
+				l, err := m.Lock(ctx)
+				if err != nil {
+					if ctx.Err() == nil {
+						mu.Lock()
+						errs = append(errs, err)
+						mu.Unlock()
+					}
+					return
+				}
+				if tn := hold(l); tn.start > 0 {
+					tn.goroutine, tn.asked = g, asked
+					mu.Lock()
+					turns = append(turns, tn)
+					mu.Unlock()
+				}
+				if err := l.Release(context.Background()); err != nil && !errors.Is(err, lock.ErrLost) {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return turns, errors.Join(errs...)
+}
+
+// hold notes from when to when the lease's context was surely live; nothing if it never was.
+func hold(l *lock.Lease) turn {
+	work := l.Context()
+	start := machineTime()
+	if work.Err() != nil {
+		return turn{}
+	}
+	end := start
+	for range 1 + l.Token()%4 { // long and short holds
+		runtime.Gosched()
+		now := machineTime()
+		if work.Err() != nil {
+			break
+		}
+		end = now
+	}
+	return turn{token: l.Token(), start: start, end: end}
+}

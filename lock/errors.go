@@ -1,0 +1,127 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The errors that calls match with errors.Is. Those that carry facts have types of their own.
+var (
+	ErrHeld     = errors.New("lockdog: lock is held")                  // somebody else holds it; see HeldError
+	ErrLost     = errors.New("lockdog: lease lost")                    // it ended without a release; see LostError
+	ErrReleased = errors.New("lockdog: lease released")                // Release was called before
+	ErrClosed   = errors.New("lockdog: client closed")                 // Client.Close was called
+	ErrDeadlock = errors.New("lockdog: lock is held by this very ctx") // re-entry without WithReentrancy
+	ErrInvalid  = errors.New("lockdog: invalid")                       // bad name, option or use; the text says what is allowed
+)
+
+// HeldError says who holds a lock that could not be taken. It matches ErrHeld.
+type HeldError struct {
+	Name      string
+	Owner     string        // the holder's owner, "" when it isn't known
+	Remaining time.Duration // what was left of its lease when last seen; negative: it has none
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	switch {
+	case e.Owner == "":
+		return fmt.Sprintf("lockdog: lock %q is held", e.Name)
+	case e.Remaining < 0:
+		return fmt.Sprintf("lockdog: lock %q is held by %q, without an expiry", e.Name, e.Owner)
+	default:
+		return fmt.Sprintf("lockdog: lock %q is held by %q, for %v unless renewed", e.Name, e.Owner, e.Remaining)
+	}
+}
+
+// Is makes the error match ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Cause says how a lease was lost.
+type Cause string
+
+// The causes of a loss.
+const (
+	CauseMissing     Cause = "missing"     // the lock is gone from Redis: deleted, evicted, or lost in a failover
+	CauseTaken       Cause = "taken"       // the lock has another owner
+	CauseExpired     Cause = "expired"     // a lease that isn't renewed ran out
+	CauseUnreachable Cause = "unreachable" // no renewal succeeded before the deadline
+	CauseStalled     Cause = "stalled"     // this process was too late to renew: no CPU, or stopped
+)
+
+// LostError says that a lease ended without a release, and how. It matches ErrLost.
+type LostError struct {
+	Name  string
+	Cause Cause
+	err   error
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	if e.err != nil {
+		return fmt.Sprintf("lockdog: lease of lock %q lost: %s: %v", e.Name, e.Cause, e.err)
+	}
+	return fmt.Sprintf("lockdog: lease of lock %q lost: %s", e.Name, e.Cause)
+}
+
+// Is makes the error match ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the last renewal's error, if that is what lost the lease.
+func (e *LostError) Unwrap() error { return e.err }
+
+// Reason says why a lease was canceled: its holder lost the permission to work before it released.
+type Reason string
+
+// The reasons of a cancellation.
+const (
+	ReasonContext   Reason = "context"   // the ctx that the lease follows ended
+	ReasonMaxHold   Reason = "max_hold"  // it was held for longer than WithMaxHold allows
+	ReasonHeartbeat Reason = "heartbeat" // Lease.Heartbeat wasn't called for as long as WithHeartbeat allows
+	ReasonClosed    Reason = "closed"    // the client was closed
+)
+
+// CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: it is renewed no
+// more, and what is left of it is time to wind down and release.
+type CanceledError struct {
+	Name   string
+	Reason Reason
+	err    error
+}
+
+// Error implements error.
+func (e *CanceledError) Error() string {
+	return fmt.Sprintf("lockdog: lease of lock %q canceled: %v", e.Name, e.err)
+}
+
+// Unwrap returns what ended the lease's context: the cause of the ctx it follows, or ErrClosed.
+func (e *CanceledError) Unwrap() error { return e.err }
+
+func canceledByContext(name string, ctx context.Context) *CanceledError {
+	return &CanceledError{name, ReasonContext, fmt.Errorf(
+		"the ctx given to Lock ended; use WithWait or WithLeaseContext if it was meant to bound the wait only: %w", context.Cause(ctx))}
+}
+
+// ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.
+type ReplicasError struct {
+	Name   string
+	Wanted int
+	Acked  int           // how many confirmed it
+	Within time.Duration // how long they had
+}
+
+// Error implements error.
+func (e *ReplicasError) Error() string {
+	return fmt.Sprintf("lockdog: lock %q: %d of %d replicas confirmed the grant within %v; it was undone", e.Name, e.Acked, e.Wanted, e.Within)
+}
+
+// waitError is returned when the ctx ends while waiting: the lock was held, and the ctx is why we left.
+type waitError struct {
+	held  *HeldError
+	cause error
+}
+
+func (e *waitError) Error() string   { return e.held.Error() + ": stopped waiting: " + e.cause.Error() }
+func (e *waitError) Unwrap() []error { return []error{e.held, e.cause} }

@@ -1,0 +1,371 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// grant is one grant of a lock by Redis. Leases are the handles on it: the one that Lock returned, and those that
+// joined it.
+//
+//	         cancel                 deadline, or the client gives up
+//	held ─────────────▶ canceled ───────────────────────────┐
+//	 │ │                   │                                ▼
+//	 │ └───── lost ────────┼──────────────────────────▶   ended
+//	 │                     │                                ▲
+//	 └──── release ────────┴────▶ releasing ────────────────┘
+//
+// Every step is taken under mu by whoever comes first, so that a grant has one reason to end.
+type grant struct {
+	c     *Client
+	m     *Mutex
+	bid   *bid
+	token int64
+	since time.Time
+
+	wd   watchdog.Lease
+	hold telemetry.Hold
+	beat atomic.Int64 // of the last heartbeat, ns after since
+
+	mu      sync.Mutex
+	state   grantState
+	reason  Reason // canceled: why
+	err     error  // what Lease.Err says: set when the end is certain
+	lastErr error  // of the last renewal, nil if it succeeded
+	warned  bool
+	first   Lease
+	joined  []*Lease
+
+	prev, next *grant // registry
+}
+
+type grantState uint8
+
+const (
+	grantHeld grantState = iota
+	grantCanceled
+	grantReleasing
+	grantEnded
+)
+
+// newGrant makes the grant that Redis has given to a bid, and puts it under the watchdog's eyes; nil when the client
+// is closed.
+func (m *Mutex) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, token int64, sent time.Time) *Lease {
+	g := &grant{c: m.c, m: m, bid: b, token: token, since: time.Now()}
+	l := &g.first
+	l.init(g, m, ctx)
+	if !m.c.grants.add(g) {
+		return nil
+	}
+	m.c.watchControl(b.key)
+	a.Grant(&g.hold, b.owner, token)
+	m.c.rec.WatchdogLeases(1)
+	m.c.engine.Watch(&g.wd, watchdog.Spec{
+		TTL: b.lease, Interval: m.cfg.interval(), Margin: b.margin,
+		Partition: m.c.transport.nodeOf(b.key).name,
+		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
+	})
+	l.follow()
+	return l
+}
+
+// init makes the handle on g that a call of m with ctx is given.
+func (l *Lease) init(g *grant, m *Mutex, ctx context.Context) {
+	l.g, l.ctx = g, ctx
+	l.outer, _ = ctx.Value(leaseKey{}).(*Lease)
+	if lc := m.cfg.leaseCtx; lc != nil {
+		l.ctx = lc
+		if l.outer == nil {
+			l.outer, _ = lc.Value(leaseKey{}).(*Lease)
+		}
+	}
+}
+
+// join adds a handle to a live grant, nil if it ended meanwhile.
+func (g *grant) join(ctx context.Context, m *Mutex) *Lease {
+	l := &Lease{}
+	l.init(g, m, ctx)
+	g.mu.Lock()
+	if g.state != grantHeld {
+		g.mu.Unlock()
+		return nil
+	}
+	g.joined = append(g.joined, l)
+	g.mu.Unlock()
+	l.follow()
+	return l
+}
+
+// leases are the handles that aren't released. It is called with mu held.
+func (g *grant) leases() iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		if !g.first.released && !yield(&g.first) {
+			return
+		}
+		for _, l := range g.joined {
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// others says whether a handle other than l still has the permission to work. It is called with mu held.
+func (g *grant) others(l *Lease) bool {
+	for o := range g.leases() {
+		if o != l && o.cause == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// cancel takes the permission to work away: the lease is renewed no more.
+func (g *grant) cancel(reason Reason, err error) {
+	g.mu.Lock()
+	if g.state != grantHeld {
+		g.mu.Unlock()
+		return
+	}
+	g.state, g.reason = grantCanceled, reason
+	for l := range g.leases() {
+		l.stop(err)
+	}
+	g.mu.Unlock()
+	if reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
+		g.c.engine.StopRenewal(&g.wd)
+	}
+	g.hold.Canceled(cancelReasons[reason], err)
+}
+
+// closing takes the permission to work away because the client closes.
+func (g *grant) closing() {
+	g.cancel(ReasonClosed, &CanceledError{g.m.name, ReasonClosed, ErrClosed})
+}
+
+// abandon leaves the grant to Redis: the client has closed, and waits no longer.
+func (g *grant) abandon() {
+	g.finish(wrapError(g.m.name, "hold", ErrClosed), telemetry.EndClosed, string(ReasonClosed))
+}
+
+// finish is the last step of every grant, taken once.
+func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
+	g.mu.Lock()
+	if g.state == grantEnded {
+		g.mu.Unlock()
+		return
+	}
+	if g.reason != "" {
+		end, cause = telemetry.EndCanceled, string(g.reason)
+		if g.reason == ReasonClosed {
+			end = telemetry.EndClosed
+		}
+	}
+	g.state, g.err = grantEnded, err
+	for l := range g.leases() {
+		l.stop(err)
+		l.end()
+	}
+	g.mu.Unlock()
+	g.hold.End(end)
+	g.c.rec.WatchdogLeases(-1)
+	g.c.grants.remove(g, end, cause, err)
+}
+
+// lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
+// who looks at the lease while the callback waits for its turn.
+func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
+	lost := &LostError{Name: g.m.name, Cause: lossCauses[cause].cause, err: err}
+	g.mu.Lock()
+	if g.err != nil {
+		g.mu.Unlock()
+		return
+	}
+	g.err = lost
+	for l := range g.leases() {
+		l.stop(lost) // before anything that may take a while
+	}
+	canceled := g.reason != ""
+	g.mu.Unlock()
+	if !canceled {
+		g.hold.Lost(lossCauses[cause].telemetry, err, burst)
+	}
+	g.finish(lost, telemetry.EndLost, string(lost.Cause))
+	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
+		// Redis may hold the entry yet: give it back, if we can.
+		g.c.sweeper.add(g.bid, g.bid.ghosts)
+	}
+	g.c.waits.wake(g.bid.key)
+}
+
+// check looks at the clock, and says whether the grant may still be trusted.
+func (g *grant) check() bool {
+	if g.c.engine.Check(&g.wd) {
+		return true
+	}
+	if loss, ok := g.wd.Loss(); ok {
+		g.Lost(loss)
+	}
+	return false
+}
+
+// release ends one handle, and with the last one the grant.
+func (g *grant) release(ctx context.Context, l *Lease) error {
+	g.check()
+	g.mu.Lock()
+	if l.released {
+		g.mu.Unlock()
+		return ErrReleased
+	}
+	l.released = true
+	l.end()
+	if err := g.err; err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	l.stop(ErrReleased)
+	g.joined = slices.DeleteFunc(g.joined, func(o *Lease) bool { return o == l })
+	if !g.first.released || len(g.joined) > 0 {
+		abandoned := !g.others(nil) // those left have lost their permission already
+		g.mu.Unlock()
+		if abandoned {
+			g.cancel(ReasonContext, &CanceledError{g.m.name, ReasonContext, errJoinedLast})
+		}
+		return nil
+	}
+	g.mu.Unlock()
+
+	if !g.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
+		return g.ended()
+	}
+	g.mu.Lock()
+	g.state = grantReleasing
+	g.mu.Unlock()
+	return g.giveBack(ctx)
+}
+
+// ended is how the grant has ended.
+func (g *grant) ended() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// giveBack releases the lock in Redis. The renewal has been stopped.
+func (g *grant) giveBack(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, rel := g.c.rec.StartRelease(ctx, &g.hold)
+	deadline := g.wd.Deadline()
+	f, err := g.c.waits.release(ctx, &rel, g, deadline)
+	if time.Now().Before(g.bid.ghosts) {
+		g.c.sweeper.at(g.bid.ghosts, g.bid, g.bid.ghosts)
+	}
+	switch {
+	case err != nil:
+		g.c.sweeper.add(g.bid, g.bid.ghosts)
+		rel.End(telemetry.ReleaseError, false, err)
+		g.finish(ErrReleased, telemetry.EndReleased, "")
+		return wrapError(g.m.name, "release", err)
+	case f.outcome >= freedMissing:
+		cause := watchdog.CauseMissing
+		if f.outcome == freedTaken {
+			cause = watchdog.CauseTaken
+		}
+		rel.End(telemetry.ReleaseLost, false, ErrLost)
+		g.lose(cause, nil, nil)
+		return g.ended()
+	default:
+		rel.End(telemetry.ReleaseReleased, f.unconfirmed, nil)
+		g.finish(ErrReleased, telemetry.EndReleased, "")
+		return nil
+	}
+}
+
+// Renewal implements watchdog.Holder.
+func (g *grant) Renewal(r watchdog.Renewal) {
+	if r.Result.Outcome == watchdog.Moved {
+		return // the watchdog tries again where the lock lives now
+	}
+	g.mu.Lock()
+	g.lastErr = r.Result.Err
+	g.mu.Unlock()
+	g.c.renewer.report(g, r)
+}
+
+// Lost implements watchdog.Holder.
+func (g *grant) Lost(l watchdog.Loss) {
+	g.lose(l.Cause, l.Err, g.c.renewer.burst(l.Batch))
+}
+
+// Alarm implements watchdog.Holder: what WithHoldWarning, WithMaxHold and WithHeartbeat ask for is due.
+func (g *grant) Alarm(now time.Time) time.Time {
+	held, cfg := now.Sub(g.since), &g.m.cfg
+	if d := cfg.holdWarning; d > 0 && held >= d && !g.warned {
+		g.warned = true // Alarm is called by the watchdog only
+		g.hold.Warn(held, g.bid.owner, g.token)
+	}
+	if d := cfg.maxHold; d > 0 && held >= d {
+		g.cancel(ReasonMaxHold, &CanceledError{g.m.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
+	}
+	if d := cfg.heartbeat; d > 0 && held-time.Duration(g.beat.Load()) >= d {
+		g.cancel(ReasonHeartbeat, &CanceledError{g.m.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
+	}
+	return g.nextAlarm(held)
+}
+
+// nextAlarm is when the next of the limits on a hold is due, zero if none is.
+func (g *grant) nextAlarm(held time.Duration) time.Time {
+	cfg := &g.m.cfg
+	var next time.Duration
+	due := func(d time.Duration) {
+		if d > held && (next == 0 || d < next) {
+			next = d
+		}
+	}
+	due(cfg.holdWarning)
+	g.mu.Lock()
+	if g.state == grantHeld {
+		due(cfg.maxHold)
+		if cfg.heartbeat > 0 {
+			due(time.Duration(g.beat.Load()) + cfg.heartbeat)
+		}
+	}
+	g.mu.Unlock()
+	if next == 0 {
+		return time.Time{}
+	}
+	return g.since.Add(next)
+}
+
+// lossCauses gives the watchdog's causes their names here and in telemetry.
+var lossCauses = map[watchdog.Cause]struct {
+	cause     Cause
+	telemetry telemetry.LossCause
+}{
+	watchdog.CauseMissing:     {CauseMissing, telemetry.LossMissing},
+	watchdog.CauseTaken:       {CauseTaken, telemetry.LossTaken},
+	watchdog.CauseExpired:     {CauseExpired, telemetry.LossExpired},
+	watchdog.CauseUnreachable: {CauseUnreachable, telemetry.LossUnreachable},
+	watchdog.CauseStalled:     {CauseStalled, telemetry.LossStalled},
+}
+
+var cancelReasons = map[Reason]telemetry.CancelReason{
+	ReasonContext:   telemetry.CancelContext,
+	ReasonMaxHold:   telemetry.CancelMaxHold,
+	ReasonHeartbeat: telemetry.CancelHeartbeat,
+	ReasonClosed:    telemetry.CancelClosed,
+}
+
+// errJoinedLast is why a lease is canceled when the only handles left are of those whose ctx has ended.
+var errJoinedLast = errors.New("every ctx that the lease follows has ended")

@@ -1,0 +1,153 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+// patience is how long a test waits for what must happen soon. Nothing is measured by it.
+const patience = 15 * time.Second
+
+// eventually fails the test unless cond becomes true in time.
+func eventually(t *testing.T, within time.Duration, cond func() bool) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not so within %v", within)
+		}
+	}
+}
+
+// always fails the test if cond becomes false before d has passed.
+func always(t *testing.T, d time.Duration, cond func() bool) {
+	t.Helper()
+	end := time.After(d)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for cond() {
+		select {
+		case <-tick.C:
+		case <-end:
+			return
+		}
+	}
+	t.Fatalf("not so any more, before %v had passed", d)
+}
+
+// await waits for the end of what a channel stands for.
+func await[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatalf("%s: nothing after %v", what, patience)
+	}
+	return v
+}
+
+// taken is what a call of Lock gave.
+type taken struct {
+	*lock.Lease
+	err error
+}
+
+// begin calls Lock on another goroutine.
+func begin(ctx context.Context, m *lock.Mutex) <-chan taken {
+	c := make(chan taken, 1)
+	go func() {
+		l, err := m.Lock(ctx)
+		c <- taken{l, err}
+	}()
+	return c
+}
+
+// granted waits for a lock that must come.
+func granted(t *testing.T, c <-chan taken) *lock.Lease {
+	t.Helper()
+	got := await(t, "Lock", c)
+	if got.err != nil {
+		t.Fatalf("Lock: %v", got.err)
+	}
+	return got.Lease
+}
+
+// try takes a lock that must be free.
+func try(t *testing.T, m *lock.Mutex) *lock.Lease {
+	t.Helper()
+	l, err := m.TryLock(context.Background())
+	if err != nil {
+		t.Fatalf("TryLock: %v", err)
+	}
+	return l
+}
+
+// free releases a lease that must be live.
+func free(t *testing.T, l *lock.Lease) {
+	t.Helper()
+	if err := l.Release(context.Background()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// waiting waits until n calls of Lock stand in a client's lines.
+func waiting(t *testing.T, c *lock.Client, n int) {
+	t.Helper()
+	eventually(t, patience, func() bool {
+		have := 0
+		for _, l := range c.Leases() {
+			if l.State == lock.StateWaiting {
+				have++
+			}
+		}
+		return have == n
+	})
+}
+
+// mustMatch fails the test unless err matches all targets.
+func mustMatch(t *testing.T, err error, targets ...error) {
+	t.Helper()
+	for _, target := range targets {
+		if !errors.Is(err, target) {
+			t.Fatalf("the error is %v; it should match %q", err, target)
+		}
+	}
+}
+
+// mustBeLost waits for a lease's end, which must be a loss with this cause, and that of its Context.
+func mustBeLost(t *testing.T, l *lock.Lease, cause lock.Cause) {
+	t.Helper()
+	mustBeLostAs(t, l, cause)
+	if got := context.Cause(l.Context()); !errors.Is(got, lock.ErrLost) {
+		t.Fatalf("the cause of the Context is %v; it should match ErrLost", got)
+	}
+}
+
+// mustBeLostAs is mustBeLost for a lease whose Context had ended before, for another cause.
+func mustBeLostAs(t *testing.T, l *lock.Lease, cause lock.Cause) {
+	t.Helper()
+	await(t, "Done", l.Done())
+	var lost *lock.LostError
+	if !errors.As(l.Err(), &lost) || lost.Cause != cause || lost.Name != l.Name() {
+		t.Fatalf("the lease ended with %v; it should be lost as %q", l.Err(), cause)
+	}
+}
+
+// mustBeCanceled waits for the end of a lease's Context, which must be a cancellation for this reason.
+func mustBeCanceled(t *testing.T, l *lock.Lease, reason lock.Reason) *lock.CanceledError {
+	t.Helper()
+	await(t, "Context", l.Context().Done())
+	var canceled *lock.CanceledError
+	if !errors.As(context.Cause(l.Context()), &canceled) || canceled.Reason != reason || canceled.Name != l.Name() {
+		t.Fatalf("the Context ended with %v; it should be canceled for %q", context.Cause(l.Context()), reason)
+	}
+	return canceled
+}

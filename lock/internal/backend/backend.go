@@ -1,0 +1,132 @@
+// Package backend is the seam between the lock package and a server: what a lock needs of Redis, and
+// nothing else. The lock package runs on it over go-redis; lock/locktest runs the same code over memory.
+package backend
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"time"
+)
+
+// Backend runs scripts and listens to channels. It is safe for concurrent use.
+type Backend interface {
+	// Eval runs a script on the server, exactly once: nothing below it may send the call again.
+	// The context may be ignored until Timeout has passed.
+	Eval(ctx context.Context, call Call) (any, error)
+
+	// Prepare learns what Node and Traits need to know. It is called before the first Eval, again until it has
+	// succeeded once, and does I/O only where there is more than one server.
+	Prepare(ctx context.Context, key string) error
+
+	// Node names the server that a key lives on, "" where that isn't known (yet). Keys of one node can be renewed in
+	// one call. It does no I/O.
+	Node(key string) string
+
+	// Moved says that a key was not where Node had it.
+	Moved(ctx context.Context)
+
+	// Traits is how the servers pass messages on.
+	Traits() Traits
+
+	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
+	EvalEach(ctx context.Context, calls []Call) []Result
+
+	// EvalWait runs a script and then waits, on the very connection it ran on, until so many replicas have its writes. It
+	// says how many have.
+	EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
+
+	// Subscribe returns a connection that listens to no channel yet, but can to those of a node.
+	Subscribe(ctx context.Context, at Station) (PubSub, error)
+
+	// Control is where a client listens to be told that its grant of a lock was taken away.
+	Control(key string) Station
+
+	// Timeout is how long the server's answer is waited for.
+	Timeout() time.Duration
+
+	// Close gives back what the backend opened itself; never the program's own client.
+	Close() error
+}
+
+// Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
+// lock/locktest has one; nobody else can implement it.
+type Provider interface{ LockdogBackend() Backend }
+
+// Traits is how the servers pass messages on.
+type Traits struct {
+	PerNode bool   // a message is heard on the node of its channel only
+	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
+	Publish string // the command that publishes on a lock's channel
+	NumSub  string // the PUBSUB subcommand that counts a channel's subscribers; "" where none sees them all
+}
+
+// Station is what one subscription connection can listen to.
+type Station struct {
+	Node string // the channels of this node; "" where all are heard everywhere
+	Bus  bool   // of a cluster: the channels that are not sharded
+}
+
+// Result is what became of one call of several.
+type Result struct {
+	Reply any
+	Err   error
+}
+
+// Call is one run of a script.
+type Call struct {
+	Script *Script
+	Full   bool // send the source: the server doesn't know the script (yet)
+	Renew  bool // use the connections reserved for renewals
+	Keys   []string
+	Args   []any
+}
+
+// PubSub is one connection that listens to channels. Receive is for one goroutine; the rest may be
+// called beside it.
+type PubSub interface {
+	Subscribe(ctx context.Context, channels ...string) error
+	Unsubscribe(ctx context.Context, channels ...string) error
+	Ping(ctx context.Context) error
+	// Receive waits for the next event. ErrIdle after timeout without one; any other error is final.
+	Receive(ctx context.Context, timeout time.Duration) (Event, error)
+	Close() error
+}
+
+// Event is what a PubSub received.
+type Event struct {
+	Kind    EventKind
+	Channel string
+	Payload string
+}
+
+// EventKind tells events apart.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	Pong EventKind = iota
+	Subscribed
+	Unsubscribed
+	Message
+)
+
+// ErrIdle is returned by PubSub.Receive when nothing came within its timeout.
+var ErrIdle error = idleError{}
+
+type idleError struct{}
+
+func (idleError) Error() string { return "lockdog: nothing received" }
+
+// Script is a Lua script and its digest.
+type Script struct {
+	Name   string
+	Source string
+	SHA    string
+}
+
+// NewScript returns the script with its digest.
+func NewScript(name, source string) *Script {
+	sum := sha1.Sum([]byte(source))
+	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+}

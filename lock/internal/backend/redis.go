@@ -1,0 +1,243 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// renewalConns bounds the connections that renewals open to each server, beside the program's own
+// pool: as many as a watchdog has calls in flight to one server.
+const renewalConns = 8
+
+// Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
+// go through another one, so that they never queue behind the program's own commands.
+type Redis struct {
+	rdb redis.UniversalClient
+	topology
+	timeout time.Duration
+
+	reserved sync.Once // the connections for renewals are made with the first one: a Ring's client pings at once
+	renew    redis.UniversalClient
+	owned    bool // renew was made here
+}
+
+// topology is what differs between the shapes of Redis.
+type topology interface {
+	Prepare(ctx context.Context, key string) error
+	Node(key string) string
+	Moved(ctx context.Context)
+	Traits() Traits
+	// clientOf is the client of the one server that key lives on.
+	clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error)
+	Subscribe(ctx context.Context, at Station) (PubSub, error)
+	Control(key string) Station
+}
+
+// NewRedis returns a backend over rdb, without any I/O. Where renew is nil, renewals get a client of their
+// own with rdb's options.
+func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
+	timeout, err := readTimeout(rdb)
+	if err != nil {
+		return nil, err
+	}
+	b := &Redis{rdb: rdb, renew: renew, timeout: timeout}
+	if renew != nil {
+		if _, err := readTimeout(renew); err != nil {
+			return nil, fmt.Errorf("the client given to WithRenewalClient: %w", err)
+		}
+	}
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		b.topology = &cluster{rdb: c}
+	case *redis.Ring:
+		b.topology = ring{c}
+	case *redis.Client:
+		b.topology = single{c}
+	}
+	return b, nil
+}
+
+// readTimeout rejects clients whose calls might never return.
+func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
+	var read time.Duration
+	none := rdb == nil
+	switch c := rdb.(type) {
+	case nil:
+	case *redis.Client:
+		if none = c == nil; !none {
+			read = c.Options().ReadTimeout
+		}
+	case *redis.ClusterClient:
+		if none = c == nil; !none {
+			read = c.Options().ReadTimeout
+		}
+	case *redis.Ring:
+		if none = c == nil; !none {
+			read = ringReadTimeout(c)
+		}
+	default:
+		return 0, fmt.Errorf("a %T is not a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
+	}
+	if none {
+		return 0, errors.New("the client is nil")
+	}
+	if read <= 0 {
+		return 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
+	}
+	return read, nil
+}
+
+// ringReadTimeout looks at a shard: the options of the Ring itself are as the program gave them, without the defaults.
+func ringReadTimeout(c *redis.Ring) time.Duration {
+	for _, shard := range c.GetShardClients() {
+		return shard.Options().ReadTimeout
+	}
+	if read := c.Options().ReadTimeout; read != 0 {
+		return read
+	}
+	return 3 * time.Second // go-redis's default; the shards are yet to come
+}
+
+// renewals is the client that renewals go through, nil when the backend was closed before the first.
+func (b *Redis) renewals() redis.UniversalClient {
+	b.reserved.Do(func() {
+		if b.renew == nil {
+			b.renew, b.owned = reserve(b.rdb), true
+		}
+	})
+	return b.renew
+}
+
+// reserve returns a client with the same options as rdb and a small pool of its own.
+func reserve(rdb redis.UniversalClient) redis.UniversalClient {
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		o := *c.Options()
+		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
+		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+		return redis.NewClusterClient(&o)
+	case *redis.Ring:
+		o := *c.Options()
+		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
+		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+		return redis.NewRing(&o)
+	default:
+		o := *rdb.(*redis.Client).Options()
+		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
+		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+		// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
+		// error, or panic where maintenance notifications are required.
+		o.PushNotificationProcessor = nil
+		o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; renewals read nothing
+		if o.MaintNotificationsConfig != nil {
+			mn := *o.MaintNotificationsConfig
+			o.MaintNotificationsConfig = &mn
+		}
+		return redis.NewClient(&o)
+	}
+}
+
+// noRetry makes go-redis send a command once only: it would re-run a script up to three times, unseen. In a
+// pipeline it does so for all commands.
+type noRetry struct{ *redis.Cmd }
+
+func (noRetry) NoRetry() bool { return true }
+
+// command is the call as go-redis has it.
+func (call *Call) command(ctx context.Context) noRetry {
+	args := make([]any, 0, 3+len(call.Keys)+len(call.Args))
+	if call.Full {
+		args = append(args, "eval", call.Script.Source)
+	} else {
+		args = append(args, "evalsha", call.Script.SHA)
+	}
+	args = append(args, len(call.Keys))
+	for _, k := range call.Keys {
+		args = append(args, k)
+	}
+	return noRetry{redis.NewCmd(ctx, append(args, call.Args...)...)}
+}
+
+// Eval implements Backend.
+func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
+	cmd := call.command(ctx)
+	rdb := b.rdb
+	if call.Renew {
+		if rdb = b.renewals(); rdb == nil {
+			return nil, redis.ErrClosed
+		}
+	}
+	if err := rdb.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Result()
+}
+
+// EvalEach implements Backend.
+func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
+	rdb := b.rdb
+	results := make([]Result, len(calls))
+	if calls[0].Renew {
+		if rdb = b.renewals(); rdb == nil {
+			for i := range results {
+				results[i].Err = redis.ErrClosed
+			}
+			return results
+		}
+	}
+	cmds := make([]noRetry, len(calls))
+	pipe := rdb.Pipeline()
+	for i := range calls {
+		cmds[i] = calls[i].command(ctx)
+		_ = pipe.Process(ctx, cmds[i])
+	}
+	_, err := pipe.Exec(ctx) // the first error; each command has its own
+	for i, cmd := range cmds {
+		results[i].Reply, results[i].Err = cmd.Result()
+		if results[i].Err == nil && results[i].Reply == nil {
+			results[i].Err = err
+		}
+	}
+	return results
+}
+
+// EvalWait implements Backend. WAIT speaks of the writes of its own connection, so both go through one, of the one
+// server that has the key.
+func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (any, int, error) {
+	rdb, err := b.clientOf(ctx, b.rdb, call.Keys[0])
+	if err != nil {
+		return nil, 0, err
+	}
+	cmd := call.command(ctx)
+	wait := redis.NewIntCmd(ctx, "wait", replicas, timeout.Milliseconds())
+	pipe := rdb.Pipeline()
+	_ = pipe.Process(ctx, cmd)
+	_ = pipe.Process(ctx, wait)
+	_, _ = pipe.Exec(ctx)
+	reply, err := cmd.Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	acked, err := wait.Result()
+	if err != nil {
+		return reply, 0, fmt.Errorf("WAIT: %w", err)
+	}
+	return reply, int(acked), nil
+}
+
+// Timeout implements Backend.
+func (b *Redis) Timeout() time.Duration { return b.timeout }
+
+// Close implements Backend.
+func (b *Redis) Close() error {
+	b.reserved.Do(func() {}) // no renewal starts any more
+	if b.owned {
+		return b.renew.Close()
+	}
+	return nil
+}

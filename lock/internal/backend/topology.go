@@ -1,0 +1,143 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// single is one server, or the primary that Sentinel names.
+type single struct{ rdb *redis.Client }
+
+func (s single) Prepare(context.Context, string) error { return nil }
+func (s single) Node(string) string                    { return s.rdb.Options().Addr }
+func (s single) Moved(context.Context)                 {}
+func (s single) Control(string) Station                { return Station{} }
+
+func (s single) Traits() Traits { return Traits{Publish: "publish", NumSub: "numsub"} }
+
+func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string) (*redis.Client, error) {
+	return rdb.(*redis.Client), nil
+}
+
+func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
+	return &redisPubSub{s.rdb.Subscribe(ctx)}, nil
+}
+
+// ring is several servers that know nothing of each other. A channel lives where its lock does: go-redis hashes both by
+// the tag.
+type ring struct{ rdb *redis.Ring }
+
+func (r ring) Prepare(context.Context, string) error { return nil }
+func (r ring) Moved(context.Context)                 {}
+func (r ring) Control(key string) Station            { return Station{Node: r.Node(key)} }
+
+func (r ring) Traits() Traits {
+	return Traits{PerNode: true, Publish: "publish", NumSub: "numsub"}
+}
+
+func (r ring) Node(key string) string {
+	shard, err := r.rdb.GetShardClientForKey(key)
+	if err != nil {
+		return ""
+	}
+	return shard.Options().Addr
+}
+
+func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
+	return rdb.(*redis.Ring).GetShardClientForKey(key)
+}
+
+func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
+	for _, shard := range r.rdb.GetShardClients() {
+		if shard.Options().Addr == at.Node {
+			return &redisPubSub{shard.Subscribe(ctx)}, nil
+		}
+	}
+	return nil, fmt.Errorf("lockdog: the ring has no shard %q any more", at.Node)
+}
+
+// cluster is a Redis Cluster.
+type cluster struct {
+	rdb    *redis.ClusterClient
+	traits atomic.Pointer[Traits] // nil until Prepare
+}
+
+// Prepare loads the cluster's layout, and asks whether it has sharded channels.
+func (c *cluster) Prepare(ctx context.Context, key string) error {
+	node, err := c.rdb.MasterForKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	traits := &Traits{PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub"}
+	if err := node.PubSubShardNumSub(ctx, key).Err(); err != nil {
+		if !strings.Contains(strings.ToLower(err.Error()), "unknown") {
+			return err
+		}
+		traits = &Traits{Publish: "publish"} // before Redis 7
+	}
+	c.traits.Store(traits)
+	return nil
+}
+
+func (c *cluster) Node(key string) string {
+	if c.traits.Load() == nil { // the layout isn't loaded, and MasterForKey would do it
+		return ""
+	}
+	node, err := c.rdb.MasterForKey(context.Background(), key)
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
+
+func (c *cluster) Traits() Traits {
+	if t := c.traits.Load(); t != nil {
+		return *t
+	}
+	return Traits{Publish: "publish"}
+}
+
+// Control is a plain channel: it belongs to a client, not to a slot, and the cluster passes it on to every node.
+func (c *cluster) Control(string) Station { return Station{Bus: true} }
+
+func (c *cluster) clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
+	return rdb.(*redis.ClusterClient).MasterForKey(ctx, key)
+}
+
+// Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to
+// any node when somebody reads from it before it is given one; and there it stays, and is told MOVED.
+func (c *cluster) Subscribe(ctx context.Context, at Station) (PubSub, error) {
+	if at.Bus || !c.Traits().PerNode {
+		return &redisPubSub{c.rdb.Subscribe(ctx)}, nil
+	}
+	node, err := c.nodeAt(ctx, at.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &shardedPubSub{redisPubSub{node.SSubscribe(ctx)}}, nil
+}
+
+// enoughKeys is how many decimal integers it takes to have one in each of a cluster's slots, and some.
+const enoughKeys = 1 << 18
+
+// nodeAt is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
+// that of an address; so keys are tried until one lives there.
+func (c *cluster) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
+	for i := range enoughKeys {
+		node, err := c.rdb.MasterForKey(ctx, strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		if node.Options().Addr == addr {
+			return node, nil
+		}
+	}
+	return nil, fmt.Errorf("lockdog: the cluster has no primary %q any more", addr)
+}

@@ -1,0 +1,210 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Lease is the handle of one grant of a lock. All its methods may be called from any goroutine.
+//
+// A lease ends by Release, by being lost, or by the end of its Client. Before that it may be canceled: its
+// Context ends and it is renewed no more, while what is left of it is time to wind down and release.
+type Lease struct {
+	g     *grant
+	outer *Lease          // the lease in whose context this one was taken
+	ctx   context.Context // what the lease follows
+
+	// Guarded by g.mu.
+	released bool
+	cause    error         // why Context ended
+	work     *leaseContext // made when first asked for
+	done     chan struct{} // made when first asked for
+	unfollow func() bool   // stops following ctx
+}
+
+// Name is the lock's name, without the client's key prefix.
+func (l *Lease) Name() string { return l.g.m.name }
+
+// Owner is what names this grant in Redis: "<client id>:<random>-<seq>".
+func (l *Lease) Owner() string { return l.g.bid.owner }
+
+// Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
+// server that answers has a clock behind a token it issued. A store that remembers the largest token it has
+// seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
+func (l *Lease) Token() int64 { return l.g.token }
+
+// Deadline is until when this process trusts the lease without another renewal. A watched lease's deadline moves.
+func (l *Lease) Deadline() time.Time { return l.g.wd.Deadline() }
+
+// Heartbeat says that the work under the lock makes progress. Only WithHeartbeat gives it a meaning.
+func (l *Lease) Heartbeat() { l.g.beat.Store(int64(time.Since(l.g.since))) }
+
+// Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
+// given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
+// doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
+func (l *Lease) Context() context.Context {
+	g := l.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.work == nil {
+		base, cancel := context.WithCancelCause(context.WithoutCancel(l.ctx))
+		l.work = &leaseContext{Context: base, cancel: cancel, lease: l}
+		if l.cause != nil {
+			cancel(l.cause)
+		}
+	}
+	return l.work
+}
+
+// Done is closed when the lease itself has ended: released, lost, or left behind by a closed client.
+func (l *Lease) Done() <-chan struct{} {
+	g := l.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.released || g.state == grantEnded {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// Err is nil while the lease lives; then ErrReleased, a *LostError, or ErrClosed.
+func (l *Lease) Err() error {
+	g := l.g
+	g.check()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil && l.released {
+		return ErrReleased
+	}
+	return g.err
+}
+
+// Release ends the lease, and frees the lock if no other Lock joined it (WithReentrancy). It works on a ctx that has ended,
+// and then takes no longer than what is left of the lease; otherwise it returns at the latest when ctx ends, while the
+// client goes on trying. It always stops the renewal first, so the lock is free after one lease whatever Release returns.
+//
+// The error matches ErrLost when the lock wasn't ours any more, ErrReleased at the second call, ErrClosed when the
+// client was closed and gave up on the lease; any other error says that Redis didn't confirm.
+func (l *Lease) Release(ctx context.Context) error {
+	if l == nil || l.g == nil {
+		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
+	}
+	if ctx == nil {
+		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.g.m.name)
+	}
+	return l.g.release(ctx, l)
+}
+
+// follow makes the lease end its context when ctx ends.
+func (l *Lease) follow() {
+	if l.ctx.Done() == nil {
+		return
+	}
+	unfollow := context.AfterFunc(l.ctx, l.ctxEnded)
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	if l.cause != nil {
+		unfollow()
+	}
+	l.unfollow = unfollow
+}
+
+// ctxEnded is called when the ctx that the lease follows has ended.
+func (l *Lease) ctxEnded() {
+	g := l.g
+	err := canceledByContext(g.m.name, l.ctx)
+	g.mu.Lock()
+	if l.cause != nil {
+		g.mu.Unlock()
+		return
+	}
+	if g.others(l) { // they joined, and still have permission
+		l.stop(err)
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
+	g.cancel(ReasonContext, err)
+}
+
+// stop ends the lease's context, for the first cause only. It is called with g.mu held.
+func (l *Lease) stop(cause error) {
+	if l.cause != nil {
+		return
+	}
+	l.cause = cause
+	if l.unfollow != nil {
+		l.unfollow()
+	}
+	if l.work != nil {
+		l.work.cancel(cause)
+	}
+}
+
+// end closes Done. It is called with g.mu held.
+func (l *Lease) end() {
+	if l.done != nil {
+		select {
+		case <-l.done:
+		default:
+			close(l.done)
+		}
+	}
+}
+
+type leaseKey struct{}
+
+// held finds the live lease of a lock among those in whose context ctx was made.
+func held(ctx context.Context, c *Client, key string) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	for ; l != nil; l = l.outer {
+		if l.g.c == c && l.g.bid.key == key && l.alive() {
+			return l
+		}
+	}
+	return nil
+}
+
+// alive says whether the lease may be joined: neither released, canceled nor lost.
+func (l *Lease) alive() bool {
+	l.g.check()
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	return !l.released && l.g.state == grantHeld
+}
+
+// leaseContext is Lease.Context. It adds to a plain cancelable context that it is never late: after a process was
+// stopped or starved, its timers are, so Err looks at the clock itself. It has the deadline of the ctx it
+// follows and never the lease's, which moves, and which gRPC and SQL drivers would adopt.
+type leaseContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+	lease  *Lease
+}
+
+// Deadline implements context.Context.
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.lease.ctx.Deadline() }
+
+// Err implements context.Context.
+func (c *leaseContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	c.lease.g.check()
+	if c.lease.ctx.Err() != nil {
+		c.lease.ctxEnded()
+	}
+	return c.Context.Err()
+}
+
+// Value implements context.Context.
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}

@@ -1,0 +1,445 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// line is one subscription connection: every channel of its station that somebody listens to goes over it. It is
+// open while anybody listens, and belongs to two goroutines: one receives and rebuilds the connection, one sends.
+type line struct {
+	hub     *hub
+	at      backend.Station
+	backend backend.Backend
+	rec     *telemetry.Recorder
+	ctx     context.Context
+	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	running bool
+	topics  map[string]*topic
+	changed map[string]struct{} // channels to subscribe or unsubscribe
+	leaving map[string]int      // UNSUBSCRIBE sent, not acknowledged yet
+	kick    chan struct{}       // something has changed
+	conn    backend.PubSub
+	alive   bool // something has come over conn
+	singly  bool // conn has refused a SUBSCRIBE: send one channel at a time, so that it refuses only that
+	pausing bool // a second try of refused subscriptions is planned
+	urgent  int  // topics that someone waits on, unlike a control channel
+}
+
+// topic is one channel.
+type topic struct {
+	channel   string
+	listeners []listener
+	control   bool // it stays with its line, and can do with slow answers
+	sent      bool // SUBSCRIBE was sent over the present connection
+	acked     bool
+}
+
+const (
+	// How long a connection may be silent before it is asked for a sign of life, and then again before it is given
+	// up. go-redis never checks that a PONG came.
+	waitingPatience = 3 * time.Second
+	idlePatience    = 30 * time.Second // nobody waits: only a forced unlock would be noticed later
+
+	refusedPause        = 5 * time.Second        // before a refused subscription is tried again
+	movedPause          = 100 * time.Millisecond // ... and one that came to the wrong node
+	maxChannelsPerWrite = 500
+)
+
+var errSilent = &timeoutError{"lockdog: the subscription's connection is silent"}
+
+func newLine(h *hub, at backend.Station) *line {
+	return &line{
+		hub: h, at: at, backend: h.backend, rec: h.rec, ctx: h.ctx, kick: make(chan struct{}, 1),
+		topics: make(map[string]*topic), changed: make(map[string]struct{}), leaving: make(map[string]int),
+	}
+}
+
+// listen adds a listener. It reports true if messages come already: then up isn't called.
+func (ln *line) listen(channel string, l listener) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	tp := ln.topics[channel]
+	if tp == nil {
+		tp = &topic{channel: channel}
+		ln.add(tp)
+	}
+	tp.listeners = append(tp.listeners, l)
+	return tp.acked
+}
+
+// control adds the listener of a control channel.
+func (ln *line) control(channel string, l listener) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.topics[channel] == nil {
+		ln.add(&topic{channel: channel, control: true, listeners: []listener{l}})
+	}
+}
+
+// adopt takes over a topic of another line.
+func (ln *line) adopt(tp *topic) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	tp.sent, tp.acked = false, false
+	ln.add(tp)
+}
+
+// add is called with mu held.
+func (ln *line) add(tp *topic) {
+	ln.topics[tp.channel] = tp
+	if !tp.control {
+		ln.urgent++
+	}
+	if !ln.running {
+		ln.running = true
+		ln.done.Add(1)
+		go ln.run()
+	}
+	ln.change(tp.channel)
+}
+
+// remove is called with mu held.
+func (ln *line) remove(tp *topic) {
+	delete(ln.topics, tp.channel)
+	if !tp.control {
+		ln.urgent--
+	}
+}
+
+// evict removes the topics that are not to be here any more.
+func (ln *line) evict(strange func(*topic) bool) (out []*topic) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	for _, tp := range ln.topics {
+		if !tp.control && len(tp.listeners) > 0 && strange(tp) {
+			ln.remove(tp)
+			ln.change(tp.channel)
+			out = append(out, tp)
+		}
+	}
+	return out
+}
+
+// unlisten removes a listener, and says whether it was the last.
+func (ln *line) unlisten(channel string, l listener) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	tp := ln.topics[channel]
+	if tp == nil {
+		return false
+	}
+	if i := slices.Index(tp.listeners, l); i >= 0 {
+		tp.listeners = slices.Delete(tp.listeners, i, i+1)
+	}
+	if len(tp.listeners) > 0 {
+		return false
+	}
+	ln.change(channel)
+	return true
+}
+
+// change has the sender look at a channel. It is called with mu held.
+func (ln *line) change(channel string) {
+	ln.changed[channel] = struct{}{}
+	select {
+	case ln.kick <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the connection, whoever listens. The hub's ctx has ended.
+func (ln *line) close() {
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+	ln.done.Wait()
+}
+
+// state says whether a connection is wanted, and whether it works.
+func (ln *line) state() (wanted, connected bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return len(ln.topics) > 0, ln.alive
+}
+
+// run keeps a connection up while there are topics.
+func (ln *line) run() {
+	defer ln.done.Done()
+	for fails := 0; ; {
+		ln.hub.rehome(ln) // a failover may have moved some
+		ln.mu.Lock()
+		if len(ln.topics) == 0 || ln.ctx.Err() != nil {
+			ln.running = false
+			ln.mu.Unlock()
+			return
+		}
+		ln.mu.Unlock()
+
+		worked, unwanted, err := ln.connect()
+		ln.lost()
+		if unwanted || ln.ctx.Err() != nil {
+			continue
+		}
+		ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
+		ln.rec.PubSubReconnect()
+		ln.backend.Moved(ln.ctx)
+		if fails++; worked {
+			fails = 1
+		}
+		sleep(ln.ctx, min(backoff(fails), 2*time.Second))
+	}
+}
+
+// connect has one connection, until it breaks or isn't wanted any more. It says whether it ever worked.
+func (ln *line) connect() (worked, unwanted bool, err error) {
+	conn, err := ln.backend.Subscribe(ln.ctx, ln.at)
+	if err != nil {
+		return false, false, err
+	}
+	ln.mu.Lock()
+	ln.conn = conn
+	ln.mu.Unlock()
+	if ln.ctx.Err() != nil { // close may have been before
+		_ = conn.Close()
+	}
+
+	var sender sync.WaitGroup
+	stop := make(chan struct{})
+	var sendErr error
+	sender.Go(func() { unwanted, sendErr = ln.send(conn, stop) })
+	worked, err = ln.receive(conn)
+	close(stop)
+	_ = conn.Close()
+	sender.Wait()
+	if sendErr != nil { // that is why receiving ended
+		err = sendErr
+	}
+	return worked, unwanted, err
+}
+
+// lost tells every listener that messages may be missed from now on.
+func (ln *line) lost() {
+	ln.mu.Lock()
+	ln.conn, ln.alive, ln.singly = nil, false, false
+	clear(ln.leaving)
+	var told []listener
+	for channel, tp := range ln.topics {
+		tp.sent, tp.acked = false, false
+		told = append(told, tp.listeners...)
+		if len(tp.listeners) == 0 {
+			ln.remove(tp)
+			continue
+		}
+		ln.change(channel)
+	}
+	ln.mu.Unlock()
+	for _, l := range told {
+		l.down()
+	}
+}
+
+// send keeps the connection's channels equal to the topics, until stop. It closes the connection when it can't send,
+// and when there is no topic left, which it reports.
+func (ln *line) send(conn backend.PubSub, stop <-chan struct{}) (unwanted bool, err error) {
+	for {
+		subscribe, unsubscribe, none := ln.changes()
+		if !none {
+			if err = ln.write(subscribe, conn.Subscribe); err == nil {
+				err = ln.write(unsubscribe, conn.Unsubscribe)
+			}
+		}
+		if none || err != nil {
+			_ = conn.Close()
+			return none, err
+		}
+		select {
+		case <-ln.kick:
+		case <-stop:
+			return false, nil
+		}
+	}
+}
+
+// changes takes what is to be sent.
+func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	for channel := range ln.changed {
+		tp := ln.topics[channel]
+		switch {
+		case tp == nil:
+		case len(tp.listeners) == 0:
+			if tp.sent {
+				unsubscribe = append(unsubscribe, channel)
+				ln.leaving[channel]++
+			}
+			ln.remove(tp)
+		case !tp.sent:
+			tp.sent = true
+			subscribe = append(subscribe, channel)
+		}
+	}
+	clear(ln.changed)
+	return subscribe, unsubscribe, len(ln.topics) == 0
+}
+
+func (ln *line) write(channels []string, command func(context.Context, ...string) error) error {
+	for _, together := range ln.parcel(channels) {
+		ln.rec.Command(telemetry.PurposeSubscribe)
+		if err := command(ln.ctx, together...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parcel cuts the channels into those that one command may have.
+func (ln *line) parcel(channels []string) [][]string {
+	ln.mu.Lock()
+	most := maxChannelsPerWrite
+	if ln.singly {
+		most = 1
+	}
+	ln.mu.Unlock()
+	if !ln.backend.Traits().OneSlot || ln.at.Bus {
+		return slices.Collect(slices.Chunk(channels, most))
+	}
+	bySlot := make(map[int][]string)
+	for _, c := range channels {
+		bySlot[slotOf(c)] = append(bySlot[slotOf(c)], c)
+	}
+	var out [][]string
+	for _, together := range bySlot {
+		out = slices.AppendSeq(out, slices.Chunk(together, most))
+	}
+	return out
+}
+
+// receive hands out what comes over the connection, until it breaks. It says whether it ever worked.
+func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
+	asked := false
+	for {
+		ev, err := conn.Receive(ln.ctx, ln.patience())
+		var refused redis.Error
+		switch {
+		case err == nil:
+			asked = false
+		case errors.Is(err, backend.ErrIdle) && asked:
+			return worked, errSilent
+		case errors.Is(err, backend.ErrIdle):
+			asked = true
+			ln.rec.Command(telemetry.PurposeSubscribe)
+			if err := conn.Ping(ln.ctx); err != nil {
+				return worked, err
+			}
+			continue
+		case errors.As(err, &refused):
+			ln.refused(err)
+			continue
+		default:
+			return worked, err
+		}
+
+		worked = true
+		for _, l := range ln.note(ev) {
+			switch ev.Kind {
+			case backend.Subscribed:
+				l.up()
+			case backend.Unsubscribed:
+				l.down()
+			case backend.Message:
+				l.message(ev.Payload)
+			}
+		}
+	}
+}
+
+// note brings the topics up to date with an event, and returns who is to be told of it.
+func (ln *line) note(ev backend.Event) []listener {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.alive = true
+	if ev.Kind == backend.Unsubscribed && ln.leaving[ev.Channel] > 0 {
+		if ln.leaving[ev.Channel]--; ln.leaving[ev.Channel] == 0 {
+			delete(ln.leaving, ev.Channel)
+		}
+		return nil
+	}
+	tp := ln.topics[ev.Channel]
+	if tp == nil {
+		return nil
+	}
+	switch ev.Kind {
+	case backend.Subscribed:
+		tp.acked = true
+	case backend.Unsubscribed: // not asked for: the channel has moved
+		tp.sent, tp.acked = false, false
+		ln.change(ev.Channel)
+	}
+	return slices.Clone(tp.listeners)
+}
+
+func (ln *line) patience() time.Duration {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.urgent > 0 {
+		return waitingPatience
+	}
+	return idlePatience
+}
+
+// refused notes that the server will not let us listen, and has what it meant tried again later, one by one: which
+// channels it meant, the answer doesn't say.
+func (ln *line) refused(err error) {
+	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
+	ln.mu.Lock()
+	var told []listener
+	for _, tp := range ln.topics {
+		if tp.sent && !tp.acked {
+			told = append(told, tp.listeners...)
+		}
+	}
+	pausing := ln.pausing
+	ln.singly, ln.pausing = true, true
+	ln.mu.Unlock()
+	pause := refusedPause/2 + rand.N(refusedPause)
+	if strings.Contains(err.Error(), "MOVED") || strings.Contains(err.Error(), "CLUSTERDOWN") {
+		pause = movedPause/2 + rand.N(movedPause)
+		ln.backend.Moved(ln.ctx)
+	}
+	for _, l := range told {
+		l.down()
+	}
+	if pausing {
+		return
+	}
+	ln.done.Go(func() {
+		sleep(ln.ctx, pause)
+		ln.hub.rehome(ln)
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.pausing = false
+		for channel, tp := range ln.topics {
+			if !tp.acked {
+				tp.sent = false
+				ln.change(channel)
+			}
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Defaults and limits of leases.
+const (
+	DefaultLease = 30 * time.Second       // lease of a lock taken without WithFixedLease
+	MinLease     = 100 * time.Millisecond // shorter ones could not be renewed over a network
+	MaxLease     = 365 * 24 * time.Hour
+
+	renewalsPerLease = 3 // a watched lease is renewed every third of it
+	maxTextBytes     = 256
+)
+
+// Option configures a Client.
+type Option interface{ applyClient(*clientConfig) }
+
+// LockOption configures one lock. Given to New, it is the default of the client's locks.
+type LockOption interface {
+	Option
+	applyLock(*lockConfig)
+}
+
+type clientConfig struct {
+	lock    lockConfig
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	logger  *slog.Logger
+	prefix  string
+	id      string
+	idSet   bool
+	batch   int
+	renew   redis.UniversalClient
+}
+
+type lockConfig struct {
+	lease       time.Duration
+	fixed       bool
+	wait        time.Duration // negative: as long as ctx allows
+	leaseCtx    context.Context
+	reentrant   bool
+	group       string
+	maxHold     time.Duration
+	heartbeat   time.Duration
+	holdWarning time.Duration
+	spans       telemetry.RenewalSpans
+	links       bool
+	replicas    int
+	patience    time.Duration
+
+	// What the options of this level have said, to tell contradictions from overrides.
+	watched, fixedSet, maxHoldSet, heartbeatSet bool
+	err                                         error // what is wrong; matches nothing yet
+}
+
+type clientOption func(*clientConfig)
+
+func (o clientOption) applyClient(c *clientConfig) { o(c) }
+
+type lockOption func(*lockConfig)
+
+func (o lockOption) applyClient(c *clientConfig) { o(&c.lock) }
+func (o lockOption) applyLock(c *lockConfig)     { o(c) }
+
+// WithWatchdog sets the lease of locks that are kept alive: it is renewed every third of ttl until the
+// lock is released, its holder dies, or the client closes. A holder that dies blocks others for ttl at
+// most. The default is DefaultLease.
+func WithWatchdog(ttl time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
+}
+
+// WithFixedLease sets a lease that is never renewed: after ttl the lock is free, released or not.
+func WithFixedLease(ttl time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
+}
+
+// WithWait bounds the time that Lock waits; then it fails with a *HeldError. Unlike a deadline of ctx it does
+// not bound the lease. Zero waits not at all. The default is to wait until ctx ends.
+func WithWait(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if d < 0 {
+			c.fail("WithWait(%v): must not be negative", d)
+		}
+		c.wait = d
+	})
+}
+
+// WithLeaseContext makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
+// then bounds the wait only.
+func WithLeaseContext(ctx context.Context) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if ctx == nil {
+			c.fail("WithLeaseContext(nil): a ctx is needed")
+		}
+		c.leaseCtx = ctx
+	})
+}
+
+// WithReentrancy lets Lock and TryLock, called with a ctx that descends from Lease.Context of the same lock and
+// client, join the live lease instead of failing with ErrDeadlock. The lock is freed by the last Release.
+// Goroutines that share such a ctx do not exclude each other.
+func WithReentrancy() LockOption {
+	return lockOption(func(c *lockConfig) { c.reentrant = true })
+}
+
+// WithGroup sets the label that stands for the lock's name in metrics and span names. Keep the number of
+// groups small: past 50 a client counts them together. The default is the name up to its first ':'.
+func WithGroup(group string) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if group == "" || len(group) > maxTextBytes || !utf8.ValidString(group) {
+			c.fail("WithGroup(%.64q): must be 1 to %d bytes of valid UTF-8", group, maxTextBytes)
+		}
+		c.group = group
+	})
+}
+
+// WithMaxHold ends Lease.Context and stops renewing d after the grant, so that a stuck holder blocks others for
+// d and one lease at most.
+func WithMaxHold(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
+}
+
+// WithHeartbeat ends Lease.Context and stops renewing when the holder hasn't called Lease.Heartbeat for d: the
+// process may live while its work is stuck.
+func WithHeartbeat(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) { c.heartbeat, c.heartbeatSet = d, true })
+}
+
+// WithHoldWarning logs a warning, once per lease, when the lock has been held for d.
+func WithHoldWarning(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if d <= 0 {
+			c.fail("WithHoldWarning(%v): must be positive", d)
+		}
+		c.holdWarning = d
+	})
+}
+
+// WithRenewalSpans says which renewals of a sampled lock get a span. The default is all of them.
+func WithRenewalSpans(policy telemetry.RenewalSpans) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if policy > telemetry.RenewalSpansOff {
+			c.fail("WithRenewalSpans(%d): unknown policy", policy)
+		}
+		c.spans = policy
+	})
+}
+
+// WithHolderLinks says whether the lock's entry in Redis names the holder's trace, so that the spans of those
+// who wait link to it, in whichever process they run. On by default.
+func WithHolderLinks(on bool) LockOption {
+	return lockOption(func(c *lockConfig) { c.links = on })
+}
+
+// WithReplicas has a grant wait, with Redis's WAIT, until n replicas of the lock's server have it, for d at most; if
+// they don't, the grant is undone and Lock and TryLock fail with a *ReplicasError. It narrows the window in which a
+// failover loses a lock that somebody holds; it doesn't close it: Redis may promote another replica, and renewals don't wait.
+// d must be shorter than the ReadTimeout of the Redis client and than the lease.
+func WithReplicas(n int, d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if n < 1 || d < time.Millisecond {
+			c.fail("WithReplicas(%d, %v): at least 1 replica and 1ms are needed", n, d)
+		}
+		c.replicas, c.patience = n, d
+	})
+}
+
+// WithTracerProvider sets where spans go. The default is the global provider.
+func WithTracerProvider(tp trace.TracerProvider) Option {
+	return clientOption(func(c *clientConfig) { c.tracers = tp })
+}
+
+// WithMeterProvider sets where metrics go. The default is the global provider.
+func WithMeterProvider(mp metric.MeterProvider) Option {
+	return clientOption(func(c *clientConfig) { c.meters = mp })
+}
+
+// WithLogger sets where logs go. The default, and nil, is slog.Default.
+func WithLogger(l *slog.Logger) Option {
+	return clientOption(func(c *clientConfig) { c.logger = l })
+}
+
+// WithKeyPrefix is put before every name and before lockdog's own keys and channels, to share a Redis between
+// programs, or to follow Redisson's NameMapper.
+func WithKeyPrefix(prefix string) Option {
+	return clientOption(func(c *clientConfig) { c.prefix = prefix })
+}
+
+// WithClientID names the client in Redis, logs and spans. The default is "<host>/<pid>". It needn't be unique:
+// an owner also holds 64 random bits.
+func WithClientID(id string) Option {
+	return clientOption(func(c *clientConfig) { c.id, c.idSet = id, true })
+}
+
+// WithRenewalBatch bounds the leases that one call to Redis renews: 1 to 4096, by default 256. Larger batches are fewer
+// calls, each of which blocks Redis for longer (about 1.5 µs per lease).
+func WithRenewalBatch(n int) Option {
+	return clientOption(func(c *clientConfig) { c.batch = n })
+}
+
+// WithRenewalClient sends renewals through rdb instead of a small pool of their own with the options of the
+// client given to New. It should have ContextTimeoutEnabled, connections that nothing else fills, and reach the
+// same servers. The program closes it, after Client.Close.
+func WithRenewalClient(rdb redis.UniversalClient) Option {
+	return clientOption(func(c *clientConfig) { c.renew = rdb })
+}
+
+func (c *lockConfig) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+// with returns the configuration with the options of one lock on top.
+func (c lockConfig) with(opts []LockOption) lockConfig {
+	if len(opts) == 0 {
+		return c
+	}
+	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.err = false, false, false, false, nil
+	for _, o := range opts {
+		if o == nil {
+			c.fail("an option is nil")
+			continue
+		}
+		o.applyLock(&c)
+	}
+	if c.fixedSet { // a default for watched locks does not concern this one
+		if !c.maxHoldSet {
+			c.maxHold = 0
+		}
+		if !c.heartbeatSet {
+			c.heartbeat = 0
+		}
+	}
+	c.check()
+	return c
+}
+
+// check validates the relations between the options, once.
+func (c *lockConfig) check() {
+	if c.lease < MinLease || c.lease > MaxLease {
+		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)
+	}
+	c.lease = c.lease.Truncate(time.Millisecond) // what Redis counts in
+	if c.watched && c.fixedSet {
+		c.fail("WithWatchdog and WithFixedLease contradict each other")
+	}
+	if c.patience >= c.lease {
+		c.fail("WithReplicas(%d, %v): must be shorter than the lease, %v", c.replicas, c.patience, c.lease)
+	}
+	c.checkCut("WithMaxHold", c.maxHold, c.maxHoldSet)
+	c.checkCut("WithHeartbeat", c.heartbeat, c.heartbeatSet)
+}
+
+// checkCut validates an option that stops renewal.
+func (c *lockConfig) checkCut(name string, d time.Duration, set bool) {
+	switch {
+	case !set && d == 0:
+	case c.fixed:
+		c.fail("%s and WithFixedLease contradict each other: a fixed lease is never renewed", name)
+	case d < c.interval():
+		c.fail("%s(%v): must be at least the renewal interval, %v", name, d, c.interval())
+	}
+}
+
+// interval is the time between two renewals, 0 for a fixed lease.
+func (c *lockConfig) interval() time.Duration {
+	if c.fixed {
+		return 0
+	}
+	return c.lease / renewalsPerLease
+}
+
+// margin is how long before the lease's end this process stops trusting it: clocks differ in rate, and Redis
+// counts in milliseconds.
+func (c *lockConfig) margin() time.Duration {
+	return c.lease/100 + 2*time.Millisecond
+}

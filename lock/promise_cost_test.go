@@ -1,0 +1,183 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Promise 8: no surprise cost. These tests count goroutines, so they don't run beside others.
+
+// goroutines counts those that run, or were started by, code of this library.
+func goroutines() int {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	count := 0
+	for stack := range strings.SplitSeq(string(buf), "\n\n") {
+		if strings.Contains(stack, "/lockdog/lock.") || strings.Contains(stack, "/lockdog/watchdog.") ||
+			strings.Contains(stack, "/lockdog/telemetry.") {
+			count++
+		}
+	}
+	return count
+}
+
+// A client that takes no lock costs nothing: no goroutine, no connection, no command.
+func TestUnusedClientOpensNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	p := redistest.NewProxy(t, srv.Addr())
+	rdb := srv.Client(t, func(o *redis.Options) {
+		o.Addr = p.Addr()
+		o.MinIdleConns = 0
+		// Where these are required, a second client may not share the first one's handlers.
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+	})
+	before := runtime.NumGoroutine()
+	s := newScope(t)
+	c := s.open(t, rdb)
+	m := c.Mutex("job", lock.WithWait(time.Second))
+	_ = c.Leases()
+	_ = c.Recent()
+	s.series(t, telemetry.MetricHeld)
+	if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
+		t.Error("the empty name is a name")
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		t.Errorf("%d goroutines, before New there were %d", n, before)
+	}
+	if n := p.Conns(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	_, err := m.Lock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+	if n := p.Conns(); n != 0 {
+		t.Errorf("%d connections after Close", n)
+	}
+}
+
+// A thousand locks cost the goroutines and the connections of one; and a thousand waiters those of one.
+func TestGoroutinesAreConstant(t *testing.T) {
+	srv := redistest.Start(t)
+	p := redistest.NewProxy(t, srv.Addr())
+	rdb := srv.Client(t, func(o *redis.Options) { o.Addr, o.PoolSize = p.Addr(), 4 })
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(3*time.Second))
+	renewals := func() float64 { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") }
+	// counted waits until every lock was renewed once more, and counts while nothing else is going on.
+	counted := func(locks int) (gs, conns int) {
+		done := renewals() + float64(locks)
+		eventually(t, patience, func() bool { return renewals() >= done })
+		// Calls in flight have a goroutine each, so look for the quietest moment.
+		gs, conns = 1<<30, 1<<30
+		quiet := time.Now().Add(300 * time.Millisecond)
+		eventually(t, patience, func() bool {
+			gs, conns = min(gs, goroutines()), min(conns, p.Conns())
+			return time.Now().After(quiet)
+		})
+		return gs, conns
+	}
+
+	first := try(t, c.Mutex("job:0"))
+	gsOne, connsOne := counted(1)
+	leases := []*lock.Lease{first}
+	for i := 1; i < 1000; i++ {
+		leases = append(leases, try(t, c.Mutex(fmt.Sprintf("job:%d", i))))
+	}
+	gs, conns := counted(1000)
+	t.Logf("1 lock: %d goroutines, %d connections; 1,000 locks: %d and %d", gsOne, connsOne, gs, conns)
+	// The watchdog may have as many calls in flight as it has batches (4).
+	if gs > gsOne+1 || conns > connsOne+3 {
+		t.Errorf("1,000 locks cost %d goroutines and %d connections, one costs %d and %d", gs, conns, gsOne, connsOne)
+	}
+	if n := s.sum(t, telemetry.MetricLosses); n > 0 {
+		t.Errorf("%v leases lost", n)
+	}
+
+	// Whatever many callers ask at a time, so many ask Redis.
+	const workers = 64
+
+	// Waiters stand in their callers' goroutines; one connection hears of all releases.
+	ctx, cancel := context.WithCancel(t.Context())
+	callers := make([]<-chan taken, 0, len(leases))
+	for i := range leases {
+		callers = append(callers, begin(ctx, c.Mutex(fmt.Sprintf("job:%d", i))))
+	}
+	waiting(t, c, len(leases))
+	gs, conns = counted(1000)
+	t.Logf("1,000 waiters: %d goroutines, %d connections", gs-len(callers), conns)
+	if gs-len(callers) > gsOne+1+workers || conns > connsOne+3+3 { // the pool of the program has four
+		t.Errorf("1,000 waiters cost %d goroutines and %d connections, none cost %d and %d", gs-len(callers), conns, gsOne, connsOne)
+	}
+	cancel()
+	for _, ch := range callers {
+		await(t, "Lock", ch)
+	}
+	for _, l := range leases {
+		free(t, l)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	eventually(t, patience, func() bool { return goroutines() == 0 })
+}
+
+// Renewals never queue behind the program's own commands, though these fill its pool for longer than a lease.
+func TestFullPoolDoesNotStopRenewal(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t, func(o *redis.Options) {
+		o.PoolSize, o.MaxActiveConns, o.PoolTimeout = 2, 2, 100*time.Millisecond
+	})
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	// The control channel's connection comes out of the same pool's limit: it is there before the pool is full.
+	l := try(t, c.Mutex("job"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	blocked := make(chan error, 2)
+	for range 2 {
+		go func() { blocked <- rdb.BLPop(ctx, 0, "nothing").Err() }()
+	}
+	clients := srv.Client(t)
+	eventually(t, patience, func() bool {
+		return strings.Contains(clients.Info(t.Context(), "clients").Val(), "blocked_clients:2")
+	})
+	start := l.Deadline()
+	eventually(t, patience, func() bool {
+		if err := l.Err(); err != nil {
+			t.Fatalf("with a full pool: %v", err)
+		}
+		return l.Deadline().Sub(start) > 1200*time.Millisecond
+	})
+	if _, err := c.Mutex("other").TryLock(t.Context()); err == nil {
+		t.Error("TryLock with a full pool succeeded")
+	}
+	if n := s.sum(t, telemetry.MetricErrors, "error.type=pool", "lockdog.operation=acquire"); n == 0 {
+		t.Errorf("errors %v, want some of the pool", s.series(t, telemetry.MetricErrors))
+	}
+	for range 2 {
+		clients.RPush(t.Context(), "nothing", "now")
+		_ = await(t, "BLPOP", blocked)
+	}
+	free(t, l)
+}

@@ -1,0 +1,172 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Promise 2: trust is local and ends early.
+
+// believe asks the lease's context again and again until it has ended. It is never live past the deadline, as the clock
+// says and not some timer. It says how it ended.
+func believe(l *lock.Lease) (late time.Duration, cause error) {
+	ctx := l.Context()
+	for {
+		before := time.Now()
+		if ctx.Err() != nil {
+			return late, context.Cause(ctx)
+		}
+		// Read after the question: deadlines only move on.
+		if past := before.Sub(l.Deadline()); past > 0 {
+			late = max(late, past)
+		}
+		if late > patience {
+			return late, errors.New("it never ended")
+		}
+		runtime.Gosched()
+	}
+}
+
+// The server hangs, and go-redis with it for longer than the lease: the lease ends at its deadline.
+func TestContextEndsAtItsDeadlineThoughRedisHangs(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t, answerWithin(20*time.Second))
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+
+	asked, told := try(t, c.Mutex("asked")), try(t, c.Mutex("told"))
+	work := told.Context()
+	srv.Pause(t)
+	late, cause := believe(asked)
+	if late > 0 {
+		t.Errorf("Context was live %v past its deadline", late)
+	}
+	mustMatch(t, cause, lock.ErrLost)
+	mustBeLost(t, asked, lock.CauseUnreachable)
+	await(t, "the Context that nobody asks", work.Done()) // its timer works too
+	mustBeLost(t, told, lock.CauseUnreachable)
+	mustMatch(t, told.Release(t.Context()), lock.ErrLost)
+	if n := s.sum(t, telemetry.MetricLosses, "lockdog.cause=unreachable"); n != 2 {
+		t.Errorf("%v losses counted, want 2", n)
+	}
+	srv.Resume(t)
+}
+
+// After a loss by the clock Redis may hold the entry yet: the client gives it back, if it can.
+func TestLostLeaseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	l := try(t, c.Mutex("job", lock.WithFixedLease(300*time.Millisecond)))
+	// As if this server's clock went slower than ours.
+	if err := rdb.PExpire(t.Context(), sp.Prefix()+"job", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustBeLost(t, l, lock.CauseExpired)
+	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"job").Val() == 0 })
+}
+
+// The lease counts from before the request was sent, not from the answer.
+func TestDeadlineCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	const (
+		lease  = 3 * time.Second
+		margin = lease/100 + 2*time.Millisecond
+		delay  = 200 * time.Millisecond
+	)
+	sp := redistest.Shared(t)
+	rdb, wire := throughProxy(t, sp)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
+	m := c.Mutex("job")
+	free(t, try(t, m)) // connected, the scripts known
+	delayed := redistest.When(redistest.Down, redistest.Delay(delay))
+	honest := func(what string, l *lock.Lease) {
+		t.Helper()
+		// The answer is here, so the request was sent at least the delay ago.
+		if latest := time.Now().Add(lease - delay - margin); l.Deadline().After(latest) {
+			t.Errorf("%s: the deadline is %v too late", what, l.Deadline().Sub(latest))
+		}
+	}
+
+	wire.set(delayed)
+	l := try(t, m)
+	honest("acquire", l)
+
+	renewed := func() {
+		t.Helper()
+		before := l.Deadline()
+		eventually(t, patience, func() bool { return l.Deadline().After(before) })
+	}
+	wire.set(nil)
+	renewed() // the connection for renewals stands
+	wire.set(delayed)
+	renewed()
+	honest("renewal", l)
+
+	for handedOver := false; !handedOver; { // but for a waiter that happens to be asking just then
+		wire.set(nil)
+		asked := wire.heard("acquire", "job")
+		next := begin(t.Context(), m)
+		eventually(t, patience, func() bool { return wire.heard("acquire", "job") == asked+2 }) // again when subscribed
+		wire.set(delayed)
+		free(t, l)
+		l = granted(t, next)
+		honest("grant to a waiter", l)
+		handedOver = wire.heard("acquire", "job") == asked+2
+	}
+	wire.set(nil)
+	free(t, l)
+}
+
+// A process that was stopped past its lease doesn't believe in it for a moment when it goes on, though timers are late.
+func TestStoppedProcessDoesNotBelieve(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	ch := startChild(t, "stopped", sp.Addr(), sp.Prefix())
+	ch.expect(t, "held")
+	ch.stop(t)
+	rdb := sp.Client(t)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	free(t, granted(t, begin(t.Context(), c.Mutex("job")))) // its lease has run out
+	ch.resume(t)
+	ch.expect(t, "never late, lost: stalled")
+	ch.wait(t)
+}
+
+// childStopped takes the lock, says so, and believes in it for as long as it may.
+func childStopped(addr, prefix string, say func(string, ...any)) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = rdb.Close() }()
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(1500*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer closeSoon(c)
+	l, err := c.Mutex("job").TryLock(context.Background())
+	if err != nil {
+		return err
+	}
+	say("held")
+	late, cause := believe(l)
+	if late > 0 {
+		say("live %v past the deadline", late)
+	}
+	var lost *lock.LostError
+	if !errors.As(cause, &lost) {
+		return cause
+	}
+	say("never late, lost: %s", lost.Cause)
+	return nil
+}

@@ -1,0 +1,147 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Promise 1: mutual exclusion as far as Redis gives it. (That no two hold the lock at a time is in contention_test.go.)
+
+// somebodyElse is a holder's entry as another program writes it.
+const somebodyElse = "8f1b8d3e-5c6f-4f0c-9d8a-0c1f6f0a7b11:42"
+
+// Every script but the forced unlock acts for its owner only: whoever else holds the lock is left alone.
+func TestScriptsCheckTheOwner(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	usurp := func(name string) (key string) {
+		key = sp.Prefix() + name
+		pipe := rdb.TxPipeline()
+		pipe.Del(ctx, key)
+		pipe.HSet(ctx, key, somebodyElse, 1)
+		pipe.PExpire(ctx, key, time.Minute)
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	untouched := func(t *testing.T, key string) {
+		t.Helper()
+		entry, err := rdb.HGetAll(ctx, key).Result()
+		if err != nil || len(entry) != 1 || entry[somebodyElse] != "1" {
+			t.Errorf("the other holder's entry is now %v, %v", entry, err)
+		}
+		ttl, err := rdb.PTTL(ctx, key).Result()
+		if err != nil || ttl > time.Minute || ttl < 30*time.Second {
+			t.Errorf("the other holder's lease is now %v, %v; it had a minute", ttl, err)
+		}
+	}
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+
+	t.Run("acquire", func(t *testing.T) {
+		key := usurp("acquire")
+		_, err := c.Mutex("acquire").TryLock(ctx)
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Owner != somebodyElse || held.Remaining > time.Minute || held.Remaining < 30*time.Second {
+			t.Errorf("TryLock: %v", err)
+		}
+		untouched(t, key)
+	})
+	t.Run("renew", func(t *testing.T) {
+		l := try(t, c.Mutex("renew", lock.WithWatchdog(600*time.Millisecond)))
+		key := usurp("renew")
+		mustBeLost(t, l, lock.CauseTaken)
+		untouched(t, key)
+	})
+	t.Run("release", func(t *testing.T) {
+		l := try(t, c.Mutex("release"))
+		key := usurp("release")
+		mustMatch(t, l.Release(ctx), lock.ErrLost)
+		mustMatch(t, l.Err(), lock.ErrLost)
+		untouched(t, key)
+	})
+	t.Run("hand-over", func(t *testing.T) {
+		m := c.Mutex("hand-over")
+		l := try(t, m)
+		wctx, cancel := context.WithCancel(ctx)
+		waiter := begin(wctx, m)
+		waiting(t, c, 1)
+		key := usurp("hand-over")
+		mustMatch(t, l.Release(ctx), lock.ErrLost)
+		untouched(t, key)
+		cancel()
+		mustMatch(t, await(t, "Lock", waiter).err, lock.ErrHeld, context.Canceled)
+		untouched(t, key)
+	})
+}
+
+// A program that was restarted under the same name, even with the same pid, is another owner.
+func TestOwnersOfARestartedProgramDiffer(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	s := newScope(t)
+	before := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
+	after := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
+
+	l := try(t, before.Mutex("job"))
+	var held *lock.HeldError
+	if _, err := after.Mutex("job").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != l.Owner() {
+		t.Errorf("the restarted program's TryLock: %v, want held by %s", err, l.Owner())
+	}
+	other := try(t, after.Mutex("other job"))
+	form := regexp.MustCompile(`^(pod-0:[0-9a-f]{16})-\d+$`)
+	a, b := form.FindStringSubmatch(l.Owner()), form.FindStringSubmatch(other.Owner())
+	if a == nil || b == nil || a[1] == b[1] {
+		t.Errorf("owners %q and %q, want pod-0:<64 random bits>-<number>, the bits different", l.Owner(), other.Owner())
+	}
+	free(t, l)
+	free(t, other)
+}
+
+// A Redis that is full refuses new locks, and says so; those that are held are still renewed and released.
+func TestFullServerStillRenewsAndReleases(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(900*time.Millisecond))
+	warm := try(t, c.Mutex("warm:up"))
+	free(t, warm) // the release script is known to the server
+	l := try(t, c.Mutex("job:1"))
+
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(ctx, "k", "v", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Fatalf("SET on a full server: %v", err)
+	}
+	if _, err := c.Mutex("job:2").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") || !strings.Contains(err.Error(), "job:2") {
+		t.Errorf("TryLock on a full server: %v, want Redis's OOM and the lock's name", err)
+	}
+	if n := s.sum(t, telemetry.MetricErrors, "error.type=oom", "lockdog.operation=acquire"); n != 1 {
+		t.Errorf("%v errors counted as oom, want 1", n)
+	}
+	start := l.Deadline()
+	eventually(t, patience, func() bool {
+		if err := l.Err(); err != nil {
+			t.Fatalf("on a full server: %v", err)
+		}
+		return l.Deadline().Sub(start) > 1200*time.Millisecond // renewed beyond its first lease
+	})
+	free(t, l)
+	if n, err := rdb.Exists(ctx, "job:1", "job:2").Result(); err != nil || n != 0 {
+		t.Errorf("%d locks left, %v", n, err)
+	}
+}

@@ -1,0 +1,142 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// Promise 11: nothing hangs, though Redis does, and go-redis with it: it ignores ctx until its ReadTimeout.
+
+// sluggish is how long go-redis would hang.
+const sluggish = 25 * time.Second
+
+// within runs a call that must return within a ctx of 300 ms, or at least long before go-redis would.
+func within(t *testing.T, what string, call func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	errs := make(chan error, 1)
+	start := time.Now()
+	go func() { errs <- call(ctx) }()
+	if err := await(t, what, errs); err == nil {
+		t.Errorf("%s succeeded though nobody answers", what)
+	} else if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%s: %v, want the cause of its ctx", what, err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("%s took %v, its ctx 300 ms", what, took)
+	}
+}
+
+func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t, answerWithin(sluggish))
+	if rdb.Options().ContextTimeoutEnabled {
+		t.Fatal("go-redis heeds ctx by default now: this test shows nothing")
+	}
+	c, err := lock.New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := try(t, c.Mutex("held"))
+	other := newScope(t).open(t, srv.Client(t, answerWithin(sluggish)))
+	m := other.Mutex("held")
+	waiter := begin(t.Context(), m)
+	waiting(t, other, 1)
+	srv.Pause(t)
+
+	within(t, "TryLock", func(ctx context.Context) error { _, err := c.Mutex("a").TryLock(ctx); return err })
+	within(t, "Lock", func(ctx context.Context) error { _, err := c.Mutex("b").Lock(ctx); return err })
+	within(t, "Lock behind a waiter", func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
+	within(t, "Do", func(ctx context.Context) error {
+		return c.Mutex("c").Do(ctx, func(context.Context, *lock.Lease) error { return nil })
+	})
+	within(t, "Inspect", func(ctx context.Context) error { _, err := c.Mutex("d").Inspect(ctx); return err })
+	within(t, "ForceUnlock", func(ctx context.Context) error { _, err := c.Mutex("e").ForceUnlock(ctx); return err })
+	within(t, "Release", held.Release)
+
+	// More callers than workers: those that find none free leave in time too.
+	crowd := make(chan error, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	for range cap(crowd) {
+		go func() { _, err := c.Mutex("crowd").TryLock(ctx); crowd <- err }()
+	}
+	for range cap(crowd) {
+		mustMatch(t, await(t, "TryLock in a crowd", crowd), context.DeadlineExceeded)
+	}
+
+	// Close is bounded by its ctx, though every worker hangs, and fails who waits.
+	for name, c := range map[string]*lock.Client{"holder": c, "waiter": other} {
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_ = c.Close(ctx)
+		cancel()
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("Close of the %s took %v, its ctx 300 ms", name, took)
+		}
+	}
+	mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
+	srv.Resume(t)
+}
+
+// A go-redis client whose calls may never return is refused, with the remedy.
+func TestNewRefusesClientsWithoutReadTimeout(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{-1, -2} { // none, and no deadline calls at all
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: d})
+		_, err := lock.New(rdb)
+		mustMatch(t, err, lock.ErrInvalid)
+		fine := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		_, err = lock.New(fine, lock.WithRenewalClient(rdb))
+		mustMatch(t, err, lock.ErrInvalid)
+		_ = rdb.Close()
+		_ = fine.Close()
+	}
+}
+
+// Close ends every Context, goes on renewing while holders wind down, and returns when they have released.
+func TestCloseKeepsRenewingWhileHoldersWindDown(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond))
+	l, left := try(t, c.Mutex("released")), try(t, c.Mutex("left"))
+	waiter := begin(t.Context(), c.Mutex("left"))
+	waiting(t, c, 1)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(ctx) }()
+	mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+	_, err := c.Mutex("new").TryLock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+
+	start := l.Deadline()
+	eventually(t, patience, func() bool { return l.Deadline().Sub(start) > 900*time.Millisecond })
+	free(t, l)
+	cancel() // no more patience for the other
+	err = await(t, "Close", closed)
+	mustMatch(t, err, context.Canceled)
+	await(t, "the lease that was left", left.Done())
+	mustMatch(t, left.Err(), lock.ErrClosed)
+	if again := c.Close(context.Background()); again == nil || again.Error() != err.Error() {
+		t.Errorf("the second Close: %v, the first: %v", again, err)
+	}
+	// Redis lets it expire.
+	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
+	if keys := sp.Keys(t); len(keys) != 2 { // token counters, which stay
+		t.Errorf("left in Redis: %q", keys)
+	}
+}

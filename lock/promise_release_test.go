@@ -1,0 +1,171 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// Promise 3: ctx covers wait and lease. Promise 4: Release always stops renewal first.
+
+// When ctx ends the lease is renewed no more, but lasts: time to wind down, and to release.
+func TestEndedContextLeavesTimeToRelease(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	const lease = 900 * time.Millisecond
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
+	gone := errors.New("the user has gone")
+	ended := func(name string) *lock.Lease {
+		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), userKey{}, "ann"))
+		l, err := c.Mutex(name).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := l.Context().Deadline(); ok {
+			t.Errorf("Context().Deadline() = %v: gRPC and SQL would adopt it", d)
+		}
+		if l.Context().Value(userKey{}) != "ann" {
+			t.Error("Context() has lost a value of ctx")
+		}
+		cancel(gone)
+		canceled := mustBeCanceled(t, l, lock.ReasonContext)
+		mustMatch(t, canceled, gone)
+		if err := l.Err(); err != nil {
+			t.Errorf("the lease itself ended at once: %v", err)
+		}
+		return l
+	}
+
+	released, left := ended("released"), ended("left")
+	// What its holder still does is protected.
+	always(t, 150*time.Millisecond, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"released").Val() == 1 })
+	free(t, released)
+	if rdb.Exists(t.Context(), sp.Prefix()+"released").Val() != 0 {
+		t.Error("the release has not freed the lock")
+	}
+	// Who never releases loses it by the clock, with no renewal between.
+	latest := left.Deadline()
+	await(t, "the lease", left.Done())
+	mustMatch(t, left.Err(), lock.ErrLost)
+	if left.Deadline().After(latest) {
+		t.Error("it was renewed after its ctx had ended")
+	}
+	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
+}
+
+type userKey struct{}
+
+// While the release is on its way the lock is renewed no more, however long that takes.
+func TestReleaseStopsRenewalFirst(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb, wire := throughProxy(t, sp)
+	renewals, pulse := throughProxy(t, sp)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(750*time.Millisecond), lock.WithRenewalClient(renewals))
+	l, other := try(t, c.Mutex("released")), try(t, c.Mutex("kept"))
+	eventually(t, patience, func() bool { return pulse.heard("renew", "released") > 0 })
+
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", "released")))
+	errs := make(chan error, 1)
+	go func() { errs <- l.Release(context.Background()) }()
+	wire.proxy.AwaitHeld(t, 1)
+	// One renewal may have been on its way. The other lock shows when there would have been more.
+	mine, others := pulse.heard("renew", "released"), pulse.heard("renew", "kept")
+	eventually(t, patience, func() bool { return pulse.heard("renew", "kept") >= others+3 })
+	if n := pulse.heard("renew", "released") - mine; n > 1 {
+		t.Errorf("%d renewals were sent while the release was on its way", n)
+	}
+	wire.set(nil)
+	wire.proxy.Release()
+	_ = await(t, "Release", errs) // with an error: it took longer than the lease
+	mustMatch(t, l.Release(context.Background()), lock.ErrReleased)
+	free(t, other)
+}
+
+// A release works on a dead ctx. The server hangs, and go-redis with it, so it can't succeed; it is bounded by the lease.
+func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t, answerWithin(20*time.Second))
+	c := newScope(t).open(t, rdb)
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	m := c.Mutex("job", lock.WithWatchdog(time.Second))
+	l := try(t, m)
+	if err := l.Release(dead); err != nil {
+		t.Errorf("Release on a dead ctx: %v", err)
+	}
+	if rdb.Exists(t.Context(), "job").Val() != 0 {
+		t.Error("Release on a dead ctx has not freed the lock")
+	}
+
+	l = try(t, m)
+	srv.Pause(t)
+	start := time.Now()
+	err := l.Release(dead)
+	if err == nil {
+		t.Error("Release succeeded though nobody answered")
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("Release took %v, the lease was a second", took)
+	}
+	mustMatch(t, l.Release(dead), lock.ErrReleased)
+
+	l2ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	srv.Resume(t)
+	l = try(t, c.Mutex("other"))
+	srv.Pause(t)
+	start = time.Now()
+	mustMatch(t, l.Release(l2ctx), context.DeadlineExceeded) // a live ctx bounds it too
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("Release took %v, its ctx 300 ms", took)
+	}
+	srv.Resume(t)
+	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), "other").Val() == 0 }) // the client went on trying
+}
+
+// A renewal that the network delays past the release neither revives the lock nor lengthens another owner's lease.
+func TestLateRenewalChangesNothing(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	renewals, pulse := throughProxy(t, sp)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(750*time.Millisecond), lock.WithRenewalClient(renewals))
+	late := func(name string) *lock.Lease {
+		l := try(t, c.Mutex(name))
+		pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", name)))
+		pulse.proxy.AwaitHeld(t, 1)
+		return l
+	}
+	deliver := func(name string) {
+		before := pulse.heard("renew", "control")
+		pulse.set(nil)
+		pulse.proxy.Release()
+		control := try(t, c.Mutex("control "+name))
+		eventually(t, patience, func() bool { return pulse.heard("renew", "control") > before })
+		free(t, control)
+	}
+
+	free(t, late("revived"))
+	deliver("revived")
+	if rdb.Exists(t.Context(), sp.Prefix()+"revived").Val() != 0 {
+		t.Error("a late renewal has revived a released lock")
+	}
+
+	free(t, late("lengthened"))
+	other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+	l := try(t, other.Mutex("lengthened", lock.WithFixedLease(time.Hour)))
+	deliver("lengthened")
+	ttl := rdb.PTTL(t.Context(), sp.Prefix()+"lengthened").Val()
+	if ttl < 59*time.Minute || ttl > time.Hour {
+		t.Errorf("a late renewal has set another owner's lease to %v", ttl)
+	}
+	free(t, l)
+}

@@ -1,0 +1,280 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Promise 5: retries are ours and harmless.
+
+// fault is a client whose requests and answers can be lost, and the server behind it.
+type fault struct {
+	*scope
+	srv  *redistest.Server
+	rdb  *redis.Client // not through the proxy
+	wire *ear
+	c    *lock.Client
+}
+
+// newFault gives a client that has learnt the server's clock, and the server the scripts.
+func newFault(t *testing.T, opts ...lock.Option) *fault {
+	t.Helper()
+	srv := redistest.Start(t)
+	// go-redis's own retries, three of them by default, are what has to be kept out.
+	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
+	f := &fault{scope: newScope(t), srv: srv, rdb: srv.Client(t), wire: wire}
+	f.c = f.open(t, rdb, opts...)
+	free(t, try(t, f.c.Mutex("warm-up")))
+	return f
+}
+
+// tries is how many requests of one script about a lock were on the wire.
+func (f *fault) tries(script, about string) int { return f.wire.heard(script, about) }
+
+func (f *fault) exists(name string) bool {
+	return f.rdb.Exists(context.Background(), name).Val() == 1
+}
+
+// entry checks what Redis holds of a live lease: one field for its owner, entered once, and its token.
+func (f *fault) entry(t *testing.T, l *lock.Lease) {
+	t.Helper()
+	entry := f.rdb.HGetAll(t.Context(), l.Name()).Val()
+	if len(entry) != 2 || entry[l.Owner()] != "1" {
+		t.Errorf("entry in Redis: %v, want %s entered once", entry, l.Owner())
+	}
+}
+
+// go-redis re-sends what fails, up to three times, unseen. A script of ours is sent once per try.
+func TestNobodySendsAScriptButUs(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	ours := func() int { return f.sent(t, telemetry.PurposeAcquire) + f.sent(t, telemetry.PurposeRelease) }
+	before := ours()
+	f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("acquire", "job")))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if l, err := f.c.Mutex("job").TryLock(ctx); err == nil {
+		t.Fatalf("%s got the lock though no answer came", l.Owner())
+	}
+	f.wire.set(nil)
+	eventually(t, patience, func() bool { return !f.exists("job") }) // the client sweeps up
+	// Each that we count is one on the wire; none other is.
+	eventually(t, patience, func() bool {
+		return f.tries("acquire", "job")+f.tries("release", "job") == ours()-before
+	})
+	if n := f.tries("acquire", "job"); n < 2 || n > 4 {
+		t.Errorf("%d tries to acquire, want 2 to 4", n)
+	}
+}
+
+// The answer to an acquire is lost: it is tried again, and the lock is held once.
+func TestLostAnswerToAcquire(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFault(t)
+			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job"), redistest.Nth(1)))
+			start := time.Now()
+			l := try(t, f.c.Mutex("job"))
+			if n := f.tries("acquire", "job"); n != 2 {
+				t.Errorf("%d tries, want 2", n)
+			}
+			f.entry(t, l)
+			// The first try had a token too; ours is the later one, which is what Redis knows.
+			h, err := f.c.Mutex("job").Inspect(t.Context())
+			if err != nil || h.Token != l.Token() || h.Owner != l.Owner() || h.Count != 1 {
+				t.Errorf("Inspect: %+v, %v; want token %d", h, err, l.Token())
+			}
+			if name == "silence" && l.Token() < start.Add(200*time.Millisecond).UnixMicro() {
+				t.Error("the token is that of the first try")
+			}
+			free(t, l)
+			if f.exists("job") {
+				t.Error("the lock is held yet")
+			}
+		})
+	}
+}
+
+// A call that gives up leaves nothing behind, though Redis may have granted the lock or grants it yet.
+func TestGivenUpAcquireIsSwept(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]func(f *fault) redistest.Rule{
+		"answer lost": func(f *fault) redistest.Rule {
+			return redistest.ReplyTo(redistest.Drop, f.wire.script("acquire", "job"))
+		},
+		"answer late": func(f *fault) redistest.Rule {
+			return redistest.ReplyTo(redistest.Delay(150*time.Millisecond), f.wire.script("acquire", "job"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFault(t)
+			f.wire.set(rule(f))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := f.c.Mutex("job").Lock(ctx)
+			mustMatch(t, err, context.DeadlineExceeded)
+			eventually(t, patience, func() bool { return f.tries("release", "job") > 0 && !f.exists("job") })
+		})
+	}
+}
+
+// An acquire that the network delays past its own release must not resurrect the lock.
+func TestLateAcquireChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	f.wire.set(redistest.When(redistest.Up, redistest.Hold, f.wire.script("acquire", "job"), redistest.Nth(1)))
+	l := try(t, f.c.Mutex("job")) // by the second try
+	f.wire.proxy.AwaitHeld(t, 1)
+	free(t, l)
+	ran := f.srv.Commands(t)["evalsha"]
+	f.wire.set(nil)
+	f.wire.proxy.Release()
+	eventually(t, patience, func() bool { return f.srv.Commands(t)["evalsha"] > ran })
+	if f.exists("job") {
+		t.Error("a late acquire has taken the lock for an owner who has released it")
+	}
+}
+
+// Before a client knows the server's clock such a ghost lasts one lease at most.
+func TestLateFirstAcquireLastsOneLease(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	direct := srv.Client(t)
+	free(t, try(t, newScope(t).open(t, direct).Mutex("warm-up"))) // gives the server the scripts
+	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
+	c := newScope(t).open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("acquire", "job"), redistest.Nth(1)))
+	l := try(t, c.Mutex("job"))
+	wire.proxy.AwaitHeld(t, 1)
+	free(t, l)
+	wire.set(nil)
+	wire.proxy.Release()
+	eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 1 })
+	if ttl := direct.PTTL(t.Context(), "job").Val(); ttl > 600*time.Millisecond {
+		t.Errorf("the ghost lasts %v, longer than its lease", ttl)
+	}
+	free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
+}
+
+// The answer to a release is lost: on our own retry the entry is gone, which means that it was released.
+func TestLostAnswerToRelease(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFault(t)
+			l := try(t, f.c.Mutex("job"))
+			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("release", "job"), redistest.Nth(1)))
+			if err := l.Release(t.Context()); err != nil {
+				t.Errorf("Release: %v, want nil: the lock was given back", err)
+			}
+			if n := f.tries("release", "job"); n != 2 {
+				t.Errorf("%d tries, want 2", n)
+			}
+			if f.exists("job") {
+				t.Error("the lock is held yet")
+			}
+			spans := f.spansNamed("release default")
+			if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != "true" || last["lockdog.outcome"] != "released" {
+				t.Errorf("the release span says %v, want unconfirmed", last)
+			}
+			if n := f.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n != 2 { // and the warm-up
+				t.Errorf("%v releases counted, want 2", n)
+			}
+		})
+	}
+}
+
+// The entry is gone at the first try: nobody but somebody else can have done that, and it is a loss.
+func TestFirstReleaseOfAMissingLockIsALoss(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	l := try(t, f.c.Mutex("job"))
+	f.rdb.Del(t.Context(), "job")
+	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	if n := f.tries("release", "job"); n != 1 {
+		t.Errorf("%d tries, want 1", n)
+	}
+}
+
+// The request of a hand-over is late: the waiter that would have had the lock has it by asking, and once.
+func TestLostHandOver(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]func(f *fault) redistest.Rule{
+		"answer lost": func(f *fault) redistest.Rule {
+			return redistest.ReplyTo(redistest.Drop, f.wire.script("release", "job"), redistest.Nth(1))
+		},
+		"request late": func(f *fault) redistest.Rule {
+			return redistest.When(redistest.Up, redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFault(t)
+			m := f.c.Mutex("job")
+			l := try(t, m)
+			next := begin(t.Context(), m)
+			eventually(t, patience, func() bool { return f.tries("acquire", "job") == 3 }) // l, and the waiter twice
+			f.wire.set(rule(f))
+			free(t, l)
+			heir := granted(t, next)
+			if heir.Token() <= l.Token() {
+				t.Errorf("token %d after %d", heir.Token(), l.Token())
+			}
+			f.entry(t, heir)
+			f.wire.set(nil)
+			f.wire.proxy.Release()
+			free(t, heir)
+			eventually(t, patience, func() bool { return !f.exists("job") })
+			last := try(t, m)
+			f.entry(t, last)
+			free(t, last)
+		})
+	}
+}
+
+// A server that was restarted, or whose scripts were flushed, is given them again. That is no error.
+func TestScriptsAreSentAgain(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	flush := func() {
+		t.Helper()
+		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := c.Mutex("job")
+	flush()
+	l := try(t, m)
+	flush()
+	before := l.Deadline()
+	eventually(t, patience, func() bool { return l.Deadline().After(before) })
+	flush()
+	if h, err := m.Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
+		t.Errorf("Inspect: %+v, %v", h, err)
+	}
+	flush()
+	free(t, l)
+	l = try(t, m)
+	flush()
+	if was, err := m.ForceUnlock(t.Context()); err != nil || !was {
+		t.Errorf("ForceUnlock: %v, %v", was, err)
+	}
+	mustBeLost(t, l, lock.CauseMissing)
+	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
+		t.Errorf("%v errors: %v", n, s.series(t, telemetry.MetricErrors))
+	}
+}

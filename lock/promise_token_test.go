@@ -1,0 +1,223 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// Promise 6: tokens always. Promise 7: wire-compatible with Redisson.
+
+// Tokens rise through whatever a server may forget.
+func TestTokensRiseThroughLossOfData(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, rdb)
+	m := c.Mutex("job")
+	last := int64(0)
+	grant := func(after string) {
+		t.Helper()
+		l := try(t, m)
+		if l.Token() <= last {
+			t.Errorf("after %s: token %d, it was %d", after, l.Token(), last)
+		}
+		last = l.Token()
+		h, err := m.Inspect(t.Context())
+		if err != nil || h.Token != last {
+			t.Errorf("after %s: Redis knows token %d, %v; the lease has %d", after, h.Token, err, last)
+		}
+		free(t, l)
+	}
+	grant("nothing")
+	grant("a release")
+	rdb.Del(t.Context(), "job")
+	grant("DEL")
+	rdb.FlushAll(t.Context())
+	grant("FLUSHALL")
+	srv.Restart(t, redistest.LoseData)
+	grant("a restart that lost everything")
+}
+
+// A token is larger than the last, also where the clock isn't: a failover to a server whose clock is behind.
+func TestTokensRiseThoughTheClockDoesNot(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, rdb)
+	m := c.Mutex("job")
+	free(t, try(t, m))
+	counter := fences(t, rdb)[0]
+	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
+	if err := rdb.Set(t.Context(), counter, ahead, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		l := try(t, m)
+		if l.Token() != ahead+1+i {
+			t.Errorf("token %d, want the last one plus 1, %d", l.Token(), ahead+1+i)
+		}
+		free(t, l)
+	}
+	// A hand-over draws from the same counter.
+	l := try(t, m)
+	next := begin(t.Context(), m)
+	waiting(t, c, 1)
+	free(t, l)
+	l = granted(t, next)
+	if l.Token() != ahead+5 {
+		t.Errorf("token %d of the next grant, want %d", l.Token(), ahead+5)
+	}
+	free(t, l)
+}
+
+func fences(t *testing.T, rdb *redis.Client) []string {
+	t.Helper()
+	keys, err := rdb.Keys(t.Context(), "*lockdog:fence:*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("token counters: %v, %v", keys, err)
+	}
+	return keys
+}
+
+// A lock and its counter live in one slot, and there is one counter for a slot however many locks: nothing else is left
+// in Redis.
+func TestOneTokenCounterPerSlot(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, rdb)
+	used := map[int]bool{}
+	for i := range 300 {
+		name := fmt.Sprintf("job:%d", i)
+		if i%3 == 0 {
+			name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
+		}
+		free(t, try(t, c.Mutex(name)))
+		used[slot(name)] = true
+	}
+	keys, err := rdb.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		tag := strings.TrimSuffix(strings.TrimPrefix(key, "lockdog:fence:{"), "}")
+		if _, err := strconv.Atoi(tag); err != nil {
+			t.Errorf("%q was left in Redis", key)
+		}
+		if !used[slot(key)] {
+			t.Errorf("%q is in no lock's slot", key)
+		}
+		delete(used, slot(key))
+	}
+	if len(used) > 0 {
+		t.Errorf("slots %v have no counter, or share one", used)
+	}
+}
+
+// slot is the hash slot of a key: CRC-16/XMODEM of what is in braces, if there are any.
+func slot(key string) int {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		key, _, _ = strings.Cut(rest, "}")
+	}
+	var crc uint16
+	for _, b := range []byte(key) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc) % 16384
+}
+
+// redisson is a Java client: its scripts' commands, one after the other (WIRE.md).
+type redisson struct {
+	*redis.Client
+	holder string
+}
+
+const (
+	redissonLock = `if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return -1 end
+return redis.call('pttl', KEYS[1])`
+	redissonUnlock = `if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return -1 end
+local left = redis.call('hincrby', KEYS[1], ARGV[2], -1)
+if left > 0 then redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end
+redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], '0') return 1`
+)
+
+func (r redisson) run(script, name string) int64 {
+	n, err := r.Eval(context.Background(), script, []string{name, "redisson_lock__channel:{" + name + "}"}, 30_000, r.holder).Int64()
+	if err != nil {
+		return -99
+	}
+	return n
+}
+
+// A Java holder excludes a Go holder and wakes it, and the reverse.
+func TestSharesLocksWithRedisson(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	java := redisson{srv.Client(t), somebodyElse}
+	c := newScope(t).open(t, srv.Client(t))
+	m := c.Mutex("job")
+	for range 2 { // it has entered twice
+		if got := java.run(redissonLock, "job"); got != -1 {
+			t.Fatalf("Redisson's lock of a free lock: %d", got)
+		}
+	}
+	var held *lock.HeldError
+	if _, err := m.TryLock(t.Context()); !errors.As(err, &held) || held.Owner != somebodyElse {
+		t.Errorf("TryLock beside Redisson: %v", err)
+	}
+	if h, err := m.Inspect(t.Context()); err != nil || h.Owner != somebodyElse || h.Count != 2 || h.Token != 0 {
+		t.Errorf("Inspect: %+v, %v", h, err)
+	}
+	next := begin(t.Context(), m)
+	subscribed(t, java.Client, 1)
+	java.run(redissonUnlock, "job")
+	if got := java.run(redissonUnlock, "job"); got != 1 {
+		t.Fatalf("Redisson's unlock: %d", got)
+	}
+	l := granted(t, next) // its lease had half a minute yet
+
+	if got := java.run(redissonLock, "job"); got < 1 || got > 30_000 {
+		t.Errorf("Redisson's lock of our lock: %d, want what is left of our lease", got)
+	}
+	if got := java.run(redissonUnlock, "job"); got != -1 {
+		t.Errorf("Redisson's unlock of our lock: %d", got)
+	}
+	ears := java.Subscribe(t.Context(), "redisson_lock__channel:{job}")
+	defer func() { _ = ears.Close() }()
+	if _, err := ears.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	free(t, l)
+	msg, err := ears.ReceiveTimeout(t.Context(), patience)
+	if m, ok := msg.(*redis.Message); !ok || m.Payload != "0" {
+		t.Errorf("our release told Redisson %v, %v; want 0", msg, err)
+	}
+	if got := java.run(redissonLock, "job"); got != -1 {
+		t.Errorf("Redisson's lock after our release: %d", got)
+	}
+}
+
+// subscribed waits until n clients listen for the release of the lock "job".
+func subscribed(t *testing.T, rdb *redis.Client, n int64) {
+	t.Helper()
+	const channel = "redisson_lock__channel:{job}"
+	eventually(t, patience, func() bool { return rdb.PubSubNumSub(context.Background(), channel).Val()[channel] == n })
+}

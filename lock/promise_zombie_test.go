@@ -1,0 +1,139 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Promise 9: reentrancy is opt-in and travels in ctx. Promise 10: zombies are cut off.
+
+func TestReentryTakesNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, rdb)
+	m := c.Mutex("job", lock.WithReentrancy())
+	outer := try(t, m)
+	work := outer.Context()
+	before := srv.Commands(t)
+
+	if _, err := c.Mutex("job").Lock(work); err == nil {
+		t.Fatal("re-entered without WithReentrancy")
+	} else {
+		mustMatch(t, err, lock.ErrDeadlock)
+	}
+	ictx, cancel := context.WithCancel(work)
+	inner, err := m.Lock(ictx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
+		t.Error("the inner lease is another grant")
+	}
+	cancel() // ends the inner permission only
+	_ = mustBeCanceled(t, inner, lock.ReasonContext)
+	if err := work.Err(); err != nil {
+		t.Errorf("an inner ctx that ended has ended the outer one: %v", context.Cause(work))
+	}
+	second, err := m.TryLock(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free(t, inner)
+	free(t, outer)
+	after := srv.Commands(t).Since(before)
+	if after["evalsha"] != 0 || after["eval"] != 0 {
+		t.Errorf("re-entry and releases of all but the last lease sent %v", after)
+	}
+	if rdb.Exists(t.Context(), "job").Val() != 1 {
+		t.Error("the lock is free though the last lease isn't released")
+	}
+	free(t, second)
+	if rdb.Exists(t.Context(), "job").Val() != 0 {
+		t.Error("the lock is held though the last lease is released")
+	}
+	// The ctx of a released lease is no way in: this is a new grant.
+	again, err := m.TryLock(context.WithoutCancel(work))
+	if err != nil || again.Token() <= outer.Token() {
+		t.Fatalf("with the ctx of a released lease: %v", err)
+	}
+	free(t, again)
+}
+
+// An inner ctx that ended leaves the outer lease renewed.
+func TestInnerContextDoesNotStopRenewal(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond), lock.WithReentrancy())
+	outer := try(t, c.Mutex("job"))
+	ctx, cancel := context.WithCancel(outer.Context())
+	inner, err := c.Mutex("job").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_ = mustBeCanceled(t, inner, lock.ReasonContext)
+	start := outer.Deadline()
+	eventually(t, patience, func() bool {
+		if err := outer.Context().Err(); err != nil {
+			t.Fatalf("the outer lease: %v", context.Cause(outer.Context()))
+		}
+		return outer.Deadline().Sub(start) > 900*time.Millisecond
+	})
+	free(t, inner)
+	free(t, outer)
+}
+
+// A holder that is stuck blocks others for the limit and one lease at most, and is told.
+func TestZombiesAreCutOff(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond))
+	other := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	for name, tc := range map[string]struct {
+		opt    lock.LockOption
+		reason lock.Reason
+	}{
+		"maxhold":   {lock.WithMaxHold(900 * time.Millisecond), lock.ReasonMaxHold},
+		"heartbeat": {lock.WithHeartbeat(900 * time.Millisecond), lock.ReasonHeartbeat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := try(t, c.Mutex(name+":1", tc.opt))
+			next := begin(t.Context(), other.Mutex(name+":1"))
+			_ = mustBeCanceled(t, l, tc.reason)
+			// It is renewed no more: whoever waits has it when the lease has run out, though nobody released it.
+			latest := l.Deadline()
+			after := granted(t, next)
+			await(t, "the lease", l.Done())
+			if l.Deadline().After(latest) {
+				t.Error("renewed after it was cut off")
+			}
+			free(t, after)
+			if n := s.sum(t, telemetry.MetricCancellations, "lockdog.group="+name); n != 1 {
+				t.Errorf("%v cancellations counted, want 1", n)
+			}
+			if n := s.sum(t, telemetry.MetricLosses, "lockdog.group="+name); n != 0 {
+				t.Errorf("%v losses counted: a cancellation is none", n)
+			}
+		})
+	}
+	t.Run("alive", func(t *testing.T) {
+		l := try(t, c.Mutex("alive", lock.WithHeartbeat(900*time.Millisecond)))
+		start := l.Deadline()
+		eventually(t, patience, func() bool {
+			l.Heartbeat()
+			if err := l.Context().Err(); err != nil {
+				t.Fatalf("it was cut off though its heart beats: %v", context.Cause(l.Context()))
+			}
+			return l.Deadline().Sub(start) > 1800*time.Millisecond
+		})
+		free(t, l)
+	})
+}

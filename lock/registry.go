@@ -1,0 +1,196 @@
+package lock
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// recentLeases is how many ended leases a client remembers.
+const recentLeases = 1000
+
+// registry knows the client's grants, and the last that ended.
+type registry struct {
+	mu     sync.Mutex
+	root   grant // ring of live grants
+	count  int
+	sealed bool          // the client is past giving grants
+	empty  chan struct{} // made when somebody waits for it
+	recent []EndedLease  // ring
+	next   int
+}
+
+// LeaseState is where a lease, or the wait for one, stands.
+type LeaseState string
+
+// The states of a LeaseInfo.
+const (
+	StateWaiting  LeaseState = "waiting"  // a Lock that waits
+	StateHeld     LeaseState = "held"     // held, and renewed if it is watched
+	StateCanceled LeaseState = "canceled" // its Context has ended; winding down
+)
+
+// LeaseInfo is one lock that a client holds or waits for.
+type LeaseInfo struct {
+	Name        string
+	Kind        string
+	Group       string
+	State       LeaseState
+	Owner       string
+	Token       int64         // 0 while waiting
+	Since       time.Time     // of the grant, or since when it waits
+	Lease       time.Duration // the whole lease
+	Deadline    time.Time     // until when it is trusted; zero while waiting
+	NextRenewal time.Time     // zero when none is planned
+	LastError   error         // of the last renewal, nil if it succeeded
+	Reason      Reason        // why it was canceled
+	TraceID     string        // of the trace in which it was taken, "" when that isn't sampled
+	WaitsFor    string        // while waiting: the owner of the lock, when last seen
+}
+
+// EndedLease is a lease that has ended.
+type EndedLease struct {
+	Name    string
+	Kind    string
+	Group   string
+	Owner   string
+	Token   int64
+	Since   time.Time
+	Ended   time.Time
+	End     string // released, lost, canceled or closed
+	Why     string // the Cause of a loss, the Reason of a cancellation
+	Err     error  // what Lease.Err said
+	TraceID string
+}
+
+func newRegistry() *registry {
+	r := &registry{}
+	r.root.prev, r.root.next = &r.root, &r.root
+	return r
+}
+
+// add says false when the client is past giving grants.
+func (r *registry) add(g *grant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sealed {
+		return false
+	}
+	g.prev, g.next = r.root.prev, &r.root
+	g.prev.next, g.next.prev = g, g
+	r.count++
+	return true
+}
+
+func (r *registry) seal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealed = true
+}
+
+func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error) {
+	ended := EndedLease{
+		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), Owner: g.bid.owner, Token: g.token,
+		Since: g.since, Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.prev.next, g.next.prev = g.next, g.prev
+	g.prev, g.next = nil, nil
+	r.count--
+	if r.count == 0 && r.empty != nil {
+		close(r.empty)
+		r.empty = nil
+	}
+	if len(r.recent) < recentLeases {
+		r.recent = append(r.recent, ended)
+		return
+	}
+	r.recent[r.next] = ended
+	r.next = (r.next + 1) % recentLeases
+}
+
+// drained returns a channel that is closed when no grant is left.
+func (r *registry) drained() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.count == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if r.empty == nil {
+		r.empty = make(chan struct{})
+	}
+	return r.empty
+}
+
+// each calls f for every grant there is now, without holding a lock.
+func (r *registry) each(f func(*grant)) {
+	r.mu.Lock()
+	all := make([]*grant, 0, r.count)
+	for g := r.root.next; g != &r.root; g = g.next {
+		all = append(all, g)
+	}
+	r.mu.Unlock()
+	for _, g := range all {
+		f(g)
+	}
+}
+
+// Leases is what the client holds and waits for now, in no particular order.
+func (c *Client) Leases() []LeaseInfo {
+	var out []LeaseInfo
+	c.grants.each(func(g *grant) {
+		if info, live := g.info(); live {
+			out = append(out, info)
+		}
+	})
+	c.waits.each(func(w *waiter, seen HeldError) {
+		out = append(out, LeaseInfo{
+			Name: w.m.name, Kind: kindMutex, Group: w.m.tel.Group(), State: StateWaiting,
+			Owner: w.bid.owner, Since: w.since, Lease: w.bid.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
+		})
+	})
+	return out
+}
+
+func (g *grant) info() (LeaseInfo, bool) {
+	next := g.wd.NextRenewal()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	state := StateHeld
+	if g.reason != "" {
+		state = StateCanceled
+	}
+	return LeaseInfo{
+		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), State: state, Owner: g.bid.owner, Token: g.token,
+		Since: g.since, Lease: g.bid.lease, Deadline: g.wd.Deadline(), NextRenewal: next,
+		LastError: g.lastErr, Reason: g.reason, TraceID: g.traceID(),
+	}, g.state != grantEnded
+}
+
+// Recent returns the last 1,000 leases that ended, the oldest first.
+func (c *Client) Recent() []EndedLease {
+	r := c.grants
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append(append(make([]EndedLease, 0, len(r.recent)), r.recent[r.next:]...), r.recent[:r.next]...)
+}
+
+// traceID is the trace in which the lock was taken, "" when it isn't sampled.
+func (g *grant) traceID() string {
+	if sc := g.hold.SpanContext(); sc.IsValid() {
+		return sc.TraceID().String()
+	}
+	return ""
+}
+
+// traceID reads a traceparent, "" if it is none.
+func traceID(traceparent string) string {
+	if sc, ok := telemetry.ParseTraceparent(traceparent); ok {
+		return sc.TraceID().String()
+	}
+	return ""
+}

@@ -1,0 +1,244 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// renewer is what the watchdog calls: it turns a batch into one script call over the connections reserved for
+// renewals, and reports what came of it.
+type renewer struct {
+	t      *transport
+	rec    *telemetry.Recorder
+	losses *telemetry.Burst // of leases whose deadline passed
+	bySlot atomic.Bool      // a call may only have keys of one slot
+}
+
+// round is what telemetry needs of one batch.
+type round struct {
+	span  telemetry.RenewBatch
+	burst *telemetry.Burst
+	end   time.Time
+}
+
+func newRenewer(t *transport, rec *telemetry.Recorder) *renewer {
+	return &renewer{t: t, rec: rec, losses: rec.NewBurst()}
+}
+
+// renew is watchdog.Config.Renew.
+func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
+	rd := &round{burst: r.rec.NewBurst()}
+	b.Attachment = rd
+	ctx, rd.span = r.rec.StartBatch(ctx, b.Partition, len(b.Leases), max(b.Sent.Sub(b.Planned), 0))
+	err := r.call(ctx, b)
+	rd.end = time.Now()
+
+	var count [watchdog.Moved + 1]int
+	for i := range b.Results {
+		if err != nil {
+			b.Results[i] = watchdog.Result{Err: err}
+		}
+		count[b.Results[i].Outcome]++
+	}
+	rd.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], err)
+}
+
+// call renews the batch and fills its results; an error is that of all leases.
+func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
+	if r.bySlot.Load() {
+		r.callBySlot(ctx, b)
+		return nil
+	}
+	all := make([]int, len(b.Leases))
+	for i := range all {
+		all[i] = i
+	}
+	call := r.request(ctx, b, all)
+	sent := time.Now()
+	reply, err := r.t.eval(ctx, telemetry.PurposeRenew, call)
+	if err == nil {
+		err = r.read(ctx, b, all, reply, sent)
+	}
+	if wantsOneSlot(err) || err == nil && slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return wantsOneSlot(r.Err) }) {
+		r.bySlot.Store(true) // it will want that again
+		r.callBySlot(ctx, b)
+		return nil
+	}
+	if err != nil {
+		r.rec.Error(ctx, telemetry.OpRenew, classify(err).kind)
+		return err
+	}
+	for i := range b.Results {
+		r.look(ctx, b, i)
+	}
+	return nil
+}
+
+// callBySlot renews the batch by one call for each slot, in one round trip.
+func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch) {
+	bySlot := make(map[int][]int)
+	for i, l := range b.Leases {
+		slot := slotOf(grantOf(l).bid.key)
+		bySlot[slot] = append(bySlot[slot], i)
+	}
+	var calls []backend.Call
+	var parts [][]int
+	for _, part := range bySlot {
+		calls, parts = append(calls, r.request(ctx, b, part)), append(parts, part)
+	}
+	sent := time.Now()
+	for i, res := range r.t.evalEach(ctx, telemetry.PurposeRenew, calls) {
+		err := res.Err
+		if err == nil {
+			err = r.read(ctx, b, parts[i], res.Reply, sent)
+		}
+		for _, at := range parts[i] {
+			if err != nil {
+				b.Results[at] = watchdog.Result{Err: err}
+			}
+			r.look(ctx, b, at)
+		}
+	}
+}
+
+// request is the call that renews some leases of the batch.
+func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) backend.Call {
+	limit, _ := ctx.Deadline()
+	args := make([]any, 1, 1+3*len(which))
+	args[0] = r.t.nodeNamed(b.Partition).clock.at(limit)
+	for _, i := range which {
+		bid := grantOf(b.Leases[i]).bid
+		args = append(args, bid.key, bid.owner, bid.lease.Milliseconds())
+	}
+	return backend.Call{Script: renewScript, Renew: true, Keys: grantOf(b.Leases[which[0]]).bid.keys[:1], Args: args}
+}
+
+// read puts the answer to a request into the results.
+func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, reply any, sent time.Time) error {
+	results, now, err := readRenewals(reply, len(which))
+	if err != nil {
+		return err
+	}
+	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, errLate) })
+	r.t.nodeNamed(b.Partition).clock.learn(now, sent, late)
+	for i, at := range which {
+		b.Results[at] = results[i]
+	}
+	return nil
+}
+
+// notLocal is how a node says, within a script, that a key is another node's.
+const notLocal = "non local key"
+
+// wantsOneSlot says whether an error is that of a server, or a proxy, that wants the keys of a call in one slot.
+func wantsOneSlot(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") || strings.Contains(err.Error(), "hash to the same slot"))
+}
+
+// look counts what one lease's renewal failed of, and sends it on if its lock has moved.
+func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
+	res := &b.Results[i]
+	if res.Err == nil {
+		return
+	}
+	if text := res.Err.Error(); strings.Contains(text, notLocal) || strings.Contains(text, "MOVED") {
+		r.t.backend.Moved(ctx)
+		if at := r.t.backend.Node(grantOf(b.Leases[i]).bid.key); at != "" && at != b.Partition {
+			*res = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+			return
+		}
+	}
+	r.rec.Error(ctx, telemetry.OpRenew, classify(res.Err).kind)
+}
+
+func grantOf(l *watchdog.Lease) *grant { return l.Holder().(*grant) }
+
+// scriptError is an error that a script returned for one of several leases.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError makes it an answer of the server, as go-redis has it.
+func (scriptError) RedisError() {}
+
+// readRenewals reads the answer of the renew script.
+func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
+	list, nums, err := ints(reply, 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(list) != n+1 {
+		return nil, 0, fmt.Errorf("%w: %d results for %d leases", errReply, len(list)-1, n)
+	}
+	results := make([]watchdog.Result, n)
+	for i, v := range list[1:] {
+		switch v := v.(type) {
+		case int64:
+			switch v {
+			case 0:
+				results[i].Outcome = watchdog.Missing
+			case 1:
+				results[i].Outcome = watchdog.Renewed
+			case 2:
+				results[i].Outcome = watchdog.Taken
+			case 3:
+				results[i].Err = errLate
+			default:
+				results[i].Err = fmt.Errorf("%w: renewal result %d", errReply, v)
+			}
+		case string:
+			results[i].Err = scriptError(v)
+		default:
+			results[i].Err = fmt.Errorf("%w: renewal result %.80v", errReply, v)
+		}
+	}
+	return results, nums[0], nil
+}
+
+// report tells telemetry what came of one lease's renewal.
+func (r *renewer) report(g *grant, rn watchdog.Renewal) {
+	ev := telemetry.RenewalEvent{
+		Start: rn.Batch.Sent, End: time.Now(), Outcome: renewalOutcomes[rn.Result.Outcome], Err: rn.Result.Err,
+		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed, TTL: g.bid.lease,
+		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
+	}
+	if rn.Result.Err != nil {
+		ev.ErrType = classify(rn.Result.Err).kind
+	}
+	if rd, ok := rn.Batch.Attachment.(*round); ok {
+		ev.End, ev.Batch, ev.Burst = rd.end, &rd.span, rd.burst
+	}
+	g.hold.Renewal(&ev)
+}
+
+var renewalOutcomes = [...]telemetry.RenewalOutcome{
+	watchdog.Failed:  telemetry.RenewalError,
+	watchdog.Renewed: telemetry.RenewalRenewed,
+	watchdog.Missing: telemetry.RenewalMissing,
+	watchdog.Taken:   telemetry.RenewalTaken,
+}
+
+// burst bounds the logs of losses: those that one batch found, or, with none, those of one look at the deadlines.
+func (r *renewer) burst(b *watchdog.Batch) *telemetry.Burst {
+	if b != nil {
+		if rd, ok := b.Attachment.(*round); ok {
+			return rd.burst
+		}
+	}
+	return r.losses
+}
+
+// batchDone is watchdog.Config.BatchDone.
+func (r *renewer) batchDone(b *watchdog.Batch) { r.burst(b).Flush() }
+
+// lossesDone is watchdog.Config.LossesDone.
+func (r *renewer) lossesDone(int) { r.losses.Flush() }

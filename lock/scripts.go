@@ -1,0 +1,28 @@
+package lock
+
+import (
+	"embed"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// The scripts have no shebang line: with one, a Redis that is full refuses even renewals.
+//
+//go:embed scripts/*.lua
+var scriptFiles embed.FS
+
+var (
+	acquireScript = loadScript("acquire")
+	renewScript   = loadScript("renew")
+	releaseScript = loadScript("release")
+	forceScript   = loadScript("force")
+	inspectScript = loadScript("inspect")
+)
+
+func loadScript(name string) *backend.Script {
+	source, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return backend.NewScript(name, string(source))
+}

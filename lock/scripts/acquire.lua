@@ -1,0 +1,53 @@
+-- Takes a free lock for one owner, or says who holds it.
+--
+-- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '<token>[ <traceparent>]'
+-- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
+-- ARGV[1]  owner
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent of the acquiring span, '' = none
+--
+-- Returns  {1, now, token}                                    granted
+--          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
+--          {2, now}                                           came too late, wrote nothing
+--
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+
+local hash = redis.call('hgetall', KEYS[1])
+local holder, meta, ours = '', '', #hash == 0
+for i = 1, #hash, 2 do
+  if hash[i] == '@lockdog' then
+    meta = hash[i + 1]
+  elseif hash[i] == ARGV[1] then
+    ours = true
+  elseif holder == '' then
+    holder = hash[i]
+  end
+end
+if not ours then
+  return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
+end
+
+local notAfter = tonumber(ARGV[3])
+if notAfter > 0 and now > notAfter then
+  return {2, now}
+end
+
+local token = now
+if KEYS[2] then
+  local last = tonumber(redis.call('get', KEYS[2]) or 0)
+  if last >= token then
+    token = last + 1
+  end
+  redis.call('set', KEYS[2], string.format('%.0f', token))
+end
+
+meta = string.format('%.0f', token)
+if ARGV[4] ~= '' then
+  meta = meta .. ' ' .. ARGV[4]
+end
+redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return {1, now, token}

@@ -1,0 +1,357 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// maxWorkers bounds the calls that one client has under way to one node, renewals aside.
+const maxWorkers = 64
+
+// transport is the one way to Redis. It runs scripts on workers of its own, so that a caller can leave when its
+// ctx ends although go-redis may sit on the call until ReadTimeout. It sends every call exactly once, and
+// knows what a failed one may have left behind; whether to try again is decided by the operations above it
+// (requests.go).
+type transport struct {
+	backend backend.Backend
+	rec     *telemetry.Recorder
+	orphan  func(*call) // takes the answer to a bid whose caller has left
+	closed  chan struct{}
+	workers sync.WaitGroup
+	calls   sync.Pool
+
+	prepared atomic.Bool // the backend knows its servers
+
+	mu    sync.Mutex
+	nodes map[string]*node
+	only  atomic.Pointer[node] // the node, while there is just one
+}
+
+// node is one server: its queue of calls, and its clock. A node that hangs fills its own queue only.
+type node struct {
+	name  string
+	queue chan *call
+	clock serverClock
+
+	workers int // guarded by transport.mu
+}
+
+// call is one script on its way.
+type call struct {
+	backend.Call
+	node     *node
+	purpose  telemetry.Purpose
+	notAfter int           // index in Args of the not-after, -1: it has none
+	window   time.Duration // from sending: the time in which the script may run
+	bid      *bid          // of an acquire: what its answer must be swept for if its caller has left
+	replicas int           // how many must have the script's writes ...
+	patience time.Duration // ... within this time
+
+	state atomic.Int32 // callWaiting, then what came first
+	done  chan struct{}
+	timer *time.Timer
+
+	ctx     context.Context
+	sent    time.Time
+	expires time.Time // sent + window
+	reply   any
+	acked   int // replicas
+	err     error
+}
+
+const (
+	callWaiting = iota
+	callAnswered
+	callLeft
+)
+
+func newTransport(b backend.Backend, rec *telemetry.Recorder, orphan func(*call)) *transport {
+	t := &transport{backend: b, rec: rec, orphan: orphan, closed: make(chan struct{}), nodes: make(map[string]*node)}
+	t.calls.New = func() any {
+		timer := time.NewTimer(time.Hour)
+		timer.Stop()
+		return &call{done: make(chan struct{}, 1), timer: timer}
+	}
+	return t
+}
+
+// close ends the workers once their calls in flight have ended.
+func (t *transport) close() {
+	t.mu.Lock()
+	close(t.closed)
+	t.mu.Unlock()
+	t.workers.Wait()
+}
+
+// hire starts a worker with its first call, unless there are enough, or the transport is closed.
+func (t *transport) hire(c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-t.closed:
+		return false
+	default:
+	}
+	if c.node.workers == maxWorkers {
+		return false
+	}
+	c.node.workers++
+	t.workers.Add(1)
+	go t.work(c.node, c)
+	return true
+}
+
+// nodeOf returns the node that a key lives on now.
+func (t *transport) nodeOf(key string) *node {
+	return t.nodeNamed(t.backend.Node(key))
+}
+
+func (t *transport) nodeNamed(name string) *node {
+	if n := t.only.Load(); n != nil && n.name == name {
+		return n
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodes[name]
+	if n == nil {
+		n = &node{name: name, queue: make(chan *call)}
+		t.nodes[name] = n
+	}
+	if len(t.nodes) == 1 {
+		t.only.Store(n)
+	} else {
+		t.only.Store(nil)
+	}
+	return n
+}
+
+// newCall returns a call to the node of keys[0]. It goes back through recycle, unless its caller left.
+func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys []string, args ...any) *call {
+	c := t.calls.Get().(*call)
+	c.Call = backend.Call{Script: s, Keys: keys, Args: args}
+	c.node, c.purpose = t.nodeOf(keys[0]), purpose
+	c.notAfter, c.window, c.bid, c.replicas, c.acked = -1, 0, nil, 0, 0
+	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
+	c.state.Store(callWaiting)
+	return c
+}
+
+func (t *transport) recycle(c *call) {
+	c.Call, c.ctx = backend.Call{}, nil
+	t.calls.Put(c)
+}
+
+// do runs a call on a worker and waits for its answer, for ctx, for patience, and for the transport's close, whichever is
+// first. It reports false when it left before the answer: then the call belongs to the worker, and a bid that it carried must not be
+// used again, for its answer is given to orphan.
+func (t *transport) do(ctx context.Context, c *call, patience time.Duration) bool {
+	c.ctx = ctx
+	c.timer.Reset(patience)
+	defer c.timer.Stop()
+
+	select {
+	case c.node.queue <- c: // a worker is free
+	default:
+		if t.hire(c) {
+			break
+		}
+		select {
+		case c.node.queue <- c:
+		case <-ctx.Done():
+			c.err = context.Cause(ctx)
+			return true // never sent
+		case <-c.timer.C:
+			c.err = errBusyWorkers
+			return true
+		case <-t.closed:
+			c.err = ErrClosed
+			return true
+		}
+	}
+
+	select {
+	case <-c.done:
+		return true
+	case <-ctx.Done():
+	case <-c.timer.C:
+	case <-t.closed:
+	}
+	if c.state.CompareAndSwap(callWaiting, callLeft) {
+		return false
+	}
+	<-c.done
+	return true
+}
+
+// errBusyWorkers is the outcome of a call that found every worker of its node waiting for Redis.
+var errBusyWorkers = &timeoutError{"lockdog: every worker is waiting for an answer of Redis"}
+
+// timeoutError is a net.Error, so that it is classified like go-redis's own.
+type timeoutError struct{ text string }
+
+func (e *timeoutError) Error() string { return e.text }
+func (e *timeoutError) Timeout() bool { return true }
+
+// Temporary implements net.Error.
+func (e *timeoutError) Temporary() bool { return true }
+
+// left says why do came back without an answer.
+func (t *transport) left(ctx context.Context, late error) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-t.closed:
+		return ErrClosed
+	default:
+		return late
+	}
+}
+
+// work answers the calls of one node, starting with the one it was made for, until the transport closes.
+func (t *transport) work(n *node, c *call) {
+	defer t.workers.Done()
+	for {
+		if c.state.Load() == callWaiting { // else its caller left before it was sent
+			t.send(c)
+		}
+		if c.state.CompareAndSwap(callWaiting, callAnswered) {
+			c.done <- struct{}{}
+		} else if c.bid != nil && !c.sent.IsZero() {
+			t.orphan(c)
+		}
+		select {
+		case c = <-n.queue:
+		case <-t.closed:
+			return
+		}
+	}
+}
+
+// send runs the call, with a not-after reckoned from this moment.
+func (t *transport) send(c *call) {
+	if !t.prepared.Load() {
+		if c.err = t.backend.Prepare(c.ctx, c.Keys[0]); c.err != nil {
+			return
+		}
+		t.prepared.Store(true)
+		c.node = t.nodeOf(c.Keys[0]) // for its clock
+	}
+	c.sent = time.Now()
+	if c.notAfter >= 0 {
+		c.expires = c.sent.Add(c.window)
+		c.Args[c.notAfter] = c.node.clock.at(c.expires)
+	}
+	if c.replicas > 0 {
+		c.reply, c.acked, c.err = t.evalWait(c)
+		return
+	}
+	c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
+}
+
+// noScript says that a server lacks a script. It ran nothing, so it gets the source.
+func noScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
+
+// eval runs a script on the server, once.
+func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
+	t.rec.Command(purpose)
+	reply, err := t.backend.Eval(ctx, call)
+	if noScript(err) {
+		call.Full = true
+		t.rec.Command(purpose)
+		reply, err = t.backend.Eval(ctx, call)
+	}
+	return reply, err
+}
+
+// evalWait runs a script, once, and waits for replicas.
+func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
+	call := c.Call
+	for range 2 {
+		t.rec.Command(c.purpose)
+		t.rec.Command(telemetry.PurposeOther) // the WAIT
+		reply, acked, err = t.backend.EvalWait(c.ctx, call, c.replicas, c.patience)
+		if !noScript(err) {
+			break
+		}
+		call.Full = true
+	}
+	return reply, acked, err
+}
+
+// evalEach runs scripts in one round trip to each node.
+func (t *transport) evalEach(ctx context.Context, purpose telemetry.Purpose, calls []backend.Call) []backend.Result {
+	for range calls {
+		t.rec.Command(purpose)
+	}
+	results := t.backend.EvalEach(ctx, calls)
+	for i := range results {
+		if noScript(results[i].Err) {
+			calls[i].Full = true
+			t.rec.Command(purpose)
+			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
+		}
+	}
+	return results
+}
+
+// serverClock is what is known of a server's clock: it showed seen, in µs, at or after the local time at.
+type serverClock struct {
+	mu   sync.Mutex
+	seen int64
+	when time.Time
+}
+
+// maxDrift is how far clocks run apart: what NTP slews at most.
+const maxDrift = 500e-6
+
+// learn notes the time that a server put into its answer to a request sent at when. A request that was long on its way
+// (for want of a connection, say) makes the clock look ahead: the tightest answer counts, unless wrong says that a call
+// came too late by it.
+func (c *serverClock) learn(seen int64, when time.Time, wrong bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen != 0 && !wrong {
+		age := float64(when.Sub(c.when).Microseconds())
+		if float64(seen-c.seen) > age+max(age, 0)*maxDrift {
+			return
+		}
+	}
+	c.seen, c.when = seen, when
+}
+
+// at is the latest time that the server's clock can show at a local time, 0 when nothing is known of it.
+func (c *serverClock) at(local time.Time) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == 0 {
+		return 0
+	}
+	return c.seen + local.Sub(c.when).Microseconds()
+}
+
+// errReply is an answer that no script of ours gives.
+var errReply = errors.New("lockdog: unreadable answer of Redis")
+
+// ints reads the numbers that a script's answer starts with.
+func ints(reply any, n int) ([]any, []int64, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) < n {
+		return nil, nil, fmt.Errorf("%w: %.80v", errReply, reply)
+	}
+	nums := make([]int64, n)
+	for i := range nums {
+		if nums[i], ok = list[i].(int64); !ok {
+			return nil, nil, fmt.Errorf("%w: %.80v", errReply, reply)
+		}
+	}
+	return list, nums, nil
+}

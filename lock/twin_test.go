@@ -1,0 +1,228 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+// TestMemoryIsRedissTwin gives the same calls, at random, to the scripts in a real Redis and to those in memory, and
+// compares every reply, every error, what the keys hold and what was published.
+func TestMemoryIsRedissTwin(t *testing.T) {
+	t.Parallel()
+	space := redistest.Shared(t)
+	rdb := space.Client(t)
+	server, err := backend.NewRedis(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for seed := range uint64(150) {
+		mem := memory.New()
+		tw := &twins{
+			t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)),
+			sides: [2]*side{{name: "Redis", b: server}, {name: "memory", b: mem.Backend()}},
+			setString: func(key, text string) {
+				mem.SetString(key, text)
+				if err := rdb.Set(t.Context(), key, text, 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			del: func(key string) {
+				mem.Del(key)
+				if err := rdb.Del(t.Context(), key).Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		}
+		for i := range 2 {
+			tw.places = append(tw.places, newPlace(fmt.Sprintf("%s%d:", space.Prefix(), seed), fmt.Sprintf("n%d{x}", i)))
+		}
+		tw.run()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// twins are two servers that are told the same.
+type twins struct {
+	t         *testing.T
+	seed      uint64
+	random    *rand.Rand
+	places    []*place
+	sides     [2]*side
+	setString func(key, text string)
+	del       func(key string)
+	log       []string
+}
+
+type side struct {
+	name string
+	b    backend.Backend
+	sub  backend.PubSub
+	last int64 // the last token
+}
+
+const twinControl = "twin:control:"
+
+var twinOwners = []string{"a:0-1", "a:0-2", "b:9-7", "java:1", "x-", "-5"}
+
+func (tw *twins) run() {
+	ctx := tw.t.Context()
+	channels := []string{tw.places[0].channel, twinControl + "a:0", twinControl + "b:9", twinControl + "java"}
+	for _, s := range tw.sides {
+		sub, err := s.b.Subscribe(ctx, backend.Station{})
+		if err != nil {
+			tw.t.Fatal(err)
+		}
+		defer func() { _ = sub.Close() }()
+		s.sub = sub
+		if err := sub.Subscribe(ctx, channels...); err != nil {
+			tw.t.Fatal(err)
+		}
+		for range channels {
+			if ev, err := sub.Receive(ctx, time.Minute); err != nil || ev.Kind != backend.Subscribed {
+				tw.t.Fatalf("%s: %+v, %v", s.name, ev, err)
+			}
+		}
+	}
+	for range 40 {
+		tw.step()
+	}
+	var heard [2][]string
+	for i, s := range tw.sides {
+		heard[i] = tw.heard(s)
+	}
+	if !slices.Equal(heard[0], heard[1]) {
+		tw.t.Errorf("seed %d: published by Redis %q, by memory %q, after\n%s", tw.seed, heard[0], heard[1], strings.Join(tw.log, "\n"))
+	}
+}
+
+// heard is what was published to a side so far.
+func (tw *twins) heard(s *side) (all []string) {
+	if err := s.sub.Ping(tw.t.Context()); err != nil {
+		tw.t.Fatal(err)
+	}
+	for {
+		ev, err := s.sub.Receive(tw.t.Context(), time.Minute)
+		if err != nil {
+			tw.t.Fatal(err)
+		}
+		if ev.Kind == backend.Pong {
+			return all
+		}
+		all = append(all, ev.Channel+" "+ev.Payload)
+	}
+}
+
+// step does one thing to both.
+func (tw *twins) step() {
+	pick := func(n int) int { return tw.random.IntN(n) }
+	p := tw.places[pick(len(tw.places))]
+	owner, lease := twinOwners[pick(len(twinOwners))], int64(3_600_000*(1+pick(5)))
+	notAfter := []int64{0, 1, 1 << 52}[pick(3)] // unknown, long past, far off
+	trace := []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}[pick(2)]
+	switch n := pick(20); {
+	case n < 7:
+		keys := p.keys
+		if pick(4) == 0 {
+			keys = keys[:1]
+		}
+		tw.call(acquireScript, keys, owner, lease, notAfter, trace)
+	case n < 9:
+		tw.call(releaseScript, p.keys[:1], owner, p.channel, "publish")
+	case n < 12:
+		tw.call(releaseScript, p.keys, owner, p.channel, "publish", twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, "numsub", pick(2))
+	case n < 15:
+		args := []any{notAfter}
+		for _, q := range tw.places {
+			args = append(args, q.key, twinOwners[pick(len(twinOwners))], lease)
+		}
+		tw.call(renewScript, p.keys[:1], args...)
+	case n < 16:
+		tw.call(forceScript, p.keys[:1], p.channel, "publish", twinControl)
+	case n < 17:
+		tw.log = append(tw.log, "del "+p.key)
+		tw.del(p.key)
+	case n < 18 && pick(3) == 0:
+		tw.log = append(tw.log, "set "+p.key)
+		tw.setString(p.key, "text")
+	case n < 19 && pick(6) == 0:
+		text := []string{"5000000000000000", "no number"}[pick(2)]
+		tw.log = append(tw.log, "set "+p.keys[1]+" "+text)
+		tw.setString(p.keys[1], text)
+	}
+	for _, q := range tw.places {
+		tw.call(inspectScript, q.keys[:1])
+	}
+}
+
+// call runs a script on both and compares.
+func (tw *twins) call(script *backend.Script, keys []string, args ...any) {
+	tw.t.Helper()
+	var got [2]string
+	for i, s := range tw.sides {
+		reply, err := s.b.Eval(context.Background(), backend.Call{Script: script, Full: true, Keys: keys, Args: slices.Clone(args)})
+		got[i] = s.plain(script, reply, err)
+	}
+	tw.log = append(tw.log, fmt.Sprintf("%s %q %v -> %s", script.Name, keys, args, got[0]))
+	if got[0] != got[1] {
+		tw.t.Fatalf("seed %d: Redis answers %s, memory %s, after\n%s", tw.seed, got[0], got[1], strings.Join(tw.log, "\n"))
+	}
+}
+
+// plain words a reply without what the time makes differ: the clock, tokens drawn from it, and a lease's last minutes.
+func (s *side) plain(script *backend.Script, reply any, err error) string {
+	if err != nil {
+		var answer interface{ RedisError() }
+		text, _, _ := strings.Cut(err.Error(), " script:")
+		if strings.Contains(text, "user_script") { // a mistake of the script's own, with its line
+			text = "ERR user_script"
+		}
+		return fmt.Sprintf("error %q (of the server: %v)", text, errors.As(err, &answer))
+	}
+	list, ok := reply.([]any)
+	if !ok {
+		return fmt.Sprintf("%#v", reply)
+	}
+	now := map[string]int{"renew": 0, "inspect": 0, "acquire": 1, "release": 1}[script.Name]
+	var words []string
+	for i, v := range list {
+		word := fmt.Sprintf("%#v", v)
+		switch n, isNumber := v.(int64); {
+		case i == now && isNumber && n > 1<<50:
+			word = "now"
+		case i == 2 && script.Name != "renew" && isNumber && n > 1<<50:
+			word = fmt.Sprintf("token, risen: %v", n > s.last)
+			s.last = n
+		case isNumber && n > 100_000:
+			word = fmt.Sprintf("%d min", (n+30_000)/60_000)
+		}
+		if text, isText := v.(string); isText {
+			if token, trace, _ := strings.Cut(text, " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
+				word = fmt.Sprintf("token of the last grant: %v, %s", parseMeta(text).token <= s.last, trace)
+			}
+		}
+		words = append(words, word)
+	}
+	if script.Name == "inspect" { // a hash with a long value has no order
+		pairs := slices.Collect(slices.Chunk(words[2:], 2))
+		slices.SortFunc(pairs, slices.Compare)
+		words = append(words[:2:2], slices.Concat(pairs...)...)
+	}
+	return strings.Join(words, " | ")
+}

@@ -1,0 +1,444 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// waits are the client's waiters. Those of one lock stand in a queue, first come first served, and only the head
+// talks to Redis. It sleeps until it is told of a release, by a message of Redis or by a holder in this very
+// process, with a timer at the end of the holder's lease as the net under lost messages.
+type waits struct {
+	c *Client
+
+	mu     sync.Mutex // guards the queues and all in them
+	queues map[string]*queue
+}
+
+// queue is the line before one lock. It exists while somebody stands in it.
+type queue struct {
+	ws    *waits
+	place *place
+	head  *waiter
+	tail  *waiter
+	count int
+
+	attempting bool      // the head is asking Redis
+	handing    bool      // a release is handing the lock over to the head
+	due        wakeup    // why the head should ask now
+	checkAt    time.Time // when the head asks anyway
+	seen       HeldError // the holder, when last seen
+	meta       string    // what it said of itself
+
+	subscribed  bool // releases are heard of
+	broken      bool // the subscription can't be had, or was lost
+	interrupted bool // it was lost since the lock was last seen held
+
+	turns      int // hand-overs in a row
+	turnsSince time.Time
+}
+
+// waiter is one call of Lock that waits.
+type waiter struct {
+	m      *Mutex
+	q      *queue
+	bid    *bid
+	signal chan struct{} // something has changed
+	won    *verdict      // the lock was handed over
+	since  time.Time
+	failed error // of the last attempt, nil when Redis answered it
+	prev   *waiter
+	next   *waiter
+}
+
+// wakeup is why the head asks.
+type wakeup uint8
+
+const (
+	wakeNone wakeup = iota
+	wakeMessage
+	wakeLocal
+	wakeExpiry
+	wakePoll
+	wakeSubscribed // the subscription is there now: what was published before wasn't heard
+)
+
+const (
+	// Hand-overs inside this process go on while no other process is seen to wait, but a process that polls isn't
+	// seen: after so many, or so long, the lock is published.
+	maxTurns    = 64
+	maxTurnTime = 100 * time.Millisecond
+
+	minRecheck = 5 * time.Millisecond
+	pollEvery  = 500 * time.Millisecond // without a subscription
+)
+
+func newWaits(c *Client) *waits {
+	return &waits{c: c, queues: make(map[string]*queue)}
+}
+
+// busy says whether somebody stands in line for the lock already.
+func (ws *waits) busy(key string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.queues[key] != nil
+}
+
+// wake has the head of the line ask at once.
+func (ws *waits) wake(key string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[key]; q != nil {
+		q.rouse(wakeLocal)
+	}
+}
+
+// rouse has the head ask. It is called with mu held.
+func (q *queue) rouse(why wakeup) {
+	q.due = why
+	q.signal()
+}
+
+// signal has the head look at the queue. It is called with mu held.
+func (q *queue) signal() {
+	if q.head == nil {
+		return
+	}
+	select {
+	case q.head.signal <- struct{}{}:
+	default:
+	}
+}
+
+// saw notes who holds the lock, and when to ask again. It is called with mu held.
+func (q *queue) saw(holder HeldError, meta string) {
+	q.seen, q.meta, q.interrupted = holder, meta, false
+	wait := holder.Remaining
+	if wait < 0 { // it never expires
+		wait = DefaultLease
+	}
+	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
+	if q.broken {
+		wait = min(wait, pollEvery/2+rand.N(pollEvery))
+	}
+	q.checkAt = time.Now().Add(wait)
+}
+
+// enter puts a waiter at the end of the line.
+func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
+	w := &waiter{m: m, bid: b, signal: make(chan struct{}, 1), since: time.Now()}
+	ws.mu.Lock()
+	q := ws.queues[b.key]
+	first := q == nil
+	if first {
+		q = &queue{ws: ws, place: b.place, head: w}
+		q.saw(seen.holder, seen.meta)
+		ws.queues[b.key] = q
+	} else {
+		w.prev = q.tail
+		q.tail.next = w
+	}
+	w.q, q.tail = q, w
+	q.count++
+	ws.mu.Unlock()
+
+	if first && ws.c.hub.listen(b.channel, q) {
+		q.up()
+	}
+	return w
+}
+
+// leave takes a waiter out of the line. It is called with mu held; what it returns is run without.
+func (ws *waits) leave(w *waiter) (after func()) {
+	q := w.q
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.tail = w.prev
+	}
+	w.prev, w.next, w.q = nil, nil, nil
+	q.count--
+	if q.head == nil {
+		delete(ws.queues, q.place.key)
+		return func() { ws.c.hub.unlisten(q.place.channel, q) }
+	}
+	q.signal()
+	return func() {}
+}
+
+// up implements listener: releases are heard of from now on, so ask once more.
+func (q *queue) up() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.subscribed, q.broken = true, false
+	q.rouse(wakeSubscribed)
+}
+
+// down implements listener.
+func (q *queue) down() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.interrupted = q.interrupted || q.subscribed
+	q.subscribed, q.broken = false, true
+	if poll := time.Now().Add(pollEvery/2 + rand.N(pollEvery)); poll.Before(q.checkAt) {
+		q.checkAt = poll
+	}
+	q.signal()
+}
+
+// message implements listener: the lock was released.
+func (q *queue) message(string) {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.rouse(wakeMessage)
+}
+
+// wait stands in line until the bid wins, ctx ends, the wait is over or the client closes.
+func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*bid, verdict, error) {
+	a.WaitStart()
+	defer a.WaitEnd()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var failing time.Time // since when every attempt has failed
+	for {
+		ws.mu.Lock()
+		if w.won != nil {
+			ws.mu.Unlock()
+			a.Wakeup(telemetry.WakeupLocal)
+			return w.bid, *w.won, nil
+		}
+		q, now := w.q, time.Now()
+		if q.head == w && !q.handing && q.due == wakeNone && !now.Before(q.checkAt) {
+			q.due = wakeExpiry
+			if q.broken {
+				q.due = wakePoll
+			}
+		}
+		if q.head != w || q.handing || q.due == wakeNone {
+			alarm := q.checkAt
+			head := q.head == w && !q.handing
+			ws.mu.Unlock()
+			if head {
+				timer.Reset(time.Until(alarm))
+			} else {
+				timer.Stop()
+			}
+			select {
+			case <-w.signal:
+			case <-timer.C:
+			case <-ctx.Done():
+				return ws.quit(w, w.stopped(context.Cause(ctx)))
+			case <-patience:
+				return ws.quit(w, w.stopped(nil))
+			case <-ws.c.closing:
+				return ws.quit(w, ErrClosed)
+			}
+			continue
+		}
+		why, interrupted := q.due, q.interrupted
+		q.due, q.attempting = wakeNone, true
+		ws.mu.Unlock()
+
+		if s, ok := wakeupSources[why]; ok {
+			a.Wakeup(s)
+		}
+		v, err := w.m.attempt(ctx, a, w.bid)
+
+		ws.mu.Lock()
+		q.attempting = false
+		switch {
+		case err == nil && v.granted:
+			b := w.bid
+			q.saw(HeldError{Owner: b.owner, Remaining: b.lease}, b.traceparent)
+			after := ws.leave(w)
+			ws.mu.Unlock()
+			after()
+			switch {
+			case why == wakePoll, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:
+				a.Takeover(telemetry.TakeoverMessageMissed)
+			case why == wakeExpiry:
+				a.Takeover(telemetry.TakeoverExpired)
+			}
+			return b, v, nil
+		case err == nil:
+			failing, w.failed = time.Time{}, nil
+			q.saw(v.holder, v.meta)
+			ws.mu.Unlock()
+			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+		case ctx.Err() != nil:
+			if q.due == wakeNone {
+				q.due = why // for the next in line: the lock may be free
+			}
+			ws.mu.Unlock()
+			return ws.quit(w, w.stopped(context.Cause(ctx)))
+		default:
+			if failing.IsZero() {
+				failing = now
+			}
+			w.failed = err
+			if errors.Is(err, errLeft) {
+				w.bid = w.m.newBid(a)
+			}
+			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
+			ws.mu.Unlock()
+			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
+			if !classify(err).retry || time.Since(failing) > w.m.cfg.lease {
+				return ws.quit(w, err)
+			}
+		}
+	}
+}
+
+// wakeupSources are those that count as wake-ups; a new subscription's first question doesn't.
+var wakeupSources = map[wakeup]telemetry.WakeupSource{
+	wakeMessage: telemetry.WakeupMessage,
+	wakeLocal:   telemetry.WakeupLocal,
+	wakeExpiry:  telemetry.WakeupExpiry,
+	wakePoll:    telemetry.WakeupPoll,
+}
+
+// quit leaves the line without the lock, unless it was just handed over: then it is given back.
+func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
+	ws.mu.Lock()
+	after := func() {}
+	if w.q != nil {
+		after = ws.leave(w)
+	}
+	won, ghosts := w.won != nil, w.bid.ghosts
+	ws.mu.Unlock()
+	after()
+	if won || !ghosts.IsZero() { // see giveUp
+		ws.c.sweeper.add(w.bid, ghosts)
+	}
+	return w.bid, verdict{}, err
+}
+
+// stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
+func (w *waiter) stopped(cause error) error {
+	ws := w.m.c.waits
+	ws.mu.Lock()
+	held := HeldError{}
+	if w.q != nil {
+		held = w.q.seen
+	}
+	held.Name = w.m.name
+	ws.mu.Unlock()
+	switch {
+	case w.failed != nil: // then whether it is held isn't known
+		return errors.Join(cause, w.failed)
+	case cause != nil:
+		return &waitError{held: &held, cause: cause}
+	}
+	return &held
+}
+
+// release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
+// processes, else to everybody.
+func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
+	w, q, subscribed := ws.successor(g.bid.key)
+	if w == nil {
+		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, nil, nil)
+		if !subscribed {
+			ws.wake(g.bid.key)
+		}
+		return f, err
+	}
+
+	settled := false // q.handing is over
+	settle := func(why wakeup) {
+		if !settled {
+			settled, q.handing = true, false
+			if why != wakeNone {
+				q.due = why
+			}
+			q.signal()
+		}
+	}
+	next := &heir{bid: w.bid}
+	if subscribed {
+		next.subscribed = 1
+	}
+	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, next, func(f failure, until time.Time) {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		if f.unclear { // the waiter may have the lock, or get it yet: it finds out by asking
+			w.bid.haunt(until)
+			if w.q == nil { // it has left
+				ws.c.sweeper.add(w.bid, until)
+			}
+		}
+		settle(wakeLocal)
+	})
+
+	ws.mu.Lock()
+	if err != nil || f.outcome != freedHandedOver {
+		q.turns = 0
+		why := wakeNone // a message is on its way
+		if !subscribed || err != nil || f.outcome != freedPublished {
+			why = wakeLocal
+		}
+		settle(why)
+		ws.mu.Unlock()
+		return f, err
+	}
+	w.won = &verdict{granted: true, token: f.token, sent: f.sent}
+	after := func() {}
+	left := w.q == nil // meanwhile
+	if !left {
+		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.bid.lease}, w.bid.traceparent)
+		after = ws.leave(w)
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	}
+	if q.turns++; q.turns == 1 {
+		q.turnsSince = time.Now()
+	}
+	settle(wakeNone)
+	ws.mu.Unlock()
+	after()
+	if left {
+		ws.c.sweeper.add(w.bid, time.Time{})
+	}
+	return f, nil
+}
+
+// successor picks the waiter who is to have the lock next, nil where it should be published instead.
+func (ws *waits) successor(key string) (w *waiter, q *queue, subscribed bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q = ws.queues[key]
+	if q == nil {
+		return nil, nil, true // nobody to wake here
+	}
+	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
+	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
+	if q.attempting || q.handing || tired || blind || q.head.bid.replicas > 0 || ws.c.isClosing() {
+		q.turns = 0
+		return nil, q, q.subscribed
+	}
+	q.handing = true
+	return q.head, q, q.subscribed
+}
+
+// each calls f for every waiter.
+func (ws *waits) each(f func(w *waiter, seen HeldError)) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range ws.queues {
+		for w := q.head; w != nil; w = w.next {
+			f(w, q.seen)
+		}
+	}
+}
