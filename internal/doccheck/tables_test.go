@@ -1,0 +1,144 @@
+package doccheck_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// compare prints the whole table when it isn't what the code says.
+func compare(t *testing.T, name string, want []string) {
+	t.Helper()
+	text := strings.Join(want, "\n")
+	if got := block(t, readFile(t, "README.md"), name); got != text {
+		t.Errorf("README.md, <!-- %s -->: want\n\n%s\n", name, text)
+	}
+}
+
+func code(s string) string { return "`" + s + "`" }
+
+// TestMetricsTable: telemetry.Metrics is the source.
+func TestMetricsTable(t *testing.T) {
+	t.Parallel()
+	rows := []string{"| metric | in Prometheus | kind, unit | attributes | meaning |", "|---|---|---|---|---|"}
+	for _, m := range telemetry.Metrics {
+		var labels []string
+		for _, l := range m.Labels {
+			label := code(string(l.Key))
+			if l.Values != nil {
+				label += "=" + strings.Join(l.Values, " ")
+			}
+			labels = append(labels, label)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | `%s` | %s, %s | %s | %s |",
+			m.Name, m.Prometheus, m.Kind, m.Unit, strings.Join(labels, ", "), m.Description))
+	}
+	compare(t, "metrics", rows)
+}
+
+// TestSpansTable: telemetry.Spans is the source.
+func TestSpansTable(t *testing.T) {
+	t.Parallel()
+	rows := []string{"| span | parent | meaning | attributes |", "|---|---|---|---|"}
+	for _, s := range telemetry.Spans {
+		name := s.Name + " <group>"
+		if s.Plain {
+			name = s.Name
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", name, s.Parent, s.Description, keys(s.Attributes)))
+	}
+	compare(t, "spans", rows)
+}
+
+func keys(all []attribute.Key) string {
+	var names []string
+	for _, k := range all {
+		names = append(names, code(strings.TrimPrefix(string(k), "lockdog.")))
+	}
+	return strings.Join(names, " ")
+}
+
+// TestLogsTable: telemetry.Logs is the source.
+func TestLogsTable(t *testing.T) {
+	t.Parallel()
+	rows := []string{"| message | level | meaning |", "|---|---|---|"}
+	for _, l := range telemetry.Logs {
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", l.Message, l.Level, l.Description))
+	}
+	compare(t, "logs", rows)
+}
+
+// TestOptionsTable: every exported function of package lock that returns an Option or a LockOption has a row with its very
+// signature, below the right heading; what the row says of it is prose.
+func TestOptionsTable(t *testing.T) {
+	t.Parallel()
+	text := readFile(t, "README.md")
+	for _, kind := range []string{"LockOption", "Option"} {
+		want := options(t, kind)
+		if len(want) == 0 {
+			t.Fatalf("package lock has no %s", kind)
+		}
+		var got []string
+		for _, row := range regexp.MustCompile("(?m)^\\| `(.+?)` \\|.*[^ |\n].*\\|$").FindAllStringSubmatch(block(t, text, kind), -1) {
+			got = append(got, row[1])
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("README.md, <!-- %s -->: has\n%s\nwant\n%s", kind, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// options are the signatures of the functions that return the type, sorted.
+func options(t *testing.T, kind string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "lock", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !fn.Name.IsExported() || fn.Type.Results == nil {
+				continue
+			}
+			result, ok := fn.Type.Results.List[0].Type.(*ast.Ident)
+			if !ok || result.Name != kind {
+				continue
+			}
+			var params []string
+			for _, p := range fn.Type.Params.List {
+				var typ strings.Builder
+				if err := printer.Fprint(&typ, fset, p.Type); err != nil {
+					t.Fatal(err)
+				}
+				for _, name := range p.Names {
+					params = append(params, name.Name+" "+typ.String())
+				}
+			}
+			found = append(found, fn.Name.Name+"("+strings.Join(params, ", ")+")")
+		}
+	}
+	slices.Sort(found)
+	return found
+}
