@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -82,7 +83,7 @@ func (r *renderer) line(depth int, format string, args ...any) {
 func (r *renderer) span(depth int, s tracetest.SpanStub) {
 	r.line(depth, "[%d] %s (%s)", r.number[s.SpanContext.SpanID()], s.Name, s.SpanKind)
 	depth++
-	if s.InstrumentationScope.Name == telemetry.ScopeName && s.EndTime.Equal(s.StartTime) {
+	if s.InstrumentationScope.Name == telemetry.ScopeName && s.EndTime.Sub(s.StartTime) <= time.Microsecond {
 		r.line(depth, "a moment")
 	}
 	if s.Status.Code != codes.Unset {

@@ -7,7 +7,7 @@
 //
 // # One lock's story
 //
-// No span stays open while a lock is held. An acquire span covers the wait. A zero-length "held" span is made
+// No span stays open while a lock is held. An acquire span covers the wait. A "held" span of no length to speak of is made
 // at the grant and is the parent of all that follows: renewals, a loss, a cancellation, and, at the end, a
 // "hold" span whose start is back-dated to the grant. A holder that crashes therefore leaves no orphans, and
 // a lock that is still held is visible. The release is a child of whoever called Release, and links to held.

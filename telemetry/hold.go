@@ -65,8 +65,16 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 	g.enter(h)
 }
 
-// newTrail makes the zero-length span under which a trace shows the hold. It gives nil if the sampler does not
-// want it.
+const (
+	// heldLength is as good as none, which Jaeger warns about.
+	heldLength = time.Nanosecond
+	// markLength is longer, so that Jaeger's adjustment of clock skew, which moves a child that is shorter than its
+	// parent into it, leaves marks where they are.
+	markLength = time.Microsecond
+)
+
+// newTrail makes the span of no length to speak of under which a trace shows the hold. It gives nil if the sampler
+// does not want it.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
 	_, span := h.lock.rec.tracing.start(ctx, h.lock.group.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
@@ -78,7 +86,7 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 	if n := h.ordinal.Load(); n > 0 {
 		span.SetAttributes(KeyOrdinal.Int64(int64(n)))
 	}
-	span.End(trace.WithTimestamp(now))
+	span.End(trace.WithTimestamp(now.Add(heldLength)))
 	held := span.SpanContext()
 	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
 }
@@ -170,7 +178,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		} else {
 			fail(span, err)
 		}
-		span.End(trace.WithTimestamp(now))
+		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	if r.logs(LogLost) && b.admit(burstLost) {
 		h.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
@@ -195,7 +203,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	sc := h.logged()
 	if span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String())); span != nil {
 		sc = span.SpanContext()
-		span.End(trace.WithTimestamp(now))
+		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	kind, in := LogEnd, burstEnd
 	if reason == CancelMaxHold || reason == CancelHeartbeat {

@@ -71,7 +71,7 @@ var (
 	}
 	SpanHeld = Span{
 		Name: "held", Parent: "acquire",
-		Description: "The grant, of zero length. Parent of all that follows; shows a lock that is still held. " +
+		Description: "The grant, of no length to speak of (1 ns). Parent of all that follows; shows a lock that is still held. " +
 			"After 360 renewals a new one, root of a new trace, links to the first.",
 		Attributes: []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyLease, KeyOrdinal},
 	}

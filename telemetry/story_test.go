@@ -97,7 +97,7 @@ func TestStory(t *testing.T) {
 	}
 
 	// Times: held is a moment within acquire, hold starts there.
-	if !held.StartTime.Equal(held.EndTime) || held.StartTime.Before(acquire.StartTime) || held.EndTime.After(acquire.EndTime) {
+	if held.EndTime.Sub(held.StartTime) != time.Nanosecond || held.StartTime.Before(acquire.StartTime) || held.StartTime.After(acquire.EndTime) {
 		t.Errorf("held %v-%v is not a moment of acquire %v-%v", held.StartTime, held.EndTime, acquire.StartTime, acquire.EndTime)
 	}
 	if !hold.StartTime.Equal(held.StartTime) || hold.EndTime.Before(release.EndTime) {
