@@ -22,7 +22,7 @@ import (
 
 const (
 	contenders = 32
-	contendFor = 6 * time.Second
+	contendFor = 10 * time.Second
 )
 
 // turn is one hold: the lease's context was live at both ends, so at all times between.

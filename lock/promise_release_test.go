@@ -66,23 +66,24 @@ func TestReleaseStopsRenewalFirst(t *testing.T) {
 	sp := redistest.Shared(t)
 	rdb, wire := throughProxy(t, sp)
 	renewals, pulse := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(750*time.Millisecond), lock.WithRenewalClient(renewals))
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
 	l, other := try(t, c.Mutex("released")), try(t, c.Mutex("kept"))
-	eventually(t, patience, func() bool { return pulse.heard("renew", "released") > 0 })
+	before := l.Deadline()
+	eventually(t, patience, func() bool { return l.Deadline().After(before) }) // so the next renewal is half a second away
 
 	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", "released")))
 	errs := make(chan error, 1)
 	go func() { errs <- l.Release(context.Background()) }()
 	wire.proxy.AwaitHeld(t, 1)
-	// One renewal may have been on its way. The other lock shows when there would have been more.
+	// The other lock shows when there would have been one.
 	mine, others := pulse.heard("renew", "released"), pulse.heard("renew", "kept")
-	eventually(t, patience, func() bool { return pulse.heard("renew", "kept") >= others+3 })
-	if n := pulse.heard("renew", "released") - mine; n > 1 {
+	eventually(t, patience, func() bool { return pulse.heard("renew", "kept") >= others+2 })
+	if n := pulse.heard("renew", "released") - mine; n > 0 {
 		t.Errorf("%d renewals were sent while the release was on its way", n)
 	}
 	wire.set(nil)
 	wire.proxy.Release()
-	_ = await(t, "Release", errs) // with an error: it took longer than the lease
+	_ = await(t, "Release", errs) // with an error perhaps: it took almost as long as the lease
 	mustMatch(t, l.Release(context.Background()), lock.ErrReleased)
 	free(t, other)
 }

@@ -29,7 +29,11 @@ func take(t *testing.T, c *lock.Client, opts ...lock.LockOption) *lock.Lease {
 // cause waits for the lease's end and says how it was lost.
 func cause(t *testing.T, l *lock.Lease) lock.Cause {
 	t.Helper()
-	<-l.Done()
+	select {
+	case <-l.Done():
+	case <-time.After(time.Hour): // of a bubble's time
+		t.Fatal("the lease lives on")
+	}
 	var lost *lock.LostError
 	if !errors.As(l.Err(), &lost) {
 		t.Fatalf("the lease ended with %v, not a loss", l.Err())
