@@ -22,6 +22,7 @@ var takeBehaviours = []behaviour{
 	{name: "Release/frees", test: releaseFrees},
 	{name: "Release/ended ctx", test: releaseWithEndedCtx},
 	{name: "tokens/rise", test: tokensRise},
+	{name: "tokens/DEL of lock and counter", test: tokensRiseThroughDel},
 	{name: "tokens/FLUSHALL", test: tokensRiseThroughFlush, alone: true},
 	{name: "tokens/a server clock that is behind", test: tokensRisePastTheClock},
 	{name: "names/client id", test: clientIDNamesTheHolder},
@@ -141,6 +142,14 @@ func grantsRise(t *testing.T, w *world, between func()) {
 
 func tokensRise(t *testing.T, w *world)             { grantsRise(t, w, func() {}) }
 func tokensRiseThroughFlush(t *testing.T, w *world) { grantsRise(t, w, w.raw.flush) }
+
+func tokensRiseThroughDel(t *testing.T, w *world) {
+	grantsRise(t, w, func() {
+		for _, key := range w.raw.keys() {
+			w.raw.del(key)
+		}
+	})
+}
 
 func tokensRisePastTheClock(t *testing.T, w *world) {
 	c := w.client()

@@ -21,6 +21,9 @@
 //   - Leases are measured by clocks. A server clock that steps forward ends leases early. In a virtual machine that is
 //     suspended, the monotonic clock may stand still, so that after it has resumed a lease that ran out meanwhile
 //     seems to live, for up to the time it had left. (A stopped process is no such case: its clock goes on.)
+//   - The shards of a go-redis Ring know nothing of each other: one that leaves the Ring, or is thought dead by it, takes its locks along.
+//     Who holds one learns of it at the next renewal; until then somebody else may get it from another shard. No WithReplicas
+//     helps there. Two programs whose Rings differ in their shards don't exclude each other.
 //   - A Redis that evicts keys with an expiry (maxmemory-policy volatile-*, allkeys-*) evicts locks. Use noeviction.
 //
 // For these cases every grant has a [Lease.Token]. A store that keeps the largest token it has seen, and refuses smaller ones,
@@ -76,7 +79,8 @@
 // [Mutex.Lock] doesn't poll. A client has one subscription, for all its waiters; a release is published and wakes one waiter of each
 // client, the first in its line. A release with a waiter in its own client hands the lock over in the same script, for a
 // bounded number of turns, unless another process is seen to wait. Messages can get lost, so a waiter looks again when
-// the holder's lease should have run out; and, without a working subscription, twice a second.
+// the holder's lease should have run out; and, without a working subscription, twice a second. While a cluster moves a lock's
+// slot, releases may go unheard: then, too, a waiter looks twice a second where it can tell, and else when the slot has moved.
 //
 // # In Redis
 //

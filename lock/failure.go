@@ -40,16 +40,26 @@ var refusals = []struct {
 	{"NOAUTH", failure{telemetry.ErrorACL, false, false}},
 	{"WRONGPASS", failure{telemetry.ErrorACL, false, false}},
 	{"ACL failure", failure{telemetry.ErrorACL, false, false}},
+	{"user executing the script can't", failure{telemetry.ErrorACL, false, false}},
 	{"max number of clients", failure{telemetry.ErrorPool, true, false}},
 	{"BUSY", failure{telemetry.ErrorBusy, true, false}},
 	{"OOM", failure{telemetry.ErrorOOM, false, false}},
+}
+
+// elsewhere says whether the failure of a call may be because the key lives on another server by now.
+func elsewhere(err error) bool {
+	switch classify(err).kind {
+	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
+		return !errors.Is(err, context.Canceled)
+	}
+	return strings.Contains(err.Error(), notLocal)
 }
 
 // classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts. A
 // failure on the way there or back leaves it open.
 func classify(err error) failure {
 	var answer redis.Error
-	if errors.As(err, &answer) {
+	if errors.As(err, &answer) && !errors.Is(err, redis.Nil) { // no script of ours answers nil
 		text := answer.Error()
 		for _, r := range refusals {
 			if strings.Contains(text, r.word) {

@@ -54,13 +54,13 @@ func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 
 // call renews the batch and fills its results; an error is that of all leases.
 func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
-	if r.bySlot.Load() {
-		r.callBySlot(ctx, b)
+	all := r.here(b)
+	if len(all) == 0 {
 		return nil
 	}
-	all := make([]int, len(b.Leases))
-	for i := range all {
-		all[i] = i
+	if r.bySlot.Load() {
+		r.callBySlot(ctx, b, all)
+		return nil
 	}
 	call := r.request(ctx, b, all)
 	sent := time.Now()
@@ -70,11 +70,14 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	}
 	if wantsOneSlot(err) || err == nil && slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return wantsOneSlot(r.Err) }) {
 		r.bySlot.Store(true) // it will want that again
-		r.callBySlot(ctx, b)
+		r.callBySlot(ctx, b, all)
 		return nil
 	}
 	if err != nil {
 		r.rec.Error(ctx, telemetry.OpRenew, classify(err).kind)
+		if elsewhere(err) {
+			r.t.backend.Moved(ctx)
+		}
 		return err
 	}
 	for i := range b.Results {
@@ -83,11 +86,25 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	return nil
 }
 
-// callBySlot renews the batch by one call for each slot, in one round trip.
-func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch) {
-	bySlot := make(map[int][]int)
+// here finds the leases whose locks live where the batch goes, and sends the others on: a server asked for a lock that is another's
+// by now would say that it is gone.
+func (r *renewer) here(b *watchdog.Batch) []int {
+	all := make([]int, 0, len(b.Leases))
 	for i, l := range b.Leases {
-		slot := slotOf(grantOf(l).bid.key)
+		if at := r.t.backend.Node(grantOf(l).bid.key); at != "" && at != b.Partition {
+			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+			continue
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+// callBySlot renews leases of the batch by one call for each slot, in one round trip.
+func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int) {
+	bySlot := make(map[int][]int)
+	for _, i := range which {
+		slot := slotOf(grantOf(b.Leases[i]).bid.key)
 		bySlot[slot] = append(bySlot[slot], i)
 	}
 	var calls []backend.Call
@@ -119,7 +136,7 @@ func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) b
 		bid := grantOf(b.Leases[i]).bid
 		args = append(args, bid.key, bid.owner, bid.lease.Milliseconds())
 	}
-	return backend.Call{Script: renewScript, Renew: true, Keys: grantOf(b.Leases[which[0]]).bid.keys[:1], Args: args}
+	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: grantOf(b.Leases[which[0]]).bid.keys[:1], Args: args}
 }
 
 // read puts the answer to a request into the results.
@@ -150,7 +167,7 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 	if res.Err == nil {
 		return
 	}
-	if text := res.Err.Error(); strings.Contains(text, notLocal) || strings.Contains(text, "MOVED") {
+	if elsewhere(res.Err) {
 		r.t.backend.Moved(ctx)
 		if at := r.t.backend.Node(grantOf(b.Leases[i]).bid.key); at != "" && at != b.Partition {
 			*res = watchdog.Result{Outcome: watchdog.Moved, Partition: at}

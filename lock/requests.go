@@ -60,6 +60,7 @@ type verdict struct {
 	holder  HeldError // when not granted; without the name
 	meta    string    // what the holder says of itself
 	acked   int       // replicas that have the grant, where that was asked for
+	moving  bool      // the lock's slot is on its way to another node
 }
 
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
@@ -102,7 +103,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
 		}
 		if c.err != nil {
 			err := c.err
-			if classify(err).unclear {
+			if classify(err).unclear || c.reply != nil { // the script has run, but WAIT failed
 				b.haunt(c.expires)
 			}
 			t.recycle(c)
@@ -113,9 +114,11 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
 			return verdict{}, err
 		}
 		v, now, err := readVerdict(c.reply)
-		v.sent, v.acked = c.sent, c.acked
+		v.sent, v.acked, v.moving = c.sent, c.acked, len(keys) < len(b.keys)
 		if err == nil || errors.Is(err, errLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
+		} else {
+			b.haunt(c.expires) // whatever that answer means
 		}
 		t.recycle(c)
 		return v, err

@@ -252,9 +252,12 @@ func (t *transport) send(c *call) {
 	}
 	if c.replicas > 0 {
 		c.reply, c.acked, c.err = t.evalWait(c)
-		return
+	} else {
+		c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
 	}
-	c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
+	if c.err != nil && elsewhere(c.err) {
+		t.backend.Moved(c.ctx)
+	}
 }
 
 // noScript says that a server lacks a script. It ran nothing, so it gets the source.

@@ -38,6 +38,7 @@ type queue struct {
 	subscribed  bool // releases are heard of
 	broken      bool // the subscription can't be had, or was lost
 	interrupted bool // it was lost since the lock was last seen held
+	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
 	turns      int // hand-overs in a row
 	turnsSince time.Time
@@ -123,7 +124,7 @@ func (q *queue) saw(holder HeldError, meta string) {
 		wait = DefaultLease
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
-	if q.broken {
+	if q.broken || q.moving {
 		wait = min(wait, pollEvery/2+rand.N(pollEvery))
 	}
 	q.checkAt = time.Now().Add(wait)
@@ -136,7 +137,7 @@ func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	q := ws.queues[b.key]
 	first := q == nil
 	if first {
-		q = &queue{ws: ws, place: b.place, head: w}
+		q = &queue{ws: ws, place: b.place, head: w, moving: seen.moving}
 		q.saw(seen.holder, seen.meta)
 		ws.queues[b.key] = q
 	} else {
@@ -220,7 +221,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		q, now := w.q, time.Now()
 		if q.head == w && !q.handing && q.due == wakeNone && !now.Before(q.checkAt) {
 			q.due = wakeExpiry
-			if q.broken {
+			if q.broken || q.moving {
 				q.due = wakePoll
 			}
 		}
@@ -271,7 +272,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			}
 			return b, v, nil
 		case err == nil:
-			failing, w.failed = time.Time{}, nil
+			failing, w.failed, q.moving = time.Time{}, nil, v.moving
 			q.saw(v.holder, v.meta)
 			ws.mu.Unlock()
 			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
@@ -286,8 +287,8 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 				failing = now
 			}
 			w.failed = err
-			if errors.Is(err, errLeft) {
-				w.bid = w.m.newBid(a)
+			if replicas := (*ReplicasError)(nil); errors.Is(err, errLeft) || errors.As(err, &replicas) {
+				w.bid = w.m.newBid(a) // the old one is being swept
 			}
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			ws.mu.Unlock()

@@ -23,7 +23,7 @@ type Backend interface {
 	// one call. It does no I/O.
 	Node(key string) string
 
-	// Moved says that a key was not where Node had it.
+	// Moved says that a key was not where Node had it, or that nobody answered there.
 	Moved(ctx context.Context)
 
 	// Traits is how the servers pass messages on.
@@ -76,8 +76,9 @@ type Result struct {
 // Call is one run of a script.
 type Call struct {
 	Script *Script
-	Full   bool // send the source: the server doesn't know the script (yet)
-	Renew  bool // use the connections reserved for renewals
+	Full   bool   // send the source: the server doesn't know the script (yet)
+	Renew  bool   // use the connections reserved for renewals
+	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
 	Keys   []string
 	Args   []any
 }

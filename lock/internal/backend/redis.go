@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,9 +23,11 @@ type Redis struct {
 	topology
 	timeout time.Duration
 
-	reserved sync.Once // the connections for renewals are made with the first one: a Ring's client pings at once
+	reserved sync.Once // the connections for renewals are made with the first one
 	renew    redis.UniversalClient
-	owned    bool // renew was made here
+	shards   shardClients                        // a Ring's, in place of renew
+	owned    bool                                // renew was made here
+	layout   atomic.Pointer[redis.ClusterClient] // renew, where it has a layout of its own to reload
 }
 
 // topology is what differs between the shapes of Redis.
@@ -50,6 +54,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		if _, err := readTimeout(renew); err != nil {
 			return nil, fmt.Errorf("the client given to WithRenewalClient: %w", err)
 		}
+		b.keepLayout()
 	}
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
@@ -103,14 +108,78 @@ func ringReadTimeout(c *redis.Ring) time.Duration {
 	return 3 * time.Second // go-redis's default; the shards are yet to come
 }
 
-// renewals is the client that renewals go through, nil when the backend was closed before the first.
-func (b *Redis) renewals() redis.UniversalClient {
+// renewals is the client that the renewals of a node's keys go through.
+func (b *Redis) renewals(node string) (redis.UniversalClient, error) {
+	if r, ok := b.rdb.(*redis.Ring); ok && b.renew == nil {
+		return b.shards.of(r, node)
+	}
 	b.reserved.Do(func() {
 		if b.renew == nil {
 			b.renew, b.owned = reserve(b.rdb), true
+			b.keepLayout()
 		}
 	})
-	return b.renew
+	if b.renew == nil { // closed before the first
+		return nil, redis.ErrClosed
+	}
+	return b.renew, nil
+}
+
+// shardClients are the clients for renewals of a Ring's shards. A second Ring would not do: it wouldn't hear of SetAddrs, and
+// might think another shard dead than the program's.
+type shardClients struct {
+	mu     sync.Mutex
+	byAddr map[string]*redis.Client
+	closed bool
+}
+
+// of returns the client of the Ring's shard with an address.
+func (s *shardClients) of(r *redis.Ring, addr string) (*redis.Client, error) {
+	shard, err := ring{r}.shardAt(addr)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, redis.ErrClosed
+	}
+	c := s.byAddr[addr]
+	if c == nil {
+		c = reserve(shard).(*redis.Client)
+		if s.byAddr == nil {
+			s.byAddr = make(map[string]*redis.Client)
+		}
+		s.byAddr[addr] = c
+	}
+	return c, nil
+}
+
+func (s *shardClients) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	var errs []error
+	for _, c := range s.byAddr {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// keepLayout notes that the client for renewals knows a layout of its own.
+func (b *Redis) keepLayout() {
+	if c, ok := b.renew.(*redis.ClusterClient); ok {
+		b.layout.Store(c)
+	}
+}
+
+// Moved implements Backend. go-redis itself looks for a new layout when it is told MOVED, but not when a node is gone; and else
+// once a minute.
+func (b *Redis) Moved(ctx context.Context) {
+	b.topology.Moved(ctx)
+	if c := b.layout.Load(); c != nil {
+		c.ReloadState(ctx)
+	}
 }
 
 // reserve returns a client with the same options as rdb and a small pool of its own.
@@ -121,11 +190,6 @@ func reserve(rdb redis.UniversalClient) redis.UniversalClient {
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
 		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 		return redis.NewClusterClient(&o)
-	case *redis.Ring:
-		o := *c.Options()
-		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
-		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-		return redis.NewRing(&o)
 	default:
 		o := *rdb.(*redis.Client).Options()
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
@@ -168,8 +232,9 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	cmd := call.command(ctx)
 	rdb := b.rdb
 	if call.Renew {
-		if rdb = b.renewals(); rdb == nil {
-			return nil, redis.ErrClosed
+		var err error
+		if rdb, err = b.renewals(call.Node); err != nil {
+			return nil, err
 		}
 	}
 	if err := rdb.Process(ctx, cmd); err != nil {
@@ -183,9 +248,10 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	rdb := b.rdb
 	results := make([]Result, len(calls))
 	if calls[0].Renew {
-		if rdb = b.renewals(); rdb == nil {
+		var err error
+		if rdb, err = b.renewals(calls[0].Node); err != nil {
 			for i := range results {
-				results[i].Err = redis.ErrClosed
+				results[i].Err = err
 			}
 			return results
 		}
@@ -207,15 +273,31 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 }
 
 // EvalWait implements Backend. WAIT speaks of the writes of its own connection, so both go through one, of the one
-// server that has the key.
+// server that has the key. There go-redis follows no redirection of a cluster.
 func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (any, int, error) {
 	rdb, err := b.clientOf(ctx, b.rdb, call.Keys[0])
 	if err != nil {
 		return nil, 0, err
 	}
+	reply, acked, err := evalWait(ctx, rdb, call, replicas, timeout, false)
+	if c, ok := b.topology.(*cluster); ok && err != nil {
+		if addr, asking, ok := redirection(err); ok {
+			if rdb, lost := c.nodeAt(ctx, addr); lost == nil {
+				return evalWait(ctx, rdb, call, replicas, timeout, asking)
+			}
+		}
+	}
+	return reply, acked, err
+}
+
+// evalWait is EvalWait on one server. Where WAIT alone failed there is a reply and an error.
+func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, timeout time.Duration, asking bool) (any, int, error) {
 	cmd := call.command(ctx)
 	wait := redis.NewIntCmd(ctx, "wait", replicas, timeout.Milliseconds())
 	pipe := rdb.Pipeline()
+	if asking {
+		_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
+	}
 	_ = pipe.Process(ctx, cmd)
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx)
@@ -230,6 +312,15 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 	return reply, int(acked), nil
 }
 
+// redirection reads the answer of a node that a key is at another, for good or, asking, while its slot moves.
+func redirection(err error) (addr string, asking, ok bool) {
+	words := strings.Fields(err.Error())
+	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
+		return "", false, false
+	}
+	return words[2], words[0] == "ASK", true
+}
+
 // Timeout implements Backend.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
 
@@ -239,5 +330,5 @@ func (b *Redis) Close() error {
 	if b.owned {
 		return b.renew.Close()
 	}
-	return nil
+	return b.shards.close()
 }

@@ -53,12 +53,20 @@ func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string)
 }
 
 func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
+	shard, err := r.shardAt(at.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &redisPubSub{shard.Subscribe(ctx)}, nil
+}
+
+func (r ring) shardAt(addr string) (*redis.Client, error) {
 	for _, shard := range r.rdb.GetShardClients() {
-		if shard.Options().Addr == at.Node {
-			return &redisPubSub{shard.Subscribe(ctx)}, nil
+		if shard.Options().Addr == addr {
+			return shard, nil
 		}
 	}
-	return nil, fmt.Errorf("lockdog: the ring has no shard %q any more", at.Node)
+	return nil, fmt.Errorf("lockdog: the ring has no shard %q any more", addr)
 }
 
 // cluster is a Redis Cluster.

@@ -1,0 +1,293 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What a cluster does to locks while it changes.
+
+// contest has goroutines of several clients take turns on a lock until stop, and watches that they exclude each other.
+type contest struct {
+	turns  atomic.Int64
+	inside atomic.Int32
+	last   atomic.Int64 // token
+	done   sync.WaitGroup
+}
+
+func (c *contest) run(ctx context.Context, t *testing.T, m *lock.Mutex) {
+	c.done.Go(func() {
+		for ctx.Err() == nil {
+			l, err := m.Lock(context.Background())
+			if err != nil {
+				t.Errorf("Lock: %v", err)
+				return
+			}
+			if n := c.inside.Add(1); n != 1 {
+				t.Errorf("%d hold the lock", n)
+			}
+			if last := c.last.Swap(l.Token()); last >= l.Token() {
+				t.Errorf("token %d after %d", l.Token(), last)
+			}
+			c.turns.Add(1)
+			c.inside.Add(-1)
+			if err := l.Release(context.Background()); err != nil {
+				t.Errorf("Release: %v", err)
+				return
+			}
+		}
+	})
+}
+
+// more waits for n more turns.
+func (c *contest) more(t *testing.T, n int64) {
+	t.Helper()
+	end := c.turns.Load() + n
+	eventually(t, patience, func() bool { return c.turns.Load() >= end || t.Failed() })
+}
+
+// otherNode is a primary that doesn't have the slot.
+func otherNode(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
+	t.Helper()
+	owner := c.Owner(t, slot)
+	return c.Nodes[(slices.Index(c.Nodes, owner)+1)%3]
+}
+
+func slotMoves(t *testing.T, c *redistest.Cluster) {
+	const lease = 600 * time.Millisecond
+	a := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	b := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	slot := c.Slot(t, "{moving}")
+	held := []*lock.Lease{try(t, a.Mutex("{moving}held 1")), try(t, a.Mutex("{moving}held 2")), try(t, b.Mutex("{moving}held 3"))}
+	elsewhere := many(t, a, 30) // in the same batches
+	waiter := begin(context.Background(), b.Mutex("{moving}held 1"))
+	waiting(t, b, 1)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var contested contest
+	for _, m := range []*lock.Mutex{a.Mutex("{moving}contested"), a.Mutex("{moving}contested"), b.Mutex("{moving}contested"), b.Mutex("{moving}contested")} {
+		contested.run(ctx, t, m)
+	}
+	contested.more(t, 20)
+	for round := range 2 {
+		m := c.Migrate(t, slot, otherNode(t, c, slot)) // there and further
+		// From here until the slot has moved, releases of what has moved are published where nobody listens, and
+		// waiters go by their clocks.
+		contested.more(t, 3)
+		m.MoveKeys(t, "{moving}held 2")
+		contested.more(t, 3)
+		m.MoveKeys(t, "{moving}contested")
+		contested.more(t, 2)
+		pass(t, lease) // renewals find some keys here and some there
+		m.MoveKeys(t)
+		contested.more(t, 2)
+		fresh := try(t, a.Mutex("{moving}fresh")) // the source has neither it nor its counter
+		m.Finish(t)
+		free(t, fresh)
+		contested.more(t, 20)
+		pass(t, lease)
+		mustAllLive(t, held)
+		mustAllLive(t, elsewhere)
+		if t.Failed() {
+			t.Fatalf("in round %d", round)
+		}
+	}
+	stop()
+	contested.done.Wait()
+	free(t, held[0])
+	free(t, granted(t, waiter))
+	freeAll(t, append(elsewhere, held[1:]...))
+	t.Logf("%d turns on the contested lock", contested.turns.Load())
+}
+
+func subscriptionFollows(t *testing.T, c *redistest.Cluster) {
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	const name = "{following}"
+	l := try(t, holder.Mutex(name))
+	next := begin(context.Background(), waiter.Mutex(name))
+	slot := c.Slot(t, name)
+	from, to := c.Owner(t, slot), otherNode(t, c, slot)
+	channels := []string{"redisson_lock__channel:" + name}
+	eventually(t, patience, func() bool { return slices.Equal(shardChannels(t, from), channels) })
+	m := c.Migrate(t, slot, to)
+	m.Finish(t)
+	eventually(t, patience, func() bool {
+		return slices.Equal(shardChannels(t, to), channels) && len(shardChannels(t, from)) == 0
+	})
+	free(t, l)
+	free(t, granted(t, next))
+	eventually(t, patience, func() bool { return len(shardChannels(t, to)) == 0 })
+}
+
+func silentNodeIsAlone(t *testing.T, c *redistest.Cluster) {
+	const lease, soon = 900 * time.Millisecond, time.Second // a call to the silent node takes three
+	// A client that has seen a node hang must not be slow with the others.
+	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	sick := c.Nodes[1]
+	silent := namesOn(t, c, sick, 80)
+	fine := slices.Concat(namesOn(t, c, c.Nodes[0], 3), namesOn(t, c, c.Nodes[2], 3))
+	lost := try(t, client.Mutex(silent[0]))
+	var kept []*lock.Lease
+	for _, name := range fine {
+		kept = append(kept, try(t, client.Mutex("kept{"+name+"}")))
+		free(t, try(t, client.Mutex(name)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sick.Pause(t)
+	var stuck sync.WaitGroup
+	for _, name := range silent[1:] { // more than it has workers
+		stuck.Go(func() {
+			if l, err := client.Mutex(name).Lock(ctx); err == nil {
+				t.Errorf("%s was taken: %v", l.Name(), l.Release(context.Background()))
+			}
+		})
+	}
+	slowest := time.Duration(0)
+	for end := time.Now().Add(3 * lease); time.Now().Before(end); {
+		for _, name := range fine {
+			began := time.Now()
+			l := try(t, client.Mutex(name))
+			next := begin(context.Background(), client.Mutex(name))
+			free(t, l)
+			free(t, granted(t, next))
+			slowest = max(slowest, time.Since(began))
+		}
+	}
+	if slowest > soon {
+		t.Errorf("a lock of another node took %v", slowest)
+	}
+	mustAllLive(t, kept)
+	mustBeLost(t, lost, lock.CauseUnreachable)
+	cancel()
+	stuck.Wait()
+	sick.Resume(t)
+	freeAll(t, kept)
+	free(t, granted(t, begin(context.Background(), client.Mutex(silent[0]))))
+	t.Logf("slowest take, hand-over and release on another node: %v", slowest)
+}
+
+// TestClusterFailover loses a primary with its locks held and awaited.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	const lease = 9 * time.Second // the cluster takes three seconds or four
+	c := redistest.StartCluster(t, 1)
+	s := newScope(t)
+	holder := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	const name = "{failing}"
+	slot := c.Slot(t, name)
+	old := c.Owner(t, slot)
+	awaitWaiter := func() (*lock.Lease, <-chan taken) {
+		l := try(t, holder.Mutex(name))
+		next := begin(context.Background(), waiter.Mutex(name))
+		eventually(t, patience, func() bool { return len(shardChannels(t, c.Owner(t, slot))) == 1 })
+		replicated(t, c.Owner(t, slot))
+		return l, next
+	}
+
+	// Asked to step down, it hands everything on. Who listens to it goes on hearing what its successor publishes.
+	l, next := awaitWaiter()
+	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(600*time.Millisecond)))
+	replicated(t, old)
+	replica := replicaOf(t, c, old)
+	if err := replica.Client(t).Do(t.Context(), "CLUSTER", "FAILOVER").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if now := c.AwaitFailover(t, slot, old); now != replica {
+		t.Fatalf("slot %d is served by %d", slot, now.Port())
+	}
+	before := brief.Deadline()
+	eventually(t, patience, func() bool { return brief.Deadline().After(before.Add(time.Second)) || brief.Err() != nil })
+	free(t, brief)
+	began := time.Now()
+	free(t, l)
+	free(t, granted(t, next))
+	if waited := time.Since(began); waited > 2*time.Second {
+		t.Errorf("after the graceful failover the waiter was woken %v after the release", waited)
+	}
+	awaitReplica(t, replica)
+	l, next = awaitWaiter()
+
+	// Killed, it leaves its locks behind on the replica.
+	before = l.Deadline()
+	replicated(t, replica)
+	replica.Kill(t)
+	began = time.Now()
+	if now := c.AwaitFailover(t, slot, replica); now != old {
+		t.Fatalf("slot %d is served by %d", slot, now.Port())
+	}
+	elected := time.Since(began)
+	eventually(t, patience, func() bool { return l.Deadline().After(before) && time.Until(l.Deadline()) > lease/2 || l.Err() != nil })
+	if err := l.Err(); err != nil {
+		t.Fatalf("the lease ended: %v", err)
+	}
+	renewed := time.Since(began)
+	h, err := holder.Mutex(name).Inspect(t.Context())
+	if err != nil || h.Owner != l.Owner() || h.Token != l.Token() {
+		t.Errorf("%+v, %v; held by %q with token %d", h, err, l.Owner(), l.Token())
+	}
+	eventually(t, patience, func() bool { return len(shardChannels(t, old)) == 1 })
+	free(t, l)
+	got := granted(t, next)
+	if got.Token() <= l.Token() {
+		t.Errorf("token %d after %d", got.Token(), l.Token())
+	}
+	free(t, got)
+	t.Logf("elected %v, renewed %v after the kill; errors: %v", elected.Round(time.Millisecond), renewed.Round(time.Millisecond), errorsOf(t, s))
+}
+
+// replicated waits until a replica has all that the server wrote.
+func replicated(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	conn := s.Client(t).Conn()
+	defer func() { _ = conn.Close() }()
+	// WAIT counts the writes of its own connection, and a replica that has those has what was before.
+	err := conn.Publish(t.Context(), "mark", "").Err()
+	n, waitErr := conn.Wait(t.Context(), 1, 2*time.Second).Result()
+	if err := errors.Join(err, waitErr); err != nil || n < 1 {
+		t.Fatalf("%d replicas, %v", n, err)
+	}
+}
+
+func replicaOf(t *testing.T, c *redistest.Cluster, primary *redistest.Server) *redistest.Server {
+	t.Helper()
+	var found *redistest.Server
+	for _, s := range c.Nodes {
+		info := s.Info(t, "replication")
+		if info["role"] == "slave" && info["master_port"] == primary.Addr()[len("127.0.0.1:"):] {
+			found = s
+		}
+	}
+	if found == nil {
+		t.Fatalf("%d has no replica", primary.Port())
+	}
+	return found
+}
+
+// awaitReplica waits until a primary has a replica in sync.
+func awaitReplica(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	eventually(t, patience, func() bool {
+		info := s.Info(t, "replication")
+		return info["role"] == "master" && info["slave0"] != "" && strings.Contains(info["slave0"], "state=online")
+	})
+}
+
+// errorsOf is what a client's lockdog.errors says, by operation and type.
+func errorsOf(t *testing.T, s *scope) map[string]float64 {
+	t.Helper()
+	return s.series(t, telemetry.MetricErrors)
+}

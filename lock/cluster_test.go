@@ -1,0 +1,231 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// namesOn returns n names of locks that live on a node.
+func namesOn(t *testing.T, c *redistest.Cluster, node *redistest.Server, n int) []string {
+	t.Helper()
+	var names []string
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprint("job:", i); c.Owner(t, c.Slot(t, name)) == node {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func openCluster(t *testing.T, c *redistest.Cluster) redis.UniversalClient {
+	t.Helper()
+	return redistest.Open(t, c.Universal())
+}
+
+// shardChannels are the sharded channels that a node has subscribers of.
+func shardChannels(t *testing.T, s *redistest.Server) []string {
+	t.Helper()
+	channels, err := s.Client(t).PubSubShardChannels(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return channels
+}
+
+// TestCluster takes turns on one cluster of three.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	t.Run("the keys of a lock share its slot", func(t *testing.T) { keysShareASlot(t, c) })
+	t.Run("a node's locks are renewed together", func(t *testing.T) { renewedTogether(t, c) })
+	t.Run("slot by slot where that is refused", func(t *testing.T) { renewedSlotBySlot(t, c) })
+	t.Run("a slot moves under its locks", func(t *testing.T) { slotMoves(t, c) })
+	t.Run("a subscription follows its slot", func(t *testing.T) { subscriptionFollows(t, c) })
+	t.Run("a silent node is alone", func(t *testing.T) { silentNodeIsAlone(t, c) })
+}
+
+func keysShareASlot(t *testing.T, c *redistest.Cluster) {
+	rdb := openCluster(t, c)
+	for i, prefix := range []string{"", "app:", "{app}:", "p{q}r"} {
+		for j, name := range []string{"a", "orders:42", "{user7}:mail", "x{y}z{w}", "b{c}"} {
+			s := newScope(t)
+			holder := s.open(t, rdb, lock.WithKeyPrefix(prefix))
+			waiter := s.open(t, rdb, lock.WithKeyPrefix(prefix))
+			m := holder.Mutex(name)
+			l := try(t, m)
+			next := begin(t.Context(), waiter.Mutex(name))
+			slot := c.Slot(t, prefix+name)
+			node := c.Owner(t, slot)
+			eventually(t, patience, func() bool { return len(shardChannels(t, node)) == 1 })
+			if got := c.Slot(t, shardChannels(t, node)[0]); got != slot {
+				t.Errorf("%d.%d: the channel %v is in slot %d, the lock in %d", i, j, shardChannels(t, node), got, slot)
+			}
+			// The lock and its counter are all that the slot has, and no other slot has anything.
+			keys, err := node.Client(t).ClusterGetKeysInSlot(t.Context(), slot, 10).Result()
+			if err != nil || len(keys) != 2 || !slices.Contains(keys, prefix+name) {
+				t.Errorf("%d.%d: the slot has %q, %v", i, j, keys, err)
+			}
+			total := int64(0)
+			for _, n := range c.Nodes {
+				total += n.Client(t).DBSize(t.Context()).Val()
+			}
+			if total != 2 {
+				t.Errorf("%d.%d: the cluster has %d keys", i, j, total)
+			}
+			free(t, l)
+			free(t, granted(t, next))
+			for _, k := range keys {
+				if err := rdb.Del(t.Context(), k).Err(); err != nil {
+					t.Error(err)
+				}
+			}
+			closeSoon(waiter)
+		}
+	}
+}
+
+// many takes n locks, spread over the slots.
+func many(t *testing.T, c *lock.Client, n int) []*lock.Lease {
+	t.Helper()
+	leases := make([]*lock.Lease, n)
+	var all sync.WaitGroup
+	for w := range 8 {
+		all.Go(func() {
+			for i := w; i < n; i += 8 {
+				l, err := c.Mutex(fmt.Sprint("many:", i)).TryLock(context.Background())
+				if err != nil {
+					t.Errorf("%d: %v", i, err)
+					return
+				}
+				leases[i] = l
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return leases
+}
+
+func mustAllLive(t *testing.T, leases []*lock.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		if err := l.Err(); err != nil {
+			t.Errorf("%s: %v", l.Name(), err)
+		}
+	}
+}
+
+func freeAll(t *testing.T, leases []*lock.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		if err := l.Release(context.Background()); err != nil {
+			t.Errorf("%s: %v", l.Name(), err)
+		}
+	}
+}
+
+func renewedTogether(t *testing.T, c *redistest.Cluster) {
+	const locks, nodes, batch, lease = 600, 3, 256, 1500 * time.Millisecond
+	s := newScope(t)
+	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	leases := many(t, client, locks)
+	pass(t, lease) // the first renewals may be of cohorts yet to be filled
+	before, start := s.sent(t, telemetry.PurposeRenew), time.Now()
+	evals := evalshas(t, c)
+	pass(t, 2*lease)
+	calls, intervals := s.sent(t, telemetry.PurposeRenew)-before, float64(time.Since(start))/float64(lease/3)
+	if seen := evalshas(t, c) - evals; seen < calls-nodes || seen > calls+nodes {
+		t.Errorf("the client says it sent %d calls, the nodes saw %d", calls, seen)
+	}
+	if most := float64((locks+batch-1)/batch+nodes) * (intervals + 1); float64(calls) > most || calls == 0 {
+		t.Errorf("%d calls in %.1f intervals; at most %.0f are needed", calls, intervals, most)
+	}
+	t.Logf("%d locks on %d nodes: %.1f calls per interval", locks, nodes, float64(calls)/intervals)
+	mustAllLive(t, leases)
+	freeAll(t, leases)
+}
+
+// pass lets time pass.
+func pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	always(t, d, func() bool { return true })
+}
+
+// evalshas counts them over all nodes.
+func evalshas(t *testing.T, c *redistest.Cluster) (n int) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		n += int(s.Commands(t)["evalsha"])
+	}
+	return n
+}
+
+// oneSlot is a proxy before a cluster that wants all keys it can see in one slot, those in ARGV of a renewal included.
+type oneSlot struct {
+	refused, calls, trips atomic.Int64
+}
+
+type crossSlot struct{}
+
+func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
+func (crossSlot) RedisError()   {}
+
+func (h *oneSlot) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *oneSlot) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && len(cmd.Args()) > 3+1+1+3 {
+			h.refused.Add(1)
+			cmd.SetErr(crossSlot{})
+			return crossSlot{}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *oneSlot) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.trips.Add(1)
+		h.calls.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+func renewedSlotBySlot(t *testing.T, c *redistest.Cluster) {
+	const locks, lease = 60, 1500 * time.Millisecond
+	picky := redistest.Open(t, c.Universal())
+	hook := &oneSlot{}
+	picky.AddHook(hook)
+	s := newScope(t)
+	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease), lock.WithRenewalClient(picky))
+	leases := many(t, client, locks)
+	pass(t, 3*lease)
+	mustAllLive(t, leases)
+	// Nine intervals, of which some are under way; a trip goes to one node.
+	refused, calls, trips := hook.refused.Load(), hook.calls.Load(), hook.trips.Load()
+	t.Logf("%d refused, then %d calls in %d trips", refused, calls, trips)
+	if refused == 0 || refused > 12 || calls < 6*locks || calls > 11*locks {
+		t.Errorf("%d calls were refused, then %d made, for %d locks in 9 intervals", refused, calls, locks)
+	}
+	if trips > 11*3*3 {
+		t.Errorf("%d trips: the calls of a node don't go together", trips)
+	}
+	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error"); n != 0 {
+		t.Errorf("%v renewals failed", n)
+	}
+	freeAll(t, leases)
+}

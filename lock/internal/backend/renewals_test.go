@@ -1,0 +1,34 @@
+package backend_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// The client for renewals has the program's options, but nothing that two clients can't share: where maintenance
+// notifications are required, go-redis panics when a second client registers for them at the first one's processor.
+func TestRenewalClientSharesNothing(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", DialerRetries: 1, // nobody is there
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeEnabled},
+	})
+	defer func() { _ = rdb.Close() }()
+	b, err := backend.NewRedis(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := backend.Call{Script: backend.NewScript("none", "return 1"), Keys: []string{"k"}, Renew: true}
+	if _, err := b.Eval(t.Context(), call); err == nil {
+		t.Error("somebody was there")
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := b.Eval(t.Context(), call); err == nil {
+		t.Error("a renewal after Close succeeded")
+	}
+}

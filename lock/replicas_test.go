@@ -1,0 +1,169 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// replicaShapes are those with one replica of the server that has a lock.
+var replicaShapes = []struct {
+	name  string
+	start func(t *testing.T, name string) (rdb redis.UniversalClient, primary, replica *redistest.Server)
+}{
+	{"primary+replica", func(t *testing.T, _ string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
+		r := redistest.StartReplicated(t, 1)
+		return redistest.Open(t, r.Universal()), r.Primary, r.Replicas[0]
+	}},
+	{"sentinel", func(t *testing.T, _ string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
+		s := redistest.StartSentinel(t, 1)
+		return redistest.Open(t, s.Universal()), s.Servers[0], s.Servers[1]
+	}},
+	{"cluster", func(t *testing.T, name string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
+		c := redistest.StartCluster(t, 1)
+		primary := c.Owner(t, c.Slot(t, name))
+		return redistest.Open(t, c.Universal()), primary, replicaOf(t, c, primary)
+	}},
+}
+
+func TestWithReplicas(t *testing.T) {
+	t.Parallel()
+	for _, shape := range replicaShapes {
+		t.Run(shape.name, func(t *testing.T) {
+			t.Parallel()
+			const name = "job"
+			rdb, primary, replica := shape.start(t, name)
+			client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+			m := client.Mutex(name, lock.WithReplicas(1, time.Second))
+			l := try(t, m)
+			own := replica.Client(t)
+			conn := own.Conn()
+			defer func() { _ = conn.Close() }()
+			_ = conn.ReadOnly(t.Context()) // of a cluster's replica
+			if n, err := conn.Exists(t.Context(), name).Result(); n != 1 || err != nil {
+				t.Errorf("the replica has it: %d, %v", n, err)
+			}
+			free(t, l)
+
+			replica.Pause(t)
+			defer replica.Resume(t)
+			var few *lock.ReplicasError
+			_, err := client.Mutex(name, lock.WithReplicas(1, 100*time.Millisecond)).TryLock(t.Context())
+			if !errors.As(err, &few) || few.Wanted != 1 || few.Acked != 0 || few.Name != name || few.Within != 100*time.Millisecond {
+				t.Errorf("%+v, %v", few, err)
+			}
+			server := primary.Client(t)
+			eventually(t, time.Second, func() bool { return server.Exists(t.Context(), name).Val() == 0 })
+			if left := client.Leases(); len(left) != 0 {
+				t.Errorf("left: %+v", left)
+			}
+
+			// Lock waits until the replica is back, once it waits at all.
+			if err := server.HSet(t.Context(), name, "somebody", 1).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.PExpire(t.Context(), name, 300*time.Millisecond).Err(); err != nil {
+				t.Fatal(err)
+			}
+			next := begin(context.Background(), client.Mutex(name, lock.WithReplicas(1, 100*time.Millisecond)))
+			pass(t, 1500*time.Millisecond)
+			select {
+			case got := <-next:
+				t.Fatalf("Lock returned without a replica: %+v", got)
+			default:
+			}
+			replica.Resume(t)
+			l = granted(t, next)
+			always(t, 500*time.Millisecond, func() bool { return server.HGet(t.Context(), name, l.Owner()).Val() == "1" })
+			free(t, l)
+		})
+	}
+}
+
+func TestWithReplicasInvalid(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t, answerWithin(2*time.Second))
+	client := newScope(t).open(t, rdb)
+	for _, x := range []struct {
+		opts []lock.LockOption
+		says string
+	}{
+		{[]lock.LockOption{lock.WithReplicas(0, time.Second)}, "WithReplicas(0, 1s): at least 1 replica"},
+		{[]lock.LockOption{lock.WithReplicas(-1, time.Second)}, "WithReplicas(-1, 1s): at least 1 replica"},
+		{[]lock.LockOption{lock.WithReplicas(1, 0)}, "WithReplicas(1, 0s): at least 1 replica and 1ms"}, // 0 is for ever
+		{[]lock.LockOption{lock.WithReplicas(1, time.Microsecond)}, "1ms"},
+		{[]lock.LockOption{lock.WithReplicas(1, 2*time.Second)}, "shorter than the ReadTimeout of the Redis client, 2s"},
+		{[]lock.LockOption{lock.WithReplicas(1, time.Second), lock.WithWatchdog(time.Second)}, "shorter than the lease, 1s"},
+		{[]lock.LockOption{lock.WithReplicas(1, time.Second), lock.WithFixedLease(500 * time.Millisecond)}, "shorter than the lease, 500ms"},
+	} {
+		_, err := client.Mutex("job", x.opts...).TryLock(t.Context())
+		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), `"job"`) {
+			t.Errorf("%v; it should say %q", err, x.says)
+		}
+	}
+}
+
+// TestWithReplicasRefused has a user who may not WAIT: what the script took is given back.
+func TestWithReplicasRefused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-wait"))
+	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+	_, err := client.Mutex("job", lock.WithReplicas(1, 100*time.Millisecond)).TryLock(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "WAIT: NOPERM") {
+		t.Errorf("%v", err)
+	}
+	server := s.Client(t)
+	eventually(t, time.Second, func() bool { return server.Exists(t.Context(), "job").Val() == 0 })
+}
+
+// TestWithReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
+func TestWithReplicasWhileSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far), lock.WithReplicas(1, time.Second))
+	free(t, try(t, client.Mutex("{m}a")))
+	slot := c.Slot(t, "{m}")
+	m := c.Migrate(t, slot, otherNode(t, c, slot))
+	free(t, try(t, client.Mutex("{m}a"))) // TRYAGAIN, then ASK
+	m.MoveKeys(t)
+	l := try(t, client.Mutex("{m}b"))
+	m.Finish(t)
+	free(t, try(t, client.Mutex("{m}a"))) // MOVED
+	free(t, l)
+}
+
+// TestWithReplicasSweepsOldBidsOnly delays the removal of a grant that too few replicas confirmed until the waiter has the
+// lock: it must not take that away.
+func TestWithReplicasSweepsOldBidsOnly(t *testing.T) {
+	t.Parallel()
+	const name = "job"
+	r := redistest.StartReplicated(t, 1)
+	rdb, wire := throughProxy(t, r.Primary)
+	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+	server, replica := r.Primary.Client(t), r.Replicas[0]
+	if err := errors.Join(server.HSet(t.Context(), name, "somebody", 1).Err(), server.PExpire(t.Context(), name, 300*time.Millisecond).Err()); err != nil {
+		t.Fatal(err)
+	}
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", name)))
+	replica.Pause(t)
+	next := begin(context.Background(), client.Mutex(name, lock.WithReplicas(1, 100*time.Millisecond)))
+	wire.proxy.AwaitHeld(t, 1) // the first grant is being undone ...
+	replica.Resume(t)
+	// ... and gone by another way, so that the next attempt can win.
+	if err := errors.Join(server.Del(t.Context(), name).Err(), server.Publish(t.Context(), "redisson_lock__channel:{"+name+"}", "0").Err()); err != nil {
+		t.Fatal(err)
+	}
+	l := granted(t, next)
+	wire.set(nil)
+	wire.proxy.Release()
+	always(t, time.Second, func() bool { return server.HGet(t.Context(), name, l.Owner()).Val() == "1" })
+	free(t, l)
+}

@@ -1,0 +1,85 @@
+package lock_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// TestRingLosesAShard shows what a Ring can't promise: its servers know nothing of each other, so a shard that leaves takes its
+// locks along. Who holds one is told at the next renewal; until then somebody else may get it from another shard. The
+// locks of the other shards don't notice.
+func TestRingLosesAShard(t *testing.T) {
+	t.Parallel()
+	const lease, locks = 900 * time.Millisecond, 60
+	addrs := make(map[string]string)
+	for i := range 3 {
+		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr()
+	}
+	two := maps.Clone(addrs)
+	delete(two, "shard2")
+
+	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
+	holder := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	leases := many(t, holder, locks)
+	var leaving, staying []*lock.Lease
+	for _, l := range leases {
+		shard, err := ring.GetShardClientForKey(l.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shard.Options().Addr == addrs["shard2"] {
+			leaving = append(leaving, l)
+		} else {
+			staying = append(staying, l)
+		}
+	}
+	pass(t, lease)
+	mustAllLive(t, leases)
+
+	ring.SetAddrs(two)
+	other := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: two}), lock.WithWatchdog(lease))
+	stolen := try(t, other.Mutex(leaving[0].Name())) // held twice: this is the limit
+	mustBeLost(t, leaving[0], lock.CauseTaken)
+	for _, l := range leaving[1:] {
+		mustBeLost(t, l, lock.CauseMissing)
+	}
+	between := try(t, holder.Mutex(leaving[1].Name())) // lives on another shard now
+	if between.Token() <= leaving[1].Token() || stolen.Token() <= leaving[0].Token() {
+		t.Errorf("tokens %d after %d, %d after %d", between.Token(), leaving[1].Token(), stolen.Token(), leaving[0].Token())
+	}
+	pass(t, 2*lease)
+	mustAllLive(t, staying)
+	mustAllLive(t, []*lock.Lease{between, stolen})
+
+	ring.SetAddrs(addrs) // the same again, for what was taken meanwhile
+	mustBeLost(t, between, lock.CauseMissing)
+	pass(t, 2*lease)
+	mustAllLive(t, staying)
+	freeAll(t, append(staying, stolen))
+}
+
+// TestRingGrows adds a shard: what is taken on it is kept.
+func TestRingGrows(t *testing.T) {
+	t.Parallel()
+	const lease = 600 * time.Millisecond
+	addrs := map[string]string{"shard0": redistest.Start(t).Addr()}
+	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
+	client := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	first := try(t, client.Mutex("first")) // the connections for renewals come with the first of them
+	pass(t, lease)
+	free(t, first)
+	more := maps.Clone(addrs)
+	more["shard1"] = redistest.Start(t).Addr()
+	ring.SetAddrs(more)
+	leases := many(t, client, 20)
+	pass(t, 3*lease)
+	mustAllLive(t, leases)
+	freeAll(t, leases)
+}

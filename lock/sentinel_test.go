@@ -1,0 +1,73 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// TestSentinelFailover has a lock held and awaited while its primary steps down, and once more when it dies.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	const lease = 9 * time.Second
+	servers := redistest.StartSentinel(t, 1)
+	hs, ws := newScope(t), newScope(t)
+	holder := hs.open(t, redistest.Open(t, servers.Universal()), lock.WithWatchdog(lease))
+	waiter := ws.open(t, redistest.Open(t, servers.Universal()), lock.WithWatchdog(lease))
+	for _, turn := range []struct {
+		what string
+		fail func() *redistest.Server
+	}{
+		{"graceful", func() *redistest.Server { return servers.Failover(t) }},
+		{"killed", func() *redistest.Server {
+			old := servers.Primary(t)
+			old.Kill(t)
+			return servers.AwaitFailover(t, old)
+		}},
+	} {
+		primary := servers.Primary(t)
+		awaitReplica(t, primary)
+		l := try(t, holder.Mutex("job"))
+		next := begin(context.Background(), waiter.Mutex("job"))
+		waiting(t, waiter, 1)
+		replicated(t, primary)
+		before, began := l.Deadline(), time.Now()
+		now := turn.fail()
+		elected := time.Since(began)
+		eventually(t, 2*lease, func() bool { return l.Deadline().After(before.Add(lease/3)) || l.Err() != nil })
+		if l.Err() != nil || l.Context().Err() != nil {
+			t.Fatalf("%s: the lease ended: %v", turn.what, l.Err())
+		}
+		renewed := time.Since(began)
+		if h, err := holder.Mutex("job").Inspect(t.Context()); err != nil || h.Token != l.Token() || h.Owner != l.Owner() {
+			t.Errorf("%s: %+v, %v; held by %q with token %d", turn.what, h, err, l.Owner(), l.Token())
+		}
+		// The waiter is heard of on the new primary, and woken by a message.
+		eventually(t, patience, func() bool {
+			n, err := now.Client(t).PubSubNumSub(t.Context(), "redisson_lock__channel:{job}").Result()
+			return err == nil && n["redisson_lock__channel:{job}"] == 1
+		})
+		released := time.Now()
+		free(t, l)
+		got := granted(t, next)
+		woken := time.Since(released)
+		if got.Token() <= l.Token() {
+			t.Errorf("%s: token %d after %d", turn.what, got.Token(), l.Token())
+		}
+		if woken > 2*time.Second {
+			t.Errorf("%s: woken %v after the release", turn.what, woken)
+		}
+		free(t, got)
+		t.Logf("%s: elected %v, renewed %v after it began, waiter woken %v after the release\nholder: errors %v, renewals %v, losses %v\nwaiter: errors %v, reconnects %v",
+			turn.what, elected.Round(time.Millisecond), renewed.Round(time.Millisecond), woken.Round(time.Millisecond),
+			errorsOf(t, hs), hs.series(t, telemetry.MetricRenewals), hs.sum(t, telemetry.MetricLosses),
+			errorsOf(t, ws), ws.sum(t, telemetry.MetricPubSubReconnects))
+		if turn.what == "graceful" { // the old one follows the new
+			awaitReplica(t, now)
+		}
+	}
+}
