@@ -49,5 +49,9 @@ if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
 redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
-redis.call('pexpire', KEYS[1], ARGV[2])
+local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the lock would stay for ever
+  redis.call('del', KEYS[1])
+  return set
+end
 return {1, now, token}

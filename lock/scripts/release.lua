@@ -39,7 +39,11 @@ if ARGV[4] then
       meta = meta .. ' ' .. ARGV[7]
     end
     redis.call('hset', KEYS[1], ARGV[4], 1, '@lockdog', meta)
-    redis.call('pexpire', KEYS[1], ARGV[5])
+    local set = redis.pcall('pexpire', KEYS[1], ARGV[5])
+    if type(set) == 'table' then -- see acquire.lua
+      redis.call('del', KEYS[1])
+      return set
+    end
     return {2, now, token}
   end
 end

@@ -1,0 +1,40 @@
+package lock
+
+import (
+	"testing"
+	"time"
+)
+
+// What is known of a server's clock is the tightest that was learnt, but no clock is trusted for ever.
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	const zero = int64(1_700_000_000_000_000) // what the server shows at start
+	at := func(d time.Duration) int64 { return zero + d.Microseconds() }
+	var c serverClock
+	if got := c.at(start); got != 0 {
+		t.Errorf("an unknown clock shows %d", got)
+	}
+	steps := []struct {
+		what          string
+		sent          time.Duration // after start
+		seen          time.Duration // what the server shows, after zero
+		late          bool
+		wantAfterHour time.Duration // what it is thought to show an hour after start at the latest
+	}{
+		{"the first answer, to a request of 50 ms", 0, 50 * time.Millisecond, false, time.Hour + 50*time.Millisecond},
+		{"a faster one", time.Second, time.Second + time.Millisecond, false, time.Hour + time.Millisecond},
+		{"a slower one", 2 * time.Second, 4 * time.Second, false, time.Hour + time.Millisecond},
+		{"an older one that was slow", time.Second / 2, 3 * time.Second, false, time.Hour + time.Millisecond},
+		{"one within what clocks drift apart", 101 * time.Second, 101*time.Second + 50*time.Millisecond, false, time.Hour + 50*time.Millisecond},
+		{"the clock was set back", 200 * time.Second, 190 * time.Second, false, time.Hour - 10*time.Second},
+		{"the clock was set ahead", 201 * time.Second, 260 * time.Second, false, time.Hour - 10*time.Second},
+		{"... and a call was too late by it", 202 * time.Second, 262 * time.Second, true, time.Hour + time.Minute},
+	}
+	for _, s := range steps {
+		c.learn(at(s.seen), start.Add(s.sent), s.late)
+		if got, want := c.at(start.Add(time.Hour)), at(s.wantAfterHour); got != want {
+			t.Errorf("%s: off by %v", s.what, time.Duration(got-want)*time.Microsecond)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What callers see when something that answers is no Redis, or nothing answers.
+
+// garbler passes everything on between clients and a server, but puts garbage in the place of answers to some scripts.
+type garbler struct {
+	addr    string
+	garbage atomic.Pointer[string]
+	left    atomic.Int64 // how many answers to spoil
+	sha     string       // of the script
+}
+
+func newGarbler(t *testing.T, target string) *garbler {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &garbler{addr: ln.Addr().String()}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	t.Cleanup(func() {
+		_ = ln.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	all.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			mu.Lock()
+			conns = append(conns, client, server)
+			mu.Unlock()
+			var spoil atomic.Bool
+			all.Go(func() { g.pass(server, client, func(b []byte) []byte { spoil.Store(g.meant(b)); return b }) })
+			all.Go(func() {
+				g.pass(client, server, func(b []byte) []byte {
+					if spoil.Swap(false) {
+						return []byte(*g.garbage.Load())
+					}
+					return b
+				})
+			})
+		}
+	})
+	return g
+}
+
+func (g *garbler) meant(request []byte) bool {
+	return g.garbage.Load() != nil && bytes.Contains(request, []byte(g.sha)) && g.left.Add(-1) >= 0
+}
+
+func (g *garbler) pass(to, from net.Conn, through func([]byte) []byte) {
+	defer func() { _ = to.Close() }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(through(buf[:n])); err != nil {
+			return
+		}
+	}
+}
+
+// spoil puts garbage in the place of so many answers to a script.
+func (g *garbler) spoil(sha, garbage string, answers int64) {
+	g.sha = sha
+	g.left.Store(answers)
+	g.garbage.Store(&garbage)
+}
+
+// Answers that are no answers: a single one is got over, and who gets nothing else is told. Nobody has a lock by them.
+func TestProtocolErrors(t *testing.T) {
+	t.Parallel()
+	for name, garbage := range map[string]string{
+		"no RESP":            "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"a number":           ":1\r\n",
+		"nothing":            "$-1\r\n",
+		"an empty list":      "*0\r\n",
+		"a list of text":     "*3\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n",
+		"a list of lists":    "*3\r\n*0\r\n*0\r\n*0\r\n",
+		"an unknown outcome": "*3\r\n:7\r\n:7\r\n:7\r\n",
+		"a list without end": "*3\r\n:1\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			g := newGarbler(t, srv.Addr())
+			shas := scriptSHAs(t)
+			s := newScope(t)
+			c := s.open(t, srv.Client(t, answerWithin(150*time.Millisecond), func(o *redis.Options) { o.Addr = g.addr }),
+				lock.WithWatchdog(600*time.Millisecond))
+			m := c.Mutex("job")
+			free(t, try(t, m))
+
+			g.spoil(shas["acquire"], garbage, 1)
+			l := try(t, m)
+			g.spoil(shas["renew"], garbage, 1)
+			start := l.Deadline()
+			eventually(t, patience, func() bool {
+				if err := l.Err(); err != nil {
+					t.Fatalf("after one unreadable renewal: %v", err)
+				}
+				return l.Deadline().Sub(start) > 300*time.Millisecond
+			})
+			g.spoil(shas["release"], garbage, 1)
+			free(t, l)
+
+			// From now on there are no other answers. What Redis granted nevertheless isn't left for a lease.
+			g.spoil(shas["acquire"], garbage, 1<<30)
+			if l, err := c.Mutex("job", lock.WithWatchdog(lock.DefaultLease)).TryLock(t.Context()); err == nil {
+				t.Errorf("TryLock gave %s, token %d", l.Owner(), l.Token())
+			} else {
+				mustMention(t, err, "job", "")
+			}
+			if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=acquire"); n < 2 {
+				t.Errorf("errors %v", s.series(t, telemetry.MetricErrors))
+			}
+			direct := srv.Client(t)
+			eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 0 })
+		})
+	}
+}
+
+// A server that accepts and never answers, not even to HELLO.
+func TestServerThatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer func() { _ = ln.Close() }()
+	all.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() })
+		}
+	})
+	rdb := redis.NewClient(&redis.Options{Addr: ln.Addr().String(), ReadTimeout: 100 * time.Millisecond, DialerRetries: 1})
+	defer func() { _ = rdb.Close() }()
+	s := newScope(t)
+	c := s.open(t, rdb)
+	start := time.Now()
+	_, err = c.Mutex("job").TryLock(t.Context())
+	mustMention(t, err, "job", "timeout")
+	_, err = c.Mutex("job").Lock(t.Context())
+	mustMention(t, err, "job", "timeout")
+	_, err = c.Mutex("job").Inspect(t.Context())
+	mustMention(t, err, "job", "timeout")
+	if took := time.Since(start); took > patience {
+		t.Errorf("three calls took %v", took)
+	}
+	if n := s.sum(t, telemetry.MetricErrors, "error.type=timeout"); n != s.sum(t, telemetry.MetricErrors) || n < 6 {
+		t.Errorf("errors %v, want those of each try, type timeout", s.series(t, telemetry.MetricErrors))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := c.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// The connection of the subscription is dead, and nobody says so. Waiters get in by their timers; the connection is given up
+// after 6 s, and the next one works.
+func TestSilentSubscription(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, app()...) // that user may send the PING that finds out
+	rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
+	s := newScope(t)
+	c, other := s.open(t, rdb), newScope(t).open(t, srv.Client(t))
+	short := try(t, other.Mutex("job:short", lock.WithWatchdog(900*time.Millisecond)))
+	long := try(t, other.Mutex("job:long"))
+	second := begin(t.Context(), c.Mutex("job:long"))
+	first := begin(t.Context(), c.Mutex("job:short"))
+	admin := srv.Client(t)
+	listenedTo(t, admin, "job:short")
+	listenedTo(t, admin, "job:long")
+
+	dead := make(map[int]bool)
+	wire.set(func(ch redistest.Chunk) redistest.Verdict {
+		if bytes.Contains(bytes.ToLower(ch.Data), []byte("message")) || bytes.Contains(bytes.ToLower(ch.Data), []byte("pong")) {
+			if len(dead) == 0 {
+				dead[ch.Conn] = true
+			}
+		}
+		if dead[ch.Conn] {
+			return redistest.Drop
+		}
+		return redistest.Pass
+	})
+	began := time.Now()
+	free(t, short)
+	free(t, granted(t, first))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the waiter came in after %v; the holder's lease was 0.9 s", took)
+	}
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubReconnects) == 1 })
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("reconnected after %v already", took)
+	}
+	if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=subscribe", "error.type=timeout"); n != 1 {
+		t.Errorf("errors %v, want one of the subscription", s.series(t, telemetry.MetricErrors))
+	}
+	listenedTo(t, admin, "job:long")
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubConnected) == 1 })
+	free(t, long)
+	l := granted(t, second) // by a message: DefaultLease is longer than we wait
+	free(t, l)
+}

@@ -1,0 +1,212 @@
+package lock_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What callers see when Redis refuses: a clear error, or nothing, as it passed inside the lease. Never a hang, never a wrong
+// grant, and never a lock that nobody holds for longer than a lease.
+var refusals = []struct {
+	name  string
+	sees  string // what the caller must see
+	setup []redistest.Option
+	run   func(t *testing.T, r *refusal)
+}{
+	{"ACL forbids the scripts", "acquire: NOPERM, type acl, one try", app("-evalsha"), refusedAcquire("acl", "NOPERM", 1)},
+	{"ACL forbids the lock's key", "acquire: type acl, one try", app("resetkeys", "~lockdog:fence:*"), refusedAcquire("acl", "job", 1)},
+	{"ACL forbids the token's key", "acquire: type acl, one try", app("resetkeys", "~job*"), refusedAcquire("acl", "job", 1)},
+	{"ACL forbids TIME", "acquire: type acl, one try", app("-time"), refusedAcquire("acl", "job", 1)},
+	{"ACL forbids HSET", "acquire: type acl, one try", app("-hset"), refusedAcquire("acl", "job", 1)},
+	{"ACL forbids PEXPIRE", "acquire: type acl; no entry is left that never expires", app("-pexpire"), refusedAcquire("acl", "job", 1)},
+	{"ACL forbids SUBSCRIBE", "waiters get in by asking twice a second", app("-subscribe"), deafWaiter},
+	{"ACL forbids the channel of releases", "waiters get in by asking twice a second", app("resetchannels", "&lockdog:control:*"), deafWaiter},
+	{"ACL forbids the control channel", "a forced unlock is noticed at the next renewal", app("resetchannels", "&redisson_lock__channel:*"), deafHolder},
+	{"ACL forbids PUBLISH", "release: type acl, though the lock is free", app("-publish"), muteRelease},
+	{"ACL forbids PEXPIRE later", "hand-over: type acl, the heir is refused too; no entry is left that never expires", app(), refusedHandOver},
+	{"ACL forbids the scripts later", "the lease is lost as unreachable, with the reason", app(), refusedRenewal},
+	{"wrong password", "acquire: WRONGPASS, type acl", app("resetpass", ">other"), refusedAcquire("acl", "WRONGPASS", 1)},
+	{"a replica", "acquire: READONLY, type readonly; of a held lock: ErrHeld", nil, replica},
+	{"a primary that is demoted for a while", "renewals: READONLY, lease kept; acquire: type readonly", nil, demoted},
+	{"a primary that loads its data", "renewals: LOADING, lease kept; acquire: type loading", loads, loading},
+	{"a Redis that is full", "hand-over works; another process's waiter: OOM", nil, full},
+	{"SCRIPT FLUSH before a hand-over", "nothing", nil, flushed},
+	{"a script that keeps Redis busy", "renewals: BUSY, lease kept; acquire: type busy; a waiter waits on", []redistest.Option{redistest.WithConfig("busy-reply-threshold", "10")}, busy},
+	{"a key of another type", "acquire, release, inspect, forced unlock, hand-over: ErrInvalid; renewal: lost as unreachable", nil, wrongType},
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, row := range refusals {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := &refusal{scope: newScope(t), srv: redistest.Start(t, row.setup...)}
+			r.rdb = r.srv.Client(t)
+			row.run(t, r)
+			if t.Failed() {
+				t.Logf("the caller must see: %s", row.sees)
+			}
+		})
+	}
+}
+
+// refusal is a server that refuses something.
+type refusal struct {
+	*scope
+	srv *redistest.Server
+	rdb *redis.Client // may do everything
+}
+
+const appPassword = "secret"
+
+// app adds a user that may do what a program with locks must, but for some rules.
+func app(but ...string) []redistest.Option {
+	rules := append([]string{"on", ">" + appPassword}, strings.Fields(appACL)...)
+	return []redistest.Option{redistest.WithUser("app", append(rules, but...)...)}
+}
+
+// restricted gives a client of that user.
+func (r *refusal) restricted(t *testing.T, opts ...lock.Option) *lock.Client {
+	t.Helper()
+	return r.open(t, r.srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), opts...)
+}
+
+// errors counts what the clients of the scope count.
+func (r *refusal) errors(t *testing.T, operation, kind string) int {
+	t.Helper()
+	return int(r.sum(t, telemetry.MetricErrors, "lockdog.operation="+operation, "error.type="+kind))
+}
+
+func (r *refusal) exists(t *testing.T, key string) bool {
+	t.Helper()
+	n, err := r.rdb.Exists(context.Background(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// mustMention fails the test unless the error has the text, and the lock's name.
+func mustMention(t *testing.T, err error, name, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), name) {
+		t.Errorf("the error is %v; it should have %q and %q", err, name, text)
+	}
+}
+
+// refusedAcquire: the lock is refused, in so many tries, and nothing of it is left.
+func refusedAcquire(kind, text string, tries int) func(*testing.T, *refusal) {
+	return func(t *testing.T, r *refusal) {
+		c := r.restricted(t)
+		_, err := c.Mutex("job").TryLock(t.Context())
+		mustMention(t, err, "job", text)
+		if n := r.errors(t, "acquire", kind); n != tries {
+			t.Errorf("errors %v, want %d of type %s", r.series(t, telemetry.MetricErrors), tries, kind)
+		}
+		if got := attrsOf(r.spansNamed("acquire default")[0]); got["error.type"] != kind || got["lockdog.outcome"] != "error" {
+			t.Errorf("the acquire span says %v, want error.type %s", got, kind)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err = c.Mutex("job").Lock(ctx) // who would wait is told, too
+		mustMention(t, err, "job", text)
+		free(t, try(t, newScope(t).open(t, r.rdb).Mutex("job")))
+	}
+}
+
+// deafWaiter: the subscription is refused.
+func deafWaiter(t *testing.T, r *refusal) {
+	l := try(t, newScope(t).open(t, r.rdb).Mutex("job")) // for DefaultLease
+	c := r.restricted(t)
+	waiter := begin(t.Context(), c.Mutex("job"))
+	eventually(t, patience, func() bool { return r.errors(t, "subscribe", "acl") > 0 })
+	free(t, l)
+	l = granted(t, waiter)
+	if n := r.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n == 0 {
+		t.Errorf("wake-ups: %v, want polls", r.series(t, telemetry.MetricWakeups))
+	}
+	_ = l.Release(t.Context()) // it may be forbidden to publish it
+	eventually(t, patience, func() bool { return !r.exists(t, "job") })
+}
+
+// deafHolder: the control channel is refused, all else works.
+func deafHolder(t *testing.T, r *refusal) {
+	c, other := r.restricted(t, lock.WithWatchdog(600*time.Millisecond)), newScope(t).open(t, r.rdb)
+	l := try(t, c.Mutex("job"))
+	eventually(t, patience, func() bool { return r.errors(t, "subscribe", "acl") > 0 })
+	waiter := begin(t.Context(), other.Mutex("job"))
+	waiting(t, other, 1)
+	if was, err := other.Mutex("job").ForceUnlock(t.Context()); err != nil || !was {
+		t.Errorf("ForceUnlock: %v, %v", was, err)
+	}
+	free(t, granted(t, waiter))
+	await(t, "Done", l.Done())
+	mustMatch(t, l.Err(), lock.ErrLost)
+	_, err := c.Mutex("job").ForceUnlock(t.Context()) // of a free lock: there is nobody to tell
+	if err != nil {
+		t.Errorf("ForceUnlock: %v", err)
+	}
+}
+
+// muteRelease: the release is done but can't be told.
+func muteRelease(t *testing.T, r *refusal) {
+	c, other := r.restricted(t, lock.WithWatchdog(600*time.Millisecond)), newScope(t).open(t, r.rdb)
+	l := try(t, c.Mutex("job"))
+	waiter := begin(t.Context(), other.Mutex("job"))
+	waiting(t, other, 1)
+	mustMention(t, l.Release(t.Context()), "job", "can't run this command")
+	if n := r.errors(t, "release", "acl"); n != 1 {
+		t.Errorf("errors %v, want one of a release", r.series(t, telemetry.MetricErrors))
+	}
+	free(t, granted(t, waiter)) // by its timer
+	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+}
+
+// refusedHandOver: the heir can't be given its lease.
+func refusedHandOver(t *testing.T, r *refusal) {
+	c := r.restricted(t)
+	l := try(t, c.Mutex("job"))
+	heir := begin(t.Context(), c.Mutex("job"))
+	listenedTo(t, r.rdb, "job")
+	r.forbid(t, "-pexpire")
+	if err := l.Release(t.Context()); err != nil {
+		mustMention(t, err, "job", "can't run this command")
+	}
+	mustMention(t, await(t, "the heir", heir).err, "job", "can't run this command")
+	eventually(t, patience, func() bool { return !r.exists(t, "job") })
+}
+
+// forbid changes what the restricted user may do, also on connections that exist.
+func (r *refusal) forbid(t *testing.T, rules ...string) {
+	t.Helper()
+	if err := r.rdb.ACLSetUser(context.Background(), "app", rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusedRenewal: nothing is allowed any more.
+func refusedRenewal(t *testing.T, r *refusal) {
+	c := r.restricted(t, lock.WithWatchdog(600*time.Millisecond))
+	l := try(t, c.Mutex("job"))
+	r.forbid(t, "-evalsha", "-eval")
+	mustBeLost(t, l, lock.CauseUnreachable)
+	mustMention(t, l.Err(), "job", "NOPERM")
+	eventually(t, patience, func() bool { return !r.exists(t, "job") })
+}
+
+// listenedTo waits until a lock's releases are listened to.
+func listenedTo(t *testing.T, rdb *redis.Client, name string) {
+	t.Helper()
+	channel := "redisson_lock__channel:{" + name + "}"
+	eventually(t, patience, func() bool {
+		return rdb.PubSubNumSub(context.Background(), channel).Val()[channel] > 0
+	})
+}
