@@ -6,12 +6,13 @@ SHELL := bash
 # In the order written, and never at once: they all want every core.
 .NOTPARALLEL:
 
-MODULE   := github.com/lockdog/lockdog
+MODULE    := github.com/lockdog/lockdog
 # Of these at least LEAST percent of the statements have to be covered, by tests of any package.
-COVERED  := lock watchdog telemetry
-LEAST    := 90
-FUZZTIME := 5s
-TIMEOUT  := 5m
+COVERED   := lock watchdog telemetry
+LEAST     := 90
+FUZZTIME  := 5s
+TIMEOUT   := 5m
+TESTFLAGS := -race -coverpkg=./lock/...,./watchdog/...,./telemetry/...
 
 .PHONY: help
 help: ## show this
@@ -47,15 +48,16 @@ fuzz: ## every fuzz target for FUZZTIME
 	@echo "== fuzz"
 	internal/ci/fuzz.sh $(FUZZTIME)
 
+# One package at a time: leases of half a second and the race detector need the cores to themselves.
 # gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
 # be green where nothing was tested.
 .PHONY: cover
 cover: bin/gotestsum setup ## all tests with the race detector, and their coverage
 	@echo "== test"
+	go test $(TESTFLAGS) -run='^$$' ./... >/dev/null # builds, on all cores
 	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- \
-		-race -shuffle=on -count=1 -timeout=$(TIMEOUT) \
-		-coverprofile=bin/coverage.out \
-		-coverpkg=./lock/...,./watchdog/...,./telemetry/... ./... | tee bin/test.log
+		$(TESTFLAGS) -p=1 -shuffle=on -count=1 -timeout=$(TIMEOUT) \
+		-coverprofile=bin/coverage.out ./... | tee bin/test.log
 	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
 	awk -v module=$(MODULE) -v need='$(COVERED)' -v least=$(LEAST) -f internal/ci/coverage.awk bin/coverage.out

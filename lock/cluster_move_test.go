@@ -182,7 +182,7 @@ func silentNodeIsAlone(t *testing.T, c *redistest.Cluster) {
 // TestClusterFailover loses a primary with its locks held and awaited.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	const lease = 9 * time.Second // the cluster takes three seconds or four
+	const lease = 12 * time.Second // the cluster takes three seconds or four
 	c := redistest.StartCluster(t, 1)
 	s := newScope(t)
 	holder := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
@@ -200,7 +200,7 @@ func TestClusterFailover(t *testing.T) {
 
 	// Asked to step down, it hands everything on. Who listens to it goes on hearing what its successor publishes.
 	l, next := awaitWaiter()
-	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(600*time.Millisecond)))
+	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(1500*time.Millisecond)))
 	replicated(t, old)
 	replica := replicaOf(t, c, old)
 	if err := replica.Client(t).Do(t.Context(), "CLUSTER", "FAILOVER").Err(); err != nil {

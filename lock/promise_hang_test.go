@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // Promise 11: nothing hangs, though Redis does, and go-redis with it: it ignores ctx until its ReadTimeout.
@@ -38,7 +39,8 @@ func within(t *testing.T, what string, call func(ctx context.Context) error) {
 func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	rdb := srv.Client(t, answerWithin(sluggish))
+	// More connections than workers: else go-redis's pool, which does heed ctx, lets the workers go.
+	rdb := srv.Client(t, answerWithin(sluggish), func(o *redis.Options) { o.PoolSize = 100 })
 	if rdb.Options().ContextTimeoutEnabled {
 		t.Fatal("go-redis heeds ctx by default now: this test shows nothing")
 	}
@@ -47,7 +49,8 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := try(t, c.Mutex("held"))
-	other := newScope(t).open(t, srv.Client(t, answerWithin(sluggish)))
+	s := newScope(t)
+	other := s.open(t, srv.Client(t, answerWithin(sluggish)))
 	m := other.Mutex("held")
 	waiter := begin(t.Context(), m)
 	waiting(t, other, 1)
@@ -74,7 +77,10 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		mustMatch(t, await(t, "TryLock in a crowd", crowd), context.DeadlineExceeded)
 	}
 
-	// Close is bounded by its ctx, though every worker hangs, and fails who waits.
+	// Close is bounded by its ctx, though every worker hangs, and fails who waits for the lock or for Redis.
+	asked := s.sent(t, telemetry.PurposeAcquire)
+	stuck := begin(context.Background(), other.Mutex("stuck"))
+	eventually(t, patience, func() bool { return s.sent(t, telemetry.PurposeAcquire) > asked })
 	for name, c := range map[string]*lock.Client{"holder": c, "waiter": other} {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -85,6 +91,7 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		}
 	}
 	mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
+	mustMatch(t, await(t, "Lock in a call to Redis", stuck).err, lock.ErrClosed)
 	srv.Resume(t)
 }
 

@@ -243,6 +243,28 @@ func TestLostHandOver(t *testing.T) {
 	}
 }
 
+// The waiter leaves while the lock is handed over to it, and the answer that says so is lost: nobody is left to release it
+// but the client.
+func TestLostHandOverToWhoHasLeft(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	m := f.c.Mutex("job")
+	l := try(t, m)
+	ctx, cancel := context.WithCancel(t.Context())
+	next := begin(ctx, m)
+	eventually(t, patience, func() bool { return f.tries("acquire", "job") == 3 })
+	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1)))
+	released := make(chan error, 1)
+	go func() { released <- l.Release(context.Background()) }()
+	f.wire.proxy.AwaitHeld(t, 1)
+	cancel()
+	mustMatch(t, await(t, "Lock", next).err, context.Canceled)
+	if err := await(t, "Release", released); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	eventually(t, patience, func() bool { return !f.exists("job") })
+}
+
 // A server that was restarted, or whose scripts were flushed, is given them again. That is no error.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()

@@ -149,12 +149,13 @@ func TestWithReplicasSweepsOldBidsOnly(t *testing.T) {
 	rdb, wire := throughProxy(t, r.Primary)
 	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
 	server, replica := r.Primary.Client(t), r.Replicas[0]
-	if err := errors.Join(server.HSet(t.Context(), name, "somebody", 1).Err(), server.PExpire(t.Context(), name, 300*time.Millisecond).Err()); err != nil {
+	if err := errors.Join(server.HSet(t.Context(), name, "somebody", 1).Err(), server.PExpire(t.Context(), name, time.Second).Err()); err != nil {
 		t.Fatal(err)
 	}
-	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", name)))
 	replica.Pause(t)
-	next := begin(context.Background(), client.Mutex(name, lock.WithReplicas(1, 100*time.Millisecond)))
+	next := begin(context.Background(), client.Mutex(name, lock.WithReplicas(1, 300*time.Millisecond)))
+	waiting(t, client, 1)
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", client.Leases()[0].Owner)))
 	wire.proxy.AwaitHeld(t, 1) // the first grant is being undone ...
 	replica.Resume(t)
 	// ... and gone by another way, so that the next attempt can win.

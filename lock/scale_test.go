@@ -21,9 +21,9 @@ import (
 
 const (
 	crowd          = 10_000
-	impatient      = 5                      // every so many-th waiter has little patience
+	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
-	perWaiter      = 24 << 10               // bytes, the stack of its goroutine included
+	perWaiter      = 32 << 10               // bytes, the stack of its goroutine included
 )
 
 // A crowd before one name: one subscription, memory in proportion, and each release wakes one waiter, by one command.
@@ -35,27 +35,42 @@ func TestCrowdBeforeOneName(t *testing.T) {
 	before := scriptsSent(t, s)
 	free(t, first)
 	w.serve(t)
-	perRelease(t, w, scriptsSent(t, s)-before, 1)
+	perRelease(t, scriptsSent(t, s)-before, 1+w.served.Load(), 1.2) // one, but for those that are published, in fairness to other processes
 }
 
-// A crowd of names with a waiter each, and holders in another client.
+// A crowd of names with a waiter each. Who holds them is another program, whose locks look like Redisson's.
 func TestCrowdOfNames(t *testing.T) {
 	srv, s, c := crowdRig(t)
-	other := s.open(t, srv.Client(t), lock.WithTracerProvider(noop.NewTracerProvider()))
+	rdb := srv.Client(t)
 	name := func(i int) string { return fmt.Sprintf("name:%d", i) }
-	held := make([]*lock.Lease, crowd)
-	each(64, func(i int) { held[i] = try(t, other.Mutex(name(i))) })
-	try(t, c.Mutex("own")) // its control channel goes over the connection that its waiters have
+	pipelined(t, rdb, func(pipe redis.Pipeliner, i int) {
+		pipe.HSet(t.Context(), name(i), somebodyElse, 1)
+		pipe.PExpire(t.Context(), name(i), time.Hour)
+	})
+	try(t, c.Mutex("own")) // its control channel goes over the connection that the waiters have
 	w := gather(t, c, name)
-	w.look(t, srv, other)
+	w.look(t, srv)
 	before := scriptsSent(t, s)
-	each(64, func(i int) {
-		if err := held[i].Release(context.Background()); err != nil {
-			t.Error(err)
-		}
+	pipelined(t, rdb, func(pipe redis.Pipeliner, i int) {
+		pipe.Del(t.Context(), name(i))
+		pipe.Publish(t.Context(), "redisson_lock__channel:{"+name(i)+"}", "0")
 	})
 	w.serve(t)
-	perRelease(t, w, scriptsSent(t, s)-before, crowd)
+	perRelease(t, scriptsSent(t, s)-before, w.served.Load(), 2.1) // by which a waiter takes the lock, and gives it back
+}
+
+// pipelined sends commands for everyone of the crowd.
+func pipelined(t *testing.T, rdb *redis.Client, add func(pipe redis.Pipeliner, i int)) {
+	t.Helper()
+	pipe := rdb.Pipeline()
+	for i := range crowd {
+		add(pipe, i)
+		if pipe.Len() >= 1000 || i == crowd-1 {
+			if _, err := pipe.Exec(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 func crowdRig(t *testing.T) (*redistest.Server, *scope, *lock.Client) {
@@ -63,20 +78,6 @@ func crowdRig(t *testing.T) (*redistest.Server, *scope, *lock.Client) {
 	srv := redistest.Start(t)
 	s := newScope(t)
 	return srv, s, s.open(t, srv.Client(t), lock.WithTracerProvider(noop.NewTracerProvider())) // the exporter would keep every span
-}
-
-// each calls f for everyone of the crowd, on so many goroutines.
-func each(goroutines int, f func(i int)) {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range goroutines {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < crowd; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
-	}
-	all.Wait()
 }
 
 // gathering is a crowd of waiters.
@@ -118,7 +119,7 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 }
 
 // look checks what the crowd costs while it waits.
-func (w *gathering) look(t *testing.T, srv *redistest.Server, others ...*lock.Client) {
+func (w *gathering) look(t *testing.T, srv *redistest.Server) {
 	t.Helper()
 	const waiters = crowd - crowd/impatient
 	waiting(t, w.c, waiters)
@@ -135,8 +136,8 @@ func (w *gathering) look(t *testing.T, srv *redistest.Server, others ...*lock.Cl
 		}
 		return time.Since(since) > 100*time.Millisecond
 	})
-	if n := subscriptions(t, admin); n != 1+len(others) {
-		t.Errorf("%d connections listen, want one of each client", n)
+	if n := subscriptions(t, admin); n != 1 {
+		t.Errorf("%d connections listen, want one", n)
 	}
 }
 
@@ -166,13 +167,12 @@ func (w *gathering) serve(t *testing.T) {
 }
 
 // perRelease checks that releases cost the same however many wait.
-func perRelease(t *testing.T, w *gathering, sent int, others int64) {
+func perRelease(t *testing.T, sent int, releases int64, most float64) {
 	t.Helper()
-	releases := w.served.Load() + others
 	each := float64(sent) / float64(releases)
 	t.Logf("%d releases, %.2f commands each", releases, each)
-	if each > 2 {
-		t.Errorf("%.2f commands per release, want 2 at most", each)
+	if each > most {
+		t.Errorf("%.2f commands per release, want %v at most", each, most)
 	}
 }
 
