@@ -41,7 +41,8 @@ type node struct {
 	queue chan *call
 	clock serverClock
 
-	workers int // guarded by transport.mu
+	calls   atomic.Int32 // submitted and not answered
+	workers int          // guarded by transport.mu
 }
 
 // call is one script on its way.
@@ -91,7 +92,8 @@ func (t *transport) close() {
 	t.workers.Wait()
 }
 
-// hire starts a worker with its first call, unless there are enough, or the transport is closed.
+// hire starts a worker with its first call, unless there are enough, or the transport is closed. There are never more
+// than there were calls at a time.
 func (t *transport) hire(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +102,7 @@ func (t *transport) hire(c *call) bool {
 		return false
 	default:
 	}
-	if c.node.workers == maxWorkers {
+	if c.node.workers == maxWorkers || c.node.workers >= int(c.node.calls.Load()) { // then one is about to be free
 		return false
 	}
 	c.node.workers++
@@ -157,22 +159,25 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 	c.timer.Reset(patience)
 	defer c.timer.Stop()
 
+	n := c.node
+	n.calls.Add(1)
 	select {
-	case c.node.queue <- c: // a worker is free
+	case n.queue <- c: // a worker is free
 	default:
 		if t.hire(c) {
 			break
 		}
 		select {
-		case c.node.queue <- c:
+		case n.queue <- c:
 		case <-ctx.Done():
 			c.err = context.Cause(ctx)
-			return true // never sent
 		case <-c.timer.C:
 			c.err = errBusyWorkers
-			return true
 		case <-t.closed:
 			c.err = ErrClosed
+		}
+		if c.err != nil { // never sent
+			n.calls.Add(-1)
 			return true
 		}
 	}
@@ -223,6 +228,7 @@ func (t *transport) work(n *node, c *call) {
 		if c.state.Load() == callWaiting { // else its caller left before it was sent
 			t.send(c)
 		}
+		n.calls.Add(-1)
 		if c.state.CompareAndSwap(callWaiting, callAnswered) {
 			c.done <- struct{}{}
 		} else if c.bid != nil && !c.sent.IsZero() {
