@@ -54,7 +54,7 @@ func everyCall(t *testing.T, srv *redistest.Server) error {
 	t.Helper()
 	s := newScope(t)
 	admin := srv.Client(t)
-	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWatchdog(300*time.Millisecond))
+	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWatchdog(900*time.Millisecond))
 	other := newScope(t).open(t, admin)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -71,7 +71,7 @@ func everyCall(t *testing.T, srv *redistest.Server) error {
 	until := func(what string, cond func() bool) bool {
 		for !cond() {
 			if len(s.series(t, telemetry.MetricErrors)) > 0 || ctx.Err() != nil {
-				return step(what, errors.New("not so"))
+				return step(what, fmt.Errorf("not so; errors counted: %v", s.series(t, telemetry.MetricErrors)))
 			}
 			<-time.After(5 * time.Millisecond)
 		}

@@ -167,16 +167,18 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 		if t.hire(c) {
 			break
 		}
+		var err error // c itself is the worker's once it is in the queue
 		select {
 		case n.queue <- c:
 		case <-ctx.Done():
-			c.err = context.Cause(ctx)
+			err = context.Cause(ctx)
 		case <-c.timer.C:
-			c.err = errBusyWorkers
+			err = errBusyWorkers
 		case <-t.closed:
-			c.err = ErrClosed
+			err = ErrClosed
 		}
-		if c.err != nil { // never sent
+		if err != nil { // never sent
+			c.err = err
 			n.calls.Add(-1)
 			return true
 		}
