@@ -90,10 +90,16 @@ func everyCall(t *testing.T, srv *redistest.Server) error {
 	if _, err = m.TryLock(ctx); !errors.Is(err, lock.ErrHeld) {
 		step("TryLock of a held lock", fmt.Errorf("%w, want ErrHeld", err))
 	}
-	_, err = m.Inspect(ctx)
-	step("Inspect", err)
+	asked := s.sent(t, telemetry.PurposeAcquire)
 	heir := begin(ctx, m)
-	if !until("the heir", listening) || !step("hand-over", l.Release(ctx)) {
+	if !until("the heir", func() bool { return s.sent(t, telemetry.PurposeAcquire) == asked+2 }) { // again when subscribed
+		return failed
+	}
+	for range 3 { // by then it has its answer, and sleeps
+		_, err = m.Inspect(ctx)
+		step("Inspect", err)
+	}
+	if !step("hand-over", l.Release(ctx)) {
 		return failed
 	}
 	got := <-heir

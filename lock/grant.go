@@ -63,11 +63,12 @@ func (m *Mutex) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 	g := &grant{c: m.c, m: m, bid: b, token: token, since: time.Now()}
 	l := &g.first
 	l.init(g, m, ctx)
+	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
 	if !m.c.grants.add(g) {
+		g.hold.End(telemetry.EndClosed)
 		return nil
 	}
 	m.c.watchControl(b.key)
-	a.Grant(&g.hold, b.owner, token)
 	m.c.rec.WatchdogLeases(1)
 	m.c.engine.Watch(&g.wd, watchdog.Spec{
 		TTL: b.lease, Interval: m.cfg.interval(), Margin: b.margin,

@@ -77,6 +77,7 @@ func TestUnusedClientOpensNothing(t *testing.T) {
 
 // A thousand locks cost the goroutines and the connections of one; and a thousand waiters those of one.
 func TestGoroutinesAreConstant(t *testing.T) {
+	others := goroutines() // of tests before this one, that end when their servers' answers are given up
 	srv := redistest.Start(t)
 	p := redistest.NewProxy(t, srv.Addr())
 	rdb := srv.Client(t, func(o *redis.Options) { o.Addr, o.PoolSize = p.Addr(), 4 })
@@ -138,7 +139,7 @@ func TestGoroutinesAreConstant(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	eventually(t, patience, func() bool { return goroutines() == 0 })
+	eventually(t, patience, func() bool { return goroutines() <= others })
 }
 
 // Renewals never queue behind the program's own commands, though these fill its pool for longer than a lease.

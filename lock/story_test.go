@@ -154,7 +154,8 @@ func TestHoldWarningNamesTheLock(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)
 	s := newScope(t)
-	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(300*time.Millisecond), lock.WithHoldWarning(150*time.Millisecond))
+	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(900*time.Millisecond),
+		lock.WithHoldWarning(150*time.Millisecond), lock.WithHeartbeat(600*time.Millisecond)) // which looks again, and must not warn again
 	ctx, span := s.tracer.Tracer("the program").Start(t.Context(), "request")
 	defer span.End()
 	l, err := c.Mutex("job:1").Lock(ctx)
@@ -163,7 +164,8 @@ func TestHoldWarningNamesTheLock(t *testing.T) {
 	}
 	start := l.Deadline()
 	eventually(t, patience, func() bool {
-		return len(s.records(t, telemetry.LogHeld)) > 0 && l.Deadline().Sub(start) > 400*time.Millisecond
+		l.Heartbeat()
+		return l.Deadline().Sub(start) > 1100*time.Millisecond
 	})
 	records := s.records(t, telemetry.LogHeld)
 	if len(records) != 1 {
