@@ -71,8 +71,13 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 			}
 		},
 		"read only": func(t *testing.T, _ *redistest.Server, rdb *redis.Client, _ *ear) func() {
-			rdb.ReplicaOf(t.Context(), "127.0.0.1", "1")
-			return func() { rdb.ReplicaOf(t.Context(), "NO", "ONE") }
+			follow := func(host, port string) {
+				if err := rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
+					t.Errorf("REPLICAOF %s %s: %v", host, port, err)
+				}
+			}
+			follow("127.0.0.1", "1") // nobody is there
+			return func() { follow("NO", "ONE") }
 		},
 		"no connection": func(t *testing.T, _ *redistest.Server, _ *redis.Client, wire *ear) func() {
 			wire.proxy.Refuse(t)
