@@ -86,9 +86,8 @@ func TestNoopAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestChildUnset is run by TestGlobals.
-func TestChildUnset(t *testing.T) {
-	child(t)
+// childUnset is run by TestGlobals.
+func childUnset(t *testing.T) {
 	r, _ := newGlobal(t, nil)
 	if n := allocations(context.Background(), r); n != 0 {
 		t.Errorf("%v allocations with unset globals", n)

@@ -218,23 +218,22 @@ func TestOddProviders(t *testing.T) {
 	}
 }
 
-// The globals of OpenTelemetry are set once in a process, so these run in processes of their own.
+// The globals of OpenTelemetry are set once in a process, so each of these runs in a process of its own.
 func TestGlobals(t *testing.T) {
-	for _, name := range []string{"TestChildUnset", "TestChildReplaced", "TestChildMixed"} {
+	children := map[string]func(*testing.T){"unset": childUnset, "replaced": childReplaced, "mixed": childMixed}
+	if child := children[os.Getenv("LOCKDOG_TEST_CHILD")]; child != nil {
+		child(t)
+		return
+	}
+	for name := range children {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.v")
-			cmd.Env = append(os.Environ(), "LOCKDOG_TEST_CHILD=1")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestGlobals$", "-test.v")
+			cmd.Env = append(os.Environ(), "LOCKDOG_TEST_CHILD="+name)
 			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "--- PASS: "+name) {
+			if err != nil || !strings.Contains(string(out), "--- PASS: TestGlobals") {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
-	}
-}
-
-func child(t *testing.T) {
-	if os.Getenv("LOCKDOG_TEST_CHILD") == "" {
-		t.Skip("run by TestGlobals")
 	}
 }
 
@@ -248,8 +247,7 @@ func newGlobal(t *testing.T, mp metric.MeterProvider) (*telemetry.Recorder, tele
 }
 
 // A lock taken before the program sets its providers is seen once it has.
-func TestChildReplaced(t *testing.T) {
-	child(t)
+func childReplaced(t *testing.T) {
 	r, l := newGlobal(t, nil)
 	cycle := func() { one(t.Context(), r, &l) }
 	cycle()
@@ -293,8 +291,7 @@ func TestChildReplaced(t *testing.T) {
 }
 
 // Clients made before and after the provider was set, and one given it by hand, still share their gauges.
-func TestChildMixed(t *testing.T) {
-	child(t)
+func childMixed(t *testing.T) {
 	early, le := newGlobal(t, nil)
 	b := &bench{t: t, reader: sdkmetric.NewManualReader()}
 	b.mp = sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))
