@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/heap"
 	"context"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ type sweeper struct {
 	mu      sync.Mutex
 	running bool
 	wake    chan struct{}
-	tasks   map[*sweep]struct{}
+	tasks   sweeps
 	done    sync.WaitGroup
 }
 
@@ -30,12 +31,37 @@ type sweep struct {
 	ghosts time.Time // after it no delayed call of the bid can write
 	until  time.Time // after it Redis has let the entry expire
 	tries  int
+	index  int // in sweeps
+}
+
+// sweeps is a heap, the next on top: an outage may leave thousands.
+type sweeps []*sweep
+
+func (s sweeps) Len() int           { return len(s) }
+func (s sweeps) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
+func (s sweeps) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+
+func (s *sweeps) Push(x any) {
+	task := x.(*sweep)
+	task.index = len(*s)
+	*s = append(*s, task)
+}
+
+func (s *sweeps) Pop() any {
+	last := len(*s) - 1
+	task := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	return task
 }
 
 const sweepTimeout = time.Second
 
 func newSweeper(t *transport) *sweeper {
-	return &sweeper{t: t, closed: make(chan struct{}), wake: make(chan struct{}, 1), tasks: make(map[*sweep]struct{})}
+	return &sweeper{t: t, closed: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // add sweeps now, and once more when no delayed call of the bid can write any more, if that is later.
@@ -55,7 +81,7 @@ func (s *sweeper) at(due time.Time, b *bid, ghosts time.Time) {
 		return
 	default:
 	}
-	s.tasks[task] = struct{}{}
+	heap.Push(&s.tasks, task)
 	if !s.running {
 		s.running = true
 		s.done.Add(1)
@@ -80,17 +106,12 @@ func (s *sweeper) run() {
 	defer s.done.Done()
 	for {
 		s.mu.Lock()
-		var next *sweep
-		for task := range s.tasks {
-			if next == nil || task.due.Before(next.due) {
-				next = task
-			}
-		}
-		if next == nil {
+		if len(s.tasks) == 0 {
 			s.running = false
 			s.mu.Unlock()
 			return
 		}
+		next := s.tasks[0]
 		s.mu.Unlock()
 
 		if wait := time.Until(next.due); wait > 0 {
@@ -110,32 +131,30 @@ func (s *sweeper) run() {
 			return
 		default:
 		}
-		if s.sweep(next) {
-			s.mu.Lock()
-			delete(s.tasks, next)
-			s.mu.Unlock()
-		}
+		s.sweep(next)
 	}
 }
 
-// sweep tries once, and says whether that was the end of it.
-func (s *sweeper) sweep(task *sweep) bool {
+// sweep tries once, and again later unless that was the end of it.
+func (s *sweeper) sweep(task *sweep) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()
 	now := time.Now()
 	_, err := s.t.releaseOnce(ctx, &task.bid, sweepTimeout)
-	s.mu.Lock() // pending looks at due
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case err == nil && !now.Before(task.ghosts):
-		return true
-	case err == nil:
+	swept := err == nil && !now.Before(task.ghosts)
+	if err == nil {
 		task.due, task.tries = task.ghosts, 0
-	default:
+	} else {
 		task.tries++
 		task.due = time.Now().Add(backoff(task.tries))
 	}
-	return task.due.After(task.until)
+	if swept || task.due.After(task.until) {
+		heap.Remove(&s.tasks, task.index)
+	} else {
+		heap.Fix(&s.tasks, task.index)
+	}
 }
 
 // drain waits until nothing is due, or ctx ends.
@@ -147,10 +166,5 @@ func (s *sweeper) drain(ctx context.Context) {
 func (s *sweeper) pending(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for task := range s.tasks {
-		if !task.due.After(now) {
-			return true
-		}
-	}
-	return false
+	return len(s.tasks) > 0 && !s.tasks[0].due.After(now)
 }

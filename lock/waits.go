@@ -148,7 +148,17 @@ func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	q.count++
 	ws.mu.Unlock()
 
-	if first && ws.c.hub.listen(b.channel, q) {
+	if !first {
+		return w
+	}
+	heard := ws.c.hub.listen(b.channel, q)
+	ws.mu.Lock()
+	gone := q.head == nil // a hand-over has emptied the line before it was listening
+	ws.mu.Unlock()
+	switch {
+	case gone:
+		ws.c.hub.unlisten(b.channel, q)
+	case heard:
 		q.up()
 	}
 	return w

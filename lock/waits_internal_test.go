@@ -1,0 +1,52 @@
+package lock
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+type memoryProvider struct {
+	redis.UniversalClient
+	backend backend.Backend
+}
+
+func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
+
+// A hand-over can empty a line before its first waiter has come to listen: then nobody is to listen for ever.
+func TestNobodyListensForALineThatIsGone(t *testing.T) {
+	t.Parallel()
+	c, err := New(memoryProvider{backend: memory.New().Backend()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	m := c.Mutex("job")
+	b := &bid{place: m.place, owner: c.newOwner(), lease: m.cfg.lease}
+
+	c.hub.mu.Lock() // the waiter stands in line, and gets no further
+	entered := make(chan *waiter)
+	go func() { entered <- c.waits.enter(m, b, verdict{}) }()
+	for start := time.Now(); !c.waits.busy(b.key); runtime.Gosched() {
+		if time.Since(start) > 10*time.Second {
+			t.Fatal("the waiter doesn't get in line")
+		}
+	}
+	c.waits.mu.Lock()
+	_ = c.waits.leave(c.waits.queues[b.key].head) // what it returns would find nothing to end
+	c.waits.mu.Unlock()
+	c.hub.mu.Unlock()
+	<-entered
+
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	if line := c.hub.where[b.channel]; line != nil {
+		t.Errorf("the channel %s is listened to for nobody", b.channel)
+	}
+}
