@@ -36,7 +36,7 @@ type Client struct {
 	transport *transport
 	renewer   *renewer
 	engine    *watchdog.Engine
-	sweeper   *sweeper
+	sweepers  *sweepers
 	hub       *hub
 	waits     *waits
 	grants    *registry
@@ -88,7 +88,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
 	c.transport = newTransport(b, c.rec, c.orphaned)
-	c.sweeper = newSweeper(c.transport)
+	c.sweepers = newSweepers(c.transport)
 	c.hub = newHub(b, c.rec)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
@@ -157,7 +157,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
 	select {
 	case <-c.grants.drained():
-		c.sweeper.drain(ctx)
+		c.sweepers.drain(ctx)
 	case <-ctx.Done():
 	}
 	c.grants.seal()
@@ -170,7 +170,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	if n > 0 {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released; Redis frees them when their lease ends: %w", n, context.Cause(ctx))
 	}
-	within(ctx, c.hub.close, c.sweeper.close, c.transport.close)
+	within(ctx, c.hub.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
@@ -213,12 +213,12 @@ func (c *Client) orphaned(call *call) {
 	b := call.bid
 	if call.err != nil {
 		if classify(call.err).unclear {
-			c.sweeper.add(b, call.expires)
+			c.sweepers.add(b, call.expires)
 		}
 		return
 	}
 	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.ghosts) {
-		c.sweeper.add(b, b.ghosts)
+		c.sweepers.add(b, b.ghosts)
 	}
 }
 

@@ -203,7 +203,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
 		// Redis may hold the entry yet: give it back, if we can.
-		g.c.sweeper.add(g.bid, g.bid.ghosts)
+		g.c.sweepers.add(g.bid, g.bid.ghosts)
 	}
 	g.c.waits.wake(g.bid.key)
 }
@@ -270,11 +270,11 @@ func (g *grant) giveBack(ctx context.Context) error {
 	deadline := g.wd.Deadline()
 	f, err := g.c.waits.release(ctx, &rel, g, deadline)
 	if time.Now().Before(g.bid.ghosts) {
-		g.c.sweeper.at(g.bid.ghosts, g.bid, g.bid.ghosts)
+		g.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
 	}
 	switch {
 	case err != nil:
-		g.c.sweeper.add(g.bid, g.bid.ghosts)
+		g.c.sweepers.add(g.bid, g.bid.ghosts)
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.m.name, "release", err)

@@ -222,7 +222,7 @@ func (m *Mutex) compete(ctx, sctx context.Context, a *telemetry.Acquire, wait bo
 			return l, telemetry.AcquireAcquired, nil
 		}
 	}
-	m.c.sweeper.add(b, b.ghosts)
+	m.c.sweepers.add(b, b.ghosts)
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
@@ -231,7 +231,7 @@ func (m *Mutex) attempt(ctx context.Context, a *telemetry.Acquire, b *bid) (verd
 	a.Attempt()
 	v, err := m.c.transport.acquire(ctx, a, b)
 	if err == nil && v.granted && v.acked < b.replicas {
-		m.c.sweeper.add(b, b.ghosts)
+		m.c.sweepers.add(b, b.ghosts)
 		return verdict{}, &ReplicasError{Name: m.name, Wanted: b.replicas, Acked: v.acked, Within: b.patience}
 	}
 	return v, err
@@ -252,7 +252,7 @@ func (m *Mutex) newBid(a *telemetry.Acquire) *bid {
 // giveUp removes what a failed bid may leave behind.
 func (m *Mutex) giveUp(b *bid) {
 	if !b.ghosts.IsZero() { // a call of it that wasn't answered may have taken the lock, or may do so yet
-		m.c.sweeper.add(b, b.ghosts)
+		m.c.sweepers.add(b, b.ghosts)
 	}
 }
 

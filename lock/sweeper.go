@@ -7,12 +7,80 @@ import (
 	"time"
 )
 
-// sweeper removes what a bid may have left in Redis when nobody waits for its answer any more: the caller's
+// sweepers remove what a bid may have left in Redis when nobody waits for its answer any more: the caller's
 // ctx ended while the acquire was under way, an answer was lost, a release failed, or a lease was lost
-// while its entry may live on. It releases, checked against the owner, and once more when no
+// while its entry may live on. They release, checked against the owner, and once more when no
 // delayed call can take the lock any more.
 //
-// It runs one goroutine, and that only while there is something to sweep.
+// Each node has its own, so that one that hangs delays no other's.
+type sweepers struct {
+	t *transport
+
+	mu     sync.Mutex
+	byNode map[string]*sweeper
+	closed bool
+}
+
+func newSweepers(t *transport) *sweepers {
+	return &sweepers{t: t, byNode: make(map[string]*sweeper)}
+}
+
+// add sweeps now, and once more when no delayed call of the bid can write any more, if that is later.
+func (ss *sweepers) add(b *bid, ghosts time.Time) { ss.at(time.Now(), b, ghosts) }
+
+// at is add, starting at due.
+func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
+	last := ghosts
+	if due.After(last) {
+		last = due
+	}
+	task := &sweep{bid: bid{place: b.place, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.lease)}
+	node := ss.t.backend.Node(b.key)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.closed {
+		return
+	}
+	s := ss.byNode[node]
+	if s == nil {
+		s = &sweeper{t: ss.t, closed: make(chan struct{}), wake: make(chan struct{}, 1)}
+		ss.byNode[node] = s
+	}
+	s.add(task)
+}
+
+// close drops what is left: Redis lets it expire.
+func (ss *sweepers) close() {
+	ss.mu.Lock()
+	ss.closed = true
+	all := ss.byNode
+	ss.mu.Unlock()
+	for _, s := range all {
+		close(s.closed)
+	}
+	for _, s := range all {
+		s.done.Wait()
+	}
+}
+
+// drain waits until nothing is due, or ctx ends.
+func (ss *sweepers) drain(ctx context.Context) {
+	for ss.pending(time.Now()) && sleep(ctx, firstBackoff) {
+	}
+}
+
+func (ss *sweepers) pending(now time.Time) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, s := range ss.byNode {
+		if s.pending(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweeper is the sweeper of one node. It runs one goroutine, and that only while there is something to sweep.
 type sweeper struct {
 	t      *transport
 	closed chan struct{}
@@ -20,7 +88,7 @@ type sweeper struct {
 	mu      sync.Mutex
 	running bool
 	wake    chan struct{}
-	tasks   sweeps
+	tasks   sweepHeap
 	done    sync.WaitGroup
 }
 
@@ -31,26 +99,26 @@ type sweep struct {
 	ghosts time.Time // after it no delayed call of the bid can write
 	until  time.Time // after it Redis has let the entry expire
 	tries  int
-	index  int // in sweeps
+	index  int // in sweepHeap
 }
 
-// sweeps is a heap, the next on top: an outage may leave thousands.
-type sweeps []*sweep
+// sweepHeap has the next on top: an outage may leave thousands.
+type sweepHeap []*sweep
 
-func (s sweeps) Len() int           { return len(s) }
-func (s sweeps) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
-func (s sweeps) Swap(i, j int) {
+func (s sweepHeap) Len() int           { return len(s) }
+func (s sweepHeap) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
+func (s sweepHeap) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
 	s[i].index, s[j].index = i, j
 }
 
-func (s *sweeps) Push(x any) {
+func (s *sweepHeap) Push(x any) {
 	task := x.(*sweep)
 	task.index = len(*s)
 	*s = append(*s, task)
 }
 
-func (s *sweeps) Pop() any {
+func (s *sweepHeap) Pop() any {
 	last := len(*s) - 1
 	task := (*s)[last]
 	(*s)[last] = nil
@@ -60,27 +128,9 @@ func (s *sweeps) Pop() any {
 
 const sweepTimeout = time.Second
 
-func newSweeper(t *transport) *sweeper {
-	return &sweeper{t: t, closed: make(chan struct{}), wake: make(chan struct{}, 1)}
-}
-
-// add sweeps now, and once more when no delayed call of the bid can write any more, if that is later.
-func (s *sweeper) add(b *bid, ghosts time.Time) { s.at(time.Now(), b, ghosts) }
-
-// at is add, starting at due.
-func (s *sweeper) at(due time.Time, b *bid, ghosts time.Time) {
-	last := ghosts
-	if due.After(last) {
-		last = due
-	}
-	task := &sweep{bid: bid{place: b.place, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.lease)}
+func (s *sweeper) add(task *sweep) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-s.closed:
-		return
-	default:
-	}
 	heap.Push(&s.tasks, task)
 	if !s.running {
 		s.running = true
@@ -92,14 +142,6 @@ func (s *sweeper) at(due time.Time, b *bid, ghosts time.Time) {
 	case s.wake <- struct{}{}:
 	default:
 	}
-}
-
-// close drops what is left: Redis lets it expire.
-func (s *sweeper) close() {
-	s.mu.Lock()
-	close(s.closed)
-	s.mu.Unlock()
-	s.done.Wait()
 }
 
 func (s *sweeper) run() {
@@ -154,12 +196,6 @@ func (s *sweeper) sweep(task *sweep) {
 		heap.Remove(&s.tasks, task.index)
 	} else {
 		heap.Fix(&s.tasks, task.index)
-	}
-}
-
-// drain waits until nothing is due, or ctx ends.
-func (s *sweeper) drain(ctx context.Context) {
-	for s.pending(time.Now()) && sleep(ctx, firstBackoff) {
 	}
 }
 

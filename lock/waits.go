@@ -329,7 +329,7 @@ func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 	ws.mu.Unlock()
 	after()
 	if won || !ghosts.IsZero() { // see giveUp
-		ws.c.sweeper.add(w.bid, ghosts)
+		ws.c.sweepers.add(w.bid, ghosts)
 	}
 	return w.bid, verdict{}, err
 }
@@ -385,7 +385,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		if f.unclear { // the waiter may have the lock, or get it yet: it finds out by asking
 			w.bid.haunt(until)
 			if w.q == nil { // it has left
-				ws.c.sweeper.add(w.bid, until)
+				ws.c.sweepers.add(w.bid, until)
 			}
 		}
 		settle(wakeLocal)
@@ -420,7 +420,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	ws.mu.Unlock()
 	after()
 	if left {
-		ws.c.sweeper.add(w.bid, time.Time{})
+		ws.c.sweepers.add(w.bid, time.Time{})
 	}
 	return f, nil
 }

@@ -6,18 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
 )
-
-type memoryProvider struct {
-	redis.UniversalClient
-	backend backend.Backend
-}
-
-func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
 
 // A hand-over can empty a line before its first waiter has come to listen: then nobody is to listen for ever.
 func TestNobodyListensForALineThatIsGone(t *testing.T) {
