@@ -3,7 +3,7 @@ package lock
 import (
 	"encoding/binary"
 	"errors"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -265,18 +265,19 @@ func FuzzNames(f *testing.F) {
 		if checkBraces("", prefix) != nil || !utf8.ValidString(prefix) {
 			return // New refuses the prefix
 		}
-		p := newPlace(prefix, name)
+		m := &Mutex{c: &Client{cfg: clientConfig{prefix: prefix}}, key: key}
+		keys := m.keys()
 		slot := plainSlot(key)
-		for _, part := range []string{p.key, p.channel, p.keys[0], p.keys[1]} {
+		for _, part := range []string{channelOf(key), keys[0], keys[1]} {
 			if plainSlot(part) != slot || slotOf(part) != slot {
 				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), slotOf(part), slot)
 			}
 		}
-		if !strings.HasPrefix(p.keys[1], prefix) {
-			t.Errorf("the counter %q isn't under the prefix %q", p.keys[1], prefix)
+		if !strings.HasPrefix(keys[1], prefix) {
+			t.Errorf("the counter %q isn't under the prefix %q", keys[1], prefix)
 		}
-		if !reflect.DeepEqual(p, newPlace(prefix, name)) {
-			t.Error("a place differs from itself")
+		if again := m.keys(); len(keys) != 2 || keys[0] != key || !slices.Equal(keys, again) {
+			t.Errorf("the keys of %q are %q, then %q", key, keys, again)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -26,26 +25,27 @@ import (
 //
 // Every step is taken under mu by whoever comes first, so that a grant has one reason to end.
 type grant struct {
-	c     *Client
-	m     *Mutex
-	bid   *bid
-	token int64
-	since time.Time
-
+	m    *Mutex
+	bid  *bid
 	wd   watchdog.Lease
 	hold telemetry.Hold
-	beat atomic.Int64 // of the last heartbeat, ns after since
 
-	mu      sync.Mutex
-	state   grantState
-	reason  Reason // canceled: why
-	err     error  // what Lease.Err says: set when the end is certain
-	lastErr error  // of the last renewal, nil if it succeeded
-	warned  bool
-	first   Lease
-	joined  []*Lease
+	mu    sync.Mutex
+	state grantState
+	first Lease
+	rare  *rare // nil while there is nothing to say in it
 
 	prev, next *grant // registry
+}
+
+// rare is what most grants never need: a process may hold a million. It is guarded by the grant's mu.
+type rare struct {
+	reason  Reason        // canceled: why
+	err     error         // the end, unless it was the release
+	lastErr error         // of the last renewal, nil if it succeeded
+	beat    time.Duration // the last heartbeat, after the grant
+	warned  bool
+	joined  []*Lease
 }
 
 type grantState uint8
@@ -60,7 +60,7 @@ const (
 // newGrant makes the grant that Redis has given to a bid, and puts it under the watchdog's eyes; nil when the client
 // is closed.
 func (m *Mutex) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, token int64, sent time.Time) *Lease {
-	g := &grant{c: m.c, m: m, bid: b, token: token, since: time.Now()}
+	g := &grant{m: m, bid: b}
 	l := &g.first
 	l.init(g, m, ctx)
 	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
@@ -68,11 +68,11 @@ func (m *Mutex) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 		g.hold.End(telemetry.EndClosed)
 		return nil
 	}
-	m.c.watchControl(b.key)
+	m.c.watchControl(m.key)
 	m.c.rec.WatchdogLeases(1)
 	m.c.engine.Watch(&g.wd, watchdog.Spec{
-		TTL: b.lease, Interval: m.cfg.interval(), Margin: b.margin,
-		Partition: m.c.transport.nodeOf(b.key).name,
+		TTL: m.cfg.lease, Interval: m.cfg.interval(), Margin: m.cfg.margin(),
+		Partition: m.c.transport.nodeOf(m.key).name,
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	l.follow()
@@ -100,7 +100,8 @@ func (g *grant) join(ctx context.Context, m *Mutex) *Lease {
 		g.mu.Unlock()
 		return nil
 	}
-	g.joined = append(g.joined, l)
+	r := g.uncommon()
+	r.joined = append(r.joined, l)
 	g.mu.Unlock()
 	l.follow()
 	return l
@@ -112,12 +113,39 @@ func (g *grant) leases() iter.Seq[*Lease] {
 		if !g.first.released && !yield(&g.first) {
 			return
 		}
-		for _, l := range g.joined {
+		for _, l := range g.told().joined {
 			if !yield(l) {
 				return
 			}
 		}
 	}
+}
+
+// told is what there is to say that is rare. It is called with mu held, to read.
+func (g *grant) told() rare {
+	if g.rare == nil {
+		return rare{}
+	}
+	return *g.rare
+}
+
+// uncommon is where to say something rare. It is called with mu held.
+func (g *grant) uncommon() *rare {
+	if g.rare == nil {
+		g.rare = new(rare)
+	}
+	return g.rare
+}
+
+// end is what Lease.Err says: not nil once the end is certain. It is called with mu held.
+func (g *grant) end() error {
+	if err := g.told().err; err != nil {
+		return err
+	}
+	if g.state == grantEnded {
+		return ErrReleased
+	}
+	return nil
 }
 
 // others says whether a handle other than l still has the permission to work. It is called with mu held.
@@ -137,13 +165,13 @@ func (g *grant) cancel(reason Reason, err error) {
 		g.mu.Unlock()
 		return
 	}
-	g.state, g.reason = grantCanceled, reason
+	g.state, g.uncommon().reason = grantCanceled, reason
 	for l := range g.leases() {
 		l.stop(err)
 	}
 	g.mu.Unlock()
 	if reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-		g.c.engine.StopRenewal(&g.wd)
+		g.m.c.engine.StopRenewal(&g.wd)
 	}
 	g.hold.Canceled(cancelReasons[reason], err)
 }
@@ -165,21 +193,24 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 		g.mu.Unlock()
 		return
 	}
-	if g.reason != "" {
-		end, cause = telemetry.EndCanceled, string(g.reason)
-		if g.reason == ReasonClosed {
+	if reason := g.told().reason; reason != "" {
+		end, cause = telemetry.EndCanceled, string(reason)
+		if reason == ReasonClosed {
 			end = telemetry.EndClosed
 		}
 	}
-	g.state, g.err = grantEnded, err
+	g.state = grantEnded
+	if !errors.Is(err, ErrReleased) {
+		g.uncommon().err = err
+	}
 	for l := range g.leases() {
 		l.stop(err)
 		l.end()
 	}
 	g.mu.Unlock()
 	g.hold.End(end)
-	g.c.rec.WatchdogLeases(-1)
-	g.c.grants.remove(g, end, cause, err)
+	g.m.c.rec.WatchdogLeases(-1)
+	g.m.c.grants.remove(g, end, cause, err)
 }
 
 // lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
@@ -187,15 +218,15 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	lost := &LostError{Name: g.m.name, Cause: lossCauses[cause].cause, err: err}
 	g.mu.Lock()
-	if g.err != nil {
+	if g.end() != nil {
 		g.mu.Unlock()
 		return
 	}
-	g.err = lost
+	g.uncommon().err = lost
 	for l := range g.leases() {
 		l.stop(lost) // before anything that may take a while
 	}
-	canceled := g.reason != ""
+	canceled := g.told().reason != ""
 	g.mu.Unlock()
 	if !canceled {
 		g.hold.Lost(lossCauses[cause].telemetry, err, burst)
@@ -203,14 +234,14 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
 		// Redis may hold the entry yet: give it back, if we can.
-		g.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.m.c.sweepers.add(g.bid, g.bid.ghosts)
 	}
-	g.c.waits.wake(g.bid.key)
+	g.m.c.waits.wake(g.m.key)
 }
 
 // check looks at the clock, and says whether the grant may still be trusted.
 func (g *grant) check() bool {
-	if g.c.engine.Check(&g.wd) {
+	if g.m.c.engine.Check(&g.wd) {
 		return true
 	}
 	if loss, ok := g.wd.Loss(); ok {
@@ -229,13 +260,15 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 	}
 	l.released = true
 	l.end()
-	if err := g.err; err != nil {
+	if err := g.end(); err != nil {
 		g.mu.Unlock()
 		return err
 	}
 	l.stop(ErrReleased)
-	g.joined = slices.DeleteFunc(g.joined, func(o *Lease) bool { return o == l })
-	if !g.first.released || len(g.joined) > 0 {
+	if g.rare != nil {
+		g.rare.joined = slices.DeleteFunc(g.rare.joined, func(o *Lease) bool { return o == l })
+	}
+	if !g.first.released || len(g.told().joined) > 0 {
 		abandoned := !g.others(nil) // those left have lost their permission already
 		g.mu.Unlock()
 		if abandoned {
@@ -245,7 +278,7 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 	}
 	g.mu.Unlock()
 
-	if !g.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
+	if !g.m.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
 		return g.ended()
 	}
 	g.mu.Lock()
@@ -258,7 +291,7 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.err
+	return g.end()
 }
 
 // giveBack releases the lock in Redis. The renewal has been stopped.
@@ -266,15 +299,15 @@ func (g *grant) giveBack(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, rel := g.c.rec.StartRelease(ctx, &g.hold)
+	ctx, rel := g.m.c.rec.StartRelease(ctx, &g.hold)
 	deadline := g.wd.Deadline()
-	f, err := g.c.waits.release(ctx, &rel, g, deadline)
+	f, err := g.m.c.waits.release(ctx, &rel, g, deadline)
 	if time.Now().Before(g.bid.ghosts) {
-		g.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
+		g.m.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
 	}
 	switch {
 	case err != nil:
-		g.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.m.c.sweepers.add(g.bid, g.bid.ghosts)
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.m.name, "release", err)
@@ -299,27 +332,35 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 		return // the watchdog tries again where the lock lives now
 	}
 	g.mu.Lock()
-	g.lastErr = r.Result.Err
+	if g.rare != nil || r.Result.Err != nil {
+		g.uncommon().lastErr = r.Result.Err
+	}
 	g.mu.Unlock()
-	g.c.renewer.report(g, r)
+	g.m.c.renewer.report(g, r)
 }
 
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
-	g.lose(l.Cause, l.Err, g.c.renewer.burst(l.Batch))
+	g.lose(l.Cause, l.Err, g.m.c.renewer.burst(l.Batch))
 }
 
 // Alarm implements watchdog.Holder: what WithHoldWarning, WithMaxHold and WithHeartbeat ask for is due.
 func (g *grant) Alarm(now time.Time) time.Time {
-	held, cfg := now.Sub(g.since), &g.m.cfg
-	if d := cfg.holdWarning; d > 0 && held >= d && !g.warned {
-		g.warned = true // Alarm is called by the watchdog only
-		g.hold.Warn(held, g.bid.owner, g.token)
+	held, cfg := now.Sub(g.hold.Since()), g.m.cfg
+	g.mu.Lock()
+	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.told().warned
+	if warn {
+		g.uncommon().warned = true
+	}
+	beat := g.told().beat
+	g.mu.Unlock()
+	if warn {
+		g.hold.Warn(held)
 	}
 	if d := cfg.maxHold; d > 0 && held >= d {
 		g.cancel(ReasonMaxHold, &CanceledError{g.m.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
 	}
-	if d := cfg.heartbeat; d > 0 && held-time.Duration(g.beat.Load()) >= d {
+	if d := cfg.heartbeat; d > 0 && held-beat >= d {
 		g.cancel(ReasonHeartbeat, &CanceledError{g.m.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
 	}
 	return g.nextAlarm(held)
@@ -327,7 +368,7 @@ func (g *grant) Alarm(now time.Time) time.Time {
 
 // nextAlarm is when the next of the limits on a hold is due, zero if none is.
 func (g *grant) nextAlarm(held time.Duration) time.Time {
-	cfg := &g.m.cfg
+	cfg := g.m.cfg
 	var next time.Duration
 	due := func(d time.Duration) {
 		if d > held && (next == 0 || d < next) {
@@ -339,14 +380,14 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	if g.state == grantHeld {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
-			due(time.Duration(g.beat.Load()) + cfg.heartbeat)
+			due(g.told().beat + cfg.heartbeat)
 		}
 	}
 	g.mu.Unlock()
 	if next == 0 {
 		return time.Time{}
 	}
-	return g.since.Add(next)
+	return g.hold.Since().Add(next)
 }
 
 // lossCauses gives the watchdog's causes their names here and in telemetry.

@@ -32,13 +32,21 @@ func (l *Lease) Owner() string { return l.g.bid.owner }
 // Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
 // server that answers has a clock behind a token it issued. A store that remembers the largest token it has
 // seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
-func (l *Lease) Token() int64 { return l.g.token }
+func (l *Lease) Token() int64 { return l.g.hold.Token() }
 
 // Deadline is until when this process trusts the lease without another renewal. A watched lease's deadline moves.
 func (l *Lease) Deadline() time.Time { return l.g.wd.Deadline() }
 
 // Heartbeat says that the work under the lock makes progress. Only WithHeartbeat gives it a meaning.
-func (l *Lease) Heartbeat() { l.g.beat.Store(int64(time.Since(l.g.since))) }
+func (l *Lease) Heartbeat() {
+	g := l.g
+	if g.m.cfg.heartbeat == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.uncommon().beat = time.Since(g.hold.Since())
+}
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
 // given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
@@ -77,10 +85,10 @@ func (l *Lease) Err() error {
 	g.check()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.err == nil && l.released {
-		return ErrReleased
+	if err := g.end(); err != nil || !l.released {
+		return err
 	}
-	return g.err
+	return ErrReleased
 }
 
 // Release ends the lease, and frees the lock if no other Lock joined it (WithReentrancy). It works on a ctx that has ended,
@@ -162,7 +170,7 @@ type leaseKey struct{}
 func held(ctx context.Context, c *Client, key string) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	for ; l != nil; l = l.outer {
-		if l.g.c == c && l.g.bid.key == key && l.alive() {
+		if l.g.m.c == c && l.g.m.key == key && l.alive() {
 			return l
 		}
 	}

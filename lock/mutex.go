@@ -26,12 +26,12 @@ type Locker interface {
 // Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every
 // use, or shared freely.
 type Mutex struct {
-	c     *Client
-	name  string
-	place *place
-	cfg   lockConfig
-	tel   telemetry.Lock
-	err   error // what is wrong with the name or the options
+	c    *Client
+	name string
+	key  string // in Redis: the client's prefix and the name
+	cfg  *lockConfig
+	tel  telemetry.Lock
+	err  error // what is wrong with the name or the options
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -42,14 +42,14 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	if c == nil {
 		return &Mutex{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil; make one with New", ErrInvalid, name)}
 	}
-	m := &Mutex{c: c, name: name, cfg: c.cfg.lock.with(opts)}
+	m := &Mutex{c: c, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts)}
 	switch {
 	case m.cfg.err != nil:
 		m.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, m.cfg.err)
 	case name == "": // whatever the prefix
 		m.err = checkName(name)
 	default:
-		m.err = checkName(c.cfg.prefix + name)
+		m.err = checkName(m.key)
 	}
 	if m.err != nil {
 		return m
@@ -58,7 +58,6 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 		m.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v", ErrInvalid, name, m.cfg.replicas, m.cfg.patience, limit)
 		return m
 	}
-	m.place = newPlace(c.cfg.prefix, name)
 	m.tel = c.rec.Lock(name, kindMutex, m.cfg.group, m.cfg.spans)
 	return m
 }
@@ -106,7 +105,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Holder, error) {
 		return Holder{}, m.wrap("inspect", ErrClosed)
 	}
 	defer m.c.gate.leave()
-	h, err := m.c.transport.inspect(ctx, m.place)
+	h, err := m.c.transport.inspect(ctx, m.key)
 	return h, m.wrap("inspect", err)
 }
 
@@ -121,8 +120,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 		return false, m.wrap("force unlock", ErrClosed)
 	}
 	defer m.c.gate.leave()
-	was, err := m.c.transport.force(ctx, m.place, m.c.cfg.prefix+controlPrefix)
-	m.c.waits.wake(m.place.key)
+	was, err := m.c.transport.force(ctx, m.key, m.c.cfg.prefix+controlPrefix)
+	m.c.waits.wake(m.key)
 	return was, m.wrap("force unlock", err)
 }
 
@@ -166,7 +165,7 @@ func (m *Mutex) take(ctx context.Context, wait bool) (*Lease, error) {
 
 // compete takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (m *Mutex) compete(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
-	if l := held(ctx, m.c, m.place.key); l != nil {
+	if l := held(ctx, m.c, m.key); l != nil {
 		if !m.cfg.reentrant {
 			return nil, telemetry.AcquireError, ErrDeadlock
 		}
@@ -179,7 +178,7 @@ func (m *Mutex) compete(ctx, sctx context.Context, a *telemetry.Acquire, wait bo
 	b := m.newBid(a)
 	var v verdict
 	var err error
-	if !wait || !m.c.waits.busy(m.place.key) { // Lock doesn't overtake who waits here; TryLock may
+	if !wait || !m.c.waits.busy(m.key) { // Lock doesn't overtake who waits here; TryLock may
 		v, err = m.attempt(sctx, a, b)
 		switch {
 		case err != nil:
@@ -226,23 +225,23 @@ func (m *Mutex) compete(ctx, sctx context.Context, a *telemetry.Acquire, wait bo
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
+// keys are the lock's key and the counter that its tokens are drawn from.
+func (m *Mutex) keys() []string { return []string{m.key, fenceKey(m.c.cfg.prefix, m.key)} }
+
 // attempt asks Redis for the lock.
 func (m *Mutex) attempt(ctx context.Context, a *telemetry.Acquire, b *bid) (verdict, error) {
 	a.Attempt()
 	v, err := m.c.transport.acquire(ctx, a, b)
-	if err == nil && v.granted && v.acked < b.replicas {
+	if err == nil && v.granted && v.acked < m.cfg.replicas {
 		m.c.sweepers.add(b, b.ghosts)
-		return verdict{}, &ReplicasError{Name: m.name, Wanted: b.replicas, Acked: v.acked, Within: b.patience}
+		return verdict{}, &ReplicasError{Name: m.name, Wanted: m.cfg.replicas, Acked: v.acked, Within: m.cfg.patience}
 	}
 	return v, err
 }
 
 // newBid returns a bid under an owner that no other grant ever had.
 func (m *Mutex) newBid(a *telemetry.Acquire) *bid {
-	b := &bid{
-		place: m.place, owner: m.c.newOwner(), lease: m.cfg.lease, margin: m.cfg.margin(),
-		replicas: m.cfg.replicas, patience: m.cfg.patience,
-	}
+	b := &bid{m: m, owner: m.c.newOwner()}
 	if m.cfg.links {
 		b.traceparent = a.Traceparent()
 	}

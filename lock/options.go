@@ -224,10 +224,11 @@ func (c *lockConfig) fail(format string, args ...any) {
 }
 
 // with returns the configuration with the options of one lock on top.
-func (c lockConfig) with(opts []LockOption) lockConfig {
+func (defaults *lockConfig) with(opts []LockOption) *lockConfig {
 	if len(opts) == 0 {
-		return c
+		return defaults
 	}
+	c := *defaults
 	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.err = false, false, false, false, nil
 	for _, o := range opts {
 		if o == nil {
@@ -245,7 +246,7 @@ func (c lockConfig) with(opts []LockOption) lockConfig {
 		}
 	}
 	c.check()
-	return c
+	return &c
 }
 
 // check validates the relations between the options, once.

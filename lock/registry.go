@@ -91,8 +91,8 @@ func (r *registry) seal() {
 
 func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error) {
 	ended := EndedLease{
-		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), Owner: g.bid.owner, Token: g.token,
-		Since: g.since, Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
+		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), Owner: g.bid.owner, Token: g.hold.Token(),
+		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Client) Leases() []LeaseInfo {
 	c.waits.each(func(w *waiter, seen HeldError) {
 		out = append(out, LeaseInfo{
 			Name: w.m.name, Kind: kindMutex, Group: w.m.tel.Group(), State: StateWaiting,
-			Owner: w.bid.owner, Since: w.since, Lease: w.bid.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
+			Owner: w.bid.owner, Since: w.since, Lease: w.m.cfg.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
 		})
 	})
 	return out
@@ -161,13 +161,14 @@ func (g *grant) info() (LeaseInfo, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	state := StateHeld
-	if g.reason != "" {
+	told := g.told()
+	if told.reason != "" {
 		state = StateCanceled
 	}
 	return LeaseInfo{
-		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), State: state, Owner: g.bid.owner, Token: g.token,
-		Since: g.since, Lease: g.bid.lease, Deadline: g.wd.Deadline(), NextRenewal: next,
-		LastError: g.lastErr, Reason: g.reason, TraceID: g.traceID(),
+		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
+		Since: g.hold.Since(), Lease: g.m.cfg.lease, Deadline: g.wd.Deadline(), NextRenewal: next,
+		LastError: told.lastErr, Reason: told.reason, TraceID: g.traceID(),
 	}, g.state != grantEnded
 }
 

@@ -20,27 +20,11 @@ const (
 	firstBackoff = 10 * time.Millisecond
 )
 
-// place is where a lock lives in Redis.
-type place struct {
-	key     string
-	channel string
-	keys    []string // key and token counter
-}
-
-func newPlace(prefix, name string) *place {
-	key := prefix + name
-	return &place{key: key, channel: channelOf(key), keys: []string{key, fenceKey(prefix, key)}}
-}
-
 // bid is one owner's wish to hold a lock.
 type bid struct {
-	*place
+	m           *Mutex
 	owner       string
-	lease       time.Duration
-	margin      time.Duration
 	traceparent string
-	replicas    int           // how many must have the grant ...
-	patience    time.Duration // ... within this time
 	// ghosts is until when a call of this bid, whose answer never came, may still take the lock: when the bid is
 	// given up, or its grant released, the lock must be swept once more after it.
 	ghosts time.Time
@@ -92,13 +76,14 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid) (
 }
 
 func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
-	keys := b.keys
+	cfg := b.m.cfg
+	keys := b.m.keys()
 	for {
 		c := t.newCall(telemetry.PurposeAcquire, acquireScript, keys,
-			b.owner, b.lease.Milliseconds(), int64(0), b.traceparent)
-		c.notAfter, c.window, c.bid = 2, min(b.lease, t.backend.Timeout()), b
-		c.replicas, c.patience = b.replicas, b.patience
-		if !t.do(ctx, c, b.lease) {
+			b.owner, cfg.lease.Milliseconds(), int64(0), b.traceparent)
+		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
+		c.replicas, c.patience = cfg.replicas, cfg.patience
+		if !t.do(ctx, c, cfg.lease) {
 			return verdict{}, t.left(ctx, errLeft)
 		}
 		if c.err != nil {
@@ -114,7 +99,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
 			return verdict{}, err
 		}
 		v, now, err := readVerdict(c.reply)
-		v.sent, v.acked, v.moving = c.sent, c.acked, len(keys) < len(b.keys)
+		v.sent, v.acked, v.moving = c.sent, c.acked, len(keys) < 2
 		if err == nil || errors.Is(err, errLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
 		} else {
@@ -241,14 +226,14 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
 func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	traits := t.backend.Traits()
-	args, keys := []any{b.owner, b.channel, traits.Publish}, b.keys[:1]
+	args, keys := []any{b.owner, channelOf(b.m.key), traits.Publish}, []string{b.m.key}
 	if heir != nil {
-		keys = b.keys
-		args = append(args, heir.owner, heir.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
+		keys = b.m.keys()
+		args = append(args, heir.owner, heir.m.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
 	}
 	c := t.newCall(telemetry.PurposeRelease, releaseScript, keys, args...)
 	if heir != nil {
-		c.notAfter, c.window = 5, min(heir.lease, t.backend.Timeout())
+		c.notAfter, c.window = 5, min(heir.m.cfg.lease, t.backend.Timeout())
 	}
 	expires = time.Now().Add(c.window)
 	if !t.do(ctx, c, patience) {
@@ -297,13 +282,13 @@ func readFreed(reply any) (freed, int64, error) {
 }
 
 // force takes the lock away from whoever holds it.
-func (t *transport) force(ctx context.Context, p *place, control string) (bool, error) {
+func (t *transport) force(ctx context.Context, key, control string) (bool, error) {
 	if !t.prepared.Load() { // how the servers publish isn't known before their first answer
-		if _, err := t.inspect(ctx, p); err != nil {
+		if _, err := t.inspect(ctx, key); err != nil {
 			return false, err
 		}
 	}
-	reply, err := t.simple(ctx, telemetry.OpForceUnlock, forceScript, p, p.channel, t.backend.Traits().Publish, control)
+	reply, err := t.simple(ctx, telemetry.OpForceUnlock, forceScript, key, channelOf(key), t.backend.Traits().Publish, control)
 	if err != nil {
 		return false, err
 	}
@@ -315,8 +300,8 @@ func (t *transport) force(ctx context.Context, p *place, control string) (bool, 
 }
 
 // inspect reads the lock's entry.
-func (t *transport) inspect(ctx context.Context, p *place) (Holder, error) {
-	reply, err := t.simple(ctx, telemetry.OpInspect, inspectScript, p)
+func (t *transport) inspect(ctx context.Context, key string) (Holder, error) {
+	reply, err := t.simple(ctx, telemetry.OpInspect, inspectScript, key)
 	if err != nil {
 		return Holder{}, err
 	}
@@ -352,13 +337,13 @@ func readHolder(reply any) (Holder, error) {
 }
 
 // simple runs a script that may be repeated without a thought.
-func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, p *place, args ...any) (any, error) {
+func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, key string, args ...any) (any, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !sleep(ctx, backoff(try)) {
 			return nil, context.Cause(ctx)
 		}
-		c := t.newCall(telemetry.PurposeOther, s, p.keys[:1], args...)
+		c := t.newCall(telemetry.PurposeOther, s, []string{key}, args...)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
 			return nil, t.left(ctx, &timeoutError{"lockdog: no answer of Redis"})
 		}

@@ -34,8 +34,8 @@ func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
 	if due.After(last) {
 		last = due
 	}
-	task := &sweep{bid: bid{place: b.place, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.lease)}
-	node := ss.t.backend.Node(b.key)
+	task := &sweep{bid: bid{m: b.m, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.m.cfg.lease)}
+	node := ss.t.backend.Node(b.m.key)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.closed {

@@ -50,8 +50,7 @@ func TestSweepsOfOneNodeDoNotWaitForAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		sweep := func(name string) {
-			m := c.Mutex(name)
-			c.sweepers.add(&bid{place: m.place, owner: c.newOwner(), lease: m.cfg.lease}, time.Time{})
+			c.sweepers.add(&bid{m: c.Mutex(name), owner: c.newOwner()}, time.Time{})
 		}
 		for range 10 {
 			sweep("hung:1")

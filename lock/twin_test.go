@@ -49,7 +49,7 @@ func TestMemoryIsRedissTwin(t *testing.T) {
 			},
 		}
 		for i := range 2 {
-			tw.places = append(tw.places, newPlace(fmt.Sprintf("%s%d:", space.Prefix(), seed), fmt.Sprintf("n%d{x}", i)))
+			tw.places = append(tw.places, newTwinPlace(fmt.Sprintf("%s%d:", space.Prefix(), seed), fmt.Sprintf("n%d{x}", i)))
 		}
 		tw.run()
 		if t.Failed() {
@@ -63,11 +63,23 @@ type twins struct {
 	t         *testing.T
 	seed      uint64
 	random    *rand.Rand
-	places    []*place
+	places    []twinPlace
 	sides     [2]*side
 	setString func(key, text string)
 	del       func(key string)
 	log       []string
+}
+
+// twinPlace is where a lock lives.
+type twinPlace struct {
+	key     string
+	channel string
+	keys    []string // key and token counter
+}
+
+func newTwinPlace(prefix, name string) twinPlace {
+	key := prefix + name
+	return twinPlace{key, channelOf(key), []string{key, fenceKey(prefix, key)}}
 }
 
 type side struct {

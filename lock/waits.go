@@ -22,11 +22,12 @@ type waits struct {
 
 // queue is the line before one lock. It exists while somebody stands in it.
 type queue struct {
-	ws    *waits
-	place *place
-	head  *waiter
-	tail  *waiter
-	count int
+	ws      *waits
+	key     string
+	channel string
+	head    *waiter
+	tail    *waiter
+	count   int
 
 	attempting bool      // the head is asking Redis
 	handing    bool      // a release is handing the lock over to the head
@@ -134,12 +135,12 @@ func (q *queue) saw(holder HeldError, meta string) {
 func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	w := &waiter{m: m, bid: b, signal: make(chan struct{}, 1), since: time.Now()}
 	ws.mu.Lock()
-	q := ws.queues[b.key]
+	q := ws.queues[m.key]
 	first := q == nil
 	if first {
-		q = &queue{ws: ws, place: b.place, head: w, moving: seen.moving}
+		q = &queue{ws: ws, key: m.key, channel: channelOf(m.key), head: w, moving: seen.moving}
 		q.saw(seen.holder, seen.meta)
-		ws.queues[b.key] = q
+		ws.queues[m.key] = q
 	} else {
 		w.prev = q.tail
 		q.tail.next = w
@@ -151,13 +152,13 @@ func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	if !first {
 		return w
 	}
-	heard := ws.c.hub.listen(b.channel, q)
+	heard := ws.c.hub.listen(q.channel, q)
 	ws.mu.Lock()
 	gone := q.head == nil // a hand-over has emptied the line before it was listening
 	ws.mu.Unlock()
 	switch {
 	case gone:
-		ws.c.hub.unlisten(b.channel, q)
+		ws.c.hub.unlisten(q.channel, q)
 	case heard:
 		q.up()
 	}
@@ -180,8 +181,8 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	w.prev, w.next, w.q = nil, nil, nil
 	q.count--
 	if q.head == nil {
-		delete(ws.queues, q.place.key)
-		return func() { ws.c.hub.unlisten(q.place.channel, q) }
+		delete(ws.queues, q.key)
+		return func() { ws.c.hub.unlisten(q.channel, q) }
 	}
 	q.signal()
 	return func() {}
@@ -270,7 +271,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.saw(HeldError{Owner: b.owner, Remaining: b.lease}, b.traceparent)
+			q.saw(HeldError{Owner: b.owner, Remaining: b.m.cfg.lease}, b.traceparent)
 			after := ws.leave(w)
 			ws.mu.Unlock()
 			after()
@@ -356,11 +357,11 @@ func (w *waiter) stopped(cause error) error {
 // release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
 // processes, else to everybody.
 func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
-	w, q, subscribed := ws.successor(g.bid.key)
+	w, q, subscribed := ws.successor(g.m.key)
 	if w == nil {
 		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, nil, nil)
 		if !subscribed {
-			ws.wake(g.bid.key)
+			ws.wake(g.m.key)
 		}
 		return f, err
 	}
@@ -406,7 +407,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {
-		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.bid.lease}, w.bid.traceparent)
+		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.m.cfg.lease}, w.bid.traceparent)
 		after = ws.leave(w)
 		select {
 		case w.signal <- struct{}{}:
@@ -435,7 +436,7 @@ func (ws *waits) successor(key string) (w *waiter, q *queue, subscribed bool) {
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
-	if q.attempting || q.handing || tired || blind || q.head.bid.replicas > 0 || ws.c.isClosing() {
+	if q.attempting || q.handing || tired || blind || q.head.m.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed
 	}

@@ -18,25 +18,25 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	m := c.Mutex("job")
-	b := &bid{place: m.place, owner: c.newOwner(), lease: m.cfg.lease}
+	b := &bid{m: m, owner: c.newOwner()}
 
 	c.hub.mu.Lock() // the waiter stands in line, and gets no further
 	entered := make(chan *waiter)
 	go func() { entered <- c.waits.enter(m, b, verdict{}) }()
-	for start := time.Now(); !c.waits.busy(b.key); runtime.Gosched() {
+	for start := time.Now(); !c.waits.busy(m.key); runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
 			t.Fatal("the waiter doesn't get in line")
 		}
 	}
 	c.waits.mu.Lock()
-	_ = c.waits.leave(c.waits.queues[b.key].head) // what it returns would find nothing to end
+	_ = c.waits.leave(c.waits.queues[m.key].head) // what it returns would find nothing to end
 	c.waits.mu.Unlock()
 	c.hub.mu.Unlock()
 	<-entered
 
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if line := c.hub.where[b.channel]; line != nil {
-		t.Errorf("the channel %s is listened to for nobody", b.channel)
+	if channel := channelOf(m.key); c.hub.where[channel] != nil {
+		t.Errorf("the channel %s is listened to for nobody", channel)
 	}
 }

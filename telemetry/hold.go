@@ -91,6 +91,12 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
 }
 
+// Since is when the hold was granted.
+func (h *Hold) Since() time.Time { return h.start }
+
+// Token is that of the grant.
+func (h *Hold) Token() int64 { return h.token }
+
 // Context gives ctx with the span context of the grant, so that what is measured in it gets an exemplar that
 // leads to this very lock. Without a trace it gives ctx back.
 func (h *Hold) Context(ctx context.Context) context.Context {
@@ -217,7 +223,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 
 // Warn logs that the lock has been held for longer than WithHoldWarning allows. Ten such records a second are
 // logged by name, the rest is counted.
-func (h *Hold) Warn(held time.Duration, owner string, token int64) {
+func (h *Hold) Warn(held time.Duration) {
 	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(burstHeld) {
 		return
 	}
@@ -225,7 +231,7 @@ func (h *Hold) Warn(held time.Duration, owner string, token int64) {
 	if h.grant != nil {
 		sc = h.grant.held
 	}
-	h.log(LogHeld, sc, nil, slog.String(LogKeyOwner, owner), slog.Int64(LogKeyToken, token), slog.Duration(LogKeyHeld, held))
+	h.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Duration(LogKeyHeld, held))
 }
 
 // End ends the hold, once: further calls do nothing.

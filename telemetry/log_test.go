@@ -83,7 +83,7 @@ func TestNoBurst(t *testing.T) {
 func TestHoldWarning(t *testing.T) {
 	b := newBench(t)
 	h := b.grant()
-	h.Warn(90*time.Second, "app:1", 7)
+	h.Warn(90 * time.Second)
 	recs := b.records.all(t, telemetry.LogHeld)
 	if len(recs) != 1 {
 		t.Fatalf("%d records", len(recs))
@@ -137,7 +137,7 @@ func TestWindow(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		cut(12)
 		for range 30 {
-			b.grant().Warn(time.Hour, "x", 1)
+			b.grant().Warn(time.Hour)
 		}
 		if n, held := count(telemetry.LogEnd), count(telemetry.LogHeld); n != 20 || held != 10 {
 			t.Errorf("%d and %d by name", n, held)

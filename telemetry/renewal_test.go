@@ -222,7 +222,7 @@ func TestUnsampled(t *testing.T) {
 	ev.Batch = &batch
 	h.Renewal(ev)
 	batch.End(1, 0, 0, 0, nil)
-	h.Warn(time.Minute, "app:1", 7)
+	h.Warn(time.Minute)
 	recs := b.records.all(t, telemetry.LogHeld)
 	h.Lost(telemetry.LossUnreachable, errBoom, nil)
 	recs = append(recs, b.records.all(t, telemetry.LogLost)...)

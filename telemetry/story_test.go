@@ -318,7 +318,7 @@ func TestZeroHold(t *testing.T) {
 	h.Renewal(renewed(time.Now()))
 	h.Lost(telemetry.LossMissing, nil, nil)
 	h.Canceled(telemetry.CancelClosed, nil)
-	h.Warn(time.Hour, "x", 1)
+	h.Warn(time.Hour)
 	h.End(telemetry.EndClosed)
 	if h.SpanContext().IsValid() || h.Context(b.caller) != b.caller || len(b.spans.GetSpans()) != 0 {
 		t.Error("a hold out of nothing")

@@ -49,6 +49,7 @@ type Lease struct {
 	engine   atomic.Pointer[Engine] // set by Watch, last: until then every method gives zero
 	deadline atomic.Int64           // engine nanoseconds; never moves backwards
 	status   atomic.Uint32          // a status; written under Engine.mu
+	index    int32                  // in cohort.leases; under Engine.mu
 
 	holder Holder // not changed after Watch
 
@@ -60,7 +61,6 @@ type Lease struct {
 	ttl    int64
 	margin int64
 
-	index    int32 // in cohort.leases
 	soloPos  int32 // in Engine.solo, the deadlines of leases without a cohort
 	alarmPos int32 // in Engine.alarms
 	tries    uint16

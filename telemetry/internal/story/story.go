@@ -81,7 +81,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		for range 11 {
 			h.Canceled(telemetry.CancelMaxHold, errStory)
 			h.Canceled(telemetry.CancelContext, errStory)
-			h.Warn(time.Hour, "app:1", 7)
+			h.Warn(time.Hour)
 		}
 		for o := telemetry.ReleaseReleased; o <= telemetry.ReleaseError; o++ {
 			_, rel := r.StartRelease(ctx, h)
