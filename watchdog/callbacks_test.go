@@ -14,6 +14,7 @@ import (
 )
 
 func TestAlarms(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
 		l := &lock{}
@@ -32,16 +33,16 @@ func TestAlarms(t *testing.T) {
 			}
 		}
 		e.Watch(&l.Lease, sp)
-		sleep(5 * time.Second)
+		sleep(e, 5*time.Second)
 		e.SetAlarm(&l.Lease, begun.Add(6*time.Second))
 		e.SetAlarm(&l.Lease, begun.Add(8*time.Second))
-		sleep(10 * time.Second)
+		sleep(e, 10*time.Second)
 		e.SetAlarm(&l.Lease, begun.Add(20*time.Second))
 		e.SetAlarm(&l.Lease, time.Time{})
-		sleep(10 * time.Second)
+		sleep(e, 10*time.Second)
 		e.SetAlarm(&l.Lease, begun.Add(30*time.Second))
 		e.Remove(&l.Lease)
-		sleep(10 * time.Second)
+		sleep(e, 10*time.Second)
 		var got []time.Duration
 		for _, at := range l.alarms {
 			got = append(got, at.Sub(begun)/time.Second)
@@ -54,6 +55,7 @@ func TestAlarms(t *testing.T) {
 
 // Check and the scheduler agree: one Lost, and on the goroutine of Check when that is first.
 func TestCheckAtTheDeadline(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: hung}
 		told := 0
@@ -61,7 +63,7 @@ func TestCheckAtTheDeadline(t *testing.T) {
 		for range 200 {
 			l := &lock{}
 			e.Watch(&l.Lease, spec(l))
-			sleep(trust - 1)
+			sleep(e, trust-1)
 			if !e.Check(&l.Lease) {
 				t.Fatal("not live just before its deadline")
 			}
@@ -82,6 +84,7 @@ func TestCheckAtTheDeadline(t *testing.T) {
 
 // A Check from within a callback of the same lease does not nest the calls.
 func TestCheckInCallback(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
 		l := &lock{}
@@ -104,7 +107,7 @@ func TestCheckInCallback(t *testing.T) {
 			}
 		}
 		e.Watch(&l.Lease, sp)
-		sleep(time.Minute)
+		sleep(e, time.Minute)
 		if len(l.losses) != 1 || len(l.alarms) != 1 {
 			t.Errorf("%d losses, %d alarms", len(l.losses), len(l.alarms))
 		}
@@ -113,6 +116,7 @@ func TestCheckInCallback(t *testing.T) {
 
 // A callback that blocks holds up neither renewals nor deadlines.
 func TestBlockedCallback(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -121,7 +125,7 @@ func TestBlockedCallback(t *testing.T) {
 		blocked.onRenewal = func(watchdog.Renewal) { <-release }
 		e.Watch(&blocked.Lease, spec(blocked))
 		e.Watch(&other.Lease, spec(other))
-		sleep(5*interval + time.Second)
+		sleep(e, 5*interval+time.Second)
 		if n := len(s.take()); n != 5 {
 			t.Errorf("%d calls in five intervals", n)
 		}
@@ -131,7 +135,7 @@ func TestBlockedCallback(t *testing.T) {
 		sp := spec(fixed)
 		sp.Interval = 0
 		e.Watch(&fixed.Lease, sp)
-		sleep(ttl)
+		sleep(e, ttl)
 		if e.Check(&fixed.Lease) {
 			t.Error("live after its deadline")
 		}
@@ -145,6 +149,7 @@ func TestBlockedCallback(t *testing.T) {
 
 // CASES 1: whatever a callback does, the engine lives on and everybody else is served.
 func TestPanics(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Int32
 		s := &server{}
@@ -181,7 +186,7 @@ func TestPanics(t *testing.T) {
 			sp.Alarm = sp.Sent.Add(time.Second)
 			e.Watch(&l.Lease, sp)
 		}
-		sleep(8 * interval)
+		sleep(e, 8*interval)
 		want := "renewed/1 failed/1 renewed/2 failed/1 renewed/2 failed/1 renewed/2 "
 		if got := good.outcomes(); !strings.HasPrefix(got, want) {
 			t.Errorf("renewals %q, want %q", got, want)
@@ -190,7 +195,7 @@ func TestPanics(t *testing.T) {
 			t.Error("the errors do not tell")
 		}
 		s.down()
-		sleep(2 * ttl)
+		sleep(e, 2*ttl)
 		for _, l := range []*lock{bad, quitter, good} {
 			if len(l.losses) != 1 || len(l.alarms) != 1 {
 				t.Errorf("%d losses, %d alarms", len(l.losses), len(l.alarms))
@@ -204,6 +209,7 @@ func TestPanics(t *testing.T) {
 
 // Close leaves the leases as they are and is silent afterwards.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: hung}
 		e := start(t, s)
@@ -212,7 +218,7 @@ func TestClose(t *testing.T) {
 		sp := spec(fixed)
 		sp.Interval, sp.Alarm = 0, sp.Sent.Add(interval+time.Hour)
 		e.Watch(&fixed.Lease, sp)
-		sleep(interval + time.Second)
+		sleep(e, interval+time.Second)
 		deadline := l.Deadline()
 		if n := len(s.take()); n != 1 {
 			t.Fatalf("%d calls are in flight", n)
@@ -231,7 +237,7 @@ func TestClose(t *testing.T) {
 		if !l.Deadline().Equal(deadline) || late.Deadline().IsZero() {
 			t.Error("the deadline changed")
 		}
-		sleep(2 * ttl)
+		sleep(e, 2*ttl)
 		for _, x := range []*lock{l, late, fixed} {
 			if e.Check(&x.Lease) || !e.Remove(&x.Lease) || e.Remove(&x.Lease) {
 				t.Error("after its deadline a lease is neither live nor lost")
@@ -251,6 +257,7 @@ func TestClose(t *testing.T) {
 
 // Close waits for the callback that runs; those that wait are not made.
 func TestCloseDuringCallback(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
 		a, b := &lock{}, &lock{}
@@ -259,7 +266,7 @@ func TestCloseDuringCallback(t *testing.T) {
 		b.onRenewal = a.onRenewal
 		e.Watch(&a.Lease, spec(a))
 		e.Watch(&b.Lease, spec(b))
-		sleep(interval + time.Second)
+		sleep(e, interval+time.Second)
 		closed := make(chan struct{})
 		go func() {
 			e.Close()

@@ -16,6 +16,7 @@ var errDown = errors.New("down")
 
 // CASES 1: an outage shorter than the lease costs nothing, whether calls are refused or hang.
 func TestOutageShorterThanTheLease(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(context.Context, *watchdog.Batch) bool{
 		"refused": func(context.Context, *watchdog.Batch) bool { return false },
 		"hanging": hung,
@@ -26,12 +27,12 @@ func TestOutageShorterThanTheLease(t *testing.T) {
 					s, sum := &server{}, newTally()
 					e := start(t, s)
 					watch(e, n, sum)
-					sleep(3*interval + 50*time.Millisecond)
+					sleep(e, 3*interval+50*time.Millisecond)
 					cohorts := ceil(n, 256)
 					s.take()
 
 					s.set(fault, nil)
-					sleep(15 * time.Second)
+					sleep(e, 15*time.Second)
 					outage := s.take()
 					if got, most := busiest(outage, 100*time.Millisecond), allowed(cohorts, interval); got > most {
 						t.Errorf("%d calls within 100 ms of the outage, want %d at most", got, most)
@@ -44,7 +45,7 @@ func TestOutageShorterThanTheLease(t *testing.T) {
 					}
 
 					s.up()
-					sleep(ttl)
+					sleep(e, ttl)
 					recovery := s.take()
 					if got, most := busiest(recovery, 100*time.Millisecond), allowed(cohorts, interval); got > most {
 						t.Errorf("%d calls within 100 ms of the recovery, want %d at most", got, most)
@@ -52,12 +53,12 @@ func TestOutageShorterThanTheLease(t *testing.T) {
 					if len(sum.lost) != 0 {
 						t.Errorf("lost %v", sum.lost)
 					}
-					sleep(2 * interval)
+					sleep(e, 2*interval)
 					s.take()
 					sum.mu.Lock()
 					sum.latest = 0
 					sum.mu.Unlock()
-					sleep(5 * interval)
+					sleep(e, 5*interval)
 					if got, most := len(s.take()), 5*cohorts+1; got > most {
 						t.Errorf("%d calls in five intervals afterwards, want %d at most", got, most)
 					}
@@ -72,6 +73,7 @@ func TestOutageShorterThanTheLease(t *testing.T) {
 
 // In an outage longer than the lease each lease is lost at its own deadline, not earlier and not later, as unreachable.
 func TestOutageLongerThanTheLease(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]func(context.Context, *watchdog.Batch) bool{
 		"refused": func(_ context.Context, b *watchdog.Batch) bool {
 			for i := range b.Results {
@@ -92,16 +94,16 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 				for i := range locks {
 					locks[i] = &lock{}
 					e.Watch(&locks[i].Lease, spec(locks[i]))
-					sleep(3 * time.Millisecond)
+					sleep(e, 3*time.Millisecond)
 				}
-				sleep(3 * interval)
+				sleep(e, 3*interval)
 				s.set(fault, nil)
-				sleep(time.Second) // for what is in flight
+				sleep(e, time.Second) // for what is in flight
 				deadlines := make([]time.Time, len(locks))
 				for i, l := range locks {
 					deadlines[i] = l.Deadline()
 				}
-				sleep(2 * ttl)
+				sleep(e, 2*ttl)
 				for i, l := range locks {
 					if len(l.losses) != 1 {
 						t.Fatalf("lock %d: %d losses", i, len(l.losses))
@@ -127,7 +129,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 					t.Errorf("%+v is left", got)
 				}
 				s.take()
-				sleep(time.Minute)
+				sleep(e, time.Minute)
 				if n := len(s.take()); n != 0 {
 					t.Errorf("%d calls for lost leases", n)
 				}
@@ -138,6 +140,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 
 // Retries come with a growing pause, and each failure is told.
 func TestRetries(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -145,7 +148,7 @@ func TestRetries(t *testing.T) {
 		e.Watch(&l.Lease, spec(l))
 		s.down()
 		begun := time.Now()
-		sleep(interval + 8*time.Second)
+		sleep(e, interval+8*time.Second)
 		calls := s.take()
 		if len(calls) < 6 || len(calls) > 16 {
 			t.Errorf("%d attempts in 8 s", len(calls))
@@ -168,7 +171,7 @@ func TestRetries(t *testing.T) {
 			t.Errorf("%d pauses without jitter", exact)
 		}
 		s.up()
-		sleep(3 * time.Second)
+		sleep(e, 3*time.Second)
 		n := len(l.renewals)
 		if n != len(calls)+1 {
 			t.Fatalf("%d renewals told, want %d", n, len(calls)+1)
@@ -197,6 +200,7 @@ func TestRetries(t *testing.T) {
 
 // A call has at most TTL/6 or 5 s, and never more than the nearest deadline leaves.
 func TestCallTimeout(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: hung}
 		e := start(t, s)
@@ -204,7 +208,7 @@ func TestCallTimeout(t *testing.T) {
 			l := &lock{}
 			e.Watch(&l.Lease, watchdog.Spec{TTL: ttl, Interval: ttl / 3, Sent: time.Now(), Holder: l})
 			deadline := l.Deadline()
-			sleep(2 * ttl)
+			sleep(e, 2*ttl)
 			calls := s.take()
 			if len(calls) < 3 {
 				t.Errorf("TTL %v: %d attempts", ttl, len(calls))
@@ -220,6 +224,7 @@ func TestCallTimeout(t *testing.T) {
 
 // A sick partition takes its own places in flight, and nobody else's time.
 func TestSickPartition(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		sick, healthy := newTally(), newTally()
@@ -256,7 +261,7 @@ func TestSickPartition(t *testing.T) {
 			}
 			e.Watch(&l.Lease, sp)
 		}
-		sleep(10 * interval)
+		sleep(e, 10*interval)
 		if healthy.latest > interval || healthy.failed+len(healthy.lost) > 0 {
 			t.Errorf("healthy: renewed after %v at the latest, %d failed, lost %v", healthy.latest, healthy.failed, healthy.lost)
 		}
@@ -271,6 +276,7 @@ func TestSickPartition(t *testing.T) {
 
 // CASES 5: one bad key is retried by itself until its deadline; the others of its batch keep their rhythm.
 func TestOneBadLeaseInABatch(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, sum := &server{}, newTally()
 		e := start(t, s)
@@ -285,7 +291,7 @@ func TestOneBadLeaseInABatch(t *testing.T) {
 			return watchdog.Result{Outcome: watchdog.Renewed}
 		})
 		deadline := bad.Deadline()
-		sleep(6*interval + time.Millisecond)
+		sleep(e, 6*interval+time.Millisecond)
 		full := 0
 		for _, c := range s.take() {
 			switch {
@@ -312,6 +318,7 @@ func TestOneBadLeaseInABatch(t *testing.T) {
 
 // A bad lease that recovers goes back to the others and shares their calls again.
 func TestBadLeaseRecovers(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -327,12 +334,12 @@ func TestBadLeaseRecovers(t *testing.T) {
 			}
 			return watchdog.Result{Outcome: watchdog.Renewed}
 		})
-		sleep(2*interval + time.Second)
+		sleep(e, 2*interval+time.Second)
 		if got, want := bad.outcomes(), "failed/1 failed/2 failed/3 failed/4 renewed/5 "; got[:min(len(got), len(want))] != want {
 			t.Errorf("renewals %q, want %q first", got, want)
 		}
 		s.take()
-		sleep(5 * interval)
+		sleep(e, 5*interval)
 		if calls := s.take(); len(calls) != 5 || calls[0].leases != 201 {
 			t.Errorf("calls afterwards: %+v, want 5 of 201 leases", calls)
 		}
@@ -342,6 +349,7 @@ func TestBadLeaseRecovers(t *testing.T) {
 // However many leases fail by themselves, in however many cohorts, their retries share calls and the healthy ones
 // are not late.
 func TestBadLeasesEverywhere(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, sum := &server{}, newTally()
 		e := start(t, s)
@@ -362,7 +370,7 @@ func TestBadLeasesEverywhere(t *testing.T) {
 			}
 			e.Watch(&l.Lease, spec(l))
 		}
-		sleep(4 * interval)
+		sleep(e, 4*interval)
 		calls, cohorts := s.take(), ceil(n, 256)
 		if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
 			t.Errorf("%d calls within 100 ms, want %d at most", got, most)
@@ -378,6 +386,7 @@ func TestBadLeasesEverywhere(t *testing.T) {
 
 // Leases of one cohort have deadlines of their own, and are lost at those.
 func TestEachAtItsOwnDeadline(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		s.down()
@@ -391,12 +400,12 @@ func TestEachAtItsOwnDeadline(t *testing.T) {
 			sp.Margin = time.Duration(i*i) * 12 * time.Millisecond // some of the later ones end earlier
 			e.Watch(&l.Lease, sp)
 			deadlines = append(deadlines, l.Deadline())
-			sleep(200 * time.Millisecond)
+			sleep(e, 200*time.Millisecond)
 		}
 		if got := e.Stats().Cohorts; got != 1 {
 			t.Fatalf("%d cohorts", got)
 		}
-		sleep(2 * ttl)
+		sleep(e, 2*ttl)
 		for i, l := range locks {
 			if len(l.losses) != 1 || !l.lostAt.Equal(deadlines[i]) {
 				t.Errorf("lock %d: %d losses, %v after its deadline", i, len(l.losses), l.lostAt.Sub(deadlines[i]))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,16 +24,12 @@ const (
 )
 
 // sleep lets fake time pass, and all that becomes due then happen: what callbacks wrote may be read afterwards.
-func sleep(d time.Duration) {
-	e := started.Load()
+func sleep(e *watchdog.Engine, d time.Duration) {
 	e.Stats() // the race detector sees no order in fake time; it does in the engine's lock
 	time.Sleep(d)
 	synctest.Wait()
 	e.Stats()
 }
-
-// started is the engine of the running test.
-var started atomic.Pointer[watchdog.Engine]
 
 // call is what the fake server saw of one batch.
 type call struct {
@@ -228,7 +223,6 @@ func start(t testing.TB, s *server, change ...func(*watchdog.Config)) *watchdog.
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	started.Store(e)
 	return e
 }
 

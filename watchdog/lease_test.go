@@ -11,6 +11,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	s := &server{}
 	for _, cfg := range []watchdog.Config{{}, {Renew: s.renew, BatchSize: -1}, {Renew: s.renew, BatchSize: 4097}} {
 		if e, err := watchdog.New(cfg); err == nil || e != nil {
@@ -25,6 +26,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
+	t.Parallel()
 	if got := watchdog.Moved.String() + watchdog.Failed.String() + watchdog.Outcome(9).String(); got != "movedfailedunknown" {
 		t.Error(got)
 	}
@@ -34,6 +36,7 @@ func TestWords(t *testing.T) {
 }
 
 func TestZeroLease(t *testing.T) {
+	t.Parallel()
 	e := start(t, &server{})
 	var l watchdog.Lease
 	if !l.Deadline().IsZero() || !l.NextRenewal().IsZero() || l.Holder() != nil {
@@ -51,6 +54,7 @@ func TestZeroLease(t *testing.T) {
 }
 
 func TestMissingAndTaken(t *testing.T) {
+	t.Parallel()
 	for outcome, cause := range map[watchdog.Outcome]watchdog.Cause{
 		watchdog.Missing: watchdog.CauseMissing,
 		watchdog.Taken:   watchdog.CauseTaken,
@@ -74,7 +78,7 @@ func TestMissingAndTaken(t *testing.T) {
 					}
 					return watchdog.Result{Outcome: watchdog.Renewed}
 				})
-				sleep(5*interval + time.Second)
+				sleep(e, 5*interval+time.Second)
 				if got := strings.Join(order[:3], " "); got != "renewal lost batch" {
 					t.Errorf("told in the order %q", got)
 				}
@@ -103,6 +107,7 @@ func TestMissingAndTaken(t *testing.T) {
 
 // A fixed lease is never renewed, and lost at its deadline.
 func TestFixedLease(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -115,11 +120,11 @@ func TestFixedLease(t *testing.T) {
 			t.Error("the lease does not show what it was given")
 		}
 		e.Verify(&l.Lease)
-		sleep(trust - 1)
+		sleep(e, trust-1)
 		if !e.Check(&l.Lease) || len(l.losses) != 0 {
 			t.Error("lost before its deadline")
 		}
-		sleep(time.Minute)
+		sleep(e, time.Minute)
 		if len(s.take()) != 0 {
 			t.Error("it was renewed")
 		}
@@ -131,6 +136,7 @@ func TestFixedLease(t *testing.T) {
 
 // CASES 7, 8: once StopRenewal returned no renewal starts, and one in flight lengthens nothing.
 func TestStopRenewal(t *testing.T) {
+	t.Parallel()
 	for _, inFlight := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
@@ -139,16 +145,16 @@ func TestStopRenewal(t *testing.T) {
 			e.Watch(&stopped.Lease, spec(stopped))
 			e.Watch(&other.Lease, spec(other))
 			deadline := stopped.Deadline()
-			sleep(interval - time.Second)
+			sleep(e, interval-time.Second)
 			if inFlight {
-				sleep(time.Second + time.Second/2)
+				sleep(e, time.Second+time.Second/2)
 			}
 			e.StopRenewal(&stopped.Lease)
 			e.StopRenewal(&stopped.Lease)
 			if !stopped.NextRenewal().IsZero() {
 				t.Error("a renewal is planned")
 			}
-			sleep(2 * ttl)
+			sleep(e, 2*ttl)
 			if len(stopped.renewals) != 0 {
 				t.Errorf("in flight %v: renewed: %s", inFlight, stopped.outcomes())
 			}
@@ -169,6 +175,7 @@ func TestStopRenewal(t *testing.T) {
 
 // Removed in flight, a lease hears nothing more, whatever the answer.
 func TestRemoveInFlight(t *testing.T) {
+	t.Parallel()
 	for _, outcome := range []watchdog.Outcome{watchdog.Renewed, watchdog.Failed, watchdog.Missing, watchdog.Moved} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
@@ -176,12 +183,12 @@ func TestRemoveInFlight(t *testing.T) {
 			e := start(t, s)
 			l := &lock{}
 			e.Watch(&l.Lease, spec(l))
-			sleep(interval + time.Second/2)
+			sleep(e, interval+time.Second/2)
 			if !e.Remove(&l.Lease) || e.Remove(&l.Lease) {
 				t.Error("Remove is true once")
 			}
 			e.StopRenewal(&l.Lease)
-			sleep(2 * ttl)
+			sleep(e, 2*ttl)
 			if len(l.renewals)+len(l.losses) != 0 || len(s.take()) != 1 {
 				t.Errorf("%v: it still heard of %d renewals and %d losses", outcome, len(l.renewals), len(l.losses))
 			}
@@ -200,13 +207,14 @@ func TestRemoveInFlight(t *testing.T) {
 
 // An answer that comes after the deadline is too late: the lease is lost, as its own clock has said since.
 func TestLateAnswer(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(ttl); return true }} // ignores its ctx
 		e := start(t, s)
 		l := &lock{}
 		e.Watch(&l.Lease, spec(l))
 		deadline := l.Deadline()
-		sleep(3 * ttl)
+		sleep(e, 3*ttl)
 		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != watchdog.CauseUnreachable || !l.lostAt.Equal(deadline) {
 			t.Errorf("renewals %q, losses %+v", l.outcomes(), l.losses)
 		}
@@ -215,6 +223,7 @@ func TestLateAnswer(t *testing.T) {
 
 // Strange specs are taken as well as they can be: nothing spins, hangs or outlives what was granted.
 func TestStrangeSpecs(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -239,7 +248,7 @@ func TestStrangeSpecs(t *testing.T) {
 			if name == "sent in the future" && l.Deadline().After(now.Add(ttl)) {
 				t.Errorf("%s: trusted for %v", name, l.Deadline().Sub(now))
 			}
-			sleep(time.Second)
+			sleep(e, time.Second)
 			now = now.Add(time.Second)
 			if e.Check(&l.Lease) != c.live || (len(l.losses) == 0) != c.live {
 				t.Errorf("%s: live is %v, losses %+v", name, !c.live, l.losses)
@@ -252,7 +261,7 @@ func TestStrangeSpecs(t *testing.T) {
 			}
 		}
 		s.take()
-		sleep(time.Minute)
+		sleep(e, time.Minute)
 		if calls := s.take(); len(calls) > 60*1100 {
 			t.Errorf("%d calls in a minute", len(calls))
 		}
@@ -265,10 +274,11 @@ func TestStrangeSpecs(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
 		locks := watch(e, 300, newTally())
-		sleep(1500 * time.Millisecond)
+		sleep(e, 1500*time.Millisecond)
 		got := e.Stats()
 		if got.Leases != 300 || got.Cohorts != 2 || !got.Ticking || got.TickAge > time.Second {
 			t.Errorf("%+v", got)
@@ -276,7 +286,7 @@ func TestStats(t *testing.T) {
 		for _, l := range locks {
 			e.Remove(&l.Lease)
 		}
-		sleep(time.Hour)
+		sleep(e, time.Hour)
 		if got := e.Stats(); got != (watchdog.Stats{}) {
 			t.Errorf("%+v", got)
 		}

@@ -168,6 +168,7 @@ func (x *modelLock) Alarm(now time.Time) time.Time {
 
 // TestModel runs random histories in fake time against the model.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{
 			"watch", "watch", "watch", "remove", "stop", "check", "verify", "alarm", "move", "sleep", "sleep", "faults", "hang", "heal",
@@ -194,14 +195,13 @@ func (m *model) play(t *testing.T, ops []op) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	started.Store(e)
 	for _, o := range ops {
 		m.step(e, o)
 		m.check(e)
 	}
 	// In peace everything that is left is renewed, by as few calls as it takes.
 	m.step(e, op{kind: "heal"})
-	sleep(5 * interval)
+	sleep(e, 5*interval)
 	m.check(e)
 	if e.Stats().Leases == 0 && e.Stats().Ticking {
 		m.wrong("ticking without leases")
@@ -240,7 +240,7 @@ func (x *modelLock) live() bool { return !x.removed && x.losses == 0 }
 
 func (m *model) step(e *watchdog.Engine, o op) {
 	if o.kind == "sleep" {
-		sleep(o.kept)
+		sleep(e, o.kept)
 		return
 	}
 	var x *modelLock
@@ -269,7 +269,7 @@ func (m *model) step(e *watchdog.Engine, o op) {
 		}
 		m.faults, m.hang = 0, false
 		m.mu.Unlock()
-		sleep(ttl) // what was failing has recovered or is lost
+		sleep(e, ttl) // what was failing has recovered or is lost
 		synctest.Wait()
 	}
 	if x == nil {

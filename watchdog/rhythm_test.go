@@ -12,16 +12,17 @@ import (
 )
 
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
 		locks := watch(e, 600, nil)
-		sleep(time.Second)
+		sleep(e, time.Second)
 		s.take()
 		for i := range 300 { // one call goes out at once, the others share what follows
 			e.Verify(&locks[2*i].Lease)
 		}
-		sleep(200 * time.Millisecond)
+		sleep(e, 200*time.Millisecond)
 		calls := s.take()
 		sum := 0
 		for _, c := range calls {
@@ -35,9 +36,9 @@ func TestVerify(t *testing.T) {
 				t.Fatalf("lock %d: %d renewals", i, len(l.renewals))
 			}
 		}
-		sleep(3 * interval)
+		sleep(e, 3*interval)
 		s.take()
-		sleep(5 * interval)
+		sleep(e, 5*interval)
 		if n := len(s.take()); n > 15 {
 			t.Errorf("%d calls in five intervals afterwards, want 15", n)
 		}
@@ -46,13 +47,14 @@ func TestVerify(t *testing.T) {
 
 // What is verified while in flight is renewed again: the answer on its way may be older than the doubt.
 func TestVerifyInFlight(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
 		e := start(t, s)
 		locks := watch(e, 2, nil)
-		sleep(interval + time.Second/2)
+		sleep(e, interval+time.Second/2)
 		e.Verify(&locks[0].Lease)
-		sleep(2 * time.Second)
+		sleep(e, 2*time.Second)
 		if len(locks[0].renewals) != 2 || len(locks[1].renewals) != 1 {
 			t.Errorf("%d and %d renewals, want 2 and 1", len(locks[0].renewals), len(locks[1].renewals))
 		}
@@ -61,6 +63,7 @@ func TestVerifyInFlight(t *testing.T) {
 
 // What is verified waits when planned calls need the pace.
 func TestVerifyYields(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := start(t, &server{})
 		a, b, c := &lock{}, &lock{}, &lock{}
@@ -69,9 +72,9 @@ func TestVerifyYields(t *testing.T) {
 			sp.TTL, sp.Interval = 3*every, every
 			e.Watch(&l.Lease, sp)
 		}
-		sleep(interval - 50*time.Millisecond)
+		sleep(e, interval-50*time.Millisecond)
 		e.Verify(&c.Lease)
-		sleep(time.Second)
+		sleep(e, time.Second)
 		for l, every := range map[*lock]time.Duration{a: interval, b: interval + time.Millisecond} {
 			if len(l.renewals) != 1 || l.renewals[0].Elapsed > every {
 				t.Errorf("interval %v: %d renewals, the first after %v", every, len(l.renewals), l.renewals[0].Elapsed)
@@ -85,20 +88,21 @@ func TestVerifyYields(t *testing.T) {
 
 // A lease that joins a cohort in flight is renewed within its interval, and opens no cohort of its own.
 func TestJoinInFlight(t *testing.T) {
+	t.Parallel()
 	for _, ok := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s, sum := &server{}, newTally()
 			e := start(t, s)
 			watch(e, 1, sum)
 			s.set(func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return ok }, nil)
-			sleep(interval + time.Second/2)
+			sleep(e, interval+time.Second/2)
 			watch(e, 1, sum)
 			if got := e.Stats().Cohorts; got != 1 {
 				t.Errorf("%d cohorts", got)
 			}
-			sleep(time.Second)
+			sleep(e, time.Second)
 			s.up()
-			sleep(5 * interval)
+			sleep(e, 5*interval)
 			if calls := s.take(); len(calls) > 7 {
 				t.Errorf("%d calls", len(calls))
 			}
@@ -115,11 +119,12 @@ func TestJoinInFlight(t *testing.T) {
 
 // Granted before the call in flight was sent, a lease that joins its cohort must not wait for the whole next round.
 func TestJoinInFlightFromEarlier(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
 		e := start(t, s)
 		watch(e, 1, newTally())
-		sleep(interval + time.Second/2)
+		sleep(e, interval+time.Second/2)
 		l := &lock{}
 		sp := spec(l)
 		sp.Sent = sp.Sent.Add(-2 * time.Second)
@@ -127,7 +132,7 @@ func TestJoinInFlightFromEarlier(t *testing.T) {
 		if got := e.Stats().Cohorts; got != 1 {
 			t.Errorf("%d cohorts", got)
 		}
-		sleep(2 * interval)
+		sleep(e, 2*interval)
 		if late := l.renewals[0].Batch.Sent.Sub(sp.Sent); late > interval {
 			t.Errorf("renewed after %v", late)
 		}
@@ -135,6 +140,7 @@ func TestJoinInFlightFromEarlier(t *testing.T) {
 }
 
 func TestMoved(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		var moved sync.Map // of *watchdog.Lease
@@ -155,7 +161,7 @@ func TestMoved(t *testing.T) {
 				moved.Store(&l.Lease, true)
 			}
 		}
-		sleep(interval + time.Second)
+		sleep(e, interval+time.Second)
 		if got, want := locks[0].outcomes(), "moved/1 renewed/1 "; got != want {
 			t.Errorf("renewals %q, want %q", got, want)
 		}
@@ -163,7 +169,7 @@ func TestMoved(t *testing.T) {
 			t.Errorf("renewed %v after it was found to have moved", r[1].Batch.Sent.Sub(r[0].Batch.Sent))
 		}
 		s.take()
-		sleep(4 * interval)
+		sleep(e, 4*interval)
 		per := map[string]int{}
 		for _, c := range s.take() {
 			per[c.partition]++
@@ -184,7 +190,7 @@ func TestMoved(t *testing.T) {
 		})
 		circle := &lock{}
 		e2.Watch(&circle.Lease, spec(circle))
-		sleep(ttl)
+		sleep(e, ttl)
 		if n := len(circle.renewals); n < 8 || n > 40 {
 			t.Errorf("moved in circles %d times", n)
 		}
@@ -196,12 +202,13 @@ func TestMoved(t *testing.T) {
 
 // Moved to where it is, or nowhere, is a failure.
 func TestMovedNowhere(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: watchdog.Moved} }}
 		e := start(t, s)
 		l := &lock{}
 		e.Watch(&l.Lease, spec(l))
-		sleep(ttl)
+		sleep(e, ttl)
 		if len(l.losses) != 1 || !errors.Is(l.losses[0].Err, watchdog.ErrNowhere) {
 			t.Errorf("losses %+v", l.losses)
 		}

@@ -46,6 +46,7 @@ func (l *stressLock) Lost(watchdog.Loss) {
 
 // Everything at once, in real time: for the race detector, and for the promises about who is told what.
 func TestStress(t *testing.T) {
+	t.Parallel()
 	end := time.Now().Add(1500 * time.Millisecond)
 	var calls atomic.Int64
 	e, err := watchdog.New(watchdog.Config{
@@ -124,6 +125,7 @@ func TestStress(t *testing.T) {
 
 // Close in the midst of everything.
 func TestCloseUnderLoad(t *testing.T) {
+	t.Parallel()
 	for range 20 {
 		var closed atomic.Bool
 		e := start(t, &server{before: func(ctx context.Context, _ *watchdog.Batch) bool { return ctx.Err() == nil }})

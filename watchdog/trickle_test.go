@@ -13,11 +13,12 @@ import (
 
 // The promise in the issue: 1,000 leases of 30 s held for an hour.
 func TestThousandLeasesForAnHour(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, sum := &server{}, newTally()
 		e := start(t, s)
 		watch(e, 1000, sum)
-		sleep(time.Hour)
+		sleep(e, time.Hour)
 
 		calls := s.take()
 		if rate := float64(len(calls)) / time.Hour.Seconds(); rate > 0.5 {
@@ -43,6 +44,7 @@ func TestThousandLeasesForAnHour(t *testing.T) {
 }
 
 func TestMillionLeaseHours(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n, every = 100_000, time.Hour
 		s, sum := &server{}, newTally()
@@ -53,7 +55,7 @@ func TestMillionLeaseHours(t *testing.T) {
 			l.tally = sum
 			e.Watch(&l.Lease, watchdog.Spec{TTL: 3 * time.Hour, Interval: every, Margin: time.Minute, Sent: time.Now(), Holder: l})
 		}
-		sleep(10 * time.Hour)
+		sleep(e, 10*time.Hour)
 		calls := s.take()
 		if most := ceil(n, 256) * 11; len(calls) > most {
 			t.Errorf("%d calls, want %d at most", len(calls), most)
@@ -66,6 +68,7 @@ func TestMillionLeaseHours(t *testing.T) {
 
 // However many are acquired at one instant, their first renewals are a trickle already, and none comes late.
 func TestMassAcquire(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 2, 255, 256, 257, 1000, 5_000, 12_345, 60_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,12 +79,12 @@ func TestMassAcquire(t *testing.T) {
 				if got := e.Stats().Cohorts; got != cohorts {
 					t.Errorf("%d cohorts, want %d", got, cohorts)
 				}
-				sleep(interval)
+				sleep(e, interval)
 				calls := s.take()
 				if got, most := busiest(calls, interval/4), cohorts/4+cohorts/32+2; got > most {
 					t.Errorf("%d calls in a quarter of the first interval, want %d at most", got, most)
 				}
-				sleep(4*interval + time.Millisecond)
+				sleep(e, 4*interval+time.Millisecond)
 				calls = append(calls, s.take()...)
 				if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
 					t.Errorf("%d calls within 100 ms, want %d at most", got, most)
@@ -93,7 +96,7 @@ func TestMassAcquire(t *testing.T) {
 				if sum.latest > interval {
 					t.Errorf("a lease was renewed after %v", sum.latest)
 				}
-				sleep(5 * interval)
+				sleep(e, 5*interval)
 				calls = s.take()
 				if got, most := len(calls), 5*cohorts+1; got > most {
 					t.Errorf("later %d calls in five intervals, want %d at most", got, most)
@@ -108,6 +111,7 @@ func TestMassAcquire(t *testing.T) {
 
 // Leases acquired one by one, at any time, from requests that took a while, are spread just as well.
 func TestLeasesThatComeOneByOne(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
 		s, sum := &server{}, newTally()
@@ -117,13 +121,13 @@ func TestLeasesThatComeOneByOne(t *testing.T) {
 			sp := spec(l)
 			sp.Sent = sp.Sent.Add(-rand.N(50 * time.Millisecond))
 			e.Watch(&l.Lease, sp)
-			sleep(rand.N(2 * time.Millisecond))
+			sleep(e, rand.N(2*time.Millisecond))
 		}
 		if got, most := e.Stats().Cohorts, ceil(n, 256)+8; got > most {
 			t.Errorf("%d cohorts, want about %d", got, ceil(n, 256))
 		}
 		s.take()
-		sleep(10 * interval)
+		sleep(e, 10*interval)
 		calls := s.take()
 		cohorts := ceil(n, 256)
 		if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
@@ -140,6 +144,7 @@ func TestLeasesThatComeOneByOne(t *testing.T) {
 
 // CASES 9: quick lock/unlock cycles must not multiply renewals.
 func TestCyclesLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -147,7 +152,7 @@ func TestCyclesLeaveNothingBehind(t *testing.T) {
 			l := &lock{}
 			e.Watch(&l.Lease, spec(l))
 			if i%10 == 0 {
-				sleep(time.Millisecond)
+				sleep(e, time.Millisecond)
 			}
 			if !e.Remove(&l.Lease) {
 				t.Fatal("Remove said the lease was gone")
@@ -160,7 +165,7 @@ func TestCyclesLeaveNothingBehind(t *testing.T) {
 		l := &lock{}
 		e.Watch(&l.Lease, spec(l))
 		from := time.Now()
-		sleep(10*interval + interval/2)
+		sleep(e, 10*interval+interval/2)
 		calls := s.take()
 		if len(calls) != 10 {
 			t.Fatalf("%d calls in ten intervals, want 10", len(calls))
@@ -175,6 +180,7 @@ func TestCyclesLeaveNothingBehind(t *testing.T) {
 
 // Locks that come and go all the time cost what those held at a time cost.
 func TestChurn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const held = 5000
 		s, sum := &server{}, newTally()
@@ -208,6 +214,7 @@ func TestChurn(t *testing.T) {
 
 // Calls follow the number of leases, up and down, and are as few and as even again after an interval or two.
 func TestGrowAndShrink(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, sum := &server{}, newTally()
 		e := start(t, s)
@@ -222,9 +229,9 @@ func TestGrowAndShrink(t *testing.T) {
 				locks[i] = locks[len(locks)-1]
 				locks = locks[:len(locks)-1]
 			}
-			sleep(3 * interval)
+			sleep(e, 3*interval)
 			s.take()
-			sleep(10 * interval)
+			sleep(e, 10*interval)
 			calls, cohorts := s.take(), ceil(n, 256)
 			if got := len(calls); got < 10*cohorts || got > 10*cohorts+1 {
 				t.Errorf("%d leases: %d calls in ten intervals, want %d", n, got, 10*cohorts)
@@ -242,13 +249,14 @@ func TestGrowAndShrink(t *testing.T) {
 
 // Where the ring has become uneven new cohorts go into the gaps.
 func TestNewCohortsFillGaps(t *testing.T) {
+	t.Parallel()
 	for range 10 { // from different phases
 		synctest.Test(t, func(t *testing.T) {
 			e := start(t, &server{}, func(c *watchdog.Config) { c.BatchSize = 1 })
 			var locks []*lock
-			sleep(rand.N(interval))
+			sleep(e, rand.N(interval))
 			locks = watch(e, 16, newTally())
-			sleep(5*interval + rand.N(interval)) // evenly spread by now
+			sleep(e, 5*interval+rand.N(interval)) // evenly spread by now
 			from := time.Now()
 			var rest []*lock
 			for _, l := range locks {
@@ -273,6 +281,7 @@ func TestNewCohortsFillGaps(t *testing.T) {
 
 // Groups of different intervals meet now and then. Their calls go out early rather than late or all at once.
 func TestManyIntervals(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
@@ -298,7 +307,7 @@ func TestManyIntervals(t *testing.T) {
 			locks = append(locks, l)
 			e.Watch(&l.Lease, watchdog.Spec{TTL: 3 * every, Interval: every, Sent: time.Now(), Holder: l})
 		}
-		sleep(10 * time.Minute)
+		sleep(e, 10*time.Minute)
 		calls := s.take()
 		if got, most := busiest(calls, 100*time.Millisecond), int(mean+0.9999)+1; got > most {
 			t.Errorf("%d calls within 100 ms, want %d at most", got, most)
