@@ -127,14 +127,28 @@ func busy(t *testing.T, r *refusal) {
 func full(t *testing.T, r *refusal) {
 	c, other := r.open(t, r.srv.Client(t)), newScope(t).open(t, r.rdb)
 	free(t, try(t, c.Mutex("warm-up")))
-	l := try(t, c.Mutex("job"))
-	heir := begin(t.Context(), c.Mutex("job"))
-	listenedTo(t, r.rdb, "job")
-	if err := r.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
+	memory := func(max string) {
+		if err := r.rdb.ConfigSet(t.Context(), "maxmemory", max).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	free(t, l)
-	heired := granted(t, heir)
+	var heired *lock.Lease
+	for range 10 {
+		l := try(t, c.Mutex("job"))
+		heir := begin(t.Context(), c.Mutex("job"))
+		listenedTo(t, r.rdb, "job")
+		memory("1")
+		free(t, l)
+		got := await(t, "the heir", heir)
+		if heired = got.Lease; heired != nil {
+			break
+		}
+		mustMention(t, got.err, "job", "OOM") // it was asking just then, as one does once it listens
+		memory("0")
+	}
+	if heired == nil {
+		t.Fatal("no hand-over")
+	}
 	stranger := begin(t.Context(), other.Mutex("job"))
 	waiting(t, other, 1)
 	free(t, heired)

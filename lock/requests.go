@@ -48,7 +48,7 @@ type verdict struct {
 }
 
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
-var errLeft = &timeoutError{"lockdog: no answer of Redis within the lease"}
+var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
 
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
 func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid) (verdict, error) {
@@ -345,7 +345,7 @@ func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backe
 		}
 		c := t.newCall(telemetry.PurposeOther, s, []string{key}, args...)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
-			return nil, t.left(ctx, &timeoutError{"lockdog: no answer of Redis"})
+			return nil, t.left(ctx, &timeoutError{"lockdog: timeout: no answer of Redis"})
 		}
 		reply := c.reply
 		err = c.err

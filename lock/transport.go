@@ -199,7 +199,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 }
 
 // errBusyWorkers is the outcome of a call that found every worker of its node waiting for Redis.
-var errBusyWorkers = &timeoutError{"lockdog: every worker is waiting for an answer of Redis"}
+var errBusyWorkers = &timeoutError{"lockdog: timeout: every worker is waiting for an answer of Redis"}
 
 // timeoutError is a net.Error, so that it is classified like go-redis's own.
 type timeoutError struct{ text string }
