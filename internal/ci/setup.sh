@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what `make test` needs beside Go: a redis-server for the tests to start, and a C compiler for the
-# race detector. Does nothing where both are there. Where it may not install, it says what to run and fails.
+# Installs what `make test` needs beside Go: a redis-server for the tests to start, promtool and a prometheus to try the
+# alerts in, amtool, and a C compiler for the race detector. Does nothing where all are there. Where it may not install, it
+# says what to run and fails.
 set -euo pipefail
 
 packages=()
@@ -8,6 +9,8 @@ if ! command -v "${LOCKDOG_REDIS_SERVER:-redis-server}" >/dev/null; then
 	[[ -z ${LOCKDOG_REDIS_SERVER:-} ]] || { echo "LOCKDOG_REDIS_SERVER names no program: $LOCKDOG_REDIS_SERVER" >&2; exit 1; }
 	packages+=(redis-server)
 fi
+command -v promtool >/dev/null && command -v prometheus >/dev/null || packages+=(prometheus)
+command -v amtool >/dev/null || packages+=(prometheus-alertmanager)
 command -v "$(go env CC)" >/dev/null || packages+=(gcc libc6-dev)
 ((${#packages[@]})) || exit 0
 
@@ -28,7 +31,9 @@ echo "installing ${packages[*]}"
 "${as_root[@]}" apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
 
-# The tests start their own servers. The service that came with the package was not asked for.
-if [[ " ${packages[*]} " == *" redis-server "* ]] && systemctl is-active --quiet redis-server 2>/dev/null; then
-	"${as_root[@]}" systemctl disable --now redis-server
-fi
+# The tests start their own servers. The services that came with the packages were not asked for.
+for service in redis-server prometheus prometheus-alertmanager; do
+	if [[ " ${packages[*]} " == *" $service "* ]] && systemctl is-active --quiet "$service" 2>/dev/null; then
+		"${as_root[@]}" systemctl disable --now "$service"
+	fi
+done

@@ -1,0 +1,22 @@
+// Package dashboards has what operators need of lockdog beside their own: Grafana dashboards, Prometheus rules and a
+// runbook, as files and, for programs, as FS.
+//
+//   - grafana/*.json: three dashboards, to be imported as they are or provisioned.
+//   - prometheus/lockdog-rules.yaml and lockdog-alerts.yaml: recording and alerting rules, for rule_files of
+//     prometheus.yml; both are needed. lockdog-absent.yaml.example is a template, off until it is filled in.
+//   - RUNBOOK.md: a section for each alert.
+//   - compose.yaml: all of it at work, with an example service. It is not in FS.
+//
+// A program that provisions its own monitoring writes the files where Prometheus and Grafana look for them,
+// with [os.CopyFS], or serves them with [net/http.FileServerFS].
+//
+// The rules assume the names that telemetry/names.go lists, without labels for the scope, and aggregate by job, and by
+// lockdog_group or instance. They are tested by promtool, and compared with the code both ways.
+package dashboards
+
+import "embed"
+
+// FS holds the dashboards, the rules and the runbook, under their paths in this directory.
+//
+//go:embed RUNBOOK.md grafana/*.json prometheus/*.yaml prometheus/*.example
+var FS embed.FS

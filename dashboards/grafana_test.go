@@ -1,0 +1,200 @@
+package dashboards_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lossRed is the colour of a loss, on every panel.
+const lossRed = "#E02F44"
+
+// board is what the tests look at of a dashboard.
+type board struct {
+	UID           string
+	SchemaVersion int
+	ID            *int
+	Tags          []string
+	Panels        []panel
+	Templating    struct{ List []templateVariable }
+}
+
+type templateVariable struct {
+	Name, Type, AllValue string
+	Multi, IncludeAll    bool
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ H, W, X, Y int }
+	Targets                  []struct {
+		Expr, LegendFormat string
+		Exemplar           bool
+	}
+	FieldConfig struct {
+		Defaults struct {
+			Unit              string
+			Color, Thresholds json.RawMessage
+		}
+		Overrides []struct {
+			Matcher    struct{ Options string }
+			Properties json.RawMessage
+		}
+	}
+}
+
+func readBoards(t *testing.T) map[string]board {
+	t.Helper()
+	all := map[string]board{}
+	for _, file := range glob(t, "grafana/*.json") {
+		var b board
+		if err := json.Unmarshal([]byte(readFile(t, file)), &b); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".json")] = b
+	}
+	return all
+}
+
+// eachPanel calls f for every panel that is not a row.
+func eachPanel(t *testing.T, f func(where string, p panel)) {
+	t.Helper()
+	for name, b := range readBoards(t) {
+		for _, p := range b.Panels {
+			if p.Type != "row" {
+				f(name+": "+p.Title, p)
+			}
+		}
+	}
+}
+
+func TestDashboards(t *testing.T) {
+	t.Parallel()
+	boards := readBoards(t)
+	if len(boards) != 3 {
+		t.Errorf("%d dashboards", len(boards))
+	}
+	for name, b := range boards {
+		if b.UID != name || b.SchemaVersion != 42 || b.ID != nil || !slices.Contains(b.Tags, "lockdog") {
+			t.Errorf("%s: uid %s, schema %d, id %v, tags %v", name, b.UID, b.SchemaVersion, b.ID, b.Tags)
+		}
+		variables := ""
+		for _, v := range b.Templating.List {
+			variables += v.Name + " "
+			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".+" {
+				t.Errorf("%s: variable %+v", name, v)
+			}
+		}
+		if !strings.HasPrefix(variables, "datasource job instance group ") {
+			t.Errorf("%s: variables %s", name, variables)
+		}
+		checkGrid(t, name, b.Panels)
+	}
+}
+
+// checkGrid: every panel has an id and a place of its own.
+func checkGrid(t *testing.T, name string, panels []panel) {
+	t.Helper()
+	ids, taken := map[int]bool{}, map[[2]int]string{}
+	for _, p := range panels {
+		if p.ID == 0 || ids[p.ID] {
+			t.Errorf("%s: %s: id %d is not its own", name, p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		if g := p.GridPos; g.H < 1 || g.W < 1 || g.X < 0 || g.X+g.W > 24 {
+			t.Errorf("%s: %s: is at %+v", name, p.Title, g)
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok && other != p.Title {
+					t.Errorf("%s: %s lies over %s", name, p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// TestPanelsExplainThemselves: each says which question it answers, what is normal, and which alert belongs to it.
+func TestPanelsExplainThemselves(t *testing.T) {
+	t.Parallel()
+	eachPanel(t, func(where string, p panel) {
+		if p.FieldConfig.Defaults.Unit == "" {
+			t.Errorf("%s: no unit", where)
+		}
+		if !strings.Contains(p.Description, "?") || !strings.Contains(p.Description, "Normal: ") {
+			t.Errorf("%s: no question, or not what is normal: %s", where, p.Description)
+		}
+		for _, a := range regexp.MustCompile(`Lockdog\w+`).FindAllString(p.Description, -1) {
+			if !isAlert(t, a) {
+				t.Errorf("%s: there is no alert %s", where, a)
+			}
+		}
+	})
+}
+
+// TestPanelQueries: counters are aggregated over a window that Grafana chooses, and a panel says what it leaves out and
+// where its dots lead.
+func TestPanelQueries(t *testing.T) {
+	t.Parallel()
+	window := regexp.MustCompile(`\[([^\]]*)\]`)
+	counter := regexp.MustCompile(`\b\w+_(total|bucket|sum|count)\{`)
+	aggregated := regexp.MustCompile(`((sum|max)( by \([\w, ]+\))? \(|\+ )(rate|increase)\($`)
+	eachPanel(t, func(where string, p panel) {
+		exemplars, ungrouped := false, false
+		for _, target := range p.Targets {
+			exemplars = exemplars || target.Exemplar
+			ungrouped = ungrouped || strings.Contains(target.Expr, "lockdog_") && !strings.Contains(target.Expr, "$group")
+			for _, m := range window.FindAllStringSubmatch(target.Expr, -1) {
+				if m[1] != "$__rate_interval" && m[1] != "$__range" {
+					t.Errorf("%s: window %s", where, m[1])
+				}
+			}
+			for _, m := range counter.FindAllStringIndex(target.Expr, -1) {
+				if !aggregated.MatchString(target.Expr[:m[0]]) {
+					t.Errorf("%s: a counter that is not aggregated: %s", where, target.Expr)
+				}
+			}
+		}
+		if said := strings.Contains(p.Description, "All groups."); said != ungrouped {
+			t.Errorf("%s: shows all groups: %v, says so: %v", where, ungrouped, said)
+		}
+		if said := strings.Contains(p.Description, "exemplars"); said != exemplars {
+			t.Errorf("%s: has exemplars: %v, says so: %v", where, exemplars, said)
+		}
+	})
+}
+
+// TestLossesAreRed: whatever shows losses shows them in that one red, and nothing else has it.
+func TestLossesAreRed(t *testing.T) {
+	t.Parallel()
+	lost := []string{"lost", "missing", "taken"}
+	found := 0
+	eachPanel(t, func(where string, p panel) {
+		defaults := string(p.FieldConfig.Defaults.Color) + string(p.FieldConfig.Defaults.Thresholds)
+		overridden := false
+		for _, o := range p.FieldConfig.Overrides {
+			name := o.Matcher.Options
+			red := strings.Contains(string(o.Properties), lossRed)
+			if red != slices.Contains(lost, name) {
+				t.Errorf("%s: %s: red is %v", where, name, red)
+			}
+			overridden = overridden || red
+		}
+		for _, target := range p.Targets {
+			if strings.Contains(target.Expr, "lockdog_losses_total") {
+				found++
+				if !overridden && !strings.Contains(defaults, lossRed) {
+					t.Errorf("%s: losses are not red: %s", where, defaults)
+				}
+			}
+		}
+	})
+	if found < 5 {
+		t.Errorf("%d queries show losses", found)
+	}
+}

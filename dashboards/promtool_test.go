@@ -1,0 +1,125 @@
+package dashboards_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// promtool runs it, and returns what it printed.
+func promtool(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Fatal("promtool is missing; install it: apt-get install prometheus (or make setup)")
+	}
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	return string(out), err
+}
+
+func TestRulesAreValid(t *testing.T) {
+	t.Parallel()
+	args := slices.Concat([]string{"check", "rules", "--lint=all", "--lint-fatal"}, glob(t, "prometheus/*.yaml"), glob(t, "prometheus/*.example"))
+	if out, err := promtool(t, args...); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRules runs the unit tests of the rules.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	for _, file := range glob(t, "prometheus/tests/*.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			if out, err := promtool(t, "test", "rules", file); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// situations are what each alert has to be tested in.
+var situations = []string{"fires", "at the threshold", "no data", "counter reset", "low traffic"}
+
+// TestEveryAlertIsTested: in all situations, and each test asks for the alert it is named after, or it would pass for ever.
+func TestEveryAlertIsTested(t *testing.T) {
+	t.Parallel()
+	missing := map[string][]string{}
+	for _, a := range alerts(t) {
+		missing[a.alert] = slices.Clone(situations)
+	}
+	asked := regexp.MustCompile(`\balertname(?:: |=")(\w+)`)
+	seen := map[string]bool{}
+	for _, file := range glob(t, "prometheus/tests/*.yaml") {
+		for _, test := range strings.Split(readFile(t, file), "\n  - name: ")[1:] {
+			head, body, _ := strings.Cut(test, "\n")
+			name := strings.Split(head, `"`)
+			if len(name) != 3 || seen[name[1]] {
+				t.Errorf(`%s: %s: want name: "Alert: situation", unlike all others`, file, head)
+				continue
+			}
+			seen[name[1]] = true
+			alert, situation, _ := strings.Cut(name[1], ": ")
+			if _, ok := missing[alert]; !ok {
+				t.Errorf("%s: %s: there is no such alert", file, name[1])
+			}
+			if situation == "restart" { // what a gauge has for a counter reset
+				situation = "counter reset"
+			}
+			missing[alert] = slices.DeleteFunc(missing[alert], func(s string) bool { return s == situation })
+			all := asked.FindAllStringSubmatch(body, -1)
+			for _, a := range all {
+				if a[1] != alert {
+					t.Errorf("%s: %s: asks for %s", file, name[1], a[1])
+				}
+			}
+			fires := strings.Contains(body, "exp_annotations:")
+			quiet := strings.Contains(body, "exp_alerts: []") || strings.Contains(body, "exp_samples: []")
+			if len(all) == 0 || situation == "fires" && !fires || situation == "at the threshold" && (fires || !quiet) {
+				t.Errorf("%s: %s: does not test that", file, name[1])
+			}
+		}
+	}
+	for alert, left := range missing {
+		if len(left) > 0 {
+			t.Errorf("%s is not tested in these situations: %s", alert, strings.Join(left, ", "))
+		}
+	}
+}
+
+// TestQueriesParse: Prometheus understands the queries of the dashboards and of the runbook. They are put into rules to be
+// read by promtool.
+func TestQueriesParse(t *testing.T) {
+	t.Parallel()
+	queries := slices.Concat(panelQueries(t), runbookQueries(t))
+	check := func(queries []query) (string, error) {
+		var rules strings.Builder
+		rules.WriteString("groups:\n  - name: queries\n    rules:\n")
+		for i, q := range queries {
+			expr, err := json.Marshal(q.expr) // JSON is YAML
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&rules, "      - record: query_%d\n        expr: %s\n", i, expr)
+		}
+		file := filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return promtool(t, "check", "rules", file)
+	}
+	if _, err := check(queries); err == nil {
+		return
+	}
+	for _, q := range queries { // which is it?
+		if out, err := check([]query{q}); err != nil {
+			t.Errorf("%s: %s\n%s", q.where, q.expr, out)
+		}
+	}
+}
