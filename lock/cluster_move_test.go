@@ -64,7 +64,7 @@ func otherNode(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 }
 
 func slotMoves(t *testing.T, c *redistest.Cluster) {
-	const lease = 600 * time.Millisecond
+	const lease = 900 * time.Millisecond
 	a := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
 	b := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
 	slot := c.Slot(t, "{moving}")

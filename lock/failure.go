@@ -74,13 +74,11 @@ func classify(err error) failure {
 		return failure{telemetry.ErrorOther, true, false}
 	case errors.Is(err, errLate):
 		return failure{telemetry.ErrorTimeout, true, false}
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case noConnection(err):
 		return failure{telemetry.ErrorPool, true, false}
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrClosed):
 		return failure{telemetry.ErrorOther, false, false}
-	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	case notDialed(err):
 		return failure{telemetry.ErrorNetwork, true, false}
 	}
 	var ne net.Error
@@ -88,4 +86,20 @@ func classify(err error) failure {
 		return failure{telemetry.ErrorTimeout, true, true}
 	}
 	return failure{telemetry.ErrorNetwork, true, true}
+}
+
+// unsent says whether a call with this error never left the process.
+func unsent(err error) bool {
+	return err != nil && (noConnection(err) || notDialed(err) || errors.Is(err, redis.ErrClosed))
+}
+
+// noConnection says whether the pool gave none.
+func noConnection(err error) bool {
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// notDialed says whether no server was reached.
+func notDialed(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }

@@ -301,8 +301,11 @@ func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
 
 func (ln *line) write(channels []string, command func(context.Context, ...string) error) error {
 	for _, together := range ln.parcel(channels) {
-		ln.rec.Command(telemetry.PurposeSubscribe)
-		if err := command(ln.ctx, together...); err != nil {
+		err := command(ln.ctx, together...)
+		if !unsent(err) {
+			ln.rec.Command(telemetry.PurposeSubscribe)
+		}
+		if err != nil {
 			return err
 		}
 	}

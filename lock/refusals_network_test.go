@@ -250,3 +250,25 @@ func TestSilentSubscription(t *testing.T) {
 	l := granted(t, second) // by a message: DefaultLease is longer than we wait
 	free(t, l)
 }
+
+// Where nobody listens, no command is sent, and none is counted: Redis knows of none either.
+func TestCommandsThatWereNotSentAreNotCounted(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: ln.Addr().String(), DialerRetries: 1})
+	defer func() { _ = rdb.Close() }()
+	s := newScope(t)
+	c := s.open(t, rdb)
+	_, err = c.Mutex("job").TryLock(t.Context())
+	mustMention(t, err, "job", "refused")
+	if n := s.sum(t, telemetry.MetricErrors, "error.type=network"); n == 0 || n != s.sum(t, telemetry.MetricErrors) {
+		t.Errorf("errors %v, want those of each try, type network", s.series(t, telemetry.MetricErrors))
+	}
+	if n := s.sum(t, telemetry.MetricCommands); n != 0 {
+		t.Errorf("%v commands are counted", n)
+	}
+}

@@ -268,17 +268,24 @@ func (t *transport) send(c *call) {
 	}
 }
 
+// count counts a command that came to err, if it was sent.
+func (t *transport) count(purpose telemetry.Purpose, err error) {
+	if !unsent(err) {
+		t.rec.Command(purpose)
+	}
+}
+
 // noScript says that a server lacks a script. It ran nothing, so it gets the source.
 func noScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
 
 // eval runs a script on the server, once.
 func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
-	t.rec.Command(purpose)
 	reply, err := t.backend.Eval(ctx, call)
+	t.count(purpose, err)
 	if noScript(err) {
 		call.Full = true
-		t.rec.Command(purpose)
 		reply, err = t.backend.Eval(ctx, call)
+		t.count(purpose, err)
 	}
 	return reply, err
 }
@@ -287,9 +294,9 @@ func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call ba
 func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
 	call := c.Call
 	for range 2 {
-		t.rec.Command(c.purpose)
-		t.rec.Command(telemetry.PurposeOther) // the WAIT
 		reply, acked, err = t.backend.EvalWait(c.ctx, call, c.replicas, c.patience)
+		t.count(c.purpose, err)
+		t.count(telemetry.PurposeOther, err) // the WAIT
 		if !noScript(err) {
 			break
 		}
@@ -300,15 +307,13 @@ func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
 
 // evalEach runs scripts in one round trip to each node.
 func (t *transport) evalEach(ctx context.Context, purpose telemetry.Purpose, calls []backend.Call) []backend.Result {
-	for range calls {
-		t.rec.Command(purpose)
-	}
 	results := t.backend.EvalEach(ctx, calls)
 	for i := range results {
+		t.count(purpose, results[i].Err)
 		if noScript(results[i].Err) {
 			calls[i].Full = true
-			t.rec.Command(purpose)
 			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
+			t.count(purpose, results[i].Err)
 		}
 	}
 	return results
