@@ -52,6 +52,7 @@ func TestCluster(t *testing.T) {
 	t.Run("the keys of a lock share its slot", func(t *testing.T) { keysShareASlot(t, c) })
 	t.Run("a node's locks are renewed together", func(t *testing.T) { renewedTogether(t, c) })
 	t.Run("slot by slot where that is refused", func(t *testing.T) { renewedSlotBySlot(t, c) })
+	t.Run("renewed without asking for the layout", func(t *testing.T) { renewedWithoutAsking(t, c) })
 	t.Run("a slot moves under its locks", func(t *testing.T) { slotMoves(t, c) })
 	t.Run("a subscription follows its slot", func(t *testing.T) { subscriptionFollows(t, c) })
 	t.Run("a silent node is alone", func(t *testing.T) { silentNodeIsAlone(t, c) })
@@ -95,6 +96,30 @@ func keysShareASlot(t *testing.T, c *redistest.Cluster) {
 			closeSoon(waiter)
 		}
 	}
+}
+
+// The connections for renewals have the layout that the program's have: to ask for it again, one node after the other, may take
+// longer than a lease when one is silent.
+func renewedWithoutAsking(t *testing.T, c *redistest.Cluster) {
+	s := newScope(t)
+	client := s.open(t, openCluster(t, c), lock.WithWatchdog(600*time.Millisecond))
+	l := try(t, client.Mutex("job"))
+	asked := func() (n int64) {
+		for _, node := range c.Nodes {
+			sent := node.Commands(t)
+			n += sent["cluster|slots"] + sent["cluster|shards"] + sent["command"]
+		}
+		return n
+	}
+	before := asked()
+	if before == 0 {
+		t.Error("the program's client hasn't asked, or that isn't seen")
+	}
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2 })
+	if n := asked() - before; n != 0 {
+		t.Errorf("renewals asked for the layout or for the commands %d times", n)
+	}
+	free(t, l)
 }
 
 // many takes n locks, spread over the slots.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -269,8 +270,8 @@ func FuzzNames(f *testing.F) {
 		keys := m.keys()
 		slot := plainSlot(key)
 		for _, part := range []string{channelOf(key), keys[0], keys[1]} {
-			if plainSlot(part) != slot || slotOf(part) != slot {
-				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), slotOf(part), slot)
+			if plainSlot(part) != slot || backend.SlotOf(part) != slot {
+				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), backend.SlotOf(part), slot)
 			}
 		}
 		if !strings.HasPrefix(keys[1], prefix) {

@@ -325,7 +325,7 @@ func (ln *line) parcel(channels []string) [][]string {
 	}
 	bySlot := make(map[int][]string)
 	for _, c := range channels {
-		bySlot[slotOf(c)] = append(bySlot[slotOf(c)], c)
+		bySlot[backend.SlotOf(c)] = append(bySlot[backend.SlotOf(c)], c)
 	}
 	var out [][]string
 	for _, together := range bySlot {

@@ -104,7 +104,7 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int) {
 	bySlot := make(map[int][]int)
 	for _, i := range which {
-		slot := slotOf(grantOf(b.Leases[i]).m.key)
+		slot := backend.SlotOf(grantOf(b.Leases[i]).m.key)
 		bySlot[slot] = append(bySlot[slot], i)
 	}
 	var calls []backend.Call

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // TestSlotIsThatOfRedis asks a Redis Cluster node for the slots of names of every kind, and of all the tags of
@@ -25,7 +26,8 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 		}
 		keys = append(keys, string(key))
 	}
-	for _, tag := range slotTags() {
+	for slot := range backend.Slots {
+		tag := backend.SlotTag(slot)
 		keys = append(keys, "lockdog:fence:{"+tag+"}")
 	}
 	answers := make([]*redis.IntCmd, len(keys))
@@ -40,9 +42,9 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 	}
 	seen := make(map[int]bool)
 	for i, key := range keys {
-		slot := slotOf(key)
+		slot := backend.SlotOf(key)
 		if int64(slot) != answers[i].Val() {
-			t.Errorf("slotOf(%q) is %d, Redis says %d", key, slot, answers[i].Val())
+			t.Errorf("backend.SlotOf(%q) is %d, Redis says %d", key, slot, answers[i].Val())
 		}
 		if strings.HasPrefix(key, "lockdog:fence:") {
 			if i := len(seen); slot != i {
@@ -51,7 +53,7 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 			seen[slot] = true
 		}
 	}
-	if len(seen) != slots {
+	if len(seen) != backend.Slots {
 		t.Errorf("%d tags", len(seen))
 	}
 }

@@ -189,6 +189,9 @@ func reserve(rdb redis.UniversalClient) redis.UniversalClient {
 		o := *c.Options()
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
 		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+		l := &layout{rdb: c}
+		o.ClusterSlots, o.NewClient = l.slots, l.client(o.NewClient)
 		return redis.NewClusterClient(&o)
 	default:
 		o := *rdb.(*redis.Client).Options()
@@ -224,7 +227,9 @@ func (call *Call) command(ctx context.Context) noRetry {
 	for _, k := range call.Keys {
 		args = append(args, k)
 	}
-	return noRetry{redis.NewCmd(ctx, append(args, call.Args...)...)}
+	cmd := redis.NewCmd(ctx, append(args, call.Args...)...)
+	cmd.SetStepCount(1) // else a cluster client asks a node for its commands before its first, and that may be a silent one
+	return noRetry{cmd}
 }
 
 // Eval implements Backend.

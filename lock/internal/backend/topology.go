@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -132,14 +131,11 @@ func (c *cluster) Subscribe(ctx context.Context, at Station) (PubSub, error) {
 	return &shardedPubSub{redisPubSub{node.SSubscribe(ctx)}}, nil
 }
 
-// enoughKeys is how many decimal integers it takes to have one in each of a cluster's slots, and some.
-const enoughKeys = 1 << 18
-
 // nodeAt is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
-// that of an address; so keys are tried until one lives there.
+// that of an address; so every slot is tried until one lives there.
 func (c *cluster) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
-	for i := range enoughKeys {
-		node, err := c.rdb.MasterForKey(ctx, strconv.Itoa(i))
+	for slot := range Slots {
+		node, err := c.rdb.MasterForKey(ctx, SlotTag(slot))
 		if err != nil {
 			return nil, err
 		}
