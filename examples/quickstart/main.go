@@ -39,7 +39,7 @@ usage: quickstart [flags]
   -redis ADDR      use a real server: host:port, or a URL like redis://user:password@host:6379/0.
                    All keys start with "quickstart:"; small counters of tokens stay behind.
   -otlp ENDPOINT   send the traces to a collector or Jaeger: localhost:4317 (gRPC), http://localhost:4318
-  -metrics ADDR    serve /metrics at host:port, and stay until interrupted
+  -metrics ADDR    serve /metrics and /debug/locks at host:port, and stay until interrupted
   -h               print this
 
 NO_COLOR=1 takes the colour out, and so does a pipe. The OTEL_* variables apply; see package otelsetup.
@@ -142,7 +142,7 @@ func play(ctx context.Context, f flags, out *printer) (err error) {
 		defer cancel()
 		err = errors.Join(err, shop.close(ctx))
 	}()
-	page, err := serveMetrics(f.metrics, shop.shared.Handler())
+	page, err := serveMetrics(f.metrics, shop)
 	if err != nil {
 		return err
 	}

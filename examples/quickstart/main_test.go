@@ -106,6 +106,10 @@ func TestStoryOnRealRedis(t *testing.T) {
 	if page := get(t, metrics); !strings.Contains(page, `lockdog_held{lockdog_group="report"} 1`) {
 		t.Errorf("GET %s:\n%s", metrics, page)
 	}
+	locks := regexp.MustCompile(`http://\S+/debug/locks`).FindString(out.String())
+	if page := get(t, locks); !strings.Contains(page, "<bdi>report:daily</bdi>") || !strings.Contains(page, "2 clients") {
+		t.Errorf("GET %s:\n%s", locks, page)
+	}
 	interrupt()
 	if c := <-code; c != 0 || errs.Len() > 0 {
 		t.Errorf("exit code %d: %s", c, &errs)

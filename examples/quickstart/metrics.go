@@ -5,17 +5,21 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
 )
 
 // page is the HTTP server of -metrics; nil without.
 type page struct {
-	url    string
+	url    string // of /metrics
+	locks  string // of /debug/locks
 	server *http.Server
 	done   chan struct{}
 }
 
-// serveMetrics serves /metrics at addr; it does nothing if that is empty.
-func serveMetrics(addr string, handler http.Handler) (*page, error) {
+// serveMetrics serves /metrics and /debug/locks at addr; it does nothing if that is empty.
+func serveMetrics(addr string, s *shop) (*page, error) {
 	if addr == "" {
 		return nil, nil //nolint:nilnil // no flag, no page
 	}
@@ -24,9 +28,11 @@ func serveMetrics(addr string, handler http.Handler) (*page, error) {
 		return nil, fmt.Errorf("-metrics %s: %w", addr, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", handler)
+	mux.Handle("GET /metrics", s.shared.Handler())
+	mux.Handle("/debug/locks", lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{s.orders.locks, s.billing.locks}}))
 	p := &page{
 		url:    "http://" + l.Addr().String() + "/metrics",
+		locks:  "http://" + l.Addr().String() + "/debug/locks",
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
 		done:   make(chan struct{}),
 	}

@@ -224,7 +224,7 @@ func (s *story) next(f flags, p *page) {
 		s.out.line("From billing's acquire a link leads to the trace of orders, which was in its way.")
 	}
 	if p != nil {
-		s.out.line("Metrics are at %s until you press Ctrl-C.", p.url)
+		s.out.line("Metrics are at %s, and what is held, awaited and lost at %s, until you press Ctrl-C.", p.url, p.locks)
 	}
 	if f.otlp == "" && p == nil {
 		s.out.line("Go on: -otlp localhost:4317 shows the same in Jaeger, -metrics localhost:9464 in Prometheus; -h has more.")

@@ -1,0 +1,32 @@
+package lockdebug_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+// A request for the first page of 10,000 locks, of which all have to be looked at and put in order.
+func BenchmarkTenThousand(b *testing.B) {
+	r := newRig(b, lock.WithFixedLease(1e12))
+	r.hold(names("bulk", 10_000))
+	for name, target := range map[string]string{
+		"html": "/?format=html", "json": "/?format=json", "filtered": "/?format=html&q=BULK:99", "sorted": "/?format=html&sort=name", "big": "/?format=html&per=1000",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w := ask(r.page, http.MethodGet, target); w.Code != http.StatusOK {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
+	b.Run("leases alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.srv.Client().Leases()
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package lockdebug_test
+
+import (
+	"bytes"
+	"context"
+	"html"
+	"image"
+	"image/color"
+	_ "image/png" // of screenshots
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+)
+
+// What a browser makes of the page. No script can run in it: the Content-Security-Policy, which Chromium enforces,
+// allows none, so that all that is seen here works without JavaScript.
+
+// site serves a rig's page under a prefix, and remembers what was asked for.
+type site struct {
+	*httptest.Server
+	asked chan string
+}
+
+const mounted = "/internal/debug/locks"
+
+func newSite(t *testing.T, r *rig) *site {
+	t.Helper()
+	s := &site{asked: make(chan string, 100)}
+	mux := http.NewServeMux()
+	mux.Handle(mounted, http.StripPrefix("/internal", r.page))
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case s.asked <- req.RequestURI:
+		default: // far more than any test looks at
+		}
+		mux.ServeHTTP(w, req)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// chromium is the command that looks at an address, without a window.
+func chromium(t *testing.T, ctx context.Context, address string, flags ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal("this test looks at the page with Chromium, which is missing. Run as root:  apt-get update && apt-get install -y --no-install-recommends chromium")
+	}
+	cmd := exec.CommandContext(ctx, path, append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+		"--enable-logging=stderr", "--user-data-dir=" + t.TempDir(),
+	}, append(flags, address)...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it takes its children along
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// browse runs Chromium once and returns what it printed. The page must ask for nothing but itself, and be content with its
+// Content-Security-Policy.
+func browse(t *testing.T, s *site, query string, flags ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := chromium(t, ctx, s.URL+mounted+query, flags...)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, &log)
+	}
+	if at := strings.Index(log.String(), "CONSOLE"); at >= 0 {
+		t.Errorf("%s: the browser complains: %s", query, log.String()[at:])
+	}
+	for len(s.asked) > 0 {
+		if got := <-s.asked; got != mounted+query {
+			t.Errorf("the page asked for %s", got)
+		}
+	}
+	return out.String()
+}
+
+func TestBrowserReadsNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.hold(evil)
+	dom := browse(t, newSite(t, r), "", "--dump-dom")
+	if !strings.Contains(dom, "<title>Locks: 10 held, 0 waiting</title>") || strings.Contains(dom, "<script") || strings.Contains(dom, "<img") {
+		t.Errorf("a name became markup:\n%s", dom)
+	}
+	if n := strings.Count(dom, `<th scope="row">`); n != len(evil) {
+		t.Errorf("%d rows of %d", n, len(evil))
+	}
+	if !strings.Contains(dom, "<bdi>&lt;script&gt;document.title=\"owned\"&lt;/script&gt;</bdi>") {
+		t.Error("the name isn't shown as it is")
+	}
+}
+
+func TestBrowserFollowsPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := newSite(t, r)
+	dom := browse(t, s, "", "--dump-dom")
+	if strings.Contains(dom, "<table") || !strings.Contains(dom, "No lock is held.") {
+		t.Errorf("without locks:\n%s", dom)
+	}
+	draw(t, s, "zero", "--window-size=1400,600")
+	r.hold(names("bulk", 10_000))
+	draw(t, s, "ten-thousand", "--window-size=1400,3600")
+	next := regexp.MustCompile(`<a href="([^"#]*)#held" rel="next"`)
+	first := regexp.MustCompile(`<th scope="row"><bdi>([^<]*)`)
+	query := "?sort=name"
+	for _, want := range []string{"bulk:0000", "bulk:0100", "bulk:0200"} {
+		dom := browse(t, s, query, "--dump-dom")
+		m := first.FindStringSubmatch(dom)
+		if n := strings.Count(dom, `<th scope="row">`); n != 100 || m[1] != want {
+			t.Fatalf("%s: %d rows from %v; want %s", query, n, m, want)
+		}
+		link := next.FindStringSubmatch(dom)
+		if link == nil {
+			t.Fatalf("%s: no link to the next page", query)
+		}
+		// As the browser resolves it: the page knows nothing of where it is mounted.
+		here, err := url.Parse(s.URL + mounted + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, err := here.Parse(html.UnescapeString(link[1]))
+		if err != nil || there.Path != mounted {
+			t.Fatalf("%s leads to %v, %v", link[1], there, err)
+		}
+		query = "?" + there.RawQuery
+	}
+}
+
+// TestBrowserLoadsAgain waits for the page to ask for itself, with its query.
+func TestBrowserLoadsAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newRig(t))
+	const query = "?refresh=1&q=orders"
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	cmd := chromium(t, ctx, s.URL+mounted+query, "--remote-debugging-port=0") // without which it takes a look and ends
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var last time.Time
+	for i := range 3 {
+		select {
+		case got := <-s.asked:
+			if got != mounted+query {
+				t.Errorf("request %d is for %s", i, got)
+			}
+			if took := time.Since(last); i > 0 && took < 500*time.Millisecond {
+				t.Errorf("request %d came after %v; want a second", i, took)
+			}
+			last = time.Now()
+		case <-ctx.Done():
+			t.Errorf("only %d requests", i)
+		}
+	}
+	stop()
+	_ = cmd.Wait() // it was interrupted
+}
+
+// TestBrowserDraws makes screenshots, in light and dark, wide and as narrow as a phone. `go test -artifacts` keeps them.
+func TestBrowserDraws(t *testing.T) {
+	t.Parallel()
+	traced := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tracetest.NewSpanRecorder()))
+	r := newRig(t, lock.WithWatchdog(20*time.Second), lock.WithTracerProvider(traced))
+	r.page = lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{r.srv.Client()}, TraceURL: "https://jaeger.example.com/trace/{trace_id}"})
+	r.hold(append(names("orders", 6), evil...))
+	r.hold([]string{"report:daily", "import:customers"})
+	r.hold([]string{"billing:export"}, lock.WithFixedLease(time.Hour))
+	r.hold([]string{"cache:warmup"}, lock.WithWatchdog(600*time.Millisecond), lock.WithMaxHold(200*time.Millisecond))
+	for range 3 {
+		r.wait("report:daily")
+	}
+	r.srv.Lose("report:daily", lock.CauseTaken)
+	r.srv.Lose("orders:0003", lock.CauseMissing)
+	<-r.held["orders:0003"].Done()
+	<-r.held["cache:warmup"].Done()
+	r.hold([]string{"stock:count"}, lock.WithWatchdog(10*time.Second))
+	r.srv.FailRenewals(errSick)
+	wait := time.NewTicker(50 * time.Millisecond)
+	defer wait.Stop()
+	for limit := time.Now().Add(20 * time.Second); r.json("").Summary.Failing == 0; <-wait.C {
+		if time.Now().After(limit) {
+			t.Fatal("no renewal failed")
+		}
+	}
+	s := newSite(t, r)
+	for name, flags := range map[string][]string{
+		"light":      {"--window-size=1400,1000"},
+		"dark":       {"--window-size=1400,1000", "--blink-settings=preferredColorScheme=0"},
+		"phone":      {"--window-size=500,1200"},
+		"phone-dark": {"--window-size=500,1200", "--blink-settings=preferredColorScheme=0"},
+	} {
+		draw(t, s, name, flags...)
+	}
+}
+
+// draw makes a screenshot, and checks that there is something to see.
+func draw(t *testing.T, s *site, name string, flags ...string) {
+	t.Helper()
+	shot := filepath.Join(t.ArtifactDir(), name+".png")
+	browse(t, s, "?refresh=off", append(flags, "--screenshot="+shot)...)
+	looksDrawn(t, shot, strings.Contains(name, "dark"))
+}
+
+// looksDrawn checks that a picture is dark or light, and has something on it.
+func looksDrawn(t *testing.T, path string, dark bool) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	img, _, err := image.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := img.Bounds()
+	colors := map[color.Color]int{}
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			colors[img.At(x, y)]++
+		}
+	}
+	corner, _, _, _ := img.At(b.Min.X+2, b.Min.Y+2).RGBA()
+	if len(colors) < 100 || (corner < 0x8000) != dark {
+		t.Errorf("%s: %v, %d colours, the corner is %x", path, b, len(colors), corner)
+	}
+}

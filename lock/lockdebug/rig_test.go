@@ -1,0 +1,172 @@
+package lockdebug_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+	"github.com/lockdog/lockdog/lock/locktest"
+)
+
+// rig is a page with clients over a server in memory.
+type rig struct {
+	t    testing.TB
+	srv  *locktest.Server
+	page http.Handler
+	held map[string]*lock.Lease
+}
+
+// newRig makes one whose clients have these defaults.
+func newRig(t testing.TB, opts ...lock.Option) *rig {
+	t.Helper()
+	srv := locktest.New(t, append([]lock.Option{
+		lock.WithClientID("worker-7"), lock.WithTracerProvider(tracenoop.NewTracerProvider()), lock.WithLogger(slog.New(slog.DiscardHandler)),
+	}, opts...)...)
+	r := &rig{t: t, srv: srv, held: map[string]*lock.Lease{}}
+	r.page = lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{srv.Client()}})
+	t.Cleanup(r.release) // before the server closes
+	return r
+}
+
+func (r *rig) release() {
+	for _, l := range r.held {
+		_ = l.Release(context.Background()) // some are lost
+	}
+}
+
+// hold takes locks.
+func (r *rig) hold(names []string, opts ...lock.LockOption) {
+	r.t.Helper()
+	for _, name := range names {
+		l, err := r.srv.Client().Mutex(name, opts...).TryLock(context.Background())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.held[name] = l
+	}
+}
+
+// wait has a Lock wait for name, until the test ends.
+func (r *rig) wait(name string) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.srv.Client().Mutex(name).Lock(ctx)
+		done <- err
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, lock.ErrHeld) {
+			r.t.Errorf("the waiter of %q: %v", name, err)
+		}
+	})
+}
+
+// names are n of them: prefix:0000 and on.
+func names(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s:%04d", prefix, i)
+	}
+	return out
+}
+
+// ask sends a request to a page, whose headers are given in pairs.
+func ask(page http.Handler, method, target string, headers ...string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, target, nil)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, req)
+	return w
+}
+
+// html is the page for a query.
+func (r *rig) html(query string) string {
+	r.t.Helper()
+	w := ask(r.page, http.MethodGet, "/debug/locks"+query)
+	if w.Code != http.StatusOK {
+		r.t.Fatalf("GET %s: %d\n%s", query, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// document is the JSON, as the package documentation has it.
+type document struct {
+	Time     time.Time
+	Host     string
+	PID      int
+	Clients  int
+	Warnings []string
+	Summary  struct {
+		Held, Waiting, Failing, Expiring, Canceled int
+		LostLastHour                               int       `json:"lost_last_hour"`
+		CanceledLastHour                           int       `json:"canceled_last_hour"`
+		OldestHold                                 float64   `json:"oldest_hold_seconds"`
+		OldestHoldName                             string    `json:"oldest_hold_name"`
+		EndedSince                                 time.Time `json:"ended_since"`
+	}
+	Page                 int
+	PerPage              int `json:"per_page"`
+	Held, Waiting, Ended rows
+}
+
+type rows struct {
+	Total, Pages int
+	Items        []row
+}
+
+type row struct {
+	Name, Kind, Group, State, Owner string
+	Token                           int64
+	Since                           time.Time
+	Age                             float64 `json:"age_seconds"`
+	TraceID                         string  `json:"trace_id"`
+	TraceURL                        string  `json:"trace_url"`
+	Failing, Expiring               bool
+	Lease                           float64 `json:"lease_seconds"`
+	Remaining                       float64 `json:"remaining_seconds"`
+	Deadline                        time.Time
+	NextRenewal                     *time.Time `json:"next_renewal"`
+	LastError                       string     `json:"last_error"`
+	Reason                          string
+	Waiters                         int
+	WaitsFor                        string `json:"waits_for"`
+	Ended                           time.Time
+	Why, Error                      string
+}
+
+// names of the rows, in their order.
+func (r rows) names() string {
+	var out []string
+	for _, one := range r.Items {
+		out = append(out, one.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+// json is the JSON for a query; no field may be in it that document hasn't.
+func (r *rig) json(query string) document {
+	r.t.Helper()
+	w := ask(r.page, http.MethodGet, "/debug/locks"+query, "Accept", "application/json")
+	var d document
+	dec := json.NewDecoder(w.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil || w.Code != http.StatusOK {
+		r.t.Fatalf("GET %s: %d, %v", query, w.Code, err)
+	}
+	return d
+}
