@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+)
+
+// maxWork bounds what a request may ask for with ?work=.
+const maxWork = 5 * time.Minute
+
+// routes are all pages. Only those of the API are traced: a span for each scrape would bury the others.
+func (s *service) routes() http.Handler {
+	a := &api{store: &store{s.rdb, s.flags.service + ":data:"}, locks: s.locks, log: s.log, work: s.flags.work, wait: s.flags.wait}
+	orders := http.NewServeMux()
+	orders.HandleFunc("POST /orders/{id}", a.post)
+
+	mux := http.NewServeMux()
+	mux.Handle("/orders/", otelhttp.NewHandler(orders, "orders")) // spans are named by method and route
+	mux.Handle("GET /metrics", s.telemetry.Handler())
+	mux.Handle("GET /debug/locks", lockdebug.Handler(lockdebug.Options{
+		Clients: []*lock.Client{s.locks}, TraceURL: s.flags.traceURL,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		// Alive, whatever Redis does: to restart this process would cost it its locks and not bring Redis back.
+		_, _ = fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+// api changes orders.
+type api struct {
+	store      *store
+	locks      *lock.Client
+	log        *slog.Logger
+	work, wait time.Duration
+}
+
+// post changes one order. ?work=3s sets how long that takes.
+func (a *api) post(w http.ResponseWriter, r *http.Request) {
+	work := time.Duration(rand.ExpFloat64() * float64(a.work))
+	if asked := r.URL.Query().Get("work"); asked != "" {
+		var err error
+		if work, err = time.ParseDuration(asked); err != nil || work < 0 || work > maxWork {
+			http.Error(w, fmt.Sprintf("work: want a duration from 0 to %v, such as 3s", maxWork), http.StatusBadRequest)
+			return
+		}
+	}
+	o, err := a.change(r.Context(), r.PathValue("id"), work)
+	switch {
+	case err == nil:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(o) // the client may be gone
+	case r.Context().Err() != nil:
+		// The client went away. Its ctx took the wait, or the lock, along.
+	case errors.Is(err, lock.ErrHeld):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "somebody else is at this order", http.StatusConflict)
+	case errors.Is(err, lock.ErrInvalid):
+		http.Error(w, "bad order id", http.StatusBadRequest)
+	default:
+		a.log.ErrorContext(r.Context(), "order not changed", "order", r.PathValue("id"), "error", err)
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+	}
+}
+
+// change reads an order, works on it and writes it, while nobody else does.
+func (a *api) change(ctx context.Context, id string, work time.Duration) (order, error) {
+	m := a.locks.Mutex("orders:"+id, lock.WithWait(a.wait))
+	return lock.Do(ctx, m, func(ctx context.Context, l *lock.Lease) (order, error) {
+		o, err := a.store.get(ctx, id)
+		if err != nil {
+			return o, err
+		}
+		if err := sleep(ctx, work); err != nil { // the work; it stops when the lock is lost
+			return o, err
+		}
+		o.Version++
+		o.Token = l.Token()
+		return o, a.store.put(ctx, o)
+	})
+}
+
+// sleep ends early with ctx, and then says why.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
