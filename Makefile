@@ -16,7 +16,7 @@ TESTFLAGS := -race -coverpkg=./lock/...,./watchdog/...,./telemetry/...
 
 .PHONY: help
 help: ## show this
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 .PHONY: test
 test: setup tidy-check vet lint fuzz cover ## everything that CI runs; closes with the results of the tests
@@ -24,7 +24,7 @@ test: setup tidy-check vet lint fuzz cover ## everything that CI runs; closes wi
 	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
 
 .PHONY: setup
-setup: ## install redis-server and a C compiler if they are missing and we may
+setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
 	@echo "== setup"
 	internal/ci/setup.sh
 
@@ -61,6 +61,13 @@ cover: bin/gotestsum setup ## all tests with the race detector, and their covera
 	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
 	awk -v module=$(MODULE) -v need='$(COVERED)' -v least=$(LEAST) -f internal/ci/coverage.awk bin/coverage.out
+
+# Takes less than a minute, and minutes more where Jaeger is yet to be built. -v: it prints what it measured.
+.PHONY: e2e
+e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside
+	@echo "== e2e"
+	internal/ci/jaeger.sh
+	go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e
 
 .PHONY: bench
 bench: setup ## all benchmarks

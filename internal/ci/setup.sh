@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what `make test` needs beside Go: a redis-server for the tests to start, promtool and a prometheus to try the
-# alerts in, amtool, and a C compiler for the race detector. Does nothing where all are there. Where it may not install, it
-# says what to run and fails.
+# Installs what `make test` and `make e2e` need beside Go: a redis-server for the tests to start, promtool and a prometheus
+# to try the alerts in, amtool, the Redis exporter whose metrics the dashboards show, and a C compiler for the race detector.
+# Does nothing where all are there. Where it may not install, it says what to run and fails.
 set -euo pipefail
 
 packages=()
@@ -11,6 +11,7 @@ if ! command -v "${LOCKDOG_REDIS_SERVER:-redis-server}" >/dev/null; then
 fi
 command -v promtool >/dev/null && command -v prometheus >/dev/null || packages+=(prometheus)
 command -v amtool >/dev/null || packages+=(prometheus-alertmanager)
+command -v prometheus-redis-exporter >/dev/null || packages+=(prometheus-redis-exporter)
 command -v "$(go env CC)" >/dev/null || packages+=(gcc libc6-dev)
 ((${#packages[@]})) || exit 0
 
@@ -32,7 +33,7 @@ echo "installing ${packages[*]}"
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
 
 # The tests start their own servers. The services that came with the packages were not asked for.
-for service in redis-server prometheus prometheus-alertmanager; do
+for service in redis-server prometheus prometheus-alertmanager prometheus-redis-exporter; do
 	if [[ " ${packages[*]} " == *" $service "* ]] && systemctl is-active --quiet "$service" 2>/dev/null; then
 		"${as_root[@]}" systemctl disable --now "$service"
 	fi

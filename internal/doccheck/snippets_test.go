@@ -1,0 +1,112 @@
+package doccheck_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lockdog/lockdog/dashboards"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// frame is what the README's pieces of code stand in: a function with what they use from around them.
+const frame = `package p
+
+import (
+%s)
+
+func _(ctx context.Context, rdb *redis.Client, tracers trace.TracerProvider, meters metric.MeterProvider, logger *slog.Logger) error {
+%s
+	_ = locks
+	return err
+}
+`
+
+// packages are those that the pieces and the frame may use.
+var packages = map[string]string{
+	"context":   "context",
+	"http":      "net/http",
+	"slog":      "log/slog",
+	"redis":     "github.com/redis/go-redis/v9",
+	"metric":    "go.opentelemetry.io/otel/metric",
+	"trace":     "go.opentelemetry.io/otel/trace",
+	"lock":      "github.com/lockdog/lockdog/lock",
+	"lockdebug": "github.com/lockdog/lockdog/lock/lockdebug",
+	"otelsetup": "github.com/lockdog/lockdog/telemetry/otelsetup",
+}
+
+// TestPiecesCompile compiles the Go code in README.md that is no whole program.
+func TestPiecesCompile(t *testing.T) {
+	t.Parallel()
+	pieces := 0
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readFile(t, "README.md"), -1) {
+		if strings.HasPrefix(m[1], "package ") {
+			continue
+		}
+		pieces++
+		var imports strings.Builder
+		for name, path := range packages {
+			if strings.Contains(frame+m[1], name+".") {
+				fmt.Fprintf(&imports, "\t%q\n", path)
+			}
+		}
+		dir := t.TempDir()
+		file := filepath.Join(dir, "p.go")
+		code := fmt.Sprintf(frame, &imports, m[1])
+		if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		vet := exec.Command("go", "vet", file)
+		vet.Dir = root
+		if out, err := vet.CombinedOutput(); err != nil {
+			t.Errorf("go vet: %v\n%s\n%s", err, out, code)
+		}
+	}
+	if pieces == 0 {
+		t.Error("no pieces of code found")
+	}
+}
+
+// TestNumbersOfSeries counts the time series that a group, and all the rest, can make in Prometheus.
+func TestNumbersOfSeries(t *testing.T) {
+	t.Parallel()
+	grouped, others := 0, 0
+	for _, m := range telemetry.Metrics {
+		n := 1
+		for _, l := range m.Labels {
+			if l.Key != telemetry.KeyGroup {
+				n *= len(l.Values)
+			}
+		}
+		if m.Kind == telemetry.Histogram {
+			n *= len(m.Buckets) + 3 // +Inf, _sum, _count
+		}
+		if m.Grouped() {
+			grouped += n
+		} else {
+			others += n
+		}
+	}
+	mustSay(t, fmt.Sprintf("A group makes at most %d time series per instance, the rest %d.", grouped, others))
+}
+
+func TestNumberOfAlerts(t *testing.T) {
+	t.Parallel()
+	rules, err := dashboards.FS.ReadFile("prometheus/lockdog-alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSay(t, fmt.Sprintf(" %d alerts,", strings.Count(string(rules), "- alert: ")))
+}
+
+// mustSay fails the test unless README.md says so, wherever its lines break.
+func mustSay(t *testing.T, text string) {
+	t.Helper()
+	if readme := strings.Join(strings.Fields(readFile(t, "README.md")), " "); !strings.Contains(readme, strings.TrimSpace(text)) {
+		t.Errorf("README.md doesn't say %q", text)
+	}
+}

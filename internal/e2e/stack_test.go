@@ -1,0 +1,96 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// The two services, by the service.name of their telemetry, which is their job in Prometheus. They differ in their leases: orders has
+// short ones, so that a request lives to see renewals; patient has the default, as most users will.
+const (
+	orders  = "orders"
+	patient = "patient"
+
+	shortLease = 3 * time.Second
+	reportHold = 8 * time.Second // of the workers of orders
+	workers    = 3               // with a lock each, in each service
+)
+
+// leases of the services.
+var leases = map[string]time.Duration{orders: shortLease, patient: lock.DefaultLease}
+
+// stack is everything that runs.
+type stack struct {
+	cable      *redistest.Proxy // between the services and Redis
+	prometheus *prometheus
+	// Two Jaegers that are given the same spans: one shows them as they are, one adjusts clock skew.
+	plain, adjusting *jaeger
+	// a and b are instances of orders, idle is the one of patient: that has workers only.
+	a, b, idle *instance
+}
+
+// instance is one process of examples/orders.
+type instance struct {
+	*program
+	url string
+}
+
+func startStack(t *testing.T) *stack {
+	t.Helper()
+	redis := redistest.Start(t)
+	s := &stack{cable: redistest.NewProxy(t, redis.Addr())}
+
+	s.adjusting = startJaeger(t, "jaeger-adjusting", time.Hour, nil)
+	s.plain = startJaeger(t, "jaeger-plain", 0, s.adjusting)
+
+	bin := filepath.Join(t.TempDir(), "orders")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, fromRoot(t, "examples", "orders")).CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	addrs := freeAddrs(t, 4)
+	peers := fmt.Sprintf("http://%s,http://%s", addrs[0], addrs[1])
+	s.a = s.startOrders(t, bin, "orders-a", orders, addrs[0], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
+	s.b = s.startOrders(t, bin, "orders-b", orders, addrs[1], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
+	s.idle = s.startOrders(t, bin, "patient", patient, addrs[2], "-load", "0", "-hold", "10m")
+
+	exporter := launch(t, "redis-exporter", nil,
+		installed(t, "prometheus-redis-exporter", "apt-get update && apt-get install -y prometheus-redis-exporter"),
+		"-redis.addr", "redis://"+redis.Addr(), "-web.listen-address", addrs[3])
+	exporter.ready(t, "http://"+addrs[3]+"/metrics")
+
+	s.prometheus = startPrometheus(t, map[string][]string{
+		orders: {addrs[0], addrs[1]}, patient: {addrs[2]}, "redis": {addrs[3]},
+	})
+	return s
+}
+
+func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args ...string) *instance {
+	t.Helper()
+	args = append([]string{
+		"-addr", addr, "-redis", s.cable.Addr(), "-otlp", s.plain.otlp, "-service", service,
+		"-lease", leases[service].String(), "-workers", strconv.Itoa(workers), "-trace-url", s.plain.url + "/trace/{trace_id}",
+	}, args...)
+	env := []string{
+		"NO_COLOR=1", "OTEL_SDK_DISABLED=", "OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=", "OTEL_TRACES_EXPORTER=", "OTEL_TRACES_SAMPLER=",
+		"OTEL_BSP_SCHEDULE_DELAY=500", // ms; spans are waited for
+	}
+	i := &instance{program: launch(t, name, env, bin, args...), url: "http://" + addr}
+	i.ready(t, i.url+"/healthz")
+	return i
+}
+
+// cut takes Redis away from the services, as a network that rejects them would.
+func (s *stack) cut(t *testing.T) {
+	t.Helper()
+	s.cable.Refuse(t)
+	s.cable.CutAll()
+}
