@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/lockdog/lockdog/lock"
@@ -14,6 +16,7 @@ var doBehaviours = []behaviour{
 	{name: "Do/ctx and lease", test: doGivesTheContext},
 	{name: "Do/held", test: doOfHeld},
 	{name: "Do/lost", test: doJoinsErrLost},
+	{name: "Do/lost, said by fn", test: doSaysALossOnce},
 	{name: "Do/panic", test: doPanics},
 	{name: "Do/Goexit", test: doGoexit},
 	{name: "Do/released by fn", test: doReleasedByFn},
@@ -81,6 +84,21 @@ func doJoinsErrLost(t *testing.T, w *world) {
 		if result != nil {
 			mustMatch(t, err, failed)
 		}
+	}
+}
+
+func doSaysALossOnce(t *testing.T, w *world) {
+	c := w.client()
+	var cause error
+	err := c.Mutex("a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+		w.raw.del(w.key("a"))
+		await(t, "Context", ctx.Done())
+		cause = context.Cause(ctx)
+		return fmt.Errorf("my work: %w", cause)
+	})
+	mustMatch(t, err, lock.ErrLost)
+	if text := cause.Error(); strings.Count(err.Error(), text) != 1 {
+		t.Errorf("the error is %q, which should say %q once", err, text)
 	}
 }
 

@@ -15,8 +15,9 @@ func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (
 		return result, err
 	}
 	defer func() {
-		// fn may have released it; that is no error. A dead ctx must not keep the lock.
-		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil && !errors.Is(rerr, ErrReleased) {
+		// fn may have released it; that is no error. Nor need it be said twice how the lease was lost, if fn returned the cause
+		// of its ctx. A dead ctx must not keep the lock.
+		if rerr := lease.Release(context.WithoutCancel(ctx)); rerr != nil && !errors.Is(rerr, ErrReleased) && !errors.Is(err, rerr) {
 			err = errors.Join(err, rerr)
 		}
 	}()

@@ -1,13 +1,14 @@
 package lock
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// recentLeases is how many ended leases a client remembers.
+// recentLeases is how many leases that were released a client remembers, and how many that ended otherwise.
 const recentLeases = 1000
 
 // registry knows the client's grants, and the last that ended.
@@ -17,8 +18,29 @@ type registry struct {
 	count  int
 	sealed bool          // the client is past giving grants
 	empty  chan struct{} // made when somebody waits for it
-	recent []EndedLease  // ring
+
+	released ended
+	troubled ended // all others: releases come by the thousand, and must not push them out
+}
+
+// ended is a ring of leases that have ended.
+type ended struct {
+	leases []EndedLease
 	next   int
+}
+
+func (e *ended) add(l EndedLease) {
+	if len(e.leases) < recentLeases {
+		e.leases = append(e.leases, l)
+		return
+	}
+	e.leases[e.next] = l
+	e.next = (e.next + 1) % recentLeases
+}
+
+// all appends them to out, the oldest first.
+func (e *ended) all(out []EndedLease) []EndedLease {
+	return append(append(out, e.leases[e.next:]...), e.leases[:e.next]...)
 }
 
 // LeaseState is where a lease, or the wait for one, stands.
@@ -103,12 +125,18 @@ func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error
 		close(r.empty)
 		r.empty = nil
 	}
-	if len(r.recent) < recentLeases {
-		r.recent = append(r.recent, ended)
-		return
+	if end == telemetry.EndReleased {
+		r.released.add(ended)
+	} else {
+		r.troubled.add(ended)
 	}
-	r.recent[r.next] = ended
-	r.next = (r.next + 1) % recentLeases
+}
+
+// size is how many grants there are.
+func (r *registry) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
 }
 
 // drained returns a channel that is closed when no grant is left.
@@ -141,7 +169,7 @@ func (r *registry) each(f func(*grant)) {
 
 // Leases is what the client holds and waits for now, in no particular order.
 func (c *Client) Leases() []LeaseInfo {
-	var out []LeaseInfo
+	out := make([]LeaseInfo, 0, c.grants.size()+c.waits.size())
 	c.grants.each(func(g *grant) {
 		if info, live := g.info(); live {
 			out = append(out, info)
@@ -157,7 +185,7 @@ func (c *Client) Leases() []LeaseInfo {
 }
 
 func (g *grant) info() (LeaseInfo, bool) {
-	next := g.wd.NextRenewal()
+	next, deadline := g.wd.NextRenewal(), g.wd.Deadline()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	state := StateHeld
@@ -167,17 +195,20 @@ func (g *grant) info() (LeaseInfo, bool) {
 	}
 	return LeaseInfo{
 		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
-		Since: g.hold.Since(), Lease: g.m.cfg.lease, Deadline: g.wd.Deadline(), NextRenewal: next,
+		Since: g.hold.Since(), Lease: g.m.cfg.lease, Deadline: deadline, NextRenewal: next,
 		LastError: told.lastErr, Reason: told.reason, TraceID: g.traceID(),
-	}, g.state != grantEnded
+	}, g.state != grantEnded && !deadline.IsZero() // the watchdog has it yet to be given
 }
 
-// Recent returns the last 1,000 leases that ended, the oldest first.
+// Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.
 func (c *Client) Recent() []EndedLease {
 	r := c.grants
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(append(make([]EndedLease, 0, len(r.recent)), r.recent[r.next:]...), r.recent[:r.next]...)
+	out := make([]EndedLease, 0, len(r.released.leases)+len(r.troubled.leases))
+	out = r.troubled.all(r.released.all(out))
+	slices.SortStableFunc(out, func(a, b EndedLease) int { return a.Ended.Compare(b.Ended) })
+	return out
 }
 
 // traceID is the trace in which the lock was taken, "" when it isn't sampled.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // sweepers remove what a bid may have left in Redis when nobody waits for its answer any more: the caller's
@@ -179,7 +181,7 @@ func (s *sweeper) run() {
 
 // sweep tries once, and again later unless that was the end of it.
 func (s *sweeper) sweep(task *sweep) {
-	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
+	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), sweepTimeout)
 	defer cancel()
 	now := time.Now()
 	_, err := s.t.releaseOnce(ctx, &task.bid, sweepTimeout)

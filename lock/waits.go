@@ -444,6 +444,16 @@ func (ws *waits) successor(key string) (w *waiter, q *queue, subscribed bool) {
 	return q.head, q, q.subscribed
 }
 
+// size is how many wait.
+func (ws *waits) size() (n int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range ws.queues {
+		n += q.count
+	}
+	return n
+}
+
 // each calls f for every waiter.
 func (ws *waits) each(f func(w *waiter, seen HeldError)) {
 	ws.mu.Lock()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what `make test` and `make e2e` need beside Go: a redis-server for the tests to start, promtool and a prometheus
-# to try the alerts in, amtool, the Redis exporter whose metrics the dashboards show, and a C compiler for the race detector.
-# Does nothing where all are there. Where it may not install, it says what to run and fails.
+# to try the alerts in, amtool, the Redis exporter whose metrics the dashboards show, a browser to look at the debug page, and
+# a C compiler for the race detector. Does nothing where all are there. Where it may not install, it says what to run and fails.
 set -euo pipefail
 
 packages=()
@@ -12,6 +12,7 @@ fi
 command -v promtool >/dev/null && command -v prometheus >/dev/null || packages+=(prometheus)
 command -v amtool >/dev/null || packages+=(prometheus-alertmanager)
 command -v prometheus-redis-exporter >/dev/null || packages+=(prometheus-redis-exporter)
+command -v chromium >/dev/null || packages+=(chromium)
 command -v "$(go env CC)" >/dev/null || packages+=(gcc libc6-dev)
 ((${#packages[@]})) || exit 0
 

@@ -71,7 +71,7 @@
 //	  why                 lost: missing, taken, expired, unreachable, stalled; else the reason
 //	  error               what Lease.Err says
 //
-// A client remembers the last 1,000 leases that ended, releases included. Where that does not reach back an
+// A client remembers the last 1,000 leases that ended otherwise than by a release. Where that does not reach back an
 // hour, the page says so, and ended_since says how far it does.
 //
 // An answer other than 200 is an object with the field error.

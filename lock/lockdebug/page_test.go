@@ -219,35 +219,45 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		note := regexp.MustCompile(`Known are the last (.*) only`)
-		end := func(n int) {
+		end := func(n int, how func()) {
 			for range n {
 				r.hold([]string{"brief"})
-				if err := r.held["brief"].Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				how()
+				<-r.held["brief"].Done()
+				synctest.Wait()
+			}
+		}
+		lose := func() { r.srv.Lose("brief", lock.CauseMissing) }
+		release := func() {
+			if err := r.held["brief"].Release(t.Context()); err != nil {
+				t.Fatal(err)
 			}
 		}
 		r.hold([]string{"stolen"})
 		r.srv.Lose("stolen", lock.CauseTaken)
 		<-r.held["stolen"].Done()
+		stolen := time.Now().UTC()
 		time.Sleep(time.Minute)
-		end(999)
+		end(1, lose)
+		second := time.Now().UTC()
+		end(998, lose)
+		end(2000, release) // push nothing out
 		d := r.json("")
-		if d.Summary.LostLastHour != 1 {
-			t.Fatalf("with 1,000 ended leases: %+v", d.Summary)
+		if d.Summary.LostLastHour != 1000 || r.json("?q=stolen").Ended.Total != 1 {
+			t.Fatalf("with 1,000 lost leases: %+v", d.Summary)
 		}
 		// The thousandth may have been the first there ever was; it can't be told.
-		if reach := d.Time.Sub(d.Summary.EndedSince); reach < time.Minute || reach > time.Minute+time.Second {
-			t.Errorf("known are %v", reach)
+		if since := d.Summary.EndedSince; !since.Equal(stolen) {
+			t.Errorf("known are those since %v, want %v", since, stolen)
 		}
-		end(1)
-		time.Sleep(90 * time.Second)
+		end(1, lose)
+		time.Sleep(second.Add(5 * time.Minute).Sub(time.Now()))
 		d = r.json("")
-		if reach := d.Time.Sub(d.Summary.EndedSince); d.Summary.LostLastHour != 0 || reach != 90*time.Second {
-			t.Errorf("with one more: known are %v, %+v", reach, d.Summary)
+		if since := d.Summary.EndedSince; r.json("?q=stolen").Ended.Total != 0 || !since.Equal(second) {
+			t.Errorf("with one more: known are those since %v, want %v, %+v", since, second, d.Summary)
 		}
 		page := r.html("")
-		if m := note.FindStringSubmatch(page); m == nil || m[1] != "1 min 30 s" || !strings.Contains(page, "<b>0</b> lost</a> <small>in 1 min 30 s</small>") {
+		if m := note.FindStringSubmatch(page); m == nil || m[1] != "5 min" || !strings.Contains(page, "<b>1,000</b> lost</a> <small>in 5 min</small>") {
 			t.Errorf("the page says %q", m)
 		}
 		time.Sleep(time.Hour)

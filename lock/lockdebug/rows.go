@@ -16,6 +16,7 @@ const (
 	stateExpiring = "expiring"
 	stateLost     = "lost"
 	stateClosed   = "closed"
+	stateReleased = "released" // not shown
 )
 
 // entry is what all rows have.

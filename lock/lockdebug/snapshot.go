@@ -11,7 +11,7 @@ import (
 
 const (
 	reach       = time.Hour // how far back the ended are shown
-	remembered  = 1000      // how many ended leases a client remembers, see lock.Client.Recent
+	remembered  = 1000      // how many leases that weren't released a client remembers, see lock.Client.Recent
 	expiryShare = 5         // a lease is expiring when less than a fifth of it is left: so late no renewal should be
 )
 
@@ -102,7 +102,7 @@ func (h *handler) ended(sum *summary, want filter, groups map[string]bool, now t
 	known := since
 	var out []*lock.EndedLease
 	for _, c := range h.clients {
-		recent := c.Recent()
+		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
 		if len(recent) >= remembered && recent[0].Ended.After(known) {
 			known = recent[0].Ended // older ones were forgotten
 		}
@@ -113,10 +113,8 @@ func (h *handler) ended(sum *summary, want filter, groups map[string]bool, now t
 				continue
 			case e.End == stateLost:
 				sum.Lost++
-			case e.End == stateCanceled, e.End == stateClosed:
-				sum.Stopped++
 			default:
-				continue
+				sum.Stopped++
 			}
 			groups[e.Group] = true
 			if want.ended(e) {

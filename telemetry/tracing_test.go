@@ -1,0 +1,22 @@
+package telemetry_test
+
+import (
+	"context"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What is done in no request's name starts no trace, not even with a program that samples all.
+func TestUntraced(t *testing.T) {
+	t.Parallel()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample()))).Tracer("redisotel")
+	if _, span := tracer.Start(context.Background(), "evalsha"); !span.IsRecording() {
+		t.Error("the sampler samples nothing")
+	}
+	if _, span := tracer.Start(telemetry.Untraced(context.Background()), "evalsha"); span.IsRecording() {
+		t.Error("a span is recorded")
+	}
+}
