@@ -59,7 +59,7 @@ func plain(t *testing.T, test func(*testing.T))  { test(t) }
 func bubble(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) }
 
 // ttl is the lease of locks in this suite: short, for a real server's time is real; long enough for a busy machine.
-const ttl = 600 * time.Millisecond
+const ttl = 900 * time.Millisecond
 
 // world is one server, or one test's corner of it.
 type world struct {

@@ -68,7 +68,7 @@ func TestRingLosesAShard(t *testing.T) {
 // TestRingGrows adds a shard: what is taken on it is kept.
 func TestRingGrows(t *testing.T) {
 	t.Parallel()
-	const lease = 600 * time.Millisecond
+	const lease = 900 * time.Millisecond
 	addrs := map[string]string{"shard0": redistest.Start(t).Addr()}
 	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
 	client := newScope(t).open(t, ring, lock.WithWatchdog(lease))

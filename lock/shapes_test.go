@@ -103,7 +103,7 @@ var themes = []struct {
 }
 
 // atOnce bounds the behaviours under way. They mostly wait, so more of them than cores do.
-const atOnce = 16
+const atOnce = 12
 
 // TestShapes isn't parallel to other tests: it makes more load than the tests of promises can do with.
 func TestShapes(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -191,6 +192,7 @@ func reserve(rdb redis.UniversalClient) redis.UniversalClient {
 		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		l := &layout{rdb: c}
+		o.Addrs = slices.Clone(o.Addrs) // go-redis appends to the one that it was given
 		o.ClusterSlots, o.NewClient = l.slots, l.client(o.NewClient)
 		return redis.NewClusterClient(&o)
 	default:
