@@ -70,6 +70,13 @@ e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, l
 	internal/ci/jaeger.sh
 	go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e
 
+# INTEROP_SECONDS is how long Go and Java contend: 30 by default.
+.PHONY: interop
+interop: ## share locks with the real Redisson: Go and Java, on one Redis and on a Cluster
+	@echo "== interop"
+	internal/ci/setup.sh java
+	go test -tags=interop -race -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
+
 .PHONY: bench
 bench: setup ## all benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...
@@ -89,4 +96,4 @@ bin/golangci-lint bin/gotestsum: internal/tools/go.mod internal/tools/go.sum
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf bin
+	rm -rf bin internal/interop/java/target
