@@ -251,7 +251,7 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 			t.Errorf("known are those since %v, want %v", since, stolen)
 		}
 		end(1, lose)
-		time.Sleep(second.Add(5 * time.Minute).Sub(time.Now()))
+		time.Sleep(time.Until(second.Add(5 * time.Minute)))
 		d = r.json("")
 		if since := d.Summary.EndedSince; r.json("?q=stolen").Ended.Total != 0 || !since.Equal(second) {
 			t.Errorf("with one more: known are those since %v, want %v, %+v", since, second, d.Summary)

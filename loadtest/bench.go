@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
+	"github.com/lockdog/lockdog/loadtest/internal/server"
+	"github.com/lockdog/lockdog/loadtest/internal/wire"
+)
+
+// bench is what all measurements share: a Redis, the sampler that watches it, and the foreground traffic.
+type bench struct {
+	flags
+	out        *progress
+	own        *server.Redis // nil with -redis
+	addrs      []string
+	sampler    *sample.Sampler
+	foreground *fleet   // nil without
+	redisson   []string // the command of its client
+	version    string   // of Redis
+}
+
+// openBench starts what is needed.
+func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error) {
+	b := &bench{flags: f, out: out, addrs: []string{f.redis}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	if f.has(wire.Redisson) {
+		if b.redisson, err = buildRedisson(ctx, out); err != nil {
+			return nil, err
+		}
+	}
+	if f.redis == "" {
+		if b.own, err = server.Start(ctx, f.cluster); err != nil {
+			return nil, err
+		}
+		b.addrs = b.own.Addrs()
+	}
+	return b, b.watch(ctx)
+}
+
+// watch begins to sample.
+func (b *bench) watch(ctx context.Context) error {
+	servers, err := b.servers()
+	if err != nil {
+		return err
+	}
+	// It outlives an interrupt, as the last measurement's end is still looked at.
+	if b.sampler, err = sample.New(context.WithoutCancel(ctx), servers); err != nil {
+		return fmt.Errorf("no Redis to measure: %w", err)
+	}
+	info, err := b.sampler.Look(ctx)
+	if err != nil {
+		return err
+	}
+	if info.Cluster && b.own == nil {
+		return fmt.Errorf("-redis %s is a node of a cluster, of which the others would not be measured; use -cluster", b.redis)
+	}
+	b.version = info.Version
+	return nil
+}
+
+// servers are the nodes, one by one.
+func (b *bench) servers() ([]*redis.Options, error) {
+	var servers []*redis.Options
+	for _, addr := range b.addrs {
+		o, err := wire.Options(addr)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, o)
+	}
+	return servers, nil
+}
+
+// traffic starts or stops the foreground traffic, where there is to be one.
+func (b *bench) traffic(ctx context.Context, on bool) (err error) {
+	if b.foreground != nil && !on {
+		err, b.foreground = b.foreground.close(), nil
+		return err
+	}
+	if b.foreground != nil || !on || b.flags.foreground == 0 {
+		return nil
+	}
+	b.foreground, err = startFleet(nil, []wire.Config{{
+		Role: wire.Foreground, Addrs: b.addrs, Cluster: b.cluster, Seed: b.seed, Rate: b.flags.foreground,
+	}})
+	if err != nil {
+		return err
+	}
+	for _, do := range []string{wire.DoWarm, wire.DoAcquire} {
+		if _, err := b.foreground.ask(ctx, wire.Request{Do: do}); err != nil {
+			return fmt.Errorf("foreground: %w", err)
+		}
+	}
+	return nil
+}
+
+// close ends everything.
+func (b *bench) close() error {
+	var errs []error
+	if b.foreground != nil {
+		errs = append(errs, b.foreground.close())
+	}
+	if b.sampler != nil {
+		errs = append(errs, b.sampler.Close())
+	}
+	if b.own != nil {
+		errs = append(errs, b.own.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// configs are those of the clients of a mode, between whom the locks are dealt out.
+func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Config {
+	var configs []wire.Config
+	for i := range b.clients {
+		first, next := locks*i/b.clients, locks*(i+1)/b.clients
+		configs = append(configs, wire.Config{
+			Role: mode, Addrs: b.addrs, Cluster: b.cluster, Seed: b.seed, First: first, Locks: next - first,
+			Lease: b.lease.Seconds(), Hold: hold.Seconds(), Churn: b.churn / float64(b.clients),
+		})
+	}
+	return configs
+}
+
+// has says whether a mode is to be measured.
+func (f *flags) has(mode string) bool { return slices.Contains(f.modes, mode) }

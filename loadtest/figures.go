@@ -1,0 +1,142 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/internal/report"
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
+	"github.com/lockdog/lockdog/loadtest/internal/wire"
+)
+
+// row makes figures of one window. idle is the window of the run without renewal; nil: there is none, and nothing is taken off.
+func (h *holders) row(w, idle *window) report.Row {
+	s := w.seconds()
+	var foreground int64
+	if w.foreground != nil {
+		foreground = w.foreground.Sent
+	}
+	commands := sample.Sort(w.info.Commands, foreground)
+	r := report.Row{
+		Mode: h.mode, Locks: h.locks, Clients: h.b.clients, Rounds: 1, Window: report.Figure(s), Interval: h.b.interval().Seconds(),
+		Predicted: predict(h.mode, h.locks, h.b.clients, len(h.b.addrs), h.b.interval()),
+		Calls:     report.Figure(float64(commands.Scripts) / s), Received: report.Figure(float64(commands.Received()) / s),
+		Own: report.None(), InLua: report.Figure(float64(commands.InLua) / s),
+		Peak:     report.Figure(sample.Peak(sample.Between(h.points, w.from, w.to))),
+		Renewals: report.Figure(float64(w.own.Renewals) / s), Failed: report.Figure(w.own.Failed),
+		Losses: report.Figure(h.lost), LossCauses: h.losses, Goroutines: report.Figure(w.own.Goroutines),
+		BatchP50: millis(w.own.Batch, .5), BatchP99: millis(w.own.Batch, .99), LagP99: millis(w.own.Lag, .99),
+		Utilization: quantile(w.own.Utilization, .999),
+		LatencyP50:  report.None(), LatencyP99: report.None(), LatencyP999: report.None(), LatencyErrors: report.None(),
+		LatencyLow: report.None(), LatencyHigh: report.None(),
+		Commands: make(map[string]int64),
+	}
+	if w.own.Calls == nil {
+		r.Renewals, r.Failed = report.None(), report.None()
+	} else {
+		r.Own = report.Figure(float64(sum(w.own.Calls)) / s)
+	}
+	for name, stat := range w.info.Commands {
+		if name != "info" {
+			r.Commands[name] = stat.Calls
+		}
+	}
+	if w.foreground != nil {
+		lat := w.foreground.Latency
+		r.LatencyP50, r.LatencyP99, r.LatencyP999 = millis(lat, .5), millis(lat, .99), millis(lat, .999)
+		r.LatencyLow, r.LatencyHigh = millis(lat, .99-doubt(lat, .99)), millis(lat, min(.99+doubt(lat, .99), 1))
+		r.LatencyErrors = report.Figure(w.foreground.Errors)
+	}
+	h.added(&r, w, idle)
+	h.perLock(&r)
+	return r
+}
+
+// added is what this run took more than the one without renewal.
+func (h *holders) added(r *report.Row, w, idle *window) {
+	s := w.seconds()
+	redis, client := w.info.CPU.Seconds(), w.own.CPU
+	in, out := float64(w.info.In), float64(w.info.Out)
+	if idle != nil {
+		share := s / idle.seconds()
+		redis -= idle.info.CPU.Seconds() * share
+		client -= idle.own.CPU * share
+		in -= float64(idle.info.In) * share
+		out -= float64(idle.info.Out) * share
+	}
+	r.RedisCPU = report.Figure(100 * redis / s)
+	r.NetIn, r.NetOut = report.Figure(in/s), report.Figure(out/s)
+	renewals := float64(w.own.Renewals)
+	if w.own.Calls == nil {
+		renewals = float64(h.locks) * s / h.b.interval().Seconds() // who doesn't count renews on time
+	}
+	r.RedisPerRenewal, r.ScriptPerRenewal, r.ClientPerRenewal = report.None(), report.None(), report.None()
+	if renewals > 0 {
+		scripts := (w.info.Commands["evalsha"].CPU + w.info.Commands["eval"].CPU).Seconds()
+		// A difference of two large numbers may come out too small, even negative. It can't be less than what scripts took.
+		r.RedisPerRenewal = report.Figure(1e6 * max(redis, scripts) / renewals)
+		r.ScriptPerRenewal = report.Figure(1e6 * scripts / renewals)
+		r.ClientPerRenewal = report.Figure(1e6 * client / renewals)
+	}
+}
+
+// perLock is what a lock takes in the clients' memory. What they need once, they had with their first lock.
+func (h *holders) perLock(r *report.Row) {
+	more := float64(h.locks - h.b.clients)
+	r.GoroutinesPer = report.Figure((h.full.goroutines - h.base.goroutines) / more)
+	r.HeapPer = report.Figure((h.full.heap - h.base.heap) / more)
+	r.StackPer = report.Figure((h.full.stacks - h.base.stacks) / more)
+}
+
+// timeline is the calls of each 100 ms since the first lock was taken.
+func (h *holders) timeline(to time.Time) []report.Figure {
+	var figures []report.Figure
+	for _, calls := range sample.Series(h.points, h.began, to) {
+		figures = append(figures, report.Figure(math.Round(calls*10)/10))
+	}
+	return figures
+}
+
+func quantile(h hist.Hist, q float64) report.Figure {
+	if h.Count() == 0 {
+		return report.None()
+	}
+	return report.Figure(h.Quantile(q))
+}
+
+func millis(h hist.Hist, q float64) report.Figure { return 1000 * quantile(h, q) }
+
+// doubt is how far from q the rank of the true quantile may be, in 95 of 100 cases: ranks are distributed binomially.
+func doubt(h hist.Hist, q float64) float64 {
+	const deviations = 1.96
+	return deviations * math.Sqrt(q*(1-q)/max(float64(h.Count()), 1))
+}
+
+func sum(m map[string]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// Two counts of the same calls may differ by that much: they are not taken at the very same instant.
+const (
+	agreeShare = 0.02
+	agreeCalls = 2
+)
+
+// agree compares what Redis received in a window with what the clients' own metrics say they sent. Connections' greetings are
+// go-redis's, and not in them.
+func agree(w *window) (received, own int64, ok bool) {
+	var foreground int64
+	if w.foreground != nil {
+		foreground = w.foreground.Sent
+	}
+	c := sample.Sort(w.info.Commands, foreground)
+	received, own = c.Scripts+c.PubSub, sum(w.own.Calls)
+	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(own))
+}
+
+// counts says whether a mode's clients count their calls.
+func counts(mode string) bool { return mode != wire.Redisson }

@@ -1,0 +1,215 @@
+// Package server starts the load test's own Redis: one server, or a cluster of three, on free loopback ports. Nothing is kept on
+// disk.
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/loadtest/internal/proc"
+)
+
+// Ports, and those of the cluster bus 10,000 above them, lie below what systems take for outgoing connections.
+const (
+	portMin   = 20_000
+	portMax   = 22_700
+	busOffset = 10_000
+	portTries = 50
+
+	startLimit = 15 * time.Second
+	pollEvery  = 10 * time.Millisecond
+)
+
+// Nodes of a cluster, and its slots.
+const (
+	clusterNodes = 3
+	clusterSlots = 16384
+)
+
+// Redis is one server or a cluster.
+type Redis struct {
+	dir   string
+	procs []*proc.Process
+	addrs []string
+}
+
+// ErrMissing means that there is no redis-server to run.
+var ErrMissing = errors.New("redis-server is not installed")
+
+// Start starts it and waits until it answers. LOCKDOG_REDIS_SERVER names another binary than redis-server.
+func Start(ctx context.Context, cluster bool) (_ *Redis, err error) {
+	name := os.Getenv("LOCKDOG_REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	bin, err := exec.LookPath(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: run `apt-get install redis-server` (7.0 or newer), set LOCKDOG_REDIS_SERVER to one, "+
+			"or use one that runs with -redis: %w", ErrMissing, err)
+	}
+	dir, err := os.MkdirTemp("", "lockdog-loadtest-")
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Stop())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	nodes := 1
+	if cluster {
+		nodes = clusterNodes
+	}
+	for range nodes {
+		if err := r.add(ctx, bin, cluster); err != nil {
+			return nil, err
+		}
+	}
+	if cluster {
+		return r, r.form(ctx)
+	}
+	return r, nil
+}
+
+// add starts one server, on another port when somebody else was faster.
+func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
+	for range portTries {
+		port := portMin + rand.IntN(portMax-portMin)
+		if !free(port) || cluster && !free(port+busOffset) {
+			continue
+		}
+		log := filepath.Join(r.dir, strconv.Itoa(port)+".log")
+		args := []string{
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+			"--dir", r.dir, "--logfile", log, "--daemonize", "no",
+		}
+		if cluster {
+			args = append(args, "--cluster-enabled", "yes", "--cluster-config-file", strconv.Itoa(port)+".conf")
+		}
+		p, err := proc.Start(exec.Command(bin, args...))
+		if err != nil {
+			return err
+		}
+		addr := loopback(port)
+		err = poll(ctx, func() error {
+			if p.Ended() {
+				return errEnded
+			}
+			return greet(ctx, addr, p.PID())
+		})
+		if err == nil {
+			r.procs, r.addrs = append(r.procs, p), append(r.addrs, addr)
+			return nil
+		}
+		if err := p.Kill(); err != nil {
+			return err
+		}
+		text, _ := os.ReadFile(log) // the error says enough without
+		if !bytes.Contains(text, []byte("Address already in use")) {
+			return fmt.Errorf("redis-server does not start: %w\n%s", err, text[max(0, len(text)-1000):])
+		}
+	}
+	return fmt.Errorf("no free port from %d to %d in %d tries", portMin, portMax, portTries)
+}
+
+var errEnded = errors.New("it ended")
+
+// greet is content when the server at addr is the one with that process id.
+func greet(ctx context.Context, addr string, pid int) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1})
+	defer func() { _ = rdb.Close() }()
+	text, err := rdb.Info(ctx, "server").Result()
+	if err == nil && !bytes.Contains([]byte(text), fmt.Appendf(nil, "process_id:%d\r", pid)) {
+		return fmt.Errorf("another server is at %s", addr)
+	}
+	return err
+}
+
+// form gives out the slots, introduces the nodes and waits until all agree.
+func (r *Redis) form(ctx context.Context) error {
+	var errs []error
+	for i, addr := range r.addrs {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		errs = append(errs, rdb.ClusterAddSlotsRange(ctx, i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1).Err(),
+			rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		for _, other := range r.addrs[:i] {
+			host, port, _ := net.SplitHostPort(other)
+			errs = append(errs, rdb.ClusterMeet(ctx, host, port).Err())
+		}
+		errs = append(errs, rdb.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("form the cluster: %w", err)
+	}
+	return poll(ctx, func() error { return r.agree(ctx) })
+}
+
+func (r *Redis) agree(ctx context.Context) error {
+	for _, addr := range r.addrs {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		info, err := rdb.ClusterInfo(ctx).Result()
+		_ = rdb.Close()
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"cluster_state:ok", fmt.Sprint("cluster_known_nodes:", clusterNodes), fmt.Sprint("cluster_size:", clusterNodes)} {
+			if !bytes.Contains([]byte(info), []byte(want)) {
+				return fmt.Errorf("the cluster is not ready: %s is not %s", addr, want)
+			}
+		}
+	}
+	return nil
+}
+
+// Addrs are the servers.
+func (r *Redis) Addrs() []string { return r.addrs }
+
+// Stop ends them. What they held is gone.
+func (r *Redis) Stop() error {
+	var errs []error
+	for _, p := range r.procs {
+		errs = append(errs, p.Kill())
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// poll tries until it works, ctx ends, or the server has ended.
+func poll(ctx context.Context, try func() error) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil || errors.Is(err, errEnded) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+func free(port int) bool {
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

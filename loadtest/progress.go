@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// progress says how far the run is: a bar with the time left on a terminal, plain lines elsewhere. What takes how long is
+// known beforehand, so it goes by time.
+type progress struct {
+	out   io.Writer
+	bar   *progressbar.ProgressBar // nil where there is no terminal
+	start time.Time
+	total time.Duration
+	done  time.Duration // of the total, planned
+}
+
+const barStep = 100 * time.Millisecond
+
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out, start: time.Now()}
+	if terminal(out) {
+		p.bar = progressbar.NewOptions64(1,
+			progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionUseANSICodes(true),
+			progressbar.OptionThrottle(barStep))
+	}
+	return p
+}
+
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// plan says how long all of it will take.
+func (p *progress) plan(total time.Duration) {
+	p.total = total
+	if p.bar != nil {
+		p.bar.ChangeMax64(total.Milliseconds())
+	}
+}
+
+// say tells what comes next.
+func (p *progress) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if p.bar != nil {
+		p.bar.Describe(fmt.Sprintf("%-44s", text))
+		return
+	}
+	left := max(p.total-p.done, 0).Round(time.Second)
+	_, _ = fmt.Fprintf(p.out, "%5.1fs  %s (about %v left)\n", time.Since(p.start).Seconds(), text, left)
+}
+
+// pass counts planned time as over, in which nothing else moved the bar.
+func (p *progress) pass(d time.Duration) {
+	p.done += d
+	if p.bar != nil {
+		_ = p.bar.Set64(min(p.done, p.total).Milliseconds()) // a bar that can't be drawn is no reason to stop
+	}
+}
+
+// wait lets planned time pass.
+func (p *progress) wait(ctx context.Context, d time.Duration) error {
+	tick := time.NewTicker(barStep)
+	defer tick.Stop()
+	over := time.NewTimer(d)
+	defer over.Stop()
+	began, before := time.Now(), p.done
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-over.C:
+			p.pass(before + d - p.done)
+			return nil
+		case <-tick.C:
+			p.pass(before + min(time.Since(began), d) - p.done)
+		}
+	}
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+		_ = p.bar.Close()
+	}
+}
