@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-# In the order written, and never at once: they all want every core.
+# In the order written, and never at once: they all want every core. (But see tools.)
 .NOTPARALLEL:
 
 MODULE    := github.com/lockdog/lockdog
@@ -20,7 +20,7 @@ help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 .PHONY: test
-test: setup tidy-check vet lint fuzz cover ## everything that CI runs; closes with the results of the tests
+test: setup tools tidy-check vet fuzz cover lint ## everything that CI runs; closes with the results of the tests
 	@echo "== results"
 	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
 
@@ -92,7 +92,14 @@ bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lin
 bin/gotestsum:     TOOL := gotest.tools/gotestsum
 bin/golangci-lint bin/gotestsum: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
-	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@ $(TOOL)
+	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
+
+# The first time golangci-lint takes minutes to build. It does so in the background, with what the tests leave of the cores, as
+# they mostly wait; where it isn't there when it is wanted, lint builds it.
+.PHONY: tools
+tools:
+	@mkdir -p bin
+	@nice -n 19 $(MAKE) --no-print-directory bin/golangci-lint >bin/tools.log 2>&1 &
 
 .PHONY: clean
 clean: ## remove what make built
