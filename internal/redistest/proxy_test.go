@@ -244,6 +244,10 @@ func TestProxyDelays(t *testing.T) {
 func TestProxyRefuses(t *testing.T) {
 	t.Parallel()
 	p, conn := echo(t)
+	send(t, conn, "x") // once it is answered the proxy has accepted the connection; in the backlog it would be refused, too
+	if got := receive(t, conn, 1); got != "x" {
+		t.Fatalf("received %q, want x", got)
+	}
 	p.Refuse(t)
 	if _, err := net.Dial("tcp", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("Dial = %v, want ECONNREFUSED", err)
