@@ -46,10 +46,7 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-// Ended says whether it has.
+// Ended says whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:

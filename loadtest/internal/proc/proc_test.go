@@ -46,7 +46,9 @@ func TestHowItEnds(t *testing.T) {
 		if err := p.Wait(time.Minute); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		<-p.Done()
+		if !p.Ended() {
+			t.Errorf("%s: it runs on", name)
+		}
 	}
 	if _, err := proc.Start(exec.Command("/no/such/program")); err == nil {
 		t.Error("no error")

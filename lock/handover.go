@@ -1,0 +1,98 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
+// processes, else to everybody.
+func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
+	w, q, subscribed := ws.successor(g.m.key)
+	if w == nil {
+		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, nil, nil)
+		if !subscribed {
+			ws.wake(g.m.key)
+		}
+		return f, err
+	}
+
+	settled := false // q.handing is over
+	settle := func(why wakeup) {
+		if !settled {
+			settled, q.handing = true, false
+			if why != wakeNone {
+				q.due = why
+			}
+			q.signal()
+		}
+	}
+	next := &heir{bid: w.bid}
+	if subscribed {
+		next.subscribed = 1
+	}
+	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, next, func(f failure, until time.Time) {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		if f.unclear { // the waiter may have the lock, or get it yet: it finds out by asking
+			w.bid.haunt(until)
+			if w.q == nil { // it has left
+				ws.c.sweepers.add(w.bid, until)
+			}
+		}
+		settle(wakeLocal)
+	})
+
+	ws.mu.Lock()
+	if err != nil || f.outcome != freedHandedOver {
+		q.turns = 0
+		why := wakeNone // a message is on its way
+		if !subscribed || err != nil || f.outcome != freedPublished {
+			why = wakeLocal
+		}
+		settle(why)
+		ws.mu.Unlock()
+		return f, err
+	}
+	w.won = &verdict{granted: true, token: f.token, sent: f.sent}
+	after := func() {}
+	left := w.q == nil // meanwhile
+	if !left {
+		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.m.cfg.lease}, w.bid.traceparent)
+		after = ws.leave(w)
+		select {
+		case w.signal <- struct{}{}:
+		default:
+		}
+	}
+	if q.turns++; q.turns == 1 {
+		q.turnsSince = time.Now()
+	}
+	settle(wakeNone)
+	ws.mu.Unlock()
+	after()
+	if left {
+		ws.c.sweepers.add(w.bid, time.Time{})
+	}
+	return f, nil
+}
+
+// successor picks the waiter who is to have the lock next, nil where it should be published instead.
+func (ws *waits) successor(key string) (w *waiter, q *queue, subscribed bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q = ws.queues[key]
+	if q == nil {
+		return nil, nil, true // nobody to wake here
+	}
+	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
+	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
+	if q.attempting || q.handing || tired || blind || q.head.m.cfg.replicas > 0 || ws.c.isClosing() {
+		q.turns = 0
+		return nil, q, q.subscribed
+	}
+	q.handing = true
+	return q.head, q, q.subscribed
+}
