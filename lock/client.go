@@ -217,6 +217,10 @@ func (c *Client) orphaned(call *call) {
 		}
 		return
 	}
+	if b.lock.kind.enlists { // granted or not
+		c.sweepers.add(b, b.ghosts)
+		return
+	}
 	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.ghosts) {
 		c.sweepers.add(b, b.ghosts)
 	}

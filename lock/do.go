@@ -23,3 +23,11 @@ func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (
 	}()
 	return fn(lease.Context(), lease)
 }
+
+// do is the method Do of a kind of lock.
+func do(ctx context.Context, l Locker, fn func(context.Context, *Lease) error) error {
+	_, err := Do(ctx, l, func(ctx context.Context, l *Lease) (struct{}, error) {
+		return struct{}{}, fn(ctx, l)
+	})
+	return err
+}

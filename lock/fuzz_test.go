@@ -266,8 +266,8 @@ func FuzzNames(f *testing.F) {
 		if checkBraces("", prefix) != nil || !utf8.ValidString(prefix) {
 			return // New refuses the prefix
 		}
-		m := &Mutex{c: &Client{cfg: clientConfig{prefix: prefix}}, key: key}
-		keys := m.keys()
+		lk := &lock{c: &Client{cfg: clientConfig{prefix: prefix}}, key: key}
+		keys := twoKeys(lk, "")
 		slot := plainSlot(key)
 		for _, part := range []string{channelOf(key), keys[0], keys[1]} {
 			if plainSlot(part) != slot || backend.SlotOf(part) != slot {
@@ -277,7 +277,7 @@ func FuzzNames(f *testing.F) {
 		if !strings.HasPrefix(keys[1], prefix) {
 			t.Errorf("the counter %q isn't under the prefix %q", keys[1], prefix)
 		}
-		if again := m.keys(); len(keys) != 2 || keys[0] != key || !slices.Equal(keys, again) {
+		if again := twoKeys(lk, ""); len(keys) != 2 || keys[0] != key || !slices.Equal(keys, again) {
 			t.Errorf("the keys of %q are %q, then %q", key, keys, again)
 		}
 	})

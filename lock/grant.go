@@ -25,7 +25,7 @@ import (
 //
 // Every step is taken under mu by whoever comes first, so that a grant has one reason to end.
 type grant struct {
-	m    *Mutex
+	lock *lock
 	bid  *bid
 	wd   watchdog.Lease
 	hold telemetry.Hold
@@ -49,31 +49,31 @@ const (
 
 // newGrant makes the grant that Redis has given to a bid, and puts it under the watchdog's eyes; nil when the client
 // is closed.
-func (m *Mutex) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, token int64, sent time.Time) *Lease {
-	g := &grant{m: m, bid: b}
+func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, token int64, sent time.Time) *Lease {
+	g := &grant{lock: lk, bid: b}
 	l := &g.first
-	l.init(g, m, ctx)
+	l.init(g, lk, ctx)
 	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
-	if !m.c.grants.add(g) {
+	if !lk.c.grants.add(g) {
 		g.hold.End(telemetry.EndClosed)
 		return nil
 	}
-	m.c.watchControl(m.key)
-	m.c.rec.WatchdogLeases(1)
-	m.c.engine.Watch(&g.wd, watchdog.Spec{
-		TTL: m.cfg.lease, Interval: m.cfg.interval(), Margin: m.cfg.margin(),
-		Partition: m.c.transport.nodeOf(m.key).name,
+	lk.c.watchControl(lk.key)
+	lk.c.rec.WatchdogLeases(1)
+	lk.c.engine.Watch(&g.wd, watchdog.Spec{
+		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
+		Partition: lk.c.transport.nodeOf(lk.key).name,
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	l.follow()
 	return l
 }
 
-// init makes the handle on g that a call of m with ctx is given.
-func (l *Lease) init(g *grant, m *Mutex, ctx context.Context) {
+// init makes the handle on g that a call of lk with ctx is given.
+func (l *Lease) init(g *grant, lk *lock, ctx context.Context) {
 	l.g, l.ctx = g, ctx
 	l.outer, _ = ctx.Value(leaseKey{}).(*Lease)
-	if lc := m.cfg.leaseCtx; lc != nil {
+	if lc := lk.cfg.leaseCtx; lc != nil {
 		l.ctx = lc
 		if l.outer == nil {
 			l.outer, _ = lc.Value(leaseKey{}).(*Lease)
@@ -82,9 +82,9 @@ func (l *Lease) init(g *grant, m *Mutex, ctx context.Context) {
 }
 
 // join adds a handle to a live grant, nil if it ended meanwhile.
-func (g *grant) join(ctx context.Context, m *Mutex) *Lease {
+func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	l := &Lease{}
-	l.init(g, m, ctx)
+	l.init(g, lk, ctx)
 	g.mu.Lock()
 	if g.state != grantHeld {
 		g.mu.Unlock()
@@ -134,19 +134,19 @@ func (g *grant) cancel(reason Reason, err error) {
 	}
 	g.mu.Unlock()
 	if reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-		g.m.c.engine.StopRenewal(&g.wd)
+		g.lock.c.engine.StopRenewal(&g.wd)
 	}
 	g.hold.Canceled(cancelReasons[reason], err)
 }
 
 // closing takes the permission to work away because the client closes.
 func (g *grant) closing() {
-	g.cancel(ReasonClosed, &CanceledError{g.m.name, ReasonClosed, ErrClosed})
+	g.cancel(ReasonClosed, &CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
 // abandon leaves the grant to Redis: the client has closed, and waits no longer.
 func (g *grant) abandon() {
-	g.finish(wrapError(g.m.name, "hold", ErrClosed), telemetry.EndClosed, string(ReasonClosed))
+	g.finish(wrapError(g.lock.name, "hold", ErrClosed), telemetry.EndClosed, string(ReasonClosed))
 }
 
 // finish is the last step of every grant, taken once.
@@ -172,14 +172,14 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	}
 	g.mu.Unlock()
 	g.hold.End(end)
-	g.m.c.rec.WatchdogLeases(-1)
-	g.m.c.grants.remove(g, end, cause, err)
+	g.lock.c.rec.WatchdogLeases(-1)
+	g.lock.c.grants.remove(g, end, cause, err)
 }
 
 // lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
 // who looks at the lease while the callback waits for its turn.
 func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
-	lost := &LostError{Name: g.m.name, Cause: lossCauses[cause].cause, err: err}
+	lost := &LostError{Name: g.lock.name, Cause: lossCauses[cause].cause, err: err}
 	g.mu.Lock()
 	if g.end() != nil {
 		g.mu.Unlock()
@@ -197,14 +197,14 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
 		// Redis may hold the entry yet: give it back, if we can.
-		g.m.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.lock.c.sweepers.add(g.bid, g.bid.ghosts)
 	}
-	g.m.c.waits.wake(g.m.key)
+	g.lock.c.waits.wake(g.lock.key)
 }
 
 // check looks at the clock, and says whether the grant may still be trusted.
 func (g *grant) check() bool {
-	if g.m.c.engine.Check(&g.wd) {
+	if g.lock.c.engine.Check(&g.wd) {
 		return true
 	}
 	if loss, ok := g.wd.Loss(); ok {
@@ -235,13 +235,13 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 		abandoned := !g.others(nil) // those left have lost their permission already
 		g.mu.Unlock()
 		if abandoned {
-			g.cancel(ReasonContext, &CanceledError{g.m.name, ReasonContext, errJoinedLast})
+			g.cancel(ReasonContext, &CanceledError{g.lock.name, ReasonContext, errJoinedLast})
 		}
 		return nil
 	}
 	g.mu.Unlock()
 
-	if !g.m.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
+	if !g.lock.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
 		return g.ended()
 	}
 	g.mu.Lock()
@@ -262,18 +262,18 @@ func (g *grant) giveBack(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, rel := g.m.c.rec.StartRelease(ctx, &g.hold)
+	ctx, rel := g.lock.c.rec.StartRelease(ctx, &g.hold)
 	deadline := g.wd.Deadline()
-	f, err := g.m.c.waits.release(ctx, &rel, g, deadline)
+	f, err := g.lock.c.waits.release(ctx, &rel, g, deadline)
 	if time.Now().Before(g.bid.ghosts) {
-		g.m.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
+		g.lock.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
 	}
 	switch {
 	case err != nil:
-		g.m.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.lock.c.sweepers.add(g.bid, g.bid.ghosts)
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
-		return wrapError(g.m.name, "release", err)
+		return wrapError(g.lock.name, "release", err)
 	case f.outcome >= freedMissing:
 		cause := watchdog.CauseMissing
 		if f.outcome == freedTaken {
@@ -299,17 +299,17 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 		g.uncommon().lastErr = r.Result.Err
 	}
 	g.mu.Unlock()
-	g.m.c.renewer.report(g, r)
+	g.lock.c.renewer.report(g, r)
 }
 
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
-	g.lose(l.Cause, l.Err, g.m.c.renewer.burst(l.Batch))
+	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
 }
 
 // Alarm implements watchdog.Holder: what WithHoldWarning, WithMaxHold and WithHeartbeat ask for is due.
 func (g *grant) Alarm(now time.Time) time.Time {
-	held, cfg := now.Sub(g.hold.Since()), g.m.cfg
+	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
 	g.mu.Lock()
 	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.told().warned
 	if warn {
@@ -321,17 +321,17 @@ func (g *grant) Alarm(now time.Time) time.Time {
 		g.hold.Warn(held)
 	}
 	if d := cfg.maxHold; d > 0 && held >= d {
-		g.cancel(ReasonMaxHold, &CanceledError{g.m.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
+		g.cancel(ReasonMaxHold, &CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
 	}
 	if d := cfg.heartbeat; d > 0 && held-beat >= d {
-		g.cancel(ReasonHeartbeat, &CanceledError{g.m.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
+		g.cancel(ReasonHeartbeat, &CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
 	}
 	return g.nextAlarm(held)
 }
 
 // nextAlarm is when the next of the limits on a hold is due, zero if none is.
 func (g *grant) nextAlarm(held time.Duration) time.Time {
-	cfg := g.m.cfg
+	cfg := g.lock.cfg
 	var next time.Duration
 	due := func(d time.Duration) {
 		if d > held && (next == 0 || d < next) {

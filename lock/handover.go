@@ -10,11 +10,11 @@ import (
 // release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
 // processes, else to everybody.
 func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
-	w, q, subscribed := ws.successor(g.m.key)
+	w, q, subscribed := ws.successor(g.lock)
 	if w == nil {
 		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, nil, nil)
 		if !subscribed {
-			ws.wake(g.m.key)
+			ws.wake(g.lock.key)
 		}
 		return f, err
 	}
@@ -60,7 +60,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {
-		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.m.cfg.lease}, w.bid.traceparent)
+		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.lock.cfg.lease}, w.bid.traceparent)
 		after = ws.leave(w)
 		select {
 		case w.signal <- struct{}{}:
@@ -80,16 +80,17 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 }
 
 // successor picks the waiter who is to have the lock next, nil where it should be published instead.
-func (ws *waits) successor(key string) (w *waiter, q *queue, subscribed bool) {
+func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	q = ws.queues[key]
+	q = ws.queues[lk.key]
 	if q == nil {
 		return nil, nil, true // nobody to wake here
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
-	if q.attempting || q.handing || tired || blind || q.head.m.cfg.replicas > 0 || ws.c.isClosing() {
+	alien := !lk.kind.handsOver || !q.head.lock.kind.handsOver
+	if alien || q.attempting || q.handing || tired || blind || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed
 	}

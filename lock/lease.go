@@ -24,7 +24,7 @@ type Lease struct {
 }
 
 // Name is the lock's name, without the client's key prefix.
-func (l *Lease) Name() string { return l.g.m.name }
+func (l *Lease) Name() string { return l.g.lock.name }
 
 // Owner is what names this grant in Redis: "<client id>:<random>-<seq>".
 func (l *Lease) Owner() string { return l.g.bid.owner }
@@ -40,7 +40,7 @@ func (l *Lease) Deadline() time.Time { return l.g.wd.Deadline() }
 // Heartbeat says that the work under the lock makes progress. Only WithHeartbeat gives it a meaning.
 func (l *Lease) Heartbeat() {
 	g := l.g
-	if g.m.cfg.heartbeat == 0 {
+	if g.lock.cfg.heartbeat == 0 {
 		return
 	}
 	g.mu.Lock()
@@ -102,7 +102,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
 	}
 	if ctx == nil {
-		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.g.m.name)
+		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.g.lock.name)
 	}
 	return l.g.release(ctx, l)
 }
@@ -124,7 +124,7 @@ func (l *Lease) follow() {
 // ctxEnded is called when the ctx that the lease follows has ended.
 func (l *Lease) ctxEnded() {
 	g := l.g
-	err := canceledByContext(g.m.name, l.ctx)
+	err := canceledByContext(g.lock.name, l.ctx)
 	g.mu.Lock()
 	if l.cause != nil {
 		g.mu.Unlock()
@@ -170,7 +170,7 @@ type leaseKey struct{}
 func held(ctx context.Context, c *Client, key string) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	for ; l != nil; l = l.outer {
-		if l.g.m.c == c && l.g.m.key == key && l.alive() {
+		if l.g.lock.c == c && l.g.lock.key == key && l.alive() {
 			return l
 		}
 	}

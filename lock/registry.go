@@ -113,7 +113,7 @@ func (r *registry) seal() {
 
 func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error) {
 	ended := EndedLease{
-		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), Owner: g.bid.owner, Token: g.hold.Token(),
+		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.bid.owner, Token: g.hold.Token(),
 		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
 	}
 	r.mu.Lock()
@@ -177,8 +177,8 @@ func (c *Client) Leases() []LeaseInfo {
 	})
 	c.waits.each(func(w *waiter, seen HeldError) {
 		out = append(out, LeaseInfo{
-			Name: w.m.name, Kind: kindMutex, Group: w.m.tel.Group(), State: StateWaiting,
-			Owner: w.bid.owner, Since: w.since, Lease: w.m.cfg.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
+			Name: w.lock.name, Kind: w.lock.kind.name, Group: w.lock.tel.Group(), State: StateWaiting,
+			Owner: w.bid.owner, Since: w.since, Lease: w.lock.cfg.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
 		})
 	})
 	return out
@@ -194,8 +194,8 @@ func (g *grant) info() (LeaseInfo, bool) {
 		state = StateCanceled
 	}
 	return LeaseInfo{
-		Name: g.m.name, Kind: kindMutex, Group: g.m.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
-		Since: g.hold.Since(), Lease: g.m.cfg.lease, Deadline: deadline, NextRenewal: next,
+		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
+		Since: g.hold.Since(), Lease: g.lock.cfg.lease, Deadline: deadline, NextRenewal: next,
 		LastError: told.lastErr, Reason: told.reason, TraceID: g.traceID(),
 	}, g.state != grantEnded && !deadline.IsZero() // the watchdog has it yet to be given
 }

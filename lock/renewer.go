@@ -91,7 +91,7 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 func (r *renewer) here(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i, l := range b.Leases {
-		if at := r.t.backend.Node(grantOf(l).m.key); at != "" && at != b.Partition {
+		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
 			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
 			continue
 		}
@@ -104,7 +104,7 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int) {
 	bySlot := make(map[int][]int)
 	for _, i := range which {
-		slot := backend.SlotOf(grantOf(b.Leases[i]).m.key)
+		slot := backend.SlotOf(grantOf(b.Leases[i]).lock.key)
 		bySlot[slot] = append(bySlot[slot], i)
 	}
 	var calls []backend.Call
@@ -134,9 +134,9 @@ func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) b
 	args[0] = r.t.nodeNamed(b.Partition).clock.at(limit)
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
-		args = append(args, g.m.key, g.bid.owner, g.m.cfg.lease.Milliseconds())
+		args = append(args, g.lock.key, g.bid.owner, g.lock.cfg.lease.Milliseconds())
 	}
-	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{grantOf(b.Leases[which[0]]).m.key}, Args: args}
+	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{grantOf(b.Leases[which[0]]).lock.key}, Args: args}
 }
 
 // read puts the answer to a request into the results.
@@ -169,7 +169,7 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 	}
 	if elsewhere(res.Err) {
 		r.t.backend.Moved(ctx)
-		if at := r.t.backend.Node(grantOf(b.Leases[i]).m.key); at != "" && at != b.Partition {
+		if at := r.t.backend.Node(grantOf(b.Leases[i]).lock.key); at != "" && at != b.Partition {
 			*res = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
 			return
 		}
@@ -225,7 +225,7 @@ func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
 func (r *renewer) report(g *grant, rn watchdog.Renewal) {
 	ev := telemetry.RenewalEvent{
 		Start: rn.Batch.Sent, End: time.Now(), Outcome: renewalOutcomes[rn.Result.Outcome], Err: rn.Result.Err,
-		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed, TTL: g.m.cfg.lease,
+		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed, TTL: g.lock.cfg.lease,
 		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
 	}
 	if rn.Result.Err != nil {

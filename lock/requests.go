@@ -22,7 +22,7 @@ const (
 
 // bid is one owner's wish to hold a lock.
 type bid struct {
-	m           *Mutex
+	lock        *lock
 	owner       string
 	traceparent string
 	// ghosts is until when a call of this bid, whose answer never came, may still take the lock: when the bid is
@@ -51,7 +51,7 @@ type verdict struct {
 var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
 
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
-func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid) (verdict, error) {
+func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 {
@@ -60,7 +60,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid) (
 			}
 		}
 		var v verdict
-		if v, err = t.tryAcquire(ctx, b); err == nil {
+		if v, err = t.tryAcquire(ctx, b, terms); err == nil {
 			return v, nil
 		}
 		if ctx.Err() != nil {
@@ -75,12 +75,15 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid) (
 	return verdict{}, err
 }
 
-func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
-	cfg := b.m.cfg
-	keys := b.m.keys()
+func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdict, error) {
+	cfg, kind := b.lock.cfg, b.lock.kind
+	keys := kind.keys(b.lock, b.owner)
+	args := []any{b.owner, cfg.lease.Milliseconds(), int64(0), b.traceparent}
+	if kind.asking != nil {
+		args = append(args, kind.asking(b.lock, terms)...)
+	}
 	for {
-		c := t.newCall(telemetry.PurposeAcquire, acquireScript, keys,
-			b.owner, cfg.lease.Milliseconds(), int64(0), b.traceparent)
+		c := t.newCall(telemetry.PurposeAcquire, kind.acquire, keys, args...)
 		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
 		c.replicas, c.patience = cfg.replicas, cfg.patience
 		if !t.do(ctx, c, cfg.lease) {
@@ -92,7 +95,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid) (verdict, error) {
 				b.haunt(c.expires)
 			}
 			t.recycle(c)
-			if len(keys) > 1 && strings.Contains(err.Error(), "TRYAGAIN") {
+			if kind.oneKey && len(keys) > 1 && strings.Contains(err.Error(), "TRYAGAIN") {
 				keys = keys[:1] // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
@@ -226,14 +229,21 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
 func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	traits := t.backend.Traits()
-	args, keys := []any{b.owner, channelOf(b.m.key), traits.Publish}, []string{b.m.key}
-	if heir != nil {
-		keys = b.m.keys()
-		args = append(args, heir.owner, heir.m.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
+	kind := b.lock.kind
+	keys := kind.keys(b.lock, b.owner)
+	args := []any{b.owner, kind.channel(b.lock.key), traits.Publish}
+	if kind.freeing != nil {
+		args = append(args, kind.freeing(b.lock)...)
 	}
-	c := t.newCall(telemetry.PurposeRelease, releaseScript, keys, args...)
+	if heir == nil && kind.oneKey {
+		keys = keys[:1]
+	}
 	if heir != nil {
-		c.notAfter, c.window = 5, min(heir.m.cfg.lease, t.backend.Timeout())
+		args = append(args, heir.owner, heir.lock.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
+	}
+	c := t.newCall(telemetry.PurposeRelease, kind.release, keys, args...)
+	if heir != nil {
+		c.notAfter, c.window = 5, min(heir.lock.cfg.lease, t.backend.Timeout())
 	}
 	expires = time.Now().Add(c.window)
 	if !t.do(ctx, c, patience) {
@@ -282,13 +292,17 @@ func readFreed(reply any) (freed, int64, error) {
 }
 
 // force takes the lock away from whoever holds it.
-func (t *transport) force(ctx context.Context, key, control string) (bool, error) {
+func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
 	if !t.prepared.Load() { // how the servers publish isn't known before their first answer
-		if _, err := t.inspect(ctx, key); err != nil {
+		if _, err := t.inspect(ctx, lk); err != nil {
 			return false, err
 		}
 	}
-	reply, err := t.simple(ctx, telemetry.OpForceUnlock, forceScript, key, channelOf(key), t.backend.Traits().Publish, control)
+	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix}
+	if lk.kind.freeing != nil {
+		args = append(args, lk.kind.freeing(lk)...)
+	}
+	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.kind.force, lk.plainKeys(), args...)
 	if err != nil {
 		return false, err
 	}
@@ -300,8 +314,8 @@ func (t *transport) force(ctx context.Context, key, control string) (bool, error
 }
 
 // inspect reads the lock's entry.
-func (t *transport) inspect(ctx context.Context, key string) (Holder, error) {
-	reply, err := t.simple(ctx, telemetry.OpInspect, inspectScript, key)
+func (t *transport) inspect(ctx context.Context, lk *lock) (Holder, error) {
+	reply, err := t.simple(ctx, telemetry.OpInspect, lk.kind.inspect, lk.plainKeys())
 	if err != nil {
 		return Holder{}, err
 	}
@@ -337,13 +351,13 @@ func readHolder(reply any) (Holder, error) {
 }
 
 // simple runs a script that may be repeated without a thought.
-func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, key string, args ...any) (any, error) {
+func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, keys []string, args ...any) (any, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !sleep(ctx, backoff(try)) {
 			return nil, context.Cause(ctx)
 		}
-		c := t.newCall(telemetry.PurposeOther, s, []string{key}, args...)
+		c := t.newCall(telemetry.PurposeOther, s, keys, args...)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
 			return nil, t.left(ctx, &timeoutError{"lockdog: timeout: no answer of Redis"})
 		}

@@ -36,8 +36,8 @@ func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
 	if due.After(last) {
 		last = due
 	}
-	task := &sweep{bid: bid{m: b.m, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.m.cfg.lease)}
-	node := ss.t.backend.Node(b.m.key)
+	task := &sweep{bid: bid{lock: b.lock, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.lock.cfg.lease)}
+	node := ss.t.backend.Node(b.lock.key)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.closed {

@@ -50,7 +50,7 @@ func TestSweepsOfOneNodeDoNotWaitForAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		sweep := func(name string) {
-			c.sweepers.add(&bid{m: c.Mutex(name), owner: c.newOwner()}, time.Time{})
+			c.sweepers.add(&bid{lock: &c.Mutex(name).lock, owner: c.newOwner()}, time.Time{})
 		}
 		for range 10 {
 			sweep("hung:1")

@@ -33,6 +33,7 @@ type queue struct {
 	handing    bool      // a release is handing the lock over to the head
 	due        wakeup    // why the head should ask now
 	checkAt    time.Time // when the head asks anyway
+	polling    bool      // ... although no lease is expected to have run out by then
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
 
@@ -47,9 +48,11 @@ type queue struct {
 
 // waiter is one call of Lock that waits.
 type waiter struct {
-	m      *Mutex
+	lock   *lock
 	q      *queue
 	bid    *bid
+	terms  terms
+	until  time.Time     // the end of its wait, zero: none
 	signal chan struct{} // something has changed
 	won    *verdict      // the lock was handed over
 	since  time.Time
@@ -121,26 +124,39 @@ func (q *queue) signal() {
 func (q *queue) saw(holder HeldError, meta string) {
 	q.seen, q.meta, q.interrupted = holder, meta, false
 	wait := holder.Remaining
+	q.polling = q.broken || q.moving
 	if wait < 0 { // it never expires
-		wait = DefaultLease
+		wait, q.polling = DefaultLease, true
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
 	if q.broken || q.moving {
 		wait = min(wait, pollEvery/2+rand.N(pollEvery))
 	}
+	if h := q.head; h != nil && h.lock.kind.enlists { // it keeps its place by asking
+		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
+			wait, q.polling = renew, true
+		}
+	}
 	q.checkAt = time.Now().Add(wait)
 }
 
 // enter puts a waiter at the end of the line.
-func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
-	w := &waiter{m: m, bid: b, signal: make(chan struct{}, 1), since: time.Now()}
+func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict) *waiter {
+	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now()}
+	ws.join(w, seen)
+	return w
+}
+
+// join puts it there.
+func (ws *waits) join(w *waiter, seen verdict) {
+	line := w.lock.line(w.bid)
 	ws.mu.Lock()
-	q := ws.queues[m.key]
+	q := ws.queues[line]
 	first := q == nil
 	if first {
-		q = &queue{ws: ws, key: m.key, channel: channelOf(m.key), head: w, moving: seen.moving}
+		q = &queue{ws: ws, key: line, channel: w.lock.ear(w.bid), head: w, moving: seen.moving}
 		q.saw(seen.holder, seen.meta)
-		ws.queues[m.key] = q
+		ws.queues[line] = q
 	} else {
 		w.prev = q.tail
 		q.tail.next = w
@@ -150,7 +166,7 @@ func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	ws.mu.Unlock()
 
 	if !first {
-		return w
+		return
 	}
 	heard := ws.c.hub.listen(q.channel, q)
 	ws.mu.Lock()
@@ -162,7 +178,6 @@ func (ws *waits) enter(m *Mutex, b *bid, seen verdict) *waiter {
 	case heard:
 		q.up()
 	}
-	return w
 }
 
 // leave takes a waiter out of the line. It is called with mu held; what it returns is run without.
@@ -188,6 +203,23 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	return func() {}
 }
 
+// rejoin has a waiter start again in another line, with another bid.
+func (ws *waits) rejoin(w *waiter, b *bid) {
+	ws.mu.Lock()
+	after := ws.leave(w)
+	w.bid = b
+	ws.mu.Unlock()
+	after()
+	ws.join(w, verdict{holder: HeldError{Remaining: pollEvery}})
+}
+
+// asks is what the waiter asks for now.
+func (w *waiter) asks() terms {
+	t := w.terms
+	t.keep = w.lock.keep(w.until)
+	return t
+}
+
 // up implements listener: releases are heard of from now on, so ask once more.
 func (q *queue) up() {
 	q.ws.mu.Lock()
@@ -205,6 +237,7 @@ func (q *queue) down() {
 	if poll := time.Now().Add(pollEvery/2 + rand.N(pollEvery)); poll.Before(q.checkAt) {
 		q.checkAt = poll
 	}
+	q.polling = true
 	q.signal()
 }
 
@@ -232,7 +265,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		q, now := w.q, time.Now()
 		if q.head == w && !q.handing && q.due == wakeNone && !now.Before(q.checkAt) {
 			q.due = wakeExpiry
-			if q.broken || q.moving {
+			if q.polling {
 				q.due = wakePoll
 			}
 		}
@@ -264,14 +297,14 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.m.attempt(ctx, a, w.bid)
+		v, err := w.lock.attempt(ctx, a, w.bid, w.asks())
 
 		ws.mu.Lock()
 		q.attempting = false
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.saw(HeldError{Owner: b.owner, Remaining: b.m.cfg.lease}, b.traceparent)
+			q.saw(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
 			after := ws.leave(w)
 			ws.mu.Unlock()
 			after()
@@ -298,13 +331,18 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 				failing = now
 			}
 			w.failed = err
-			if replicas := (*ReplicasError)(nil); errors.Is(err, errLeft) || errors.As(err, &replicas) {
-				w.bid = w.m.newBid(a) // the old one is being swept
-			}
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
+			replicas := (*ReplicasError)(nil)
+			spent := errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: it is being swept
+			if spent && !w.lock.kind.alone {
+				w.bid = w.lock.newBid(a)
+			}
 			ws.mu.Unlock()
+			if spent && w.lock.kind.alone {
+				ws.rejoin(w, w.lock.newBid(a))
+			}
 			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
-			if !classify(err).retry || time.Since(failing) > w.m.cfg.lease {
+			if !classify(err).retry || time.Since(failing) > w.lock.cfg.lease {
 				return ws.quit(w, err)
 			}
 		}
@@ -329,7 +367,7 @@ func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 	won, ghosts := w.won != nil, w.bid.ghosts
 	ws.mu.Unlock()
 	after()
-	if won || !ghosts.IsZero() { // see giveUp
+	if won || w.lock.kind.enlists || !ghosts.IsZero() {
 		ws.c.sweepers.add(w.bid, ghosts)
 	}
 	return w.bid, verdict{}, err
@@ -337,13 +375,13 @@ func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 
 // stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
 func (w *waiter) stopped(cause error) error {
-	ws := w.m.c.waits
+	ws := w.lock.c.waits
 	ws.mu.Lock()
 	held := HeldError{}
 	if w.q != nil {
 		held = w.q.seen
 	}
-	held.Name = w.m.name
+	held.Name = w.lock.name
 	ws.mu.Unlock()
 	switch {
 	case w.failed != nil: // then whether it is held isn't known

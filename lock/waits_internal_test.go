@@ -18,11 +18,11 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	m := c.Mutex("job")
-	b := &bid{m: m, owner: c.newOwner()}
+	b := &bid{lock: &m.lock, owner: c.newOwner()}
 
 	c.hub.mu.Lock() // the waiter stands in line, and gets no further
 	entered := make(chan *waiter)
-	go func() { entered <- c.waits.enter(m, b, verdict{}) }()
+	go func() { entered <- c.waits.enter(&m.lock, b, terms{}, time.Time{}, verdict{}) }()
 	for start := time.Now(); !c.waits.busy(m.key); runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
 			t.Fatal("the waiter doesn't get in line")

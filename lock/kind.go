@@ -1,0 +1,65 @@
+package lock
+
+import (
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// kind is what differs between the kinds of lock. What they share - waiting, the watchdog, leases, telemetry - knows
+// a kind by this table only.
+type kind struct {
+	name string // lockdog.kind
+
+	acquire, release, force, inspect *backend.Script
+
+	// keys are those of its scripts: the lock, the token counter, and what the kind has besides.
+	keys func(lk *lock, owner string) []string
+	// channel is where a release is heard of.
+	channel func(key string) string
+	// asking and freeing are the arguments of acquire, and of release and force, after those that all kinds have.
+	asking  func(lk *lock, t terms) []any
+	freeing func(lk *lock) []any
+
+	handsOver bool // a release may hand the lock to a waiter of the same client
+	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
+	enlists   bool // a waiter has a place in Redis, which it keeps by asking again and has to give up
+	alone     bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own
+}
+
+// terms are what somebody who asks for a lock wants beside it.
+type terms struct {
+	keep time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
+}
+
+// twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.
+func twoKeys(lk *lock, _ string) []string { return []string{lk.key, lk.counter()} }
+
+// counter is the key of the lock's token counter.
+func (lk *lock) counter() string { return fenceKey(lk.c.cfg.prefix, lk.key) }
+
+// plainKeys are the keys of an operation that belongs to no owner.
+func (lk *lock) plainKeys() []string {
+	keys := lk.kind.keys(lk, "")
+	if lk.kind.oneKey {
+		keys = keys[:1]
+	}
+	return keys
+}
+
+// ear is the channel on which a waiter hears of a release.
+func (lk *lock) ear(b *bid) string {
+	channel := lk.kind.channel(lk.key)
+	if lk.kind.alone {
+		channel += ":" + b.owner
+	}
+	return channel
+}
+
+// line names the line in which a waiter of this client stands.
+func (lk *lock) line(b *bid) string {
+	if lk.kind.alone {
+		return lk.key + " " + b.owner
+	}
+	return lk.key
+}

@@ -1,0 +1,267 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// metaField is the field of a lock's hash that says more of its holder. Redisson's scripts don't look at it.
+const metaField = "@lockdog"
+
+// Locker is what every kind of lock does.
+type Locker interface {
+	TryLock(ctx context.Context) (*Lease, error)
+	Lock(ctx context.Context) (*Lease, error)
+	Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error
+}
+
+// lock is what the descriptions of all kinds have in common: which lock it is, and how to take it.
+type lock struct {
+	c    *Client
+	kind *kind
+	name string
+	key  string // in Redis: the client's prefix and the name
+	cfg  *lockConfig
+	tel  telemetry.Lock
+	err  error // what is wrong with the name or the options
+}
+
+// describe returns the lock of a kind with a name.
+func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
+	if c == nil {
+		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil; make one with New", ErrInvalid, name)}
+	}
+	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts)}
+	switch {
+	case lk.cfg.err != nil:
+		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
+	case name == "": // whatever the prefix
+		lk.err = checkName(name)
+	default:
+		lk.err = checkName(lk.key)
+	}
+	if lk.err != nil {
+		return lk
+	}
+	if limit := c.backend.Timeout(); lk.cfg.patience >= limit {
+		lk.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v", ErrInvalid, name, lk.cfg.replicas, lk.cfg.patience, limit)
+		return lk
+	}
+	lk.tel = c.rec.Lock(name, k.name, lk.cfg.group, lk.cfg.spans)
+	return lk
+}
+
+// Holder says who holds a lock.
+type Holder struct {
+	Held      bool
+	Owner     string        // "<client id>:<random>-<seq>" for a lockdog client
+	Count     int           // how often a Redisson holder has entered; 1 for ours
+	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
+	Token     int64         // 0 when the holder isn't a lockdog client
+	TraceID   string        // of the trace in which the holder took it, "" when unknown
+}
+
+// look is Inspect.
+func (lk *lock) look(ctx context.Context) (h Holder, err error) {
+	err = lk.call(ctx, "inspect", func() (err error) {
+		h, err = lk.c.transport.inspect(ctx, lk)
+		return err
+	})
+	return h, err
+}
+
+// forceUnlock is ForceUnlock.
+func (lk *lock) forceUnlock(ctx context.Context) (was bool, err error) {
+	err = lk.call(ctx, "force unlock", func() (err error) {
+		was, err = lk.c.transport.force(ctx, lk)
+		lk.c.waits.wake(lk.key)
+		return err
+	})
+	return was, err
+}
+
+// call runs an operation other than taking the lock.
+func (lk *lock) call(ctx context.Context, op string, f func() error) error {
+	if err := lk.usable(ctx, op); err != nil {
+		return err
+	}
+	if !lk.c.gate.enter() {
+		return lk.wrap(op, ErrClosed)
+	}
+	defer lk.c.gate.leave()
+	return lk.wrap(op, f())
+}
+
+// usable says why the lock can't be used with ctx.
+func (lk *lock) usable(ctx context.Context, op string) error {
+	switch {
+	case lk != nil && lk.err != nil:
+		return lk.err
+	case lk == nil || lk.c == nil:
+		return fmt.Errorf("%w: a lock is made by a Client, as by Client.Mutex", ErrInvalid)
+	case ctx == nil:
+		return fmt.Errorf("%w: lock %q: ctx is nil", ErrInvalid, lk.name)
+	case ctx.Err() != nil:
+		return lk.wrap(op, context.Cause(ctx))
+	}
+	return nil
+}
+
+// take is Lock and TryLock.
+func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
+	if err := lk.usable(ctx, "acquire"); err != nil {
+		return nil, err
+	}
+	if lc := lk.cfg.leaseCtx; lc != nil && lc.Err() != nil {
+		return nil, lk.wrap("acquire", fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(lc)))
+	}
+	if !lk.c.gate.enter() {
+		return nil, lk.wrap("acquire", ErrClosed)
+	}
+	defer lk.c.gate.leave()
+
+	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, lk.cfg.lease)
+	l, outcome, err := lk.obtain(ctx, sctx, &a, wait)
+	if err != nil {
+		err = lk.wrap("acquire", err)
+		a.Fail(outcome, err)
+		return nil, err
+	}
+	return l, nil
+}
+
+// obtain takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
+func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
+	var t terms
+	if outer := held(ctx, lk.c, lk.key); outer != nil {
+		if !lk.cfg.reentrant {
+			return nil, telemetry.AcquireError, ErrDeadlock
+		}
+		if joined := outer.g.join(ctx, lk); joined != nil {
+			a.Reenter(&outer.g.hold)
+			return joined, telemetry.AcquireReentered, nil
+		}
+	}
+	b, v, outcome, err := lk.compete(sctx, a, wait, t)
+	if err != nil {
+		return nil, outcome, err
+	}
+	if !lk.c.isClosing() {
+		if l := lk.newGrant(ctx, a, b, v.token, v.sent); l != nil {
+			return l, telemetry.AcquireAcquired, nil
+		}
+	}
+	lk.c.sweepers.add(b, b.ghosts)
+	return nil, telemetry.AcquireCanceled, ErrClosed
+}
+
+// compete asks for the lock, and waits for it, until a bid has won.
+func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t terms) (b *bid, v verdict, outcome telemetry.AcquireOutcome, err error) {
+	var until time.Time // the end of the wait
+	if wait {
+		if lk.cfg.wait >= 0 {
+			until = time.Now().Add(lk.cfg.wait)
+		}
+		t.keep = lk.keep(until)
+	}
+	b = lk.newBid(a)
+	if !wait || lk.kind.alone || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+		v, err = lk.attempt(ctx, a, b, t)
+		switch {
+		case err != nil:
+			if wait && lk.kind.enlists || !b.ghosts.IsZero() { // it may have left something, or do so yet
+				lk.c.sweepers.add(b, b.ghosts)
+			}
+			if ctx.Err() != nil {
+				return nil, v, contextOutcome(ctx), err
+			}
+			return nil, v, telemetry.AcquireError, err
+		case v.granted:
+			return b, v, telemetry.AcquireAcquired, nil
+		}
+		a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+		if !wait {
+			held := v.holder
+			held.Name = lk.name
+			return nil, v, telemetry.AcquireHeld, &held
+		}
+	}
+	var patience <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		patience = timer.C
+	}
+	b, v, err = lk.c.waits.wait(ctx, lk.c.waits.enter(lk, b, t, until, v), a, patience)
+	switch {
+	case err == nil:
+		return b, v, telemetry.AcquireAcquired, nil
+	case ctx.Err() == nil && !until.IsZero() && !time.Now().Before(until):
+		return nil, v, telemetry.AcquireTimeout, err
+	case ctx.Err() != nil:
+		return nil, v, contextOutcome(ctx), err
+	case errors.Is(err, ErrClosed):
+		return nil, v, telemetry.AcquireCanceled, err
+	}
+	return nil, v, telemetry.AcquireError, err
+}
+
+// keep is how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
+// it waits.
+func (lk *lock) keep(until time.Time) time.Duration {
+	keep := lk.cfg.lease
+	if !until.IsZero() {
+		keep = min(keep, time.Until(until))
+	}
+	return max(keep, time.Millisecond)
+}
+
+// attempt asks Redis for the lock.
+func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t terms) (verdict, error) {
+	a.Attempt()
+	v, err := lk.c.transport.acquire(ctx, a, b, t)
+	if err == nil && v.granted && v.acked < lk.cfg.replicas {
+		lk.c.sweepers.add(b, b.ghosts)
+		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
+	}
+	return v, err
+}
+
+// newBid returns a bid under an owner that no other grant ever had.
+func (lk *lock) newBid(a *telemetry.Acquire) *bid {
+	b := &bid{lock: lk, owner: lk.c.newOwner()}
+	if lk.cfg.links {
+		b.traceparent = a.Traceparent()
+	}
+	return b
+}
+
+func contextOutcome(ctx context.Context) telemetry.AcquireOutcome {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return telemetry.AcquireTimeout
+	}
+	return telemetry.AcquireCanceled
+}
+
+// wrap gives an error the lock's name, unless it has it.
+func (lk *lock) wrap(op string, err error) error { return wrapError(lk.name, op, err) }
+
+func wrapError(name, op string, err error) error {
+	var held *HeldError
+	var lost *LostError
+	var replicas *ReplicasError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
+		return err
+	case strings.Contains(err.Error(), "WRONGTYPE"):
+		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds another type than a lock's hash; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
+	}
+	return fmt.Errorf("lockdog: lock %q: %s: %w", name, op, err)
+}
