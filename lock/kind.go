@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -20,6 +21,11 @@ type kind struct {
 	// asking and freeing are the arguments of acquire, and of release and force, after those that all kinds have.
 	asking  func(lk *lock, t terms) []any
 	freeing func(lk *lock) []any
+
+	// member is what stands for an owner in Redis, nil: its name.
+	member func(owner string) string
+	// renewal goes before the lease in the renew script: how the owner holds the lock, "" as a field of a hash.
+	renewal string
 
 	handsOver bool // a release may hand the lock to a waiter of the same client
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
@@ -45,6 +51,23 @@ func (lk *lock) plainKeys() []string {
 		keys = keys[:1]
 	}
 	return keys
+}
+
+// member is what stands for the bid's owner in Redis.
+func (b *bid) member() string {
+	if of := b.lock.kind.member; of != nil {
+		return of(b.owner)
+	}
+	return b.owner
+}
+
+// renewal is the lease as the renew script takes it.
+func (lk *lock) renewal() any {
+	ms := lk.cfg.lease.Milliseconds()
+	if mode := lk.kind.renewal; mode != "" {
+		return mode + strconv.FormatInt(ms, 10)
+	}
+	return ms
 }
 
 // ear is the channel on which a waiter hears of a release.

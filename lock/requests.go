@@ -78,7 +78,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdict, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
 	keys := kind.keys(b.lock, b.owner)
-	args := []any{b.owner, cfg.lease.Milliseconds(), int64(0), b.traceparent}
+	args := []any{b.member(), cfg.lease.Milliseconds(), int64(0), b.traceparent}
 	if kind.asking != nil {
 		args = append(args, kind.asking(b.lock, terms)...)
 	}
@@ -231,7 +231,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	traits := t.backend.Traits()
 	kind := b.lock.kind
 	keys := kind.keys(b.lock, b.owner)
-	args := []any{b.owner, kind.channel(b.lock.key), traits.Publish}
+	args := []any{b.member(), kind.channel(b.lock.key), traits.Publish}
 	if kind.freeing != nil {
 		args = append(args, kind.freeing(b.lock)...)
 	}
@@ -239,7 +239,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 		keys = keys[:1]
 	}
 	if heir != nil {
-		args = append(args, heir.owner, heir.lock.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
+		args = append(args, heir.member(), heir.lock.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
 	}
 	c := t.newCall(telemetry.PurposeRelease, kind.release, keys, args...)
 	if heir != nil {

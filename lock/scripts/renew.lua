@@ -3,7 +3,8 @@
 -- KEYS[1]  the first lock: routes the call. The names are in ARGV because in a cluster declared keys
 --          must share a slot, while a script may touch undeclared keys of any slot of its own node.
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[2..] per lease: the lock, owner, lease in ms
+-- ARGV[2..] per lease: the lock, owner, lease in ms; before the lease 'r' if the owner is a field of a read-write
+--          lock, 'p' if it is a semaphore's permit
 --
 -- Returns  {now, result...}, one result per lease:
 --          1 renewed, 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text.
@@ -14,20 +15,70 @@ local now = time[1] * 1000000 + time[2]
 local notAfter = tonumber(ARGV[1])
 local late = notAfter > 0 and now > notAfter
 
+local function beside(key, suffix)
+  if string.find(key, '{', 1, true) then
+    return key .. ':' .. suffix
+  end
+  return '{' .. key .. '}:' .. suffix
+end
+
+-- expire gives a lock its lease, and whatever of a read-write lock belongs to the owner.
+local function expire(kind, key, owner, lease)
+  if kind ~= 'r' then
+    return redis.pcall('pexpire', key, lease)
+  end
+  lease = string.sub(lease, 2)
+  local mark = beside(key, owner .. ':rwlock_timeout:1')
+  local set = redis.pcall('pexpire', mark, lease)
+  if set == 0 then -- Redisson goes by it to see how long others hold the lock
+    set = redis.pcall('set', mark, '0', 'px', lease)
+  end
+  if type(set) == 'table' and set.err then
+    return set
+  end
+  local left = redis.pcall('pttl', key)
+  if type(left) == 'table' then
+    return left
+  end
+  if left >= tonumber(lease) then -- by another holder's longer lease
+    return 1
+  end
+  return redis.pcall('pexpire', key, lease)
+end
+
+local function permit(key, member, lease)
+  local timeouts = beside(key, 'timeout')
+  local score = redis.pcall('zscore', timeouts, member)
+  if type(score) == 'table' then
+    return score.err
+  elseif not score then
+    return 0
+  elseif late then
+    return 3
+  end
+  local set = redis.pcall('zadd', timeouts, string.format('%.0f', math.floor(now / 1000) + string.sub(lease, 2)), member)
+  return type(set) == 'table' and set.err or 1
+end
+
 local out = {now}
 for i = 2, #ARGV, 3 do
   local result
-  local own = redis.pcall('hexists', ARGV[i], ARGV[i + 1])
-  if type(own) == 'table' then
-    result = own.err
-  elseif own == 0 then
-    local exists = redis.pcall('exists', ARGV[i])
-    result = exists == 1 and 2 or 0
-  elseif late then
-    result = 3
+  local kind = string.sub(ARGV[i + 2], 1, 1)
+  if kind == 'p' then
+    result = permit(ARGV[i], ARGV[i + 1], ARGV[i + 2])
   else
-    local set = redis.pcall('pexpire', ARGV[i], ARGV[i + 2])
-    result = type(set) == 'table' and set.err or set
+    local own = redis.pcall('hexists', ARGV[i], ARGV[i + 1])
+    if type(own) == 'table' then
+      result = own.err
+    elseif own == 0 then
+      local exists = redis.pcall('exists', ARGV[i])
+      result = exists == 1 and 2 or 0
+    elseif late then
+      result = 3
+    else
+      local set = expire(kind, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+      result = type(set) == 'table' and set.err or set
+    end
   end
   out[#out + 1] = result
 end
