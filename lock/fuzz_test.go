@@ -266,7 +266,7 @@ func FuzzNames(f *testing.F) {
 		if checkBraces("", prefix) != nil || !utf8.ValidString(prefix) {
 			return // New refuses the prefix
 		}
-		lk := &lock{c: &Client{cfg: clientConfig{prefix: prefix}}, key: key}
+		lk := &lock{c: &Client{cfg: clientConfig{prefix: prefix}}, key: key, cfg: &lockConfig{}}
 		keys := twoKeys(lk, "")
 		slot := plainSlot(key)
 		for _, part := range []string{channelOf(key), keys[0], keys[1]} {

@@ -61,7 +61,7 @@ type taken struct {
 }
 
 // begin calls Lock on another goroutine.
-func begin(ctx context.Context, m *lock.Mutex) <-chan taken {
+func begin(ctx context.Context, m lock.Locker) <-chan taken {
 	c := make(chan taken, 1)
 	go func() {
 		l, err := m.Lock(ctx)
@@ -81,7 +81,7 @@ func granted(t *testing.T, c <-chan taken) *lock.Lease {
 }
 
 // try takes a lock that must be free.
-func try(t *testing.T, m *lock.Mutex) *lock.Lease {
+func try(t *testing.T, m lock.Locker) *lock.Lease {
 	t.Helper()
 	l, err := m.TryLock(context.Background())
 	if err != nil {

@@ -38,11 +38,22 @@ func checkBraces(what, s string) error {
 
 // channelOf is the channel on which the release of a lock is published: Redisson's, so that Go and Java
 // holders wake each other's waiters.
-func channelOf(key string) string {
+func channelOf(key string) string { return prefixName("redisson_lock__channel", key) }
+
+// prefixName is how Redisson names what belongs to a key, so that it lives in the key's slot.
+func prefixName(prefix, key string) string {
 	if strings.Contains(key, "{") {
-		return "redisson_lock__channel:" + key
+		return prefix + ":" + key
 	}
-	return "redisson_lock__channel:{" + key + "}"
+	return prefix + ":{" + key + "}"
+}
+
+// suffixName is the same with what it is behind the key.
+func suffixName(key, suffix string) string {
+	if strings.Contains(key, "{") {
+		return key + ":" + suffix
+	}
+	return "{" + key + "}:" + suffix
 }
 
 // fenceKey is the counter that a lock draws its tokens from: one per slot, so that their number is bounded

@@ -42,7 +42,12 @@ type terms struct {
 func twoKeys(lk *lock, _ string) []string { return []string{lk.key, lk.counter()} }
 
 // counter is the key of the lock's token counter.
-func (lk *lock) counter() string { return fenceKey(lk.c.cfg.prefix, lk.key) }
+func (lk *lock) counter() string {
+	if lk.cfg.javaTokens {
+		return prefixName("redisson_lock_token", lk.key)
+	}
+	return fenceKey(lk.c.cfg.prefix, lk.key)
+}
 
 // plainKeys are the keys of an operation that belongs to no owner.
 func (lk *lock) plainKeys() []string {

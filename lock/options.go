@@ -59,6 +59,7 @@ type lockConfig struct {
 	links       bool
 	replicas    int
 	patience    time.Duration
+	javaTokens  bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
 	watched, fixedSet, maxHoldSet, heartbeatSet bool
@@ -175,6 +176,16 @@ func WithReplicas(n int, d time.Duration) LockOption {
 		}
 		c.replicas, c.patience = n, d
 	})
+}
+
+// WithRedissonTokens draws the lock's tokens from the counter that Redisson's RFencedLock counts in, redisson_lock_token:{name},
+// so that the tokens of Go and of Java holders form one rising sequence. A grant by lockdog raises the counter to
+// Redis's time in microseconds, or by one if it is there already; one by Redisson raises it by one.
+//
+// The price is one counter for each name, for ever, and that Redisson's tokens fall back when the counter is lost (FLUSHALL, a
+// failover that lost writes) until the next grant by lockdog. Use it only with an RFencedLock.
+func WithRedissonTokens() LockOption {
+	return lockOption(func(c *lockConfig) { c.javaTokens = true })
 }
 
 // WithTracerProvider sets where spans go. The default is the global provider.

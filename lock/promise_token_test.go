@@ -221,3 +221,36 @@ func subscribed(t *testing.T, rdb *redis.Client, n int64) {
 	const channel = "redisson_lock__channel:{job}"
 	eventually(t, patience, func() bool { return rdb.PubSubNumSub(context.Background(), channel).Val()[channel] == n })
 }
+
+// With WithRedissonTokens the counter is that of Redisson's RFencedLock, and goes on from wherever it stands.
+func TestTokensOfRedisson(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithRedissonTokens())
+	counter := "redisson_lock_token:{" + sp.Prefix() + "job}"
+	for _, m := range []lock.Locker{c.Mutex("job"), c.FairMutex("job")} {
+		l := try(t, m)
+		first := l.Token()
+		free(t, l)
+		java := rdb.Incr(t.Context(), counter).Val() // as Redisson draws one
+		l = try(t, m)
+		second := l.Token()
+		free(t, l)
+		if java != first+1 || second <= java {
+			t.Errorf("%T: tokens %d, then %d of Java's, then %d", m, first, java, second)
+		}
+	}
+	far := time.Now().Add(time.Hour).UnixMicro()
+	if err := rdb.Set(t.Context(), counter, far, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l := try(t, c.Mutex("job"))
+	if l.Token() != far+1 {
+		t.Errorf("after %d comes %d", far, l.Token())
+	}
+	free(t, l)
+	if counters := rdb.Keys(t.Context(), sp.Prefix()+"lockdog:fence:*").Val(); len(counters) > 0 {
+		t.Errorf("counters of our own: %v", counters)
+	}
+}

@@ -17,6 +17,10 @@ var (
 	releaseScript = loadScript("release")
 	forceScript   = loadScript("force")
 	inspectScript = loadScript("inspect")
+
+	fairAcquireScript = loadScript("fair_acquire")
+	fairReleaseScript = loadScript("fair_release")
+	fairForceScript   = loadScript("fair_force")
 )
 
 func loadScript(name string) *backend.Script {

@@ -1,0 +1,69 @@
+package lock
+
+import "context"
+
+// fairKind is Redisson's RFairLock.
+var fairKind = &kind{
+	name:    "fair",
+	acquire: fairAcquireScript, release: fairReleaseScript, force: fairForceScript, inspect: inspectScript,
+	keys: func(lk *lock, _ string) []string {
+		return []string{
+			lk.key, lk.counter(),
+			prefixName("redisson_lock_queue", lk.key), prefixName("redisson_lock_timeout", lk.key), prefixName("lockdog_fair", lk.key),
+		}
+	},
+	channel: channelOf,
+	asking: func(lk *lock, t terms) []any {
+		return []any{t.keep.Milliseconds(), channelOf(lk.key), lk.c.backend.Traits().Publish}
+	},
+	enlists: true, alone: true,
+}
+
+// FairMutex is a Mutex whose waiters are served in the order in which their requests reached Redis, whatever their process.
+// It shares its lock and its queue with Redisson's RFairLock.
+//
+// Every waiter has a place in Redis, which it keeps by asking again every third of its lease. One that gives up leaves
+// it at once; one that died, when it hasn't asked for one lease (30 s unless WithWatchdog or WithFixedLease say
+// otherwise), or for the rest of its WithWait if that is shorter. Until then the lock may be free and yet wait for it. All
+// times are those of Redis's clock. A release wakes the next waiter only.
+//
+// That order costs: a lock that changes hands takes about four commands each time, and nothing is handed over inside a
+// process. Use a Mutex unless the order matters.
+//
+// The order is that of Redis's memory: a failover may lose places, and who lost its own is last when it asks again; as is one whose
+// requests Redis left unanswered for a whole lease. Holders of a plain Mutex, or an RLock, of the same name exclude those of the
+// FairMutex, but stand in no queue.
+type FairMutex struct{ lock }
+
+var _ Locker = (*FairMutex)(nil)
+
+// FairMutex describes the fair lock with a name. It does no I/O and never fails: what is wrong with the name or the options
+// is the error, matching ErrInvalid, of the first use.
+func (c *Client) FairMutex(name string, opts ...LockOption) *FairMutex {
+	return &FairMutex{c.describe(fairKind, name, opts)}
+}
+
+// TryLock takes the lock if it is free and nobody waits for it. Otherwise it fails with a *HeldError, matching ErrHeld; its Owner is
+// "" when the lock is free and somebody else's turn. Other errors are those of Mutex.TryLock.
+func (m *FairMutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, false) }
+
+// Lock takes the lock when all who came before have had it. Else it is as Mutex.Lock.
+func (m *FairMutex) Lock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, true) }
+
+// Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.
+func (m *FairMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return do(ctx, m, fn)
+}
+
+// Inspect says who holds the lock, as Mutex.Inspect does.
+func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().look(ctx) }
+
+// ForceUnlock frees the lock whoever holds it, and wakes the next waiter. Else it is as Mutex.ForceUnlock.
+func (m *FairMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }
+
+func (m *FairMutex) base() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.lock
+}

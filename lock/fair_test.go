@@ -1,0 +1,387 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// fairRig is a server and the queue of one fair lock on it.
+type fairRig struct {
+	t    *testing.T
+	rdb  redis.UniversalClient
+	dial func() redis.UniversalClient
+}
+
+const (
+	fairQueue     = "redisson_lock_queue:{job}"
+	fairDeadlines = "redisson_lock_timeout:{job}"
+	fairAlive     = "lockdog_fair:{job}"
+)
+
+func newFairRig(t *testing.T) *fairRig {
+	srv := redistest.Start(t)
+	return &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+}
+
+func (r *fairRig) client(opts ...lock.Option) *lock.Client {
+	r.t.Helper()
+	return newScope(r.t).open(r.t, r.dial(), opts...)
+}
+
+// queue is who waits, the next first.
+func (r *fairRig) queue() []string {
+	r.t.Helper()
+	all, err := r.rdb.LRange(context.Background(), fairQueue, 0, -1).Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// enqueue begins to wait, and returns when Redis has it n-th in the queue.
+func (r *fairRig) enqueue(ctx context.Context, m lock.Locker, n int) <-chan taken {
+	r.t.Helper()
+	next := begin(ctx, m)
+	eventually(r.t, patience, func() bool { return len(r.queue()) == n })
+	return next
+}
+
+// empty checks that nothing of the queue is left.
+func (r *fairRig) empty() {
+	r.t.Helper()
+	eventually(r.t, patience, func() bool {
+		return r.rdb.Exists(context.Background(), fairQueue, fairDeadlines, fairAlive).Val() == 0
+	})
+}
+
+// Those who wait in several clients get the lock in the order they came, and each release wakes the next one only.
+func TestFairIsFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func() *fairRig{
+		"single": func() *fairRig { return newFairRig(t) },
+		"cluster": func() *fairRig {
+			cl := redistest.StartCluster(t, 0)
+			open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
+			return &fairRig{t, open(), open}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start()
+			clients := []*lock.Client{r.client(), r.client(), r.client()}
+			l := try(t, clients[0].FairMutex("job"))
+			var waiters []<-chan taken
+			for i := range 12 {
+				waiters = append(waiters, r.enqueue(t.Context(), clients[i%3].FairMutex("job"), i+1))
+			}
+			for i, w := range waiters {
+				free(t, l)
+				l = granted(t, w)
+				for _, later := range waiters[i+1:] {
+					select {
+					case got := <-later:
+						t.Fatalf("one who came later than %d has got in: %v", i, got.err)
+					default:
+					}
+				}
+			}
+			free(t, l)
+			r.empty()
+		})
+	}
+}
+
+// One change of hands takes a release and a question of who is next, however many wait.
+func TestFairWakesTheNextOnly(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+	c := r.client()
+	l := try(t, c.FairMutex("job"))
+	var waiters []<-chan taken
+	for i := range 20 {
+		waiters = append(waiters, r.enqueue(t.Context(), c.FairMutex("job"), i+1))
+	}
+	eventually(t, patience, func() bool {
+		return len(r.rdb.PubSubChannels(t.Context(), "redisson_lock__channel:*").Val()) == 20
+	})
+	scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
+	var asked int64
+	eventually(t, patience, func() bool { // those who were asked as their subscription came
+		was := asked
+		asked = scripts()
+		return was == asked
+	})
+	for _, w := range waiters {
+		free(t, l)
+		l = granted(t, w)
+	}
+	if n := scripts() - asked; n > 2*20+1 { // and one that the source had to be sent for
+		t.Errorf("%d scripts for 20 changes of hands, want 2 each", n)
+	}
+	free(t, l)
+}
+
+// Waiting for longer than a place lasts costs no place: it is kept by asking again.
+func TestFairKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	short := r.client(lock.WithWatchdog(300 * time.Millisecond))
+	l := try(t, r.client().FairMutex("job"))
+	first := r.enqueue(t.Context(), short.FairMutex("job"), 1)
+	second := r.enqueue(t.Context(), r.client().FairMutex("job"), 2)
+	queue := r.queue()
+	always(t, time.Second, func() bool { return slices.Equal(r.queue(), queue) })
+	free(t, l)
+	l = granted(t, first)
+	free(t, l)
+	free(t, granted(t, second))
+	r.empty()
+}
+
+// Who gives up leaves the queue, wherever in it; when the next gives up, the one behind is woken.
+func TestFairGivingUpLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	c := r.client()
+	l := try(t, c.FairMutex("job"))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := r.enqueue(t.Context(), c.FairMutex("job"), 1)
+	second := r.enqueue(ctx, c.FairMutex("job"), 2)
+	third := r.enqueue(t.Context(), c.FairMutex("job", lock.WithWait(500*time.Millisecond)), 3)
+	fourth := r.enqueue(t.Context(), c.FairMutex("job"), 4)
+	cancel()
+	got := await(t, "Lock", second)
+	mustMatch(t, got.err, lock.ErrHeld, context.Canceled)
+	got = await(t, "Lock", third)
+	mustMatch(t, got.err, lock.ErrHeld)
+	eventually(t, patience, func() bool { return len(r.queue()) == 2 })
+
+	free(t, l)
+	l = granted(t, first)
+	free(t, l)
+	free(t, granted(t, fourth))
+	r.empty()
+}
+
+// A waiter that is told, and gives up instead of taking the lock, wakes the one behind it.
+func TestFairLastGiveUpWakesTheNext(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	ctx := t.Context()
+	const gone = "somebody:1"
+	now := time.Now().UnixMilli()
+	r.rdb.RPush(ctx, fairQueue, gone)
+	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 60_000), Member: gone})
+	next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
+	always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
+	// What fair_release.lua does for one that gives up, as the sweeper has it done.
+	script, err := os.ReadFile("scripts/fair_release.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := []string{"job", "unused:{job}", fairQueue, fairDeadlines, fairAlive}
+	if err := r.rdb.Eval(ctx, string(script), keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	free(t, granted(t, next))
+	if took := time.Since(began); took > 5*time.Second { // it asks every 10 s
+		t.Errorf("the one behind got in after %v: nobody woke it", took)
+	}
+	r.empty()
+}
+
+// Waiters of a process that died hold nobody up for longer than a lease, whether they are next or further behind.
+func TestFairDeadWaitersLeave(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+	l := try(t, r.client().FairMutex("job"))
+	dead := startChild(t, "fair", srv.Addr(), "-")
+	dead.expect(t, "waiting")
+	eventually(t, patience, func() bool { return len(r.queue()) == 2 })
+	next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(600*time.Millisecond)).FairMutex("job"), 3)
+	if err := dead.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the child's end", dead.ended)
+	died := time.Now()
+	free(t, l)
+	free(t, granted(t, next))
+	if took := time.Since(died); took > childLease+time.Second {
+		t.Errorf("the next got in %v after the death, a place lasts %v", took, childLease)
+	}
+	r.empty()
+}
+
+const childLease = 900 * time.Millisecond
+
+// childFair waits twice, for ever.
+func childFair(addr, _ string, say func(string, ...any)) error {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	c, err := lock.New(rdb, lock.WithWatchdog(childLease))
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := c.FairMutex("job").Lock(context.Background())
+			failed <- fmt.Errorf("the lock was to be held all the time: %w", err)
+		}()
+	}
+	say("waiting")
+	return <-failed
+}
+
+// The message to the next never comes: it asks by itself.
+func TestFairLostMessage(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	l := try(t, r.client().FairMutex("job"))
+	next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(900*time.Millisecond)).FairMutex("job"), 1)
+	eventually(t, patience, func() bool {
+		return len(r.rdb.PubSubChannels(t.Context(), "redisson_lock__channel:*").Val()) == 1
+	})
+	r.rdb.Del(t.Context(), "job") // as a release whose message is lost
+	began := time.Now()
+	free(t, granted(t, next))
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("it noticed after %v", took)
+	}
+	_ = l.Release(t.Context())
+}
+
+// TryLock doesn't overtake those who wait, although the lock is free.
+func TestFairTryLockOvertakesNobody(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	ctx := t.Context()
+	now := time.Now().UnixMilli()
+	r.rdb.RPush(ctx, fairQueue, "somebody:1")
+	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 1000), Member: "somebody:1"})
+	m := r.client().FairMutex("job")
+	_, err := m.TryLock(ctx)
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > time.Second {
+		t.Fatalf("TryLock: %v (%+v), want a HeldError of nobody for a second at most", err, held)
+	}
+	if q := r.queue(); len(q) != 1 {
+		t.Errorf("the queue is %q: TryLock stands in it", q)
+	}
+	eventually(t, patience, func() bool { // the other's deadline passes
+		l, err := m.TryLock(ctx)
+		if err == nil {
+			free(t, l)
+		}
+		return err == nil
+	})
+	r.empty()
+}
+
+// Waiters of Redisson have deadlines that reckon with 300 s for each waiter before them. Who gets in, or leaves, brings them
+// forward; a release calls them on their channel, and nobody overtakes them.
+func TestFairBesideRedisson(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	ctx := t.Context()
+	c := r.client()
+	l := try(t, c.FairMutex("job"))
+	first := r.enqueue(ctx, c.FairMutex("job"), 1)
+	score := func(member string) int64 {
+		return int64(r.rdb.ZScore(ctx, fairDeadlines, member).Val())
+	}
+	if wait := time.Duration(score(r.queue()[0])-time.Now().UnixMilli()) * time.Millisecond; wait < 299*time.Second || wait > 300*time.Second {
+		t.Errorf("the first has %v to wait by Redisson's reckoning, want 300s", wait)
+	}
+	deadline := score(r.queue()[0]) + 300_000
+	const java = "3f8c:77"
+	r.rdb.RPush(ctx, fairQueue, java)
+	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(deadline), Member: java})
+	last := r.enqueue(ctx, c.FairMutex("job"), 3)
+	if got := score(r.queue()[2]); got < deadline+299_000 || got > deadline+301_000 {
+		t.Errorf("behind one with deadline %d ours is %d, want 300 s more", deadline, got)
+	}
+
+	free(t, l)
+	l = granted(t, first)
+	if got := score(java); got != deadline-300_000 {
+		t.Errorf("its deadline is %d after a turn, want %d", got, deadline-300_000)
+	}
+
+	call := r.rdb.Subscribe(ctx, "redisson_lock__channel:{job}:"+java)
+	defer func() { _ = call.Close() }()
+	if _, err := call.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	free(t, l)
+	select {
+	case m := <-call.Channel():
+		if m.Payload != "0" {
+			t.Errorf("it is told %q, want 0", m.Payload)
+		}
+	case <-time.After(patience):
+		t.Fatal("nobody calls it")
+	}
+	always(t, 300*time.Millisecond, func() bool { return len(last) == 0 })
+	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: java}) // it has died
+	l, err := c.FairMutex("job", lock.WithWait(0)).Lock(ctx)                                          // whoever asks finds out
+	if err == nil {
+		t.Fatalf("%s overtook the last", l.Owner())
+	}
+	found := time.Now()
+	free(t, granted(t, last))
+	if took := time.Since(found); took > 5*time.Second { // it asks every 10 s
+		t.Errorf("the last got in after %v: nobody told it that it was next", took)
+	}
+	r.empty()
+}
+
+// Ten goroutines in each of two clients, and a lock that is never late: nobody is starved, nobody overtaken by more than those
+// who were before.
+func TestFairSharesEvenly(t *testing.T) {
+	t.Parallel()
+	r := newFairRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	counts := make(chan int, 20)
+	for i := range 2 {
+		m := r.client(lock.WithClientID(strconv.Itoa(i))).FairMutex("job")
+		for range 10 {
+			go func() {
+				n := 0
+				for ctx.Err() == nil {
+					l, err := m.Lock(ctx)
+					if err != nil {
+						break
+					}
+					n++
+					if err := l.Release(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+				counts <- n
+			}()
+		}
+	}
+	least, most := 1<<30, 0
+	for range 20 {
+		n := await(t, "the contenders", counts)
+		least, most = min(least, n), max(most, n)
+	}
+	if least < 5 || most-least > 3 {
+		t.Errorf("the turns differ: %d to %d each", least, most)
+	}
+	r.empty()
+}

@@ -1,0 +1,129 @@
+-- Takes a free lock for one owner if nobody waits before it, or puts the owner into the queue and says who holds the lock.
+--
+-- KEYS[1]  the lock: as for acquire.lua
+-- KEYS[2]  the token counter of the lock's slot
+-- KEYS[3]  the queue: a list of owners
+-- KEYS[4]  Redisson's deadlines: a sorted set of owner -> ms
+-- KEYS[5]  until when a waiter of ours is taken to be alive: a sorted set of owner -> ms
+-- ARGV[1]  owner
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent of the acquiring span, '' = none
+-- ARGV[5]  for how many ms its place in the queue is kept unless it asks again; 0 = it doesn't wait
+-- ARGV[6]  channel that the next in the queue listens on, less ':<owner>'
+-- ARGV[7]  'publish', or 'spublish' where channels are sharded
+--
+-- Returns  as acquire.lua; of a lock that is free but somebody else's turn, the holder is '' and the remaining
+--          time that of the other's place.
+--
+-- Redisson's waiters leave the queue when their deadline has passed, and it reckons with 300 s from one waiter
+-- to the next: who gets in, or leaves, brings those behind forward by that. Ours have such a deadline, so
+-- that Redisson leaves them alone, but go by KEYS[5].
+local patience = 300000
+
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local ms = math.floor(now / 1000)
+
+local hash = redis.call('hgetall', KEYS[1])
+local holder, meta, ours = '', '', false
+for i = 1, #hash, 2 do
+  if hash[i] == '@lockdog' then
+    meta = hash[i + 1]
+  elseif hash[i] == ARGV[1] then
+    ours = true
+  elseif holder == '' then
+    holder = hash[i]
+  end
+end
+
+local notAfter = tonumber(ARGV[3])
+if notAfter > 0 and now > notAfter then
+  return {2, now}
+end
+
+local function number(n) return string.format('%.0f', n) end
+
+-- those of Redisson come forward when a place before them is given up
+local function advance()
+  if redis.call('zcard', KEYS[4]) == redis.call('zcard', KEYS[5]) then
+    return -- there are none
+  end
+  for _, waiter in ipairs(redis.call('zrange', KEYS[4], 0, -1)) do
+    if not redis.call('zscore', KEYS[5], waiter) then
+      redis.call('zincrby', KEYS[4], -patience, waiter)
+    end
+  end
+end
+
+local function leave(waiter)
+  redis.call('lrem', KEYS[3], 1, waiter)
+  redis.call('zrem', KEYS[4], waiter)
+  redis.call('zrem', KEYS[5], waiter)
+end
+
+-- The dead leave the head of the queue.
+local head, place, cleared
+repeat
+  head = redis.call('lindex', KEYS[3], 0)
+  place = head and tonumber(redis.call('zscore', KEYS[5], head) or redis.call('zscore', KEYS[4], head) or 0)
+  local dead = head and head ~= ARGV[1] and place <= ms
+  if dead then
+    leave(head)
+    cleared = true
+  end
+until not dead
+
+if ours or #hash == 0 and (not head or head == ARGV[1]) then
+  if redis.call('zscore', KEYS[4], ARGV[1]) then
+    leave(ARGV[1])
+    advance()
+  end
+  local token = now
+  local last = tonumber(redis.call('get', KEYS[2]) or 0)
+  if last >= token then
+    token = last + 1
+  end
+  redis.call('set', KEYS[2], number(token))
+  meta = number(token)
+  if ARGV[4] ~= '' then
+    meta = meta .. ' ' .. ARGV[4]
+  end
+  redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
+  local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+  if type(set) == 'table' then -- see acquire.lua
+    redis.call('del', KEYS[1])
+    return set
+  end
+  return {1, now, token}
+end
+
+local keep = tonumber(ARGV[5])
+if keep > 0 then
+  local deadline = redis.call('zscore', KEYS[4], ARGV[1])
+  local before = redis.call('llen', KEYS[3])
+  if not deadline then
+    redis.call('rpush', KEYS[3], ARGV[1])
+  elseif redis.call('zcard', KEYS[4]) == redis.call('zcard', KEYS[5]) then
+    before = 0 -- no waiter of Redisson's, who would bring it forward
+  else
+    for i, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
+      if waiter == ARGV[1] then
+        before = i - 1
+      end
+    end
+  end
+  redis.call('zadd', KEYS[4], number(math.max(deadline or 0, ms + (before + 1) * patience)), ARGV[1])
+  redis.call('zadd', KEYS[5], number(ms + keep), ARGV[1])
+  if redis.call('pttl', KEYS[5]) < keep then -- past it nobody in it is alive
+    redis.call('pexpire', KEYS[5], keep)
+  end
+end
+
+if #hash > 0 then
+  return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
+end
+if cleared then -- nobody has told it
+  redis.call(ARGV[7], ARGV[6] .. ':' .. head, '0')
+end
+return {0, now, place - ms, '', ''}
