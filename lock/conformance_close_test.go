@@ -31,7 +31,7 @@ func useAfterClose(t *testing.T, w *world) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m := c.Mutex("a")
+	m := w.lock(c, "a")
 	for what, call := range map[string]func() error{
 		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
 		"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
@@ -56,11 +56,11 @@ func closing(c *lock.Client, ctx context.Context) <-chan error {
 }
 
 func closeFailsWaiters(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	var waiters []<-chan taken
 	for i := range 3 {
-		waiters = append(waiters, begin(context.Background(), c.Mutex("a")))
+		waiters = append(waiters, begin(context.Background(), w.lock(c, "a")))
 		waiting(t, c, i+1)
 	}
 	if err := c.Close(t.Context()); err != nil {
@@ -75,10 +75,10 @@ func closeFailsWaiters(t *testing.T, w *world) {
 
 func closeLetsHoldersWindDown(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	done := closing(c, context.Background())
 	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
-	_, err := c.Mutex("b").TryLock(context.Background())
+	_, err := w.lock(c, "b").TryLock(context.Background())
 	mustMatch(t, err, lock.ErrClosed)
 	// It is kept for as long as the holder needs.
 	always(t, 3*ttl, func() bool { return l.Err() == nil && w.raw.pttl(w.key("a")) > 0 })
@@ -109,8 +109,8 @@ func abandoned(t *testing.T, w *world) *lock.Client {
 
 func closeGivesUp(t *testing.T, w *world) {
 	c := abandoned(t, w)
-	l := try(t, c.Mutex("a"))
-	l2 := try(t, c.Mutex("b"))
+	l := try(t, w.lock(c, "a"))
+	l2 := try(t, w.lock(c, "b"))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err := c.Close(ctx)
@@ -125,12 +125,12 @@ func closeGivesUp(t *testing.T, w *world) {
 		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
 	}
 	// Redis lets it expire.
-	free(t, granted(t, begin(context.Background(), w.client().Mutex("a"))))
+	free(t, granted(t, begin(context.Background(), w.lock(w.client(), "a"))))
 }
 
 func closeTwice(t *testing.T, w *world) {
 	c := abandoned(t, w)
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	first := c.Close(ctx)
@@ -147,5 +147,5 @@ func closeWithoutCtx(t *testing.T, w *world) {
 	var none context.Context
 	c := w.client()
 	mustMatch(t, c.Close(none), lock.ErrInvalid)
-	free(t, try(t, c.Mutex("a")))
+	free(t, try(t, w.lock(c, "a")))
 }

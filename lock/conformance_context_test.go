@@ -24,7 +24,7 @@ var contextBehaviours = []behaviour{
 func ctxEndsTheContext(t *testing.T, w *world) {
 	why := errors.New("the request is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	l, err := w.client().Mutex("a", lock.WithWatchdog(far)).Lock(ctx)
+	l, err := w.lock(w.client(), "a", lock.WithWatchdog(far)).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,19 +59,19 @@ func ctxEndsTheContext(t *testing.T, w *world) {
 func ctxStopsRenewal(t *testing.T, w *world) {
 	c := w.client()
 	ctx, cancel := context.WithCancel(t.Context())
-	l, err := c.Mutex("a").Lock(ctx)
+	l, err := w.lock(c, "a").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	cutOff(t, c, l, lock.ReasonContext)
+	cutOff(t, w, c, l, lock.ReasonContext)
 }
 
 func ctxEndsAtOnce(t *testing.T, w *world) {
 	c := w.client()
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		done := begin(ctx, c.Mutex("a"))
+		done := begin(ctx, w.lock(c, "a"))
 		cancel()
 		got := await(t, "Lock", done)
 		if got.err != nil {
@@ -84,14 +84,14 @@ func ctxEndsAtOnce(t *testing.T, w *world) {
 		}
 	}
 	// Whatever came of these, the lock is free, and soon.
-	free(t, granted(t, begin(context.Background(), c.Mutex("a"))))
+	free(t, granted(t, begin(context.Background(), w.lock(c, "a"))))
 }
 
 func leaseContextIsFollowed(t *testing.T, w *world) {
 	why := errors.New("shutting down")
 	work, stop := context.WithCancelCause(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
-	l, err := w.client().Mutex("a", lock.WithLeaseContext(work)).Lock(ctx)
+	l, err := w.lock(w.client(), "a", lock.WithLeaseContext(work)).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func leaseContextIsFollowed(t *testing.T, w *world) {
 func leaseContextEnded(t *testing.T, w *world) {
 	work, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := w.client().Mutex("a", lock.WithLeaseContext(work)).Lock(t.Context())
+	_, err := w.lock(w.client(), "a", lock.WithLeaseContext(work)).Lock(t.Context())
 	mustMatch(t, err, context.Canceled)
 	if !strings.Contains(err.Error(), "WithLeaseContext") || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("%v", err)
@@ -119,7 +119,7 @@ type valueKey struct{}
 
 func valuesAndDeadline(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	if d, ok := l.Context().Deadline(); ok {
 		t.Errorf("the Context shows a deadline, %v", d)
 	}
@@ -127,7 +127,7 @@ func valuesAndDeadline(t *testing.T, w *world) {
 
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "v"), far)
 	defer cancel()
-	l, err := c.Mutex("a").Lock(ctx)
+	l, err := w.lock(c, "a").Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func valuesAndDeadline(t *testing.T, w *world) {
 }
 
 func childrenEnd(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	child, cancel := context.WithTimeout(context.WithValue(l.Context(), valueKey{}, 1), far)
 	defer cancel()
 	called := make(chan struct{})
@@ -154,7 +154,7 @@ func childrenEnd(t *testing.T, w *world) {
 }
 
 func contextAfterTheEnd(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	free(t, l)
 	ctx := l.Context()
 	await(t, "Context", ctx.Done())

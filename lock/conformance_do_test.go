@@ -34,15 +34,15 @@ func mustBeFree(t *testing.T, w *world, name string) {
 func doReturns(t *testing.T, w *world) {
 	c := w.client()
 	failed := errors.New("failed")
-	if err := c.Mutex("a").Do(t.Context(), func(context.Context, *lock.Lease) error { return failed }); !errors.Is(err, failed) {
+	if err := w.lock(c, "a").Do(t.Context(), func(context.Context, *lock.Lease) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 	mustBeFree(t, w, "a")
-	n, err := lock.Do(t.Context(), c.Mutex("a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
+	n, err := lock.Do(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
 	if n != 42 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	s, err := lock.Do(t.Context(), c.Mutex("a"), func(context.Context, *lock.Lease) (string, error) { return "half", failed })
+	s, err := lock.Do(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (string, error) { return "half", failed })
 	if s != "half" || !errors.Is(err, failed) {
 		t.Errorf("%q, %v", s, err)
 	}
@@ -50,7 +50,7 @@ func doReturns(t *testing.T, w *world) {
 }
 
 func doGivesTheContext(t *testing.T, w *world) {
-	m := w.client().Mutex("a")
+	m := w.lock(w.client(), "a")
 	err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
 		if ctx != l.Context() || ctx.Err() != nil || l.Err() != nil {
 			t.Errorf("%v, %v", ctx.Err(), l.Err())
@@ -62,8 +62,8 @@ func doGivesTheContext(t *testing.T, w *world) {
 }
 
 func doOfHeld(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
-	err := w.client().Mutex("a", lock.WithWait(0)).Do(t.Context(), func(context.Context, *lock.Lease) error {
+	l := try(t, w.lock(w.client(), "a"))
+	err := w.lock(w.client(), "a", lock.WithWait(0)).Do(t.Context(), func(context.Context, *lock.Lease) error {
 		t.Error("fn ran")
 		return nil
 	})
@@ -75,7 +75,7 @@ func doJoinsErrLost(t *testing.T, w *world) {
 	c := w.client()
 	failed := errors.New("failed")
 	for _, result := range []error{nil, failed} {
-		err := c.Mutex("a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+		err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
 			w.raw.del(w.key("a"))
 			await(t, "Context", ctx.Done())
 			return result
@@ -90,7 +90,7 @@ func doJoinsErrLost(t *testing.T, w *world) {
 func doSaysALossOnce(t *testing.T, w *world) {
 	c := w.client()
 	var cause error
-	err := c.Mutex("a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+	err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
 		w.raw.del(w.key("a"))
 		await(t, "Context", ctx.Done())
 		cause = context.Cause(ctx)
@@ -111,7 +111,7 @@ func doPanics(t *testing.T, w *world) {
 			}
 			mustBeFree(t, w, "a")
 		}()
-		_ = c.Mutex("a").Do(t.Context(), func(context.Context, *lock.Lease) error { panic("boom") })
+		_ = w.lock(c, "a").Do(t.Context(), func(context.Context, *lock.Lease) error { panic("boom") })
 	}()
 }
 
@@ -120,7 +120,7 @@ func doGoexit(t *testing.T, w *world) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.Mutex("a").Do(context.Background(), func(context.Context, *lock.Lease) error {
+		_ = w.lock(c, "a").Do(context.Background(), func(context.Context, *lock.Lease) error {
 			runtime.Goexit()
 			return nil
 		})
@@ -131,7 +131,7 @@ func doGoexit(t *testing.T, w *world) {
 }
 
 func doReleasedByFn(t *testing.T, w *world) {
-	err := w.client().Mutex("a").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) })
+	err := w.lock(w.client(), "a").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return l.Release(ctx) })
 	if err != nil {
 		t.Errorf("%v", err)
 	}
@@ -139,7 +139,7 @@ func doReleasedByFn(t *testing.T, w *world) {
 
 func doCtxEnds(t *testing.T, w *world) {
 	ctx, cancel := context.WithCancel(t.Context())
-	err := w.client().Mutex("a").Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
+	err := w.lock(w.client(), "a").Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
 		cancel()
 		await(t, "Context", ctx.Done())
 		return context.Cause(ctx)

@@ -68,7 +68,7 @@ func (b badLock) saying(what ...string) badLock {
 func badLocks(t *testing.T, w *world) {
 	c := w.client()
 	for _, b := range badLockTable {
-		m := c.Mutex(b.name, b.opts...)
+		m := w.lock(c, b.name, b.opts...)
 		for what, call := range map[string]func() error{
 			"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
 			"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
@@ -128,7 +128,7 @@ func mustBeRefused(t *testing.T, w *world, says []string, opts ...lock.Option) {
 
 func keyOfAnotherType(t *testing.T, w *world) {
 	c := w.client()
-	m := c.Mutex("a")
+	m := w.lock(c, "a")
 	w.raw.setString(w.key("a"), "not a lock")
 	for what, call := range map[string]func() error{
 		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
@@ -147,7 +147,7 @@ func keyOfAnotherType(t *testing.T, w *world) {
 	}
 	// The lock that was taken before somebody overwrote it spoils no other's renewal.
 	w.raw.del(w.key("a"))
-	bad, good := try(t, m), try(t, c.Mutex("b"))
+	bad, good := try(t, m), try(t, w.lock(c, "b"))
 	w.raw.setString(w.key("a"), "not a lock")
 	await(t, "Done", bad.Done())
 	mustMatch(t, bad.Err(), lock.ErrLost)
@@ -169,9 +169,9 @@ func nils(t *testing.T, w *world) {
 		"New with a nil option":     func() error { _, err := lock.New(w.dial(), nil); return err },
 		"Release of a nil lease":    func() error { return (*lock.Lease)(nil).Release(t.Context()) },
 		"Release of a zero lease":   func() error { return new(lock.Lease).Release(t.Context()) },
-		"Lock without ctx":          func() error { _, err := c.Mutex("a").Lock(none); return err },
-		"TryLock without ctx":       func() error { _, err := c.Mutex("a").TryLock(none); return err },
-		"Inspect without ctx":       func() error { _, err := c.Mutex("a").Inspect(none); return err },
+		"Lock without ctx":          func() error { _, err := w.lock(c, "a").Lock(none); return err },
+		"TryLock without ctx":       func() error { _, err := w.lock(c, "a").TryLock(none); return err },
+		"Inspect without ctx":       func() error { _, err := w.lock(c, "a").Inspect(none); return err },
 		"Lock of a nil Mutex":       func() error { _, err := (*lock.Mutex)(nil).Lock(t.Context()); return err },
 		"Lock of a zero Mutex":      func() error { _, err := new(lock.Mutex).Lock(t.Context()); return err },
 		"Lock through a nil Client": func() error { _, err := (*lock.Client)(nil).Mutex("a").Lock(t.Context()); return err },
@@ -180,7 +180,7 @@ func nils(t *testing.T, w *world) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	err := l.Release(none)
 	mustMatch(t, err, lock.ErrInvalid)
 	if !strings.Contains(err.Error(), `"a"`) {
@@ -192,12 +192,12 @@ func nils(t *testing.T, w *world) {
 func goodNames(t *testing.T, w *world) {
 	c := w.client()
 	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
-		l, err := c.Mutex(name).TryLock(t.Context())
+		l, err := w.lock(c, name).TryLock(t.Context())
 		if err != nil {
 			t.Errorf("%.40q: %v", name, err)
 			continue
 		}
-		next := begin(context.Background(), c.Mutex(name))
+		next := begin(context.Background(), w.lock(c, name))
 		waiting(t, c, 1)
 		free(t, l)
 		free(t, granted(t, next))

@@ -29,13 +29,13 @@ var leaseBehaviours = []behaviour{
 }
 
 func watchedIsKept(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	always(t, 4*ttl, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.raw.pttl(w.key("a")) > 0 })
 	free(t, l)
 }
 
 func deadlineMoves(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	for range 3 {
 		before := l.Deadline()
 		eventually(t, patience, func() bool { return l.Deadline().After(before) })
@@ -45,7 +45,7 @@ func deadlineMoves(t *testing.T, w *world) {
 
 func fixedIsNeverRenewed(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a", lock.WithFixedLease(ttl)))
+	l := try(t, w.lock(c, "a", lock.WithFixedLease(ttl)))
 	deadline := l.Deadline()
 	if next := c.Leases()[0].NextRenewal; !next.IsZero() {
 		t.Errorf("a renewal is planned, at %v", next)
@@ -54,11 +54,11 @@ func fixedIsNeverRenewed(t *testing.T, w *world) {
 	if l.Deadline() != deadline || time.Now().Before(deadline) {
 		t.Errorf("the deadline moved by %v", l.Deadline().Sub(deadline))
 	}
-	free(t, granted(t, begin(context.Background(), c.Mutex("a"))))
+	free(t, granted(t, begin(context.Background(), w.lock(c, "a"))))
 }
 
 func fixedIsReleased(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithFixedLease(ttl)))
+	l := try(t, w.lock(w.client(), "a", lock.WithFixedLease(ttl)))
 	free(t, l)
 	if ms := w.raw.pttl(w.key("a")); ms != -2 {
 		t.Errorf("PTTL %d", ms)
@@ -66,7 +66,7 @@ func fixedIsReleased(t *testing.T, w *world) {
 }
 
 func lostMissing(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	work := l.Context()
 	w.raw.del(w.key("a"))
 	await(t, "Context", work.Done())
@@ -74,9 +74,9 @@ func lostMissing(t *testing.T, w *world) {
 }
 
 func lostTaken(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	w.raw.del(w.key("a"))
-	w.raw.hset(w.key("a"), "thief", "1", far)
+	w.hold("a", "thief", "1", far)
 	mustBeLost(t, l, lock.CauseTaken)
 	if hash := w.raw.hgetall(w.key("a")); len(hash) != 1 || hash["thief"] != "1" {
 		t.Errorf("the other owner's entry became %v", hash)
@@ -87,7 +87,7 @@ func lostTaken(t *testing.T, w *world) {
 }
 
 func releaseAfterLoss(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	w.raw.del(w.key("a"))
 	mustBeLost(t, l, lock.CauseMissing)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
@@ -96,14 +96,14 @@ func releaseAfterLoss(t *testing.T, w *world) {
 
 func releaseFindsOut(t *testing.T, w *world) {
 	c := w.client()
-	gone := try(t, c.Mutex("a", lock.WithWatchdog(far)))
+	gone := try(t, w.lock(c, "a", lock.WithWatchdog(far)))
 	w.raw.del(w.key("a"))
 	mustMatch(t, gone.Release(t.Context()), lock.ErrLost)
 	mustBeLostAs(t, gone, lock.CauseMissing)
 
-	stolen := try(t, c.Mutex("b", lock.WithWatchdog(far)))
+	stolen := try(t, w.lock(c, "b", lock.WithWatchdog(far)))
 	w.raw.del(w.key("b"))
-	w.raw.hset(w.key("b"), "thief", "1", far)
+	w.hold("b", "thief", "1", far)
 	mustMatch(t, stolen.Release(t.Context()), lock.ErrLost)
 	mustBeLostAs(t, stolen, lock.CauseTaken)
 	if hash := w.raw.hgetall(w.key("b")); hash["thief"] != "1" {
@@ -113,16 +113,16 @@ func releaseFindsOut(t *testing.T, w *world) {
 
 func renewedAfterLoss(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	w.raw.del(w.key("a"))
 	mustBeLost(t, l, lock.CauseMissing)
-	again := try(t, c.Mutex("a"))
+	again := try(t, w.lock(c, "a"))
 	always(t, 3*ttl, func() bool { return again.Err() == nil })
 	free(t, again)
 }
 
 // cutOff is a lease that lost the permission to work: it is renewed no more, and what is left of it is time to wind down.
-func cutOff(t *testing.T, c *lock.Client, l *lock.Lease, reason lock.Reason) {
+func cutOff(t *testing.T, w *world, c *lock.Client, l *lock.Lease, reason lock.Reason) {
 	t.Helper()
 	_ = mustBeCanceled(t, l, reason)
 	eventually(t, patience, func() bool { // a moment after the Context
@@ -140,33 +140,33 @@ func cutOff(t *testing.T, c *lock.Client, l *lock.Lease, reason lock.Reason) {
 	}
 	mustBeLostAs(t, l, lock.CauseExpired)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-	free(t, granted(t, begin(context.Background(), c.Mutex(l.Name()))))
+	free(t, granted(t, begin(context.Background(), w.lock(c, l.Name()))))
 }
 
 func maxHoldCuts(t *testing.T, w *world) {
 	c := w.client()
 	start := time.Now()
-	l := try(t, c.Mutex("a", lock.WithMaxHold(2*ttl)))
+	l := try(t, w.lock(c, "a", lock.WithMaxHold(2*ttl)))
 	await(t, "Context", l.Context().Done())
 	if held := time.Since(start); held < 2*ttl {
 		t.Errorf("cut after %v, WithMaxHold says %v", held, 2*ttl)
 	}
-	cutOff(t, c, l, lock.ReasonMaxHold)
+	cutOff(t, w, c, l, lock.ReasonMaxHold)
 }
 
 func heartbeatCuts(t *testing.T, w *world) {
 	c := w.client()
-	cutOff(t, c, try(t, c.Mutex("a", lock.WithHeartbeat(ttl))), lock.ReasonHeartbeat)
+	cutOff(t, w, c, try(t, w.lock(c, "a", lock.WithHeartbeat(ttl))), lock.ReasonHeartbeat)
 }
 
 func heartbeatKeeps(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a", lock.WithHeartbeat(ttl)))
+	l := try(t, w.lock(c, "a", lock.WithHeartbeat(ttl)))
 	always(t, 4*ttl, func() bool {
 		l.Heartbeat()
 		return l.Context().Err() == nil
 	})
-	cutOff(t, c, l, lock.ReasonHeartbeat)
+	cutOff(t, w, c, l, lock.ReasonHeartbeat)
 }
 
 // logs is where a client's log records go, as JSON.
@@ -201,7 +201,7 @@ func (l *logs) records(t *testing.T, level slog.Level) (all []map[string]any) {
 func holdWarning(t *testing.T, w *world) {
 	var out logs
 	c := w.client(lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))), lock.WithHoldWarning(300*time.Millisecond))
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	warned := func() int { return len(out.records(t, slog.LevelWarn)) }
 	eventually(t, patience, func() bool { return warned() > 0 })
 	always(t, 2*ttl, func() bool { return warned() == 1 })

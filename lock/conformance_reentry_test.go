@@ -23,9 +23,9 @@ var reentryBehaviours = []behaviour{
 
 func deadlockAtOnce(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	child := context.WithValue(l.Context(), valueKey{}, 1)
-	for _, take := range []func(context.Context) (*lock.Lease, error){c.Mutex("a").Lock, c.Mutex("a").TryLock} {
+	for _, take := range []func(context.Context) (*lock.Lease, error){w.lock(c, "a").Lock, w.lock(c, "a").TryLock} {
 		_, err := take(child)
 		mustMatch(t, err, lock.ErrDeadlock)
 	}
@@ -37,8 +37,8 @@ func deadlockAtOnce(t *testing.T, w *world) {
 
 func noDeadlockAfterRelease(t *testing.T, w *world) {
 	c := w.client()
-	ctx := context.WithoutCancel(holdAndRelease(t, c))
-	again, err := c.Mutex("a").Lock(ctx)
+	ctx := context.WithoutCancel(holdAndRelease(t, w, c))
+	again, err := w.lock(c, "a").Lock(ctx)
 	if err != nil {
 		t.Fatalf("a ctx of a released lease: %v", err)
 	}
@@ -46,9 +46,9 @@ func noDeadlockAfterRelease(t *testing.T, w *world) {
 }
 
 // holdAndRelease returns the Context of a lease that was released.
-func holdAndRelease(t *testing.T, c *lock.Client) context.Context {
+func holdAndRelease(t *testing.T, w *world, c *lock.Client) context.Context {
 	t.Helper()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	ctx := l.Context()
 	free(t, l)
 	return ctx
@@ -56,10 +56,10 @@ func holdAndRelease(t *testing.T, c *lock.Client) context.Context {
 
 func noReentryElsewhere(t *testing.T, w *world) {
 	c, other := w.client(lock.WithReentrancy()), w.client(lock.WithReentrancy())
-	l := try(t, c.Mutex("a"))
-	_, err := other.Mutex("a").TryLock(l.Context())
+	l := try(t, w.lock(c, "a"))
+	_, err := w.lock(other, "a").TryLock(l.Context())
 	mustMatch(t, err, lock.ErrHeld)
-	b, err := c.Mutex("b").TryLock(l.Context())
+	b, err := w.lock(c, "b").TryLock(l.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func noReentryElsewhere(t *testing.T, w *world) {
 }
 
 // enter takes a lock within a ctx of its lease.
-func enter(t *testing.T, ctx context.Context, m *lock.Mutex) *lock.Lease {
+func enter(t *testing.T, ctx context.Context, m lock.Locker) *lock.Lease {
 	t.Helper()
 	l, err := m.Lock(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func enter(t *testing.T, ctx context.Context, m *lock.Mutex) *lock.Lease {
 
 func joins(t *testing.T, w *world) {
 	c := w.client(lock.WithReentrancy())
-	m := c.Mutex("a")
+	m := w.lock(c, "a")
 	outer := try(t, m)
 	inner := enter(t, outer.Context(), m)
 	innermost := enter(t, inner.Context(), m)
@@ -100,14 +100,14 @@ func joins(t *testing.T, w *world) {
 	if outer.Err() != nil || outer.Context().Err() != nil {
 		t.Fatalf("the outer lease ended: %v", outer.Err())
 	}
-	_, err := w.client().Mutex("a").TryLock(t.Context())
+	_, err := w.lock(w.client(), "a").TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, outer)
-	free(t, try(t, w.client().Mutex("a")))
+	free(t, try(t, w.lock(w.client(), "a")))
 }
 
 func innerCtxEnds(t *testing.T, w *world) {
-	m := w.client(lock.WithReentrancy()).Mutex("a")
+	m := w.lock(w.client(lock.WithReentrancy()), "a")
 	outer := try(t, m)
 	ctx, cancel := context.WithCancel(outer.Context())
 	inner := enter(t, ctx, m)
@@ -122,8 +122,8 @@ func innerCtxEnds(t *testing.T, w *world) {
 func outerCtxEnds(t *testing.T, w *world) {
 	c := w.client(lock.WithReentrancy())
 	ctx, cancel := context.WithCancel(t.Context())
-	outer := enter(t, ctx, c.Mutex("a"))
-	inner := enter(t, outer.Context(), c.Mutex("a"))
+	outer := enter(t, ctx, w.lock(c, "a"))
+	inner := enter(t, outer.Context(), w.lock(c, "a"))
 	cancel()
 	_ = mustBeCanceled(t, outer, lock.ReasonContext)
 	_ = mustBeCanceled(t, inner, lock.ReasonContext)
@@ -135,7 +135,7 @@ func outerCtxEnds(t *testing.T, w *world) {
 }
 
 func outerReleasedFirst(t *testing.T, w *world) {
-	m := w.client(lock.WithReentrancy()).Mutex("a")
+	m := w.lock(w.client(lock.WithReentrancy()), "a")
 	outer := try(t, m)
 	inner := enter(t, context.WithoutCancel(outer.Context()), m)
 	free(t, outer)
@@ -148,7 +148,7 @@ func outerReleasedFirst(t *testing.T, w *world) {
 }
 
 func lossEndsAll(t *testing.T, w *world) {
-	m := w.client(lock.WithReentrancy()).Mutex("a")
+	m := w.lock(w.client(lock.WithReentrancy()), "a")
 	outer := try(t, m)
 	inner := enter(t, outer.Context(), m)
 	w.raw.del(w.key("a"))
@@ -160,9 +160,9 @@ func lossEndsAll(t *testing.T, w *world) {
 
 func joinsThroughAnother(t *testing.T, w *world) {
 	c := w.client(lock.WithReentrancy())
-	a := try(t, c.Mutex("a"))
-	b := enter(t, a.Context(), c.Mutex("b"))
-	again := enter(t, b.Context(), c.Mutex("a"))
+	a := try(t, w.lock(c, "a"))
+	b := enter(t, a.Context(), w.lock(c, "b"))
+	again := enter(t, b.Context(), w.lock(c, "a"))
 	if again.Owner() != a.Owner() {
 		t.Error("it didn't join")
 	}
@@ -170,7 +170,7 @@ func joinsThroughAnother(t *testing.T, w *world) {
 	free(t, b)
 	ctx, cancel := context.WithTimeout(a.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := w.client().Mutex("a").Lock(ctx); !errors.Is(err, lock.ErrHeld) {
+	if _, err := w.lock(w.client(), "a").Lock(ctx); !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("another client: %v", err)
 	}
 	free(t, a)

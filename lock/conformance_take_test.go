@@ -41,7 +41,7 @@ var takeBehaviours = []behaviour{
 func tryLockOfFree(t *testing.T, w *world) {
 	c := w.client()
 	before := time.Now()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	if l.Name() != "a" || l.Token() <= 0 || l.Err() != nil || l.Context().Err() != nil {
 		t.Errorf("name %q, token %d, err %v, context %v", l.Name(), l.Token(), l.Err(), l.Context().Err())
 	}
@@ -50,7 +50,8 @@ func tryLockOfFree(t *testing.T, w *world) {
 		t.Errorf("deadline %v after the request, for a lease of %v", d.Sub(before), ttl)
 	}
 	hash := w.raw.hgetall(w.key("a"))
-	if hash[l.Owner()] != "1" || !strings.HasPrefix(hash["@lockdog"], strconv.FormatInt(l.Token(), 10)) || len(hash) != 2 {
+	meta, mode := hash["@lockdog"], hash["mode"] // one of them
+	if hash[l.Owner()] != "1" || mode == "" && !strings.HasPrefix(meta, strconv.FormatInt(l.Token(), 10)) || len(hash) != 2 {
 		t.Errorf("in Redis: %v; owner %q, token %d", hash, l.Owner(), l.Token())
 	}
 	if ms := w.raw.pttl(w.key("a")); ms <= 0 || ms > ttl.Milliseconds() {
@@ -61,9 +62,9 @@ func tryLockOfFree(t *testing.T, w *world) {
 
 func tryLockOfHeld(t *testing.T, w *world) {
 	a, b := w.client(), w.client()
-	l := try(t, a.Mutex("a"))
+	l := try(t, w.lock(a, "a"))
 	for _, c := range []*lock.Client{a, b} {
-		got, err := c.Mutex("a").TryLock(t.Context())
+		got, err := w.lock(c, "a").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrHeld)
 		var held *lock.HeldError
 		if got != nil || !errors.As(err, &held) || held.Name != "a" || held.Owner != l.Owner() || held.Remaining <= 0 || held.Remaining > ttl {
@@ -74,8 +75,8 @@ func tryLockOfHeld(t *testing.T, w *world) {
 }
 
 func tryLockOfHeldForever(t *testing.T, w *world) {
-	w.raw.hset(w.key("a"), "somebody", "1", 0)
-	_, err := w.client().Mutex("a").TryLock(t.Context())
+	w.hold("a", "somebody", "1", 0)
+	_, err := w.lock(w.client(), "a").TryLock(t.Context())
 	var held *lock.HeldError
 	if !errors.As(err, &held) || held.Owner != "somebody" || held.Remaining >= 0 || !strings.Contains(err.Error(), "without an expiry") {
 		t.Errorf("%v, %+v", err, held)
@@ -87,7 +88,7 @@ func tryLockWithEndedCtx(t *testing.T, w *world) {
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	for _, take := range []func(context.Context) (*lock.Lease, error){c.Mutex("a").TryLock, c.Mutex("a").Lock} {
+	for _, take := range []func(context.Context) (*lock.Lease, error){w.lock(c, "a").TryLock, w.lock(c, "a").Lock} {
 		if _, err := take(ctx); !errors.Is(err, why) || !strings.Contains(err.Error(), `"a"`) {
 			t.Errorf("%v", err)
 		}
@@ -99,7 +100,7 @@ func tryLockWithEndedCtx(t *testing.T, w *world) {
 
 func releaseFrees(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	free(t, l)
 	await(t, "Done", l.Done())
 	mustMatch(t, l.Err(), lock.ErrReleased)
@@ -108,12 +109,12 @@ func releaseFrees(t *testing.T, w *world) {
 	if ms := w.raw.pttl(w.key("a")); ms != -2 {
 		t.Errorf("the key is there yet: PTTL %d", ms)
 	}
-	free(t, try(t, w.client().Mutex("a")))
+	free(t, try(t, w.lock(w.client(), "a")))
 }
 
 func releaseWithEndedCtx(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.Release(ctx); err != nil {
@@ -130,7 +131,7 @@ func grantsRise(t *testing.T, w *world, between func()) {
 	a, b := w.client(), w.client()
 	var last int64
 	for i := range 6 {
-		l := try(t, []*lock.Client{a, b}[i%2].Mutex("a"))
+		l := try(t, w.lock([]*lock.Client{a, b}[i%2], "a"))
 		if l.Token() <= last {
 			t.Fatalf("token %d after %d", l.Token(), last)
 		}
@@ -153,7 +154,7 @@ func tokensRiseThroughDel(t *testing.T, w *world) {
 
 func tokensRisePastTheClock(t *testing.T, w *world) {
 	c := w.client()
-	free(t, try(t, c.Mutex("a")))
+	free(t, try(t, w.lock(c, "a")))
 	var fence string
 	for _, key := range w.raw.keys() {
 		if strings.Contains(key, "lockdog:fence:{") {
@@ -163,7 +164,7 @@ func tokensRisePastTheClock(t *testing.T, w *world) {
 	const ahead = 4_000_000_000_000_000 // the year 2096, in µs
 	w.raw.setString(fence, strconv.FormatInt(ahead, 10))
 	for i := range int64(3) {
-		l := try(t, c.Mutex("a"))
+		l := try(t, w.lock(c, "a"))
 		if l.Token() != ahead+1+i {
 			t.Errorf("token %d, the counter stood at %d", l.Token(), ahead+i)
 		}
@@ -173,12 +174,12 @@ func tokensRisePastTheClock(t *testing.T, w *world) {
 
 func clientIDNamesTheHolder(t *testing.T, w *world) {
 	c := w.client(lock.WithClientID("billing/7"))
-	l := try(t, c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
 	if !regexp.MustCompile(`^billing/7:[0-9a-f]{16}-[0-9]+$`).MatchString(l.Owner()) {
 		t.Errorf("owner %q", l.Owner())
 	}
 	free(t, l)
-	again := try(t, w.client(lock.WithClientID("billing/7")).Mutex("a"))
+	again := try(t, w.lock(w.client(lock.WithClientID("billing/7")), "a"))
 	if again.Owner() == l.Owner() {
 		t.Error("a restarted client looks like its predecessor")
 	}
@@ -190,7 +191,7 @@ func defaultClientIDTellsHostAndPid(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := try(t, w.client().Mutex("a"))
+	l := try(t, w.lock(w.client(), "a"))
 	if want := fmt.Sprintf("%s/%d:", host, os.Getpid()); !strings.HasPrefix(l.Owner(), want) {
 		t.Errorf("owner %q, want it to start with %q", l.Owner(), want)
 	}
@@ -199,7 +200,7 @@ func defaultClientIDTellsHostAndPid(t *testing.T, w *world) {
 
 func keyPrefixSeparates(t *testing.T, w *world) {
 	a, b := w.client(lock.WithKeyPrefix(w.prefix+"x:")), w.client(lock.WithKeyPrefix(w.prefix+"y:"))
-	la, lb := try(t, a.Mutex("a")), try(t, b.Mutex("a"))
+	la, lb := try(t, w.lock(a, "a")), try(t, w.lock(b, "a"))
 	if la.Name() != "a" {
 		t.Errorf("the name shows the prefix: %q", la.Name())
 	}
@@ -222,7 +223,7 @@ func groupDefaultsToTheHeadOfTheName(t *testing.T, w *world) {
 		{"nightly", "default", nil},
 		{"users:7", "people", []lock.LockOption{lock.WithGroup("people")}},
 	} {
-		l := try(t, c.Mutex(x.name, x.opts...))
+		l := try(t, w.lock(c, x.name, x.opts...))
 		if got := c.Leases(); len(got) != 1 || got[0].Group != x.group {
 			t.Errorf("%s: %+v, want the group %q", x.name, got, x.group)
 		}
@@ -231,14 +232,14 @@ func groupDefaultsToTheHeadOfTheName(t *testing.T, w *world) {
 }
 
 func inspectFree(t *testing.T, w *world) {
-	if h, err := w.client().Mutex("a").Inspect(t.Context()); err != nil || h != (lock.Holder{}) {
+	if h, err := w.lock(w.client(), "a").Inspect(t.Context()); err != nil || h != (lock.Holder{}) {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
 
 func inspectHeld(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a"))
-	h, err := w.client().Mutex("a").Inspect(t.Context())
+	l := try(t, w.lock(w.client(), "a"))
+	h, err := w.lock(w.client(), "a").Inspect(t.Context())
 	if err != nil || !h.Held || h.Owner != l.Owner() || h.Count != 1 || h.Token != l.Token() || h.Remaining <= 0 || h.Remaining > ttl {
 		t.Errorf("%+v, %v; held by %q with token %d", h, err, l.Owner(), l.Token())
 	}
@@ -247,20 +248,20 @@ func inspectHeld(t *testing.T, w *world) {
 
 func inspectForeign(t *testing.T, w *world) {
 	const redisson = "3f2b8c1e-0000-4000-8000-1234567890ab:1"
-	w.raw.hset(w.key("a"), redisson, "3", 30*time.Second)
+	w.hold("a", redisson, "3", 30*time.Second)
 	c := w.client()
-	h, err := c.Mutex("a").Inspect(t.Context())
+	h, err := w.lock(c, "a").Inspect(t.Context())
 	if err != nil || !h.Held || h.Owner != redisson || h.Count != 3 || h.Token != 0 || h.TraceID != "" || h.Remaining <= 29*time.Second {
 		t.Errorf("%+v, %v", h, err)
 	}
 	var held *lock.HeldError
-	if _, err := c.Mutex("a").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != redisson {
+	if _, err := w.lock(c, "a").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != redisson {
 		t.Errorf("TryLock: %v", err)
 	}
 }
 
 func forceUnlockOfFree(t *testing.T, w *world) {
-	if was, err := w.client().Mutex("a").ForceUnlock(t.Context()); was || err != nil {
+	if was, err := w.lock(w.client(), "a").ForceUnlock(t.Context()); was || err != nil {
 		t.Errorf("%v, %v", was, err)
 	}
 }
@@ -268,18 +269,18 @@ func forceUnlockOfFree(t *testing.T, w *world) {
 func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 	const long = time.Hour // no renewal of its own accord finds out
 	holder, operator := w.client(), w.client()
-	l := try(t, holder.Mutex("a", lock.WithWatchdog(long)))
-	other := try(t, holder.Mutex("b", lock.WithWatchdog(long)))
+	l := try(t, w.lock(holder, "a", lock.WithWatchdog(long)))
+	other := try(t, w.lock(holder, "b", lock.WithWatchdog(long)))
 	// The client subscribes to its control channel after its first grant: forcing comes again until it is heard.
-	if was, err := operator.Mutex("a").ForceUnlock(t.Context()); !was || err != nil {
+	if was, err := w.lock(operator, "a").ForceUnlock(t.Context()); !was || err != nil {
 		t.Fatalf("%v, %v", was, err)
 	}
 	eventually(t, patience, func() bool {
 		if l.Err() != nil {
 			return true
 		}
-		w.raw.hset(w.key("a"), l.Owner(), "1", long)
-		_, err := operator.Mutex("a").ForceUnlock(t.Context())
+		w.hold("a", l.Owner(), "1", long)
+		_, err := w.lock(operator, "a").ForceUnlock(t.Context())
 		return err != nil
 	})
 	mustBeLost(t, l, lock.CauseMissing)
@@ -291,11 +292,11 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 }
 
 func forceUnlockWakes(t *testing.T, w *world) {
-	w.raw.hset(w.key("a"), "somebody", "1", time.Hour)
+	w.hold("a", "somebody", "1", time.Hour)
 	c, operator := w.client(), w.client()
-	next := begin(context.Background(), c.Mutex("a"))
+	next := begin(context.Background(), w.lock(c, "a"))
 	waiting(t, c, 1)
-	if was, err := operator.Mutex("a").ForceUnlock(t.Context()); !was || err != nil {
+	if was, err := w.lock(operator, "a").ForceUnlock(t.Context()); !was || err != nil {
 		t.Fatalf("%v, %v", was, err)
 	}
 	free(t, granted(t, next))
@@ -303,11 +304,11 @@ func forceUnlockWakes(t *testing.T, w *world) {
 
 func leasesAndRecent(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("orders:1"))
-	next := begin(context.Background(), c.Mutex("orders:1"))
+	l := try(t, w.lock(c, "orders:1"))
+	next := begin(context.Background(), w.lock(c, "orders:1"))
 	waiting(t, c, 1)
 	for _, info := range c.Leases() {
-		if info.Name != "orders:1" || info.Kind != "mutex" || info.Group != "orders" || info.Lease != ttl || info.Since.IsZero() {
+		if info.Name != "orders:1" || info.Kind != w.kind.name || info.Group != "orders" || info.Lease != ttl || info.Since.IsZero() {
 			t.Errorf("%+v", info)
 		}
 		switch info.State {

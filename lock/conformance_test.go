@@ -21,15 +21,16 @@ import (
 
 // shape is a kind of server.
 type shape struct {
-	name string
-	run  func(t *testing.T, test func(*testing.T))
-	open func(t *testing.T, alone bool) *world
+	name  string
+	kinds []kindOfLock
+	run   func(t *testing.T, test func(*testing.T))
+	open  func(t *testing.T, alone bool) *world
 }
 
 var shapes = []shape{
-	{"memory", bubble, openMemory},
-	{"redis-resp3", plain, openRedis(3)},
-	{"redis-resp2", plain, openRedis(2)},
+	{"memory", []kindOfLock{mutexes}, bubble, openMemory},
+	{"redis-resp3", allKinds, plain, openRedis(3)},
+	{"redis-resp2", []kindOfLock{mutexes}, plain, openRedis(2)},
 }
 
 // behaviour is something every lock does, whatever its server.
@@ -43,15 +44,24 @@ func TestConformance(t *testing.T) {
 	table := slices.Concat(takeBehaviours, waitBehaviours, leaseBehaviours, contextBehaviours,
 		reentryBehaviours, doBehaviours, closeBehaviours, inputBehaviours)
 	for _, s := range shapes {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			for _, b := range table {
-				t.Run(b.name, func(t *testing.T) {
-					t.Parallel()
-					s.run(t, func(t *testing.T) { b.test(t, s.open(t, b.alone)) })
-				})
-			}
-		})
+		for _, k := range s.kinds {
+			t.Run(s.name+"/"+k.name, func(t *testing.T) {
+				t.Parallel()
+				for _, b := range table {
+					if k.but[b.name] != "" {
+						continue
+					}
+					t.Run(b.name, func(t *testing.T) {
+						t.Parallel()
+						s.run(t, func(t *testing.T) {
+							w := s.open(t, b.alone)
+							w.kind = k
+							b.test(t, w)
+						})
+					})
+				}
+			})
+		}
 	}
 }
 
@@ -64,9 +74,15 @@ const ttl = 900 * time.Millisecond
 // world is one server, or one test's corner of it.
 type world struct {
 	t      *testing.T
+	kind   kindOfLock
 	raw    raw
 	prefix string // of this test's keys
 	dial   func() redis.UniversalClient
+}
+
+// lock describes a lock of the kind that the test is for.
+func (w *world) lock(c *lock.Client, name string, opts ...lock.LockOption) subject {
+	return w.kind.make(c, name, opts...)
 }
 
 // raw looks at a server, and meddles with it, past the lock package. It takes whole keys.
@@ -100,6 +116,15 @@ func (w *world) client(opts ...lock.Option) *lock.Client {
 
 // silent drops what clients log: their losses are meant.
 var silent = slog.New(slog.DiscardHandler)
+
+// hold has an owner that is no client of ours hold a lock, as Redisson writes it; for ever without a lease.
+func (w *world) hold(name, owner, count string, lease time.Duration) {
+	if w.kind.hold != nil {
+		w.kind.hold(w.raw, w.key(name), owner, count, lease)
+		return
+	}
+	w.raw.hset(w.key(name), owner, count, lease)
+}
 
 // key is where the lock with a name lives.
 func (w *world) key(name string) string { return w.prefix + name }

@@ -28,16 +28,16 @@ var waitBehaviours = []behaviour{
 }
 
 func lockOfFree(t *testing.T, w *world) {
-	free(t, granted(t, begin(context.Background(), w.client().Mutex("a"))))
+	free(t, granted(t, begin(context.Background(), w.lock(w.client(), "a"))))
 }
 
 // far is a lease so long that nobody wakes at its end.
 const far = time.Hour
 
-func wokenBy(t *testing.T, holder, waiter *lock.Client) {
+func wokenBy(t *testing.T, w *world, holder, waiter *lock.Client) {
 	t.Helper()
-	l := try(t, holder.Mutex("a", lock.WithWatchdog(far)))
-	next := begin(context.Background(), waiter.Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(holder, "a", lock.WithWatchdog(far)))
+	next := begin(context.Background(), w.lock(waiter, "a", lock.WithWatchdog(far)))
 	waiting(t, waiter, 1)
 	free(t, l)
 	got := granted(t, next)
@@ -49,15 +49,15 @@ func wokenBy(t *testing.T, holder, waiter *lock.Client) {
 
 func wokenBySameClient(t *testing.T, w *world) {
 	c := w.client()
-	wokenBy(t, c, c)
+	wokenBy(t, w, c, c)
 }
 
-func wokenByOtherClient(t *testing.T, w *world) { wokenBy(t, w.client(), w.client()) }
+func wokenByOtherClient(t *testing.T, w *world) { wokenBy(t, w, w.client(), w.client()) }
 
 func takesOverWhatExpired(t *testing.T, w *world) {
-	w.raw.hset(w.key("a"), "a holder that vanished", "1", ttl)
+	w.hold("a", "a holder that vanished", "1", ttl)
 	start := time.Now()
-	l := granted(t, begin(context.Background(), w.client().Mutex("a")))
+	l := granted(t, begin(context.Background(), w.lock(w.client(), "a")))
 	if waited := time.Since(start); waited < ttl/2 {
 		t.Errorf("taken after %v, held for %v", waited, ttl)
 	}
@@ -66,14 +66,14 @@ func takesOverWhatExpired(t *testing.T, w *world) {
 
 func firstComeFirstServed(t *testing.T, w *world) {
 	c := w.client()
-	first := try(t, c.Mutex("a"))
+	first := try(t, w.lock(c, "a"))
 	var mu sync.Mutex
 	var order []int
 	var all sync.WaitGroup
 	const n = 8
 	for i := range n {
 		all.Go(func() {
-			_ = c.Mutex("a").Do(context.Background(), func(context.Context, *lock.Lease) error {
+			_ = w.lock(c, "a").Do(context.Background(), func(context.Context, *lock.Lease) error {
 				mu.Lock()
 				defer mu.Unlock()
 				order = append(order, i)
@@ -96,8 +96,8 @@ func firstComeFirstServed(t *testing.T, w *world) {
 
 func handsOver(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a"))
-	next := begin(context.Background(), c.Mutex("a"))
+	l := try(t, w.lock(c, "a"))
+	next := begin(context.Background(), w.lock(c, "a"))
 	waiting(t, c, 1)
 	free(t, l)
 	got := granted(t, next)
@@ -106,7 +106,7 @@ func handsOver(t *testing.T, w *world) {
 	if hash[got.Owner()] != "1" || len(hash) != 2 {
 		t.Errorf("in Redis: %v; owner %q", hash, got.Owner())
 	}
-	h, err := c.Mutex("a").Inspect(t.Context())
+	h, err := w.lock(c, "a").Inspect(t.Context())
 	if err != nil || h.Token != got.Token() || got.Token() <= l.Token() {
 		t.Errorf("%+v, %v; token %d after %d", h, err, got.Token(), l.Token())
 	}
@@ -122,7 +122,7 @@ func starvesNoOtherClient(t *testing.T, w *world) {
 	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_ = greedy.Mutex("a", lock.WithLeaseContext(context.Background())).Do(ctx,
+				_ = w.lock(greedy, "a", lock.WithLeaseContext(context.Background())).Do(ctx,
 					func(context.Context, *lock.Lease) error {
 						<-time.After(time.Millisecond)
 						return nil
@@ -131,7 +131,7 @@ func starvesNoOtherClient(t *testing.T, w *world) {
 		})
 	}
 	for range 3 {
-		free(t, granted(t, begin(context.Background(), modest.Mutex("a"))))
+		free(t, granted(t, begin(context.Background(), w.lock(modest, "a"))))
 	}
 	cancel()
 	all.Wait()
@@ -146,7 +146,7 @@ func excludes(t *testing.T, w *world) {
 	for i := range 12 {
 		all.Go(func() {
 			for range 5 {
-				l, err := clients[i%2].Mutex("a").Lock(context.Background())
+				l, err := w.lock(clients[i%2], "a").Lock(context.Background())
 				if err != nil {
 					t.Errorf("Lock: %v", err)
 					return
@@ -176,10 +176,10 @@ func excludes(t *testing.T, w *world) {
 }
 
 func waitOver(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	start := time.Now()
-	got, err := c.Mutex("a", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
+	got, err := w.lock(c, "a", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
 	var held *lock.HeldError
 	if got != nil || !errors.As(err, &held) || !errors.Is(err, lock.ErrHeld) || held.Name != "a" || held.Owner != l.Owner() {
 		t.Errorf("%v, %v", got, err)
@@ -192,8 +192,8 @@ func waitOver(t *testing.T, w *world) {
 }
 
 func waitZero(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
-	m := w.client().Mutex("a", lock.WithWait(0))
+	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	m := w.lock(w.client(), "a", lock.WithWait(0))
 	_, err := m.Lock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, l)
@@ -201,17 +201,17 @@ func waitZero(t *testing.T, w *world) {
 }
 
 func waitDoesNotBoundTheLease(t *testing.T, w *world) {
-	l := granted(t, begin(context.Background(), w.client().Mutex("a", lock.WithWait(100*time.Millisecond))))
+	l := granted(t, begin(context.Background(), w.lock(w.client(), "a", lock.WithWait(100*time.Millisecond))))
 	always(t, 2*ttl, func() bool { return l.Context().Err() == nil })
 	free(t, l)
 }
 
 func canceledWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	why := errors.New("the user went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	next := begin(ctx, c.Mutex("a"))
+	next := begin(ctx, w.lock(c, "a"))
 	waiting(t, c, 1)
 	cancel(why)
 	got := await(t, "Lock", next)
@@ -228,21 +228,21 @@ func canceledWhileWaiting(t *testing.T, w *world) {
 }
 
 func deadlineWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.client().Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := w.client().Mutex("a").Lock(ctx)
+	_, err := w.lock(w.client(), "a").Lock(ctx)
 	mustMatch(t, err, lock.ErrHeld, context.DeadlineExceeded)
 	free(t, l)
 }
 
 func leaverIsPassedOver(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, c.Mutex("a", lock.WithWatchdog(far)))
+	l := try(t, w.lock(c, "a", lock.WithWatchdog(far)))
 	ctx, cancel := context.WithCancel(context.Background())
-	leaver := begin(ctx, c.Mutex("a"))
+	leaver := begin(ctx, w.lock(c, "a"))
 	waiting(t, c, 1)
-	next := begin(context.Background(), c.Mutex("a"))
+	next := begin(context.Background(), w.lock(c, "a"))
 	waiting(t, c, 2)
 	cancel()
 	mustMatch(t, await(t, "Lock", leaver).err, context.Canceled)

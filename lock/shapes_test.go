@@ -26,13 +26,14 @@ type farm struct {
 // serverShapes start the servers of each shape. All clients are made as programs make them.
 var serverShapes = []struct {
 	name  string
+	all   bool // every kind of lock, not the Mutex alone
 	start func(t *testing.T) farm
 }{
-	{"primary+replica", func(t *testing.T) farm { return universal(redistest.StartReplicated(t, 1)) }},
-	{"sentinel", func(t *testing.T) farm { return universal(redistest.StartSentinel(t, 1)) }},
-	{"cluster 3", func(t *testing.T) farm { return universal(redistest.StartCluster(t, 0)) }},
-	{"cluster 3+3", func(t *testing.T) farm { return universal(redistest.StartCluster(t, 1)) }},
-	{"ring 3", startRingFarm},
+	{"primary+replica", false, func(t *testing.T) farm { return universal(redistest.StartReplicated(t, 1)) }},
+	{"sentinel", true, func(t *testing.T) farm { return universal(redistest.StartSentinel(t, 1)) }},
+	{"cluster 3", true, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 0)) }},
+	{"cluster 3+3", false, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 1)) }},
+	{"ring 3", false, startRingFarm},
 }
 
 // universal is a farm that redis.NewUniversalClient makes clients of.
@@ -120,14 +121,20 @@ func TestShapes(t *testing.T) {
 				up()
 				starting.Wait()
 				var shape sync.WaitGroup
-				for _, protocol := range []int{3, 2} {
+				runs := []run{{mutexes, 3}, {mutexes, 2}}
+				if s.all {
+					for _, k := range allKinds[1:] {
+						runs = append(runs, run{k, 3})
+					}
+				}
+				for _, r := range runs {
 					shape.Go(func() {
-						t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) { f.conform(t, protocol, slots, &report, s.name) })
+						t.Run(r.String(), func(t *testing.T) { f.conform(t, r, slots, &report, s.name) })
 					})
 				}
 				shape.Wait()
-				for _, protocol := range []int{3, 2} {
-					t.Run(fmt.Sprint("RESP", protocol, " alone"), func(t *testing.T) { f.conform(t, protocol, nil, &report, s.name) })
+				for _, r := range runs {
+					t.Run(r.String()+" alone", func(t *testing.T) { f.conform(t, r, nil, &report, s.name) })
 				}
 			})
 		})
@@ -136,18 +143,29 @@ func TestShapes(t *testing.T) {
 	t.Log(report.String())
 }
 
+// run is one kind of lock, over one protocol.
+type run struct {
+	kind     kindOfLock
+	protocol int
+}
+
+func (r run) String() string { return fmt.Sprint(r.kind.name, " RESP", r.protocol) }
+
 // conform runs the suite over the farm: with slots the behaviours that can run beside others, without them the rest.
-func (f farm) conform(t *testing.T, protocol int, slots chan struct{}, report *matrix, name string) {
-	rdb := f.open(t, protocol)
-	row := fmt.Sprint(name, " RESP", protocol)
+func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, name string) {
+	rdb := f.open(t, r.protocol)
+	row := name + " " + r.String()
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, theme := range themes {
 		for i, b := range theme.table {
+			if r.kind.but[b.name] != "" {
+				continue
+			}
 			run := func() {
 				t.Run(b.name, func(t *testing.T) {
 					began := time.Now()
-					b.test(t, f.world(t, rdb, fmt.Sprintf("%s%d%d:", theme.name, i, protocol)))
+					b.test(t, f.world(t, r.kind, rdb, fmt.Sprintf("%s%d%s%d:", theme.name, i, r.kind.name, r.protocol)))
 					report.add(row, theme.name, time.Since(began), t.Failed())
 				})
 			}
@@ -166,9 +184,9 @@ func (f farm) conform(t *testing.T, protocol int, slots chan struct{}, report *m
 }
 
 // world is one test's corner of the farm.
-func (f farm) world(t *testing.T, rdb redis.UniversalClient, prefix string) *world {
+func (f farm) world(t *testing.T, k kindOfLock, rdb redis.UniversalClient, prefix string) *world {
 	return &world{
-		t: t, prefix: prefix, dial: func() redis.UniversalClient { return rdb },
+		t: t, kind: k, prefix: prefix, dial: func() redis.UniversalClient { return rdb },
 		raw: farmRaw{redisRaw{t, rdb, prefix}, f},
 	}
 }
@@ -252,12 +270,12 @@ func (m *matrix) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var s strings.Builder
-	fmt.Fprintf(&s, "conformance, shape x theme: tests (those failed), their seconds added up\n%-22s", "")
+	fmt.Fprintf(&s, "conformance, shape x theme: tests (those failed), their seconds added up\n%-28s", "")
 	for _, theme := range themes {
 		fmt.Fprintf(&s, "%14s", theme.name)
 	}
 	for _, row := range m.rows {
-		fmt.Fprintf(&s, "\n%-22s", row)
+		fmt.Fprintf(&s, "\n%-28s", row)
 		for _, theme := range themes {
 			c := m.cells[[2]string{row, theme.name}]
 			if c == nil {
