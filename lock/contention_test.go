@@ -20,10 +20,15 @@ import (
 
 // The whole of the lock under load: two processes, 32 goroutines each, one name.
 
-const (
-	contenders = 32
-	contendFor = 10 * time.Second
-)
+const contenders = 32
+
+// contendFor is how long: most of the others' ways are the Mutex's, too.
+func contendFor(k kindOfLock) time.Duration {
+	if k.name == mutexes.name {
+		return 10 * time.Second
+	}
+	return 3 * time.Second
+}
 
 // turn is one hold: the lease's context was live at both ends, so at all times between.
 type turn struct {
@@ -33,11 +38,19 @@ type turn struct {
 }
 
 func TestTwoProcessesTakeTurns(t *testing.T) {
-	t.Parallel()
+	for _, k := range allKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			takeTurns(t, k)
+		})
+	}
+}
+
+func takeTurns(t *testing.T, k kindOfLock) {
 	srv := redistest.Start(t)
 	var procs [2]*child
 	for i := range procs {
-		procs[i] = startChild(t, "contender", srv.Addr(), "-")
+		procs[i] = startChild(t, "contender", srv.Addr(), k.name)
 	}
 	for _, ch := range procs {
 		ch.expect(t, "ready")
@@ -104,7 +117,7 @@ func judge(t *testing.T, turns []turn) {
 }
 
 // childContender takes the lock again and again on many goroutines.
-func childContender(addr, _ string, say func(string, ...any)) error {
+func childContender(addr, kind string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
 	// The shorter the lease, the more often a lock is near its end, and so the more can go wrong.
@@ -117,15 +130,16 @@ func childContender(addr, _ string, say func(string, ...any)) error {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
-	turns, err := contend(c.Mutex("contended"))
+	k := allKinds[slices.IndexFunc(allKinds, func(k kindOfLock) bool { return k.name == kind })]
+	turns, err := contend(k.make(c, "contended"), contendFor(k))
 	for _, tn := range turns {
 		say("%d %d %d %d %d", tn.goroutine, tn.token, tn.asked, tn.start, tn.end)
 	}
 	return err
 }
 
-func contend(m *lock.Mutex) ([]turn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), contendFor)
+func contend(m lock.Locker, d time.Duration) ([]turn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	var (
 		wg    sync.WaitGroup
