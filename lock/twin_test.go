@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +16,10 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
-// TestMemoryIsRedissTwin gives the same calls, at random, to the scripts in a real Redis and to those in memory, and
-// compares every reply, every error, what the keys hold and what was published.
-func TestMemoryIsRedissTwin(t *testing.T) {
+// TestScriptsDoInMemoryAsInRedis runs our scripts, with the same arguments at random, in a real Redis and in the server in memory,
+// and compares every reply, every error, what the locks hold and what was published. The commands that they use are compared
+// one by one in package memory.
+func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
 	t.Parallel()
 	space := redistest.Shared(t)
 	rdb := space.Client(t)
@@ -75,12 +77,17 @@ type twinPlace struct {
 	key     string
 	channel string
 	keys    []string // key and token counter
+	fair    []string // with those of the queue
 }
 
 func newTwinPlace(prefix, name string) twinPlace {
 	key := prefix + name
-	return twinPlace{key, channelOf(key), []string{key, fenceKey(prefix, key)}}
+	keys := []string{key, fenceKey(prefix, key)}
+	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), key+":queue", key+":deadlines", key+":alive")}
 }
+
+// permitScript gives a permit, for the renewals to find.
+var permitScript = backend.NewScript("permit", `return redis.call('zadd', KEYS[1] .. ':timeout', ARGV[2], ARGV[1])`)
 
 type side struct {
 	name string
@@ -95,7 +102,13 @@ var twinOwners = []string{"a:0-1", "a:0-2", "b:9-7", "java:1", "x-", "-5"}
 
 func (tw *twins) run() {
 	ctx := tw.t.Context()
-	channels := []string{tw.places[0].channel, twinControl + "a:0", twinControl + "b:9", twinControl + "java"}
+	channels := []string{twinControl + "a:0", twinControl + "b:9", twinControl + "java"}
+	for _, p := range tw.places {
+		channels = append(channels, p.channel)
+		for _, owner := range twinOwners {
+			channels = append(channels, p.channel+":"+owner)
+		}
+	}
 	for _, s := range tw.sides {
 		sub, err := s.b.Subscribe(ctx, backend.Station{})
 		if err != nil {
@@ -148,7 +161,7 @@ func (tw *twins) step() {
 	owner, lease := twinOwners[pick(len(twinOwners))], int64(3_600_000*(1+pick(5)))
 	notAfter := []int64{0, 1, 1 << 52}[pick(3)] // unknown, long past, far off
 	trace := []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}[pick(2)]
-	switch n := pick(20); {
+	switch n := pick(27); {
 	case n < 7:
 		keys := p.keys
 		if pick(4) == 0 {
@@ -162,18 +175,27 @@ func (tw *twins) step() {
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {
-			args = append(args, q.key, twinOwners[pick(len(twinOwners))], lease)
+			mode := []string{"", "", "r", "p"}[pick(4)]
+			args = append(args, q.key, twinOwners[pick(len(twinOwners))], mode+strconv.FormatInt(lease, 10))
 		}
 		tw.call(renewScript, p.keys[:1], args...)
 	case n < 16:
 		tw.call(forceScript, p.keys[:1], p.channel, "publish", twinControl)
-	case n < 17:
+	case n < 20:
+		tw.call(fairAcquireScript, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
+	case n < 22:
+		tw.call(fairReleaseScript, p.fair, owner, p.channel, "publish")
+	case n < 23:
+		tw.call(fairForceScript, p.fair, p.channel, "publish", twinControl)
+	case n < 24:
+		tw.call(permitScript, p.keys[:1], owner, lease)
+	case n < 25:
 		tw.log = append(tw.log, "del "+p.key)
 		tw.del(p.key)
-	case n < 18 && pick(3) == 0:
+	case n < 26 && pick(3) == 0:
 		tw.log = append(tw.log, "set "+p.key)
 		tw.setString(p.key, "text")
-	case n < 19 && pick(6) == 0:
+	case pick(6) == 0:
 		text := []string{"5000000000000000", "no number"}[pick(2)]
 		tw.log = append(tw.log, "set "+p.keys[1]+" "+text)
 		tw.setString(p.keys[1], text)
@@ -211,7 +233,7 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 	if !ok {
 		return fmt.Sprintf("%#v", reply)
 	}
-	now := map[string]int{"renew": 0, "inspect": 0, "acquire": 1, "release": 1}[script.Name]
+	now := map[string]int{"renew": 0, "inspect": 0, "acquire": 1, "release": 1, "fair_acquire": 1, "fair_release": 1}[script.Name]
 	var words []string
 	for i, v := range list {
 		word := fmt.Sprintf("%#v", v)
