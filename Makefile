@@ -77,6 +77,33 @@ interop: ## share locks with the real Redisson: Go and Java, on one Redis and on
 	internal/ci/setup.sh java
 	go test -tags=interop -race -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
 
+# A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
+# 5 rounds of 2 s each take about 15 minutes. The tests come first: nothing may run beside what is measured.
+PEERS_ROUNDS  ?= 5
+PEERS_SECONDS ?= 2
+.PHONY: peers
+peers: setup bin/golangci-lint ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
+	@echo "== peers"
+	cd loadtest/peers && go mod tidy -diff && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
+	go build -C loadtest/peers -o $(CURDIR)/bin/peers .
+	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
+
+# Runs of the fixed seeds 1, 2, 3... and one fresh one. CHAOS_RUNS=1 CHAOS_SEED=s makes the faults of seed s again. Each shape of
+# Redis has its servers, and mostly waits: all four go on at a time.
+CHAOS_RUNS  ?= 100
+CHAOS_SEED  ?=
+CHAOS_LIMIT ?= 60m
+CHAOS_FLAGS ?=
+.PHONY: chaos
+chaos: setup ## faults by the hundred, on real servers and clients: nothing held twice, nothing lost in silence
+	@echo "== chaos"
+	CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_SEED=$(CHAOS_SEED) \
+		go test -tags=chaos -race -parallel=4 -count=1 -timeout=$(CHAOS_LIMIT) -run='^TestChaos$$' -v ./internal/chaos $(CHAOS_FLAGS) | sed -u '/^=== /d'
+
+.PHONY: chaos-short
+chaos-short: ## the chaos of CI: 48 runs, in about two minutes
+	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
+
 .PHONY: bench
 bench: setup ## all benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...

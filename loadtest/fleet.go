@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/proc"
 	"github.com/lockdog/lockdog/loadtest/internal/child"
-	"github.com/lockdog/lockdog/loadtest/internal/proc"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
@@ -69,7 +69,7 @@ func startMember(cmd *exec.Cmd, env []string, cfg *wire.Config) (*member, error)
 	}
 	m := &member{in: in, replies: make(chan wire.Reply, 8), stderr: &tail{}}
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, theirIn, theirOut, m.stderr
-	m.process, err = proc.Start(cmd)
+	m.process, err = proc.StartApart(cmd)
 	err = errors.Join(err, theirIn.Close(), theirOut.Close())
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), out.Close())

@@ -4,18 +4,18 @@ package e2e_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockdog/lockdog/internal/proc"
 )
 
 const (
@@ -26,48 +26,32 @@ const (
 
 // program is a child process. Its output is kept in logs.
 type program struct {
+	*proc.Process
 	name, log string
 	cmd       *exec.Cmd
-	done      chan struct{} // closed when it has ended and was reaped
 }
 
 // launch starts a program that ends with the test, and shows what it wrote if that fails. env is added to ours.
 func launch(t *testing.T, name string, env []string, bin string, args ...string) *program {
 	t.Helper()
-	p := &program{name: name, log: filepath.Join(logs(t), name+".log"), done: make(chan struct{})}
+	p := &program{name: name, log: filepath.Join(logs(t), name+".log"), cmd: exec.Command(bin, args...)}
 	out, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = out.Close() }() // the child has its own
-	p.cmd = exec.Command(bin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
-	// After a -timeout no cleanup is run.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel ties Pdeathsig to the thread that forked: it has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() // ProcessState has it
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatalf("start %s: %v", name, err)
+	if p.Process, err = proc.Start(p.cmd); err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s ends with:\n%s", p.log, p.tail())
 		}
-		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("kill %s: %v", name, err)
+		if err := p.Kill(); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
-		<-p.done
 	})
 	return p
 }
@@ -76,7 +60,7 @@ func launch(t *testing.T, name string, env []string, bin string, args ...string)
 func (p *program) ready(t *testing.T, url string) {
 	t.Helper()
 	until(t, startLimit, p.name+" answers at "+url, func() error {
-		if p.ended() {
+		if p.Ended() {
 			t.Fatalf("%s ended, %v:\n%s", p.name, p.cmd.ProcessState, p.tail())
 		}
 		_, err := get(t, url)
@@ -87,24 +71,15 @@ func (p *program) ready(t *testing.T, url string) {
 // terminate asks the program to end, and returns how it did.
 func (p *program) terminate(t *testing.T) *os.ProcessState {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatalf("terminate %s: %v", p.name, err)
 	}
 	select {
-	case <-p.done:
+	case <-p.Done():
 	case <-time.After(stopLimit):
 		t.Fatalf("%s still runs %v after SIGTERM", p.name, stopLimit)
 	}
 	return p.cmd.ProcessState
-}
-
-func (p *program) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
 }
 
 func (p *program) tail() []byte {

@@ -212,7 +212,7 @@ func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 
 func (c *Cluster) running(tb testing.TB) []*Server {
 	tb.Helper()
-	run := slices.DeleteFunc(slices.Clone(c.Nodes), func(s *Server) bool { return s.process().ended() })
+	run := slices.DeleteFunc(slices.Clone(c.Nodes), func(s *Server) bool { return s.process().Ended() })
 	if len(run) == 0 {
 		tb.Fatal("redistest: no node of the cluster runs")
 	}

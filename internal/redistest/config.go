@@ -18,6 +18,11 @@ func WithConfig(directive string, args ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, confLine(directive, args...)) }
 }
 
+// WithEnv adds variables, each "NAME=value", to the server's environment.
+func WithEnv(env ...string) Option {
+	return func(c *config) { c.env = append(c.env, env...) }
+}
+
 // WithPassword makes the default user log in with this password. The Sentinels
 // of a shape ask for none.
 func WithPassword(password string) Option {
@@ -36,6 +41,7 @@ func WithUser(name string, rules ...string) Option {
 // which each attempt to start chooses anew.
 type config struct {
 	lines         []string
+	env           []string
 	password      string // of the default user; empty: none
 	adminPassword string
 	sentinel      bool
@@ -57,7 +63,7 @@ func newConfig(opts []Option) config {
 // with returns a copy with more options, for shapes that start several servers
 // from one list.
 func (c config) with(opts ...Option) config {
-	c.lines = slices.Clone(c.lines)
+	c.lines, c.env = slices.Clone(c.lines), slices.Clone(c.env)
 	for _, opt := range opts {
 		opt(&c)
 	}

@@ -28,15 +28,15 @@ func (s *Server) Restart(tb testing.TB, data Data) {
 }
 
 func (s *Server) restart(data Data) error {
-	if data == KeepData && !s.cfg.sentinel && !s.process().ended() {
+	if data == KeepData && !s.cfg.sentinel && !s.process().Ended() {
 		ctx, cancel := adminContext()
 		defer cancel()
 		if err := s.admin.Save(ctx).Err(); err != nil {
 			return fmt.Errorf("redistest: save before restart: %w", err)
 		}
 	}
-	if err := s.process().kill(); err != nil {
-		return err
+	if err := s.process().Kill(); err != nil {
+		return fmt.Errorf("redistest: %w", err)
 	}
 	if data == LoseData {
 		err := errors.Join(

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/proc"
 )
 
 const (
@@ -34,7 +36,7 @@ type Server struct {
 	admin *redis.Client
 
 	mu   sync.Mutex
-	proc *process
+	proc *proc.Process
 	own  map[string]int64 // commands that this package itself sent, by name
 }
 
@@ -125,13 +127,17 @@ func (s *Server) launch(bin string) error {
 	if s.cfg.sentinel {
 		args = append(args, "--sentinel")
 	}
-	proc, err := startProcess(bin, args...)
-	if err != nil {
-		return err
+	cmd := exec.Command(bin, args...)
+	if len(s.cfg.env) > 0 {
+		cmd.Env = append(os.Environ(), s.cfg.env...)
 	}
-	s.setProc(proc)
+	p, err := proc.Start(cmd)
+	if err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	s.setProc(p)
 	err = poll(startLimit, func(ctx context.Context) error {
-		if proc.ended() {
+		if p.Ended() {
 			return final(s.died())
 		}
 		return s.greet(ctx)
@@ -169,13 +175,13 @@ func (s *Server) died() error {
 	return fmt.Errorf("it ended, its log: %s", log[max(0, len(log)-tail):])
 }
 
-func (s *Server) setProc(p *process) {
+func (s *Server) setProc(p *proc.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc = p
 }
 
-func (s *Server) process() *process {
+func (s *Server) process() *proc.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc
@@ -186,7 +192,7 @@ func (s *Server) stop() error {
 	var errs []error
 	errs = append(errs, s.admin.Close())
 	if p := s.process(); p != nil {
-		errs = append(errs, p.kill())
+		errs = append(errs, p.Kill())
 	}
 	errs = append(errs, os.RemoveAll(s.dir))
 	return errors.Join(errs...)
@@ -199,7 +205,7 @@ func (s *Server) Addr() string { return loopback(s.port) }
 func (s *Server) Port() int { return s.port }
 
 // PID is the process id, a new one after a [Server.Restart].
-func (s *Server) PID() int { return s.process().pid() }
+func (s *Server) PID() int { return s.process().PID() }
 
 // Universal gives the options of a client of this server, the password
 // included.
@@ -241,7 +247,7 @@ func closeClient(tb testing.TB, c redis.UniversalClient) {
 // is no error.
 func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().signal(syscall.SIGSTOP); err != nil {
+	if err := s.process().Signal(syscall.SIGSTOP); err != nil {
 		tb.Fatalf("redistest: pause server %d: %v", s.port, err)
 	}
 }
@@ -250,7 +256,7 @@ func (s *Server) Pause(tb testing.TB) {
 // meanwhile.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().signal(syscall.SIGCONT); err != nil {
+	if err := s.process().Signal(syscall.SIGCONT); err != nil {
 		tb.Fatalf("redistest: resume server %d: %v", s.port, err)
 	}
 }
@@ -259,7 +265,7 @@ func (s *Server) Resume(tb testing.TB) {
 // Killing a dead server is no error.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
-	if err := s.process().kill(); err != nil {
-		tb.Fatal(err)
+	if err := s.process().Kill(); err != nil {
+		tb.Fatalf("redistest: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func startServers(tb testing.TB, configs ...config) []*Server {
 func await(tb testing.TB, what string, servers []*Server, try func(context.Context, *Server) error) {
 	tb.Helper()
 	for _, s := range servers {
-		if s.process().ended() {
+		if s.process().Ended() {
 			continue
 		}
 		err := poll(shapeLimit, func(ctx context.Context) error {

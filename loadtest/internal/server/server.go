@@ -17,7 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/loadtest/internal/proc"
+	"github.com/lockdog/lockdog/internal/proc"
 )
 
 // Ports, and those of the cluster bus 10,000 above them, lie below what systems take for outgoing connections.
@@ -100,7 +100,7 @@ func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
 		if cluster {
 			args = append(args, "--cluster-enabled", "yes", "--cluster-config-file", strconv.Itoa(port)+".conf")
 		}
-		p, err := proc.Start(exec.Command(bin, args...))
+		p, err := proc.StartApart(exec.Command(bin, args...))
 		if err != nil {
 			return err
 		}

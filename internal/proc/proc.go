@@ -1,4 +1,5 @@
-// Package proc starts the processes of the load test, and sees to it that none outlives it.
+// Package proc starts child processes that do not outlive their parent, and reaps them as soon as they end. The load test and
+// the tests start theirs with it.
 package proc
 
 import (
@@ -11,18 +12,25 @@ import (
 	"time"
 )
 
-// Process is a running child, reaped as soon as it ends.
+// Process is a running child.
 type Process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when it has ended and was reaped
 	err  error         // how; set before done
 }
 
-// Start starts cmd in a process group of its own, so that Ctrl-C reaches this program alone, which then ends the others in
-// their order. Where the kernel can, it ends the child when this process is gone.
-func Start(cmd *exec.Cmd) (*Process, error) {
+// Start starts cmd in our own process group, so that Ctrl-C ends both. Where the kernel can, it ends the child when this process is
+// gone, however that happened.
+func Start(cmd *exec.Cmd) (*Process, error) { return start(cmd, false) }
+
+// StartApart starts cmd in a process group of its own, so that Ctrl-C reaches this program alone, which then ends its children
+// in their order. Else it is like Start.
+func StartApart(cmd *exec.Cmd) (*Process, error) { return start(cmd, true) }
+
+func start(cmd *exec.Cmd, apart bool) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
-	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr = diesWithParent()
+	cmd.SysProcAttr.Setpgid = apart
 	started := make(chan error, 1)
 	go func() {
 		// The kernel ties "dies with its parent" to the thread that forked, so that one has to stay.
@@ -46,6 +54,9 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 // PID is the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Done is closed when the process has ended and was reaped; from then on its exec.Cmd says how it ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
 // Ended says whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
@@ -56,7 +67,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Signal sends it a signal.
+// Signal sends it a signal. Once it has ended the error matches os.ErrProcessDone.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
 // Wait waits for the end, for that long at most, and then forces it. The error is how the process ended.
@@ -71,7 +82,7 @@ func (p *Process) Wait(patience time.Duration) error {
 	}
 }
 
-// Kill ends it at once, also while it is stopped, and waits until it is gone. An ended process is no error.
+// Kill ends it as a crash would, also while it is stopped, and waits until it is gone. Killing an ended process is no error.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %d: %w", p.PID(), err)

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockdog/lockdog/loadtest/internal/proc"
+	"github.com/lockdog/lockdog/internal/proc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,9 +22,6 @@ func TestKillOfAStoppedProcess(t *testing.T) {
 	if p.Ended() || p.PID() == 0 {
 		t.Error("it doesn't run")
 	}
-	if group, err := syscall.Getpgid(p.PID()); err != nil || group != p.PID() {
-		t.Errorf("process group %d of %d: Ctrl-C would reach it; %v", group, p.PID(), err)
-	}
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Error(err)
 	}
@@ -36,18 +33,44 @@ func TestKillOfAStoppedProcess(t *testing.T) {
 	}
 }
 
+// Ctrl-C goes to a process group.
+func TestProcessGroup(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		start func(*exec.Cmd) (*proc.Process, error)
+		own   bool
+	}{
+		"Start":      {proc.Start, false},
+		"StartApart": {proc.StartApart, true},
+	} {
+		p, err := tc.start(exec.Command("sleep", "60"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		group, err := syscall.Getpgid(p.PID())
+		if err != nil || (group == p.PID()) != tc.own || (group == syscall.Getpgrp()) == tc.own {
+			t.Errorf("%s: process group %d of %d, ours is %d; %v", name, group, p.PID(), syscall.Getpgrp(), err)
+		}
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestHowItEnds(t *testing.T) {
 	t.Parallel()
 	for name, ok := range map[string]bool{"true": true, "false": false} {
-		p, err := proc.Start(exec.Command(name))
+		cmd := exec.Command(name)
+		p, err := proc.Start(cmd)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Wait(time.Minute); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !p.Ended() {
-			t.Errorf("%s: it runs on", name)
+		<-p.Done()
+		if !p.Ended() || cmd.ProcessState.Success() != ok {
+			t.Errorf("%s: ended %v, %v", name, p.Ended(), cmd.ProcessState)
 		}
 	}
 	if _, err := proc.Start(exec.Command("/no/such/program")); err == nil {

@@ -1,0 +1,189 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// clientEnv makes this binary a client process.
+const clientEnv = "LOCKDOG_CHAOS_CLIENT"
+
+const poolSize = 10
+
+// clientMain is the main function of a client process.
+func clientMain() {
+	if err := runClient(bufio.NewScanner(os.Stdin)); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos client:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// client is one process that contends.
+type client struct {
+	orders
+	diary *diary
+	locks *lock.Client
+
+	settling atomic.Bool
+	settle   chan struct{} // closed then
+	warm     sync.Once
+	workers  sync.WaitGroup
+	stat     history.Event
+	lag      lag
+}
+
+func runClient(input *bufio.Scanner) error {
+	c := &client{settle: make(chan struct{})}
+	if !input.Scan() {
+		return errors.New("no orders")
+	}
+	if err := json.Unmarshal(input.Bytes(), &c.orders); err != nil {
+		return fmt.Errorf("orders: %w", err)
+	}
+	var err error
+	if c.diary, err = openDiary(c.History, c.Proc); err != nil {
+		return err
+	}
+	c.stat = history.Event{What: history.Stat, Counts: map[string]float64{history.StatStart: float64(runtime.NumGoroutine())}}
+	quiet := goleak.IgnoreCurrent()
+
+	stopMeasuring := c.lag.measure()
+	counts := newCounts()
+	rdb := redis.NewUniversalClient(c.options())
+	if c.locks, err = lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...); err != nil {
+		return err
+	}
+	stopWatching := c.watchGoroutines()
+	for i := range c.Workers {
+		w, err := newWorker(c, i)
+		if err != nil {
+			return err
+		}
+		c.workers.Go(w.run)
+	}
+	if err := c.obey(input, saySettle); err != nil {
+		return err
+	}
+	stopWatching()
+	settled := time.Now()
+	c.settling.Store(true)
+	close(c.settle)
+	c.workers.Wait()
+	c.diary.note(history.Event{At: now(), What: history.Idle})
+	c.measure(history.StatIdle, history.StatHeapIdle)
+	fmt.Println(saysIdle)
+
+	if err := c.obey(input, sayClose); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	closed := c.locks.Close(ctx)
+	closed = errors.Join(closed, rdb.Close())
+	stopMeasuring()
+	c.stat.Counts[history.StatLag] = float64(c.lag.since(settled))
+	if err := goleak.Find(quiet, goleak.IgnoreTopFunction("bufio.(*Scanner).Scan")); err != nil {
+		c.stat.Why = err.Error()
+	}
+	c.stat.At = now()
+	c.diary.note(c.stat)
+	if err := c.summarize(counts); err != nil {
+		return err
+	}
+	fmt.Println(saysClosed)
+	for input.Scan() { // until the parent has looked at our connections
+	}
+	return errors.Join(closed, c.diary.close())
+}
+
+// obey waits for an order.
+func (c *client) obey(input *bufio.Scanner, want string) error {
+	if !input.Scan() {
+		return errors.New("the parent has gone")
+	}
+	if input.Text() != want {
+		return fmt.Errorf("told to %q, not to %q", input.Text(), want)
+	}
+	return nil
+}
+
+// options are those of the Redis client: the servers are dialed through this process's proxies.
+func (c *client) options() *redis.UniversalOptions {
+	dialer := net.Dialer{Timeout: c.Timeout}
+	return &redis.UniversalOptions{
+		Addrs: c.Addrs, MasterName: c.Master, IsClusterMode: c.Cluster,
+		DialTimeout: c.Timeout, ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, PoolSize: poolSize,
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if via, ok := c.Via[addr]; ok {
+				addr = via
+			}
+			return dialer.DialContext(ctx, network, addr)
+		},
+	}
+}
+
+// summarize tells what the client's telemetry says of all of it.
+func (c *client) summarize(counts *counts) error {
+	all, err := counts.collect()
+	if err != nil {
+		return err
+	}
+	s := history.Event{At: now(), What: history.Summary, Counts: all}
+	for _, l := range c.locks.Recent() {
+		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
+	}
+	c.diary.note(s)
+	return nil
+}
+
+// measure notes how many goroutines there are, and how large the heap is.
+func (c *client) measure(goroutines, heap string) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	c.stat.Counts[goroutines] = float64(runtime.NumGoroutine())
+	c.stat.Counts[heap] = float64(m.HeapAlloc)
+}
+
+// warmUp is how long a client works before it says that it is warm.
+const warmUp = 300 * time.Millisecond
+
+// watchGoroutines notes what is usual before the faults begin: the parent waits for all to be warm.
+func (c *client) watchGoroutines() (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-time.After(warmUp):
+		case <-done:
+		}
+		c.measure(history.StatWarm, history.StatHeapWarm)
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// granted says once that locks can be taken.
+func (c *client) granted() {
+	c.warm.Do(func() { fmt.Println(saysWarm) })
+}

@@ -1,0 +1,21 @@
+// Package chaos gives lockdog its worst days: its tests, run by `make chaos`, put randomized faults on real Redis servers and on
+// client processes that contend for locks, and check what these saw. Package history has the checks.
+//
+// A run is one seed: it decides the shape of Redis (one server, a primary with a replica, three Sentinels, a Cluster of
+// 3+3), what the clients do, and which faults come when. CHAOS_SEED=s CHAOS_RUNS=1 makes the same faults at the same times
+// again; what they hit is up to the machine. A violated run prints its seed and what happened around the violation, and
+// leaves the whole history in bin/chaos.
+//
+// The clients are processes: this test binary, started again. Each has a lock.Client, takes all kinds of locks (kinds_test.go),
+// and writes under them to a store in the parent that is protected by tokens. All of them read one clock, the
+// machine's monotonic one.
+//
+// Faults of the network come from internal/redistest's proxy rather than from toxiproxy, whose toxics see bytes: ours sees
+// requests and replies, so that it can drop the answer to one script, let a request come when nobody waits for it any
+// more, or silence subscriptions alone. It is there, is tested, and needs no dozen of further modules. The servers' clock is
+// stepped by testdata/clock.c: Debian's libfaketime does not work with its redis-server (jemalloc asks for the time
+// before libfaketime is ready, and it recurses until it gives up).
+//
+// It needs Linux, a redis-server and a C compiler; what is missing fails the test. The build tag chaos keeps it out of
+// `go test ./...`.
+package chaos

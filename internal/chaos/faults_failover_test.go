@@ -1,0 +1,103 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// replaced waits until another primary than old serves the step's name.
+func (r *run) replaced(t *testing.T, s step, old *redistest.Server) {
+	t.Helper()
+	if r.rig.shape == sentinel {
+		r.rig.sentinel.AwaitFailover(t, old)
+		return
+	}
+	r.rig.cluster.AwaitFailover(t, r.rig.cluster.Slot(t, r.schedule.Targets[s.Target].Name), old)
+}
+
+func only(f fault, shapes ...string) fault {
+	f.shapes = shapes
+	return f
+}
+
+// failoverFaults are those in which somebody else becomes the primary, or a replica suffers.
+var failoverFaults = []fault{
+	only(onVictim("failover, primary killed", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+		victim.Kill(t)
+		return func(t *testing.T) {
+			r.replaced(t, s, victim)
+			victim.Restart(t, redistest.KeepData)
+		}
+	}), sentinel, cluster),
+	// The old one wakes up believing that it still is the primary.
+	only(onVictim("failover, primary stopped", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+		victim.Pause(t)
+		return func(t *testing.T) {
+			defer victim.Resume(t)
+			r.replaced(t, s, victim)
+		}
+	}), sentinel, cluster),
+	only(onVictim("failover, ordered", func(r *run, _ step) bool { return r.rig.shape == sentinel },
+		func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+			if r.rig.shape == sentinel {
+				r.rig.sentinel.Failover(t)
+				return nothing
+			}
+			r.do(t, r.rig.replicaOf(t, victim), "CLUSTER FAILOVER")
+			return func(t *testing.T) { r.replaced(t, s, victim) }
+		}), sentinel, cluster),
+	only(onVictim("replica stopped", nil, func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
+		replica := r.rig.replicaOf(t, victim)
+		replica.Pause(t)
+		return func(t *testing.T) { replica.Resume(t) }
+	}), replicated, sentinel, cluster),
+	only(onVictim("slot moved", nil, moveSlot), cluster),
+}
+
+// moveSlot moves the slot of the step's name to another primary: half of its keys at once, the others when it heals.
+func moveSlot(t *testing.T, r *run, s step, from *redistest.Server) func(*testing.T) {
+	c := r.rig.cluster
+	slot := c.Slot(t, r.schedule.Targets[s.Target].Name)
+	to := from
+	for _, p := range r.rig.primaries(t) {
+		if p != from {
+			to = p
+		}
+	}
+	m := c.Migrate(t, slot, to)
+	if keys, err := r.rig.admin(from).ClusterGetKeysInSlot(t.Context(), slot, 10).Result(); err != nil {
+		t.Fatal(err)
+	} else if len(keys) > 1 {
+		r.moveKeys(t, m, keys[:1])
+	}
+	return func(t *testing.T) {
+		r.moveKeys(t, m, nil)
+		m.Finish(t)
+	}
+}
+
+// moveKeys is Migration.MoveKeys with a word of explanation.
+func (r *run) moveKeys(t *testing.T, m *redistest.Migration, keys []string) {
+	t.Helper()
+	r.say("moving %s", strings.Join(keys, " "))
+	m.MoveKeys(t, keys...)
+}
+
+// clockFaults step the wall clock of a server. It stays so until the run is over, as to set it right would be another step.
+var clockFaults = []fault{
+	stepClock("clock stepped forward", func(s step) time.Duration { return time.Duration(100+s.Size*s.Size) * time.Millisecond }),
+	stepClock("clock stepped back", func(s step) time.Duration { return -time.Duration(50+10*s.Size) * time.Millisecond }),
+}
+
+func stepClock(name string, by func(step) time.Duration) fault {
+	return fault{name: name, shapes: []string{single}, clock: true, atOnce: true, put: func(t *testing.T, r *run, s step) func(*testing.T) {
+		r.skew += by(s)
+		r.rig.clock.set(t, r.skew)
+		return nothing
+	}}
+}

@@ -1,0 +1,84 @@
+package history
+
+import (
+	"strings"
+	"time"
+)
+
+// LateLimit is how much later than a timer of the same process, set to the lease's deadline, a Context may end.
+const LateLimit = 50 * time.Millisecond
+
+// Deadlines checks that no Context outlives its deadline: it never calls itself live past it, and its Done is no later
+// than LateLimit beyond what timers are in that process.
+func Deadlines(h *History) (found []Violation) {
+	for _, o := range h.Ops {
+		for _, e := range o.Overdue {
+			found = append(found, violation("deadline", o.Call.Name, o.Call.At, e.At,
+				"%s: the Context of %s called itself live %v past the lease's deadline", o.Call.Name, o.Owner, e.At.Sub(e.Until)))
+		}
+		if o.HasLate && o.Late > LateLimit {
+			found = append(found, violation("deadline", o.Call.Name, o.Call.At, o.DeadAt,
+				"%s: the Context of %s was done %v after a timer for its deadline", o.Call.Name, o.Owner, o.Late))
+		}
+	}
+	return found
+}
+
+// Endings checks that every lease ended for exactly one reason, and that the Context, Release, Lease.Err and Client.Recent agree
+// on it. It knows nothing of processes that were killed.
+func Endings(h *History) (found []Violation) {
+	told := make(map[string][]Ended)
+	for _, s := range h.Summaries {
+		for _, e := range s.Ended {
+			told[e.Owner] = append(told[e.Owner], e)
+		}
+	}
+	for _, o := range h.Ops {
+		if _, whole := h.Summaries[o.Call.Proc]; !o.Granted || !whole {
+			continue
+		}
+		bad := func(format string, args ...any) {
+			args = append([]any{o.Call.Name, o.Owner}, args...)
+			found = append(found, violation("endings", o.Call.Name, o.Call.At, max(o.FreeReturned, o.DeadAt), "%s: %s "+format, args...))
+		}
+		ends := told[o.Owner]
+		if len(ends) != 1 {
+			bad("ended %d times by Client.Recent: %v", len(ends), ends)
+			continue
+		}
+		e := ends[0]
+		how, why := cause(o.Dead)
+		over, overWhy := cause(o.Over)
+		switch {
+		case o.Dead == "":
+			bad("is over, but its Context never ended")
+		case over == "":
+			bad("is over, but Err says nothing")
+		case how == WhyReleased && (e.End != "released" && e.End != "lost"), how == WhyLost && (e.End != "lost" || e.Why != why),
+			how == WhyCanceled && (e.End != "canceled" && e.End != "closed" || e.Why != why):
+			bad("ended as %s by its Context, as %+v by Client.Recent", o.Dead, e)
+		case how == WhyReleased && o.FreeCalled == 0:
+			bad("says that it was released, which nobody did")
+		case e.End == "lost" && (over != WhyLost || overWhy != e.Why):
+			bad("ended as %s by Err, as %+v by Client.Recent", o.Over, e)
+		case e.End == "released" && over != WhyReleased:
+			bad("ended as %s by Err, as %+v by Client.Recent", o.Over, e)
+		}
+		// What Release says has to fit, too: lost if it was, and nil only if it was not.
+		if o.FreeReturned == 0 {
+			continue
+		}
+		freed, _ := cause(o.Freed)
+		switch {
+		case over == WhyLost && freed != WhyLost:
+			bad("was lost (%s), but Release said %q", o.Over, o.Freed)
+		case over != WhyLost && freed == WhyLost:
+			bad("ended as %s, but Release said %q", o.Over, o.Freed)
+		case freed == WhyReleased:
+			bad("was released once, but Release said that it had been before")
+		case strings.HasPrefix(o.Freed, WhyHeld):
+			bad("Release said %q", o.Freed)
+		}
+	}
+	return found
+}

@@ -1,0 +1,140 @@
+// Package history is what the clients of a chaos run saw, and the checks it has to pass: each check is one function over a
+// history. It knows neither Redis nor lockdog, so that each can be shown to find what it is for.
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Time is a reading of the machine's monotonic clock, in ns: the same for all of its processes, and set by nobody.
+type Time int64
+
+// Add is t a while later.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Sub is the time from u to t.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
+
+// What an event says.
+const (
+	Call     = "call"     // a call of Lock or TryLock begins
+	Grant    = "grant"    // ... has returned a lease
+	Refuse   = "refuse"   // ... has returned an error: Why
+	Live     = "live"     // the lease's Context was live when last asked, at the time of the event
+	Renewed  = "renewed"  // the lease's deadline was seen to have moved, to Until
+	Overdue  = "overdue"  // the lease's Context called itself live at the time of the event, although the deadline had been at Until
+	Dead     = "dead"     // the lease's Context was seen to have ended, for Why
+	Late     = "late"     // the Context's Done came Delay after a timer set to the lease's deadline
+	Freeing  = "freeing"  // a call of Release begins
+	Freed    = "freed"    // ... has returned: Why
+	Over     = "over"     // the lease itself has ended: Why
+	Write    = "write"    // the store was written to with Token; Why: what it answered
+	Idle     = "idle"     // the process holds nothing and waits for nothing, having got everything it wants once more
+	Summary  = "summary"  // what the process's own telemetry says
+	FaultOn  = "fault"    // a fault begins to be put on: Name
+	FaultOff = "heal"     // ... has been taken away
+	Settle   = "settle"   // all faults are over: from here on every waiter has to get in
+	Restart  = "restart"  // a client process was killed, and another takes its place
+	Signal   = "signal"   // a client process was stopped, or continued: Why
+	Forced   = "forced"   // ForceUnlock of Name began at Since and freed it: Why is "true", or didn't
+	Stat     = "stat"     // goroutines, connections, heap: Counts
+	Note     = "note"     // for the reader only
+	Skew     = "skew"     // the servers' clock was set off by Delay
+	Complain = "complain" // the process failed at what it has to be able to do: Why
+)
+
+// Why a call was refused, or how a lease ended, when lockdog's errors leave one.
+const (
+	WhyHeld     = "held"
+	WhyContext  = "context"
+	WhyClosed   = "closed"
+	WhyLost     = "lost"     // followed by a colon and the cause
+	WhyCanceled = "canceled" // followed by a colon and the reason
+	WhyReleased = "released"
+	WhyStale    = "stale"  // the store refused a write
+	WhyError    = "error:" // followed by the kind of error
+)
+
+// Event is one line of a history. What isn't said is left out.
+type Event struct {
+	At   Time   `json:"t"`
+	What string `json:"e"`
+	Proc int    `json:"p,omitempty"` // 0 is the test itself
+	ID   string `json:"id,omitempty"`
+	Name string `json:"n,omitempty"`
+	Why  string `json:"why,omitempty"`
+
+	// Of a call.
+	Kind   string        `json:"kind,omitempty"`
+	How    string        `json:"how,omitempty"`    // lock, wait or try
+	Weight int           `json:"w,omitempty"`      // how much of the name's room a grant takes
+	Room   int           `json:"room,omitempty"`   // what all grants of the name that live at one time may take together
+	Lease  time.Duration `json:"lease,omitempty"`  // ns
+	Fixed  bool          `json:"fixed,omitempty"`  // it is never renewed
+	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
+
+	// Of a grant and of writes.
+	Owner string        `json:"o,omitempty"`
+	Token int64         `json:"k,omitempty"`
+	Until Time          `json:"until,omitempty"`
+	Since Time          `json:"since,omitempty"`
+	Delay time.Duration `json:"d,omitempty"`
+	Last  int64         `json:"last,omitempty"` // the largest token the store has seen
+
+	// Of a fault: what Redis does not keep up meanwhile.
+	Loses bool `json:"loses,omitempty"` // writes may be lost, or done where nobody will see them
+	Clock bool `json:"clock,omitempty"` // a server's clock steps
+	Back  bool `json:"back,omitempty"`  // ... backwards, by Delay
+	// Connections die without either end being told.
+	Silent bool `json:"silent,omitempty"`
+
+	Counts map[string]float64 `json:"c,omitempty"` // of a stat or summary
+	Ended  []Ended            `json:"ended,omitempty"`
+}
+
+// Ended is how a client says that a lease ended: lock.EndedLease.
+type Ended struct {
+	Owner string `json:"o"`
+	End   string `json:"end"`
+	Why   string `json:"why,omitempty"`
+}
+
+// Read reads the events of one process. The last line may be cut off, when the process was killed.
+func Read(r io.Reader) ([]Event, error) {
+	lines := bufio.NewReader(r)
+	var all []Event
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return all, fmt.Errorf("event %d: %w: %s", len(all), err, line)
+		}
+		all = append(all, e)
+	}
+}
+
+// Violation is something that must not happen and did.
+type Violation struct {
+	Check string
+	Name  string // of the lock, where it is about one
+	From  Time   // when to look in the timeline
+	To    Time
+	Text  string
+}
+
+func (v Violation) String() string { return v.Check + ": " + v.Text }
+
+func violation(check, name string, from, to Time, format string, args ...any) Violation {
+	return Violation{Check: check, Name: name, From: from, To: to, Text: fmt.Sprintf(format, args...)}
+}

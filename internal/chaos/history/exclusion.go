@@ -1,0 +1,129 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Exclusion checks that of no name more than there is room for was held at one instant, as far as the holders' own Contexts
+// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it only counts.
+func Exclusion(h *History) (found []Violation, excused int) {
+	for name, ops := range h.byName() {
+		type edge struct {
+			at    Time
+			start bool
+			op    *Op
+		}
+		var edges []edge
+		for _, o := range ops {
+			if from, to, ok := o.Live(); ok {
+				edges = append(edges, edge{from, true, o}, edge{to, false, o})
+			}
+		}
+		slices.SortFunc(edges, func(a, b edge) int {
+			// An interval includes its ends, but two events in one nanosecond say nothing of their order.
+			if c := cmp.Compare(a.at, b.at); c != 0 || a.start == b.start {
+				return c
+			} else if a.start {
+				return 1
+			}
+			return -1
+		})
+		var live []*Op
+		for _, e := range edges {
+			if !e.start {
+				live = slices.DeleteFunc(live, func(o *Op) bool { return o == e.op })
+				continue
+			}
+			used := e.op.Call.Weight
+			for _, o := range live {
+				used += o.Call.Weight
+			}
+			if used > e.op.Call.Room {
+				other := live[len(live)-1]
+				until := min(other.LastLive, e.op.LastLive)
+				if h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)) {
+					excused++
+				} else {
+					found = append(found, violation("exclusion", name, other.Call.At, until,
+						"%s: %s (token %d) and %s (token %d) were live at one time, for %v at least",
+						name, other.Owner, other.Token, e.op.Owner, e.op.Token, until.Sub(e.at)))
+				}
+			}
+			live = append(live, e.op)
+		}
+	}
+	return found, excused
+}
+
+// Tokens checks that a grant's token is larger than that of every grant of the name that came before it: no two are the
+// same, what had returned before another was called has the smaller one, and so has what was over before another began, save where
+// Redis lost writes, for then two servers may have given grants.
+func Tokens(h *History) (found []Violation) {
+	for name, ops := range h.byName() {
+		ops = slices.Clone(ops)
+		slices.SortFunc(ops, func(a, b *Op) int { return cmp.Compare(a.Token, b.Token) })
+		earliest := Time(1<<63 - 1) // end of the call, or of the life, of those with larger tokens: going down from the largest
+		var ended *Op
+		for i := len(ops) - 1; i >= 0; i-- {
+			o := ops[i]
+			if i > 0 && ops[i-1].Token == o.Token && ops[i-1].Owner != o.Owner {
+				found = append(found, violation("tokens", name, ops[i-1].Call.At, o.Returned, "%s: %s and %s have the same token, %d", name, ops[i-1].Owner, o.Owner, o.Token))
+			}
+			if o.Token <= 0 {
+				found = append(found, violation("tokens", name, o.Call.At, o.Returned, "%s: %s has token %d", name, o.Owner, o.Token))
+			}
+			if ended != nil && earliest < o.Call.At && !h.Back {
+				found = append(found, violation("tokens", name, ended.Call.At, o.Returned,
+					"%s: %s (token %d) was granted before %s (token %d) was called", name, ended.Owner, ended.Token, o.Owner, o.Token))
+			}
+			if o.Returned < earliest {
+				earliest, ended = o.Returned, o
+			}
+		}
+		found = append(found, order(h, name, ops)...)
+	}
+	return found
+}
+
+// order checks that lives which do not overlap come in the order of their tokens. ops is sorted by these.
+func order(h *History, name string, ops []*Op) (found []Violation) {
+	if h.Back {
+		return nil
+	}
+	var last *Op // of those with a smaller token, the one that began to live last
+	for _, o := range ops {
+		from, to, ok := o.Live()
+		if !ok {
+			continue
+		}
+		if last != nil && to < last.Returned && !h.excused(from, last.Returned, max(o.Call.Lease, last.Call.Lease)) {
+			found = append(found, violation("tokens", name, o.Call.At, last.Returned,
+				"%s: %s (token %d) was over before %s (token %d) began", name, o.Owner, o.Token, last.Owner, last.Token))
+		}
+		if last == nil || from > last.Returned {
+			last = o
+		}
+	}
+	return found
+}
+
+// Store checks that the store never took a write from somebody with a smaller token than one it had taken before, and that
+// it refused nobody else.
+func Store(h *History) (found []Violation, stale int) {
+	last := make(map[string]Event)
+	for _, w := range h.Writes {
+		before, seen := last[w.Name]
+		switch {
+		case seen && w.Token < before.Token && w.Why == "":
+			found = append(found, violation("store", w.Name, before.At, w.At, "%s: a write with token %d was taken after one with %d", w.Name, w.Token, before.Token))
+		case seen && w.Token < before.Token:
+			stale++
+		case w.Why != "":
+			found = append(found, violation("store", w.Name, before.At, w.At, "%s: a write with token %d was refused after one with %d", w.Name, w.Token, before.Token))
+		default:
+			last[w.Name] = w
+		}
+	}
+	return found, stale
+}

@@ -1,0 +1,185 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Op is one call of Lock or TryLock, and the lease it gave. A zero Time: that was not seen.
+type Op struct {
+	Call         Event
+	Returned     Time
+	Granted      bool
+	Refused      string // why, if it was
+	Owner        string
+	Token        int64
+	LastLive     Time // when the Context was last known to be live
+	LastUntil    Time // the last deadline seen
+	RenewedAt    []Time
+	DeadAt       Time
+	Dead         string
+	Late         time.Duration
+	HasLate      bool
+	FreeCalled   Time
+	KnownLost    bool // ... when the lease was known to be lost
+	FreeReturned Time
+	Freed        string // what Release returned, "" for nil
+	Over         string // what Lease.Err said in the end
+	Overdue      []Event
+}
+
+// Live says from when to when the lease's Context is known to have been live. It may have been for longer.
+func (o *Op) Live() (from, to Time, ok bool) {
+	return o.Returned, o.LastLive, o.Granted && o.LastLive >= o.Returned
+}
+
+// Window is a stretch of time.
+type Window struct{ From, To Time }
+
+func (w Window) meets(from, to Time) bool { return from <= w.To && to >= w.From }
+
+// History is all that was seen in one run.
+type History struct {
+	Events    []Event // by time
+	Ops       []*Op   // by the time of the call
+	Writes    []Event
+	Summaries map[int]Event // by process
+	Stats     map[int]Event // of idle processes
+	Idle      map[int]Time  // since when a process has had everything it wants
+	Killed    map[int]Time  // client processes that were killed
+	Started   map[int]bool  // client processes that called anything
+	Loose     []Window      // when Redis may have lost writes, or a server's clock stepped
+	Back      bool          // a server's clock stepped backwards
+	Behind    time.Duration // ... by so much
+	Silence   Time          // until when connections died in silence
+	Settle    Time          // when the last fault was over, 0 if it never was
+	End       Time          // of the last event
+}
+
+// New puts the events of all processes together.
+func New(events []Event) (*History, error) {
+	h := &History{
+		Events: slices.Clone(events), Summaries: map[int]Event{}, Stats: map[int]Event{}, Idle: map[int]Time{},
+		Killed: map[int]Time{}, Started: map[int]bool{},
+	}
+	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	ops := make(map[string]*Op)
+	loose := make(map[string]int) // id of a fault -> its window
+	silent := make(map[string]bool)
+	for _, e := range h.Events {
+		h.End = max(h.End, e.At)
+		switch e.What {
+		case Call:
+			if ops[e.ID] != nil {
+				return nil, fmt.Errorf("call %s is there twice", e.ID)
+			}
+			ops[e.ID] = &Op{Call: e}
+			h.Ops = append(h.Ops, ops[e.ID])
+			h.Started[e.Proc] = true
+		case Write:
+			h.Writes = append(h.Writes, e)
+		case Summary:
+			h.Summaries[e.Proc] = e
+		case Stat:
+			h.Stats[e.Proc] = merged(h.Stats[e.Proc], e)
+		case Idle:
+			h.Idle[e.Proc] = e.At
+		case Restart:
+			h.Killed[e.Proc] = e.At
+		case Settle:
+			h.Settle = e.At
+		case FaultOn:
+			h.Back = h.Back || e.Back
+			h.Behind = max(h.Behind, -e.Delay)
+			silent[e.ID] = e.Silent
+			if e.Loses || e.Clock {
+				loose[e.ID] = len(h.Loose)
+				h.Loose = append(h.Loose, Window{e.At, 1<<63 - 1})
+			}
+		case FaultOff:
+			if silent[e.ID] {
+				h.Silence = e.At
+			}
+			if i, ok := loose[e.ID]; ok {
+				h.Loose[i].To = e.At
+			}
+		case Grant, Refuse, Live, Renewed, Overdue, Dead, Late, Freeing, Freed, Over:
+			if ops[e.ID] == nil {
+				return nil, fmt.Errorf("%s of %s, which was never called", e.What, e.ID)
+			}
+			ops[e.ID].note(e)
+		}
+	}
+	return h, nil
+}
+
+// merged adds one stat to another of the same process.
+func merged(a, b Event) Event {
+	if a.Counts == nil {
+		a = Event{At: b.At, What: Stat, Proc: b.Proc, Counts: map[string]float64{}}
+	}
+	maps.Copy(a.Counts, b.Counts)
+	a.Why += b.Why
+	return a
+}
+
+func (o *Op) note(e Event) {
+	switch e.What {
+	case Grant:
+		o.Granted, o.Returned, o.Owner, o.Token, o.LastUntil = true, e.At, e.Owner, e.Token, e.Until
+	case Refuse:
+		o.Returned, o.Refused = e.At, e.Why
+	case Live:
+		o.LastLive = max(o.LastLive, e.At)
+	case Renewed:
+		o.LastUntil = e.Until
+		o.RenewedAt = append(o.RenewedAt, e.At)
+	case Overdue:
+		o.Overdue = append(o.Overdue, e)
+	case Dead:
+		o.DeadAt, o.Dead = e.At, e.Why
+	case Late:
+		o.Late, o.HasLate = e.Delay, true
+	case Freeing:
+		o.FreeCalled, o.KnownLost = e.At, e.Why != ""
+	case Freed:
+		o.FreeReturned, o.Freed = e.At, e.Why
+	case Over:
+		o.Over = e.Why
+	}
+}
+
+// excused says whether Redis may have forgotten by then what it granted: a write that was lost is missed until the lease
+// that it gave, or renewed, has run out.
+func (h *History) excused(from, to Time, lease time.Duration) bool {
+	return slices.ContainsFunc(h.Loose, func(w Window) bool {
+		if w.To < 1<<63-1 {
+			w.To = w.To.Add(lease + looseSlack)
+		}
+		return w.meets(from, to)
+	})
+}
+
+// looseSlack is for what was on its way when Redis was whole again.
+const looseSlack = time.Second
+
+// byName are the granted calls of each name.
+func (h *History) byName() map[string][]*Op {
+	names := make(map[string][]*Op)
+	for _, o := range h.Ops {
+		if o.Granted {
+			names[o.Call.Name] = append(names[o.Call.Name], o)
+		}
+	}
+	return names
+}
+
+// cause splits "lost:unreachable".
+func cause(why string) (how, what string) {
+	how, what, _ = strings.Cut(why, ":")
+	return how, what
+}

@@ -1,0 +1,115 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Grace is how long after the last fault, beyond one lease, everybody has to have what they wait for.
+const Grace = 2 * time.Second
+
+// SilenceLimit is how long a client takes to find out that its subscription's connection is dead, when nothing tells it: until
+// then those who wait are woken by the end of the holder's lease alone, one of them at a time.
+const SilenceLimit = 6 * time.Second
+
+// Stats of a process, in Event.Counts of a Stat.
+const (
+	StatStart    = "goroutines at the start"
+	StatWarm     = "goroutines at most before the faults"
+	StatIdle     = "goroutines when idle after them"
+	StatHeapWarm = "heap before the faults"
+	StatHeapIdle = "heap when idle after them"
+	StatConns    = "connections when idle after the faults"
+	StatConnsMax = "connections allowed"
+	StatLeft     = "connections after Close"
+	StatLag      = "the longest time after them for which the process had no CPU, in ns"
+)
+
+const (
+	moreGoroutines = 24       // a client's workers for calls stay until Close; so do the idle connections of go-redis
+	moreHeap       = 24 << 20 // what the harness itself remembers of the run is in it
+)
+
+// Lag is the longest time after the faults for which a client process got no CPU: then the machine was busy with something else.
+func (h *History) Lag() (longest time.Duration) {
+	for _, s := range h.Stats {
+		longest = max(longest, time.Duration(s.Counts[StatLag]))
+	}
+	return longest
+}
+
+// worker is who made a call: the ID less its last part.
+func worker(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
+
+// Recovery checks that once all faults were over, everybody got in within one lease and Grace; that leases were
+// renewed again; and that goroutines, connections and heap came back.
+func Recovery(h *History) (found []Violation) {
+	if h.Settle == 0 {
+		return []Violation{violation("recovery", "", 0, h.End, "the faults never ended")}
+	}
+	longest := time.Duration(0)
+	for _, o := range h.Ops {
+		longest = max(longest, o.Call.Lease)
+	}
+	// What a clock that stepped back grants, lasts longer; nobody takes that away from those who hold it.
+	limit := h.Settle.Add(longest + h.Behind + Grace + h.Lag())
+	if h.Silence != 0 {
+		limit = max(limit, h.Silence.Add(SilenceLimit+time.Second))
+	}
+	in, renewed, names := map[string]Time{}, map[int]bool{}, map[string]string{}
+	for _, o := range h.Ops {
+		who := worker(o.Call.ID)
+		if h.Killed[o.Call.Proc] != 0 {
+			continue
+		}
+		names[who] = o.Call.Name
+		if o.Granted && o.Returned >= h.Settle && (in[who] == 0 || o.Returned < in[who]) {
+			in[who] = o.Returned
+		}
+		if o.Granted && o.Call.At >= h.Settle && len(o.RenewedAt) > 0 {
+			renewed[o.Call.Proc] = true
+		}
+	}
+	for who, name := range names {
+		switch at, ok := in[who]; {
+		case !ok:
+			found = append(found, violation("recovery", name, h.Settle, h.End, "worker %s got no lock in %v after the faults", who, h.End.Sub(h.Settle)))
+		case at > limit:
+			found = append(found, violation("recovery", name, h.Settle, at, "worker %s got in %v after the faults, not within %v", who, at.Sub(h.Settle), limit.Sub(h.Settle)))
+		}
+	}
+	for p := range h.Started {
+		switch {
+		case h.Killed[p] != 0:
+		case h.Idle[p] == 0:
+			found = append(found, violation("recovery", "", h.Settle, h.End, "process %d never got everything it wanted", p))
+		case !renewed[p]:
+			found = append(found, violation("recovery", "", h.Settle, h.End, "process %d: nothing was renewed after the faults", p))
+		default:
+			found = append(found, remains(p, h.Stats[p])...)
+		}
+	}
+	slices.SortFunc(found, func(a, b Violation) int { return strings.Compare(a.Text, b.Text) })
+	return found
+}
+
+// remains looks at what a process is left with.
+func remains(p int, s Event) (found []Violation) {
+	if s.Counts == nil {
+		return []Violation{violation("recovery", "", s.At, s.At, "process %d told nothing of its goroutines", p)}
+	}
+	c := s.Counts
+	bad := func(cond bool, format string, args ...any) {
+		if cond {
+			found = append(found, violation("recovery", "", s.At, s.At, "process %d: %s", p, fmt.Sprintf(format, args...)))
+		}
+	}
+	bad(c[StatIdle] > c[StatWarm]+moreGoroutines, "%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
+	bad(c[StatHeapIdle] > c[StatHeapWarm]+moreHeap, "a heap of %v bytes when idle, %v before the faults", c[StatHeapIdle], c[StatHeapWarm])
+	bad(c[StatConns] > c[StatConnsMax], "%v connections when idle, %v are what its pools may have", c[StatConns], c[StatConnsMax])
+	bad(c[StatLeft] > 0, "%v connections after Close", c[StatLeft])
+	bad(s.Why != "", "goroutines were left behind: %s", s.Why)
+	return found
+}

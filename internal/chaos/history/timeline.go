@@ -1,0 +1,70 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Grants is how many leases were given.
+func (h *History) Grants() (n int) {
+	for _, o := range h.Ops {
+		if o.Granted {
+			n++
+		}
+	}
+	return n
+}
+
+// Timeline writes out what happened from one time to another: to one name, or to all if it is "", and what the test did.
+func (h *History) Timeline(from, to Time, name string) string {
+	var b strings.Builder
+	names := make(map[string]string)
+	for _, o := range h.Ops {
+		names[o.Call.ID] = o.Call.Name
+	}
+	start := Time(0)
+	if len(h.Events) > 0 {
+		start = h.Events[0].At
+	}
+	for _, e := range h.Events {
+		about := e.Name
+		if n, ok := names[e.ID]; ok && e.Proc > 0 {
+			about = n
+		}
+		ours := slices.Contains([]string{FaultOn, FaultOff, Settle, Restart, Signal, Note, Idle, Complain}, e.What)
+		if e.At < from || e.At > to || name != "" && about != name && !ours {
+			continue
+		}
+		fmt.Fprintf(&b, "%12.6f  %s\n", e.At.Sub(start).Seconds(), e.line(about, start))
+	}
+	return b.String()
+}
+
+// line is the event in words.
+func (e Event) line(name string, start Time) string {
+	var b strings.Builder
+	who := e.ID
+	if who == "" {
+		who = fmt.Sprintf("process %d", e.Proc)
+	}
+	fmt.Fprintf(&b, "%-10s %-9s %s", who, e.What, name)
+	add := func(cond bool, format string, args ...any) {
+		if cond {
+			fmt.Fprintf(&b, " "+format, args...)
+		}
+	}
+	add(e.How != "", "%s by %s, lease %v", e.Kind, e.How, e.Lease)
+	add(e.Fixed, "fixed")
+	add(e.Owner != "", "owner %s", e.Owner)
+	add(e.Token != 0, "token %d", e.Token)
+	add(e.Until != 0, "until %.6f", time.Duration(e.Until-start).Seconds())
+	add(e.Delay != 0, "by %v", e.Delay)
+	add(e.Last != 0, "after %d", e.Last)
+	add(e.Loses, "(writes may be lost)")
+	add(e.Why != "", "%s", e.Why)
+	add(len(e.Counts) > 0, "%v", e.Counts)
+	add(len(e.Ended) > 0, "%d ended", len(e.Ended))
+	return b.String()
+}

@@ -1,0 +1,141 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
+	"github.com/lockdog/lockdog/internal/proc"
+)
+
+// process is one client process, seen from the parent.
+type process struct {
+	number  int
+	process *proc.Process
+	stdin   io.WriteCloser
+	lines   chan string // what it says
+	history string
+	output  string
+}
+
+func (p *process) name() string { return fmt.Sprintf("client process %d", p.number) }
+
+// start starts a client process, behind the gates of the i-th client. It ends with the test at the latest.
+func (r *run) start(t *testing.T, i int) *process {
+	t.Helper()
+	r.lastProc++
+	p := &process{number: r.lastProc, lines: make(chan string, 8)}
+	p.history = filepath.Join(r.dir, fmt.Sprintf("client-%d.jsonl", p.number))
+	p.output = filepath.Join(r.dir, fmt.Sprintf("client-%d.log", p.number))
+	via := make(map[string]string)
+	for _, g := range r.gates[i] {
+		via[g.Target()] = g.Addr()
+	}
+	u := r.rig.universal
+	say, err := json.Marshal(orders{
+		Proc: p.number, Seed: r.schedule.Seed, Addrs: u.Addrs, Master: u.MasterName, Cluster: u.IsClusterMode, Via: via,
+		Timeout: r.schedule.Timeout, Lease: r.schedule.Lease, Targets: r.schedule.Targets, Workers: r.schedule.Workers,
+		Store: r.store.listener.Addr().String(), History: p.history,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), clientEnv+"=1")
+	out, err := os.Create(p.output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }() // the child has its own
+	cmd.Stderr = out
+	theirOut, stdout, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdout.Close() }() // likewise
+	cmd.Stdout = stdout
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if p.process, err = proc.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		defer close(p.lines)
+		for lines := bufio.NewScanner(theirOut); lines.Scan(); {
+			p.lines <- lines.Text() // it says fewer than there is room for
+		}
+	}()
+	t.Cleanup(func() {
+		if err := p.process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = p.stdin.Close()
+		<-heard
+		_ = theirOut.Close()
+	})
+	p.say(t, string(say))
+	return p
+}
+
+func (p *process) say(t *testing.T, line string) {
+	t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		t.Errorf("%s: %v", p.name(), err)
+	}
+}
+
+// expect waits until it says a word. A process that was started in the middle may have to say first that it is warm.
+func (p *process) expect(word string, within time.Duration) error {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case got, ok := <-p.lines:
+		if got == saysWarm && word == saysIdle {
+			return p.expect(word, within)
+		}
+		if !ok {
+			text, err := os.ReadFile(p.output)
+			return fmt.Errorf("%s ended before it was %s: %w: %s", p.name(), word, errors.Join(err, p.process.Wait(time.Second)), text)
+		}
+		if got != word {
+			return fmt.Errorf("%s says %q, not %q", p.name(), got, word)
+		}
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("%s is not %s after %v", p.name(), word, within)
+	}
+}
+
+func (p *process) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.process.Signal(sig); err != nil {
+		t.Fatalf("%v to %s: %v", sig, p.name(), err)
+	}
+}
+
+// events are what it has put down.
+func (p *process) events() ([]history.Event, error) {
+	f, err := os.Open(p.history)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil // it was killed before it could
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return history.Read(f)
+}

@@ -1,0 +1,199 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
+)
+
+// run is one schedule on one rig.
+type run struct {
+	rig      *rig
+	schedule schedule
+	dir      string
+	store    *store
+	gates    [][]*gate // by client, then by server
+	clients  []*process
+	lastProc int
+	log      []history.Event // what the parent did
+	skew     time.Duration   // of the servers' clock
+}
+
+const (
+	warmLimit  = 20 * time.Second
+	closeLimit = 15 * time.Second
+	// How long a client may take to get what it wants at the end: far longer than it should, so that the history
+	// shows by how much.
+	idleLimit = 20 * time.Second
+)
+
+// play plays a schedule and returns its history.
+func play(t *testing.T, rig *rig, s schedule, dir string) *run {
+	t.Helper()
+	if rig.clock != nil {
+		rig.clock.set(t, 0)
+	}
+	rig.reset(t)
+	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t)}
+	for i := range s.Clients {
+		var gates []*gate
+		for j, server := range rig.servers {
+			gates = append(gates, newGate(t, server, s.Seed<<8+uint64(i*len(rig.servers)+j)))
+		}
+		r.gates = append(r.gates, gates)
+	}
+	for i := range s.Clients {
+		r.clients = append(r.clients, r.start(t, i))
+	}
+	r.await(t, saysWarm, warmLimit)
+	time.Sleep(warmUp) // the clients' own
+	r.misbehave(t)
+	rig.whole(t)
+	rig.broken = false
+
+	r.note(history.Event{What: history.Settle})
+	r.tell(t, saySettle)
+	r.await(t, saysIdle, idleLimit+s.Lease)
+	if !t.Failed() {
+		r.finish(t)
+	}
+	return r
+}
+
+// finish closes the clients, and looks at what they leave.
+func (r *run) finish(t *testing.T) {
+	conns := make([]int, len(r.clients))
+	for i := range r.clients {
+		for _, g := range r.gates[i] {
+			conns[i] += g.Conns()
+		}
+	}
+	r.tell(t, sayClose)
+	r.await(t, saysClosed, closeLimit)
+	for i, c := range r.clients {
+		left := r.leftConns(i)
+		r.note(history.Event{What: history.Stat, Proc: c.number, Counts: map[string]float64{
+			history.StatConns: float64(conns[i]), history.StatLeft: float64(left),
+			history.StatConnsMax: float64(len(r.rig.servers) * connsPerServer),
+		}})
+		_ = c.stdin.Close()
+		if err := c.process.Wait(closeLimit); err != nil {
+			t.Errorf("%s: %v", c.name(), err)
+		}
+	}
+}
+
+// leftConns is how many connections a client that has closed has left. A proxy may take a moment to notice.
+func (r *run) leftConns(client int) (left int) {
+	for range 40 {
+		left = 0
+		for _, g := range r.gates[client] {
+			left += g.Conns()
+		}
+		if left == 0 {
+			break
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	return left
+}
+
+// connsPerServer is what one client may have open to one server: the pool of the program, the two that lockdog keeps for
+// renewals, subscriptions, and what go-redis has for looking after its own.
+const connsPerServer = poolSize + 2 + 2 + 2
+
+// misbehave puts the faults on, and takes them off.
+func (r *run) misbehave(t *testing.T) {
+	type action struct {
+		at  time.Duration
+		run func()
+	}
+	var actions []action
+	for i, s := range r.schedule.Steps {
+		f, ok := faultNamed(s.Fault)
+		if !ok || !f.on(r.rig.shape) {
+			t.Fatalf("no fault %q on %s", s.Fault, r.rig.shape)
+		}
+		id, heal := fmt.Sprint(i), nothing
+		actions = append(actions, action{s.At, func() {
+			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r, s)}
+			e.At = now()
+			r.say("%v begins", s)
+			before := r.skew
+			heal = f.put(t, r, s)
+			if e.Delay = r.skew - before; e.Delay < 0 {
+				e.Back = true
+			}
+			r.log = append(r.log, e)
+		}}, action{s.At + s.For, func() {
+			heal(t)
+			r.note(history.Event{What: history.FaultOff, ID: id, Name: s.Fault})
+			r.say("%s is over", s.Fault)
+		}})
+	}
+	slices.SortStableFunc(actions, func(a, b action) int { return cmp.Compare(a.at, b.at) })
+	began := time.Now()
+	for _, a := range actions {
+		time.Sleep(a.at - time.Since(began))
+		a.run()
+	}
+}
+
+func (r *run) note(e history.Event) {
+	e.At = now()
+	r.log = append(r.log, e)
+}
+
+// say puts something into the history for its reader.
+func (r *run) say(format string, args ...any) {
+	r.note(history.Event{What: history.Note, Why: fmt.Sprintf(format, args...)})
+}
+
+func (r *run) tell(t *testing.T, word string) {
+	for _, c := range r.clients {
+		c.say(t, word)
+	}
+}
+
+// await waits until all clients say a word.
+func (r *run) await(t *testing.T, word string, within time.Duration) {
+	t.Helper()
+	over := time.Now().Add(within)
+	for _, c := range r.clients {
+		if err := c.expect(word, time.Until(over)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// gatesOf are the proxies of one client, or of all.
+func (r *run) gatesOf(client int) []*gate {
+	if client == everybody {
+		return slices.Concat(r.gates...)
+	}
+	return r.gates[client]
+}
+
+// history is what everybody has seen.
+func (r *run) history() (*history.History, error) {
+	events := slices.Concat(r.log, r.store.events())
+	files, err := filepath.Glob(filepath.Join(r.dir, "client-*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		more, err := (&process{history: f}).events()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		events = append(events, more...)
+	}
+	return history.New(events)
+}

@@ -1,7 +1,0 @@
-package proc
-
-import "syscall"
-
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
