@@ -28,7 +28,7 @@ type shape struct {
 }
 
 var shapes = []shape{
-	{"memory", []kindOfLock{mutexes}, bubble, openMemory},
+	{"memory", allKinds, bubble, openMemory},
 	{"redis-resp3", allKinds, plain, openRedis(3)},
 	{"redis-resp2", []kindOfLock{mutexes}, plain, openRedis(2)},
 }

@@ -201,7 +201,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 	switch {
 	case err == nil:
 		return b, v, telemetry.AcquireAcquired, nil
-	case ctx.Err() == nil && !until.IsZero() && !time.Now().Before(until):
+	case ctx.Err() == nil && !until.IsZero() && !time.Now().Before(until) && errors.Is(err, ErrHeld):
 		return nil, v, telemetry.AcquireTimeout, err
 	case ctx.Err() != nil:
 		return nil, v, contextOutcome(ctx), err
@@ -212,13 +212,13 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 }
 
 // keep is how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
-// it waits.
+// it waits. With WithWait(0) there is none.
 func (lk *lock) keep(until time.Time) time.Duration {
 	keep := lk.cfg.lease
 	if !until.IsZero() {
 		keep = min(keep, time.Until(until))
 	}
-	return max(keep, time.Millisecond)
+	return max(keep, 0)
 }
 
 // attempt asks Redis for the lock.

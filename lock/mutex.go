@@ -36,8 +36,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().t
 // The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLeaseContext to bound the wait
 // only.
 //
-// The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting;
-// else as for TryLock.
+// The error is a *HeldError when WithWait is over, or what Redis answered last if that was a failure; it matches ErrHeld and the cause of
+// ctx when ctx ended while waiting; else as for TryLock.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.

@@ -16,9 +16,9 @@
 -- Returns  as acquire.lua; of a lock that is free but somebody else's turn, the holder is '' and the remaining
 --          time that of the other's place.
 --
--- Redisson's waiters leave the queue when their deadline has passed, and it reckons with 300 s from one waiter
--- to the next: who gets in, or leaves, brings those behind forward by that. Ours have such a deadline, so
--- that Redisson leaves them alone, but go by KEYS[5].
+-- Redisson knows KEYS[4] only, by which a waiter leaves the queue when its deadline is past; and each grant to a
+-- waiter of its own brings all deadlines forward by 300 s. So ours have as many times 300 s more than they need as
+-- there are waiters of Redisson's before them.
 local patience = 300000
 
 local time = redis.call('time')
@@ -44,18 +44,6 @@ end
 
 local function number(n) return string.format('%.0f', n) end
 
--- those of Redisson come forward when a place before them is given up
-local function advance()
-  if redis.call('zcard', KEYS[4]) == redis.call('zcard', KEYS[5]) then
-    return -- there are none
-  end
-  for _, waiter in ipairs(redis.call('zrange', KEYS[4], 0, -1)) do
-    if not redis.call('zscore', KEYS[5], waiter) then
-      redis.call('zincrby', KEYS[4], -patience, waiter)
-    end
-  end
-end
-
 local function leave(waiter)
   redis.call('lrem', KEYS[3], 1, waiter)
   redis.call('zrem', KEYS[4], waiter)
@@ -77,7 +65,6 @@ until not dead
 if ours or #hash == 0 and (not head or head == ARGV[1]) then
   if redis.call('zscore', KEYS[4], ARGV[1]) then
     leave(ARGV[1])
-    advance()
   end
   local token = now
   local last = tonumber(redis.call('get', KEYS[2]) or 0)
@@ -100,20 +87,22 @@ end
 
 local keep = tonumber(ARGV[5])
 if keep > 0 then
-  local deadline = redis.call('zscore', KEYS[4], ARGV[1])
-  local before = redis.call('llen', KEYS[3])
-  if not deadline then
+  if not redis.call('zscore', KEYS[4], ARGV[1]) then
     redis.call('rpush', KEYS[3], ARGV[1])
-  elseif redis.call('zcard', KEYS[4]) == redis.call('zcard', KEYS[5]) then
-    before = 0 -- no waiter of Redisson's, who would bring it forward
-  else
-    for i, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
+    redis.call('zadd', KEYS[4], 0, ARGV[1])
+    redis.call('zadd', KEYS[5], 0, ARGV[1])
+  end
+  local before = 0
+  if redis.call('zcard', KEYS[4]) > redis.call('zcard', KEYS[5]) then -- there are some of Redisson's
+    for _, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
       if waiter == ARGV[1] then
-        before = i - 1
+        break
+      elseif not redis.call('zscore', KEYS[5], waiter) then
+        before = before + 1
       end
     end
   end
-  redis.call('zadd', KEYS[4], number(math.max(deadline or 0, ms + (before + 1) * patience)), ARGV[1])
+  redis.call('zadd', KEYS[4], number(ms + before * patience + keep), ARGV[1])
   redis.call('zadd', KEYS[5], number(ms + keep), ARGV[1])
   if redis.call('pttl', KEYS[5]) < keep then -- past it nobody in it is alive
     redis.call('pexpire', KEYS[5], keep)

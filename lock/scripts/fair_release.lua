@@ -11,8 +11,6 @@
 --
 -- Returns  {1, now}         released
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
-local patience = 300000
-
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
@@ -31,13 +29,6 @@ end
 local wake = own
 if redis.call('zscore', KEYS[4], ARGV[1]) or redis.call('zscore', KEYS[5], ARGV[1]) then
   wake = wake or redis.call('lindex', KEYS[3], 0) == ARGV[1]
-  local behind = false
-  for _, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
-    if behind and not redis.call('zscore', KEYS[5], waiter) then -- one of Redisson's comes forward
-      redis.call('zincrby', KEYS[4], -patience, waiter)
-    end
-    behind = behind or waiter == ARGV[1]
-  end
   leave(ARGV[1])
 end
 
