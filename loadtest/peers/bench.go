@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/loadtest/internal/server"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/pin"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
+)
+
+// bench is one run: all works and peers, round after round.
+type bench struct {
+	flags
+	progress io.Writer
+	rounds   map[string]map[string]figures.Rounds // by work and peer
+	about    string                               // the machine
+}
+
+const (
+	// warmShare of a window comes before it, within these bounds.
+	warmShare = 4
+	leastWarm = 50 * time.Millisecond
+	mostWarm  = 500 * time.Millisecond
+
+	// cellSlack is what a measurement may take beside its windows: processes that start and end, a cluster that forms.
+	cellSlack = time.Minute
+)
+
+func newBench(f flags, progress io.Writer) *bench {
+	return &bench{flags: f, progress: progress, rounds: make(map[string]map[string]figures.Rounds), about: machine()}
+}
+
+// all measures everything.
+func (b *bench) all(ctx context.Context) error {
+	for round := range b.flags.rounds {
+		for i := range b.works {
+			w := &b.works[i]
+			for k := range w.peers {
+				name := w.peers[(k+round)%len(w.peers)] // each is sometimes the first
+				_, _ = fmt.Fprintf(b.progress, "round %d of %d: %s, %s\n", round+1, b.flags.rounds, w.name, name)
+				f, err := b.cell(ctx, w, name)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", w.name, name, err)
+				}
+				if b.rounds[w.name] == nil {
+					b.rounds[w.name] = make(map[string]figures.Rounds)
+				}
+				b.rounds[w.name][name] = append(b.rounds[w.name][name], f)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) measured() bool { return len(b.rounds) > 0 }
+
+// sound finds what makes all figures worthless: two holders of one lock.
+func (b *bench) sound() error {
+	var errs []error
+	for _, w := range b.works {
+		for _, name := range w.peers {
+			if n, _ := b.rounds[w.name][name].Get(figures.Overlaps); n > 0 {
+				errs = append(errs, fmt.Errorf("%s, %s: two held one lock, %.0f times in a round", w.name, name, n))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cell measures one peer at one work, once.
+func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*b.window+cellSlack)
+	defer cancel()
+	if w.oneCPU {
+		undo, err := pin.One() // the children and their Redis have the same
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, undo()) }()
+	}
+	redis, err := server.Start(ctx, w.cluster)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, redis.Stop()) }()
+	dir, err := os.MkdirTemp("", "lockdog-peers-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	cfg := work.Config{
+		Kind: w.kind, Peer: name, Addrs: redis.Addrs(), Cluster: w.cluster, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
+	}
+	if w.kind == work.Shared {
+		cfg.Witness = filepath.Join(dir, "witness")
+		if err := witness.Create(cfg.Witness); err != nil {
+			return nil, err
+		}
+	}
+	return measure(ctx, w, cfg)
+}
+
+// measure has the processes measure at the same time.
+func measure(ctx context.Context, w *workload, cfg work.Config) (_ figures.Figures, err error) {
+	var crew crew
+	defer func() { err = errors.Join(err, crew.close()) }()
+	for i := range w.processes {
+		cfg.Process = i
+		if err := crew.start(cfg); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := crew.replies(ctx); err != nil { // they are warm
+		return nil, err
+	}
+	m, err := openMeter(cfg.Addrs)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	before, err := m.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := crew.tell(work.Go); err != nil {
+		return nil, err
+	}
+	replies, err := crew.replies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after, err := m.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]*work.Result, len(replies))
+	for i, r := range replies {
+		if results[i] = r.Result; r.Result == nil {
+			return nil, errors.New("a process reported nothing")
+		}
+	}
+	return figuresOf(w, cfg.Peer, results, after.since(before)), nil
+}
+
+func workNames() []string {
+	var names []string
+	for _, w := range workloads {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+func peerNames() []string {
+	var names []string
+	for _, w := range workloads {
+		for _, p := range w.peers {
+			if !slices.Contains(names, p) {
+				names = append(names, p)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,99 @@
+package figures_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+)
+
+func rounds(k figures.Key, values ...float64) figures.Rounds {
+	var r figures.Rounds
+	for _, v := range values {
+		r = append(r, figures.Figures{k: v})
+	}
+	return r
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		target    figures.Target
+		mine      figures.Rounds
+		base      figures.Rounds
+		met       bool
+		got, by   float64
+		low, high float64
+		text      string
+	}{
+		"a number, kept": {
+			figures.Target{What: "allocations", Key: figures.Allocs, AtMost: true, Limit: 25},
+			rounds(figures.Allocs, 20, 24, 19), nil, true, 20, .2, 19, 24,
+			"met     by 20 %   allocations: 20.0, rounds 19.0 to 24.0; wanted at most 25.0",
+		},
+		"a number, exceeded": {
+			figures.Target{What: "told", Key: figures.Longest, AtMost: true, Limit: 50, Unit: "ms"},
+			rounds(figures.Longest, 75), nil, false, 75, -.5, 75, 75,
+			"MISSED  by 50 %   told: 75.0 ms, rounds 75.0 to 75.0; wanted at most 50.0 ms",
+		},
+		"the ratio is one of medians": {
+			figures.Target{What: "operations", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
+			rounds(figures.Rate, 300, 500, 100), rounds(figures.Rate, 100, 200, 150), true, 2, 0, 100. / 150, 3,
+			"met     just      operations: 2.00 × other (300 / 150 /s), rounds 0.67 to 3.00; wanted at least 2.00 × other",
+		},
+		"too little": {
+			figures.Target{What: "operations", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
+			rounds(figures.Rate, 150), rounds(figures.Rate, 100), false, 1.5, -.25, 1.5, 1.5,
+			"MISSED  by 25 %   operations: 1.50 × other (150 / 100 /s), rounds 1.50 to 1.50; wanted at least 2.00 × other",
+		},
+		"the worst round counts": {
+			figures.Target{What: "never", Key: figures.ToldNever, AtMost: true, Limit: 0},
+			rounds(figures.ToldNever, 0, 0, 1), nil, false, 1, 0, 0, 1,
+			"MISSED            never: 1.00, rounds 0.00 to 1.00; wanted at most 0.00",
+		},
+	} {
+		v := c.target.Judge(c.mine, c.base)
+		if !v.Known || v.Met != c.met || v.Got != c.got || math.Abs(v.By-c.by) > 1e-9 || v.Low != c.low || v.High != c.high {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if v.String() != c.text {
+			t.Errorf("%s:\n%s, want\n%s", name, v, c.text)
+		}
+	}
+}
+
+func TestNotMeasured(t *testing.T) {
+	t.Parallel()
+	target := figures.Target{What: "p50", Key: figures.P50, AtMost: true, Limit: 1.05, Base: "floor", Unit: "µs"}
+	const want = "?       p50: not measured; wanted at most 1.05 × floor"
+	for name, v := range map[string]figures.Verdict{
+		"neither":    target.Judge(nil, nil),
+		"no base":    target.Judge(rounds(figures.P50, 1), nil),
+		"no own":     target.Judge(nil, rounds(figures.P50, 1)),
+		"other keys": target.Judge(rounds(figures.Rate, 1), rounds(figures.Rate, 1)),
+		"no time":    target.Judge(rounds(figures.P50, 1), rounds(figures.P50, 0)),
+	} {
+		if v.Known || v.Met || v.String() != want {
+			t.Errorf("%s: %s", name, v)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for x, want := range map[float64]string{0: "0.00", 1.234: "1.23", 9.999: "10.0", 12.34: "12.3", 99.96: "100", 1234.5: "1234", -3: "-3.00"} {
+		if got := figures.Number(x); got != want {
+			t.Errorf("%v: %s, want %s", x, got, want)
+		}
+	}
+}
+
+func TestRatio(t *testing.T) {
+	t.Parallel()
+	if r := figures.Ratio([]int64{5, 20, 10}); r != 4 {
+		t.Error(r)
+	}
+	if r := figures.Ratio([]int64{0, 20}); r != 40 {
+		t.Error(r)
+	}
+}

@@ -1,0 +1,68 @@
+package peer
+
+import (
+	"context"
+	"sync"
+)
+
+// gated is a floor that only one goroutine of the process asks at a time. A channel serves those who send to it in
+// the order they came.
+type gated struct {
+	*floor
+	gates sync.Map // name -> chan struct{}; they stay, as the names compared are few
+}
+
+// gatedHeld is a lock of a gated.
+type gatedHeld struct {
+	Held
+	gate chan struct{}
+}
+
+func openGate(cfg Config) (Locks, error) { return &gated{floor: newFloor(cfg)}, nil }
+
+func (g *gated) gate(name string) chan struct{} {
+	c, ok := g.gates.Load(name)
+	if !ok {
+		c, _ = g.gates.LoadOrStore(name, make(chan struct{}, 1))
+	}
+	return c.(chan struct{})
+}
+
+// Lock implements Locks.
+func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
+	gate := g.gate(name)
+	select {
+	case gate <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	h, err := g.floor.Lock(ctx, name)
+	if err != nil {
+		<-gate
+		return nil, err
+	}
+	return &gatedHeld{Held: h, gate: gate}, nil
+}
+
+// TryLock implements Locks.
+func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
+	gate := g.gate(name)
+	select {
+	case gate <- struct{}{}:
+	default:
+		return nil, ErrHeld
+	}
+	h, err := g.floor.TryLock(ctx, name)
+	if err != nil {
+		<-gate
+		return nil, err
+	}
+	return &gatedHeld{Held: h, gate: gate}, nil
+}
+
+// Release implements Held.
+func (h *gatedHeld) Release(ctx context.Context) error {
+	err := h.Held.Release(ctx)
+	<-h.gate
+	return err
+}

@@ -1,0 +1,96 @@
+// Package peer puts the lock libraries that are compared behind one interface, each with the settings that its own
+// documentation recommends for a single Redis.
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The peers.
+const (
+	Floor       = "floor"       // raw go-redis: SET NX PX and a compare-and-delete script
+	Gate        = "floor-gate"  // the same behind a FIFO queue in the process
+	RawScript   = "raw-evalsha" // the same, asking with a script
+	Redislock   = "redislock"   // github.com/bsm/redislock
+	Redsync     = "redsync"     // github.com/go-redsync/redsync
+	Rueidislock = "rueidislock" // github.com/redis/rueidis/rueidislock
+	Lockdog     = "lockdog"     // with no-op telemetry
+	LockdogSDK  = "lockdog-sdk" // with the SDK's metrics, and every trace sampled
+)
+
+// retryEvery is how often those who can't be woken ask again.
+const retryEvery = 5 * time.Millisecond
+
+// errNotOurs is what a release says that found the lock gone, or another's.
+var errNotOurs = errors.New("not ours any more")
+
+// ErrHeld is TryLock's answer when somebody else has the lock.
+var ErrHeld = errors.New("held by another")
+
+// Held is a lock that is held.
+type Held interface {
+	Release(ctx context.Context) error
+}
+
+// Locks is one library as one process uses it.
+type Locks interface {
+	// Lock waits for the lock.
+	Lock(ctx context.Context, name string) (Held, error)
+	// TryLock asks once; ErrHeld if another has it.
+	TryLock(ctx context.Context, name string) (Held, error)
+	Close() error
+}
+
+// Teller is a library that tells a holder when its lock is gone.
+type Teller interface {
+	Locks
+	// Lost is closed when the lock isn't the holder's any more.
+	Lost(h Held) <-chan struct{}
+	// Key is the lock's key in Redis.
+	Key(name string) string
+	// Force takes the lock away from another client.
+	Force(ctx context.Context, name string) error
+}
+
+// Config is where the Redis is, and how long leases are.
+type Config struct {
+	Addrs   []string
+	Cluster bool
+	Lease   time.Duration
+}
+
+var opens = map[string]func(Config) (Locks, error){
+	Floor:       openFloor,
+	Gate:        openGate,
+	RawScript:   openRawScript,
+	Redislock:   openRedislock,
+	Redsync:     openRedsync,
+	Rueidislock: openRueidislock,
+	Lockdog:     openLockdog,
+	LockdogSDK:  openLockdogSDK,
+}
+
+// Open starts a peer.
+func Open(name string, cfg Config) (Locks, error) {
+	open, ok := opens[name]
+	if !ok {
+		return nil, fmt.Errorf("no peer is called %q", name)
+	}
+	return open(cfg)
+}
+
+// SendsSet says that a peer's SETs come over the network. Those of the others are called by scripts.
+func SendsSet(name string) bool { return name == Floor || name == Gate || name == Redsync }
+
+// connect makes a client as most programs do: with go-redis's defaults.
+func connect(cfg Config) redis.UniversalClient {
+	if cfg.Cluster {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs})
+	}
+	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0]})
+}

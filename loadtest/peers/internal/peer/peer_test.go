@@ -1,0 +1,205 @@
+package peer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+var all = []string{
+	peer.Floor, peer.Gate, peer.RawScript, peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog, peer.LockdogSDK,
+}
+
+const patience = 30 * time.Second
+
+// open starts a peer that ends with the test.
+func open(t *testing.T, name string, srv *redistest.Server) peer.Locks {
+	t.Helper()
+	locks, err := peer.Open(name, peer.Config{Addrs: []string{srv.Addr()}, Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return locks
+}
+
+// forEach runs a test for every peer on a server of its own.
+func forEach(t *testing.T, names []string, f func(t *testing.T, name string, srv *redistest.Server)) {
+	t.Parallel()
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, name, redistest.Start(t))
+		})
+	}
+}
+
+// A lock that is held is refused to other clients, whoever asks; released, it is theirs.
+func TestExclusion(t *testing.T) {
+	forEach(t, all, func(t *testing.T, name string, srv *redistest.Server) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		one, two := open(t, name, srv), open(t, name, srv)
+		for range 2 {
+			h, err := one.Lock(ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := two.TryLock(ctx, "a"); !errors.Is(err, peer.ErrHeld) {
+				t.Fatalf("TryLock of a held lock: %v", err)
+			}
+			if other, err := two.TryLock(ctx, "b"); err != nil {
+				t.Fatal(err)
+			} else if err := other.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if h, err = two.TryLock(ctx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left, err := srv.Client(t).Keys(ctx, "*a").Result(); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+}
+
+// Who waits has the lock after its release, or goes when its ctx ends.
+func TestWaiting(t *testing.T) {
+	waiting := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == peer.RawScript }) // it only tries
+	forEach(t, waiting, func(t *testing.T, name string, srv *redistest.Server) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		one, two := open(t, name, srv), open(t, name, srv)
+		h, err := one.Lock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range []peer.Locks{one, two} {
+			short, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			if _, err := other.Lock(short, "a"); err == nil {
+				t.Fatal("two hold it")
+			}
+			cancel()
+		}
+		got := make(chan error, 1)
+		go func() {
+			h, err := two.Lock(ctx, "a")
+			if err == nil {
+				err = h.Release(ctx)
+			}
+			got <- err
+		}()
+		select {
+		case err := <-got:
+			t.Fatalf("it didn't wait: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := h.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A release that finds its lock gone says so, where the library does.
+func TestReleaseOfALostLock(t *testing.T) {
+	saying := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == peer.Rueidislock })
+	forEach(t, saying, func(t *testing.T, name string, srv *redistest.Server) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		h, err := open(t, name, srv).TryLock(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := srv.Client(t).FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Release(ctx); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+// SendsSet is right: what comes over the network for a lock and its release is two commands, however they are called.
+func TestSendsSet(t *testing.T) {
+	forEach(t, all, func(t *testing.T, name string, srv *redistest.Server) {
+		ctx := t.Context()
+		locks := open(t, name, srv)
+		cycle := func() {
+			h, err := locks.TryLock(ctx, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Release(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cycle() // scripts are known now
+		before := srv.Commands(t)
+		const cycles = 10
+		for range cycles {
+			cycle()
+		}
+		d := srv.Commands(t).Since(before)
+		scripts := d["evalsha"] + d["eval"]
+		want := int64(2 * cycles)
+		if peer.SendsSet(name) {
+			want -= d["set"]
+		}
+		if scripts != want || d["set"] == 0 {
+			t.Errorf("%v", d)
+		}
+	})
+}
+
+// In a cluster locks of all slots can be had.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	for _, name := range []string{peer.Floor, peer.Lockdog} { // rueidis leaves a goroutine behind for seconds
+		t.Run(name, func(t *testing.T) {
+			locks, err := peer.Open(name, peer.Config{Addrs: c.Universal().Addrs, Cluster: true, Lease: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{"a", "b", "c", "d", "e"} { // of all three nodes
+				h, err := locks.Lock(t.Context(), key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := h.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := locks.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	if _, err := peer.Open("nobody", peer.Config{}); err == nil {
+		t.Error("no error")
+	}
+}

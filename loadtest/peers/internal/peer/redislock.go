@@ -1,0 +1,50 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+)
+
+// bsm is github.com/bsm/redislock.
+type bsm struct {
+	rdb   redis.UniversalClient
+	locks *redislock.Client
+	lease time.Duration
+}
+
+// waiting has Obtain ask again; it holds no state.
+var waiting = &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)}
+
+func openRedislock(cfg Config) (Locks, error) {
+	rdb := connect(cfg)
+	return &bsm{rdb: rdb, locks: redislock.New(rdb), lease: cfg.Lease}, nil
+}
+
+// Lock implements Locks.
+func (b *bsm) Lock(ctx context.Context, name string) (Held, error) {
+	return b.obtain(ctx, name, waiting)
+}
+
+// TryLock implements Locks.
+func (b *bsm) TryLock(ctx context.Context, name string) (Held, error) {
+	h, err := b.obtain(ctx, name, nil)
+	if errors.Is(err, redislock.ErrNotObtained) {
+		return nil, ErrHeld
+	}
+	return h, err
+}
+
+func (b *bsm) obtain(ctx context.Context, name string, opts *redislock.Options) (Held, error) {
+	l, err := b.locks.Obtain(ctx, name, b.lease, opts)
+	if err != nil {
+		return nil, err // not l: a nil *Lock is no nil Held
+	}
+	return l, nil
+}
+
+// Close implements Locks.
+func (b *bsm) Close() error { return b.rdb.Close() }

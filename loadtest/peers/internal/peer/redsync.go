@@ -1,0 +1,63 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// rsync is github.com/go-redsync/redsync over one Redis.
+type rsync struct {
+	rdb  redis.UniversalClient
+	rs   *redsync.Redsync
+	opts []redsync.Option
+}
+
+// syncHeld is a lock of an rsync.
+type syncHeld struct{ m *redsync.Mutex }
+
+func openRedsync(cfg Config) (Locks, error) {
+	rdb := connect(cfg)
+	return &rsync{rdb: rdb, rs: redsync.New(goredis.NewPool(rdb)), opts: []redsync.Option{
+		redsync.WithExpiry(cfg.Lease), redsync.WithTries(math.MaxInt), redsync.WithRetryDelay(retryEvery),
+	}}, nil
+}
+
+// Lock implements Locks. A Mutex of redsync holds the state of one holder.
+func (s *rsync) Lock(ctx context.Context, name string) (Held, error) {
+	m := s.rs.NewMutex(name, s.opts...)
+	if err := m.LockContext(ctx); err != nil {
+		return nil, err
+	}
+	return syncHeld{m}, nil
+}
+
+// TryLock implements Locks.
+func (s *rsync) TryLock(ctx context.Context, name string) (Held, error) {
+	m := s.rs.NewMutex(name, s.opts...)
+	err := m.TryLockContext(ctx)
+	var taken *redsync.ErrTaken
+	switch {
+	case errors.As(err, &taken):
+		return nil, ErrHeld
+	case err != nil:
+		return nil, err
+	}
+	return syncHeld{m}, nil
+}
+
+// Close implements Locks.
+func (s *rsync) Close() error { return s.rdb.Close() }
+
+// Release implements Held.
+func (h syncHeld) Release(ctx context.Context) error {
+	ok, err := h.m.UnlockContext(ctx)
+	if err == nil && !ok {
+		return errNotOurs
+	}
+	return err
+}

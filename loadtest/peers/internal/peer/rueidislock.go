@@ -1,0 +1,88 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// ruler is github.com/redis/rueidis/rueidislock, as its README has it for one Redis.
+type ruler struct{ locker rueidislock.Locker }
+
+// rulerHeld is a lock of a ruler.
+type rulerHeld struct {
+	ctx     context.Context
+	release context.CancelFunc
+}
+
+// rulerPrefix is the library's default.
+const rulerPrefix = "rueidislock"
+
+func openRueidislock(cfg Config) (Locks, error) {
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: cfg.Addrs},
+		KeyPrefix:      rulerPrefix,
+		KeyMajority:    1,
+		NoLoopTracking: true,
+		KeyValidity:    cfg.Lease,
+		// By default it gives up on an answer after 20 ms, and then waits for a message of its own key's end, which
+		// NoLoopTracking keeps from it: on a machine that is busy for a moment, for good.
+		TryNextAfter: 5 * time.Second,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ruler{locker}, nil
+}
+
+// Lock implements Locks.
+func (r *ruler) Lock(ctx context.Context, name string) (Held, error) {
+	held, release, err := r.locker.WithContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &rulerHeld{held, release}, nil
+}
+
+// TryLock implements Locks.
+func (r *ruler) TryLock(ctx context.Context, name string) (Held, error) {
+	held, release, err := r.locker.TryWithContext(ctx, name)
+	switch {
+	case errors.Is(err, rueidislock.ErrNotLocked):
+		return nil, ErrHeld
+	case err != nil:
+		return nil, err
+	}
+	return &rulerHeld{held, release}, nil
+}
+
+// Lost implements Teller.
+func (r *ruler) Lost(h Held) <-chan struct{} { return h.(*rulerHeld).ctx.Done() }
+
+// Key implements Teller.
+func (r *ruler) Key(name string) string { return rulerPrefix + ":0:" + name }
+
+// Force implements Teller. The library takes the lock over; here it is given back.
+func (r *ruler) Force(ctx context.Context, name string) error {
+	_, release, err := r.locker.ForceWithContext(ctx, name)
+	if err != nil {
+		return err
+	}
+	release()
+	return nil
+}
+
+// Close implements Locks.
+func (r *ruler) Close() error {
+	r.locker.Close()
+	return nil
+}
+
+// Release implements Held. It waits for Redis's answer, but the library doesn't tell it.
+func (h *rulerHeld) Release(context.Context) error {
+	h.release()
+	return nil
+}

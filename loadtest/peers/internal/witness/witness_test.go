@@ -1,0 +1,131 @@
+package witness_test
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair is two processes that share a witness.
+func pair(t *testing.T) (a, b *witness.Witness) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "witness")
+	if err := witness.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	var w [2]*witness.Witness
+	for i := range w {
+		var err error
+		if w[i], err = witness.Open(name, i); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := w[i].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return w[0], w[1]
+}
+
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	at := func(ms int) time.Time { return time.Unix(1000, int64(ms)*1e6) }
+	for i, step := range []struct {
+		w         *witness.Witness
+		goroutine int
+		began     int
+		granted   int
+		released  int
+		want      witness.Turn
+	}{
+		{a, 0, 0, 1, 2, witness.Turn{}}, // the first
+		{a, 0, 3, 4, 5, witness.Turn{}}, // itself again
+		{a, 1, 4, 6, 7, witness.Turn{Handed: true, Awaited: true, Took: time.Millisecond}},             // another here
+		{b, 1, 3, 9, 11, witness.Turn{Handed: true, Between: true, Awaited: true, Took: 2 * 1e6}},      // the same number there
+		{a, 1, 12, 14, 15, witness.Turn{Handed: true, Between: true}},                                  // who came when it was free
+		{b, 0, 1, 115, 116, witness.Turn{Handed: true, Between: true, Awaited: true, Took: 100 * 1e6}}, // late
+	} {
+		if got := step.w.Granted(step.goroutine, at(step.began), at(step.granted)); got != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		}
+		step.w.Releasing(step.goroutine, at(step.released))
+	}
+	if n := a.Overlaps() + b.Overlaps(); n != 0 {
+		t.Errorf("%d overlaps", n)
+	}
+}
+
+// Two holders at a time are seen, whoever releases first.
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	now := time.Now()
+	a.Granted(0, now, now)
+	b.Granted(0, now, now)
+	if n := a.Overlaps(); n != 1 {
+		t.Errorf("%d overlaps, want 1", n)
+	}
+	a.Releasing(0, now)
+	if n := b.Overlaps(); n != 2 {
+		t.Errorf("%d overlaps, want 2", n)
+	}
+}
+
+// A real lock between goroutines is not blamed; none is.
+func TestUnderLoad(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for range 2000 {
+				began := time.Now()
+				mu.Lock()
+				a.Granted(g, began, time.Now())
+				a.Releasing(g, time.Now())
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if n := a.Overlaps(); n != 0 {
+		t.Errorf("%d overlaps under a lock", n)
+	}
+	for g := range 4 {
+		all.Go(func() {
+			for range 2000 {
+				a.Granted(g, time.Now(), time.Now())
+				time.Sleep(time.Microsecond)
+				a.Releasing(g, time.Now())
+			}
+		})
+	}
+	all.Wait()
+	if a.Overlaps() == 0 {
+		t.Error("no overlap seen without a lock")
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "witness")
+	if _, err := witness.Open(name, 0); err == nil {
+		t.Error("opened what doesn't exist")
+	}
+	if err := witness.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := witness.Create(name); err == nil {
+		t.Error("created over what exists")
+	}
+}

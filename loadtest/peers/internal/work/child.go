@@ -1,0 +1,125 @@
+package work
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
+)
+
+// Env is a variable that, when set, makes the program a child.
+const Env = "LOCKDOG_PEERS_CHILD"
+
+// IsChild says whether this process is to be a child.
+func IsChild() bool { return os.Getenv(Env) != "" }
+
+// Main is the whole life of a child, up to its exit code. It ends with its input.
+func Main(in io.Reader, out io.Writer) int {
+	logging.Disable()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // of losses made on purpose
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lines := make(chan string, 2)
+	go func() {
+		defer close(lines)
+		defer cancel() // whatever is under way: the parent is gone
+		for sc := bufio.NewScanner(in); sc.Scan(); {
+			lines <- sc.Text()
+		}
+	}()
+	if err := serve(ctx, lines, json.NewEncoder(out)); err != nil {
+		fmt.Fprintln(os.Stderr, "peers child:", err)
+		return 1
+	}
+	return 0
+}
+
+// serve sets up, warms up, measures when told to, and reports.
+func serve(ctx context.Context, lines <-chan string, out *json.Encoder) (err error) {
+	var cfg Config
+	if err := json.Unmarshal([]byte(<-lines), &cfg); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	measure, done, err := prepare(ctx, &cfg)
+	defer func() { err = errors.Join(err, done()) }()
+	if err := report(out, Reply{}, err); err != nil {
+		return err
+	}
+	if <-lines != Go {
+		return nil
+	}
+	r, err := measure()
+	if err := report(out, Reply{Result: r}, err); err != nil {
+		return err
+	}
+	for range lines { // until the others have ended, too
+	}
+	return nil
+}
+
+func report(out *json.Encoder, r Reply, err error) error {
+	if err != nil {
+		r = Reply{Error: err.Error()}
+	}
+	return out.Encode(r)
+}
+
+func (c *Config) peer() peer.Config {
+	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease}
+}
+
+// prepare does what comes before the window. done is never nil.
+func prepare(ctx context.Context, cfg *Config) (measure func() (*Result, error), done func() error, err error) {
+	var closers []func() error
+	done = func() error {
+		var errs []error
+		for _, f := range slices.Backward(closers) {
+			errs = append(errs, f())
+		}
+		return errors.Join(errs...)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, done, err
+	}
+	if cfg.Kind == Loss {
+		return func() (*Result, error) { return lose(ctx, cfg) }, done, nil
+	}
+	locks, err := peer.Open(cfg.Peer, cfg.peer())
+	if err != nil {
+		return nil, done, err
+	}
+	closers = append(closers, locks.Close)
+	l := &loop{cfg: cfg, locks: locks}
+	switch cfg.Kind {
+	case Shared:
+		if l.w, err = witness.Open(cfg.Witness, cfg.Process); err != nil {
+			return nil, done, err
+		}
+		closers = append(closers, l.w.Close)
+	case Held:
+		holder, err := peer.Open(cfg.Peer, cfg.peer())
+		if err != nil {
+			return nil, done, err
+		}
+		closers = append(closers, holder.Close)
+		h, err := holder.Lock(ctx, newLane(cfg, 0).names[0])
+		if err != nil {
+			return nil, done, err
+		}
+		closers = append(closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
+	}
+	if _, err = l.run(ctx, cfg.Warm); err != nil {
+		return nil, done, fmt.Errorf("warming up: %w", err)
+	}
+	return func() (*Result, error) { return l.run(ctx, cfg.Window) }, done, nil
+}

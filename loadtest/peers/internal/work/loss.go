@@ -1,0 +1,103 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+)
+
+const (
+	lossName = "peers:loss"
+	// settle is what a client has after its first grant to be reachable; who loses a lock at once is told at the next renewal.
+	settle = 100 * time.Millisecond
+)
+
+// lose takes a lock over and over, takes it away from its holder, and measures how long that isn't told. It goes through
+// all ways at least once, and on until the window is over.
+func lose(ctx context.Context, cfg *Config) (*Result, error) {
+	holder, err := openTeller(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = holder.Close() }() // of locks it knows to be lost
+	other, err := openTeller(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = other.Close() }()
+	rdb := redis.NewClient(&redis.Options{Addr: cfg.Addrs[0]})
+	defer func() { _ = rdb.Close() }()
+
+	take := map[string]func() error{
+		ByDel:      func() error { return rdb.Del(ctx, holder.Key(lossName)).Err() },
+		ByFlushall: func() error { return rdb.FlushAll(ctx).Err() },
+		ByForce:    func() error { return other.Force(ctx, lossName) },
+	}
+	r := &Result{Told: make(map[string]Told), Counts: []int64{0}}
+	began := time.Now()
+	for i := 0; i < len(LossWays) || time.Since(began) < cfg.Window; i++ {
+		way := LossWays[i%len(LossWays)]
+		told := r.Told[way]
+		after, err := loseOnce(ctx, cfg, holder, take[way])
+		switch {
+		case errors.Is(err, errNever):
+			told.Never++
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", way, err)
+		default:
+			told.After = append(told.After, after)
+		}
+		r.Told[way] = told
+		r.All++
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, nil
+}
+
+var errNever = errors.New("not told within twice the lease")
+
+func openTeller(cfg *Config) (peer.Teller, error) {
+	locks, err := peer.Open(cfg.Peer, cfg.peer())
+	if err != nil {
+		return nil, err
+	}
+	t, ok := locks.(peer.Teller)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%s tells no holder of a loss", cfg.Peer), locks.Close())
+	}
+	return t, nil
+}
+
+func loseOnce(ctx context.Context, cfg *Config, holder peer.Teller, take func() error) (time.Duration, error) {
+	h, err := holder.Lock(ctx, lossName)
+	if err != nil {
+		return 0, err
+	}
+	lost := holder.Lost(h)
+	time.Sleep(settle + rand.N(settle))
+	select {
+	case <-lost:
+		return 0, errors.New("lost before it was taken away")
+	default:
+	}
+	began := time.Now()
+	if err := take(); err != nil {
+		return 0, err
+	}
+	timer := time.NewTimer(2 * cfg.Lease)
+	defer timer.Stop()
+	select {
+	case <-lost:
+	case <-timer.C:
+		err = errNever
+	}
+	after := time.Since(began)
+	_ = h.Release(ctx) // says that it is lost
+	return after, err
+}

@@ -1,0 +1,93 @@
+// Package work is what the processes of the comparison do: each runs one peer through one piece of work, in a closed loop.
+package work
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+)
+
+// The kinds of work.
+const (
+	Distinct = "distinct" // lock and release, names that nobody else uses
+	Shared   = "shared"   // lock and release, one name for all
+	Held     = "held"     // TryLock of a lock that another client holds
+	Loss     = "loss"     // how long until a holder is told that its lock is gone
+)
+
+// Config is the first line that a process reads.
+type Config struct {
+	Kind       string        `json:"kind"`
+	Peer       string        `json:"peer"`
+	Addrs      []string      `json:"addrs"`
+	Cluster    bool          `json:"cluster"`
+	Lease      time.Duration `json:"lease"`
+	Process    int           `json:"process"` // number of this one, from 0
+	Goroutines int           `json:"goroutines"`
+	Pause      time.Duration `json:"pause"` // after each lock at most; 0: none
+	Warm       time.Duration `json:"warm"`
+	Window     time.Duration `json:"window"`
+	Witness    string        `json:"witness"` // file of the Shared's witness
+}
+
+// Go is the second line: begin to measure.
+const Go = "go"
+
+// Reply is a line that a process writes: one when it is warm, one with what it has measured.
+type Reply struct {
+	Error  string  `json:"error,omitempty"`
+	Result *Result `json:"result,omitempty"`
+}
+
+// Result is what one process has measured. The window is that of Config; who was under way at its end could finish, which
+// is counted in All, but in no rate.
+type Result struct {
+	Seconds  float64         `json:"seconds"`   // the window
+	All      int64           `json:"all"`       // operations
+	Counts   []int64         `json:"counts"`    // those in the window, of each goroutine
+	Times    figures.Hist    `json:"times"`     // of each operation; of a Shared the wait only
+	Handed   int64           `json:"handed"`    // a Shared's grants to another goroutine than the last
+	Between  int64           `json:"between"`   // ... than the last, in another process
+	Handoffs figures.Hist    `json:"handoffs"`  // of those, when awaited: from the release to the grant
+	Window   Handed          `json:"in_window"` // the same counts in the window
+	Stuck    int             `json:"stuck"`     // who didn't get the lock within the grace, when nobody else took it any more
+	Overlaps int64           `json:"overlaps"`  // two holders at a time, as all processes saw
+	Mallocs  uint64          `json:"mallocs"`   // heap objects allocated for All
+	Bytes    uint64          `json:"bytes"`     // ... and their bytes
+	CPU      time.Duration   `json:"cpu"`       // used for All, in user and system mode
+	Told     map[string]Told `json:"told,omitempty"`
+}
+
+// Handed are grants to others than the last holder.
+type Handed struct {
+	Handed  int64 `json:"handed"`
+	Between int64 `json:"between"`
+}
+
+// The ways to lose a lock.
+const (
+	ByDel      = "DEL"
+	ByFlushall = "FLUSHALL"
+	ByForce    = "forced unlock"
+)
+
+// LossWays are all.
+var LossWays = []string{ByDel, ByFlushall, ByForce}
+
+// Told says how long holders were left in the dark.
+type Told struct {
+	After []time.Duration `json:"after"`
+	Never int             `json:"never"` // not for longer than a lease
+}
+
+// check finds what can't be.
+func (c *Config) check() error {
+	switch {
+	case c.Goroutines < 1, c.Warm <= 0, c.Window <= 0, c.Lease <= 0, len(c.Addrs) == 0:
+		return fmt.Errorf("incomplete configuration: %+v", *c)
+	case c.Kind == Shared && c.Witness == "":
+		return fmt.Errorf("%s: no witness", c.Kind)
+	}
+	return nil
+}

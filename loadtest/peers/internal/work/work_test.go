@@ -1,0 +1,286 @@
+package work_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// child is work.Main in this process.
+type child struct {
+	t   *testing.T
+	in  *io.PipeWriter
+	out *json.Decoder
+	end chan int
+}
+
+func start(t *testing.T, cfg work.Config) *child {
+	t.Helper()
+	theirIn, in := io.Pipe()
+	out, theirOut := io.Pipe()
+	c := &child{t: t, in: in, out: json.NewDecoder(bufio.NewReader(out)), end: make(chan int, 1)}
+	go func() {
+		code := work.Main(theirIn, theirOut)
+		_ = theirOut.Close()
+		c.end <- code
+	}()
+	c.send(cfg)
+	return c
+}
+
+func (c *child) send(v any) {
+	c.t.Helper()
+	line, err := json.Marshal(v)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.line(string(line))
+}
+
+func (c *child) line(s string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.in, s+"\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *child) reply() work.Reply {
+	c.t.Helper()
+	var r work.Reply
+	if err := c.out.Decode(&r); err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// finish ends it, and gives its exit code.
+func (c *child) finish() int {
+	_ = c.in.Close()
+	return <-c.end
+}
+
+// measure runs all of it.
+func measure(t *testing.T, cfg work.Config) *work.Result {
+	t.Helper()
+	c := start(t, cfg)
+	if r := c.reply(); r.Error != "" || r.Result != nil {
+		t.Fatalf("warm: %+v", r)
+	}
+	c.line(work.Go)
+	r := c.reply()
+	if r.Error != "" || r.Result == nil {
+		t.Fatalf("%+v", r)
+	}
+	if code := c.finish(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	return r.Result
+}
+
+func config(srv *redistest.Server, kind, name string, goroutines int) work.Config {
+	return work.Config{
+		Kind: kind, Peer: name, Addrs: []string{srv.Addr()}, Lease: time.Minute, Goroutines: goroutines,
+		Warm: 20 * time.Millisecond, Window: 200 * time.Millisecond,
+	}
+}
+
+func sum(counts []int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// What it counts is what Redis saw.
+func TestDistinct(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	r := measure(t, config(srv, work.Distinct, peer.Floor, 4))
+	n := sum(r.Counts)
+	if len(r.Counts) != 4 || n == 0 || r.All < n || r.All > n+4 || r.Times.Count() != r.All {
+		t.Errorf("%+v", r)
+	}
+	if sets := srv.Commands(t)["set"]; sets < r.All || r.Seconds < .2 || r.Seconds > 1 {
+		t.Errorf("%d SETs for %d operations in %v s", sets, r.All, r.Seconds)
+	}
+	if p50 := r.Times.Quantile(.5); p50 < 10*time.Microsecond || p50 > 200*time.Millisecond || r.CPU <= 0 || r.Mallocs < uint64(r.All) {
+		t.Errorf("p50 %v, CPU %v, %d allocations", p50, r.CPU, r.Mallocs)
+	}
+}
+
+// Two processes share a name: all turns are seen, and no overlap.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	cfg := config(srv, work.Shared, peer.Lockdog, 3)
+	cfg.Witness = filepath.Join(t.TempDir(), "witness")
+	if err := witness.Create(cfg.Witness); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Pause = time.Millisecond
+	one := start(t, cfg)
+	cfg.Process = 1
+	two := start(t, cfg)
+	one.reply()
+	two.reply()
+	one.line(work.Go)
+	two.line(work.Go)
+	a, b := one.reply().Result, two.reply().Result
+	if one.finish() != 0 || two.finish() != 0 || a == nil || b == nil {
+		t.Fatal("it failed")
+	}
+	for _, r := range []*work.Result{a, b} {
+		if r.Between == 0 || r.Handed < r.Between || r.All < r.Handed || r.Window.Between > r.Between || r.Handoffs.Count() > r.Between {
+			t.Errorf("%+v", r)
+		}
+		if r.Overlaps != 0 || r.Stuck != 0 || r.Handoffs.Quantile(.5) <= 0 {
+			t.Errorf("%d overlaps, %d stuck, handoffs in %v", r.Overlaps, r.Stuck, r.Handoffs.Quantile(.5))
+		}
+	}
+}
+
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for _, name := range []string{peer.RawScript, peer.Lockdog} {
+		before := srv.Commands(t)
+		r := measure(t, config(srv, work.Held, name, 1))
+		d := srv.Commands(t).Since(before)
+		if r.All == 0 || d["evalsha"] < r.All {
+			t.Errorf("%s: %d tries, %v", name, r.All, d)
+		}
+		if n, err := srv.Client(t).Exists(t.Context(), "peers:shared").Result(); err != nil || n != 0 {
+			t.Errorf("%s: it still holds its lock: %v", name, err)
+		}
+	}
+}
+
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{peer.Rueidislock, peer.Lockdog} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(redistest.Start(t), work.Loss, name, 1)
+			cfg.Lease = 1500 * time.Millisecond
+			r := measure(t, cfg)
+			for _, way := range work.LossWays {
+				told := r.Told[way]
+				if len(told.After) == 0 || told.Never != 0 || told.After[0] <= 0 || told.After[0] > cfg.Lease {
+					t.Errorf("%s: %+v", way, told)
+				}
+			}
+		})
+	}
+}
+
+// A peer that tells nobody can't be asked when it does.
+func TestLossUntold(t *testing.T) {
+	t.Parallel()
+	c := start(t, config(redistest.Start(t), work.Loss, peer.Floor, 1))
+	c.reply()
+	c.line(work.Go)
+	if r := c.reply(); !strings.Contains(r.Error, "tells no holder") {
+		t.Errorf("%+v", r)
+	}
+	c.finish()
+}
+
+// A TryLock that is not refused spoils the measurement, and so does any other error.
+func TestHeldNoMore(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(context.Context, *redis.Client) error{
+		"free": func(ctx context.Context, rdb *redis.Client) error { return rdb.Del(ctx, "peers:shared").Err() },
+		"no lock": func(ctx context.Context, rdb *redis.Client) error {
+			return errors.Join(rdb.Del(ctx, "peers:shared").Err(), rdb.LPush(ctx, "peers:shared", "x").Err())
+		},
+	} {
+		srv := redistest.Start(t)
+		c := start(t, config(srv, work.Held, peer.Lockdog, 1))
+		c.reply()
+		if err := spoil(t.Context(), srv.Client(t)); err != nil {
+			t.Fatal(err)
+		}
+		c.line(work.Go)
+		if r := c.reply(); !strings.Contains(r.Error, "TryLock of a lock that is held") {
+			t.Errorf("%s: %+v", name, r)
+		}
+		c.finish()
+	}
+}
+
+// Somebody else has the name and keeps it: the wait up to the window's end counts, and the waiter is called stuck.
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	cfg := config(srv, work.Shared, peer.Gate, 1)
+	cfg.Witness = filepath.Join(t.TempDir(), "witness")
+	if err := witness.Create(cfg.Witness); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, cfg)
+	c.reply()
+	if err := rdb.Set(t.Context(), "peers:shared", "somebody", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.line(work.Go)
+	r := c.reply().Result
+	if r == nil || r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if longest := r.Times.Max(); longest < cfg.Window*9/10 || longest > cfg.Window {
+		t.Errorf("waited %v of %v", longest, cfg.Window)
+	}
+	if code := c.finish(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// An error ends it, and is told. So does the end of its input, at any time.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	good := config(srv, work.Distinct, peer.Floor, 2)
+	for name, spoil := range map[string]func(*work.Config){
+		"unknown peer":  func(c *work.Config) { c.Peer = "nobody" },
+		"no goroutines": func(c *work.Config) { c.Goroutines = 0 },
+		"no witness":    func(c *work.Config) { c.Kind = work.Shared },
+		"no server":     func(c *work.Config) { c.Addrs = []string{"127.0.0.1:1"} },
+	} {
+		cfg := good
+		spoil(&cfg)
+		c := start(t, cfg)
+		if r := c.reply(); r.Error == "" {
+			t.Errorf("%s: no error", name)
+		}
+		c.finish()
+	}
+	c := start(t, good)
+	c.reply()
+	if code := c.finish(); code != 0 {
+		t.Errorf("ended before it began: exit code %d", code)
+	}
+	good.Window = time.Hour
+	c = start(t, good)
+	c.reply()
+	c.line(work.Go)
+	_ = c.in.Close() // while it works; what it says then nobody hears
+	_ = c.reply()
+	<-c.end
+}

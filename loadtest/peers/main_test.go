@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
+)
+
+// This binary is also the child processes of the runs that tests make.
+func TestMain(m *testing.M) {
+	if work.IsChild() {
+		os.Exit(work.Main(os.Stdin, os.Stdout))
+	}
+	redistest.Main(m)
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	f, err := parse(nil)
+	if err != nil || f.rounds != 5 || f.window != 2*time.Second || len(f.works) != len(workloads) || f.json != "" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	f, err = parse([]string{"-rounds", "2", "-seconds", "0.25", "-works", "held, single", "-peers", "lockdog,raw-evalsha"})
+	if err != nil || f.rounds != 2 || f.window != 250*time.Millisecond || len(f.works) != 2 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	// In the order of the table, each with those of its peers that were asked for.
+	if w := f.works; w[0].name != "single" || strings.Join(w[0].peers, " ") != "lockdog" || strings.Join(w[1].peers, " ") != "raw-evalsha lockdog" {
+		t.Errorf("%+v", w)
+	}
+	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Error(err)
+	}
+	for _, args := range []string{
+		"-rounds 0", "-rounds 1001", "-seconds 0", "-seconds NaN", "-seconds 3601", "-works all", "-peers nobody", "more",
+		"-works loss -peers floor", "-works single,",
+	} {
+		if _, err := parse(strings.Fields(args)); err == nil || errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+// Every target is about something that is measured.
+func TestTargetsAreMeasured(t *testing.T) {
+	t.Parallel()
+	for _, target := range targets {
+		found := false
+		for _, w := range workloads {
+			if w.name != target.Work {
+				continue
+			}
+			peers := " " + strings.Join(w.peers, " ") + " "
+			found = strings.Contains(peers, " "+target.Peer+" ") && (target.Base == "" || strings.Contains(peers, " "+target.Base+" "))
+			shown := false
+			for _, k := range w.columns {
+				shown = shown || k == target.Key
+			}
+			if !shown {
+				t.Errorf("%s: %s isn't in the table of %s", target.What, target.Key, w.name)
+			}
+			for _, k := range w.columns {
+				if heads[k] == "" {
+					t.Errorf("no head for %s", k)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: not measured", target.What)
+		}
+	}
+}
+
+// result is what a process would report.
+func result(counts ...int64) *work.Result {
+	r := &work.Result{Seconds: 2, Counts: counts, CPU: 300 * time.Microsecond, Mallocs: 1200, Bytes: 60000}
+	for _, c := range counts {
+		r.All += c
+	}
+	for i := range 100 {
+		r.Times.Add(time.Duration(i+1) * time.Millisecond)
+	}
+	return r
+}
+
+func look(name string) *workload {
+	for i := range workloads {
+		if workloads[i].name == name {
+			return &workloads[i]
+		}
+	}
+	return nil
+}
+
+func near(t *testing.T, f figures.Figures, want figures.Figures) {
+	t.Helper()
+	for k, x := range want {
+		if got, ok := f[k]; !ok || got < x*.997 || got > x*1.003 {
+			t.Errorf("%s: %v, want %v", k, got, x)
+		}
+	}
+}
+
+func TestFiguresOfOperations(t *testing.T) {
+	t.Parallel()
+	e := executed{cpu: 900 * time.Microsecond, commands: map[string]sample.Stat{
+		"set": {Calls: 30}, "evalsha": {Calls: 30}, "get": {Calls: 30}, "del": {Calls: 30}, "info": {Calls: 1},
+	}}
+	r := result(10, 20)
+	near(t, figuresOf(look("many"), peer.Floor, []*work.Result{r}, e), figures.Figures{
+		figures.P50: 50_000, figures.P99: 99_000, figures.Longest: 100, figures.Rate: 15, figures.Allocs: 40, figures.Bytes: 2000,
+		figures.ClientCPU: 10, figures.RedisCPU: 30, figures.Commands: 2, figures.InLua: 2, figures.Overlaps: 0,
+	})
+	// Of a peer that takes locks with scripts, SET is called by those.
+	near(t, figuresOf(look("many"), peer.Redislock, []*work.Result{r}, e), figures.Figures{figures.Commands: 1, figures.InLua: 3})
+	f := figuresOf(look("many"), peer.Floor, []*work.Result{{Seconds: 1, Counts: []int64{0}}}, executed{})
+	if _, ok := f[figures.Commands]; ok || f[figures.Rate] != 0 {
+		t.Errorf("of no operation: %v", f)
+	}
+}
+
+func TestFiguresOfHandoffs(t *testing.T) {
+	t.Parallel()
+	e := executed{commands: map[string]sample.Stat{"evalsha": {Calls: 50}, "subscribe": {Calls: 10}, "hset": {Calls: 100}}}
+	a, b := result(10, 20), result(30, 15)
+	a.Handed, a.Between, a.Window = 22, 8, work.Handed{Handed: 20, Between: 7}
+	b.Handed, b.Between, b.Window = 40, 12, work.Handed{Handed: 38, Between: 9}
+	b.Overlaps, b.Stuck = 3, 1
+	a.Handoffs.Add(100 * time.Microsecond)
+	b.Handoffs.Add(300 * time.Microsecond)
+	b.Handoffs.Add(200 * time.Microsecond)
+	near(t, figuresOf(look("processes"), peer.Lockdog, []*work.Result{a, b}, e), figures.Figures{
+		figures.Handoffs: 8, figures.Commands: 3, figures.InLua: 5, figures.Goroutines: 3, figures.Processes: 1.5,
+		figures.HandoffP50: 200, figures.Overlaps: 3, figures.Stuck: 1,
+	})
+	one := figuresOf(look("queue"), peer.Lockdog, []*work.Result{a}, e)
+	near(t, one, figures.Figures{figures.Handoffs: 10, figures.Commands: 60. / 22, figures.Goroutines: 2})
+	if _, ok := one[figures.Processes]; ok {
+		t.Errorf("of one process: %v", one)
+	}
+}
+
+func TestFiguresOfLosses(t *testing.T) {
+	t.Parallel()
+	r := &work.Result{Told: map[string]work.Told{
+		work.ByDel:      {After: []time.Duration{3e6, 7e6, 5e6}},
+		work.ByFlushall: {After: []time.Duration{1e6}, Never: 2},
+		work.ByForce:    {Never: 1},
+	}}
+	f := figuresOf(look("loss"), peer.Lockdog, []*work.Result{r}, executed{})
+	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})
+	if _, ok := f[figures.ToldForce]; ok {
+		t.Errorf("%v", f)
+	}
+}
+
+// Two holders of one lock spoil everything, and fail the run.
+func TestSound(t *testing.T) {
+	t.Parallel()
+	b := newBench(flags{works: workloads}, nil)
+	b.rounds["queue"] = map[string]figures.Rounds{peer.Redsync: {{figures.Overlaps: 0}, {figures.Overlaps: 2}, {figures.Overlaps: 0}}}
+	if err := b.sound(); err == nil || !strings.Contains(err.Error(), "queue, redsync: two held one lock") {
+		t.Error(err)
+	}
+	b.rounds["queue"][peer.Redsync][1][figures.Overlaps] = 0
+	if err := b.sound(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A short run of most of it, in real processes.
+func TestRun(t *testing.T) { // not parallel: a part of it pins this process to one CPU
+	name := filepath.Join(t.TempDir(), "r.json")
+	var out, progress bytes.Buffer
+	args := []string{"-rounds", "1", "-seconds", "0.05", "-json", name, "-works", "single,single-1cpu,processes,loss"}
+	if code := run(t.Context(), args, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", code, &progress, &out)
+	}
+	f, err := parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rounds map[string]map[string]figures.Rounds
+	text, err := os.ReadFile(name)
+	if err == nil {
+		err = json.Unmarshal(text, &rounds)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, w := range f.works {
+		for _, target := range targets {
+			if target.Work == w.name {
+				judged++
+			}
+		}
+		for _, p := range w.peers {
+			got := rounds[w.name][p]
+			if len(got) != 1 || got[0][figures.Overlaps] != 0 || w.kind != work.Loss && got[0][figures.Rate] <= 0 {
+				t.Errorf("%s, %s: %v", w.name, p, got)
+			}
+		}
+		if !strings.Contains(out.String(), "\n"+w.title+"\n") {
+			t.Errorf("the table lacks %q", w.title)
+		}
+	}
+	for p, want := range map[string]float64{peer.Floor: 2, peer.Redislock: 2, peer.Rueidislock: 2, peer.Redsync: 2, peer.Lockdog: 2} {
+		if got := rounds["single"][p][0][figures.Commands]; got < want || got > want*1.2 {
+			t.Errorf("%s: %v commands for a lock and its release", p, got)
+		}
+	}
+	verdicts := 0
+	for line := range strings.Lines(out.String()) {
+		for _, word := range []string{"met ", "MISSED ", "? "} {
+			if strings.HasPrefix(line, word) {
+				verdicts++
+			}
+		}
+	}
+	if verdicts != judged {
+		t.Errorf("%d verdicts on %d targets:\n%s", verdicts, judged, &out)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, progress bytes.Buffer
+	cancel()
+	if code := run(ctx, []string{"-seconds", "0.05"}, &out, &progress); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+	if code := run(t.Context(), []string{"-x"}, &out, &progress); code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	if code := run(t.Context(), []string{"-h"}, &out, &progress); code != 0 || !strings.Contains(out.String(), "single-1cpu") {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
+)
+
+// meter asks the servers what they have executed.
+type meter []*redis.Client
+
+// reading is what they had executed by a time, one by one.
+type reading []sample.Info
+
+func openMeter(addrs []string) (meter, error) {
+	var m meter
+	for _, addr := range addrs {
+		// A short greeting: it comes before the first reading, but not before the one of a connection made anew.
+		m = append(m, redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, Protocol: 2, DisableIdentity: true, MaxRetries: -1}))
+	}
+	return m, nil
+}
+
+func (m meter) read(ctx context.Context) (reading, error) {
+	var r reading
+	for _, rdb := range m {
+		text, err := rdb.Info(ctx, "server", "stats", "cpu", "commandstats").Result()
+		if err != nil {
+			return nil, err
+		}
+		info, err := sample.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		r = append(r, info)
+	}
+	return r, nil
+}
+
+func (m meter) close() error {
+	var errs []error
+	for _, rdb := range m {
+		errs = append(errs, rdb.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// executed is what servers did between two readings.
+type executed struct {
+	commands map[string]sample.Stat
+	cpu      time.Duration
+}
+
+// since adds the servers up.
+func (r reading) since(earlier reading) executed {
+	e := executed{commands: make(map[string]sample.Stat)}
+	for i := range r {
+		d := r[i].Since(earlier[i])
+		e.cpu += d.CPU
+		for name, s := range d.Commands {
+			sum := e.commands[name]
+			sum.Calls += s.Calls
+			e.commands[name] = sum
+		}
+	}
+	return e
+}
+
+// figuresOf computes what one measurement shows.
+func figuresOf(w *workload, name string, results []*work.Result, e executed) figures.Figures {
+	f := figures.Figures{figures.Overlaps: 0}
+	if w.kind == work.Loss {
+		told(f, results[0])
+		return f
+	}
+	var all, window, mallocs, bytes float64
+	var cpu time.Duration
+	var times, handoffs figures.Hist
+	var perGoroutine, perProcess []int64
+	var total, inWindow work.Handed
+	for _, r := range results {
+		var count int64
+		for _, n := range r.Counts {
+			count += n
+		}
+		perGoroutine, perProcess = append(perGoroutine, r.Counts...), append(perProcess, count)
+		all, window = all+float64(r.All), window+float64(count)
+		mallocs, bytes, cpu = mallocs+float64(r.Mallocs), bytes+float64(r.Bytes), cpu+r.CPU
+		times.Merge(r.Times)
+		handoffs.Merge(r.Handoffs)
+		total.Handed, total.Between = total.Handed+r.Handed, total.Between+r.Between
+		inWindow.Handed, inWindow.Between = inWindow.Handed+r.Window.Handed, inWindow.Between+r.Window.Between
+		f[figures.Stuck] += float64(r.Stuck)
+		f[figures.Overlaps] = max(f[figures.Overlaps], float64(r.Overlaps))
+	}
+	seconds := results[0].Seconds
+	f[figures.P50], f[figures.P99] = micros(times.Quantile(.5)), micros(times.Quantile(.99))
+	f[figures.Longest] = millis(times.Max())
+	f[figures.Rate] = window / seconds
+	perOp := func(k figures.Key, x float64) {
+		if all > 0 {
+			f[k] = x / all
+		}
+	}
+	perOp(figures.Allocs, mallocs)
+	perOp(figures.Bytes, bytes)
+	perOp(figures.ClientCPU, micros(cpu))
+	perOp(figures.RedisCPU, micros(e.cpu))
+
+	each := all // what commands are counted for
+	if w.kind == work.Shared {
+		f[figures.Goroutines] = figures.Ratio(perGoroutine)
+		turns := float64(inWindow.Handed)
+		each = float64(total.Handed)
+		if w.processes > 1 {
+			f[figures.Processes] = figures.Ratio(perProcess)
+			turns, each = float64(inWindow.Between), float64(total.Between)
+			if handoffs.Count() > 0 {
+				f[figures.HandoffP50] = micros(handoffs.Quantile(.5))
+			}
+		}
+		f[figures.Handoffs] = turns / seconds
+	}
+	received, inLua := count(name, e.commands)
+	if each > 0 {
+		f[figures.Commands], f[figures.InLua] = received/each, inLua/each
+	}
+	return f
+}
+
+// count tells commands that came over the network from those that scripts called. INFO doesn't; their names do.
+func count(name string, commands map[string]sample.Stat) (received, inLua float64) {
+	var plain int64
+	if peer.SendsSet(name) {
+		plain = commands["set"].Calls
+	}
+	c := sample.Sort(commands, plain)
+	return float64(c.Received() + plain), float64(c.InLua)
+}
+
+// told are the longest times until holders were told.
+func told(f figures.Figures, r *work.Result) {
+	keys := map[string]figures.Key{
+		work.ByDel: figures.ToldDel, work.ByFlushall: figures.ToldFlush, work.ByForce: figures.ToldForce,
+	}
+	f[figures.ToldNever] = 0
+	for way, t := range r.Told {
+		for _, d := range t.After {
+			f[keys[way]] = max(f[keys[way]], millis(d))
+		}
+		f[figures.ToldNever] += float64(t.Never)
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

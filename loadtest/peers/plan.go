@@ -1,0 +1,173 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
+	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
+)
+
+// workload is something that peers are compared at.
+type workload struct {
+	name       string
+	title      string
+	kind       string
+	peers      []string
+	processes  int
+	goroutines int
+	pause      time.Duration
+	cluster    bool
+	oneCPU     bool   // everything shares one CPU
+	base       string // whose figure the others are divided by in the table ...
+	key        figures.Key
+	columns    []figures.Key
+}
+
+const (
+	// Leases are long enough that none is renewed in a window, as most aren't in the time that a lock is held.
+	lease = 30 * time.Second
+	// lossLease is short, so that the time to a renewal can be waited for.
+	lossLease   = 1500 * time.Millisecond
+	lossRenewal = lossLease / 3
+	// toldSlack is what a renewal may be late and take.
+	toldSlack = 50 * time.Millisecond
+
+	longestPause = 10 * time.Millisecond
+)
+
+var (
+	operations = []figures.Key{
+		figures.P50, figures.P99, figures.Rate, figures.Commands, figures.InLua,
+		figures.Allocs, figures.Bytes, figures.ClientCPU, figures.RedisCPU,
+	}
+	contended = []figures.Key{
+		figures.Handoffs, figures.HandoffP50, figures.P50, figures.P99, figures.Longest, figures.Commands, figures.InLua,
+		figures.Goroutines, figures.Processes, figures.Stuck, figures.ClientCPU, figures.RedisCPU,
+	}
+	losses = []figures.Key{figures.ToldForce, figures.ToldDel, figures.ToldFlush, figures.ToldNever}
+
+	libraries = []string{peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog}
+	single    = append(append([]string{peer.Floor}, libraries...), peer.LockdogSDK)
+	trying    = append([]string{peer.RawScript}, libraries...)
+	queueing  = append([]string{peer.Gate}, libraries...)
+)
+
+// workloads are in the order in which they are measured and printed.
+var workloads = []workload{
+	{
+		name: "single", title: "Lock and release, 1 goroutine, distinct names", kind: work.Distinct, peers: single,
+		processes: 1, goroutines: 1, base: peer.Floor, key: figures.P50, columns: operations,
+	},
+	{
+		name: "single-1cpu", title: "The same with everything on one CPU", kind: work.Distinct, peers: single,
+		processes: 1, goroutines: 1, oneCPU: true, base: peer.Floor, key: figures.P50, columns: operations,
+	},
+	{
+		name: "many", title: "Lock and release, 256 goroutines, distinct names", kind: work.Distinct, peers: single,
+		processes: 1, goroutines: 256, base: peer.Rueidislock, key: figures.Rate, columns: operations,
+	},
+	{
+		name: "many-cluster", title: "The same in a cluster of three nodes", kind: work.Distinct,
+		peers: []string{peer.Floor, peer.Rueidislock, peer.Lockdog}, processes: 1, goroutines: 256, cluster: true,
+		base: peer.Rueidislock, key: figures.Rate, columns: operations,
+	},
+	{
+		name: "queue", title: "64 goroutines of one process, one name", kind: work.Shared, peers: queueing,
+		processes: 1, goroutines: 64, base: peer.Gate, key: figures.Handoffs, columns: contended,
+	},
+	{
+		name: "processes", title: "4 processes of 8 goroutines, one name", kind: work.Shared, peers: queueing,
+		processes: 4, goroutines: 8, base: peer.Rueidislock, key: figures.Handoffs, columns: contended,
+	},
+	{
+		name: "paced", title: "The same, each pausing 0 to 10 ms after each lock", kind: work.Shared, peers: queueing,
+		processes: 4, goroutines: 8, pause: longestPause, base: peer.Rueidislock, key: figures.HandoffP50, columns: contended,
+	},
+	{
+		name: "held", title: "TryLock of a lock that another client holds, 1 goroutine", kind: work.Held, peers: trying,
+		processes: 1, goroutines: 1, base: peer.RawScript, key: figures.P50, columns: operations,
+	},
+	{
+		name: "held-1cpu", title: "The same with everything on one CPU", kind: work.Held, peers: trying,
+		processes: 1, goroutines: 1, oneCPU: true, base: peer.RawScript, key: figures.P50, columns: operations,
+	},
+	{
+		name: "loss", title: "How long a holder isn't told that its lock is gone, at most; leases of 1.5 s. The others never tell", kind: work.Loss,
+		peers: []string{peer.Rueidislock, peer.Lockdog}, processes: 1, goroutines: 1, columns: losses,
+	},
+}
+
+func (w *workload) lease() time.Duration {
+	if w.kind == work.Loss {
+		return lossLease
+	}
+	return lease
+}
+
+// targets are those of the issue that asked for this comparison.
+var targets = []figures.Target{
+	most("1 goroutine: p50", "single", figures.P50, 1.05, peer.Floor, "µs"),
+	most("1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.4, peer.Floor, "µs"),
+	most("1 goroutine: allocations", "single", figures.Allocs, 25, "", ""),
+	sdk(most("1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.2, peer.Floor, "µs")),
+	least("256 goroutines: operations/s", "many", figures.Rate, 2, peer.Rueidislock, "/s"),
+	most("256 goroutines: p99", "many", figures.P99, 1, peer.Rueidislock, "µs"),
+	least("256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock, "/s"),
+	least("64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.5, peer.Gate, "/s"),
+	most("64 goroutines, one name: commands per handoff", "queue", figures.Commands, 1+strays, "", ""),
+	most("64 goroutines, one name: most turns of one / least", "queue", figures.Goroutines, 2, "", ""),
+	most("64 goroutines, one name: longest wait", "queue", figures.Longest, 1.5, peer.Gate, "ms"),
+	least("4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.2, peer.Rueidislock, "/s"),
+	most("4 processes, one name: commands per handoff", "processes", figures.Commands, 6, "", ""),
+	most("4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock, "ms"),
+	most("4 processes, one name: most turns of one / least", "processes", figures.Processes, 1.5, "", ""),
+	most("4 processes, one name: waiters left behind", "processes", figures.Stuck, 0, "", ""),
+	most("4 processes, pausing: handoff p50", "paced", figures.HandoffP50, 1, peer.Rueidislock, "µs"),
+	most("4 processes, pausing: commands per handoff", "paced", figures.Commands, 5, "", ""),
+	most("TryLock of a held lock: commands", "held", figures.Commands, 1+strays, "", ""),
+	most("TryLock of a held lock: p50", "held", figures.P50, 1.05, peer.RawScript, "µs"),
+	most("holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
+	most("holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
+	most("holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
+	most("holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
+}
+
+// strays are what a window has beside its operations' own commands: a subscription, a greeting, the turn that is not handed over
+// once in a while, in case somebody else waits.
+const strays = 0.05
+
+func most(what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
+	return figures.Target{What: what, Work: in, Peer: peer.Lockdog, Key: key, AtMost: true, Limit: limit, Base: base, Unit: unit}
+}
+
+func least(what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
+	t := most(what, in, key, limit, base, unit)
+	t.AtMost = false
+	return t
+}
+
+func sdk(t figures.Target) figures.Target {
+	t.Peer = peer.LockdogSDK
+	return t
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// choose leaves the works and peers that are named; no name means all.
+func choose(works, peers []string) []workload {
+	var chosen []workload
+	for _, w := range workloads {
+		if len(works) > 0 && !slices.Contains(works, w.name) {
+			continue
+		}
+		w.peers = slices.DeleteFunc(slices.Clone(w.peers), func(p string) bool {
+			return len(peers) > 0 && !slices.Contains(peers, p)
+		})
+		if len(w.peers) > 0 {
+			chosen = append(chosen, w)
+		}
+	}
+	return chosen
+}

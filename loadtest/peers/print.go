@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+)
+
+// heads are the columns' titles.
+var heads = map[figures.Key]string{
+	figures.P50: "p50 µs", figures.P99: "p99 µs", figures.Longest: "longest ms", figures.Rate: "/s",
+	figures.Handoffs: "handoffs/s", figures.HandoffP50: "handoff p50", figures.Commands: "cmds", figures.InLua: "in Lua",
+	figures.Goroutines: "fair", figures.Processes: "fair procs", figures.Stuck: "stuck", figures.Allocs: "allocs", figures.Bytes: "bytes",
+	figures.ClientCPU: "client µs", figures.RedisCPU: "redis µs",
+	figures.ToldDel: "DEL", figures.ToldFlush: "FLUSHALL", figures.ToldForce: "forced unlock", figures.ToldNever: "never",
+}
+
+// print writes the tables and the verdicts.
+func (b *bench) print(out io.Writer) error {
+	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(tw, format, args...) } // Flush tells
+	for _, w := range b.works {
+		if len(b.rounds[w.name]) == 0 {
+			continue
+		}
+		printf("\n%s\n", w.title)
+		titles := []string{"(" + w.name + ")"}
+		if w.base != "" {
+			titles = append(titles, "× "+w.base)
+		}
+		for _, k := range w.columns {
+			titles = append(titles, heads[k])
+		}
+		printf("%s\t\n", strings.Join(titles, "\t"))
+		for _, name := range w.peers {
+			printf("%s\t\n", strings.Join(b.row(&w, name), "\t"))
+		}
+	}
+	printf("\n")
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, v := range b.verdicts() {
+		if _, err := fmt.Fprintln(out, v); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(out, "%d rounds of %v each; %s\n", b.flags.rounds, b.window, b.about)
+	return err
+}
+
+// row is a peer's line: how it compares with the base, and its figures.
+func (b *bench) row(w *workload, name string) []string {
+	rounds := b.rounds[w.name][name]
+	cells := []string{name}
+	if w.base != "" {
+		ratio := "–"
+		mine, ok := rounds.Get(w.key)
+		theirs, known := b.rounds[w.name][w.base].Get(w.key)
+		if ok && known && theirs > 0 {
+			ratio = figures.Number(mine / theirs)
+		}
+		cells = append(cells, ratio)
+	}
+	for _, k := range w.columns {
+		cell := "–"
+		if x, ok := rounds.Get(k); ok {
+			cell = figures.Number(x)
+		}
+		cells = append(cells, cell)
+	}
+	return cells
+}
+
+// verdicts are those on what was to be measured.
+func (b *bench) verdicts() []figures.Verdict {
+	var verdicts []figures.Verdict
+	for _, t := range targets {
+		for _, w := range b.works {
+			if w.name == t.Work {
+				verdicts = append(verdicts, t.Judge(b.rounds[w.name][t.Peer], b.rounds[w.name][t.Base]))
+			}
+		}
+	}
+	return verdicts
+}
+
+// machine says where it was measured.
+func machine() string {
+	text := fmt.Sprintf("%s, %d CPUs", runtime.Version(), runtime.NumCPU())
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		if words := strings.Fields(string(load)); len(words) > 0 {
+			text += ", load average at the start " + words[0]
+		}
+	}
+	return text
+}
