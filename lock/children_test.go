@@ -23,6 +23,8 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"stopped":   childStopped,
 	"contender": childContender,
 	"fair":      childFair,
+	"crowd":     childCrowd,
+	"taker":     childTaker,
 }
 
 func init() {

@@ -40,6 +40,7 @@ type Client struct {
 	hub       *hub
 	waits     *waits
 	grants    *registry
+	receipts  *receipts
 
 	gate      *gate
 	controls  sync.Map // stations whose control channel is listened to
@@ -92,6 +93,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.hub = newHub(b, c.rec)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
+	c.receipts = newReceipts()
 	c.renewer = newRenewer(c.transport, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,

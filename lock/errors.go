@@ -22,11 +22,15 @@ type HeldError struct {
 	Name      string
 	Owner     string        // the holder's owner, "" when it isn't known
 	Remaining time.Duration // what was left of its lease when last seen; negative: it has none
+
+	refusal string
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
 	switch {
+	case e.refusal != "":
+		return fmt.Sprintf("lockdog: %q %s", e.Name, e.refusal)
 	case e.Owner == "":
 		return fmt.Sprintf("lockdog: lock %q is held", e.Name)
 	case e.Remaining < 0:

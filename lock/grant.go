@@ -58,7 +58,9 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 		g.hold.End(telemetry.EndClosed)
 		return nil
 	}
-	lk.c.watchControl(lk.key)
+	if lk.kind.force != nil {
+		lk.c.watchControl(lk.key)
+	}
 	lk.c.rec.WatchdogLeases(1)
 	lk.c.engine.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),

@@ -62,10 +62,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	if !left {
 		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.lock.cfg.lease}, w.bid.traceparent)
 		after = ws.leave(w)
-		select {
-		case w.signal <- struct{}{}:
-		default:
-		}
+		w.wake()
 	}
 	if q.turns++; q.turns == 1 {
 		q.turnsSince = time.Now()
@@ -77,6 +74,30 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		ws.c.sweepers.add(w.bid, time.Time{})
 	}
 	return f, nil
+}
+
+// passOn is leave for a waiter that has got in.
+func (ws *waits) passOn(w *waiter, v verdict) (after func()) {
+	q, b := w.q, w.bid
+	switch kind := w.lock.kind; {
+	case kind.opens:
+		after = ws.leave(w)
+		for q.head != nil {
+			o := q.head
+			after = ws.leave(o)
+			o.won = &v
+			o.wake()
+		}
+		return after
+	case kind.shared:
+		q.saw(v.holder, "")
+		if v.left > 0 && q.due == wakeNone {
+			q.due = wakeLocal
+		}
+	default:
+		q.saw(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
+	}
+	return ws.leave(w)
 }
 
 // successor picks the waiter who is to have the lock next, nil where it should be published instead.

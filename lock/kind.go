@@ -26,16 +26,27 @@ type kind struct {
 	member func(owner string) string
 	// renewal goes before the lease in the renew script: how the owner holds the lock, "" as a field of a hash.
 	renewal string
+	// renewed is the key that the renew script is given, nil: the lock.
+	renewed func(lk *lock) string
 
 	handsOver bool // a release may hand the lock to a waiter of the same client
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
 	enlists   bool // a waiter has a place in Redis, which it keeps by asking again and has to give up
 	alone     bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own
+	many      bool // whoever holds it may take it once more
+	shared    bool // when a waiter has got in, or has left, there may be enough for the next
+	opens     bool // whoever gets in takes all waiters along
+	counts    bool // its operations change a number for good: each leaves a receipt, see deed
+	deed      bool // release does such an operation
+
+	number  string // what its key holds where that is no lock's hash
+	refusal string // says why it can't be had where that isn't because somebody holds it
 }
 
 // terms are what somebody who asks for a lock wants beside it.
 type terms struct {
-	keep time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
+	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
+	permits int           // of a semaphore
 }
 
 // twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.
@@ -73,6 +84,14 @@ func (lk *lock) renewal() any {
 		return mode + strconv.FormatInt(ms, 10)
 	}
 	return ms
+}
+
+// renewedKey is the key that the renew script is given.
+func (lk *lock) renewedKey() string {
+	if of := lk.kind.renewed; of != nil {
+		return of(lk)
+	}
+	return lk.key
 }
 
 // ear is the channel on which a waiter hears of a release.

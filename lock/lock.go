@@ -138,7 +138,7 @@ func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
 // obtain takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
 	var t terms
-	if outer := held(ctx, lk.c, lk.key); outer != nil {
+	if outer := held(ctx, lk.c, lk.key); outer != nil && !lk.kind.many {
 		if !lk.cfg.reentrant {
 			return nil, telemetry.AcquireError, ErrDeadlock
 		}
@@ -187,7 +187,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		if !wait {
 			held := v.holder
-			held.Name = lk.name
+			held.Name, held.refusal = lk.name, lk.kind.refusal
 			return nil, v, telemetry.AcquireHeld, &held
 		}
 	}
@@ -249,7 +249,15 @@ func contextOutcome(ctx context.Context) telemetry.AcquireOutcome {
 }
 
 // wrap gives an error the lock's name, unless it has it.
-func (lk *lock) wrap(op string, err error) error { return wrapError(lk.name, op, err) }
+func (lk *lock) wrap(op string, err error) error {
+	if errors.Is(err, ErrInvalid) { // it says where
+		return err
+	}
+	if n := lk.kind.number; n != "" && err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer")) {
+		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
+	}
+	return wrapError(lk.name, op, err)
+}
 
 func wrapError(name, op string, err error) error {
 	var held *HeldError

@@ -134,9 +134,9 @@ func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) b
 	args[0] = r.t.nodeNamed(b.Partition).clock.at(limit)
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
-		args = append(args, g.lock.key, g.bid.member(), g.lock.renewal())
+		args = append(args, g.lock.renewedKey(), g.bid.member(), g.lock.renewal())
 	}
-	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{grantOf(b.Leases[which[0]]).lock.key}, Args: args}
+	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{args[1].(string)}, Args: args}
 }
 
 // read puts the answer to a request into the results.

@@ -43,6 +43,7 @@ type verdict struct {
 	sent    time.Time // before the request left: the lease counts from here
 	holder  HeldError // when not granted; without the name
 	meta    string    // what the holder says of itself
+	left    int64     // when granted: what is left for others, where it can be shared
 	acked   int       // replicas that have the grant, where that was asked for
 	moving  bool      // the lock's slot is on its way to another node
 }
@@ -126,7 +127,11 @@ func readVerdict(reply any) (v verdict, now int64, err error) {
 		if err != nil {
 			return verdict{}, 0, err
 		}
-		return verdict{granted: true, token: nums[2]}, now, nil
+		v = verdict{granted: true, token: nums[2], left: 1, holder: HeldError{Remaining: -1}} // there may be
+		if _, more, err := ints(reply, 5); err == nil {
+			v.left, v.holder.Remaining = more[3], millis(more[4])
+		}
+		return v, now, nil
 	case 0:
 		if _, nums, err = ints(reply, 3); err != nil || len(list) < 5 {
 			return verdict{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
@@ -189,7 +194,7 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, heir, max(time.Until(deadline), 0))
 		if err == nil {
-			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) {
+			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
 				return freed{outcome: freedPublished, unconfirmed: true, sent: f.sent}, nil
 			}
@@ -238,6 +243,12 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	if heir == nil && kind.oneKey {
 		keys = keys[:1]
 	}
+	if kind.deed { // maybe the client's first operation
+		if err := t.prepare(ctx, b.lock); err != nil {
+			return freed{}, time.Time{}, err
+		}
+		args[2] = t.backend.Traits().Publish
+	}
 	if heir != nil {
 		args = append(args, heir.member(), heir.lock.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
 	}
@@ -245,22 +256,30 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	if heir != nil {
 		c.notAfter, c.window = 5, min(heir.lock.cfg.lease, t.backend.Timeout())
 	}
+	if kind.deed {
+		c.notAfter, c.window = 3, min(b.lock.cfg.lease, t.backend.Timeout())
+	}
 	expires = time.Now().Add(c.window)
 	if !t.do(ctx, c, patience) {
 		return freed{}, expires, t.left(context.Background(), errLeft)
 	}
 	defer t.recycle(c)
-	if heir != nil && !c.expires.IsZero() {
+	if c.notAfter >= 0 && !c.expires.IsZero() {
 		expires = c.expires
 	}
 	if c.err != nil {
+		if kind.deed && classify(c.err).unclear {
+			b.haunt(expires)
+		}
 		return freed{}, expires, c.err
 	}
 	f, now, err := readFreed(c.reply)
+	if err == nil || errors.Is(err, errLate) {
+		c.node.clock.learn(now, c.sent, err != nil)
+	}
 	if err != nil {
 		return freed{}, expires, err
 	}
-	c.node.clock.learn(now, c.sent, false)
 	f.sent = c.sent
 	return f, expires, nil
 }
@@ -287,6 +306,8 @@ func readFreed(reply any) (freed, int64, error) {
 			return freed{outcome: freedTaken}, now, nil
 		}
 		return freed{outcome: freedMissing}, now, nil
+	case 3:
+		return freed{}, now, errLate
 	}
 	return freed{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
 }

@@ -18,6 +18,17 @@ var (
 	forceScript   = loadScript("force")
 	inspectScript = loadScript("inspect")
 
+	countScript            = loadScript("count")
+	semaphoreAcquireScript = loadScript("semaphore_acquire")
+	semaphoreUndoScript    = loadScript("semaphore_undo")
+	semaphoreAddScript     = loadScript("semaphore_add")
+	semaphoreSetScript     = loadScript("semaphore_set")
+	permitAcquireScript    = loadScript("permit_acquire")
+	permitReleaseScript    = loadScript("permit_release")
+	latchSetScript         = loadScript("latch_set")
+	latchCountDownScript   = loadScript("latch_count_down")
+	latchWaitScript        = loadScript("latch_wait")
+
 	fairAcquireScript = loadScript("fair_acquire")
 	fairReleaseScript = loadScript("fair_release")
 	fairForceScript   = loadScript("fair_force")

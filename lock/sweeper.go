@@ -32,11 +32,17 @@ func (ss *sweepers) add(b *bid, ghosts time.Time) { ss.at(time.Now(), b, ghosts)
 
 // at is add, starting at due.
 func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
-	last := ghosts
+	if b.lock.kind.release == nil { // it leaves nothing
+		return
+	}
+	last, patience := ghosts, b.lock.cfg.lease
+	if b.lock.kind.counts {
+		patience = receiptPatience
+	}
 	if due.After(last) {
 		last = due
 	}
-	task := &sweep{bid: bid{lock: b.lock, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(b.lock.cfg.lease)}
+	task := &sweep{bid: bid{lock: b.lock, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(patience)}
 	node := ss.t.backend.Node(b.lock.key)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -99,7 +105,7 @@ type sweep struct {
 	bid    bid
 	due    time.Time
 	ghosts time.Time // after it no delayed call of the bid can write
-	until  time.Time // after it Redis has let the entry expire
+	until  time.Time // after it Redis has let the entry expire, or nobody knows any more what was done
 	tries  int
 	index  int // in sweepHeap
 }

@@ -111,11 +111,15 @@ func (q *queue) rouse(why wakeup) {
 
 // signal has the head look at the queue. It is called with mu held.
 func (q *queue) signal() {
-	if q.head == nil {
-		return
+	if q.head != nil {
+		q.head.wake()
 	}
+}
+
+// wake has the waiter look again.
+func (w *waiter) wake() {
 	select {
-	case q.head.signal <- struct{}{}:
+	case w.signal <- struct{}{}:
 	default:
 	}
 }
@@ -127,6 +131,9 @@ func (q *queue) saw(holder HeldError, meta string) {
 	q.polling = q.broken || q.moving
 	if wait < 0 { // it never expires
 		wait, q.polling = DefaultLease, true
+		if h := q.head; h != nil && h.lock.kind.shared {
+			wait = h.lock.cfg.lease / renewalsPerLease
+		}
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
 	if q.broken || q.moving {
@@ -290,6 +297,10 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			}
 			continue
 		}
+		if ctx.Err() != nil { // it is the next's turn to ask
+			ws.mu.Unlock()
+			return ws.quit(w, w.stopped(context.Cause(ctx)))
+		}
 		why, interrupted := q.due, q.interrupted
 		q.due, q.attempting = wakeNone, true
 		ws.mu.Unlock()
@@ -304,8 +315,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.saw(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
-			after := ws.leave(w)
+			after := ws.passOn(w, v)
 			ws.mu.Unlock()
 			after()
 			switch {
@@ -361,7 +371,10 @@ var wakeupSources = map[wakeup]telemetry.WakeupSource{
 func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 	ws.mu.Lock()
 	after := func() {}
-	if w.q != nil {
+	if q := w.q; q != nil {
+		if q.head == w && w.lock.kind.shared && q.due == wakeNone {
+			q.due = wakeLocal // there may be enough for the next
+		}
 		after = ws.leave(w)
 	}
 	won, ghosts := w.won != nil, w.bid.ghosts
@@ -381,7 +394,7 @@ func (w *waiter) stopped(cause error) error {
 	if w.q != nil {
 		held = w.q.seen
 	}
-	held.Name = w.lock.name
+	held.Name, held.refusal = w.lock.name, w.lock.kind.refusal
 	ws.mu.Unlock()
 	switch {
 	case w.failed != nil: // then whether it is held isn't known

@@ -13,7 +13,7 @@ import (
 )
 
 // Acquire is the telemetry of one call to Lock or TryLock. It is a value so that it can live on the caller's
-// stack, and belongs to one goroutine at a time. Exactly one of Grant, Reenter and Fail ends it; what comes
+// stack, and belongs to one goroutine at a time. Exactly one of Grant, Pass, Reenter and Fail ends it; what comes
 // after that is ignored.
 type Acquire struct {
 	lock     *Lock
@@ -52,7 +52,7 @@ const maxHolderLinks = 8
 const maxOwner = 256
 
 // StartAcquire begins an acquire. The ctx it returns carries the span for the Redis calls below it, and is the
-// caller's own when nothing traces. lease is how long one grant lasts; l must stay where it is until the
+// caller's own when nothing traces. lease is how long one grant lasts, 0 if it has no end; l must stay where it is until the
 // hold that may come of it ended.
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
 	l.group.appear(ctx, r.metrics)
@@ -94,11 +94,11 @@ func (a *Acquire) Error(t ErrorType) {
 	a.lock.rec.Error(a.ctx, OpAcquire, t)
 }
 
-// BlockedBy notes who holds the lock. The span links once to each distinct holder whose traceparent is valid
+// BlockedBy notes who holds the lock; "" is nobody to name. The span links once to each distinct holder whose traceparent is valid
 // and says that it is sampled; the latest eight are kept. Both strings are somebody else's: the traceparent
 // is parsed strictly and is never made a parent, and the owner is cut to a bearable length.
 func (a *Acquire) BlockedBy(owner, traceparent string) {
-	if a.span == nil || a.ended || !a.span.IsRecording() {
+	if a.span == nil || a.ended || owner == "" || !a.span.IsRecording() {
 		return
 	}
 	if len(owner) > maxOwner {
@@ -165,6 +165,14 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	a.end(AcquireAcquired, nil, h)
 }
 
+// Pass ends the acquire with what isn't held afterwards: permits without a lease, or an open latch.
+func (a *Acquire) Pass() {
+	if !a.ended {
+		took(a.ctx, a.lock.rec.metrics.acquireTime, a.start, a.lock.group.acquireTime[0])
+		a.end(AcquireAcquired, nil, nil)
+	}
+}
+
 // Reenter ends the acquire by joining h, the caller's own grant.
 func (a *Acquire) Reenter(h *Hold) {
 	if !a.ended {
@@ -201,8 +209,10 @@ func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes))
 	attrs = append(attrs,
 		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.group.name),
-		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups),
-		KeyLease.Float64(a.lease.Seconds()))
+		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
+	if a.lease > 0 {
+		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
+	}
 	if h != nil {
 		attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 	}

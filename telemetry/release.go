@@ -10,7 +10,8 @@ import (
 
 // Release is the telemetry of one call to Release. It belongs to one goroutine at a time.
 type Release struct {
-	hold  *Hold // nil when ended, or never started
+	lock  *Lock // nil when ended, or never started
+	hold  *Hold // nil when nothing was held
 	ctx   context.Context
 	span  trace.Span // nil with a no-op tracer
 	start time.Time  // zero if nobody wants to know
@@ -38,26 +39,33 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 		})}
 	}
 	ctx, span := r.tracing.start(ctx, h.lock.group.releaseSpan, opts...)
-	return ctx, Release{hold: h, ctx: ctx, span: span, start: r.clock(ctx, span)}
+	return ctx, Release{lock: h.lock, hold: h, ctx: ctx, span: span, start: r.clock(ctx, span)}
+}
+
+// StartGive is StartRelease for what has no grant: permits without a lease, or a latch that is counted down.
+func (r *Recorder) StartGive(ctx context.Context, l *Lock) (context.Context, Release) {
+	l.group.appear(ctx, r.metrics)
+	ctx, span := r.tracing.start(ctx, l.group.releaseSpan)
+	return ctx, Release{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span)}
 }
 
 // Error counts a failed try, as Recorder.Error does, and puts its type on the span.
 func (rel *Release) Error(t ErrorType) {
-	if rel.hold != nil {
+	if rel.lock != nil {
 		rel.errorType, rel.failed = t, true
-		rel.hold.lock.rec.Error(rel.ctx, OpRelease, t)
+		rel.lock.rec.Error(rel.ctx, OpRelease, t)
 	}
 }
 
 // End ends the release, once. unconfirmed says that it is taken for released though the reply that said so was
 // lost. Hold.End has still to follow.
 func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
-	h := rel.hold
-	if h == nil {
+	l, h := rel.lock, rel.hold
+	if l == nil {
 		return
 	}
-	rel.hold = nil
-	r, g := h.lock.rec, h.lock.group
+	rel.lock = nil
+	r, g := l.rec, l.group
 	r.metrics.releases.Add(rel.ctx, 1, at(g.releases, outcome)...)
 	took(rel.ctx, r.metrics.releaseTime, rel.start, g.record)
 	if rel.span == nil {
@@ -66,8 +74,10 @@ func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 	if rel.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes))
 		attrs = append(attrs,
-			KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(g.name),
-			KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyOutcome.String(outcome.String()))
+			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(g.name), KeyOutcome.String(outcome.String()))
+		if h != nil {
+			attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+		}
 		if unconfirmed {
 			attrs = append(attrs, KeyUnconfirmed.Bool(true))
 		}

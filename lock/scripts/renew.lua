@@ -4,7 +4,7 @@
 --          must share a slot, while a script may touch undeclared keys of any slot of its own node.
 -- ARGV[1]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[2..] per lease: the lock, owner, lease in ms; before the lease 'r' if the owner is a field of a read-write
---          lock, 'p' if it is a semaphore's permit
+--          lock, 'p' if it is a permit, and the lock the sorted set of those that are taken
 --
 -- Returns  {now, result...}, one result per lease:
 --          1 renewed, 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text.
@@ -46,16 +46,16 @@ local function expire(kind, key, owner, lease)
   return redis.pcall('pexpire', key, lease)
 end
 
-local function permit(key, member, lease)
-  local timeouts = beside(key, 'timeout')
+local function permit(timeouts, member, lease)
   local score = redis.pcall('zscore', timeouts, member)
   if type(score) == 'table' then
     return score.err
-  elseif not score then
+  elseif not score or tonumber(score) <= now / 1000 then -- run out, and as good as gone: anybody may take it
     return 0
   elseif late then
     return 3
   end
+  redis.pcall('zrem', timeouts, '') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
   local set = redis.pcall('zadd', timeouts, string.format('%.0f', math.floor(now / 1000) + string.sub(lease, 2)), member)
   return type(set) == 'table' and set.err or 1
 end

@@ -1,0 +1,118 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// latchKind is Redisson's RCountDownLatch. What takes a lock waits here; it leaves nothing in Redis.
+var latchKind = &kind{
+	name:    "latch",
+	acquire: latchWaitScript,
+	keys:    func(lk *lock, _ string) []string { return []string{lk.key} },
+	channel: latchChannel,
+	shared:  true, opens: true,
+	number: "latch's count", refusal: "is not open yet",
+}
+
+// latchChannel is the channel on which a latch's changes are published: Redisson's. It gets braces even where the key has some.
+func latchChannel(key string) string { return "redisson_countdownlatch__channel__{" + key + "}" }
+
+// Latch describes a latch: a number in Redis that is counted down, once or by many processes, while others wait for it to be
+// open, which it is at 0. It holds no state; it may be made for every use, or shared freely. Redisson's RCountDownLatch is the same.
+//
+// A latch that was never set is open: set it before anybody waits for it. It has no lease. If somebody who was to count it down
+// died, it stays closed; bound the wait, by ctx or by WithWait.
+//
+// Of the options, those about leases say nothing to it, but one: a waiter that heard of nothing asks again every third of
+// WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
+// moment, is repeated before its caller is told. As with a Semaphore, receipts see to it that nothing is counted twice.
+//
+// In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a channel
+// in another slot. That is refused with an error that matches ErrInvalid.
+type Latch struct{ lock }
+
+// Latch describes the latch with a name. It does no I/O and never fails: what is wrong with the name or the options
+// is the error, matching ErrInvalid, of the first use. A name is that of a latch or of a lock, not of both.
+func (c *Client) Latch(name string, opts ...LockOption) *Latch {
+	l := &Latch{c.describeNumber(latchKind, name, opts)}
+	if l.err == nil && l.cfg.replicas > 0 { // nothing is granted that they could have
+		cfg := *l.cfg
+		cfg.replicas = 0
+		l.cfg = &cfg
+	}
+	return l
+}
+
+// Set closes the latch: it has to be counted down n times, 1 or more. It says whether it did; a latch that is closed is left
+// alone. After an error it may have been done or not.
+func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
+	lk := l.base()
+	return lk.change(ctx, "set", false, func() (*bid, error) {
+		if err := lk.checkCount("Set", n, 1); err != nil {
+			return nil, err
+		}
+		return lk.deed(latchSetScript, n), lk.hearable(ctx)
+	})
+}
+
+// CountDown counts the latch down by 1, once however often the request has to be repeated. At 0 it opens, and all who wait
+// for it go on. An open latch stays as it is. It works on a ctx that has ended, and then goes on for one lease at most;
+// otherwise it returns at the latest when ctx ends.
+//
+// After an error that comes of Redis not answering, don't repeat it: the client goes on with it for two minutes. A client that is
+// closed counts nothing down (ErrClosed).
+func (l *Latch) CountDown(ctx context.Context) error {
+	lk := l.base()
+	return lk.give(ctx, "count down", func() (*bid, error) {
+		return lk.deed(latchCountDownScript), lk.hearable(ctx)
+	})
+}
+
+// Wait waits until the latch is open, ctx ends, or WithWait is over. However many wait for it in one process, it is asked for
+// once, and again when it has been counted down to 0. One that is set again at once may be found closed by some who waited for it
+// to open: they go on waiting.
+//
+// The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting.
+// Others: ErrClosed; ErrInvalid; else what Redis answered, or why it didn't.
+func (l *Latch) Wait(ctx context.Context) error {
+	lk := l.base()
+	if err := lk.usable(ctx, "wait"); err != nil {
+		return err
+	}
+	if err := lk.hearable(ctx); err != nil {
+		return lk.wrap("wait", err)
+	}
+	return lk.pass(ctx, "wait", true, terms{})
+}
+
+// Count is how often the latch has yet to be counted down: 0 if it is open, or was never set.
+func (l *Latch) Count(ctx context.Context) (int, error) {
+	n, err := l.base().count(ctx, "count")
+	return max(n, 0), err
+}
+
+// hearable says whether the latch's channel can be published on where the latch lives.
+func (lk *lock) hearable(ctx context.Context) error {
+	key, channel := lk.key, latchChannel(lk.key)
+	if backend.SlotOf(key) == backend.SlotOf(channel) {
+		return nil
+	}
+	if err := lk.c.transport.prepare(ctx, lk); err != nil {
+		return err
+	}
+	if lk.c.backend.Traits().PerNode {
+		return fmt.Errorf("%w: latch %q: its key %q has a {tag}, but Redisson's channel of it, %q, lives in another slot of the cluster; use a name, and a key prefix, without braces",
+			ErrInvalid, lk.name, key, channel)
+	}
+	return nil
+}
+
+func (l *Latch) base() *lock {
+	if l == nil {
+		return nil
+	}
+	return &l.lock
+}

@@ -1,0 +1,215 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// closed gives a latch its count.
+func closed(t *testing.T, c *lock.Client, name string, n int) *lock.Latch {
+	t.Helper()
+	l := c.Latch(name)
+	if done, err := l.Set(t.Context(), n); !done || err != nil {
+		t.Fatalf("Set: %v, %v", done, err)
+	}
+	return l
+}
+
+// awaiting calls Wait on another goroutine.
+func awaiting(ctx context.Context, l *lock.Latch) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- l.Wait(ctx) }()
+	return c
+}
+
+func count(t *testing.T, l *lock.Latch) int {
+	t.Helper()
+	n, err := l.Count(t.Context())
+	must(t, "Count", err)
+	return n
+}
+
+func (d *desk) gateChannel() string {
+	return "redisson_countdownlatch__channel__{" + d.key("gate") + "}"
+}
+
+func TestLatch(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context()
+	heard := messages(t, d.rdb, d.gateChannel())
+	l := c.Latch("gate")
+	must(t, "Wait for a latch that was never set", l.Wait(ctx))
+	must(t, "Wait without replicas", c.Latch("gate", lock.WithReplicas(1, 10*time.Millisecond)).Wait(ctx))
+	mustBe(t, "count", count(t, l), 0)
+	must(t, "CountDown", l.CountDown(ctx))
+	mustBe(t, "key", d.value("gate"), "")
+
+	closed(t, c, "gate", 2)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	if done, err := l.Set(ctx, 5); done || err != nil {
+		t.Fatalf("Set of a closed latch: %v, %v", done, err)
+	}
+	mustBe(t, "count", count(t, l), 2)
+	mustBe(t, "key", d.value("gate"), "2")
+	got := awaiting(ctx, l)
+	waiting(t, c, 1)
+	must(t, "CountDown", l.CountDown(ctx))
+	always(t, 50*time.Millisecond, func() bool { return len(got) == 0 })
+	mustBe(t, "count", count(t, l), 1)
+	must(t, "CountDown", l.CountDown(ctx))
+	must(t, "Wait", await(t, "Wait", got))
+	mustBe(t, "message", await(t, "a message", heard).Payload, "0")
+	mustBe(t, "key", d.value("gate"), "")
+	must(t, "CountDown of an open latch", l.CountDown(ctx))
+	mustBe(t, "key", d.value("gate"), "")
+
+	for _, open := range []string{"0", "-3"} { // not of our making
+		d.rdb.Set(ctx, d.key("gate"), open, 0)
+		must(t, "Wait", l.Wait(ctx))
+		mustBe(t, "count", count(t, l), 0)
+		closed(t, c, "gate", 1)
+		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	}
+	d.rdb.Del(ctx, d.key("gate"))
+	select {
+	case m := <-heard:
+		t.Errorf("another message: %q", m.Payload)
+	default:
+	}
+}
+
+// However many wait in one process: one subscription, one question when it opens, and all go on.
+func TestLatchOfMany(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, giver, ctx := d.client(lock.WithWatchdog(time.Hour)), newDesk(t), t.Context()
+	there := giver.open(t, d.sp.Client(t), lock.WithKeyPrefix(d.sp.Prefix()))
+	must(t, "Wait", there.Latch("open").Wait(ctx)) // the server knows the script
+	l := closed(t, there, "gate", 1)
+	const many = 100
+	asked := func() int { return d.sent(t, telemetry.PurposeAcquire) }
+	first := awaiting(ctx, c.Latch("gate"))
+	waiting(t, c, 1)
+	eventually(t, patience, func() bool { return asked() == 2 }) // once more when subscribed
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() { must(t, "Wait", c.Latch("gate").Wait(ctx)) })
+	}
+	waiting(t, c, many+1)
+	mustBe(t, "questions while it is closed", asked(), 2)
+	mustBe(t, "subscribers", d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()], int64(1))
+	for _, info := range c.Leases() {
+		if info.Kind != "latch" || info.Name != "gate" || info.State != lock.StateWaiting {
+			t.Errorf("a waiter is seen as %+v", info)
+		}
+	}
+	mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), many+1.)
+	must(t, "CountDown", l.CountDown(ctx))
+	all.Wait()
+	must(t, "Wait", await(t, "Wait", first))
+	mustBe(t, "questions", asked(), 3)
+	mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), 0.)
+	mustBe(t, "opened for", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"), many+1.)
+	mustBe(t, "counted down", giver.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"), 1.)
+	if attrs := attrsOf(giver.spansNamed("release default")[0]); attrs[telemetry.KeyKind] != "latch" || attrs[telemetry.KeyName] != "gate" {
+		t.Errorf("the span of CountDown has %v", attrs)
+	}
+	if n := len(d.spansNamed("acquire default")); n != many+1 {
+		t.Errorf("%d spans of Wait", n)
+	}
+	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()] == 0 })
+}
+
+// Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
+func TestLatchLostMessage(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(d *desk, wire *ear){
+		"never published": func(d *desk, _ *ear) {
+			d.rdb.Del(context.Background(), d.key("gate"))
+		},
+		"dropped": func(d *desk, wire *ear) {
+			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("countdownlatch")))
+			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
+		},
+		"connection lost": func(d *desk, wire *ear) {
+			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("countdownlatch")))
+			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			rdb, wire := throughProxy(t, d.sp)
+			c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+			l := closed(t, c, "gate", 1)
+			one, two := awaiting(t.Context(), l), awaiting(t.Context(), l)
+			waiting(t, c, 2)
+			eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), d.gateChannel()).Val()[d.gateChannel()] == 1 })
+			pass(t, 20*time.Millisecond) // it asks once more when subscribed
+			start := time.Now()
+			lose(d, wire)
+			must(t, "Wait", await(t, "Wait", one))
+			must(t, "Wait", await(t, "Wait", two))
+			if took := time.Since(start); took > 4*numberLease {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// The wait has its bounds.
+func TestLatchWait(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(), t.Context()
+	l := closed(t, c, "gate", 1)
+	err := c.Latch("gate", lock.WithWait(30*time.Millisecond)).Wait(ctx)
+	mustMatch(t, err, lock.ErrHeld)
+	if !strings.Contains(err.Error(), "not open yet") {
+		t.Errorf("WithWait is over: %v", err)
+	}
+	why := errors.New("why")
+	ending, end := context.WithTimeoutCause(ctx, 30*time.Millisecond, why)
+	defer end()
+	mustMatch(t, l.Wait(ending), why)
+	mustBe(t, "timeouts", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=timeout"), 2.)
+
+	leaver, leave := context.WithCancel(ctx)
+	one, two := awaiting(leaver, l), awaiting(ctx, l)
+	waiting(t, c, 2)
+	leave()
+	mustMatch(t, await(t, "the first", one), context.Canceled)
+	always(t, 50*time.Millisecond, func() bool { return len(two) == 0 })
+	must(t, "Close", c.Close(ctx))
+	mustMatch(t, await(t, "the second", two), lock.ErrClosed)
+	mustMatch(t, l.Wait(ctx), lock.ErrClosed)
+	mustMatch(t, l.CountDown(ctx), lock.ErrClosed)
+	mustBe(t, "key", d.value("gate"), "1")
+}
+
+// Whoever leaves while Redis is asked leaves nothing to be swept.
+func TestLatchWaitIsLeft(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+	c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+	l := closed(t, c, "gate", 1)
+	before := d.sent(t, telemetry.PurposeRelease)
+	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_wait", "gate")))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	mustMatch(t, l.Wait(ctx), context.DeadlineExceeded)
+	pass(t, 200*time.Millisecond)
+	wire.set(nil)
+	mustBe(t, "count", count(t, l), 1)
+	mustBe(t, "releases", d.sent(t, telemetry.PurposeRelease), before)
+}

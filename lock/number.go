@@ -1,0 +1,100 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What semaphores, with leases or without, and latches have in common: a number in Redis.
+
+const maxCount = math.MaxInt32 // Redisson's numbers are no larger
+
+// semaphoreChannel is the channel on which a semaphore's permits are announced: Redisson's.
+func semaphoreChannel(key string) string { return prefixName("redisson_sc", key) }
+
+// count reads the number.
+func (lk *lock) count(ctx context.Context, op string, keys ...string) (n int, err error) {
+	err = lk.call(ctx, op, func() error {
+		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, countScript, append([]string{lk.key}, keys...))
+		if err != nil {
+			return err
+		}
+		got, ok := reply.(int64)
+		if !ok {
+			return fmt.Errorf("%w: %.80v", errReply, reply)
+		}
+		n = int(got)
+		return nil
+	})
+	return n, err
+}
+
+// pass waits for what isn't held afterwards: permits without a lease, or an open latch.
+func (lk *lock) pass(ctx context.Context, op string, wait bool, t terms) error {
+	if err := lk.usable(ctx, op); err != nil {
+		return err
+	}
+	if !lk.c.gate.enter() {
+		return lk.wrap(op, ErrClosed)
+	}
+	defer lk.c.gate.leave()
+	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
+	b, _, outcome, err := lk.compete(sctx, &a, wait, t)
+	if err == nil && lk.c.isClosing() { // permits could not be given back any more
+		lk.c.sweepers.add(b, b.ghosts)
+		outcome, err = telemetry.AcquireCanceled, ErrClosed
+	}
+	if err != nil {
+		err = lk.wrap(op, err)
+		a.Fail(outcome, err)
+		return err
+	}
+	lk.c.receipts.add(b)
+	a.Pass()
+	return nil
+}
+
+// checkCount says what is wrong with a number that was given to op.
+func (lk *lock) checkCount(op string, n, least int) error {
+	if n >= least && n <= maxCount {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: %s(%d): %d to %d are allowed", ErrInvalid, lk.name, op, n, least, maxCount)
+}
+
+// describeNumber is describe for kinds without leases: there WithWatchdog is but for how long one goes on trying.
+func (c *Client) describeNumber(k *kind, name string, opts []LockOption) lock {
+	lk := c.describe(k, name, opts)
+	if lk.err == nil {
+		lk.cfg = lk.cfg.patient()
+	}
+	return lk
+}
+
+// patient is the configuration for what may be repeated no longer than its receipt is kept.
+func (c *lockConfig) patient() *lockConfig {
+	if c.lease <= DefaultLease {
+		return c
+	}
+	capped := *c
+	capped.lease = DefaultLease
+	return &capped
+}
+
+// setPermits is SetPermits.
+func (lk *lock) setPermits(ctx context.Context, n int) (bool, error) {
+	return lk.change(ctx, "set permits", false, func() (*bid, error) {
+		return lk.deed(semaphoreSetScript, n), lk.checkCount("SetPermits", n, 0)
+	})
+}
+
+// resize is Resize.
+func (lk *lock) resize(ctx context.Context, delta int) error {
+	_, err := lk.change(ctx, "resize", true, func() (*bid, error) {
+		return lk.deed(semaphoreAddScript, delta), lk.checkCount("Resize", delta, -maxCount)
+	})
+	return err
+}

@@ -1,0 +1,318 @@
+package lock_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// permits gives a semaphore its permits.
+func permits(t *testing.T, c *lock.Client, name string, n int) *lock.Permits {
+	t.Helper()
+	p := c.Permits(name)
+	if done, err := p.SetPermits(t.Context(), n); !done || err != nil {
+		t.Fatalf("SetPermits: %v, %v", done, err)
+	}
+	return p
+}
+
+// leases are the permits in Redis, by their ids, and when they run out.
+func (d *desk) leases(name string) map[string]time.Time {
+	d.t.Helper()
+	all, err := d.rdb.ZRangeWithScores(context.Background(), "{"+d.key(name)+"}:timeout", 0, -1).Result()
+	must(d.t, "ZRANGE", err)
+	m := make(map[string]time.Time)
+	for _, z := range all {
+		m[hex.EncodeToString([]byte(z.Member.(string)))] = time.UnixMilli(int64(z.Score))
+	}
+	return m
+}
+
+// id is what Redisson would call a lease's permit.
+func id(t *testing.T, l *lock.Lease) string {
+	t.Helper()
+	_, grant, _ := strings.Cut(l.Owner(), ":")
+	random, seq, ok := strings.Cut(grant, "-")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if !ok || err != nil {
+		t.Fatalf("owner %q", l.Owner())
+	}
+	return random + fmt.Sprintf("%016x", n)
+}
+
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(), t.Context()
+	p := permits(t, c, "pool", 2)
+	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+	if done, err := p.SetPermits(ctx, 3); done || err != nil {
+		t.Fatalf("SetPermits again: %v, %v", done, err)
+	}
+
+	one := try(t, p)
+	two, err := c.Permits("pool", lock.WithReentrancy(), lock.WithLeaseContext(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
+	must(t, "the second", err)
+	if two.Token() <= one.Token() || two.Owner() == one.Owner() {
+		t.Errorf("two leases with tokens %d and %d, owners %q and %q", one.Token(), two.Token(), one.Owner(), two.Owner())
+	}
+	in := d.leases("pool")
+	for _, l := range []*lock.Lease{one, two} {
+		end, ok := in[id(t, l)]
+		if left := time.Until(end); !ok || left > numberLease || left < numberLease/3 {
+			t.Errorf("%s has %v in Redis, which has %v", l.Owner(), left, in)
+		}
+	}
+	_, err = p.TryLock(ctx)
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > numberLease || !strings.Contains(err.Error(), "no permit left") {
+		t.Fatalf("the third: %#v: %v", held, err)
+	}
+	mustBe(t, "left", available(t, p), 0)
+	pass(t, 2*numberLease) // both are kept alive
+	mustBe(t, "left", available(t, p), 0)
+
+	free(t, one)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	mustMatch(t, one.Release(ctx), lock.ErrReleased)
+	mustBe(t, "left", available(t, p), 1)
+	must(t, "Resize", p.Resize(ctx, -2))
+	free(t, two) // one is missing yet: no message
+	mustBe(t, "left", available(t, p), 0)
+	must(t, "Resize", p.Resize(ctx, 1))
+	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	must(t, "Do", p.Do(ctx, func(ctx context.Context, l *lock.Lease) error {
+		mustBe(t, "left", available(t, p), 0)
+		return ctx.Err()
+	}))
+	mustBe(t, "left", d.value("pool"), "1")
+	if in := d.leases("pool"); len(in) != 0 {
+		t.Errorf("left in Redis: %v", in)
+	}
+
+	for _, want := range []struct {
+		metric telemetry.Metric
+		label  string
+		n      float64
+	}{
+		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
+		{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
+		{telemetry.MetricReleases, "lockdog.outcome=released", 3},
+		{telemetry.MetricHoldDuration, "lockdog.end=released", 3},
+		{telemetry.MetricLosses, "lockdog.group=default", 0},
+	} {
+		if got := d.sum(t, want.metric, want.label); got != want.n {
+			t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
+		}
+	}
+	if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "permit" {
+		t.Errorf("the span has %v", attrs)
+	}
+	if n := d.rdb.PubSubChannels(ctx, d.sp.Prefix()+"lockdog:control:*").Val(); len(n) != 0 {
+		t.Errorf("listening to %v, though nobody can force a permit", n)
+	}
+}
+
+// The permit of a holder that has vanished goes to who waits, when its lease ends, and not before.
+func TestPermitOfTheVanished(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ctx := t.Context()
+	c, waiter := d.client(), d.client(lock.WithWatchdog(time.Hour)) // asking for nothing, it would take 20 minutes
+	p := permits(t, c, "pool", 1)
+	kept := try(t, p)
+	end := time.Now().Add(numberLease).Truncate(time.Millisecond)
+	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "of another client"})
+	first := begin(ctx, waiter.Permits("pool"))
+	waiting(t, waiter, 1)
+	second := begin(ctx, waiter.Permits("pool"))
+	waiting(t, waiter, 2)
+	free(t, kept)
+	kept = granted(t, first) // the next goes by the lease that runs out first, not by this one
+	l := granted(t, second)
+	if late := time.Since(end); late < 0 || late > numberLease {
+		t.Errorf("it came %v after the end of the lease", late)
+	}
+	if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 1 {
+		t.Errorf("takeovers: %v", d.series(t, telemetry.MetricTakeovers))
+	}
+	must(t, "kept", kept.Err())
+	mustBe(t, "left", d.value("pool"), "0")
+	free(t, l)
+	free(t, kept)
+	mustBe(t, "left", d.value("pool"), "2")
+}
+
+// What others leave behind is given back, many at a time, and others are told.
+func TestPermitsThatRanOut(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(), t.Context()
+	p := permits(t, c, "pool", 0)
+	key := "{" + d.key("pool") + "}:timeout"
+	const old = 250
+	for i := range old {
+		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+	}
+	d.rdb.ZAdd(ctx, key, redis.Z{Score: 922337203685477, Member: "java, no lease.."}) // as Redisson has it
+	mustBe(t, "available", available(t, p), old)
+	mustBe(t, "number", d.value("pool"), "0")
+	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+	one := try(t, p)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "99")
+	two := try(t, p)
+	three := try(t, p)
+	mustBe(t, "available", available(t, p), old-3)
+	mustBe(t, "number", d.value("pool"), strconv.Itoa(old-3))
+	for _, l := range []*lock.Lease{one, two, three} {
+		free(t, l)
+	}
+
+	must(t, "Resize", p.Resize(ctx, -old))
+	_, err := p.TryLock(ctx)
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.Remaining >= 0 {
+		t.Fatalf("with one permit that never runs out: %#v", err)
+	}
+	d.rdb.ZAddXX(ctx, key, redis.Z{Score: 1000, Member: "java, no lease.."})
+	free(t, try(t, p))
+
+	// With fewer than none a hundred are not enough to serve anybody; but then the next ask at once.
+	for i := range old {
+		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+	}
+	must(t, "Resize", p.Resize(ctx, -old))
+	start := time.Now()
+	free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Permits("pool"))))
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A permit that is gone from Redis is lost, and one that was lost is not given back.
+func TestPermitLost(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c := d.client()
+	p := permits(t, c, "pool", 3)
+	key := "{" + d.key("pool") + "}:timeout"
+	one, two, three := try(t, p), try(t, p), try(t, p)
+	raw, _ := hex.DecodeString(id(t, one))
+	d.rdb.ZRem(t.Context(), key, string(raw))
+	mustMatch(t, one.Release(t.Context()), lock.ErrLost)
+	mustBe(t, "left", d.value("pool"), "0")
+
+	raw, _ = hex.DecodeString(id(t, two))
+	d.rdb.ZRem(t.Context(), key, string(raw))
+	mustBeLost(t, two, lock.CauseMissing)
+
+	raw, _ = hex.DecodeString(id(t, three)) // it has run out, though nobody has noticed
+	d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
+	mustBeLost(t, three, lock.CauseMissing)
+	mustBe(t, "available", available(t, p), 1)
+}
+
+// An acquire that is repeated, because its answer was lost, takes one permit; one that is left takes none.
+func TestPermitTakenOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := permits(t, d.client(), "pool", 5)
+	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+	c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+	flaky := c.Permits("pool")
+	first := try(t, flaky)
+	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("permit_acquire", "pool"), redistest.Nth(1)))
+	second := try(t, flaky)
+	wire.set(nil)
+	mustBe(t, "left", available(t, p), 3)
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+	wire.set(redistest.ReplyTo(redistest.Cut, wire.script("permit_release", "pool"), redistest.Nth(1)))
+	free(t, second)
+	mustBe(t, "left", available(t, p), 4)
+
+	for _, rule := range []redistest.Rule{
+		redistest.ReplyTo(redistest.Hold, wire.script("permit_acquire", "pool")),
+		redistest.When(redistest.Up, redistest.Hold, wire.script("permit_acquire", "pool")),
+	} {
+		wire.set(rule)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if l, err := flaky.Lock(ctx); err == nil {
+			t.Errorf("Lock: %v", l)
+		}
+		cancel()
+		wire.set(nil)
+		wire.proxy.Release()
+		eventually(t, patience, func() bool { return available(t, p) == 4 && len(d.leases("pool")) == 1 })
+		always(t, 150*time.Millisecond, func() bool { return available(t, p) == 4 })
+	}
+	free(t, first)
+}
+
+// Many contend in two clients: never more inside than there are permits, and all of them get in.
+func TestPermitsContention(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const most, workers, rounds = 3, 12, 15
+	permits(t, d.client(), "pool", most)
+	var inside, seen, tokens atomic.Int64
+	var all sync.WaitGroup
+	for _, c := range []*lock.Client{d.client(), d.client()} {
+		for range workers / 2 {
+			all.Go(func() {
+				for range rounds {
+					err := c.Permits("pool").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+						n := inside.Add(1)
+						defer inside.Add(-1)
+						for s := seen.Load(); n > s && !seen.CompareAndSwap(s, n); s = seen.Load() {
+						}
+						<-time.After(time.Millisecond)
+						tokens.Add(min(l.Token(), 1))
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	mustBe(t, "grants", tokens.Load(), int64(workers*rounds))
+	mustBe(t, "most inside", seen.Load(), int64(most))
+	mustBe(t, "left", d.value("pool"), strconv.Itoa(most))
+	if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
+		t.Errorf("%v waiters had to look by themselves", n)
+	}
+}
+
+// Where Redisson gave a semaphore an end, its permits have the same.
+func TestPermitsOfASemaphoreWithAnEnd(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.rdb.Set(t.Context(), d.key("pool"), 2, time.Minute)
+	p := d.client().Permits("pool")
+	l := try(t, p)
+	must(t, "Resize", p.Resize(t.Context(), 1))
+	for _, key := range []string{d.key("pool"), "{" + d.key("pool") + "}:timeout"} {
+		if ttl := d.rdb.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
+			t.Errorf("%s lives for %v", key, ttl)
+		}
+	}
+	free(t, l)
+	mustBe(t, "left", available(t, p), 3)
+}

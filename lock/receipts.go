@@ -1,0 +1,154 @@
+package lock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// The numbers of semaphores and latches change for good: one that is changed twice, because an answer was lost and the
+// request repeated, stays wrong. So each change leaves a receipt beside the number, in the same script, under the name of
+// the operation's owner; who finds it there has done it before.
+
+const (
+	// receiptLife is how long a receipt is kept: longer than an operation is repeated by its caller, for about a lease (of
+	// DefaultLease at most), and by the sweepers.
+	receiptLife = 5 * time.Minute
+	// receiptPatience is how long the sweepers go on with what Redis hasn't confirmed.
+	receiptPatience = 2 * time.Minute
+
+	spentMost   = 10_000 // receipts that a client remembers to delete
+	spentAtOnce = 4
+)
+
+// receiptKey is where an operation's receipt is kept.
+func receiptKey(key, owner string) string { return suffixName(key, "lockdog_receipt:"+owner) }
+
+// receipts are those that nobody will ask for any more, as the operation's answer has come. The next operation on the same
+// key takes them along, to be deleted: else a busy semaphore would keep five minutes of them. Those forgotten here go by
+// themselves.
+type receipts struct {
+	mu    sync.Mutex
+	spent map[string][]string // by the key
+	count int
+}
+
+func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
+
+// add notes that a bid's answer has come. No earlier call of it may be under way.
+func (r *receipts) add(b *bid) {
+	if !b.lock.kind.counts || !b.ghosts.IsZero() {
+		return
+	}
+	key := b.lock.key
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.count == spentMost {
+		clear(r.spent)
+		r.count = 0
+	}
+	r.spent[key] = append(r.spent[key], receiptKey(key, b.owner))
+	r.count++
+}
+
+// take returns some of them.
+func (r *receipts) take(key string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.spent[key]
+	left := max(len(all)-spentAtOnce, 0)
+	some := slices.Clone(all[left:])
+	r.count -= len(some)
+	if left == 0 {
+		delete(r.spent, key)
+	} else {
+		r.spent[key] = all[:left]
+	}
+	return some
+}
+
+// receiptKeys are the keys of an operation with a receipt.
+func receiptKeys(lk *lock, owner string) []string {
+	return append([]string{lk.key, receiptKey(lk.key, owner)}, lk.c.receipts.take(lk.key)...)
+}
+
+// deed is an operation that changes the number for good, once however often it is sent. For the transport and the
+// sweepers it is a release.
+func (lk *lock) deed(script *backend.Script, args ...any) *bid {
+	k := *lk.kind
+	k.release, k.keys, k.counts, k.deed = script, receiptKeys, true, true
+	k.freeing = func(*lock) []any {
+		return append([]any{int64(0), receiptLife.Milliseconds()}, args...)
+	}
+	op := *lk
+	op.kind, op.cfg = &k, lk.cfg.patient()
+	return &bid{lock: &op, owner: lk.c.newOwner()}
+}
+
+// perform does a deed, over as many tries as it takes in one lease, and with keepOn has the sweepers go on with it. It says whether it was done: the script may have found
+// that it wasn't to be.
+func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
+	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), nil, nil)
+	if err == nil {
+		lk.c.receipts.add(b)
+		return f.outcome == freedPublished, nil
+	}
+	if keepOn && (ctx.Err() != nil || classify(err).retry) {
+		lk.c.sweepers.add(b, time.Time{})
+	}
+	return false, err
+}
+
+// prepare learns how the servers pass messages on, where that isn't known yet.
+func (t *transport) prepare(ctx context.Context, lk *lock) error {
+	if t.prepared.Load() || t.backend.Node(lk.key) != "" {
+		return nil
+	}
+	_, err := t.simple(ctx, telemetry.OpInspect, countScript, []string{lk.key})
+	return err
+}
+
+// give performs a deed that others wait for: on a ctx that has ended, too, and while the client closes, as long as it can.
+func (lk *lock) give(ctx context.Context, op string, deed func() (*bid, error)) error {
+	if ctx != nil && ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := lk.usable(ctx, op); err != nil {
+		return err
+	}
+	b, err := deed()
+	if err != nil {
+		return lk.wrap(op, err)
+	}
+	if lk.c.gate.enter() {
+		defer lk.c.gate.leave()
+	}
+	ctx, rel := lk.c.rec.StartGive(ctx, &lk.tel)
+	_, err = lk.perform(ctx, &rel, b, true)
+	if err != nil {
+		err = lk.wrap(op, err)
+		rel.End(telemetry.ReleaseError, false, err)
+		return err
+	}
+	rel.End(telemetry.ReleaseReleased, false, nil)
+	return nil
+}
+
+// change performs a deed that nobody is to notice but by its effect.
+func (lk *lock) change(ctx context.Context, op string, keepOn bool, deed func() (*bid, error)) (done bool, err error) {
+	err = lk.call(ctx, op, func() error {
+		b, err := deed()
+		if err != nil {
+			return err
+		}
+		if done, err = lk.perform(ctx, &telemetry.Release{}, b, keepOn); err != nil {
+			lk.c.rec.Error(ctx, telemetry.OpRelease, classify(err).kind)
+		}
+		return err
+	})
+	return done, err
+}

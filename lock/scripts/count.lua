@@ -1,0 +1,17 @@
+-- Reads the number of a semaphore or a latch. A script, not a plain read: see inspect.lua.
+--
+-- KEYS[1]  the number; absent = 0
+-- KEYS[2]  of a semaphore with leases: its permits that are taken, by when they run out, in ms. Those past that count,
+--          though they are given back by the next who takes one.
+--
+-- Returns  the number
+local n = redis.call('get', KEYS[1]) or '0'
+if not string.find(n, '^-?%d+$') then
+  return redis.error_reply('ERR value is not an integer')
+end
+n = tonumber(n)
+if KEYS[2] then
+  local time = redis.call('time')
+  n = n + redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+end
+return n

@@ -1,0 +1,18 @@
+-- Says whether a latch is open. It answers as those do that take a lock, so that it is waited for in the same way.
+--
+-- KEYS[1]  the latch: how often it has yet to be counted down; absent = open
+-- ARGV     of no meaning here
+--
+-- Returns  {1, now, 0}           open
+--          {0, now, -1, '', ''}  closed
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+
+local count = redis.call('get', KEYS[1]) or '0'
+if not string.find(count, '^-?%d+$') then
+  return redis.error_reply('ERR value is not an integer')
+end
+if tonumber(count) > 0 then
+  return {0, now, -1, '', ''}
+end
+return {1, now, 0}

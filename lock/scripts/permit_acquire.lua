@@ -1,0 +1,77 @@
+-- Takes one permit with a lease for one owner, if one is left. Permits whose lease has run out are left again.
+--
+-- KEYS[1]  the number of permits that are left; absent = none
+-- KEYS[2]  the permits that are taken: a sorted set of owner -> end of its lease, ms
+-- KEYS[3]  the token counter of the slot
+-- ARGV[1]  owner, as 16 bytes
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent: there is no place for it
+-- ARGV[5]  channel that waiters listen on
+-- ARGV[6]  'publish', or 'spublish' where channels are sharded
+--
+-- Returns  {1, now, token, left, remaining}  granted; so many are left, and the next lease runs out after so many ms
+--          {0, now, remaining, '', ''}       none is left
+--          {2, now}                          came too late, wrote nothing
+--          remaining = -1: no lease will run out
+--
+-- Safe to run twice for one owner: it has one permit, and the token rises again.
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local notAfter = tonumber(ARGV[3])
+if notAfter > 0 and now > notAfter then
+  return {2, now}
+end
+local ms = math.floor(now / 1000)
+
+local value = redis.call('get', KEYS[1]) or '0'
+if not string.find(value, '^-?%d+$') then
+  return redis.error_reply('ERR value is not an integer')
+end
+local left = tonumber(value)
+-- A hundred at most: the rest is for the next call, which their age makes come at once.
+local over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
+if #over > 0 then
+  redis.call('zrem', KEYS[2], unpack(over))
+  left = redis.call('incrby', KEYS[1], #over)
+end
+
+local function remaining()
+  local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+  if not first then
+    return -1
+  end
+  local rest = tonumber(redis.call('zscore', KEYS[2], first)) - ms
+  if rest > 1e12 then -- Redisson's mark of a permit without a lease
+    return -1
+  end
+  return math.max(rest, 0)
+end
+
+local again = redis.call('zscore', KEYS[2], ARGV[1])
+if not again and left < 1 then
+  return {0, now, remaining(), '', ''}
+end
+
+local token = now
+local last = tonumber(redis.call('get', KEYS[3]) or 0)
+if last >= token then
+  token = last + 1
+end
+redis.call('set', KEYS[3], string.format('%.0f', token))
+redis.call('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
+local ttl = redis.call('pttl', KEYS[1])
+if ttl > 0 then -- somebody wants the semaphore to be gone by then
+  redis.call('pexpire', KEYS[2], ttl)
+end
+if not again then
+  left = redis.pcall('decr', KEYS[1])
+  if type(left) == 'table' then -- an ACL may forbid it
+    redis.call('zrem', KEYS[2], ARGV[1])
+    return left
+  end
+end
+if #over > 0 and left > 0 then
+  redis.call(ARGV[6], ARGV[5], left)
+end
+return {1, now, token, left, remaining()}

@@ -1,0 +1,107 @@
+package lock
+
+import "context"
+
+// semaphoreKind is Redisson's RSemaphore.
+var semaphoreKind = &kind{
+	name:    "semaphore",
+	acquire: semaphoreAcquireScript, release: semaphoreUndoScript,
+	keys: receiptKeys, channel: semaphoreChannel,
+	asking:  func(_ *lock, t terms) []any { return []any{t.permits, receiptLife.Milliseconds()} },
+	freeing: func(*lock) []any { return []any{receiptLife.Milliseconds()} },
+	shared:  true, counts: true,
+	number: "number of permits", refusal: "has too few permits left",
+}
+
+// Semaphore describes a semaphore: a number of permits in Redis, which callers take some of and give back. It holds no state; it
+// may be made for every use, or shared freely.
+//
+// Its permits have no lease and no owner, as those of Redisson's RSemaphore, with which it is shared: anybody may give back what
+// somebody else took, nothing is renewed, and what was taken by a process that died stays taken, until a Resize makes
+// up for it. Where that mustn't be, use Permits.
+//
+// A number that is changed twice stays wrong, so each operation leaves a receipt beside it, in the same script, until the client's
+// next, or for five minutes: it happens once, however often the request has to be repeated.
+//
+// An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
+//
+// Of the options, those about leases say nothing to it, but one: a waiter that heard of nothing asks again every third of
+// WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
+// moment, is repeated before its caller is told.
+type Semaphore struct{ lock }
+
+// Semaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options
+// is the error, matching ErrInvalid, of the first use. A name is that of a semaphore or of a lock, not of both.
+func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
+	return &Semaphore{c.describeNumber(semaphoreKind, name, opts)}
+}
+
+// SetPermits gives a semaphore that has none yet its permits, n of them, and says whether it did. One whose permits are all
+// taken has a number, 0, and is left alone. Every process may do it at its start. After an error it may have been done or
+// not; then it may be repeated.
+func (s *Semaphore) SetPermits(ctx context.Context, n int) (bool, error) {
+	return s.base().setPermits(ctx, n)
+}
+
+// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. It asks once, and fails with a *HeldError,
+// matching ErrHeld, if there are fewer; nobody knows who has them, so it names no owner.
+//
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't. With an error
+// nothing is taken: what a lost answer may have granted is given back as soon as Redis answers (for two minutes,
+// then it stays taken).
+func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
+	return s.take(ctx, n, false)
+}
+
+// Acquire takes n permits, 1 or more, waiting until as many are left, ctx ends or WithWait is over. The permits are the
+// caller's also when ctx ends later.
+//
+// The wait costs Redis next to nothing: permits that are given back wake the first waiter of each process. In one process waiters
+// are served in the order they came, so one that wants many isn't overtaken by those who want few; between processes there is
+// no order, and it may be. TryAcquire may overtake waiters.
+//
+// The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting;
+// else as for TryAcquire.
+func (s *Semaphore) Acquire(ctx context.Context, n int) error {
+	return s.take(ctx, n, true)
+}
+
+func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
+	lk := s.base()
+	err := lk.usable(ctx, "acquire")
+	if err == nil {
+		err = lk.checkCount("Acquire", n, 1)
+	}
+	if err != nil {
+		return err
+	}
+	return lk.pass(ctx, "acquire", wait, terms{permits: n})
+}
+
+// Release gives n permits back, 1 or more, and wakes who waits for them. Nobody counts whether they had been taken. It works
+// on a ctx that has ended, and then goes on for one lease at most; otherwise it returns at the latest when ctx ends.
+//
+// After an error that comes of Redis not answering, don't repeat it: the client goes on with it for two minutes. A client that is
+// closed gives nothing back (ErrClosed): release before.
+func (s *Semaphore) Release(ctx context.Context, n int) error {
+	lk := s.base()
+	return lk.give(ctx, "release", func() (*bid, error) {
+		return lk.deed(semaphoreAddScript, n), lk.checkCount("Release", n, 1)
+	})
+}
+
+// Resize adds delta permits, or takes -delta away, whether or not they are left: then fewer than 0 are, and as many have to be
+// given back before somebody gets one. As with Release, the client goes on with what Redis didn't answer.
+func (s *Semaphore) Resize(ctx context.Context, delta int) error { return s.base().resize(ctx, delta) }
+
+// Available is how many permits are left: 0 if it was given none, negative after a Resize that took more than there were.
+func (s *Semaphore) Available(ctx context.Context) (int, error) {
+	return s.base().count(ctx, "available")
+}
+
+func (s *Semaphore) base() *lock {
+	if s == nil {
+		return nil
+	}
+	return &s.lock
+}

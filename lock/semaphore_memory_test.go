@@ -1,0 +1,105 @@
+package lock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+// Semaphores and latches over memory, where time is exact.
+
+// bubbled runs a test in a bubble, with two clients of one server there.
+func bubbled(t *testing.T, test func(t *testing.T, s *memory.Server, a, b *lock.Client)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		var clients []*lock.Client
+		for range 2 {
+			c, err := lock.New(memoryProvider{backend: s.Backend()}, lock.WithLogger(silent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeSoon(c) })
+			clients = append(clients, c)
+		}
+		test(t, s, clients[0], clients[1])
+	})
+}
+
+// A waiter that hears of nothing asks again every ten seconds, and no oftener.
+func TestSemaphoreNet(t *testing.T) {
+	bubbled(t, func(t *testing.T, s *memory.Server, a, _ *lock.Client) {
+		start := time.Now()
+		got, opened := acquiring(t.Context(), a.Semaphore("pool"), 1), awaiting(t.Context(), closed(t, a, "gate", 1))
+		synctest.Wait()
+		s.SetString("pool", "1") // nobody says so
+		s.Del("gate")
+		must(t, "Acquire", <-got)
+		must(t, "Wait", <-opened)
+		if took := time.Since(start); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A message wakes at once, and a receipt is gone five minutes later.
+func TestSemaphoreWakesAtOnce(t *testing.T) {
+	bubbled(t, func(t *testing.T, s *memory.Server, a, b *lock.Client) {
+		got, opened := acquiring(t.Context(), a.Semaphore("pool"), 2), awaiting(t.Context(), closed(t, a, "gate", 1))
+		leased := begin(t.Context(), a.Permits("leases"))
+		synctest.Wait()
+		start := time.Now()
+		must(t, "Release", b.Semaphore("pool").Release(t.Context(), 2))
+		must(t, "Acquire", <-got)
+		must(t, "CountDown", b.Latch("gate").CountDown(t.Context()))
+		must(t, "Wait", <-opened)
+		must(t, "Resize", b.Permits("leases").Resize(t.Context(), 1))
+		free(t, granted(t, leased))
+		if took := time.Since(start); took > 10*time.Millisecond { // the memory's clock ticks with every call
+			t.Errorf("it took %v", took)
+		}
+		if n := len(s.Keys()); n < 5 {
+			t.Errorf("keys: %q", s.Keys())
+		}
+		<-time.After(5*time.Minute + time.Second)
+		for _, key := range s.Keys() {
+			switch key {
+			case "pool", "leases":
+			default:
+				if len(key) < 14 || key[:14] != "lockdog:fence:" {
+					t.Errorf("%q is left", key)
+				}
+			}
+		}
+	})
+}
+
+// The permit of a holder that died is had when its lease ends. That of one that lives is kept for as long as it likes.
+func TestPermitsForHours(t *testing.T) {
+	bubbled(t, func(t *testing.T, s *memory.Server, a, b *lock.Client) {
+		p := permits(t, a, "pool", 1)
+		l := try(t, p)
+		next := begin(t.Context(), b.Permits("pool"))
+		<-time.After(3 * time.Hour)
+		must(t, "the lease", l.Err())
+		mustBe(t, "grants", len(next), 0)
+		free(t, l)
+		free(t, granted(t, next))
+
+		must(t, "Resize", p.Resize(t.Context(), -1))
+		dead := backend.NewScript("dead", "return redis.call('zadd', KEYS[1], redis.call('time')[1] * 1000 + 25000, 'of the dead')")
+		_, err := s.Backend().Eval(t.Context(), backend.Call{Script: dead, Full: true, Keys: []string{"{pool}:timeout"}})
+		must(t, "ZADD", err)
+		start := time.Now()
+		got := <-begin(t.Context(), b.Permits("pool"))
+		must(t, "Lock", got.err)
+		if took := time.Since(start); took < 24*time.Second || took > 26*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		free(t, got.Lease)
+	})
+}
