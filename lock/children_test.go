@@ -20,11 +20,12 @@ const childEnv = "LOCKDOG_TEST_CHILD"
 
 // children are the roles. What they say is lines on stdout.
 var children = map[string]func(addr, prefix string, say func(format string, args ...any)) error{
-	"stopped":   childStopped,
-	"contender": childContender,
-	"fair":      childFair,
-	"crowd":     childCrowd,
-	"taker":     childTaker,
+	"stopped":    childStopped,
+	"contender":  childContender,
+	"fair":       childFair,
+	"read-write": childReadWrite,
+	"crowd":      childCrowd,
+	"taker":      childTaker,
 }
 
 func init() {

@@ -22,6 +22,10 @@ type kind struct {
 	asking  func(lk *lock, t terms) []any
 	freeing func(lk *lock) []any
 
+	// above is the kind whose holder gets the lock of this one, too, and at once.
+	above *kind
+	// ending is what the names of its owners end in.
+	ending string
 	// member is what stands for an owner in Redis, nil: its name.
 	member func(owner string) string
 	// renewal goes before the lease in the renew script: how the owner holds the lock, "" as a field of a hash.
@@ -46,6 +50,8 @@ type kind struct {
 // terms are what somebody who asks for a lock wants beside it.
 type terms struct {
 	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
+	waited  time.Duration // since it first asked
+	under   string        // owner of the lease of the kind above that the caller has
 	permits int           // of a semaphore
 }
 

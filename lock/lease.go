@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -26,7 +27,7 @@ type Lease struct {
 // Name is the lock's name, without the client's key prefix.
 func (l *Lease) Name() string { return l.g.lock.name }
 
-// Owner is what names this grant in Redis: "<client id>:<random>-<seq>".
+// Owner is what names this grant in Redis: "<client id>:<random>-<seq>"; of an RWMutex's write lease with ":write" after it.
 func (l *Lease) Owner() string { return l.g.bid.owner }
 
 // Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
@@ -109,12 +110,17 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // follow makes the lease end its context when ctx ends.
 func (l *Lease) follow() {
-	if l.ctx.Done() == nil {
+	ctx := l.follows()
+	if ctx.Done() == nil {
 		return
 	}
-	unfollow := context.AfterFunc(l.ctx, l.ctxEnded)
+	unfollow := context.AfterFunc(ctx, l.ctxEnded)
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()
+	if l.ctx != ctx { // it follows another by now
+		unfollow()
+		return
+	}
 	if l.cause != nil {
 		unfollow()
 	}
@@ -123,11 +129,21 @@ func (l *Lease) follow() {
 
 // ctxEnded is called when the ctx that the lease follows has ended.
 func (l *Lease) ctxEnded() {
-	g := l.g
-	err := canceledByContext(g.lock.name, l.ctx)
+	g, ctx := l.g, l.follows()
+	if ctx.Err() == nil { // another had ended, and the lease outlives it
+		return
+	}
+	err := canceledByContext(g.lock.name, ctx)
+	next := l.outlives(ctx)
 	g.mu.Lock()
-	if l.cause != nil {
+	if l.cause != nil || l.ctx != ctx {
 		g.mu.Unlock()
+		return
+	}
+	if next != nil {
+		l.ctx = next
+		g.mu.Unlock()
+		l.follow()
 		return
 	}
 	if g.others(l) { // they joined, and still have permission
@@ -137,6 +153,28 @@ func (l *Lease) ctxEnded() {
 	}
 	g.mu.Unlock()
 	g.cancel(ReasonContext, err)
+}
+
+// follows is the ctx that the lease follows.
+func (l *Lease) follows() context.Context {
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	return l.ctx
+}
+
+// outlives is what the lease follows on when ctx has ended by the release of the lease of the kind above under which it was
+// taken: what that lease followed. Else it is nil.
+func (l *Lease) outlives(ctx context.Context) context.Context {
+	above := l.g.lock.kind.above
+	if above == nil || !errors.Is(context.Cause(ctx), ErrReleased) {
+		return nil
+	}
+	for o := l.outer; o != nil && o.g.lock.kind == above && o.g.lock.key == l.g.lock.key; o = o.outer {
+		if o.g.lock.c == l.g.lock.c && errors.Is(o.Err(), ErrReleased) && o.ctx.Err() == nil {
+			return o.ctx
+		}
+	}
+	return nil
 }
 
 // stop ends the lease's context, for the first cause only. It is called with g.mu held.
@@ -166,15 +204,22 @@ func (l *Lease) end() {
 
 type leaseKey struct{}
 
-// held finds the live lease of a lock among those in whose context ctx was made.
-func held(ctx context.Context, c *Client, key string) *Lease {
+// held finds the live lease of a lock among those in whose context ctx was made: one of the lock's own kind, if there
+// is one.
+func held(ctx context.Context, lk *lock) (found *Lease) {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	for ; l != nil; l = l.outer {
-		if l.g.lock.c == c && l.g.lock.key == key && l.alive() {
+		if l.g.lock.c != lk.c || l.g.lock.key != lk.key || !l.alive() {
+			continue
+		}
+		if l.g.lock.kind == lk.kind {
 			return l
 		}
+		if found == nil {
+			found = l
+		}
 	}
-	return nil
+	return found
 }
 
 // alive says whether the lease may be joined: neither released, canceled nor lost.
@@ -195,7 +240,7 @@ type leaseContext struct {
 }
 
 // Deadline implements context.Context.
-func (c *leaseContext) Deadline() (time.Time, bool) { return c.lease.ctx.Deadline() }
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.lease.follows().Deadline() }
 
 // Err implements context.Context.
 func (c *leaseContext) Err() error {
@@ -203,7 +248,7 @@ func (c *leaseContext) Err() error {
 		return err
 	}
 	c.lease.g.check()
-	if c.lease.ctx.Err() != nil {
+	if c.lease.follows().Err() != nil {
 		c.lease.ctxEnded()
 	}
 	return c.Context.Err()

@@ -59,11 +59,13 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 // Holder says who holds a lock.
 type Holder struct {
 	Held      bool
-	Owner     string        // "<client id>:<random>-<seq>" for a lockdog client
+	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
 	Count     int           // how often a Redisson holder has entered; 1 for ours
 	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
 	Token     int64         // 0 when the holder isn't a lockdog client
 	TraceID   string        // of the trace in which the holder took it, "" when unknown
+	Mode      string        // of an RWMutex: "write", or "read"
+	Readers   int           // of an RWMutex: how many hold it for reading, those included that read on under the writer
 }
 
 // look is Inspect.
@@ -138,13 +140,19 @@ func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
 // obtain takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
 	var t terms
-	if outer := held(ctx, lk.c, lk.key); outer != nil && !lk.kind.many {
-		if !lk.cfg.reentrant {
+	if outer := held(ctx, lk); outer != nil && !lk.kind.many {
+		switch k := outer.g.lock.kind; {
+		case k == lk.kind.above:
+			t.under = outer.g.bid.owner
+		case k.above == lk.kind:
+			return nil, telemetry.AcquireError, errUpgrade
+		case !lk.cfg.reentrant:
 			return nil, telemetry.AcquireError, ErrDeadlock
-		}
-		if joined := outer.g.join(ctx, lk); joined != nil {
-			a.Reenter(&outer.g.hold)
-			return joined, telemetry.AcquireReentered, nil
+		default:
+			if joined := outer.g.join(ctx, lk); joined != nil {
+				a.Reenter(&outer.g.hold)
+				return joined, telemetry.AcquireReentered, nil
+			}
 		}
 	}
 	b, v, outcome, err := lk.compete(sctx, a, wait, t)
@@ -170,7 +178,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		t.keep = lk.keep(until)
 	}
 	b = lk.newBid(a)
-	if !wait || lk.kind.alone || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+	if !wait || lk.kind.alone || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
 		v, err = lk.attempt(ctx, a, b, t)
 		switch {
 		case err != nil:
@@ -234,7 +242,7 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t ter
 
 // newBid returns a bid under an owner that no other grant ever had.
 func (lk *lock) newBid(a *telemetry.Acquire) *bid {
-	b := &bid{lock: lk, owner: lk.c.newOwner()}
+	b := &bid{lock: lk, owner: lk.c.newOwner() + lk.kind.ending}
 	if lk.cfg.links {
 		b.traceparent = a.Traceparent()
 	}
@@ -269,7 +277,7 @@ func wrapError(name, op string, err error) error {
 	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
 		return err
 	case strings.Contains(err.Error(), "WRONGTYPE"):
-		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds another type than a lock's hash; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
+		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
 	}
 	return fmt.Errorf("lockdog: lock %q: %s: %w", name, op, err)
 }

@@ -360,6 +360,10 @@ func readHolder(reply any) (Holder, error) {
 		case field == metaField:
 			m := parseMeta(value)
 			h.Token, h.TraceID = m.token, traceID(m.traceparent)
+		case h.Owner != "" && field == "mode":
+			h.Mode = value
+		case h.Owner != "" && field == "readers":
+			h.Readers, _ = strconv.Atoi(value)
 		case h.Owner == "":
 			h.Held, h.Owner = true, field
 			h.Count, _ = strconv.Atoi(value)

@@ -34,10 +34,15 @@ var (
 	fairForceScript   = loadScript("fair_force")
 )
 
-func loadScript(name string) *backend.Script {
-	source, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		panic(err) // the file is part of the program
+// loadScript returns the script of a file, after what it shares with others, if anything.
+func loadScript(name string, shared ...string) *backend.Script {
+	var source []byte
+	for _, file := range append(shared, name) {
+		text, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
+		if err != nil {
+			panic(err) // the file is part of the program
+		}
+		source = append(source, text...)
 	}
 	return backend.NewScript(name, string(source))
 }

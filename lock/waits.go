@@ -223,7 +223,7 @@ func (ws *waits) rejoin(w *waiter, b *bid) {
 // asks is what the waiter asks for now.
 func (w *waiter) asks() terms {
 	t := w.terms
-	t.keep = w.lock.keep(w.until)
+	t.keep, t.waited = w.lock.keep(w.until), time.Since(w.since)
 	return t
 }
 

@@ -30,10 +30,10 @@ local function expire(kind, key, owner, lease)
   lease = string.sub(lease, 2)
   local mark = beside(key, owner .. ':rwlock_timeout:1')
   local set = redis.pcall('pexpire', mark, lease)
-  if set == 0 then -- Redisson goes by it to see how long others hold the lock
-    set = redis.pcall('set', mark, '0', 'px', lease)
-  end
-  if type(set) == 'table' and set.err then
+  if set == 0 then
+    -- Deleted; or the slot moves, and the mark comes after the lock. Made anew here it would stop the move.
+    return {err = 'ERR the mark of the holder is missing'}
+  elseif type(set) == 'table' then
     return set
   end
   local left = redis.pcall('pttl', key)

@@ -1,0 +1,408 @@
+package lock_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// What read-write locks keep in Redis, beside holders of other programs and those that died.
+
+const (
+	javaThread = "8f1b8d3e-5c6f-4f0c-9d8a-0c1f6f0a7b11:42"
+	deadReader = "gone:0123456789abcdef-7"
+)
+
+// rwScript is the source of a script of read-write locks.
+func rwScript(t *testing.T, name string) string {
+	t.Helper()
+	var source strings.Builder
+	for _, file := range []string{"rw", name} {
+		text, err := os.ReadFile("scripts/" + file + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	return source.String()
+}
+
+// enter puts a holder into the hash, as another program does. Without leases it has no marks.
+func (r *rwRig) enter(mode, holder string, leases ...time.Duration) {
+	r.t.Helper()
+	r.must(r.rdb.HSet(r.ctx(), r.key(), "mode", mode, holder, max(len(leases), 1)))
+	for i, lease := range leases {
+		r.must(r.rdb.Set(r.ctx(), fmt.Sprintf("{%s}:%s:rwlock_timeout:%d", r.key(), holder, i+1), 1, lease))
+	}
+}
+
+// lasts sets the time of the hash.
+func (r *rwRig) lasts(d time.Duration) { r.must(r.rdb.PExpire(r.ctx(), r.key(), d)) }
+
+// within fails the test unless a key has more than least and at most most to live.
+func (r *rwRig) within(key string, least, most time.Duration) {
+	r.t.Helper()
+	if got := r.pttl(key); got <= least || got > most {
+		r.t.Fatalf("%s has %v to live, want %v to %v", key, got, least, most)
+	}
+}
+
+// The hash lives as long as the longest lease, whoever renews, and no longer.
+func TestRWHashLivesAsLongAsTheLongestLease(t *testing.T) {
+	t.Parallel()
+	const short, renewed, long = 900 * time.Millisecond, 1100 * time.Millisecond, 20 * time.Second
+	r := newRWRig(t)
+	c := r.client(lock.WithWatchdog(short))
+	brief := try(t, c.RWMutex("job").RLocker())
+	r.within(r.key(), 0, short)
+	lasting := try(t, c.RWMutex("job", lock.WithFixedLease(long)).RLocker())
+	always(t, renewed, func() bool { return r.pttl(r.key()) > long/2 && brief.Err() == nil })
+	r.within(r.mark(brief.Owner()), 0, short)
+	free(t, lasting)
+	r.within(r.key(), 0, short)
+	always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && brief.Err() == nil })
+	free(t, brief)
+
+	w := try(t, c.RWMutex("job", lock.WithFixedLease(long)))
+	rd, err := c.RWMutex("job").RLock(w.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	free(t, w)
+	r.within(r.key(), 0, short)
+	always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && rd.Err() == nil })
+	free(t, rd)
+	r.nothing()
+}
+
+// A holder whose lease ran out is none, though others keep the hash alive. Redisson's are judged as Redisson does.
+func TestRWDeadHolders(t *testing.T) {
+	t.Parallel()
+	const deadWriter = deadReader + ":write"
+	for name, test := range map[string]func(t *testing.T, r *rwRig, c *lock.Client){
+		"only dead readers": func(t *testing.T, r *rwRig, c *lock.Client) {
+			r.enter("read", deadReader)
+			r.enter("read", javaThread)
+			r.lasts(far)
+			w := try(t, c.RWMutex("job"))
+			r.holds("write", w)
+			free(t, w)
+		},
+		"the last live reader leaves": func(t *testing.T, r *rwRig, c *lock.Client) {
+			live := try(t, c.RWMutex("job").RLocker())
+			r.enter("read", deadReader)
+			next := begin(r.ctx(), r.client().RWMutex("job"))
+			r.enlisted(1)
+			r.holds("read", live) // the writer has thrown the other out
+			r.enter("read", javaThread)
+			free(t, live)
+			free(t, granted(t, next))
+		},
+		"a dead writer, and the reader under it": func(t *testing.T, r *rwRig, c *lock.Client) {
+			live := try(t, c.RWMutex("job").RLocker())
+			r.enter("write", deadWriter)
+			other := try(t, r.client().RWMutex("job").RLocker())
+			r.holds("read", live, other)
+			freeAll(t, []*lock.Lease{live, other})
+		},
+		"a dead writer alone": func(t *testing.T, r *rwRig, c *lock.Client) {
+			r.enter("write", deadWriter)
+			r.lasts(far)
+			free(t, try(t, c.RWMutex("job").RLocker()))
+		},
+		"a live writer of Redisson": func(t *testing.T, r *rwRig, c *lock.Client) {
+			r.enter("write", javaThread+":write")
+			r.lasts(far)
+			for _, lk := range []lock.Locker{c.RWMutex("job"), c.RWMutex("job").RLocker()} {
+				var held *lock.HeldError
+				if err := refused(t, lk); !errors.As(err, &held) || held.Owner != javaThread+":write" || held.Remaining < far-time.Minute {
+					t.Errorf("%v", err)
+				}
+			}
+			r.must(r.rdb.Del(r.ctx(), r.key()))
+		},
+		"a live reader of Redisson, entered twice": func(t *testing.T, r *rwRig, c *lock.Client) {
+			brief := try(t, c.RWMutex("job", lock.WithFixedLease(time.Second)).RLocker())
+			r.enter("read", javaThread, time.Minute, time.Hour)
+			r.must(r.rdb.Del(r.ctx(), r.mark(javaThread))) // of its first entry: that lease was shorter
+			refused(t, c.RWMutex("job"))
+			if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Owner != javaThread || h.Count != 2 || h.Token != 0 || h.Readers != 2 {
+				t.Errorf("%+v, %v", h, err)
+			}
+			free(t, brief)
+			r.within(r.key(), 59*time.Minute, time.Hour)
+			if e := r.entry(); len(e) != 2 || e[javaThread] != "2" {
+				t.Errorf("the hash is %v", e)
+			}
+			r.must(r.rdb.Del(r.ctx(), r.key()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRWRig(t)
+			test(t, r, r.client())
+		})
+	}
+}
+
+// Where many read, one that lives is enough, and where none does, the lock is free.
+func TestRWManyReadersInRedis(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	c := r.client()
+	readers := make([]*lock.Lease, 150)
+	for i := range readers {
+		readers[i] = try(t, c.RWMutex("job").RLocker())
+	}
+	r.holds("read", readers...)
+	refused(t, c.RWMutex("job"))
+	if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Readers != 150 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	for _, l := range readers[1:149] {
+		r.must(r.rdb.Del(r.ctx(), r.mark(l.Owner()))) // its process died
+	}
+	refused(t, c.RWMutex("job"))
+	free(t, readers[0])
+	refused(t, c.RWMutex("job"))
+	next := begin(r.ctx(), r.client().RWMutex("job"))
+	r.enlisted(1)
+	free(t, readers[149])
+	free(t, granted(t, next))
+	for _, l := range readers[1:149] {
+		mustMatch(t, l.Release(r.ctx()), lock.ErrLost)
+	}
+	r.nothing()
+}
+
+// A forced unlock frees all holders, and tells each of ours.
+func TestRWForceUnlock(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	a, b := r.client(), r.client()
+	force := func(want bool) {
+		t.Helper()
+		if was, err := b.RWMutex("job").ForceUnlock(r.ctx()); err != nil || was != want {
+			t.Fatalf("%v, %v", was, err)
+		}
+	}
+	force(false)
+	w := try(t, a.RWMutex("job"))
+	rd, err := a.RWMutex("job").RLock(w.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 1 })
+	next := begin(r.ctx(), b.RWMutex("job").RLocker())
+	waiting(t, b, 1)
+	force(true)
+	for _, l := range []*lock.Lease{w, rd} {
+		await(t, "Done", l.Done())
+		mustMatch(t, l.Err(), lock.ErrLost)
+	}
+	got := granted(t, next)
+	r.holds("read", got)
+	eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 2 })
+	force(true)
+	mustBeLost(t, got, lock.CauseMissing)
+	r.nothing()
+}
+
+// The hash of another kind of lock is refused, and left alone.
+func TestRWRefusesOtherKinds(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	c := r.client()
+	l := try(t, c.Mutex("job"))
+	m := c.RWMutex("job")
+	_, err1 := m.TryLock(r.ctx())
+	_, err2 := m.TryRLock(r.ctx())
+	_, err3 := m.Inspect(r.ctx())
+	_, err4 := m.ForceUnlock(r.ctx())
+	for i, err := range []error{err1, err2, err3, err4} {
+		if !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	free(t, l)
+}
+
+// A renewal doesn't bring back a mark that somebody deleted: that holder may have been thought dead already.
+func TestRWDeletedMarkIsALoss(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	rd := try(t, r.client(lock.WithWatchdog(450*time.Millisecond)).RWMutex("job").RLocker())
+	r.must(r.rdb.Del(r.ctx(), r.mark(rd.Owner())))
+	mustBeLost(t, rd, lock.CauseUnreachable)
+	if !strings.Contains(rd.Err().Error(), "the mark of the holder is missing") {
+		t.Errorf("%v; it should say why", rd.Err())
+	}
+	r.nothing()
+}
+
+// Every script may run twice, and an acquire that is late writes nothing at all.
+func TestRWScriptsRunTwiceOrLate(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	keys := func(owner string) []string {
+		return []string{r.key(), r.prefix + "counter", r.writers(), r.turn(), r.mark(owner), "{" + r.key() + "}:" + owner + ":rwlock_timeout:0"}
+	}
+	run := func(script, owner string, args ...any) []any {
+		t.Helper()
+		cmd := r.rdb.Eval(r.ctx(), rwScript(t, script), keys(owner), append([]any{owner}, args...)...)
+		r.must(cmd)
+		return cmd.Val().([]any)
+	}
+	const w, rd = "me:0123456789abcdef-1:write", "me:0123456789abcdef-2"
+	const late = 1
+	acquire := func(owner string, notAfter, keep int) []any {
+		t.Helper()
+		if owner == w {
+			return run("write_acquire", w, 60000, notAfter, "", keep)
+		}
+		return run("read_acquire", rd, 60000, notAfter, "", "", 0)
+	}
+	untouched := func(what string) {
+		t.Helper()
+		if keys := r.rdb.Keys(r.ctx(), "*"+r.prefix+"*").Val(); len(keys) > 0 {
+			t.Fatalf("%s: %q", what, keys)
+		}
+	}
+	for _, owner := range []string{w, rd} {
+		release := map[string]string{w: "write_release", rd: "read_release"}[owner]
+		if got := acquire(owner, late, 0); got[0] != int64(2) {
+			t.Fatalf("%s, late: %v", owner, got)
+		}
+		untouched("late")
+		first, second := acquire(owner, 0, 0), acquire(owner, 0, 0)
+		if first[0] != int64(1) || second[0] != int64(1) || first[2].(int64) >= second[2].(int64) {
+			t.Fatalf("%s, twice: %v, then %v", owner, first, second)
+		}
+		if e := r.entry(); len(e) != 2 || e[owner] != "1" {
+			t.Fatalf("the hash is %v", e)
+		}
+		for i, want := range []int64{1, 0, 0} {
+			if got := run(release, owner, "channel", "publish"); got[0] != want {
+				t.Fatalf("%s, release %d: %v", owner, i, got)
+			}
+		}
+		r.must(r.rdb.Del(r.ctx(), r.prefix+"counter"))
+		untouched("released")
+	}
+	// A writer that is refused enlists, but not when it is late.
+	acquire(rd, 0, 0)
+	if got := acquire(w, late, 60000); got[0] != int64(0) || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
+		t.Fatalf("late: %v, enlisted", got)
+	}
+	acquire(w, 0, 60000)
+	acquire(w, 0, 60000)
+	r.enlisted(1)
+	r.within(r.writers(), 59*time.Second, time.Minute)
+	for range 2 {
+		if got := run("write_release", w, "channel", "publish"); got[0] != int64(0) || got[2] != int64(1) {
+			t.Fatalf("given up: %v", got)
+		}
+	}
+	r.enlisted(0)
+	run("read_release", rd, "channel", "publish")
+}
+
+// An answer that is lost is asked for again, and a caller that leaves leaves nothing.
+func TestRWLostAnswers(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	r := &rwRig{t, f.rdb, nil, ""}
+	for _, script := range []string{"read_acquire", "read_release", "write_acquire", "write_release"} {
+		sum := sha1.Sum([]byte(rwScript(t, script)))
+		f.wire.sha[script] = hex.EncodeToString(sum[:])
+	}
+	m := f.c.RWMutex("job")
+	for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {
+		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job"), redistest.Nth(1)))
+		l := try(t, lk)
+		if n := f.tries(side+"_acquire", "job"); n < 2 {
+			t.Errorf("%s: %d tries, want 2", side, n)
+		}
+		r.holds(side, l)
+		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_release", "job"), redistest.Nth(1)))
+		free(t, l)
+		r.nothing()
+
+		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job")))
+		ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
+		_, err := lk.Lock(ctx)
+		cancel()
+		mustMatch(t, err, context.DeadlineExceeded)
+		f.wire.set(nil)
+		r.nothing()
+	}
+	// A writer that gives up before it is told that it was refused has enlisted all the same.
+	rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
+	f.wire.set(redistest.ReplyTo(redistest.Delay(100*time.Millisecond), f.wire.script("write_acquire", "job")))
+	ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
+	defer cancel()
+	_, err := m.Lock(ctx)
+	mustMatch(t, err, context.DeadlineExceeded)
+	eventually(t, patience, func() bool { return f.tries("write_release", "job") >= 4 })
+	r.enlisted(0)
+	free(t, rd)
+}
+
+// While the slot moves nobody can take or release the lock, and is told so; who holds it keeps it; who waits gets it when
+// the slot has moved.
+func TestRWSlotMoves(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Second
+	cl := redistest.StartCluster(t, 0)
+	open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
+	r := &rwRig{t, open(), open, "{moving}"}
+	a, b := r.client(lock.WithWatchdog(lease)), r.client(lock.WithWatchdog(lease))
+	rd, other, held := try(t, a.RWMutex("job").RLocker()), try(t, b.RWMutex("job").RLocker()), try(t, a.RWMutex("held"))
+	key := func(suffix string) string { return r.key() + ":" + suffix }
+	writer := begin(r.ctx(), b.RWMutex("job"))
+	eventually(t, patience, func() bool { return r.rdb.ZCard(r.ctx(), key("lockdog_writers")).Val() == 1 })
+	r.must(r.rdb.Set(r.ctx(), key("lockdog_turn"), 1, 0)) // as after a writer
+
+	slot := cl.Slot(t, r.prefix)
+	counter := "{moving}lockdog:fence:{" + backend.SlotTag(slot) + "}"
+	m := cl.Migrate(t, slot, otherNode(t, cl, slot))
+	for _, part := range [][]string{
+		{r.prefix + "none"},
+		{r.prefix + "held", r.key()}, // locks without their marks, which come later
+		{counter, key("lockdog_writers"), key("lockdog_turn"), key(rd.Owner() + ":rwlock_timeout:1")}, // all but the mark of the other
+	} {
+		m.MoveKeys(t, part...)
+		for _, lk := range []lock.Locker{a.RWMutex("job"), b.RWMutex("job").RLocker(), a.RWMutex("fresh").RLocker()} {
+			_, err := lk.TryLock(r.ctx())
+			if err == nil || !strings.Contains(err.Error(), "TRYAGAIN") {
+				t.Fatalf("while the slot moves: %v", err)
+			}
+		}
+	}
+	pass(t, lease/2) // a renewal must not make anew what has yet to come
+	freed := make(chan error, 1)
+	go func() { freed <- rd.Release(context.Background()) }()
+	always(t, 50*time.Millisecond, func() bool { return len(freed) == 0 })
+	m.Finish(t)
+	if err := await(t, "Release", freed); err != nil {
+		t.Fatal(err)
+	}
+	r.holds("read", other)
+	free(t, other)
+	free(t, granted(t, writer))
+	before := held.Deadline()
+	eventually(t, patience, func() bool { return held.Deadline().After(before) })
+	free(t, held)
+}

@@ -1,0 +1,452 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// rwRig is a server, or a test's corner of one, and one read-write lock on it.
+type rwRig struct {
+	t      *testing.T
+	rdb    redis.UniversalClient
+	dial   func() redis.UniversalClient
+	prefix string
+}
+
+func newRWRig(t *testing.T) *rwRig {
+	sp := redistest.Shared(t)
+	return &rwRig{t, sp.Client(t), func() redis.UniversalClient { return sp.Client(t) }, sp.Prefix()}
+}
+
+// client returns a client, by default with leases so long that only messages wake its waiters in time.
+func (r *rwRig) client(opts ...lock.Option) *lock.Client {
+	r.t.Helper()
+	opts = append([]lock.Option{lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far)}, opts...)
+	return newScope(r.t).open(r.t, r.dial(), opts...)
+}
+
+// clearly is long enough for who came first to have come first for Redis, too, on a busy machine.
+const clearly = 250 * time.Millisecond
+
+func (r *rwRig) key() string          { return r.prefix + "job" }
+func (r *rwRig) writers() string      { return "{" + r.key() + "}:lockdog_writers" }
+func (r *rwRig) turn() string         { return "{" + r.key() + "}:lockdog_turn" }
+func (r *rwRig) ctx() context.Context { return context.Background() }
+
+// mark is the key that lives as long as a holder's lease.
+func (r *rwRig) mark(holder string) string {
+	return "{" + r.key() + "}:" + holder + ":rwlock_timeout:1"
+}
+
+// must fails the test if Redis didn't do as told.
+func (r *rwRig) must(cmd redis.Cmder) {
+	r.t.Helper()
+	if err := cmd.Err(); err != nil {
+		r.t.Fatalf("%v: %v", cmd.Args(), err)
+	}
+}
+
+// entry is the lock's hash.
+func (r *rwRig) entry() map[string]string {
+	r.t.Helper()
+	cmd := r.rdb.HGetAll(r.ctx(), r.key())
+	r.must(cmd)
+	return cmd.Val()
+}
+
+// holds checks who is in the hash: nothing but the mode and these, each once.
+func (r *rwRig) holds(mode string, leases ...*lock.Lease) {
+	r.t.Helper()
+	entry := r.entry()
+	ok := entry["mode"] == mode && len(entry) == len(leases)+1
+	for _, l := range leases {
+		ok = ok && entry[l.Owner()] == "1"
+	}
+	if !ok {
+		r.t.Fatalf("the hash is %v; want mode %s and %d holders", entry, mode, len(leases))
+	}
+}
+
+// pttl is a key's time: -1ms without end, -2ms without the key.
+func (r *rwRig) pttl(key string) time.Duration {
+	r.t.Helper()
+	ms, err := r.rdb.Do(r.ctx(), "pttl", key).Int64()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// nothing checks that the lock has left nothing but its token counter and, for a minute, the turn.
+func (r *rwRig) nothing() {
+	r.t.Helper()
+	eventually(r.t, patience, func() bool {
+		keys := r.rdb.Keys(r.ctx(), "*"+r.key()+"*").Val()
+		return len(slices.DeleteFunc(keys, func(k string) bool { return k == r.turn() })) == 0
+	})
+}
+
+// enlisted waits until n writers keep new readers out.
+func (r *rwRig) enlisted(n int64) {
+	r.t.Helper()
+	eventually(r.t, patience, func() bool { return r.rdb.ZCard(r.ctx(), r.writers()).Val() == n })
+}
+
+// heldBy checks that an attempt was refused because of a holder.
+func heldBy(t *testing.T, err error, l *lock.Lease) *lock.HeldError {
+	t.Helper()
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.Owner != l.Owner() {
+		t.Fatalf("%v; want held by %s", err, l.Owner())
+	}
+	return held
+}
+
+func refused(t *testing.T, l lock.Locker) error {
+	t.Helper()
+	got, err := l.TryLock(context.Background())
+	if err == nil {
+		t.Fatalf("%s got the lock", got.Owner())
+	}
+	return err
+}
+
+// Readers share the lock; a writer has it alone. Every grant has a larger token than those before.
+func TestRWManyReadersOrOneWriter(t *testing.T) {
+	t.Parallel()
+	for name, rig := range map[string]func() *rwRig{
+		"single": func() *rwRig { return newRWRig(t) },
+		"cluster": func() *rwRig {
+			cl := redistest.StartCluster(t, 0)
+			open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
+			return &rwRig{t, open(), open, "app:"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rig()
+			a, b := r.client(), r.client()
+			var leases []*lock.Lease
+			for _, c := range []*lock.Client{a, a, b} {
+				leases = append(leases, try(t, c.RWMutex("job").RLocker()))
+			}
+			r.holds("read", leases...)
+			held := heldBy(t, refused(t, b.RWMutex("job")), leases[2]) // the latest
+			if held.Remaining < far-time.Minute || held.Remaining > far {
+				t.Errorf("remaining %v of %v", held.Remaining, far)
+			}
+			writer := begin(r.ctx(), a.RWMutex("job"))
+			r.enlisted(1)
+			freeAll(t, leases)
+			w := granted(t, writer)
+			r.holds("write", w)
+			if !strings.HasSuffix(w.Owner(), ":write") || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
+				t.Errorf("owner %s; the writer still waits in Redis", w.Owner())
+			}
+			heldBy(t, refused(t, b.RWMutex("job")), w)
+			heldBy(t, refused(t, b.RWMutex("job").RLocker()), w)
+			var readers []<-chan taken
+			for range 3 {
+				readers = append(readers, begin(r.ctx(), a.RWMutex("job").RLocker()), begin(r.ctx(), b.RWMutex("job").RLocker()))
+			}
+			waiting(t, a, 3)
+			waiting(t, b, 3)
+			free(t, w)
+			leases = append(leases, w)
+			for _, next := range readers { // one message does for all of a client
+				leases = append(leases, granted(t, next))
+			}
+			r.holds("read", leases[4:]...)
+			freeAll(t, leases[4:])
+			r.nothing()
+
+			tokens := make(map[int64]bool)
+			for i, l := range leases {
+				before := leases[max(min(i, 4)-1, 0)] // those after the writer came in any order
+				if tokens[l.Token()] || i > 0 && l.Token() <= before.Token() {
+					t.Errorf("grant %d has token %d, after %d", i, l.Token(), before.Token())
+				}
+				tokens[l.Token()] = true
+			}
+		})
+	}
+}
+
+// A waiting writer has the readers that come after it wait, of whatever client. When it gives up they get in at once.
+func TestRWWaitingWriterKeepsReadersOut(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	a, b, c := r.client(), r.client(), r.client()
+	reader := try(t, a.RWMutex("job").RLocker())
+	ctx, giveUp := context.WithCancel(r.ctx())
+	first := begin(ctx, b.RWMutex("job"))
+	r.enlisted(1)
+	second := begin(r.ctx(), c.RWMutex("job", lock.WithWait(time.Second)))
+	r.enlisted(2)
+	waiters := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
+
+	var held *lock.HeldError
+	if err := refused(t, a.RWMutex("job").RLocker()); !errors.As(err, &held) || !slices.Contains(waiters, held.Owner) || held.Remaining <= 0 {
+		t.Fatalf("%v; want one of the writers that wait, %q", err, waiters)
+	}
+	late := begin(r.ctx(), a.RWMutex("job").RLocker())
+	waiting(t, a, 1)
+	giveUp()
+	mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld, context.Canceled)
+	r.enlisted(1)
+	always(t, 100*time.Millisecond, func() bool { return len(late) == 0 })
+	mustMatch(t, await(t, "Lock", second).err, lock.ErrHeld)
+	r.enlisted(0)
+	freeAll(t, []*lock.Lease{granted(t, late), reader})
+	r.nothing()
+}
+
+// A writer that dies while it waits keeps readers out until its place has run out.
+func TestRWDeadWaiterIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	now := r.rdb.Time(r.ctx()).Val()
+	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(300 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
+	c := r.client()
+	refused(t, c.RWMutex("job").RLocker())
+	free(t, granted(t, begin(r.ctx(), c.RWMutex("job").RLocker())))
+	if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 300*time.Millisecond || now > 5*time.Second {
+		t.Errorf("it took %v", now)
+	}
+}
+
+// Readers that wait when a writer leaves get in together, past a writer that waits; a new reader doesn't.
+func TestRWReadersGetInTogether(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	a, b, c := r.client(), r.client(), r.client()
+	w := try(t, a.RWMutex("job"))
+	var readers []<-chan taken
+	for _, client := range []*lock.Client{b, b, b, c, c} {
+		readers = append(readers, begin(r.ctx(), client.RWMutex("job").RLocker()))
+	}
+	waiting(t, b, 3)
+	waiting(t, c, 2)
+	// A writer that never asks again, as if it lost the race for the free lock.
+	next := float64(r.rdb.Time(r.ctx()).Val().Add(far).UnixMilli())
+	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: next, Member: "slow:0123456789abcdef-1:write"}))
+	pass(t, clearly)
+	free(t, w)
+	var leases []*lock.Lease
+	for _, next := range readers {
+		leases = append(leases, granted(t, next))
+	}
+	r.holds("read", leases...)
+	refused(t, a.RWMutex("job").RLocker())
+	freeAll(t, leases)
+	refused(t, a.RWMutex("job").RLocker()) // the lock is free, and the writer's
+	free(t, try(t, a.RWMutex("job")))
+	r.must(r.rdb.Del(r.ctx(), r.writers()))
+	free(t, try(t, a.RWMutex("job").RLocker()))
+}
+
+// Within the write lease a read lease is had at once, whoever waits, and outlives it.
+func TestRWDowngrade(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	a, b := r.client(), r.client()
+	m := a.RWMutex("job")
+	ctx, cancel := context.WithCancel(r.ctx())
+	w, err := m.Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := begin(r.ctx(), m.RLocker())
+	waiting(t, a, 1)
+	writer := begin(r.ctx(), b.RWMutex("job"))
+	r.enlisted(1)
+
+	rd, err := m.RLock(w.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rd.Token() <= w.Token() {
+		t.Errorf("token %d after %d", rd.Token(), w.Token())
+	}
+	r.holds("write", w, rd)
+	if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "write" || h.Owner != w.Owner() || h.Readers != 1 || h.Token != w.Token() {
+		t.Errorf("%+v, %v", h, err)
+	}
+	pass(t, clearly)
+	free(t, w)
+	other := granted(t, local) // it has waited since before the writer left
+	r.holds("read", rd, other)
+	always(t, 50*time.Millisecond, func() bool { return rd.Context().Err() == nil && len(writer) == 0 })
+	if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "read" || h.Readers != 2 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	free(t, other)
+	cancel() // what the write lease followed
+	mustBeCanceled(t, rd, lock.ReasonContext)
+	mustMatch(t, context.Cause(rd.Context()), context.Canceled)
+	free(t, rd)
+	free(t, granted(t, writer))
+	r.nothing()
+}
+
+// What ends the read lease that was taken within a write lease, and what doesn't.
+func TestRWDowngradeFollows(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	m := r.client().RWMutex("job", lock.WithReentrancy())
+	rlock := func(ctx context.Context) *lock.Lease {
+		t.Helper()
+		l, err := m.RLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	t.Run("its own ctx", func(t *testing.T) {
+		w := try(t, m)
+		ctx, cancel := context.WithCancel(w.Context())
+		rd := rlock(ctx)
+		cancel()
+		mustBeCanceled(t, rd, lock.ReasonContext)
+		freeAll(t, []*lock.Lease{rd, w})
+	})
+	t.Run("its own ctx, and then the release", func(t *testing.T) {
+		w := try(t, m)
+		ctx, cancel := context.WithCancel(w.Context())
+		rd := rlock(ctx)
+		cancel()
+		free(t, w)
+		mustBeCanceled(t, rd, lock.ReasonContext)
+		free(t, rd)
+	})
+	t.Run("a writer that was joined", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(r.ctx())
+		outer, err := m.Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := m.Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rd := rlock(inner.Context())
+		freeAll(t, []*lock.Lease{inner, outer})
+		always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
+		r.holds("read", rd)
+		cancel()
+		mustBeCanceled(t, rd, lock.ReasonContext)
+		free(t, rd)
+	})
+	t.Run("the writer's loss", func(t *testing.T) {
+		c := r.client()
+		w := try(t, c.RWMutex("job", lock.WithWatchdog(900*time.Millisecond)))
+		rd, err := c.RWMutex("job").RLock(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.must(r.rdb.HDel(r.ctx(), r.key(), w.Owner()))
+		mustBeLost(t, w, lock.CauseTaken)
+		mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
+		free(t, rd)
+	})
+	t.Run("WithLeaseContext", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(r.ctx())
+		rw := r.client()
+		w := try(t, rw.RWMutex("job"))
+		rd, err := rw.RWMutex("job", lock.WithLeaseContext(ctx)).RLock(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		free(t, w)
+		if rd.Context().Err() != nil {
+			t.Error("it ended with the writer's release")
+		}
+		cancel()
+		mustBeCanceled(t, rd, lock.ReasonContext)
+		free(t, rd)
+	})
+}
+
+// Whoever would wait for itself is told so at once, or joins.
+func TestRWReentry(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	c := r.client()
+	m, join := c.RWMutex("job"), c.RWMutex("job", lock.WithReentrancy())
+	within := func(l *lock.Lease, lk lock.Locker) (*lock.Lease, error) { return lk.Lock(l.Context()) }
+
+	rd := try(t, m.RLocker())
+	writer := begin(r.ctx(), r.client().RWMutex("job"))
+	r.enlisted(1)
+	for _, lk := range []lock.Locker{m, join} {
+		_, err := within(rd, lk)
+		mustMatch(t, err, lock.ErrDeadlock)
+		if !strings.Contains(err.Error(), "release the read lease first") {
+			t.Errorf("%v; it should say what to do", err)
+		}
+	}
+	_, err := within(rd, m.RLocker())
+	mustMatch(t, err, lock.ErrDeadlock)
+	joined, err := within(rd, join.RLocker())
+	if err != nil || joined.Owner() != rd.Owner() {
+		t.Fatalf("%v, %v; want to join %s", joined, err, rd.Owner())
+	}
+	freeAll(t, []*lock.Lease{joined, rd})
+	free(t, granted(t, writer))
+
+	w := try(t, m)
+	_, err = within(w, m)
+	mustMatch(t, err, lock.ErrDeadlock)
+	rd, err = within(w, m.RLocker())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lk, of := range map[lock.Locker]*lock.Lease{join: w, join.RLocker(): rd} {
+		joined, err := within(rd, lk)
+		if err != nil || joined.Owner() != of.Owner() {
+			t.Errorf("within both: %v, %v; want to join %s", joined, err, of.Owner())
+			continue
+		}
+		free(t, joined)
+	}
+	freeAll(t, []*lock.Lease{rd, w})
+	r.nothing()
+}
+
+// Do and RDo, and what can be seen of both sides from here.
+func TestRWDoAndLeases(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	c := r.client()
+	m := c.RWMutex("job")
+	var kinds []string
+	see := func(_ context.Context, l *lock.Lease) error {
+		for _, i := range c.Leases() {
+			if i.Owner == l.Owner() {
+				kinds = append(kinds, i.Kind)
+			}
+		}
+		return nil
+	}
+	err := errors.Join(m.Do(r.ctx(), see), m.RDo(r.ctx(), see), m.RLocker().Do(r.ctx(), see))
+	if err != nil || !slices.Equal(kinds, []string{"write", "read", "read"}) {
+		t.Errorf("%v, %v", kinds, err)
+	}
+	if h, err := m.Inspect(r.ctx()); err != nil || h != (lock.Holder{}) {
+		t.Errorf("%+v, %v", h, err)
+	}
+	var none *lock.RWMutex
+	for _, err := range []error{
+		none.Do(r.ctx(), see), none.RDo(r.ctx(), see), c.RWMutex("").RDo(r.ctx(), see), c.RWMutex("a{b").Do(r.ctx(), see),
+	} {
+		mustMatch(t, err, lock.ErrInvalid)
+	}
+}

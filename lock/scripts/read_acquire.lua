@@ -1,0 +1,41 @@
+-- Takes a read-write lock for one reader, or says who is in the way. The keys are those of rw.lua.
+--
+-- ARGV[1]  owner
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent of the acquiring span, '' = none
+-- ARGV[5]  owner of the write lease under which the caller reads on, '' = none
+-- ARGV[6]  for how long the caller has waited, ms
+--
+-- Returns  {1, now, token}                                  granted
+--          {0, now, remaining ms, writer, its mark or ''}   a writer holds it, or waits for it and goes first
+--          {2, now}                                         came too late, wrote nothing
+--
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
+local function held(owner)
+  return owner ~= '' and redis.call('hexists', KEYS[1], owner) == 1
+end
+
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode and redis.call('exists', KEYS[1]) == 1 then
+  return alien()
+end
+if not held(ARGV[1]) and not (mode == 'write' and held(ARGV[5])) then
+  local seen = mode == 'write' and look(ARGV[1])
+  if seen and seen.writer then
+    return {0, now, seen.writer.left, seen.writer.name, said(seen.writer.name)}
+  end
+  local last = redis.call('zrevrange', KEYS[3], 0, 0, 'withscores')
+  if last[1] and tonumber(last[2]) > ms and ms - ARGV[6] >= tonumber(redis.call('get', KEYS[4]) or 0) then
+    return {0, now, last[2] - ms, last[1], ''}
+  end
+  if late() then
+    return {2, now}
+  end
+  if seen then -- the writer's lease ran out
+    settle(seen)
+  end
+elseif late() then
+  return {2, now}
+end
+return grant('read')

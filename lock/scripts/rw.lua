@@ -1,0 +1,159 @@
+-- What the scripts of a read-write lock share. It goes before each of them; all have these keys:
+--
+-- KEYS[1]  the lock: a hash of 'mode' -> 'read' or 'write', and of holder -> count. The name of a writer ends in ':write'. There is no
+--          '@lockdog': to Redisson every other field is a holder
+-- KEYS[2]  the token counter of the lock's slot
+-- KEYS[3]  the writers that wait: a zset of owner -> until when, ms. While there is one, new readers wait, too
+-- KEYS[4]  when a writer last left while somebody waited, ms. A reader that waits since before then goes by no writer that waits
+-- KEYS[5]  the owner's mark, '<token>[ <traceparent>]': it lives as long as the owner's lease
+-- KEYS[6]  never exists. So Redis runs none of these scripts while the slot moves (TRYAGAIN): with some marks here and some there
+--          they would take live holders for dead
+--
+-- A holder has a mark for each time it entered, '{name}:<holder>:rwlock_timeout:<1..count>'; only Redisson's writers have none. One whose
+-- marks are gone let its lease run out: Redisson forgets it when a reader leaves, and so do we.
+--
+-- Whatever is read of others is read before anything is written, so that an error leaves nothing half done.
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local ms = math.floor(now / 1000)
+
+local many = 64      -- of more readers than these it is enough that one lives
+local turn = 60000   -- ms for which KEYS[4] is kept
+local forever = 2 ^ 40
+
+-- alien is the answer where the key is no read-write lock.
+local function alien()
+  return redis.error_reply('WRONGTYPE the key is a lock of another kind')
+end
+
+local function mark(holder, i)
+  local suffix = ':' .. holder .. ':rwlock_timeout:' .. i
+  if string.find(KEYS[1], '{', 1, true) then
+    return KEYS[1] .. suffix
+  end
+  return '{' .. KEYS[1] .. '}' .. suffix
+end
+
+-- rest is what is left of a key's time, ms; negative: there is no such key.
+local function rest(key)
+  local left = redis.call('pttl', key)
+  return left == -1 and forever or left
+end
+
+-- lease is what is left of a holder's lease, ms; negative: nothing.
+local function lease(holder, count)
+  if string.find(holder, ':write$') and not string.find(holder, '%-%d+:write$') then
+    return rest(KEYS[1]) -- Redisson's
+  end
+  local left = -2
+  for i = count, math.max(count - 99, 1), -1 do
+    left = math.max(left, rest(mark(holder, i)))
+  end
+  return left
+end
+
+-- look finds out who else holds the lock: the writer, who has the longest lease, and the dead. Of many readers it only finds one,
+-- unless all is to be looked at: a release with thousands of them would keep Redis for as many µs.
+local function look(own, all)
+  local seen = {left = -2, readers = 0, dead = {}}
+  local function at(fields, one)
+    for i = 1, #fields, 2 do
+      local name, count = fields[i], tonumber(fields[i + 1])
+      if name == 'mode' then
+        seen.mode = fields[i + 1]
+      elseif name ~= own then
+        local holder = {name = name, count = count, left = lease(name, count or 1)}
+        if holder.left < 0 then
+          table.insert(seen.dead, name)
+        else
+          if string.find(name, ':write$') then
+            seen.writer = holder
+          else
+            seen.readers = seen.readers + 1
+          end
+          if holder.left > seen.left then
+            seen.left, seen.longest = holder.left, holder
+          end
+          if one then
+            return
+          end
+        end
+      end
+    end
+  end
+  if not all and redis.call('hlen', KEYS[1]) > many and redis.call('hget', KEYS[1], 'mode') == 'read' then
+    at(redis.call('hscan', KEYS[1], 0, 'count', 10)[2], true)
+    if seen.longest then
+      seen.mode, seen.left, seen.many = 'read', rest(KEYS[1]), true
+      return seen
+    end
+    seen.dead = {}
+  end
+  at(redis.call('hgetall', KEYS[1]))
+  return seen
+end
+
+-- settle leaves the lock to those whom look has seen.
+local function settle(seen)
+  if not seen.longest then
+    redis.call('del', KEYS[1])
+    return
+  end
+  for _, name in ipairs(seen.dead) do
+    redis.call('hdel', KEYS[1], name)
+  end
+  if seen.mode == 'write' and not seen.writer then
+    redis.call('hset', KEYS[1], 'mode', 'read')
+  end
+  if not seen.many then
+    redis.call('pexpire', KEYS[1], math.max(seen.left, 1))
+  end
+end
+
+-- said is what a holder of ours says of itself.
+local function said(holder)
+  local meta = redis.call('get', mark(holder, 1))
+  return meta and meta ~= '1' and meta or '' -- Redisson's are '1'
+end
+
+-- late says whether an acquire has come too late to write.
+local function late()
+  local notAfter = tonumber(ARGV[3])
+  return notAfter > 0 and now > notAfter
+end
+
+-- grant gives the lock to ARGV[1] for ARGV[2] ms; ARGV[4] is its traceparent. It is the answer of an acquire.
+local function grant(mode)
+  local token = now
+  local last = tonumber(redis.call('get', KEYS[2]) or 0)
+  if last >= token then
+    token = last + 1
+  end
+  redis.call('set', KEYS[2], string.format('%.0f', token))
+  local meta = string.format('%.0f', token)
+  if ARGV[4] ~= '' then
+    meta = meta .. ' ' .. ARGV[4]
+  end
+  redis.call('set', KEYS[5], meta, 'px', ARGV[2])
+  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hsetnx', KEYS[1], 'mode', mode)
+  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+    local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
+    if type(set) == 'table' then -- see acquire.lua
+      redis.call('del', KEYS[5])
+      redis.call('hdel', KEYS[1], ARGV[1])
+      if redis.call('hlen', KEYS[1]) == 1 then
+        redis.call('del', KEYS[1])
+      end
+      return set
+    end
+  end
+  return {1, now, token}
+end
+
+-- gone tells those who wait that a writer is gone.
+local function gone(publish, channel)
+  if redis.call(publish, channel, '1') > 0 or redis.call('exists', KEYS[3]) == 1 then
+    redis.call('set', KEYS[4], ms, 'px', turn)
+  end
+end

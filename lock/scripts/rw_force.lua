@@ -1,0 +1,25 @@
+-- Takes a read-write lock away from all who hold it, wakes the waiters and tells the holders. The keys are those of rw.lua.
+--
+-- ARGV[1]  channel that waiters listen on
+-- ARGV[2]  'publish', or 'spublish' where channels are sharded
+-- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>' and ':write'
+--
+-- Returns  1 the lock was held, 0 it was free. Running it twice is harmless.
+local seen = look('', true)
+if redis.call('exists', KEYS[1]) == 0 then
+  return 0
+elseif not seen.mode then
+  return alien()
+end
+local fields = redis.call('hgetall', KEYS[1])
+redis.call('del', KEYS[1])
+gone(ARGV[2], ARGV[1])
+for i = 1, #fields, 2 do
+  local owner = fields[i]
+  local client = string.match(owner, '^(.+)%-%d+$') or string.match(owner, '^(.+)%-%d+:write$')
+  if client then
+    redis.call('del', mark(owner, 1))
+    redis.call('publish', ARGV[3] .. client, owner)
+  end
+end
+return 1

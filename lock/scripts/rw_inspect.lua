@@ -1,0 +1,13 @@
+-- Says who holds a read-write lock: the writer, or of the readers the one with the longest lease. The keys are those of rw.lua.
+--
+-- Returns  {now, remaining ms (-2 free), and unless it is free: holder, count, '@lockdog', its mark or '', 'mode', mode, 'readers', how many}
+local seen = look('', true)
+if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
+  return alien()
+end
+local one = seen.writer or seen.longest
+if not one then
+  return {now, -2}
+end
+return {now, one.left, one.name, tostring(one.count), '@lockdog', said(one.name),
+  'mode', seen.writer and 'write' or 'read', 'readers', tostring(seen.readers)}

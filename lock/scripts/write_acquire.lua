@@ -1,0 +1,40 @@
+-- Takes a free read-write lock for one writer, or says who holds it. The keys are those of rw.lua.
+--
+-- ARGV[1]  owner; it ends in ':write'
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent of the acquiring span, '' = none
+-- ARGV[5]  for how many ms new readers are to wait for the caller, who waits; 0 = it doesn't
+--
+-- Returns  {1, now, token}                                  granted
+--          {0, now, remaining ms, holder, its mark or ''}   held by others; of readers the one with the longest lease
+--          {2, now}                                         came too late, wrote nothing
+--
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
+local seen = look(ARGV[1])
+local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
+  return alien()
+end
+if seen.longest and not mine then
+  if #seen.dead > 0 then
+    settle(seen)
+  end
+  local keep = tonumber(ARGV[5])
+  if keep > 0 and not late() then
+    -- No reason to fail if that is refused (a full Redis, an ACL): then the caller waits without being preferred.
+    redis.pcall('zadd', KEYS[3], ms + keep, ARGV[1])
+    if redis.call('pttl', KEYS[3]) < keep then
+      redis.pcall('pexpire', KEYS[3], keep)
+    end
+  end
+  return {0, now, seen.left, seen.longest.name, said(seen.longest.name)}
+end
+if late() then
+  return {2, now}
+end
+if not mine then -- nobody, or the dead
+  redis.call('del', KEYS[1])
+end
+redis.call('zrem', KEYS[3], ARGV[1])
+return grant('write')
