@@ -138,7 +138,7 @@ func keyOfAnotherType(t *testing.T, w *world) {
 		"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
 	} {
 		err := call()
-		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), "another type") {
+		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), "something else") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -23,6 +23,8 @@ type kindOfLock struct {
 	make func(c *lock.Client, name string, opts ...lock.LockOption) subject
 	// hold has somebody hold the lock, as Redisson writes it; nil: as a field of a hash.
 	hold func(r raw, key, owner, count string, lease time.Duration)
+	// ending is what the names of its owners end in.
+	ending string
 	// but says of behaviours of Mutex why this kind's are others.
 	but map[string]string
 }
@@ -41,6 +43,16 @@ var allKinds = []kindOfLock{
 		but: map[string]string{
 			"Lock/hands over": "the next may be another client's",
 		},
+	},
+	{
+		name: "write",
+		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.RWMutex(name, opts...) },
+		hold: func(r raw, key, owner, count string, lease time.Duration) {
+			r.hset(key, "mode", "write", 0)
+			r.hset(key, owner, count, lease)
+		},
+		ending: ":write",
+		but:    map[string]string{},
 	},
 }
 

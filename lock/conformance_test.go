@@ -120,11 +120,14 @@ var silent = slog.New(slog.DiscardHandler)
 // hold has an owner that is no client of ours hold a lock, as Redisson writes it; for ever without a lease.
 func (w *world) hold(name, owner, count string, lease time.Duration) {
 	if w.kind.hold != nil {
-		w.kind.hold(w.raw, w.key(name), owner, count, lease)
+		w.kind.hold(w.raw, w.key(name), w.owner(owner), count, lease)
 		return
 	}
 	w.raw.hset(w.key(name), owner, count, lease)
 }
+
+// owner is who a holder is in Redis that hold was given.
+func (w *world) owner(name string) string { return name + w.kind.ending }
 
 // key is where the lock with a name lives.
 func (w *world) key(name string) string { return w.prefix + name }

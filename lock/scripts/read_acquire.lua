@@ -23,9 +23,9 @@ end
 if not held(ARGV[1]) and not (mode == 'write' and held(ARGV[5])) then
   local seen = mode == 'write' and look(ARGV[1])
   if seen and seen.writer then
-    return {0, now, seen.writer.left, seen.writer.name, said(seen.writer.name)}
+    return {0, now, shown(seen.writer.left), seen.writer.name, said(seen.writer.name)}
   end
-  local last = redis.call('zrevrange', KEYS[3], 0, 0, 'withscores')
+  local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')
   if last[1] and tonumber(last[2]) > ms and ms - ARGV[6] >= tonumber(redis.call('get', KEYS[4]) or 0) then
     return {0, now, last[2] - ms, last[1], ''}
   end

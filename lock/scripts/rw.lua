@@ -40,6 +40,11 @@ local function rest(key)
   return left == -1 and forever or left
 end
 
+-- shown is what is left, as an answer has it.
+local function shown(left)
+  return left >= forever and -1 or left
+end
+
 -- lease is what is left of a holder's lease, ms; negative: nothing.
 local function lease(holder, count)
   if string.find(holder, ':write$') and not string.find(holder, '%-%d+:write$') then
@@ -135,8 +140,10 @@ local function grant(mode)
     meta = meta .. ' ' .. ARGV[4]
   end
   redis.call('set', KEYS[5], meta, 'px', ARGV[2])
+  if redis.call('hexists', KEYS[1], 'mode') == 0 then
+    redis.call('hset', KEYS[1], 'mode', mode)
+  end
   redis.call('hset', KEYS[1], ARGV[1], 1)
-  redis.call('hsetnx', KEYS[1], 'mode', mode)
   if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
     local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
     if type(set) == 'table' then -- see acquire.lua

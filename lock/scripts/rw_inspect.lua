@@ -9,5 +9,5 @@ local one = seen.writer or seen.longest
 if not one then
   return {now, -2}
 end
-return {now, one.left, one.name, tostring(one.count), '@lockdog', said(one.name),
+return {now, shown(one.left), one.name, tostring(one.count), '@lockdog', said(one.name),
   'mode', seen.writer and 'write' or 'read', 'readers', tostring(seen.readers)}

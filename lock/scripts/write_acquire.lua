@@ -28,7 +28,7 @@ if seen.longest and not mine then
       redis.pcall('pexpire', KEYS[3], keep)
     end
   end
-  return {0, now, seen.left, seen.longest.name, said(seen.longest.name)}
+  return {0, now, shown(seen.left), seen.longest.name, said(seen.longest.name)}
 end
 if late() then
   return {2, now}

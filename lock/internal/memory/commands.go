@@ -60,6 +60,7 @@ var commands = map[string]command{
 
 	"hget":    {3, hget},
 	"hset":    {-4, hset},
+	"hscan":   {-3, hscan},
 	"hgetall": {2, hgetall},
 	"hexists": {3, hexists},
 	"hkeys":   {2, hkeys},

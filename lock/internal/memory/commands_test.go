@@ -44,6 +44,8 @@ var histories = []string{
 	"hset $a f 9223372036854775807; hincrby $a f 1; hincrby $a f 0; hincrby $a g -9223372036854775808; hincrby $a g -1; hincrby $a f -1; hgetall $a",
 	"set $a 1; hget $a f; hset $a f v; hgetall $a; hexists $a f; hkeys $a; hlen $a; hdel $a f; hincrby $a f 1; hincrby $a f x; hset $a f",
 
+	"hscan $a 0; hset $a f 1 g 2 h 3; hscan $a 0; hscan $a 0 count 10; HSCAN $a 0 COUNT 1; hscan $a x; hscan $a -1; hscan $a 0 count; hscan $a 0 count x; hscan $a 0 count 0; hscan $a; set $b 1; hscan $b 0",
+
 	// Lists.
 	"rpush $a x; lpush $a y; rpush $a z z; lpush $a 1 2; lrange $a 0 -1; llen $a; llen $b; rpush $a; lpush $a",
 	"rpush $a a b c d; lindex $a 0; lindex $a 3; lindex $a 4; lindex $a -1; lindex $a -4; lindex $a -5; lindex $a x; lindex $b x; lindex $b 0",

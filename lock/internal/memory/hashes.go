@@ -3,6 +3,7 @@ package memory
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // hash has its fields in the order they were set, as a small one of Redis has.
@@ -152,4 +153,29 @@ func hincrby(s *Server, args []string) any {
 	}
 	h.set(args[1], strconv.FormatInt(n, 10))
 	return n
+}
+
+// hscan is HSCAN of a hash that is small enough to be given at once.
+func hscan(s *Server, args []string) any {
+	if _, ok := integer(args[1]); !ok {
+		return serverError("ERR invalid cursor")
+	}
+	switch {
+	case len(args) == 2:
+	case len(args) != 4:
+		return errSyntax
+	case !strings.EqualFold(args[2], "count"):
+		return missing("HSCAN", strings.ToUpper(args[2]))
+	default:
+		if n, ok := integer(args[3]); !ok {
+			return errNotInteger
+		} else if n < 1 {
+			return errSyntax
+		}
+	}
+	all := hgetall(s, args[:1])
+	if err, ok := all.(serverError); ok {
+		return err
+	}
+	return []any{"0", all}
 }
