@@ -43,7 +43,8 @@ type Client struct {
 	receipts  *receipts
 
 	gate      *gate
-	controls  sync.Map // stations whose control channel is listened to
+	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
+	controls  sync.Map    // stations whose control channel is listened to
 	closeOnce sync.Once
 	closing   chan struct{}
 	closed    chan struct{} // Close has done what it does once
@@ -142,6 +143,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closeOnce.Do(func() {
 		left := c.gate.shut()
 		close(c.closing)
+		c.waits.disturb()
 		c.grants.each(func(g *grant) { g.closing() })
 		c.wind(ctx, left)
 		close(c.closed)
@@ -212,7 +214,14 @@ func (c *Client) newOwner() string {
 
 // orphaned looks after a bid whose caller left before Redis answered.
 func (c *Client) orphaned(call *call) {
-	b := call.bid
+	c.forsake(call, call.bid)
+	for _, b := range call.also {
+		c.forsake(call, b)
+	}
+}
+
+// forsake looks after one of its bids.
+func (c *Client) forsake(call *call, b *bid) {
 	if call.err != nil {
 		if classify(call.err).unclear {
 			c.sweepers.add(b, call.expires)

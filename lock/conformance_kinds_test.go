@@ -54,7 +54,22 @@ var allKinds = []kindOfLock{
 		ending: ":write",
 		but:    map[string]string{},
 	},
+	{
+		name: "multi",
+		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
+			return oneOf{c.Multi([]string{name}, opts...), c.Mutex(name, opts...)}
+		},
+	},
 }
+
+// oneOf is a Multi of one name. Who holds that is seen, and ended, by its Mutex.
+type oneOf struct {
+	*lock.Multi
+	mutex *lock.Mutex
+}
+
+func (o oneOf) Inspect(ctx context.Context) (lock.Holder, error) { return o.mutex.Inspect(ctx) }
+func (o oneOf) ForceUnlock(ctx context.Context) (bool, error)    { return o.mutex.ForceUnlock(ctx) }
 
 // An exception that names no behaviour excuses nothing.
 func TestExceptionsNameBehaviours(t *testing.T) {

@@ -73,14 +73,19 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 
 // init makes the handle on g that a call of lk with ctx is given.
 func (l *Lease) init(g *grant, lk *lock, ctx context.Context) {
-	l.g, l.ctx = g, ctx
-	l.outer, _ = ctx.Value(leaseKey{}).(*Lease)
-	if lc := lk.cfg.leaseCtx; lc != nil {
-		l.ctx = lc
-		if l.outer == nil {
-			l.outer, _ = lc.Value(leaseKey{}).(*Lease)
-		}
+	l.g, l.ctx = g, lk.follows(ctx)
+}
+
+// follows is what a lease taken with ctx follows. Where that is another ctx, it knows all the same in whose Context it was taken.
+func (lk *lock) follows(ctx context.Context) context.Context {
+	lc := lk.cfg.leaseCtx
+	if lc == nil {
+		return ctx
 	}
+	if outer := leaseOf(ctx); outer != nil {
+		return context.WithValue(lc, leaseKey{}, outer)
+	}
+	return lc
 }
 
 // join adds a handle to a live grant, nil if it ended meanwhile.
@@ -217,17 +222,26 @@ func (g *grant) check() bool {
 
 // release ends one handle, and with the last one the grant.
 func (g *grant) release(ctx context.Context, l *Lease) error {
+	last, err := g.leave(l)
+	if !last {
+		return err
+	}
+	return g.giveBack(ctx)
+}
+
+// leave ends one handle. It says whether that was the last, and the lock is to be given back.
+func (g *grant) leave(l *Lease) (last bool, err error) {
 	g.check()
 	g.mu.Lock()
 	if l.released {
 		g.mu.Unlock()
-		return ErrReleased
+		return false, ErrReleased
 	}
 	l.released = true
 	l.end()
 	if err := g.end(); err != nil {
 		g.mu.Unlock()
-		return err
+		return false, err
 	}
 	l.stop(ErrReleased)
 	if g.rare != nil {
@@ -239,17 +253,17 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 		if abandoned {
 			g.cancel(ReasonContext, &CanceledError{g.lock.name, ReasonContext, errJoinedLast})
 		}
-		return nil
+		return false, nil
 	}
 	g.mu.Unlock()
 
 	if !g.lock.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
-		return g.ended()
+		return false, g.ended()
 	}
 	g.mu.Lock()
 	g.state = grantReleasing
 	g.mu.Unlock()
-	return g.giveBack(ctx)
+	return true, nil
 }
 
 // ended is how the grant has ended.
@@ -267,6 +281,11 @@ func (g *grant) giveBack(ctx context.Context) error {
 	ctx, rel := g.lock.c.rec.StartRelease(ctx, &g.hold)
 	deadline := g.wd.Deadline()
 	f, err := g.lock.c.waits.release(ctx, &rel, g, deadline)
+	return g.given(&rel, f, err)
+}
+
+// given ends the grant by what became of its release.
+func (g *grant) given(rel *telemetry.Release, f freed, err error) error {
 	if time.Now().Before(g.bid.ghosts) {
 		g.lock.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
 	}
@@ -317,15 +336,15 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	if warn {
 		g.uncommon().warned = true
 	}
-	beat := g.told().beat
+	beat, limited := g.told().beat, !g.told().unlimited
 	g.mu.Unlock()
 	if warn {
 		g.hold.Warn(held)
 	}
-	if d := cfg.maxHold; d > 0 && held >= d {
+	if d := cfg.maxHold; d > 0 && limited && held >= d {
 		g.cancel(ReasonMaxHold, &CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
 	}
-	if d := cfg.heartbeat; d > 0 && held-beat >= d {
+	if d := cfg.heartbeat; d > 0 && limited && held-beat >= d {
 		g.cancel(ReasonHeartbeat, &CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
 	}
 	return g.nextAlarm(held)
@@ -342,10 +361,10 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	}
 	due(cfg.holdWarning)
 	g.mu.Lock()
-	if g.state == grantHeld {
+	if told := g.told(); g.state == grantHeld && !told.unlimited {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
-			due(g.told().beat + cfg.heartbeat)
+			due(told.beat + cfg.heartbeat)
 		}
 	}
 	g.mu.Unlock()
@@ -353,6 +372,13 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 		return time.Time{}
 	}
 	return g.hold.Since().Add(next)
+}
+
+// unlimited leaves WithMaxHold and WithHeartbeat to the lock of its Multi that is taken last.
+func (g *grant) unlimited() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.uncommon().unlimited = true
 }
 
 // lossCauses gives the watchdog's causes their names here and in telemetry.

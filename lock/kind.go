@@ -49,6 +49,7 @@ type kind struct {
 
 // terms are what somebody who asks for a lock wants beside it.
 type terms struct {
+	until   time.Time     // the end of the wait, zero: the lock's own options say it
 	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
 	waited  time.Duration // since it first asked
 	under   string        // owner of the lease of the kind above that the caller has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -12,11 +13,11 @@ import (
 // A lease ends by Release, by being lost, or by the end of its Client. Before that it may be canceled: its
 // Context ends and it is renewed no more, while what is left of it is time to wind down and release.
 type Lease struct {
-	g     *grant
-	outer *Lease          // the lease in whose context this one was taken
-	ctx   context.Context // what the lease follows
+	g      *grant          // nil: this is the lease of a bundle
+	bundle *bundle         // of which it is the lease, or a member; nil for most
+	ctx    context.Context // what the lease follows
 
-	// Guarded by g.mu.
+	// Guarded by mu.
 	released bool
 	cause    error         // why Context ended
 	work     *leaseContext // made when first asked for
@@ -24,23 +25,59 @@ type Lease struct {
 	unfollow func() bool   // stops following ctx
 }
 
-// Name is the lock's name, without the client's key prefix.
-func (l *Lease) Name() string { return l.g.lock.name }
+// Name is the lock's name, without the client's key prefix. A Multi's are joined by commas, in the order in which they are taken.
+func (l *Lease) Name() string {
+	if l.g == nil {
+		return l.bundle.name
+	}
+	return l.g.lock.name
+}
 
-// Owner is what names this grant in Redis: "<client id>:<random>-<seq>"; of an RWMutex's write lease with ":write" after it.
-func (l *Lease) Owner() string { return l.g.bid.owner }
+// Owner is what names this grant in Redis: "<client id>:<random>-<seq>", and ":write" after it for an RWMutex's write lease. Of a Multi it is that of the first name, of a Quorum
+// that at one of the nodes.
+func (l *Lease) Owner() string {
+	if l.g == nil {
+		return l.bundle.owner()
+	}
+	return l.g.bid.owner
+}
 
 // Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
 // server that answers has a clock behind a token it issued. A store that remembers the largest token it has
 // seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
-func (l *Lease) Token() int64 { return l.g.hold.Token() }
+//
+// Of a Multi it is the largest of its names' tokens, which rises from one grant of the same names to the next; what is protected by
+// one of the names alone is to be given that name's, see Tokens.
+func (l *Lease) Token() int64 {
+	if l.g == nil {
+		return l.bundle.token()
+	}
+	return l.g.hold.Token()
+}
+
+// Tokens are the tokens by name: one, or a Multi's.
+func (l *Lease) Tokens() map[string]int64 {
+	if l.g == nil {
+		return l.bundle.tokens()
+	}
+	return map[string]int64{l.Name(): l.Token()}
+}
 
 // Deadline is until when this process trusts the lease without another renewal. A watched lease's deadline moves.
-func (l *Lease) Deadline() time.Time { return l.g.wd.Deadline() }
+func (l *Lease) Deadline() time.Time {
+	if l.g == nil {
+		return l.bundle.deadline()
+	}
+	return l.g.wd.Deadline()
+}
 
 // Heartbeat says that the work under the lock makes progress. Only WithHeartbeat gives it a meaning.
 func (l *Lease) Heartbeat() {
 	g := l.g
+	if g == nil {
+		l.bundle.heartbeat()
+		return
+	}
 	if g.lock.cfg.heartbeat == 0 {
 		return
 	}
@@ -53,9 +90,9 @@ func (l *Lease) Heartbeat() {
 // given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
 // doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
-	g := l.g
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	mu := l.mu()
+	mu.Lock()
+	defer mu.Unlock()
 	if l.work == nil {
 		base, cancel := context.WithCancelCause(context.WithoutCancel(l.ctx))
 		l.work = &leaseContext{Context: base, cancel: cancel, lease: l}
@@ -68,12 +105,12 @@ func (l *Lease) Context() context.Context {
 
 // Done is closed when the lease itself has ended: released, lost, or left behind by a closed client.
 func (l *Lease) Done() <-chan struct{} {
-	g := l.g
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	mu := l.mu()
+	mu.Lock()
+	defer mu.Unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.released || g.state == grantEnded {
+		if l.released || l.over() {
 			close(l.done)
 		}
 	}
@@ -82,11 +119,11 @@ func (l *Lease) Done() <-chan struct{} {
 
 // Err is nil while the lease lives; then ErrReleased, a *LostError, or ErrClosed.
 func (l *Lease) Err() error {
-	g := l.g
-	g.check()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := g.end(); err != nil || !l.released {
+	l.check()
+	mu := l.mu()
+	mu.Lock()
+	defer mu.Unlock()
+	if err := l.fate(); err != nil || !l.released {
 		return err
 	}
 	return ErrReleased
@@ -98,14 +135,53 @@ func (l *Lease) Err() error {
 //
 // The error matches ErrLost when the lock wasn't ours any more, ErrReleased at the second call, ErrClosed when the
 // client was closed and gave up on the lease; any other error says that Redis didn't confirm.
+//
+// A lease of several names, or nodes, gives all of them back, also when it was lost. That of a Quorum is released when a majority
+// of the nodes has confirmed it; the client goes on trying the others.
 func (l *Lease) Release(ctx context.Context) error {
-	if l == nil || l.g == nil {
+	if l == nil || l.g == nil && l.bundle == nil {
 		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
 	}
 	if ctx == nil {
-		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.g.lock.name)
+		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.Name())
+	}
+	if l.g == nil {
+		return l.bundle.release(ctx)
 	}
 	return l.g.release(ctx, l)
+}
+
+// mu guards the fields of the handle.
+func (l *Lease) mu() *sync.Mutex {
+	if l.g == nil {
+		return &l.bundle.mu
+	}
+	return &l.g.mu
+}
+
+// over says whether the end is complete. It is called with mu held.
+func (l *Lease) over() bool {
+	if l.g == nil {
+		return l.bundle.err != nil
+	}
+	return l.g.state == grantEnded
+}
+
+// fate is how what the lease is a handle of has ended, nil while it lives. It is called with mu held.
+func (l *Lease) fate() error {
+	if l.g == nil {
+		return l.bundle.err
+	}
+	return l.g.end()
+}
+
+// check looks at the clock: what is over by it ends now.
+func (l *Lease) check() {
+	if l.g == nil {
+		l.bundle.check()
+		return
+	}
+	l.g.check()
 }
 
 // follow makes the lease end its context when ctx ends.
@@ -129,11 +205,14 @@ func (l *Lease) follow() {
 
 // ctxEnded is called when the ctx that the lease follows has ended.
 func (l *Lease) ctxEnded() {
+	if l.g == nil {
+		l.bundle.ctxEnded()
+		return
+	}
 	g, ctx := l.g, l.follows()
 	if ctx.Err() == nil { // another had ended, and the lease outlives it
 		return
 	}
-	err := canceledByContext(g.lock.name, ctx)
 	next := l.outlives(ctx)
 	g.mu.Lock()
 	if l.cause != nil || l.ctx != ctx {
@@ -146,19 +225,15 @@ func (l *Lease) ctxEnded() {
 		l.follow()
 		return
 	}
-	if g.others(l) { // they joined, and still have permission
-		l.stop(err)
-		g.mu.Unlock()
-		return
-	}
 	g.mu.Unlock()
-	g.cancel(ReasonContext, err)
+	l.cut(ReasonContext, canceledByContext(g.lock.name, ctx))
 }
 
 // follows is the ctx that the lease follows.
 func (l *Lease) follows() context.Context {
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
+	mu := l.mu()
+	mu.Lock()
+	defer mu.Unlock()
 	return l.ctx
 }
 
@@ -169,15 +244,32 @@ func (l *Lease) outlives(ctx context.Context) context.Context {
 	if above == nil || !errors.Is(context.Cause(ctx), ErrReleased) {
 		return nil
 	}
-	for o := l.outer; o != nil && o.g.lock.kind == above && o.g.lock.key == l.g.lock.key; o = o.outer {
-		if o.g.lock.c == l.g.lock.c && errors.Is(o.Err(), ErrReleased) && o.ctx.Err() == nil {
-			return o.ctx
+	for o := leaseOf(ctx); o != nil && o.g != nil && o.g.lock.kind == above && o.g.lock.key == l.g.lock.key; o = leaseOf(o.follows()) {
+		if next := o.follows(); o.g.lock.c == l.g.lock.c && errors.Is(o.Err(), ErrReleased) && next.Err() == nil {
+			return next
 		}
 	}
 	return nil
 }
 
-// stop ends the lease's context, for the first cause only. It is called with g.mu held.
+// cut takes the permission to work away, and from the grant if nobody else has it.
+func (l *Lease) cut(reason Reason, err error) {
+	g := l.g
+	g.mu.Lock()
+	if l.cause != nil {
+		g.mu.Unlock()
+		return
+	}
+	if g.others(l) { // they joined, and still have permission
+		l.stop(err)
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
+	g.cancel(reason, err)
+}
+
+// stop ends the lease's context, for the first cause only. It is called with mu held.
 func (l *Lease) stop(cause error) {
 	if l.cause != nil {
 		return
@@ -189,9 +281,12 @@ func (l *Lease) stop(cause error) {
 	if l.work != nil {
 		l.work.cancel(cause)
 	}
+	if l.g != nil && l.bundle != nil {
+		l.bundle.stopped(l, cause)
+	}
 }
 
-// end closes Done. It is called with g.mu held.
+// end closes Done. It is called with mu held.
 func (l *Lease) end() {
 	if l.done != nil {
 		select {
@@ -200,26 +295,44 @@ func (l *Lease) end() {
 			close(l.done)
 		}
 	}
+	if l.g != nil && l.bundle != nil {
+		l.bundle.ended(l, l.fate())
+	}
 }
 
 type leaseKey struct{}
 
+// leaseOf is the lease in whose Context ctx was made, nil if there is none.
+func leaseOf(ctx context.Context) *Lease {
+	l, _ := ctx.Value(leaseKey{}).(*Lease)
+	return l
+}
+
 // held finds the live lease of a lock among those in whose context ctx was made: one of the lock's own kind, if there
 // is one.
 func held(ctx context.Context, lk *lock) (found *Lease) {
-	l, _ := ctx.Value(leaseKey{}).(*Lease)
-	for ; l != nil; l = l.outer {
-		if l.g.lock.c != lk.c || l.g.lock.key != lk.key || !l.alive() {
-			continue
-		}
-		if l.g.lock.kind == lk.kind {
-			return l
-		}
-		if found == nil {
-			found = l
+	for l := leaseOf(ctx); l != nil; l = leaseOf(l.follows()) {
+		of := l.of(lk.c, lk.key)
+		switch {
+		case of == nil || !of.alive():
+		case of.g.lock.kind == lk.kind:
+			return of
+		case found == nil:
+			found = of
 		}
 	}
 	return found
+}
+
+// of is the lease of one lock: this one, or a member of its bundle; nil if it has none.
+func (l *Lease) of(c *Client, key string) *Lease {
+	if l.g == nil {
+		return l.bundle.of(c, key)
+	}
+	if l.g.lock.c == c && l.g.lock.key == key {
+		return l
+	}
+	return nil
 }
 
 // alive says whether the lease may be joined: neither released, canceled nor lost.
@@ -247,7 +360,7 @@ func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	c.lease.g.check()
+	c.lease.check()
 	if c.lease.follows().Err() != nil {
 		c.lease.ctxEnded()
 	}

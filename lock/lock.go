@@ -114,13 +114,21 @@ func (lk *lock) usable(ctx context.Context, op string) error {
 	return nil
 }
 
-// take is Lock and TryLock.
-func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
+// takeable says why the lock can't be taken with ctx.
+func (lk *lock) takeable(ctx context.Context) error {
 	if err := lk.usable(ctx, "acquire"); err != nil {
-		return nil, err
+		return err
 	}
 	if lc := lk.cfg.leaseCtx; lc != nil && lc.Err() != nil {
-		return nil, lk.wrap("acquire", fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(lc)))
+		return lk.wrap("acquire", fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(lc)))
+	}
+	return nil
+}
+
+// take is Lock and TryLock.
+func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
+	if err := lk.takeable(ctx); err != nil {
+		return nil, err
 	}
 	if !lk.c.gate.enter() {
 		return nil, lk.wrap("acquire", ErrClosed)
@@ -172,7 +180,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t terms) (b *bid, v verdict, outcome telemetry.AcquireOutcome, err error) {
 	var until time.Time // the end of the wait
 	if wait {
-		if lk.cfg.wait >= 0 {
+		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
 			until = time.Now().Add(lk.cfg.wait)
 		}
 		t.keep = lk.keep(until)

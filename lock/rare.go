@@ -9,7 +9,9 @@ type rare struct {
 	lastErr error         // of the last renewal, nil if it succeeded
 	beat    time.Duration // the last heartbeat, after the grant
 	warned  bool
-	joined  []*Lease
+
+	unlimited bool // another lock looks after WithMaxHold and WithHeartbeat
+	joined    []*Lease
 }
 
 // told is what there is to say that is rare. It is called with mu held, to read.

@@ -34,6 +34,13 @@ var (
 	fairForceScript   = loadScript("fair_force")
 )
 
+// Several locks at once.
+var (
+	multiAcquireScript = loadScript("multi_acquire")
+	multiReleaseScript = loadScript("multi_release")
+	raiseScript        = loadScript("raise")
+)
+
 // loadScript returns the script of a file, after what it shares with others, if anything.
 func loadScript(name string, shared ...string) *backend.Script {
 	var source []byte

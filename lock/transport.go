@@ -53,6 +53,7 @@ type call struct {
 	notAfter int           // index in Args of the not-after, -1: it has none
 	window   time.Duration // from sending: the time in which the script may run
 	bid      *bid          // of an acquire: what its answer must be swept for if its caller has left
+	also     []*bid        // ... where it is for several locks
 	replicas int           // how many must have the script's writes ...
 	patience time.Duration // ... within this time
 
@@ -140,7 +141,7 @@ func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys [
 	c := t.calls.Get().(*call)
 	c.Call = backend.Call{Script: s, Keys: keys, Args: args}
 	c.node, c.purpose = t.nodeOf(keys[0]), purpose
-	c.notAfter, c.window, c.bid, c.replicas, c.acked = -1, 0, nil, 0, 0
+	c.notAfter, c.window, c.bid, c.also, c.replicas, c.acked = -1, 0, nil, nil, 0, 0
 	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
 	c.state.Store(callWaiting)
 	return c

@@ -18,6 +18,7 @@ type waits struct {
 
 	mu     sync.Mutex // guards the queues and all in them
 	queues map[string]*queue
+	guests map[*waiter]HeldError // they wait elsewhere, for what they saw
 }
 
 // queue is the line before one lock. It exists while somebody stands in it.
@@ -84,7 +85,7 @@ const (
 )
 
 func newWaits(c *Client) *waits {
-	return &waits{c: c, queues: make(map[string]*queue)}
+	return &waits{c: c, queues: make(map[string]*queue), guests: make(map[*waiter]HeldError)}
 }
 
 // busy says whether somebody stands in line for the lock already.
@@ -409,6 +410,7 @@ func (w *waiter) stopped(cause error) error {
 func (ws *waits) size() (n int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	n = len(ws.guests)
 	for _, q := range ws.queues {
 		n += q.count
 	}
@@ -423,5 +425,8 @@ func (ws *waits) each(f func(w *waiter, seen HeldError)) {
 		for w := q.head; w != nil; w = w.next {
 			f(w, q.seen)
 		}
+	}
+	for w, seen := range ws.guests {
+		f(w, seen)
 	}
 }

@@ -1,0 +1,254 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+var both = []string{"a", "b"}
+
+// A lost answer is asked for again, by the same owners; a lost answer to the release is no loss.
+func TestMultiLostAnswers(t *testing.T) {
+	t.Parallel()
+	f := newFault(t)
+	free(t, tryAny(t, f.c.Multi(both)))
+	f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
+	l := tryAny(t, f.c.Multi(both))
+	for name, token := range l.Tokens() {
+		if h, err := f.c.Mutex(name).Inspect(t.Context()); err != nil || h.Token != token || h.Count != 1 {
+			t.Errorf("%s: %+v, %v; its token is %d", name, h, err, token)
+		}
+	}
+	f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script("multi_release", "a"), redistest.Nth(1)))
+	free(t, l)
+	if n := f.tries("multi_release", "a"); n != 3 { // one of them before
+		t.Errorf("%d tries to release, want 3", n)
+	}
+	if f.exists("a") || f.exists("b") {
+		t.Error("something is held yet")
+	}
+	if n := f.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n != 5 { // the warm-up's is one
+		t.Errorf("%v releases, want 5", n)
+	}
+}
+
+// Who leaves before the answer has nothing left behind, when that comes and when it never does.
+func TestMultiGivenUpIsSwept(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]func(*fault) redistest.Rule{
+		"the answer is late": func(f *fault) redistest.Rule {
+			return redistest.ReplyTo(redistest.Delay(150*time.Millisecond), f.wire.script("multi_acquire", "a"))
+		},
+		"the answer is lost": func(f *fault) redistest.Rule {
+			return redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFault(t)
+			free(t, tryAny(t, f.c.Multi(both)))
+			f.wire.set(rule(f))
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := f.c.Multi(both).TryLock(ctx)
+			mustMatch(t, err, context.DeadlineExceeded)
+			eventually(t, patience, func() bool { return f.exists("a") || f.tries("release", "b") > 0 })
+			f.wire.set(nil)
+			eventually(t, patience, func() bool { return !f.exists("a") && !f.exists("b") })
+		})
+	}
+}
+
+// A key of another type, or a right that the user lacks, spoils the grant of all, and leaves nothing of it.
+func TestMultiUndoesWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all", "-pexpire"))
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, rdb)
+	rdb.LPush(t.Context(), "b", "x")
+	_, err := c.Multi(both).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrInvalid)
+	rdb.Del(t.Context(), "b")
+
+	poor := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }))
+	if _, err := poor.Multi(both).TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "can't run this command") {
+		t.Errorf("without PEXPIRE: %v", err)
+	}
+	if n := rdb.Exists(t.Context(), "a", "b").Val(); n != 0 {
+		t.Errorf("%d are held", n)
+	}
+
+	// At the release one bad key doesn't keep the other.
+	l := tryAny(t, c.Multi(both, lock.WithFixedLease(far)))
+	rdb.Del(t.Context(), "a")
+	rdb.LPush(t.Context(), "a", "x")
+	if err := l.Release(t.Context()); err == nil || !strings.Contains(err.Error(), `lock "a"`) {
+		t.Errorf("Release: %v", err)
+	}
+	if n := rdb.Exists(t.Context(), "b").Val(); n != 0 {
+		t.Error("b is held yet")
+	}
+	l = tryAny(t, c.Multi([]string{"c", "d"}, lock.WithFixedLease(far)))
+	rdb.HDel(t.Context(), "c", l.Owner())
+	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	mustMatch(t, l.Err(), lock.ErrLost)
+	if n := rdb.Exists(t.Context(), "d").Val(); n != 0 {
+		t.Error("d is held yet")
+	}
+}
+
+// The grant waits for replicas as a whole, and is undone as a whole.
+func TestMultiReplicas(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client()
+	var few *lock.ReplicasError
+	_, err := a.Multi(both, lock.WithReplicas(1, 20*time.Millisecond)).TryLock(t.Context())
+	if !errors.As(err, &few) || few.Wanted != 1 || few.Name != "a,b" {
+		t.Errorf("%v", err)
+	}
+	eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("b") })
+}
+
+// fussy is a proxy that wants all keys in one slot.
+type fussy struct{ refused atomic.Int32 }
+
+func (f *fussy) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *fussy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && slots(cmd.Args()) > 1 {
+			f.refused.Add(1)
+			cmd.SetErr(crossSlot{})
+			return crossSlot{}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (f *fussy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// slots is how many slots the keys of an EVALSHA are in.
+func slots(args []any) int {
+	n, seen := 0, map[int]bool{}
+	_, _ = fmt.Sscan(fmt.Sprint(args[2]), &n)
+	for _, key := range args[3 : 3+n] {
+		seen[slot(fmt.Sprint(key))] = true
+	}
+	return len(seen)
+}
+
+// Where a proxy wants one slot, the names are taken one by one, and the script isn't tried again.
+func TestMultiBehindAFussyProxy(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb, hook := sp.Client(t), &fussy{}
+	rdb.AddHook(hook)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	for range 2 {
+		free(t, tryAny(t, c.Multi([]string{"a", "b", "c"})))
+		if n := hook.refused.Load(); n != 1 {
+			t.Errorf("%d calls were refused, want 1", n)
+		}
+	}
+	// Refused beside two that are free, TryLock has none.
+	if err := rdb.HSet(t.Context(), sp.Prefix()+"c", somebodyElse, 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Multi([]string{"a", "b", "c"}).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	if n := rdb.Exists(t.Context(), sp.Prefix()+"a", sp.Prefix()+"b").Val(); n != 0 {
+		t.Errorf("it keeps %d locks", n)
+	}
+	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
+		t.Errorf("%v errors are counted", n)
+	}
+}
+
+// In a cluster names of one tag go together, others one by one; and so do those of one slot while it moves.
+func TestMultiInCluster(t *testing.T) {
+	t.Parallel()
+	cl := redistest.StartCluster(t, 0)
+	s := newScope(t)
+	c := s.open(t, openCluster(t, cl), lock.WithWatchdog(brief))
+	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(brief))
+	calls := func(names ...string) (acquire, release int) {
+		t.Helper()
+		free(t, tryAny(t, c.Multi(names))) // every node knows the scripts
+		a, r := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
+		l := tryAny(t, c.Multi(names))
+		free(t, l)
+		return s.sent(t, telemetry.PurposeAcquire) - a, s.sent(t, telemetry.PurposeRelease) - r
+	}
+	if a, r := calls("{x}1", "{x}2", "{x}3"); a != 1 || r != 1 {
+		t.Errorf("one tag: %d calls to acquire, %d to release", a, r)
+	}
+	if a, r := calls("job:1", "job:2", "job:3", "job:4"); a != 4 || r != 4 {
+		t.Errorf("no tag: %d calls to acquire, %d to release", a, r)
+	}
+	l := tryAny(t, c.Multi([]string{"job:1", "job:2", "job:3"}))
+	next := beginAny(t.Context(), other.Multi([]string{"job:2", "job:3", "job:4"}))
+	waiting(t, other, 1)
+	pass(t, 2*brief)
+	if l.Err() != nil {
+		t.Error(l.Err())
+	}
+	free(t, l)
+	free(t, granted(t, next))
+
+	held := tryAny(t, c.Multi([]string{"{x}1", "{x}2", "{x}3"}))
+	at := cl.Slot(t, "{x}")
+	m := cl.Migrate(t, at, otherNode(t, cl, at))
+	m.MoveKeys(t, "{x}2")
+	_, err := other.Multi([]string{"{x}2", "{x}4"}).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	pass(t, brief)
+	fresh := tryAny(t, c.Multi([]string{"{x}5", "{x}6"}))
+	if held.Err() != nil || fresh.Token() == 0 {
+		t.Errorf("while the slot moves: %v, token %d", held.Err(), fresh.Token())
+	}
+	free(t, held)
+	m.Finish(t)
+	free(t, fresh)
+	if a, r := calls("{x}1", "{x}2"); a != 1 || r != 1 {
+		t.Errorf("after the slot has moved: %d calls to acquire, %d to release", a, r)
+	}
+}
+
+// A waiter in this process is handed its name when a Multi releases it, and a Multi that waits is handed its own.
+func TestMultiHandsOver(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, s := c.client(lock.WithWatchdog(far))
+	l := tryAny(t, a.Multi(both))
+	next := begin(t.Context(), a.Mutex("b"))
+	waiting(t, a, 1)
+	asked := s.sent(t, telemetry.PurposeAcquire)
+	free(t, l)
+	one := granted(t, next)
+	if n := s.sent(t, telemetry.PurposeAcquire); n != asked {
+		t.Errorf("%d calls to acquire what a Multi handed over", n-asked)
+	}
+	after := beginAny(t.Context(), a.Multi(both))
+	waiting(t, a, 1)
+	acquires := s.sent(t, telemetry.PurposeAcquire)
+	free(t, one)
+	free(t, granted(t, after))
+	if n := s.sent(t, telemetry.PurposeAcquire); n != acquires {
+		t.Errorf("%d calls to acquire what was handed over", n-acquires)
+	}
+}

@@ -1,0 +1,347 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// How a QuorumMutex asks its nodes.
+
+// vote is what one node answered.
+type vote struct {
+	verdict
+	node int
+	bid  *bid // nil: its client is closed
+	err  error
+}
+
+// tally is what a poll without a majority came to.
+type tally struct {
+	held  *HeldError // when a majority answered
+	err   error      // else, or when it came too late: why there is no lease
+	final bool       // it won't help to ask again
+	shut  bool       // ... as too many clients are closed
+}
+
+// errNodeTimeout is the outcome of a call that a node didn't answer in time.
+var errNodeTimeout = &timeoutError{"lockdog: timeout: no answer in the time that a node has"}
+
+// poll asks all nodes at once, and returns the lease if a majority grants it, else what it came to: then it has given back what it got. Nodes
+// that haven't answered when it is decided are out yet, and aren't asked again until they have.
+func (t *quorumTry) poll() (*Lease, *tally) {
+	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
+	for i := range t.m.locks {
+		if !t.out[i] {
+			t.out[i], t.sights[i] = true, sight{began.Add(nodeTimeout(t.m.cfg.lease)), true}
+			go t.ask(i)
+		}
+	}
+	var in, granted []vote
+	for len(in) < n && len(granted) < need && len(in)-len(granted) <= n-need {
+		in, granted = t.receive(<-t.votes, in, granted)
+	}
+	for more := true; more && len(in) < n; { // those that are as quick
+		select {
+		case v := <-t.votes:
+			in, granted = t.receive(v, in, granted)
+		default:
+			more = false
+		}
+	}
+	t.took = time.Since(began)
+	var err error
+	if len(granted) >= need {
+		var l *Lease
+		if l, err = t.win(in, granted); l != nil {
+			return l, nil
+		}
+	}
+	if t.splits++; len(granted) == 0 {
+		t.splits = 0
+	}
+	t.giveBack(granted)
+	for _, v := range in {
+		t.settled(v)
+	}
+	return nil, t.count(in, err)
+}
+
+// ask asks one node.
+func (t *quorumTry) ask(i int) {
+	v := vote{node: i}
+	lk, a := &t.m.locks[i], &t.acquires[i]
+	if !lk.c.gate.enter() { // it is left when the vote is settled
+		v.err = ErrClosed
+		t.votes <- v
+		return
+	}
+	v.bid = lk.newBid(a)
+	ctx, cancel := t.limited(i)
+	defer cancel()
+	v.verdict, v.err = lk.attempt(ctx, a, v.bid, terms{})
+	if errors.Is(v.err, errNodeTimeout) {
+		a.Error(telemetry.ErrorTimeout)
+	}
+	t.votes <- v
+}
+
+// limited is the ctx of a call to one node. It doesn't follow the caller's, but that of all calls.
+func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
+	unlink := context.AfterFunc(t.calls, cancel)
+	return ctx, func() {
+		unlink()
+		cancel()
+	}
+}
+
+// receive takes a vote in.
+func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
+	t.out[v.node] = false
+	s, now := &t.sights[v.node], time.Now()
+	switch {
+	case v.granted:
+		*s = sight{free: now} // if it is given back
+		granted = append(granted, v)
+	case v.err != nil:
+		*s = sight{now.Add(pollEvery/2 + rand.N(pollEvery)), true}
+	case v.holder.Remaining < 0: // it never expires
+		*s = sight{now.Add(DefaultLease + rand.N(pollEvery)), true}
+	default:
+		*s = sight{free: now.Add(v.holder.Remaining + minRecheck + rand.N(min(v.holder.Remaining/50, pollEvery/2)+minRecheck))}
+	}
+	return append(in, v), granted
+}
+
+// settled is called when nothing more is to be done with a vote.
+func (t *quorumTry) settled(v vote) {
+	if v.bid == nil {
+		return
+	}
+	c := v.bid.lock.c
+	if !v.granted && !v.bid.ghosts.IsZero() {
+		c.sweepers.add(v.bid, v.bid.ghosts)
+	}
+	c.gate.leave()
+}
+
+// giveBack gives back what nodes granted in vain. It waits for them as long as for any answer, but not longer than the caller does.
+func (t *quorumTry) giveBack(granted []vote) {
+	var all sync.WaitGroup
+	for _, v := range granted {
+		c := v.bid.lock.c
+		if t.calls.Err() != nil {
+			c.sweepers.add(v.bid, v.bid.ghosts)
+			continue
+		}
+		all.Go(func() {
+			ctx, cancel := t.limited(v.node)
+			defer cancel()
+			if _, err := c.transport.releaseOnce(ctx, v.bid, nodeTimeout(t.m.cfg.lease)); err != nil || !v.bid.ghosts.IsZero() {
+				c.sweepers.add(v.bid, v.bid.ghosts)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// win makes the lease of a majority's votes, of which in are all that have come.
+func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
+	m, need := t.m, t.m.q.need
+	token, granted, err := t.raise(granted)
+	if err != nil {
+		return nil, err
+	}
+	deadlines := make([]time.Time, len(granted))
+	for i, v := range granted {
+		deadlines[i] = v.sent.Add(m.cfg.lease - m.cfg.margin())
+	}
+	slices.SortFunc(deadlines, func(a, b time.Time) int { return b.Compare(a) })
+	if time.Until(deadlines[need-1]) <= 0 {
+		return nil, fmt.Errorf("a majority granted it, but the lease of %v was over by then", m.cfg.lease)
+	}
+	b := newBundle(t.ctx, &m.locks[0], m.name, need, len(granted))
+	b.nodes = true
+	for _, v := range granted {
+		t.admit(b, token, v)
+	}
+	if len(b.all()) < need {
+		b.giveUp(t.ctx)
+		return nil, ErrClosed
+	}
+	t.unfollow() // what is out may still join, though the caller's ctx ends
+	for _, v := range in {
+		t.settled(v)
+		t.lose(v)
+	}
+	if slices.Contains(t.out, true) {
+		go t.late(b, token)
+	}
+	return &b.whole, nil
+}
+
+// admit makes a vote a member of the lease.
+func (t *quorumTry) admit(b *bundle, token int64, v vote) {
+	lk := &t.m.locks[v.node]
+	var l *Lease
+	if !lk.c.isClosing() {
+		l = lk.newGrant(t.ctx, &t.acquires[v.node], v.bid, token, v.sent)
+	}
+	switch {
+	case l == nil:
+		lk.c.sweepers.add(v.bid, v.bid.ghosts)
+		b.without()
+	case !b.add(l):
+		ctx, cancel := t.limited(v.node)
+		_ = l.Release(ctx) // the lease has ended meanwhile
+		cancel()
+	}
+}
+
+// lose ends the acquire of a node that is no part of the lease.
+func (t *quorumTry) lose(v vote) {
+	a := &t.acquires[v.node]
+	switch {
+	case v.err == nil && !v.granted:
+		held := v.holder
+		held.Name = t.m.name
+		a.BlockedBy(held.Owner, parseMeta(v.meta).traceparent)
+		a.Fail(telemetry.AcquireHeld, &held)
+	case errors.Is(v.err, ErrClosed):
+		a.Fail(telemetry.AcquireCanceled, v.err)
+	default:
+		a.Fail(telemetry.AcquireError, v.err) // nothing, if it was granted
+	}
+}
+
+// late has the nodes that were out join the lease, if it lives yet.
+func (t *quorumTry) late(b *bundle, token int64) {
+	for slices.Contains(t.out, true) {
+		in, granted := t.receive(<-t.votes, nil, nil)
+		v := in[0]
+		if len(granted) > 0 {
+			if kept, err := t.raiseAt(v, token); err == nil && kept {
+				t.admit(b, token, v)
+			} else {
+				v.bid.lock.c.sweepers.add(v.bid, v.bid.ghosts)
+			}
+		}
+		t.settled(v)
+		t.lose(v)
+	}
+}
+
+// raise makes the largest token of all votes that of a majority. It returns the votes that stand.
+func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error) {
+	for _, v := range granted {
+		token = max(token, v.token)
+	}
+	type raised struct {
+		at   int
+		kept bool
+		err  error
+	}
+	results := make(chan raised, len(granted))
+	asked, sure := 0, 0
+	for i, v := range granted {
+		if v.token == token {
+			sure++
+			continue
+		}
+		asked++
+		go func() {
+			kept, err := t.raiseAt(v, token)
+			results <- raised{i, kept, err}
+		}()
+	}
+	gone := make([]bool, len(granted))
+	var failed nodeErrors
+	for ; asked > 0 && sure < t.m.q.need; asked-- {
+		switch r := <-results; {
+		case r.err != nil:
+			failed = append(failed, atNode(t.m.locks[granted[r.at].node].node(), r.err))
+		case !r.kept:
+			gone[r.at] = true
+			failed = append(failed, atNode(t.m.locks[granted[r.at].node].node(), errors.New("the lock is gone")))
+		default:
+			sure++
+		}
+	}
+	if sure < t.m.q.need {
+		return 0, granted, fmt.Errorf("a majority granted it, but didn't confirm its token: %w", failed)
+	}
+	for i, v := range granted {
+		if !gone[i] {
+			stand = append(stand, v)
+		}
+	}
+	return token, stand, nil
+}
+
+// raiseAt makes a node's token that of the lease. It says whether the lock is held there yet.
+func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
+	ctx, cancel := t.limited(v.node)
+	defer cancel()
+	lk := v.bid.lock
+	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, raiseScript, twoKeys(lk, v.bid.owner), v.bid.owner, token, v.bid.traceparent)
+	if err != nil {
+		return false, err
+	}
+	return reply == int64(1), nil
+}
+
+// count says what a poll without a lease came to.
+func (t *quorumTry) count(in []vote, err error) *tally {
+	n, need := len(t.m.locks), t.m.q.need
+	by := make([]*vote, n)
+	for i := range in {
+		by[in[i].node] = &in[i]
+	}
+	var failed nodeErrors
+	var held *HeldError
+	hopeless, closed, answered := 0, 0, 0
+	for i, v := range by {
+		switch {
+		case v == nil:
+			failed = append(failed, atNode(t.m.locks[i].node(), errNodeTimeout))
+		case errors.Is(v.err, ErrClosed):
+			closed++
+			failed = append(failed, atNode(t.m.locks[i].node(), errors.New("the client is closed")))
+		case v.err != nil:
+			if !classify(v.err).retry {
+				hopeless++
+			}
+			failed = append(failed, atNode(t.m.locks[i].node(), v.err))
+		case v.granted:
+			answered++
+		default:
+			answered++
+			t.acquires[i].BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+			if held == nil {
+				held = &HeldError{Name: t.m.name, Owner: v.holder.Owner, Remaining: v.holder.Remaining}
+			}
+			if v.holder.Remaining < 0 || held.Remaining >= 0 && v.holder.Remaining > held.Remaining {
+				held.Remaining = v.holder.Remaining
+			}
+		}
+	}
+	r := &tally{err: err}
+	switch {
+	case closed > n-need:
+		r.err, r.final, r.shut = fmt.Errorf("%w: %d of the quorum's %d", ErrClosed, closed, n), true, true
+	case err != nil: // a majority granted it in vain
+	case answered >= need && held != nil:
+		r.held = held
+	default:
+		r.err = fmt.Errorf("%d of %d nodes answered, %d are needed: %w", answered, n, need, failed)
+		r.final = hopeless+closed > n-need
+	}
+	return r
+}

@@ -1,0 +1,676 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// nodes are the servers of a quorum, each behind a proxy.
+type nodes struct {
+	t       *testing.T
+	servers []*redistest.Server
+	wires   []*ear
+	raw     []*redis.Client // past the proxies
+}
+
+func startNodes(t *testing.T, n int) *nodes {
+	t.Helper()
+	ns := &nodes{t: t, servers: make([]*redistest.Server, n)}
+	for i := range n {
+		ns.servers[i] = redistest.Start(t)
+		ns.wires = append(ns.wires, listenOn(t, redistest.NewProxy(t, ns.servers[i].Addr())))
+		ns.raw = append(ns.raw, ns.servers[i].Client(t))
+	}
+	return ns
+}
+
+// party is a quorum as one process has it.
+type party struct {
+	*lock.Quorum
+	*scope
+	clients []*lock.Client
+}
+
+// quorum returns one, with the lease ttl unless opts say otherwise.
+func (ns *nodes) quorum(opts ...lock.Option) *party {
+	ns.t.Helper()
+	p := &party{scope: newScope(ns.t)}
+	for i, s := range ns.servers {
+		rdb := s.Client(ns.t, func(o *redis.Options) { o.Addr = ns.wires[i].proxy.Addr() }, answerWithin(time.Second))
+		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithWatchdog(ttl)}, opts...)...))
+	}
+	var err error
+	if p.Quorum, err = lock.NewQuorum(p.clients...); err != nil {
+		ns.t.Fatal(err)
+	}
+	return p
+}
+
+// holders are the owners of a lock, by node; "" where it is free.
+func (ns *nodes) holders(name string) []string {
+	ns.t.Helper()
+	owners := make([]string, len(ns.raw))
+	for i, rdb := range ns.raw {
+		for field := range rdb.HGetAll(context.Background(), name).Val() {
+			if field != "@lockdog" {
+				owners[i] = field
+			}
+		}
+	}
+	return owners
+}
+
+// held is at how many nodes a lock is held.
+func (ns *nodes) held(name string) int {
+	return len(slices.DeleteFunc(ns.holders(name), func(o string) bool { return o == "" }))
+}
+
+// mute has a node swallow all requests, or answer again.
+func (ns *nodes) mute(i int, on bool) {
+	if on {
+		ns.wires[i].set(redistest.When(redistest.Up, redistest.Drop))
+		return
+	}
+	ns.wires[i].set(nil)
+	ns.wires[i].proxy.CutAll()
+}
+
+func TestQuorum(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a, b := ns.quorum(), ns.quorum()
+	m := a.Mutex("job")
+	l := tryAny(t, m)
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
+		t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
+	}
+	if tokens := l.Tokens(); len(tokens) != 1 || tokens["job"] != l.Token() || l.Token() == 0 {
+		t.Errorf("token %d, tokens %v", l.Token(), tokens)
+	}
+	eventually(t, patience, func() bool {
+		return len(a.clients[0].Leases())+len(a.clients[1].Leases())+len(a.clients[2].Leases()) == 3
+	})
+	for i, c := range a.clients {
+		h, err := c.Mutex("job").Inspect(t.Context())
+		if err != nil || h.Token != l.Token() {
+			t.Errorf("node %d: %+v, %v; the token is %d", i, h, err, l.Token())
+		}
+		if infos := c.Leases(); infos[0].Kind != "quorum" || infos[0].Token != l.Token() || infos[0].Name != "job" {
+			t.Errorf("node %d: %+v", i, infos)
+		}
+	}
+	if left := time.Until(l.Deadline()); left <= 0 || left > ttl {
+		t.Errorf("%v are left", left)
+	}
+	var held *lock.HeldError
+	if _, err := b.Mutex("job").TryLock(t.Context()); !errors.As(err, &held) || held.Name != "job" || held.Remaining <= 0 || !slices.Contains(ns.holders("job"), held.Owner) {
+		t.Errorf("another's TryLock: %v", err)
+	}
+	pass(t, 2*ttl)
+	if l.Err() != nil || l.Context().Err() != nil || ns.held("job") != 3 {
+		t.Errorf("after two leases: %v, held at %d", l.Err(), ns.held("job"))
+	}
+	free(t, l)
+	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	next := tryAny(t, b.Mutex("job"))
+	if next.Token() <= l.Token() {
+		t.Errorf("token %d after %d", next.Token(), l.Token())
+	}
+	free(t, next)
+	if err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return errors.Join(ctx.Err(), l.Err()) }); err != nil {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+// A minority that is down, or silent, costs nothing; more than that is an error with what each node said.
+func TestQuorumDoesWithoutAMinority(t *testing.T) {
+	t.Parallel()
+	const lease = 6 * time.Second // a node has a tenth of it
+	ns := startNodes(t, 5)
+	a := ns.quorum(lock.WithWatchdog(lease))
+	m := a.Mutex("job")
+	free(t, tryAny(t, m)) // connections, scripts
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	ns.servers[1].Kill(t)
+	ns.mute(3, true)
+	for range 3 {
+		start := time.Now()
+		l := tryAny(t, m)
+		took := time.Since(start)
+		free(t, l)
+		if both := time.Since(start); both > lease/20 {
+			t.Errorf("with a dead and a silent node: %v to take it, %v in all", took, both)
+		}
+	}
+	ns.mute(3, false)
+	l := tryAny(t, m)
+	eventually(t, patience, func() bool { return ns.held("job") == 4 })
+	ns.mute(3, true) // a member
+	start := time.Now()
+	free(t, l)
+	if took := time.Since(start); took > lease/20 {
+		t.Errorf("the release took %v when a node fell silent", took)
+	}
+	next := beginAny(t.Context(), m)
+	free(t, granted(t, next))
+
+	ns.mute(0, true)
+	start = time.Now()
+	_, err := m.TryLock(t.Context())
+	took := time.Since(start)
+	if err == nil || errors.Is(err, lock.ErrHeld) {
+		t.Fatalf("with two of five: %v", err)
+	}
+	for i, want := range []string{"timeout", "", "-", "timeout", "-"} { // that it is dead is seen in time, or not
+
+		if at := "at " + ns.wires[i].proxy.Addr() + ": "; want != "-" && !strings.Contains(err.Error(), at+want) && !strings.Contains(err.Error(), at+"lockdog: "+want) {
+			t.Errorf("the error doesn't say %q, %q: %v", at, want, err)
+		}
+	}
+	if took > lease/5 {
+		t.Errorf("it took %v to see that too few nodes answer", took)
+	}
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	// Lock waits for nodes to come back.
+	next = beginAny(t.Context(), m)
+	pass(t, lease/8)
+	ns.mute(0, false)
+	free(t, granted(t, next))
+	ns.mute(3, false)
+}
+
+// The lease lives as long as a majority does. When that is gone, so is the lease, the cause says where, and what is left
+// isn't renewed.
+func TestQuorumLosesItsMajority(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a := ns.quorum()
+	l := tryAny(t, a.Mutex("job"))
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	work := l.Context()
+	ns.raw[0].Del(t.Context(), "job")
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
+	pass(t, ttl)
+	if l.Err() != nil || work.Err() != nil {
+		t.Fatalf("with two of three: %v, %v", l.Err(), work.Err())
+	}
+	ns.raw[2].Del(t.Context(), "job")
+	mustBeLost(t, l, lock.CauseMissing)
+	if work.Err() == nil {
+		t.Error("its Context lives")
+	}
+	for _, i := range []int{0, 2} {
+		if at := "at " + ns.wires[i].proxy.Addr(); !strings.Contains(l.Err().Error(), at) {
+			t.Errorf("it isn't said that it was lost %s: %v", at, l.Err())
+		}
+	}
+	eventually(t, patience, func() bool { return ns.held("job") == 0 }) // though nobody has released it
+	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+
+	// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
+	l = tryAny(t, a.Mutex("job"))
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	ns.mute(0, true)
+	ns.mute(1, true)
+	muted, deadline := time.Now(), l.Deadline()
+	pass(t, ttl/2)
+	if d := l.Deadline(); d.After(muted.Add(ttl)) {
+		t.Errorf("it is trusted until %v after the majority fell silent", d.Sub(muted))
+	}
+	await(t, "Done", l.Done())
+	if early := time.Until(deadline); early > 0 {
+		t.Errorf("lost %v before its deadline", early)
+	}
+	mustMatch(t, l.Err(), lock.ErrLost)
+	ns.mute(0, false)
+	ns.mute(1, false)
+}
+
+// A lease without renewal is over when the majority's are, whether anybody looks at it or not.
+func TestQuorumDeadline(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a := ns.quorum()
+	start := time.Now()
+	l := tryAny(t, a.Mutex("job", lock.WithFixedLease(600*time.Millisecond)))
+	got := time.Now()
+	const margin = 6*time.Millisecond + 2*time.Millisecond
+	if d := l.Deadline(); d.Before(start.Add(600*time.Millisecond-margin)) || d.After(got.Add(600*time.Millisecond-margin)) {
+		t.Errorf("the deadline is %v after the call", d.Sub(start))
+	}
+	mustBeLost(t, l, lock.CauseExpired)
+}
+
+// Tokens rise whichever majority grants, though the nodes' counters are far apart and beyond their clocks.
+func TestQuorumTokensRise(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	ns := startNodes(t, n)
+	parties := []*party{ns.quorum(lock.WithWatchdog(brief)), ns.quorum(lock.WithWatchdog(brief))}
+	free(t, tryAny(t, parties[0].Mutex("job")))
+	free(t, tryAny(t, parties[1].Mutex("job"))) // connections, scripts
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	rng := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
+	base := time.Now().Add(1000 * time.Hour).UnixMicro()
+	for i, rdb := range ns.raw {
+		if err := rdb.Set(t.Context(), fences(t, rdb)[0], base+int64(i)*1_000_000, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := base
+	for round := range 24 {
+		down := rng.Perm(n)[:2]
+		for _, i := range down {
+			ns.mute(i, true)
+		}
+		l := granted(t, beginAny(t.Context(), parties[round%2].Mutex("job")))
+		if l.Token() <= last {
+			t.Errorf("round %d, without nodes %v: token %d after %d", round, down, l.Token(), last)
+		}
+		last = l.Token()
+		pass(t, brief/8) // a node has a tenth to join: those that are down don't
+		free(t, l)
+		for _, i := range down {
+			ns.mute(i, false)
+		}
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	}
+	t.Logf("%d tokens past the largest counter", last-base-(n-1)*1_000_000)
+}
+
+// Without a majority that confirms its token a grant is none.
+func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a := ns.quorum()
+	m := a.Mutex("job")
+	free(t, tryAny(t, m))
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	for _, e := range ns.wires {
+		e.set(redistest.When(redistest.Up, redistest.Cut, e.script("raise", "job")))
+	}
+	_, err := m.TryLock(t.Context())
+	if err == nil || errors.Is(err, lock.ErrHeld) || !strings.Contains(err.Error(), "confirm its token") {
+		t.Errorf("%v", err)
+	}
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	next := beginAny(t.Context(), m)
+	waiting(t, a.clients[1], 1)
+	for _, e := range ns.wires {
+		e.set(nil)
+	}
+	free(t, granted(t, next))
+}
+
+// A node that is slow joins the lease when it answers; if that is released by then, nothing is left.
+func TestQuorumLateNode(t *testing.T) {
+	t.Parallel()
+	const lease, slow = 1500 * time.Millisecond, 80 * time.Millisecond
+	ns := startNodes(t, 3)
+	a := ns.quorum(lock.WithWatchdog(lease))
+	m := a.Mutex("job")
+	free(t, tryAny(t, m))
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	e := ns.wires[2]
+	e.set(redistest.ReplyTo(redistest.Delay(slow), e.script("acquire", "job")))
+	l := tryAny(t, m)
+	if n := len(a.clients[2].Leases()); n != 0 {
+		t.Errorf("it waited for the slow node")
+	}
+	eventually(t, patience, func() bool { return len(a.clients[2].Leases()) == 1 })
+	if info := a.clients[2].Leases()[0]; info.Token != l.Token() {
+		t.Errorf("%+v; the token is %d", info, l.Token())
+	}
+	ns.raw[0].Del(t.Context(), "job")
+	pass(t, lease)
+	if l.Err() != nil { // the late one is of the majority now
+		t.Errorf("%v", l.Err())
+	}
+	free(t, l)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	ctx, cancel := context.WithCancel(t.Context()) // whose end doesn't take the late one along
+	l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	eventually(t, patience, func() bool { return len(a.clients[2].Leases()) == 1 })
+	free(t, l)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	l = tryAny(t, m)
+	free(t, l)
+	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+	pass(t, 2*slow)
+	if n := ns.held("job"); n != 0 || len(a.clients[2].Leases()) != 0 {
+		t.Errorf("after the release it is held at %d nodes", n)
+	}
+}
+
+// A call that fails, or whose caller leaves, leaves nothing at nodes that answer late or never.
+func TestQuorumLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a, b := ns.quorum(lock.WithWatchdog(3*time.Second)), ns.quorum(lock.WithWatchdog(3*time.Second))
+	free(t, tryAny(t, b.Mutex("job")))
+	free(t, tryAny(t, a.Mutex("job")))
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	// Held by another at a majority; the third node grants it, in time or late.
+	for i := range 2 {
+		ns.raw[i].HSet(t.Context(), "job", somebodyElse, 1)
+	}
+	for range 10 {
+		_, err := a.Mutex("job").TryLock(t.Context())
+		mustMatch(t, err, lock.ErrHeld)
+		eventually(t, time.Second, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+	}
+	e := ns.wires[2]
+	e.set(redistest.ReplyTo(redistest.Delay(100*time.Millisecond), e.script("acquire", "job")))
+	start := time.Now()
+	_, err := a.Mutex("job").TryLock(t.Context())
+	mustMatch(t, err, lock.ErrHeld)
+	if took := time.Since(start); took > 90*time.Millisecond {
+		t.Errorf("it waited for the third node, though two had refused: %v", took)
+	}
+	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 1 })
+	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+	// Its answer is lost, and its caller leaves.
+	for _, rule := range []redistest.Rule{
+		redistest.ReplyTo(redistest.Drop, e.script("acquire", "job")),
+		redistest.ReplyTo(redistest.Delay(200*time.Millisecond), e.script("acquire", "job")),
+	} {
+		e.set(rule)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err = a.Mutex("job").Lock(ctx)
+		cancel()
+		mustMatch(t, err, context.DeadlineExceeded, lock.ErrHeld)
+		e.set(nil)
+		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+	}
+	if owners := ns.holders("job"); owners[0] != somebodyElse || owners[1] != somebodyElse {
+		t.Errorf("somebody else's lock was touched: %v", owners)
+	}
+}
+
+// Whoever waits is woken by the release, or by the end of a lease whose holder died; by whichever nodes are left.
+func TestQuorumWaits(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a, b := ns.quorum(), ns.quorum()
+	l := tryAny(t, a.Mutex("job"))
+	next := beginAny(t.Context(), b.Mutex("job"))
+	for i, c := range b.clients {
+		waiting(t, c, 1)
+		eventually(t, patience, func() bool {
+			return slices.ContainsFunc(c.Leases(), func(info lock.LeaseInfo) bool { return info.Kind == "quorum" && info.WaitsFor != "" })
+		})
+		subscribed(t, ns.raw[i], 1)
+	}
+	pass(t, ttl)
+	polls := b.sum(t, telemetry.MetricWakeups)
+	ns.servers[1].Kill(t)
+	start := time.Now()
+	free(t, l)
+	l = granted(t, next)
+	if took := time.Since(start); took > ttl/3 {
+		t.Errorf("it took %v from the release to the next grant", took)
+	}
+	if n := b.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=message"); n < 1 || polls > 8 {
+		t.Errorf("%v wakeups by messages; %v in all before", n, polls)
+	}
+	if n := b.sum(t, telemetry.MetricWaiting); n != 0 {
+		t.Errorf("%v wait", n)
+	}
+	free(t, l)
+
+	// Who comes while others wait here asks nobody.
+	l = tryAny(t, a.Mutex("job"))
+	queue := []<-chan taken{beginAny(t.Context(), b.Mutex("job"))}
+	waiting(t, b.clients[0], 1)
+	pass(t, ttl/4)
+	sent := b.sent(t, telemetry.PurposeAcquire)
+	for i := range 3 {
+		queue = append(queue, beginAny(t.Context(), b.Mutex("job")))
+		waiting(t, b.clients[0], i+2)
+	}
+	if n := b.sent(t, telemetry.PurposeAcquire) - sent; n > 3 { // the first of them may poll
+		t.Errorf("three who came later made %d calls", n)
+	}
+	free(t, l)
+	for _, next := range queue { // first come, first served
+		free(t, granted(t, next))
+	}
+
+	fixed, err := b.Mutex("job", lock.WithFixedLease(ttl)).TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	l = granted(t, beginAny(t.Context(), a.Mutex("job")))
+	if took := time.Since(start); took < ttl/2 || took > 2*ttl {
+		t.Errorf("granted after %v, the lease was %v", took, ttl)
+	}
+	free(t, l)
+	_ = fixed.Release(t.Context()) // lost long ago
+
+	var held *lock.HeldError
+	l = tryAny(t, a.Mutex("job"))
+	if _, err := b.Mutex("job", lock.WithWait(200*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
+		t.Errorf("when WithWait is over: %v", err)
+	}
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	next = beginAny(ctx, b.Mutex("job"))
+	waiting(t, b.clients[0], 1)
+	cancel(why)
+	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
+	waiting(t, b.clients[0], 0)
+	free(t, l)
+}
+
+// Processes contend, and goroutines in each: never two hold it, tokens rise, and split votes don't stop them.
+func TestQuorumContention(t *testing.T) {
+	t.Parallel()
+	const processes, goroutines, each = 4, 3, 8
+	ns := startNodes(t, 3)
+	var mu sync.Mutex
+	inside, last, turns := 0, int64(0), 0
+	var all sync.WaitGroup
+	start := time.Now()
+	var parties []*party
+	for range processes {
+		p := ns.quorum(lock.WithWatchdog(3 * time.Second))
+		parties = append(parties, p)
+		for range goroutines {
+			all.Go(func() {
+				for range each {
+					l, err := p.Mutex("job").Lock(t.Context())
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					mu.Lock()
+					if inside++; inside != 1 || l.Token() <= last {
+						t.Errorf("%d hold it, token %d after %d", inside, l.Token(), last)
+					}
+					last, turns = l.Token(), turns+1
+					inside--
+					mu.Unlock()
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if turns != processes*goroutines*each {
+		t.Errorf("%d turns", turns)
+	}
+	asked := 0.0
+	for _, p := range parties {
+		asked += float64(p.sent(t, telemetry.PurposeAcquire)) / 3
+	}
+	t.Logf("%d turns in %v, %.1f polls each", turns, time.Since(start), asked/float64(turns))
+	if asked > 4*float64(turns) {
+		t.Errorf("%.0f polls: they get in each other's way", asked)
+	}
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+}
+
+func TestQuorumReentry(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a := ns.quorum()
+	l := tryAny(t, a.Mutex("job"))
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
+		_, err := m.Lock(l.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+	}
+	ns.raw[1].Del(t.Context(), "job")
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
+	inner, err := a.Mutex("job", lock.WithReentrancy()).Lock(l.Context())
+	if err != nil || inner.Token() != l.Token() {
+		t.Fatalf("%v, token %d within %d", err, inner.Token(), l.Token())
+	}
+	free(t, l)
+	if inner.Err() != nil || ns.held("job") != 2 {
+		t.Errorf("%v, held at %d", inner.Err(), ns.held("job"))
+	}
+	free(t, inner)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	one := tryAny(t, a.clients[0].Mutex("job"))
+	_, err = a.Mutex("job", lock.WithReentrancy()).Lock(one.Context())
+	mustMatch(t, err, lock.ErrDeadlock)
+	if one.Err() != nil || one.Context().Err() != nil {
+		t.Errorf("%v", one.Err())
+	}
+	free(t, one)
+}
+
+// One client that closes is one node less; a majority of them ends what it holds and what waits.
+func TestQuorumClose(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a, b := ns.quorum(), ns.quorum()
+	l := tryAny(t, a.Mutex("job"))
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	next := beginAny(t.Context(), b.Mutex("job"))
+	waiting(t, b.clients[0], 1)
+	for _, p := range []*party{a, b} {
+		closeSoon(p.clients[2]) // and abandons its part of the lease
+	}
+	pass(t, ttl)
+	if l.Err() != nil || l.Context().Err() != nil {
+		t.Errorf("with two of three clients: %v", l.Err())
+	}
+	free(t, l)
+	l = granted(t, next)
+	next = beginAny(t.Context(), b.Mutex("job"))
+	waiting(t, b.clients[0], 1)
+	pass(t, ttl/4)
+	closed := make(chan error, 1)
+	start := time.Now()
+	go func() { closed <- b.clients[0].Close(context.Background()) }()
+	mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
+	if took := time.Since(start); took > ttl/4 {
+		t.Errorf("who waited heard of the end after %v", took)
+	}
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+	if l.Err() != nil {
+		t.Errorf("it has ended before its holder could wind down: %v", l.Err())
+	}
+	free(t, l)
+	if err := await(t, "Close", closed); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	_, err := b.Mutex("job").TryLock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+	_, err = b.Mutex("job").Lock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+	// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
+	p := ns.quorum()
+	l = tryAny(t, p.Mutex("job"))
+	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	closeSoon(p.clients[0])
+	closeSoon(p.clients[1])
+	await(t, "Done", l.Done())
+	mustMatch(t, l.Err(), lock.ErrClosed)
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+}
+
+func TestQuorumInput(t *testing.T) {
+	t.Parallel()
+	var clients []*lock.Client
+	for i := range 4 {
+		c, err := lock.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.Addr = fmt.Sprint("127.0.0.1:", i+1) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeSoon(c) })
+		clients = append(clients, c)
+	}
+	twin, err := lock.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.Addr, o.DB = "127.0.0.1:1", 1 }), lock.WithWatchdog(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeSoon(twin) })
+	for what, of := range map[string][]*lock.Client{
+		"at least 3 are needed": clients[:2],
+		"client 1 is nil":       {clients[0], nil, clients[1]},
+		"0 and 2 are the same":  {clients[0], clients[1], clients[0]},
+		"server 127.0.0.1:1":    {clients[0], clients[1], twin},
+	} {
+		_, err := lock.NewQuorum(of...)
+		if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
+			t.Errorf("the error doesn't say %q: %v", what, err)
+		}
+	}
+	if _, err := lock.NewQuorum(clients...); err != nil {
+		t.Errorf("of four: %v", err)
+	}
+	q, err := lock.NewQuorum(clients[1], clients[2], twin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *lock.Quorum
+	for what, m := range map[string]*lock.QuorumMutex{
+		"different leases":    q.Mutex("job"),
+		"name is empty":       q.Mutex("", lock.WithWatchdog(time.Second)),
+		"the Quorum is nil":   none.Mutex("job"),
+		"is made by a Client": nil,
+	} {
+		_, err := m.TryLock(t.Context())
+		if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
+			t.Errorf("the error doesn't say %q: %v", what, err)
+		}
+	}
+	if _, err := q.Mutex("job", lock.WithWatchdog(time.Second)).TryLock(t.Context()); err == nil || errors.Is(err, lock.ErrInvalid) {
+		t.Errorf("with one lease for all: %v", err)
+	}
+}

@@ -1,0 +1,261 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// quorumTry is one call of Lock or TryLock of a QuorumMutex.
+type quorumTry struct {
+	m        *QuorumMutex
+	ctx      context.Context     // the caller's
+	acquires []telemetry.Acquire // by node; those of nodes that are out belong to their calls
+	spans    []context.Context   // ctx, plus the span of each acquire
+	calls    context.Context     // ends with the calls to the nodes
+	unfollow func() bool         // lets them go on though ctx ends
+	votes    chan vote
+	out      []bool // by node: a vote is on its way
+	sights   []sight
+
+	splits int           // polls in a row that some nodes granted
+	took   time.Duration // the last poll
+}
+
+func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
+	n := len(m.locks)
+	t := &quorumTry{
+		m: m, ctx: ctx, acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
+		votes: make(chan vote, n), out: make([]bool, n), sights: make([]sight, n),
+	}
+	for i := range m.locks {
+		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(ctx, &m.locks[i].tel, m.cfg.lease)
+	}
+	calls, cancel := context.WithCancel(context.Background())
+	t.calls, t.unfollow = calls, context.AfterFunc(ctx, cancel)
+	return t
+}
+
+// fail ends the call without a lease. Nodes that are out give back what they grant.
+func (t *quorumTry) fail(outcome telemetry.AcquireOutcome, err error) (*Lease, error) {
+	for i := range t.acquires {
+		if !t.out[i] {
+			t.acquires[i].Fail(outcome, err)
+		}
+	}
+	if !slices.Contains(t.out, true) {
+		t.unfollow()
+		return nil, err
+	}
+	go func() {
+		for slices.Contains(t.out, true) {
+			t.acquires[t.drop(<-t.votes)].Fail(outcome, err)
+		}
+		t.unfollow()
+	}()
+	return nil, err
+}
+
+// drop gives back a vote that came too late, and says whose it is.
+func (t *quorumTry) drop(v vote) int {
+	_, granted := t.receive(v, nil, nil)
+	t.giveBack(granted)
+	t.settled(v)
+	return v.node
+}
+
+// rejoin joins the lease of this lock in whose Context ctx was made; nil if there is none.
+func (t *quorumTry) rejoin() (*Lease, error) {
+	m := t.m
+	b := newBundle(t.ctx, &m.locks[0], m.name, m.q.need, m.q.need)
+	b.nodes = true
+	found := false
+	for i := range m.locks {
+		lk := &m.locks[i]
+		outer := held(t.ctx, lk)
+		if outer == nil {
+			continue
+		}
+		if !m.cfg.reentrant {
+			return t.fail(telemetry.AcquireError, ErrDeadlock)
+		}
+		found = true
+		if l := outer.g.join(t.ctx, lk); l != nil && b.add(l) {
+			t.acquires[i].Reenter(&outer.g.hold)
+		}
+	}
+	if !found {
+		return nil, nil //nolint:nilnil // the comment says so, and there is one caller
+	}
+	if n := len(b.all()); n < m.q.need {
+		b.giveUp(t.ctx)
+		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", ErrDeadlock, n, len(m.locks)))
+	}
+	_, _ = t.fail(telemetry.AcquireCanceled, nil) // the nodes that it does without
+	return &b.whole, nil
+}
+
+// once is TryLock.
+func (t *quorumTry) once() (*Lease, error) {
+	l, r := t.poll()
+	switch {
+	case l != nil:
+		return l, nil
+	case t.ctx.Err() != nil:
+		return t.fail(contextOutcome(t.ctx), context.Cause(t.ctx))
+	case r.shut:
+		return t.fail(telemetry.AcquireCanceled, r.err)
+	case r.held != nil:
+		return t.fail(telemetry.AcquireHeld, r.held)
+	}
+	return t.fail(telemetry.AcquireError, r.err)
+}
+
+// lock is Lock.
+func (t *quorumTry) lock() (*Lease, error) {
+	q, cfg := t.m.q, t.m.cfg
+	var patience <-chan time.Time
+	if cfg.wait >= 0 {
+		timer := time.NewTimer(cfg.wait)
+		defer timer.Stop()
+		patience = timer.C
+	}
+	r, polled := &tally{}, false
+	if !q.busy(t.m.key) { // Lock doesn't overtake who waits here
+		var l *Lease
+		if l, r = t.poll(); l != nil {
+			return l, nil
+		}
+		if t.ctx.Err() != nil {
+			return t.fail(contextOutcome(t.ctx), context.Cause(t.ctx))
+		}
+		polled = true
+	}
+	w := q.enter(t)
+	defer q.leave(w)
+	if polled {
+		w.saw(t.sights, r.held)
+	}
+	var failing time.Time // since when too few nodes answer
+	for {
+		switch {
+		case r.shut:
+			return t.fail(telemetry.AcquireCanceled, r.err)
+		case r.err == nil:
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = time.Now()
+		}
+		// Nodes come back. Who waits anyway need not hear of it, unless it lasts.
+		if r.err != nil && (r.final || time.Since(failing) > cfg.lease) {
+			return t.fail(telemetry.AcquireError, r.err)
+		}
+		a := &t.acquires[max(slices.Index(t.out, false), 0)] // one that isn't out tells of the wait
+		a.WaitStart()
+		why, err := t.sleep(w, patience)
+		a.WaitEnd()
+		switch {
+		case err == nil:
+		case t.ctx.Err() != nil:
+			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, err))
+		case errors.Is(err, ErrClosed):
+			return t.fail(telemetry.AcquireCanceled, err)
+		default:
+			return t.fail(telemetry.AcquireTimeout, t.stopped(w, r, nil))
+		}
+		if s, ok := wakeupSources[why]; ok {
+			a.Wakeup(s)
+		}
+		w.line.asking()
+		l, now := t.poll()
+		switch {
+		case l != nil:
+			held := sight{free: time.Now().Add(cfg.lease)}
+			w.saw(slices.Repeat([]sight{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease})
+			return l, nil
+		case t.ctx.Err() != nil: // what the poll came to says nothing
+			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
+		}
+		r = now
+		w.saw(t.sights, r.held)
+	}
+}
+
+// errWaitOver is why the sleep ended when WithWait is over.
+var errWaitOver = errors.New("lockdog: the wait is over")
+
+// sleep waits for its turn in the line and for a reason to ask.
+func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, error) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var askAt time.Time
+	for {
+		if closing := t.closing(); closing > len(t.m.locks)-t.m.q.need {
+			return wakeNone, ErrClosed
+		}
+		at, why, head := w.next(t.m.q.need)
+		switch now := time.Now(); {
+		case !head:
+			timer.Stop()
+		case now.Before(at):
+			askAt = time.Time{}
+			timer.Reset(at.Sub(now))
+		case askAt.IsZero():
+			askAt = now.Add(t.pause())
+			timer.Reset(askAt.Sub(now))
+		case now.Before(askAt):
+			timer.Reset(askAt.Sub(now))
+		default:
+			return why, nil
+		}
+		select {
+		case <-w.signal:
+		case <-timer.C:
+		case v := <-t.votes: // a node was slow
+			t.drop(v)
+			w.saw(t.sights, nil)
+		case <-t.ctx.Done():
+			return wakeNone, context.Cause(t.ctx)
+		case <-patience:
+			return wakeNone, errWaitOver
+		}
+	}
+}
+
+const (
+	minPause = 2 * time.Millisecond
+	maxPause = 250 * time.Millisecond
+)
+
+// pause is how long to wait before asking, when others may be about to ask, too: long enough that one of them is first everywhere,
+// and more the more often none was.
+func (t *quorumTry) pause() time.Duration {
+	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
+}
+
+// closing is how many clients close.
+func (t *quorumTry) closing() (n int) {
+	for i := range t.m.locks {
+		if t.m.locks[i].c.isClosing() {
+			n++
+		}
+	}
+	return n
+}
+
+// stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
+func (t *quorumTry) stopped(w *quorumWaiter, r *tally, cause error) error {
+	held := w.last(t.m.name)
+	switch {
+	case r.err != nil: // then whether it is held isn't known
+		return errors.Join(cause, r.err)
+	case cause != nil:
+		return &waitError{held: held, cause: cause}
+	}
+	return held
+}

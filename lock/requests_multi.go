@@ -1,0 +1,198 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// The operations on several locks in one script: as those on one, in requests.go.
+
+// joint is Redis's answer to several bids.
+type joint struct {
+	verdict
+	tokens []int64 // when granted
+	at     int     // else: which lock is held
+}
+
+// acquireAll makes one attempt for all of the bids: one answer of Redis, over as many tries as failures demand.
+func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*bid) (joint, error) {
+	var err error
+	for try := range maxTries {
+		if try > 0 && !sleep(ctx, backoff(try)) {
+			return joint{}, context.Cause(ctx)
+		}
+		var j joint
+		if j, err = t.tryAcquireAll(ctx, bids); err == nil {
+			return j, nil
+		}
+		if ctx.Err() != nil {
+			return joint{}, context.Cause(ctx)
+		}
+		if wantsOneByOne(err) {
+			break
+		}
+		f := classify(err)
+		a.Error(f.kind)
+		if !f.retry || errors.Is(err, errLeft) {
+			break
+		}
+	}
+	return joint{}, err
+}
+
+func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, error) {
+	cfg := bids[0].lock.cfg
+	var keys []string
+	args := []any{cfg.lease.Milliseconds(), int64(0)}
+	for _, b := range bids {
+		keys = append(keys, twoKeys(b.lock, b.owner)...)
+		args = append(args, b.owner, b.traceparent)
+	}
+	c := t.newCall(telemetry.PurposeAcquire, multiAcquireScript, keys, args...)
+	c.notAfter, c.window, c.bid, c.also = 1, min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+	c.replicas, c.patience = cfg.replicas, cfg.patience
+	if !t.do(ctx, c, cfg.lease) {
+		return joint{}, t.left(ctx, errLeft)
+	}
+	defer t.recycle(c)
+	if c.err != nil {
+		if classify(c.err).unclear || c.reply != nil { // the script has run, but WAIT failed
+			hauntAll(bids, c.expires)
+		}
+		return joint{}, c.err
+	}
+	j, now, err := readJoint(c.reply, len(bids))
+	j.sent, j.acked = c.sent, c.acked
+	if err == nil || errors.Is(err, errLate) {
+		c.node.clock.learn(now, c.sent, err != nil)
+	} else {
+		hauntAll(bids, c.expires) // whatever that answer means
+	}
+	return j, err
+}
+
+func hauntAll(bids []*bid, until time.Time) {
+	for _, b := range bids {
+		b.haunt(until)
+	}
+}
+
+// readJoint reads the answer of the script that acquires n locks. It returns Redis's time, too.
+func readJoint(reply any, n int) (j joint, now int64, err error) {
+	if j.verdict, now, err = readVerdict(reply); err != nil {
+		return joint{}, now, err
+	}
+	if j.granted {
+		list, nums, err := ints(reply, 2+n)
+		if err != nil || len(list) != 2+n {
+			return joint{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
+		}
+		j.tokens = nums[2:]
+		return j, now, nil
+	}
+	list, _ := reply.([]any)
+	at, ok := list[len(list)-1].(int64)
+	if !ok || at < 1 || int(at) > n {
+		return joint{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
+	}
+	j.at = int(at) - 1
+	return j, now, nil
+}
+
+// releaseAll gives locks back, trying until deadline. It says what became of each.
+func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
+	unclear := false
+	for try := 1; ; try++ {
+		all, errs, err := t.tryReleaseAll(ctx, bids, max(time.Until(deadline), 0))
+		if err == nil {
+			for i := range all {
+				if errs[i] != nil {
+					rels[i].Error(classify(errs[i]).kind)
+				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
+					all[i] = freed{outcome: freedPublished, unconfirmed: true, sent: all[i].sent} // our own earlier try took it away
+				}
+			}
+			return all, errs
+		}
+		what := classify(err)
+		if wantsOneByOne(err) && !unclear {
+			return t.releaseEach(ctx, rels, bids, deadline)
+		}
+		rels[0].Error(what.kind)
+		unclear = unclear || what.unclear
+		if ctx.Err() != nil {
+			return failAll(len(bids), context.Cause(ctx))
+		}
+		if wait := backoff(try); !what.retry || errors.Is(err, errLeft) || time.Until(deadline) <= wait || !sleep(ctx, wait) {
+			return failAll(len(bids), err)
+		}
+	}
+}
+
+// releaseEach is releaseAll where no script can have them all.
+func (t *transport) releaseEach(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
+	all, errs := make([]freed, len(bids)), make([]error, len(bids))
+	for i, b := range bids {
+		all[i], errs[i] = t.release(ctx, &rels[i], b, deadline, nil, nil)
+	}
+	return all, errs
+}
+
+func failAll(n int, err error) ([]freed, []error) {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return make([]freed, n), errs
+}
+
+// tryReleaseAll is one try.
+func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience time.Duration) ([]freed, []error, error) {
+	var keys []string
+	args := []any{t.backend.Traits().Publish}
+	for _, b := range bids {
+		keys = append(keys, b.lock.key)
+		args = append(args, b.owner, b.lock.kind.channel(b.lock.key))
+	}
+	c := t.newCall(telemetry.PurposeRelease, multiReleaseScript, keys, args...)
+	if !t.do(ctx, c, patience) {
+		return nil, nil, t.left(context.Background(), errLeft)
+	}
+	defer t.recycle(c)
+	if c.err != nil {
+		return nil, nil, c.err
+	}
+	list, nums, err := ints(c.reply, 1)
+	if err != nil || len(list) != 1+len(bids) {
+		return nil, nil, fmt.Errorf("%w: %.80v", errReply, c.reply)
+	}
+	c.node.clock.learn(nums[0], c.sent, false)
+	all, errs := make([]freed, len(bids)), make([]error, len(bids))
+	for i, v := range list[1:] {
+		all[i], errs[i] = readFreedOne(v)
+		all[i].sent = c.sent
+	}
+	return all, errs, nil
+}
+
+// readFreedOne reads what became of one lock.
+func readFreedOne(v any) (freed, error) {
+	switch v := v.(type) {
+	case int64:
+		switch v {
+		case 0:
+			return freed{outcome: freedMissing}, nil
+		case 1:
+			return freed{outcome: freedPublished}, nil
+		case 2:
+			return freed{outcome: freedTaken}, nil
+		}
+	case string:
+		return freed{}, scriptError(v)
+	}
+	return freed{}, fmt.Errorf("%w: %.80v", errReply, v)
+}

@@ -1,0 +1,33 @@
+-- Gives several locks back.
+--
+-- KEYS[i]      the i-th lock
+-- ARGV[1]      'publish', or 'spublish' where channels are sharded
+-- ARGV[2i]     owner of the i-th lock
+-- ARGV[2i+1]   channel that its waiters listen on
+--
+-- Returns  {now, result...}, one result per lock:
+--          1 released and published, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
+--
+-- Every key is touched through pcall, so that one bad key never keeps the others.
+local time = redis.call('time')
+local out = {time[1] * 1000000 + time[2]}
+
+local function release(key, owner, channel)
+  local own = redis.pcall('hexists', key, owner)
+  if type(own) == 'table' then
+    return own.err
+  elseif own == 0 then
+    return redis.pcall('exists', key) == 1 and 2 or 0
+  end
+  for _, done in ipairs({redis.pcall('del', key), redis.pcall(ARGV[1], channel, '0')}) do
+    if type(done) == 'table' then
+      return done.err
+    end
+  end
+  return 1
+end
+
+for i, key in ipairs(KEYS) do
+  out[#out + 1] = release(key, ARGV[2 * i], ARGV[2 * i + 1])
+end
+return out

@@ -1,0 +1,23 @@
+-- Raises the token of a lock that is held to the largest that any node of its quorum gave.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  the token counter of its slot
+-- ARGV[1]  owner
+-- ARGV[2]  token
+-- ARGV[3]  traceparent of the acquiring span, '' = none
+--
+-- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
+--
+-- Whenever it runs, and however often, it lowers nothing.
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+if tonumber(redis.call('get', KEYS[2]) or 0) < tonumber(ARGV[2]) then
+  redis.call('set', KEYS[2], ARGV[2])
+end
+local meta = ARGV[2]
+if ARGV[3] ~= '' then
+  meta = meta .. ' ' .. ARGV[3]
+end
+redis.call('hset', KEYS[1], '@lockdog', meta)
+return 1
