@@ -137,7 +137,7 @@ func TestRWDeadHolders(t *testing.T) {
 			brief := try(t, c.RWMutex("job", lock.WithFixedLease(time.Second)).RLocker())
 			r.enter("read", javaThread, time.Minute, time.Hour)
 			r.must(r.rdb.Del(r.ctx(), r.mark(javaThread))) // of its first entry: that lease was shorter
-			refused(t, c.RWMutex("job"))
+			_ = refused(t, c.RWMutex("job"))
 			if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Owner != javaThread || h.Count != 2 || h.Token != 0 || h.Readers != 2 {
 				t.Errorf("%+v, %v", h, err)
 			}
@@ -167,16 +167,16 @@ func TestRWManyReadersInRedis(t *testing.T) {
 		readers[i] = try(t, c.RWMutex("job").RLocker())
 	}
 	r.holds("read", readers...)
-	refused(t, c.RWMutex("job"))
+	_ = refused(t, c.RWMutex("job"))
 	if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Readers != 150 {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for _, l := range readers[1:149] {
 		r.must(r.rdb.Del(r.ctx(), r.mark(l.Owner()))) // its process died
 	}
-	refused(t, c.RWMutex("job"))
+	_ = refused(t, c.RWMutex("job"))
 	free(t, readers[0])
-	refused(t, c.RWMutex("job"))
+	_ = refused(t, c.RWMutex("job"))
 	next := begin(r.ctx(), r.client().RWMutex("job"))
 	r.enlisted(1)
 	free(t, readers[149])

@@ -151,8 +151,8 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 			if !strings.HasSuffix(w.Owner(), ":write") || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
 				t.Errorf("owner %s; the writer still waits in Redis", w.Owner())
 			}
-			heldBy(t, refused(t, b.RWMutex("job")), w)
-			heldBy(t, refused(t, b.RWMutex("job").RLocker()), w)
+			_ = heldBy(t, refused(t, b.RWMutex("job")), w)
+			_ = heldBy(t, refused(t, b.RWMutex("job").RLocker()), w)
 			var readers []<-chan taken
 			for range 3 {
 				readers = append(readers, begin(r.ctx(), a.RWMutex("job").RLocker()), begin(r.ctx(), b.RWMutex("job").RLocker()))
@@ -216,7 +216,7 @@ func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	now := r.rdb.Time(r.ctx()).Val()
 	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(300 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
 	c := r.client()
-	refused(t, c.RWMutex("job").RLocker())
+	_ = refused(t, c.RWMutex("job").RLocker())
 	free(t, granted(t, begin(r.ctx(), c.RWMutex("job").RLocker())))
 	if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 300*time.Millisecond || now > 5*time.Second {
 		t.Errorf("it took %v", now)
@@ -245,9 +245,9 @@ func TestRWReadersGetInTogether(t *testing.T) {
 		leases = append(leases, granted(t, next))
 	}
 	r.holds("read", leases...)
-	refused(t, a.RWMutex("job").RLocker())
+	_ = refused(t, a.RWMutex("job").RLocker())
 	freeAll(t, leases)
-	refused(t, a.RWMutex("job").RLocker()) // the lock is free, and the writer's
+	_ = refused(t, a.RWMutex("job").RLocker()) // the lock is free, and the writer's
 	free(t, try(t, a.RWMutex("job")))
 	r.must(r.rdb.Del(r.ctx(), r.writers()))
 	free(t, try(t, a.RWMutex("job").RLocker()))
@@ -290,7 +290,7 @@ func TestRWDowngrade(t *testing.T) {
 	}
 	free(t, other)
 	cancel() // what the write lease followed
-	mustBeCanceled(t, rd, lock.ReasonContext)
+	_ = mustBeCanceled(t, rd, lock.ReasonContext)
 	mustMatch(t, context.Cause(rd.Context()), context.Canceled)
 	free(t, rd)
 	free(t, granted(t, writer))
@@ -315,7 +315,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		rd := rlock(ctx)
 		cancel()
-		mustBeCanceled(t, rd, lock.ReasonContext)
+		_ = mustBeCanceled(t, rd, lock.ReasonContext)
 		freeAll(t, []*lock.Lease{rd, w})
 	})
 	t.Run("its own ctx, and then the release", func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 		rd := rlock(ctx)
 		cancel()
 		free(t, w)
-		mustBeCanceled(t, rd, lock.ReasonContext)
+		_ = mustBeCanceled(t, rd, lock.ReasonContext)
 		free(t, rd)
 	})
 	t.Run("a writer that was joined", func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 		always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
 		r.holds("read", rd)
 		cancel()
-		mustBeCanceled(t, rd, lock.ReasonContext)
+		_ = mustBeCanceled(t, rd, lock.ReasonContext)
 		free(t, rd)
 	})
 	t.Run("the writer's loss", func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 			t.Error("it ended with the writer's release")
 		}
 		cancel()
-		mustBeCanceled(t, rd, lock.ReasonContext)
+		_ = mustBeCanceled(t, rd, lock.ReasonContext)
 		free(t, rd)
 	})
 }

@@ -260,7 +260,10 @@ func TestSemaphoreLine(t *testing.T) {
 	always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 && available(t, s) == 2 })
 	mustBe(t, "patience", c.Leases()[0].Lease, lock.DefaultLease) // an hour would be too much for what has no lease
 	must(t, "TryAcquire", s.TryAcquire(ctx, 1))                   // it may overtake
+	asked := d.sent(t, telemetry.PurposeAcquire)
 	must(t, "Release", s.Release(ctx, 1))
+	eventually(t, patience, func() bool { return d.sent(t, telemetry.PurposeAcquire) > asked })
+	pass(t, 50*time.Millisecond) // the first was told that it isn't enough, and sleeps again
 
 	leave()
 	mustMatch(t, await(t, "the first", first), context.Canceled, lock.ErrHeld)
