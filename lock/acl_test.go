@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,18 @@ import (
 const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* " +
 	"+evalsha +eval +subscribe +unsubscribe +ping " +
 	"+time +hgetall +hexists +hset +hkeys +pttl +pexpire +get +set +exists +del +publish +pubsub|numsub"
+
+// The README says the same.
+func TestREADMEListsTheACL(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(strings.Fields(string(readme)), " "), appACL) {
+		t.Errorf("README.md doesn't list %s", appACL)
+	}
+}
 
 // The rules are enough for every call, and none can be left out.
 func TestACL(t *testing.T) {

@@ -10,6 +10,15 @@
 // grant. While that lives, the client's watchdog renews it in Redis: a lock is held for as long as its holder
 // needs, and yet free again, one lease after the holder died.
 //
+// # Kinds of locks
+//
+// A [FairMutex] serves those who wait in the order they came, whatever their process. An [RWMutex] has many readers or one
+// writer. [Permits] let at most n hold at one time, each with a lease. A [Multi] takes several mutexes at once, and a Mutex of a
+// [Quorum] is held by the majority of independent servers. All are Lockers, and what is said here of a Mutex goes for them, but
+// for what their own documentation says. A [Semaphore] and a [Latch] are numbers without leases.
+//
+// A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other.)
+//
 // # What is not guaranteed
 //
 // Two holders at one time can't be ruled out, by any lock that is kept in Redis:
@@ -29,7 +38,7 @@
 // For these cases every grant has a [Lease.Token]. A store that keeps the largest token it has seen, and refuses smaller ones,
 // is safe from all of them: tokens protect data, a lock alone saves work.
 //
-// Nor is there fairness between processes: waiters of one client are served in the order they came, but
+// Nor is there fairness between processes, but with a FairMutex: waiters of one client are served in the order they came, but
 // whose client is next is for Redis and the network to say. And [Mutex.TryLock] may overtake waiters.
 //
 // # What can be relied on
@@ -86,7 +95,9 @@
 //
 // A lock is a hash at its name, with a field for the owner, as Redisson's RLock has it; holders in Java and in Go exclude
 // and wake each other. One more field, @lockdog, has the token and the holder's trace. Besides there is one counter of
-// tokens per hash slot in use, <prefix>lockdog:fence:{n}, which never expires.
+// tokens per hash slot in use, <prefix>lockdog:fence:{n}, which never expires. The other kinds are kept as Redisson's RFairLock,
+// RReadWriteLock, RSemaphore, RPermitExpirableSemaphore and RCountDownLatch are, with keys of ours beside them: lockdog_fair, until
+// when waiters are alive; lockdog_writers and lockdog_turn, whose turn it is; lockdog_receipt, what was done already.
 //
 // # Words
 //
