@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,49 +78,92 @@ func serve(config []string) error {
 	return lines.Err()
 }
 
-// run does what `<call> <thread> <operation> <kind> <name> [<number>]` says.
+// run does what `<call> <thread> <operation> <kind> <name> [<argument>...]` says. Kinds are called as in kinds.
 func run(rdb redis.UniversalClient, locks *lock.Client, words []string) (string, error) {
-	ctx, name := context.Background(), words[4]
-	switch words[2] {
-	case "lock":
-		_, err := locks.Mutex(name).Lock(ctx)
-		return "locked", err
+	ctx, operation, name, args := context.Background(), words[2], words[4], words[5:]
+	if words[3] == "latch" {
+		return meet(ctx, rdb, locks, name, args)
+	}
+	k := kindNamed(words[3])
+	if k == nil {
+		return "", fmt.Errorf("no such kind: %s", words[3])
+	}
+	switch operation {
+	case "lock", "acquire": // and hold it until the end
+		_, err := k.open(locks, name).take(ctx, true)
+		return "taken", err
 	case "contend":
-		ms, err := strconv.Atoi(words[5])
-		if err != nil {
-			return "", err
-		}
-		return contend(ctx, rdb, locks.Mutex(name), prefix+name+":inside", time.Duration(ms)*time.Millisecond)
+		return contend(ctx, rdb, k.open(locks, name), prefix+name+":inside", args)
 	default:
-		return "", fmt.Errorf("no such operation: %s", words[2])
+		return "", fmt.Errorf("no such operation: %s", operation)
 	}
 }
 
-// contend is what java's Operations.contend is.
-func contend(ctx context.Context, rdb redis.UniversalClient, m *lock.Mutex, inside string, d time.Duration) (string, error) {
-	var turns, doubles int
+// contend is what java's Contention does, but for latches.
+func contend(ctx context.Context, rdb redis.UniversalClient, o ours, inside string, args []string) (string, error) {
+	var ms, weight, most, rest int64
+	if _, err := fmt.Sscan(strings.Join(args, " "), &ms, &weight, &most, &rest); err != nil {
+		return "", err
+	}
+	var turns, crowds int
 	var longest time.Duration
-	end := time.Now().Add(d)
+	end := time.Now().Add(time.Duration(ms) * time.Millisecond)
 	for asked := time.Now(); asked.Before(end); asked = time.Now() {
-		l, err := m.Lock(ctx)
+		h, err := o.take(ctx, true)
 		if err != nil {
 			return "", err
 		}
 		longest = max(longest, time.Since(asked))
-		n, err := rdb.Incr(ctx, inside).Result()
+		n, err := rdb.IncrBy(ctx, inside, weight).Result()
 		if err != nil {
 			return "", err
 		}
-		if n != 1 {
-			doubles++
+		if n > most {
+			crowds++
 		}
-		if err := rdb.Decr(ctx, inside).Err(); err != nil {
+		if err := rdb.DecrBy(ctx, inside, weight).Err(); err != nil {
 			return "", err
 		}
 		turns++
-		if err := l.Release(ctx); err != nil {
+		if err := h.release(ctx); err != nil {
 			return "", err
 		}
+		time.Sleep(time.Duration(rest) * time.Millisecond)
 	}
-	return fmt.Sprintf("%d %d %d", turns, doubles, longest.Milliseconds()), nil
+	return fmt.Sprintf("%d %d %d", turns, crowds, longest.Milliseconds()), nil
+}
+
+// meet is what that of java's Contention is.
+func meet(ctx context.Context, rdb redis.UniversalClient, locks *lock.Client, name string, args []string) (string, error) {
+	var rounds, parties int
+	if _, err := fmt.Sscan(strings.Join(args, " "), &rounds, &parties); err != nil {
+		return "", err
+	}
+	var early int
+	var longest time.Duration
+	for round := range rounds {
+		latch, arrived := locks.Latch(fmt.Sprintf("%s:%d", name, round)), fmt.Sprintf("%s%s:%d:arrived", prefix, name, round)
+		if _, err := latch.Set(ctx, parties); err != nil {
+			return "", err
+		}
+		asked := time.Now()
+		if err := rdb.Incr(ctx, arrived).Err(); err != nil {
+			return "", err
+		}
+		if err := latch.CountDown(ctx); err != nil {
+			return "", err
+		}
+		if err := latch.Wait(ctx); err != nil {
+			return "", err
+		}
+		longest = max(longest, time.Since(asked))
+		n, err := rdb.Get(ctx, arrived).Int()
+		if err != nil {
+			return "", err
+		}
+		if n != parties {
+			early++
+		}
+	}
+	return fmt.Sprintf("%d %d %d", rounds, early, longest.Milliseconds()), nil
 }

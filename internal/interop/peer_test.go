@@ -35,13 +35,13 @@ type peer struct {
 	mu    sync.Mutex
 	stdin io.Writer
 	calls int
-	open  map[string]chan string // the answer's channel, by the number of the call; nil when the process has ended
+	open  map[string]chan answer // the answer's channel, by the number of the call; nil when the process has ended
 }
 
 // launch starts a process, which ends with the test at the latest. It may be used once it is ready.
 func launch(t *testing.T, cmd *exec.Cmd) *peer {
 	t.Helper()
-	p := &peer{cmd: cmd, hello: make(chan string, 1), done: make(chan struct{}), open: make(map[string]chan string)}
+	p := &peer{cmd: cmd, hello: make(chan string, 1), done: make(chan struct{}), open: make(map[string]chan answer)}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -84,13 +84,13 @@ func (p *peer) read(stdout io.Reader) {
 	}
 	close(p.hello)
 	for lines.Scan() {
-		number, answer, _ := strings.Cut(lines.Text(), " ")
+		number, text, _ := strings.Cut(lines.Text(), " ")
 		p.mu.Lock()
 		ch := p.open[number]
 		delete(p.open, number)
 		p.mu.Unlock()
 		if ch != nil {
-			ch <- answer
+			ch <- answer{text, time.Now()}
 		}
 	}
 	p.mu.Lock()
@@ -130,14 +130,31 @@ func (p *peer) kill(t *testing.T) {
 	<-p.done
 }
 
+// pause stops the process until resume, as a machine that has no time for it does.
+func (p *peer) pause(t *testing.T)  { p.signal(t, syscall.SIGSTOP) }
+func (p *peer) resume(t *testing.T) { p.signal(t, syscall.SIGCONT) }
+
+func (p *peer) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("%v for %s: %v", sig, p.cmd.Path, err)
+	}
+}
+
 // call is something that a process was told to do.
 type call struct {
 	line   string
-	answer chan string
+	answer chan answer
+	at     time.Time // when it was answered
+}
+
+type answer struct {
+	text string
+	at   time.Time
 }
 
 // send tells the process to do something, on the thread with that label.
-func (p *peer) send(t *testing.T, thread, operation, kind, name string, numbers ...int64) *call {
+func (p *peer) send(t *testing.T, thread, operation, kind, name string, args ...any) *call {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,9 +163,9 @@ func (p *peer) send(t *testing.T, thread, operation, kind, name string, numbers 
 	}
 	p.calls++
 	number := fmt.Sprint(p.calls)
-	c := &call{line: strings.Join([]string{thread, operation, kind, name}, " "), answer: make(chan string, 1)}
-	for _, n := range numbers {
-		c.line += fmt.Sprint(" ", n)
+	c := &call{line: strings.Join([]string{thread, operation, kind, name}, " "), answer: make(chan answer, 1)}
+	for _, arg := range args {
+		c.line += fmt.Sprint(" ", arg)
 	}
 	p.open[number] = c.answer
 	if _, err := fmt.Fprintln(p.stdin, number, c.line); err != nil {
@@ -165,7 +182,8 @@ func (c *call) wait(t *testing.T, limit time.Duration) (verdict, text string) {
 		if !ok {
 			t.Fatalf("%s: the process ended", c.line)
 		}
-		verdict, text, _ = strings.Cut(answer, " ")
+		c.at = answer.at
+		verdict, text, _ = strings.Cut(answer.text, " ")
 	case <-time.After(limit):
 		t.Fatalf("%s: no answer after %v", c.line, limit)
 	}

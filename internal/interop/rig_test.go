@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,81 +80,51 @@ func newLocks(t *testing.T, rdb redis.UniversalClient) *lock.Client {
 	return c
 }
 
-// pair gives the lock that is the test's own, as each side sees it.
-func (r *rig) pair(t *testing.T) (*lock.Mutex, remote) { return r.named(t.Name()) }
-
-func (r *rig) named(name string) (*lock.Mutex, remote) {
-	return r.locks.Mutex(name), remote{r.java, "lock", name}
-}
-
-// remote is a lock as another process sees it.
-type remote struct {
-	p          *peer
-	kind, name string
-}
-
-// send has a thread of the other process call the operation. Each lock has threads of its own, so that tests which run at
-// the same time don't wait for each other's.
-func (l remote) send(t *testing.T, thread, operation string, numbers ...int64) *call {
+// pair gives what is the test's own, as each side sees it.
+func (r *rig) pair(t *testing.T, k *kind) (ours, remote) {
 	t.Helper()
-	return l.p.send(t, l.name+"/"+thread, operation, l.kind, l.name, numbers...)
+	return r.named(t, k, t.Name())
 }
 
-// call waits for the result.
-func (l remote) call(t *testing.T, thread, operation string, numbers ...int64) string {
+func (r *rig) named(t *testing.T, k *kind, name string) (ours, remote) {
 	t.Helper()
-	return l.send(t, thread, operation, numbers...).result(t, callLimit)
-}
-
-// says fails the test unless that is the result.
-func (l remote) says(t *testing.T, want, thread, operation string, numbers ...int64) {
-	t.Helper()
-	if got := l.call(t, thread, operation, numbers...); got != want {
-		t.Fatalf("%s by %s: %s, want %s", operation, thread, got, want)
+	o := k.open(r.locks, name)
+	if k.permits {
+		set(t, o, 1)
 	}
+	return o, remote{r.java, k.java, name}
 }
 
-// throws fails the test unless that is the exception.
-func (l remote) throws(t *testing.T, exception, thread, operation string) {
+// awaitSubscribers waits until that many connections listen for a release of it, in the whole Redis.
+func (r *rig) awaitSubscribers(t *testing.T, k *kind, name string, want int64) {
 	t.Helper()
-	verdict, text := l.send(t, thread, operation).wait(t, callLimit)
-	if verdict != "failed" || !strings.HasPrefix(text, exception+":") {
-		t.Fatalf("%s by %s: %s %s, want %s", operation, thread, verdict, text, exception)
-	}
+	r.awaitListeners(t, k.channel(prefix+name), want)
 }
 
-// remaining is Redisson's remainTimeToLive.
-func (l remote) remaining(t *testing.T) time.Duration {
+// awaitListeners counts those of the channel, and of channels of single waiters.
+func (r *rig) awaitListeners(t *testing.T, channel string, want int64) {
 	t.Helper()
-	ms, err := strconv.ParseInt(l.call(t, "asker", "remainTimeToLive"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(ms) * time.Millisecond
-}
-
-// owner is what names that thread in Redis.
-func (l remote) owner(t *testing.T, thread string) string {
-	t.Helper()
-	return l.p.client() + ":" + l.call(t, thread, "threadId")
-}
-
-// awaitSubscribers waits until that many connections listen for the lock's release, in the whole Redis.
-func (r *rig) awaitSubscribers(t *testing.T, name string, want int64) {
-	t.Helper()
-	channel := "redisson_lock__channel:" + prefix + name
-	if !strings.Contains(name, "{") {
-		channel = "redisson_lock__channel:{" + prefix + name + "}"
-	}
 	until(t, fmt.Sprintf("%d subscribers of %s", want, channel), func(ctx context.Context) error {
 		var got int64
 		for _, node := range r.nodes {
-			for _, ask := range []func(context.Context, ...string) *redis.MapStringIntCmd{node.PubSubNumSub, node.PubSubShardNumSub} {
-				subscribers, err := ask(ctx, channel).Result()
+			for _, pubsub := range []struct {
+				channels func(context.Context, string) *redis.StringSliceCmd
+				count    func(context.Context, ...string) *redis.MapStringIntCmd
+			}{{node.PubSubChannels, node.PubSubNumSub}, {node.PubSubShardChannels, node.PubSubShardNumSub}} {
+				channels, err := pubsub.channels(ctx, channel+"*").Result()
 				if err != nil {
 					return err
 				}
-				got += subscribers[channel]
+				for _, c := range channels {
+					if c != channel && !strings.HasPrefix(c, channel+":") {
+						continue
+					}
+					subscribers, err := pubsub.count(ctx, c).Result()
+					if err != nil {
+						return err
+					}
+					got += subscribers[c]
+				}
 			}
 		}
 		if got != want {
@@ -163,6 +132,19 @@ func (r *rig) awaitSubscribers(t *testing.T, name string, want int64) {
 		}
 		return nil
 	})
+}
+
+// leavesNothing fails the test when a key is still there, or the permit isn't.
+func (r *rig) leavesNothing(t *testing.T, k *kind, name string) {
+	t.Helper()
+	for _, key := range k.keys(prefix + name) {
+		if n, err := r.rdb.Exists(t.Context(), key).Result(); err != nil || n != 0 {
+			t.Errorf("EXISTS %s: %d, %v, want 0", key, n, err)
+		}
+	}
+	if k.permits {
+		r.has(t, name, 1)
+	}
 }
 
 // until polls until ok gives no error, and fails the test with its last one.
@@ -187,19 +169,19 @@ func until(t *testing.T, what string, ok func(context.Context) error) {
 
 // grant is what a Lock came to, and when.
 type grant struct {
-	lease *lock.Lease
-	err   error
-	at    time.Time
+	held
+	err error
+	at  time.Time
 }
 
-// lockSoon calls Lock in the background.
-func lockSoon(t *testing.T, m *lock.Mutex) <-chan grant {
+// lockSoon waits for it in the background.
+func lockSoon(t *testing.T, o ours) <-chan grant {
 	t.Helper()
 	got := make(chan grant, 1)
 	ctx := t.Context()
 	go func() {
-		l, err := m.Lock(ctx)
-		got <- grant{l, err, time.Now()}
+		h, err := o.take(ctx, true)
+		got <- grant{h, err, time.Now()}
 	}()
 	return got
 }
@@ -218,20 +200,20 @@ func awaitGrant(t *testing.T, got <-chan grant) grant {
 	}
 }
 
-// tryLock takes a lock that has to be free.
-func tryLock(t *testing.T, m *lock.Mutex) *lock.Lease {
+// tryLock takes what has to be free.
+func tryLock(t *testing.T, o ours) held {
 	t.Helper()
-	l, err := m.TryLock(t.Context())
+	h, err := o.take(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	return h
 }
 
-// refused fails the test unless the lock is held, and returns what was said about that.
-func refused(t *testing.T, m *lock.Mutex) *lock.HeldError {
+// refused fails the test unless it is held, and returns what was said about that.
+func refused(t *testing.T, o ours) *lock.HeldError {
 	t.Helper()
-	_, err := m.TryLock(t.Context())
+	_, err := o.take(t.Context(), false)
 	var held *lock.HeldError
 	if !errors.As(err, &held) {
 		t.Fatalf("TryLock: %v, want a HeldError", err)
@@ -239,16 +221,16 @@ func refused(t *testing.T, m *lock.Mutex) *lock.HeldError {
 	return held
 }
 
-func release(t *testing.T, l *lock.Lease) {
+func release(t *testing.T, h held) {
 	t.Helper()
-	if err := l.Release(t.Context()); err != nil {
+	if err := h.release(t.Context()); err != nil {
 		t.Fatalf("release: %v", err)
 	}
 }
 
-func inspect(t *testing.T, m *lock.Mutex) lock.Holder {
+func inspect(t *testing.T, o ours) lock.Holder {
 	t.Helper()
-	h, err := m.Inspect(t.Context())
+	h, err := o.inspected(t).Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

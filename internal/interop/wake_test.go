@@ -3,7 +3,6 @@
 package interop_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,38 +24,45 @@ var names = []string{"%s/plain-%d", "{%s}/tagged-%d", "%s/{größe}-%d"}
 
 // testWakes measures the time from a release on one side to the grant on the other. The lease that the holder has left is far
 // longer than what is allowed, so a waiter that heard nothing is told from one that was woken.
-func testWakes(t *testing.T, r *rig) {
-	const held = 20 * time.Second
+func testWakes(t *testing.T, r *rig, k *kind) {
+	const lasts = 20 * time.Second
 	var java, golang []time.Duration
 	for i := range len(names) + wakeRounds {
 		name := fmt.Sprintf(names[i%len(names)], t.Name(), i)
-		m, theirs := r.named(name)
+		o, theirs := r.named(t, k, name)
 
-		l, err := r.locks.Mutex(name, lock.WithFixedLease(held)).TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiter := theirs.send(t, "waiter", "lock", held.Milliseconds())
-		r.awaitSubscribers(t, name, 1)
+		h := tryLock(t, k.open(r.locks, name, lock.WithFixedLease(lasts)))
+		waiter := theirs.take(t, "waiter", lasts)
+		r.awaitSubscribers(t, k, name, 1)
 		began := time.Now()
-		release(t, l)
-		waiter.result(t, callLimit)
-		java = append(java, time.Since(began))
+		release(t, h)
+		receipt := waiter.result(t, callLimit)
+		java = append(java, waiter.at.Sub(began))
+		heard(t, waiter.at.Sub(began), lasts)
 
 		// Now Java holds it.
-		r.awaitSubscribers(t, name, 0)
-		got := lockSoon(t, m)
-		r.awaitSubscribers(t, name, 1)
+		r.awaitSubscribers(t, k, name, 0)
+		got := lockSoon(t, o)
+		r.awaitSubscribers(t, k, name, 1)
 		began = time.Now()
-		theirs.call(t, "waiter", "unlock")
+		theirs.free(t, "waiter", receipt)
 		g := awaitGrant(t, got)
 		golang = append(golang, g.at.Sub(began))
-		release(t, g.lease)
+		heard(t, g.at.Sub(began), lasts)
+		release(t, g.held)
 	}
 	// The first of each form are left out: a JVM loads classes when it first needs them.
 	java, golang = java[len(names):], golang[len(names):]
 	judgeWakes(t, "Go releases, Java waits", java)
 	judgeWakes(t, "Java releases, Go waits", golang)
+}
+
+// heard ends the test when the waiter waited for the end of the lease: so would all others.
+func heard(t *testing.T, took, lasts time.Duration) {
+	t.Helper()
+	if took > lasts/2 {
+		t.Fatalf("nobody woke the waiter: it waited for %v", took)
+	}
 }
 
 func judgeWakes(t *testing.T, what string, took []time.Duration) {
@@ -71,44 +77,53 @@ func judgeWakes(t *testing.T, what string, took []time.Duration) {
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-// testExcludes has each side hold the lock while the other tries, and then waits for a time that is too short.
-func testExcludes(t *testing.T, r *rig) {
-	m, theirs := r.pair(t)
+// testExcludes has each side hold it while the other tries, and then waits for a time that is too short.
+func testExcludes(t *testing.T, r *rig, k *kind) {
+	const tooShort = 100 * time.Millisecond
+	o, theirs := r.pair(t, k)
+	same := theirs.as(k.same)
 
-	l := tryLock(t, m)
-	theirs.says(t, "false", "a", "tryLock")
-	theirs.says(t, "false", "a", "tryLock", 100, -1)
-	theirs.says(t, "true", "a", "isLocked")
-	theirs.says(t, "false", "a", "isHeldByCurrentThread")
-	release(t, l)
-	theirs.says(t, "false", "a", "isLocked")
-
-	theirs.says(t, "true", "a", "tryLock")
-	owner := theirs.owner(t, "a")
-	if held := refused(t, m); held.Owner != owner || held.Remaining <= 0 || held.Remaining > lease {
-		t.Errorf("TryLock: %v, want held by %s for up to %v", held, owner, lease)
+	h := tryLock(t, o)
+	if _, ok := theirs.try(t, "a"); ok {
+		t.Fatal("Java has it, too")
 	}
-	_, err := r.locks.Mutex(t.Name(), lock.WithWait(100*time.Millisecond)).Lock(t.Context())
+	if theirs.tryFor(t, "a", tooShort) {
+		t.Fatalf("Java has it, too, after %v", tooShort)
+	}
+	if k.isLock() {
+		same.says(t, true, "a", "isLocked")
+		same.says(t, false, "a", "isHeldByCurrentThread")
+	}
+	release(t, h)
+	if k.isLock() {
+		same.says(t, false, "a", "isLocked")
+	}
+
+	receipt, ok := theirs.try(t, "a")
+	if !ok {
+		t.Fatal("Java doesn't get what was released")
+	}
+	held := refused(t, o)
+	_, err := k.open(r.locks, t.Name(), lock.WithWait(tooShort)).take(t.Context(), true)
 	if !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("Lock: %v, want ErrHeld", err)
 	}
-	if h := inspect(t, m); !h.Held || h.Owner != owner || h.Count != 1 || h.Token != 0 {
-		t.Errorf("Inspect: %+v, want held once by %s", h, owner)
+	if k.isLock() {
+		owner := theirs.owner(t, "a")
+		if held.Owner != owner || held.Remaining <= 0 || held.Remaining > lease {
+			t.Errorf("TryLock: %v, want held by %s for up to %v", held, owner, lease)
+		}
+		if is := inspect(t, o); !is.Held || is.Owner != owner || is.Count != 1 || is.Token != 0 {
+			t.Errorf("Inspect: %+v, want held once by %s", is, owner)
+		}
 	}
-	theirs.call(t, "a", "unlock")
-	if h := inspect(t, m); h.Held {
-		t.Errorf("Inspect: %+v after the release", h)
+	theirs.free(t, "a", receipt)
+	if k.isLock() {
+		if is := inspect(t, o); is.Held {
+			t.Errorf("Inspect: %+v after the release", is)
+		}
 	}
 
-	release(t, tryLock(t, m))
-	leavesNothing(t, r, t.Name())
-}
-
-// leavesNothing fails the test when the lock's key is still there.
-func leavesNothing(t *testing.T, r *rig, name string) {
-	t.Helper()
-	n, err := r.rdb.Exists(context.Background(), prefix+name).Result()
-	if err != nil || n != 0 {
-		t.Errorf("EXISTS %s: %d, %v, want 0", prefix+name, n, err)
-	}
+	release(t, tryLock(t, o))
+	r.leavesNothing(t, k, t.Name())
 }

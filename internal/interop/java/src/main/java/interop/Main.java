@@ -17,7 +17,7 @@ import org.redisson.config.NameMapper;
  *
  * <p>Arguments: the addresses of Redis, with commas between them (one is a single server, several are a cluster); the prefix of all
  * names; lockWatchdogTimeout in ms. The first line on stdout is {@code ready <version> <client id>}. Then each line on stdin is
- * {@code <call> <thread> <operation> <kind> <name> [<number>...]}, and is answered, once it is done, by
+ * {@code <call> <thread> <operation> <kind> <name> [<argument>...]}, and is answered, once it is done, by
  * {@code <call> ok <result>} or {@code <call> failed <exception>: <message>}. The end of stdin ends the program.
  *
  * <p>To Redisson a thread is the owner of a lock. So every thread label has one Java thread of its own, which calls what a

@@ -1,47 +1,72 @@
 package interop;
 
-import java.util.concurrent.TimeUnit;
-import org.redisson.api.RAtomicLong;
+import static java.util.concurrent.TimeUnit.MILLISECONDS;
+
+import java.time.Duration;
+import java.util.Arrays;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
 /** What can be asked of a lock: mostly one call of Redisson's each, by its name. Times are in ms. */
 final class Operations {
     private final RedissonClient redisson;
+    private final Contention contention;
 
     Operations(RedissonClient redisson) {
         this.redisson = redisson;
+        contention = new Contention(redisson);
     }
 
-    /** Runs {@code <call> <thread> <operation> <kind> <name> [<number>...]} on the calling thread and returns the result. */
+    /** Runs {@code <call> <thread> <operation> <kind> <name> [<argument>...]} on the calling thread and returns the result. */
     Object run(String[] words) throws InterruptedException {
-        String name = words[4];
-        RLock lock = switch (words[3]) {
+        String operation = words[2];
+        Object target = kind(words[3], words[4]);
+        String[] args = Arrays.copyOfRange(words, 5, words.length);
+        if (operation.equals("contend")) {
+            return contention.run(target, words[4], args);
+        } else if (target instanceof RLock lock) {
+            return run(operation, lock, args);
+        } else if (target instanceof RSemaphore semaphore) {
+            return run(operation, semaphore, args);
+        } else if (target instanceof RPermitExpirableSemaphore permits) {
+            return run(operation, permits, args);
+        }
+        return run(operation, (RCountDownLatch) target, args);
+    }
+
+    private Object kind(String kind, String name) {
+        return switch (kind) {
             case "lock" -> redisson.getLock(name);
             case "fenced" -> redisson.getFencedLock(name);
-            default -> throw new IllegalArgumentException("no such kind of lock: " + words[3]);
+            case "fair" -> redisson.getFairLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            case "semaphore" -> redisson.getSemaphore(name);
+            case "permits" -> redisson.getPermitExpirableSemaphore(name);
+            case "latch" -> redisson.getCountDownLatch(name);
+            default -> throw new IllegalArgumentException("no such kind of lock: " + kind);
         };
-        long[] numbers = new long[words.length - 5];
-        for (int i = 0; i < numbers.length; i++) {
-            numbers[i] = Long.parseLong(words[i + 5]);
-        }
-        return run(words[2], lock, numbers);
     }
 
-    private Object run(String operation, RLock lock, long[] numbers) throws InterruptedException {
+    private static Object run(String operation, RLock lock, String[] args) throws InterruptedException {
         switch (operation) {
             case "lock": // [lease]
-                if (numbers.length == 0) {
+                if (args.length == 0) {
                     lock.lock();
                 } else {
-                    lock.lock(numbers[0], TimeUnit.MILLISECONDS);
+                    lock.lock(number(args[0]), MILLISECONDS);
                 }
                 return "locked";
             case "tryLock": // [wait, lease], of which a lease of -1 is kept alive
-                return numbers.length == 0 ? lock.tryLock() : lock.tryLock(numbers[0], numbers[1], TimeUnit.MILLISECONDS);
+                return args.length == 0 ? lock.tryLock() : lock.tryLock(number(args[0]), number(args[1]), MILLISECONDS);
             case "lockAndGetToken":
                 return ((RFencedLock) lock).lockAndGetToken();
+            case "getToken":
+                return ((RFencedLock) lock).getToken();
             case "unlock":
                 lock.unlock();
                 return "unlocked";
@@ -52,40 +77,105 @@ final class Operations {
             case "isHeldByCurrentThread":
                 return lock.isHeldByCurrentThread();
             case "isHeldByThread": // thread id
-                return lock.isHeldByThread(numbers[0]);
+                return lock.isHeldByThread(number(args[0]));
             case "getHoldCount":
                 return lock.getHoldCount();
             case "remainTimeToLive":
                 return lock.remainTimeToLive();
             case "threadId":
                 return Thread.currentThread().getId();
-            case "contend": // for how long
-                return contend(lock, TimeUnit.MILLISECONDS.toNanos(numbers[0]));
             default:
-                throw new IllegalArgumentException("no such operation: " + operation);
+                throw unknown(operation);
         }
     }
 
-    /**
-     * Takes the lock again and again. Under it a counter that all contenders share must go from 0 to 1; whoever sees another
-     * value isn't alone. Returns the turns, how often somebody else was there, and the longest wait in ms.
-     */
-    private String contend(RLock lock, long nanos) {
-        RAtomicLong inside = redisson.getAtomicLong(lock.getName() + ":inside");
-        long end = System.nanoTime() + nanos;
-        long turns = 0;
-        long doubles = 0;
-        long longest = 0;
-        for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
-            lock.lock();
-            longest = Math.max(longest, System.nanoTime() - asked);
-            if (inside.incrementAndGet() != 1) {
-                doubles++;
-            }
-            inside.decrementAndGet();
-            turns++;
-            lock.unlock();
+    private static Object run(String operation, RSemaphore semaphore, String[] args) throws InterruptedException {
+        switch (operation) {
+            case "trySetPermits": // n
+                return semaphore.trySetPermits(count(args[0]));
+            case "acquire": // n
+                semaphore.acquire(count(args[0]));
+                return "acquired";
+            case "tryAcquire": // n [wait]
+                return args.length == 1 ? semaphore.tryAcquire(count(args[0]))
+                        : semaphore.tryAcquire(count(args[0]), Duration.ofMillis(number(args[1])));
+            case "release": // n
+                semaphore.release(count(args[0]));
+                return "released";
+            case "addPermits": // n, of which some may be less than none
+                semaphore.addPermits(count(args[0]));
+                return "added";
+            case "availablePermits":
+                return semaphore.availablePermits();
+            case "drainPermits":
+                return semaphore.drainPermits();
+            default:
+                throw unknown(operation);
         }
-        return turns + " " + doubles + " " + TimeUnit.NANOSECONDS.toMillis(longest);
+    }
+
+    /** A permit is named by its id, in hex. */
+    private static Object run(String operation, RPermitExpirableSemaphore permits, String[] args) throws InterruptedException {
+        switch (operation) {
+            case "trySetPermits": // n
+                return permits.trySetPermits(count(args[0]));
+            case "acquire": // [lease]
+                return args.length == 0 ? permits.acquire() : permits.acquire(number(args[0]), MILLISECONDS);
+            case "tryAcquire": // [wait, lease]; null when there is none
+                return args.length == 0 ? permits.tryAcquire()
+                        : permits.tryAcquire(number(args[0]), number(args[1]), MILLISECONDS);
+            case "release": // id
+                permits.release(args[0]);
+                return "released";
+            case "tryRelease": // id
+                return permits.tryRelease(args[0]);
+            case "updateLeaseTime": // id, lease
+                return permits.updateLeaseTime(args[0], number(args[1]), MILLISECONDS);
+            case "addPermits": // n, of which some may be less than none
+                permits.addPermits(count(args[0]));
+                return "added";
+            case "availablePermits":
+                return permits.availablePermits();
+            case "acquiredPermits":
+                return permits.acquiredPermits();
+            case "getPermits":
+                return permits.getPermits();
+            default:
+                throw unknown(operation);
+        }
+    }
+
+    private static Object run(String operation, RCountDownLatch latch, String[] args) throws InterruptedException {
+        switch (operation) {
+            case "trySetCount": // n
+                return latch.trySetCount(number(args[0]));
+            case "countDown":
+                latch.countDown();
+                return "counted";
+            case "await": // [wait]
+                if (args.length == 1) {
+                    return latch.await(number(args[0]), MILLISECONDS);
+                }
+                latch.await();
+                return "open";
+            case "getCount":
+                return latch.getCount();
+            case "delete":
+                return latch.delete();
+            default:
+                throw unknown(operation);
+        }
+    }
+
+    static long number(String word) {
+        return Long.parseLong(word);
+    }
+
+    static int count(String word) {
+        return Integer.parseInt(word);
+    }
+
+    private static IllegalArgumentException unknown(String operation) {
+        return new IllegalArgumentException("no such operation: " + operation);
     }
 }
