@@ -18,7 +18,8 @@ var (
 )
 
 // errUpgrade is what a reader gets that asks for the write lock: it would wait for itself.
-var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the writer: release the read lease first, or take the write lock before it", ErrDeadlock)
+var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the writer: "+
+	"release the read lease first, or take the write lock before it", ErrDeadlock)
 
 // HeldError says who holds a lock that could not be taken. It matches ErrHeld.
 type HeldError struct {

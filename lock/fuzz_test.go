@@ -121,6 +121,13 @@ func FuzzReadFreed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reply := someReply(data)
 		got, now, err := readFreed(reply)
+		if errors.Is(err, errLate) {
+			word, _ := number(reply, 0)
+			if said, ok := number(reply, 1); word != 3 || !ok || now != said || got != (freed{}) {
+				t.Errorf("%v read as late, at %d: %+v", reply, now, got)
+			}
+			return
+		}
 		if err != nil {
 			if !errors.Is(err, errReply) || got != (freed{}) || now != 0 {
 				t.Errorf("%v: %v, %+v, %d", reply, err, got, now)

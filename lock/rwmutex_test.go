@@ -102,13 +102,12 @@ func (r *rwRig) enlisted(n int64) {
 }
 
 // heldBy checks that an attempt was refused because of a holder.
-func heldBy(t *testing.T, err error, l *lock.Lease) *lock.HeldError {
+func heldBy(t *testing.T, err error, l *lock.Lease) {
 	t.Helper()
 	var held *lock.HeldError
 	if !errors.As(err, &held) || held.Owner != l.Owner() {
 		t.Fatalf("%v; want held by %s", err, l.Owner())
 	}
-	return held
 }
 
 func refused(t *testing.T, l lock.Locker) error {
@@ -139,9 +138,11 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 				leases = append(leases, try(t, c.RWMutex("job").RLocker()))
 			}
 			r.holds("read", leases...)
-			held := heldBy(t, refused(t, b.RWMutex("job")), leases[2]) // the latest
-			if held.Remaining < far-time.Minute || held.Remaining > far {
-				t.Errorf("remaining %v of %v", held.Remaining, far)
+			var held *lock.HeldError
+			err := refused(t, b.RWMutex("job"))
+			one := func(l *lock.Lease) bool { return l.Owner() == held.Owner }
+			if !errors.As(err, &held) || !slices.ContainsFunc(leases, one) || held.Remaining < far-time.Minute || held.Remaining > far {
+				t.Errorf("%v; want held by a reader", err)
 			}
 			writer := begin(r.ctx(), a.RWMutex("job"))
 			r.enlisted(1)
@@ -151,8 +152,8 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 			if !strings.HasSuffix(w.Owner(), ":write") || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
 				t.Errorf("owner %s; the writer still waits in Redis", w.Owner())
 			}
-			_ = heldBy(t, refused(t, b.RWMutex("job")), w)
-			_ = heldBy(t, refused(t, b.RWMutex("job").RLocker()), w)
+			heldBy(t, refused(t, b.RWMutex("job")), w)
+			heldBy(t, refused(t, b.RWMutex("job").RLocker()), w)
 			var readers []<-chan taken
 			for range 3 {
 				readers = append(readers, begin(r.ctx(), a.RWMutex("job").RLocker()), begin(r.ctx(), b.RWMutex("job").RLocker()))
@@ -194,7 +195,8 @@ func TestRWWaitingWriterKeepsReadersOut(t *testing.T) {
 	waiters := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
 
 	var held *lock.HeldError
-	if err := refused(t, a.RWMutex("job").RLocker()); !errors.As(err, &held) || !slices.Contains(waiters, held.Owner) || held.Remaining <= 0 {
+	err := refused(t, a.RWMutex("job").RLocker())
+	if !errors.As(err, &held) || !slices.Contains(waiters, held.Owner) || held.Remaining <= 0 {
 		t.Fatalf("%v; want one of the writers that wait, %q", err, waiters)
 	}
 	late := begin(r.ctx(), a.RWMutex("job").RLocker())
@@ -251,174 +253,6 @@ func TestRWReadersGetInTogether(t *testing.T) {
 	free(t, try(t, a.RWMutex("job")))
 	r.must(r.rdb.Del(r.ctx(), r.writers()))
 	free(t, try(t, a.RWMutex("job").RLocker()))
-}
-
-// Within the write lease a read lease is had at once, whoever waits, and outlives it.
-func TestRWDowngrade(t *testing.T) {
-	t.Parallel()
-	r := newRWRig(t)
-	a, b := r.client(), r.client()
-	m := a.RWMutex("job")
-	ctx, cancel := context.WithCancel(r.ctx())
-	w, err := m.Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := begin(r.ctx(), m.RLocker())
-	waiting(t, a, 1)
-	writer := begin(r.ctx(), b.RWMutex("job"))
-	r.enlisted(1)
-
-	rd, err := m.RLock(w.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rd.Token() <= w.Token() {
-		t.Errorf("token %d after %d", rd.Token(), w.Token())
-	}
-	r.holds("write", w, rd)
-	if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "write" || h.Owner != w.Owner() || h.Readers != 1 || h.Token != w.Token() {
-		t.Errorf("%+v, %v", h, err)
-	}
-	pass(t, clearly)
-	free(t, w)
-	other := granted(t, local) // it has waited since before the writer left
-	r.holds("read", rd, other)
-	always(t, 50*time.Millisecond, func() bool { return rd.Context().Err() == nil && len(writer) == 0 })
-	if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "read" || h.Readers != 2 {
-		t.Errorf("%+v, %v", h, err)
-	}
-	free(t, other)
-	cancel() // what the write lease followed
-	_ = mustBeCanceled(t, rd, lock.ReasonContext)
-	mustMatch(t, context.Cause(rd.Context()), context.Canceled)
-	free(t, rd)
-	free(t, granted(t, writer))
-	r.nothing()
-}
-
-// What ends the read lease that was taken within a write lease, and what doesn't.
-func TestRWDowngradeFollows(t *testing.T) {
-	t.Parallel()
-	r := newRWRig(t)
-	m := r.client().RWMutex("job", lock.WithReentrancy())
-	rlock := func(ctx context.Context) *lock.Lease {
-		t.Helper()
-		l, err := m.RLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	t.Run("its own ctx", func(t *testing.T) {
-		w := try(t, m)
-		ctx, cancel := context.WithCancel(w.Context())
-		rd := rlock(ctx)
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		freeAll(t, []*lock.Lease{rd, w})
-	})
-	t.Run("its own ctx, and then the release", func(t *testing.T) {
-		w := try(t, m)
-		ctx, cancel := context.WithCancel(w.Context())
-		rd := rlock(ctx)
-		cancel()
-		free(t, w)
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
-	t.Run("a writer that was joined", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(r.ctx())
-		outer, err := m.Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := m.Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		rd := rlock(inner.Context())
-		freeAll(t, []*lock.Lease{inner, outer})
-		always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
-		r.holds("read", rd)
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
-	t.Run("the writer's loss", func(t *testing.T) {
-		c := r.client()
-		w := try(t, c.RWMutex("job", lock.WithWatchdog(900*time.Millisecond)))
-		rd, err := c.RWMutex("job").RLock(w.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.must(r.rdb.HDel(r.ctx(), r.key(), w.Owner()))
-		mustBeLost(t, w, lock.CauseTaken)
-		mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
-		free(t, rd)
-	})
-	t.Run("WithLeaseContext", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(r.ctx())
-		rw := r.client()
-		w := try(t, rw.RWMutex("job"))
-		rd, err := rw.RWMutex("job", lock.WithLeaseContext(ctx)).RLock(w.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		free(t, w)
-		if rd.Context().Err() != nil {
-			t.Error("it ended with the writer's release")
-		}
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
-}
-
-// Whoever would wait for itself is told so at once, or joins.
-func TestRWReentry(t *testing.T) {
-	t.Parallel()
-	r := newRWRig(t)
-	c := r.client()
-	m, join := c.RWMutex("job"), c.RWMutex("job", lock.WithReentrancy())
-	within := func(l *lock.Lease, lk lock.Locker) (*lock.Lease, error) { return lk.Lock(l.Context()) }
-
-	rd := try(t, m.RLocker())
-	writer := begin(r.ctx(), r.client().RWMutex("job"))
-	r.enlisted(1)
-	for _, lk := range []lock.Locker{m, join} {
-		_, err := within(rd, lk)
-		mustMatch(t, err, lock.ErrDeadlock)
-		if !strings.Contains(err.Error(), "release the read lease first") {
-			t.Errorf("%v; it should say what to do", err)
-		}
-	}
-	_, err := within(rd, m.RLocker())
-	mustMatch(t, err, lock.ErrDeadlock)
-	joined, err := within(rd, join.RLocker())
-	if err != nil || joined.Owner() != rd.Owner() {
-		t.Fatalf("%v, %v; want to join %s", joined, err, rd.Owner())
-	}
-	freeAll(t, []*lock.Lease{joined, rd})
-	free(t, granted(t, writer))
-
-	w := try(t, m)
-	_, err = within(w, m)
-	mustMatch(t, err, lock.ErrDeadlock)
-	rd, err = within(w, m.RLocker())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for lk, of := range map[lock.Locker]*lock.Lease{join: w, join.RLocker(): rd} {
-		joined, err := within(rd, lk)
-		if err != nil || joined.Owner() != of.Owner() {
-			t.Errorf("within both: %v, %v; want to join %s", joined, err, of.Owner())
-			continue
-		}
-		free(t, joined)
-	}
-	freeAll(t, []*lock.Lease{rd, w})
-	r.nothing()
 }
 
 // Do and RDo, and what can be seen of both sides from here.

@@ -23,7 +23,7 @@ local forever = 2 ^ 40
 
 -- alien is the answer where the key is no read-write lock.
 local function alien()
-  return redis.error_reply('WRONGTYPE the key is a lock of another kind')
+  return redis.error_reply('WRONGTYPE The key holds a lock of another kind')
 end
 
 local function mark(holder, i)
@@ -127,7 +127,8 @@ local function late()
   return notAfter > 0 and now > notAfter
 end
 
--- grant gives the lock to ARGV[1] for ARGV[2] ms; ARGV[4] is its traceparent. It is the answer of an acquire.
+-- grant gives the lock to ARGV[1] for ARGV[2] ms, in this mode if it was free; ARGV[4] is the traceparent. It is the answer of
+-- an acquire.
 local function grant(mode)
   local token = now
   local last = tonumber(redis.call('get', KEYS[2]) or 0)

@@ -1,6 +1,7 @@
 -- Says who holds a read-write lock: the writer, or of the readers the one with the longest lease. The keys are those of rw.lua.
 --
--- Returns  {now, remaining ms (-2 free), and unless it is free: holder, count, '@lockdog', its mark or '', 'mode', mode, 'readers', how many}
+-- Returns  {now, remaining ms (-2 free, -1 no expiry), and unless it is free: holder, its count, '@lockdog', its mark or '',
+--          'mode', 'read' or 'write', 'readers', how many}
 local seen = look('', true)
 if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
   return alien()

@@ -7,7 +7,7 @@
 -- ARGV[5]  for how many ms new readers are to wait for the caller, who waits; 0 = it doesn't
 --
 -- Returns  {1, now, token}                                  granted
---          {0, now, remaining ms, holder, its mark or ''}   held by others; of readers the one with the longest lease
+--          {0, now, remaining ms, holder, its mark or ''}   held by others, of whom one is named
 --          {2, now}                                         came too late, wrote nothing
 --
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
@@ -28,7 +28,8 @@ if seen.longest and not mine then
       redis.pcall('pexpire', KEYS[3], keep)
     end
   end
-  return {0, now, shown(seen.left), seen.longest.name, said(seen.longest.name)}
+  local one = seen.writer or seen.longest
+  return {0, now, shown(seen.left), one.name, said(one.name)}
 end
 if late() then
   return {2, now}

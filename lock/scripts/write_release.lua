@@ -1,5 +1,5 @@
--- Gives a writer's lock back, to those who read on under it or to everybody, and has nobody wait for the writer any more. The keys are those
--- of rw.lua.
+-- Gives a writer's lock back, to those who read on under it or to everybody, and has nobody wait for the writer any
+-- more. The keys are those of rw.lua.
 --
 -- ARGV[1]  owner; it ends in ':write'
 -- ARGV[2]  channel that waiters listen on

@@ -1,0 +1,155 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What servers do to read-write locks.
+
+// rwACL is what a program's Redis user needs to take read-write locks whose names start with "job".
+const rwACL = "~job* ~{job*}:* ~lockdog:fence:* &redisson_rwlock:* &lockdog:control:* " +
+	"+evalsha +eval +subscribe +unsubscribe +ping " +
+	"+time +hget +hgetall +hscan +hexists +hset +hdel +hlen +pttl +pexpire +get +set +exists +del +publish " +
+	"+zadd +zrem +zrange +zremrangebyscore"
+
+func TestRWACL(t *testing.T) {
+	t.Parallel()
+	rules := append([]string{"on", ">" + appPassword}, strings.Fields(rwACL)...)
+	srv := redistest.Start(t, redistest.WithUser("app", rules...))
+	s := newScope(t)
+	r := &rwRig{t: t, rdb: srv.Client(t)}
+	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWatchdog(900*time.Millisecond))
+	m := c.RWMutex("job")
+	w := try(t, m)
+	rd, err := m.RLock(w.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed := rd.Deadline()
+	eventually(t, patience, func() bool { return rd.Deadline().After(renewed) })
+	next := begin(r.ctx(), m.RLocker())
+	waiting(t, c, 1)
+	free(t, w)
+	free(t, granted(t, next))
+	writer := begin(r.ctx(), m)
+	r.enlisted(1)
+	readers := []<-chan taken{begin(r.ctx(), m.RLocker())}
+	waiting(t, c, 2)
+	free(t, rd)
+	free(t, granted(t, writer))
+	for range 70 { // Redis looks at some only
+		readers = append(readers, begin(r.ctx(), m.RLocker()))
+	}
+	var leases []*lock.Lease
+	for _, next := range readers {
+		leases = append(leases, granted(t, next))
+	}
+	free(t, leases[0])
+	was, err1 := m.ForceUnlock(r.ctx())
+	h, err2 := m.Inspect(r.ctx())
+	if err := errors.Join(err1, err2); !was || h.Held || err != nil {
+		t.Errorf("%v, %+v, %v", was, h, err)
+	}
+	if n := s.series(t, telemetry.MetricErrors); len(n) > 0 {
+		t.Errorf("errors counted: %v", n)
+	}
+}
+
+// Where a lease can't be given its end, the lock isn't taken.
+func TestRWWithoutExpiry(t *testing.T) {
+	t.Parallel()
+	rules := append([]string{"on", ">" + appPassword}, strings.Fields(rwACL+" -pexpire")...)
+	srv := redistest.Start(t, redistest.WithUser("app", rules...))
+	r := &rwRig{t: t, rdb: srv.Client(t)}
+	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }))
+	for _, lk := range []lock.Locker{c.RWMutex("job"), c.RWMutex("job").RLocker()} {
+		if err := refused(t, lk); !strings.Contains(err.Error(), "can't run this command") {
+			t.Errorf("%v", err)
+		}
+		r.nothing()
+	}
+}
+
+// On a Redis that is full, who holds the lock can give it back, and who waits is told so.
+func TestRWFullRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	r := &rwRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }, ""}
+	a, b := r.client(), r.client()
+	w := try(t, a.RWMutex("job"))
+	rd, err := a.RWMutex("job").RLock(w.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.must(r.rdb.ConfigSet(r.ctx(), "maxmemory", "1"))
+	heldBy(t, refused(t, b.RWMutex("job")), w)
+	ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
+	defer cancel()
+	_, err = b.RWMutex("job").Lock(ctx)
+	mustMatch(t, err, lock.ErrHeld)
+	free(t, w)
+	r.holds("read", rd)
+	if err := refused(t, b.RWMutex("job").RLocker()); !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("%v", err)
+	}
+	free(t, rd)
+	r.nothing()
+}
+
+// While the slot moves nobody can take or release the lock, and is told so; who holds it keeps it; who waits gets it when
+// the slot has moved.
+func TestRWSlotMoves(t *testing.T) {
+	t.Parallel()
+	const lease = 5 * time.Second
+	cl := redistest.StartCluster(t, 0)
+	open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
+	r := &rwRig{t, open(), open, "{moving}"}
+	a, b := r.client(lock.WithWatchdog(lease)), r.client(lock.WithWatchdog(lease))
+	rd, other, held := try(t, a.RWMutex("job").RLocker()), try(t, b.RWMutex("job").RLocker()), try(t, a.RWMutex("held"))
+	key := func(suffix string) string { return r.key() + ":" + suffix }
+	writer := begin(r.ctx(), b.RWMutex("job"))
+	eventually(t, patience, func() bool { return r.rdb.ZCard(r.ctx(), key("lockdog_writers")).Val() == 1 })
+	r.must(r.rdb.Set(r.ctx(), key("lockdog_turn"), 1, 0)) // as after a writer
+
+	slot := cl.Slot(t, r.prefix)
+	counter := "{moving}lockdog:fence:{" + backend.SlotTag(slot) + "}"
+	m := cl.Migrate(t, slot, otherNode(t, cl, slot))
+	for _, part := range [][]string{
+		{r.prefix + "none"},
+		{r.prefix + "held", r.key()}, // locks without their marks, which come later
+		{counter, key("lockdog_writers"), key("lockdog_turn"), key(rd.Owner() + ":rwlock_timeout:1")}, // all but the mark of the other
+	} {
+		m.MoveKeys(t, part...)
+		for _, lk := range []lock.Locker{a.RWMutex("job"), b.RWMutex("job").RLocker(), a.RWMutex("fresh").RLocker()} {
+			_, err := lk.TryLock(r.ctx())
+			if err == nil || !strings.Contains(err.Error(), "TRYAGAIN") {
+				t.Fatalf("while the slot moves: %v", err)
+			}
+		}
+	}
+	pass(t, lease/3+lease/10) // a renewal must not make anew what has yet to come
+	freed := make(chan error, 1)
+	go func() { freed <- rd.Release(context.Background()) }()
+	always(t, 50*time.Millisecond, func() bool { return len(freed) == 0 })
+	m.Finish(t)
+	if err := await(t, "Release", freed); err != nil {
+		t.Fatal(err)
+	}
+	r.holds("read", other)
+	free(t, other)
+	free(t, granted(t, writer))
+	before := held.Deadline()
+	eventually(t, patience, func() bool { return held.Deadline().After(before) })
+	free(t, held)
+}
