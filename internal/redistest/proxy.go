@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -128,6 +129,18 @@ func (p *Proxy) CutAll() {
 func (p *Proxy) Refuse(tb testing.TB) {
 	tb.Helper()
 	if err := p.closeListener(); err != nil {
+		tb.Fatalf("redistest: proxy: %v", err)
+	}
+	// A process that is being started elsewhere in this one has the listener, too, until it runs its own program.
+	err := poll(startLimit, func(context.Context) error {
+		conn, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			return nil
+		}
+		_ = conn.Close()
+		return errors.New("it listens still")
+	})
+	if err != nil {
 		tb.Fatalf("redistest: proxy: %v", err)
 	}
 }
