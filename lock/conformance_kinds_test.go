@@ -48,8 +48,8 @@ var allKinds = []kindOfLock{
 		name: "write",
 		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.RWMutex(name, opts...) },
 		hold: func(r raw, key, owner, count string, lease time.Duration) {
+			r.hset(key, owner, count, lease) // first: between the two a renewal may look
 			r.hset(key, "mode", "write", 0)
-			r.hset(key, owner, count, lease)
 		},
 		ending: ":write",
 		but:    map[string]string{},

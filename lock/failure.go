@@ -12,7 +12,7 @@ import (
 )
 
 // errLate is the outcome of a call that reached the server past its not-after and wrote nothing.
-var errLate = errors.New("lockdog: the call reached Redis too late and wrote nothing")
+var errLate error = &timeoutError{"lockdog: timeout: the call reached Redis too late and wrote nothing"}
 
 // failure is what the error of a call to Redis means for it.
 type failure struct {

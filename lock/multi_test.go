@@ -318,9 +318,8 @@ func TestMultiLosesAll(t *testing.T) {
 			} else {
 				eventually(t, patience, func() bool { return len(a.Leases()) == 0 })
 			}
-			if c.exists("a") || c.exists("c") {
-				t.Error("the others are held yet")
-			}
+			// In Redis they end a little later than here.
+			eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("c") })
 			if n := s.sum(t, telemetry.MetricLosses); n != 1 {
 				t.Errorf("%v losses are counted, want 1", n)
 			}
