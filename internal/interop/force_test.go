@@ -46,6 +46,7 @@ func testJavaForces(t *testing.T, r *rig, k *kind) {
 
 	waiter := theirs.send(t, "waiter", "lock")
 	r.awaitSubscribers(t, k, t.Name(), 1)
+	fallAsleep(k)
 	began := time.Now()
 	same.says(t, true, "forcer", "forceUnlock")
 	waiter.result(t, callLimit)
@@ -85,6 +86,7 @@ func testGoForces(t *testing.T, r *rig, k *kind) {
 	} else {
 		waiter := theirs.send(t, "b", "lock")
 		r.awaitSubscribers(t, k, t.Name(), 1)
+		fallAsleep(k)
 		began := time.Now()
 		force(t, o, true)
 		waiter.result(t, callLimit)
