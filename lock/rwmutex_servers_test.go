@@ -2,7 +2,7 @@ package lock_test
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,64 +12,14 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What servers do to read-write locks.
 
-// rwACL is what a program's Redis user needs to take read-write locks whose names start with "job".
-const rwACL = "~job* ~{job*}:* ~lockdog:fence:* &redisson_rwlock:* &lockdog:control:* " +
-	"+evalsha +eval +subscribe +unsubscribe +ping " +
-	"+time +hget +hgetall +hscan +hexists +hset +hdel +hlen +pttl +pexpire +get +set +exists +del +publish " +
-	"+zadd +zrem +zrange +zremrangebyscore"
-
-func TestRWACL(t *testing.T) {
-	t.Parallel()
-	rules := append([]string{"on", ">" + appPassword}, strings.Fields(rwACL)...)
-	srv := redistest.Start(t, redistest.WithUser("app", rules...))
-	s := newScope(t)
-	r := &rwRig{t: t, rdb: srv.Client(t)}
-	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWatchdog(900*time.Millisecond))
-	m := c.RWMutex("job")
-	w := try(t, m)
-	rd, err := m.RLock(w.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	renewed := rd.Deadline()
-	eventually(t, patience, func() bool { return rd.Deadline().After(renewed) })
-	next := begin(r.ctx(), m.RLocker())
-	waiting(t, c, 1)
-	free(t, w)
-	free(t, granted(t, next))
-	writer := begin(r.ctx(), m)
-	r.enlisted(1)
-	readers := []<-chan taken{begin(r.ctx(), m.RLocker())}
-	waiting(t, c, 2)
-	free(t, rd)
-	free(t, granted(t, writer))
-	for range 70 { // Redis looks at some only
-		readers = append(readers, begin(r.ctx(), m.RLocker()))
-	}
-	var leases []*lock.Lease
-	for _, next := range readers {
-		leases = append(leases, granted(t, next))
-	}
-	free(t, leases[0])
-	was, err1 := m.ForceUnlock(r.ctx())
-	h, err2 := m.Inspect(r.ctx())
-	if err := errors.Join(err1, err2); !was || h.Held || err != nil {
-		t.Errorf("%v, %+v, %v", was, h, err)
-	}
-	if n := s.series(t, telemetry.MetricErrors); len(n) > 0 {
-		t.Errorf("errors counted: %v", n)
-	}
-}
-
 // Where a lease can't be given its end, the lock isn't taken.
 func TestRWWithoutExpiry(t *testing.T) {
 	t.Parallel()
-	rules := append([]string{"on", ">" + appPassword}, strings.Fields(rwACL+" -pexpire")...)
+	rules := slices.Concat([]string{"on", ">" + appPassword}, strings.Fields(appACL), aclTable(t)["RWMutex"], []string{"-pexpire"})
 	srv := redistest.Start(t, redistest.WithUser("app", rules...))
 	r := &rwRig{t: t, rdb: srv.Client(t)}
 	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }))

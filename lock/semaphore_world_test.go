@@ -292,34 +292,3 @@ func latchWithATag(t *testing.T, c *redistest.Cluster) {
 	must(t, "CountDown", l.CountDown(ctx))
 	must(t, "Wait", await(t, "Wait", opened))
 }
-
-// numberACL is what a program's Redis user needs to use semaphores and latches whose names start with "job". See appACL.
-const numberACL = "~job* ~{job* ~lockdog:fence:* &redisson_sc:* &redisson_countdownlatch__channel__* " +
-	"+evalsha +eval +subscribe +unsubscribe +ping " +
-	"+time +get +set +exists +del +incr +incrby +decr +decrby +zadd +zrem +zscore +zrange +zrangebyscore +zcount +pttl +pexpire +publish"
-
-func TestSemaphoreACL(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t, redistest.WithUser("app", append([]string{"on", ">" + appPassword}, strings.Fields(numberACL)...)...))
-	rdb := srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
-	s := newScope(t)
-	c, ctx := s.open(t, rdb, lock.WithWatchdog(numberLease)), t.Context()
-	p := permits(t, c, "job:p", 1)
-	srv.Client(t).ZAdd(ctx, "{job:p}:timeout", redis.Z{Score: 1000, Member: "old"})
-	l, waiting := try(t, p), try(t, p)
-	pass(t, numberLease)
-	free(t, l)
-	free(t, waiting)
-	mustBe(t, "permits", available(t, p), 2)
-	bare := acquiring(ctx, c.Semaphore("job:s"), 2)
-	must(t, "Release", c.Semaphore("job:s").Release(ctx, 2))
-	must(t, "Acquire", await(t, "Acquire", bare))
-	must(t, "Resize", c.Semaphore("job:s").Resize(ctx, -1))
-	gate := closed(t, c, "job:l", 1)
-	opened := awaiting(ctx, gate)
-	must(t, "CountDown", gate.CountDown(ctx))
-	must(t, "Wait", await(t, "Wait", opened))
-	if errs := s.series(t, telemetry.MetricErrors); len(errs) != 0 {
-		t.Errorf("refused: %v", errs)
-	}
-}
