@@ -43,7 +43,7 @@ func useAfterClose(t *testing.T, w *world) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if keys := w.raw.keys(); len(keys) != 0 {
+	if keys := w.rest(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
 }
@@ -56,7 +56,7 @@ func closing(c *lock.Client, ctx context.Context) <-chan error {
 }
 
 func closeFailsWaiters(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	var waiters []<-chan taken
 	for i := range 3 {
@@ -81,7 +81,7 @@ func closeLetsHoldersWindDown(t *testing.T, w *world) {
 	_, err := w.lock(c, "b").TryLock(context.Background())
 	mustMatch(t, err, lock.ErrClosed)
 	// It is kept for as long as the holder needs.
-	always(t, 3*ttl, func() bool { return l.Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	always(t, 3*ttl, func() bool { return l.Err() == nil && w.left("a") > 0 })
 	select {
 	case err := <-done:
 		t.Fatalf("Close returned before the holder had released: %v", err)

@@ -51,7 +51,7 @@ func ctxEndsTheContext(t *testing.T, w *world) {
 	if err := l.Release(ctx); err != nil {
 		t.Errorf("Release: %v", err)
 	}
-	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+	if ms := w.left("a"); ms != -2 {
 		t.Errorf("PTTL %d after Release", ms)
 	}
 }
@@ -110,7 +110,7 @@ func leaseContextEnded(t *testing.T, w *world) {
 	if !strings.Contains(err.Error(), "WithLeaseContext") || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("%v", err)
 	}
-	if keys := w.raw.keys(); len(keys) != 0 {
+	if keys := w.rest(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
 }
@@ -145,7 +145,7 @@ func childrenEnd(t *testing.T, w *world) {
 	called := make(chan struct{})
 	stop := context.AfterFunc(child, func() { close(called) })
 	defer stop()
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	await(t, "AfterFunc", called)
 	await(t, "the child's Done", child.Done())
 	mustMatch(t, context.Cause(child), lock.ErrLost)

@@ -26,7 +26,7 @@ var doBehaviours = []behaviour{
 // mustBeFree fails the test if the lock is held.
 func mustBeFree(t *testing.T, w *world, name string) {
 	t.Helper()
-	if ms := w.raw.pttl(w.key(name)); ms != -2 {
+	if ms := w.left(name); ms != -2 {
 		t.Errorf("the lock %q is held yet: PTTL %d", name, ms)
 	}
 }
@@ -62,7 +62,7 @@ func doGivesTheContext(t *testing.T, w *world) {
 }
 
 func doOfHeld(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a"))
+	l := try(t, w.rival(w.client(), "a"))
 	err := w.lock(w.client(), "a", lock.WithWait(0)).Do(t.Context(), func(context.Context, *lock.Lease) error {
 		t.Error("fn ran")
 		return nil
@@ -76,7 +76,7 @@ func doJoinsErrLost(t *testing.T, w *world) {
 	failed := errors.New("failed")
 	for _, result := range []error{nil, failed} {
 		err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
-			w.raw.del(w.key("a"))
+			w.lose("a")
 			await(t, "Context", ctx.Done())
 			return result
 		})
@@ -91,7 +91,7 @@ func doSaysALossOnce(t *testing.T, w *world) {
 	c := w.client()
 	var cause error
 	err := w.lock(c, "a").Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
-		w.raw.del(w.key("a"))
+		w.lose("a")
 		await(t, "Context", ctx.Done())
 		cause = context.Cause(ctx)
 		return fmt.Errorf("my work: %w", cause)

@@ -88,7 +88,7 @@ func badLocks(t *testing.T, w *world) {
 			}
 		}
 	}
-	if keys := w.raw.keys(); len(keys) != 0 || len(c.Leases()) != 0 {
+	if keys := w.rest(); len(keys) != 0 || len(c.Leases()) != 0 {
 		t.Errorf("left behind: %v, %v", keys, c.Leases())
 	}
 }
@@ -192,7 +192,7 @@ func nils(t *testing.T, w *world) {
 func goodNames(t *testing.T, w *world) {
 	c := w.client()
 	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
-		l, err := w.lock(c, name).TryLock(t.Context())
+		l, err := w.rival(c, name).TryLock(t.Context())
 		if err != nil {
 			t.Errorf("%.40q: %v", name, err)
 			continue

@@ -2,13 +2,18 @@ package lock_test
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The conformance suite runs for every kind of lock that one owner at a time can hold. Another kind is one entry in kinds.
+// The conformance suite runs for every kind of lock that gives a Lease. Another kind is one entry here. What has none, a Semaphore and a
+// Latch, has a suite of its own: conformance_numbers_test.go.
 
 // subject is a lock under test.
 type subject interface {
@@ -21,12 +26,38 @@ type subject interface {
 type kindOfLock struct {
 	name string // lockdog.kind
 	make func(c *lock.Client, name string, opts ...lock.LockOption) subject
+	// rival makes the lock of a name that can't be held beside this kind's; nil: one of this kind.
+	rival func(c *lock.Client, name string, opts ...lock.LockOption) subject
+
 	// hold has somebody hold the lock, as Redisson writes it; nil: as a field of a hash.
 	hold func(r raw, key, owner, count string, lease time.Duration)
-	// ending is what the names of its owners end in.
-	ending string
-	// but says of behaviours of Mutex why this kind's are others.
-	but map[string]string
+	// holders says who holds it, and how often; nil: it is a hash that has them as fields.
+	holders func(r raw, key string) map[string]string
+	// left is what is left of the lease, ms; -2: nobody has one; nil: the key's own time.
+	left func(r raw, key string) int64
+	// lose takes it from whoever holds it; nil: its key is deleted.
+	lose func(r raw, key string)
+	// keeps says which keys it has though nobody holds it, or asked for it; nil: none.
+	keeps func(key string) bool
+	// member is what stands for an owner in Redis; nil: its name.
+	member func(owner string) string
+
+	// ending is what the names of its owners end in, and theirs what those do whom hold makes.
+	ending, theirs string
+
+	silent bool // nobody is told who holds it
+	shared bool // several may hold it at a time
+	quorum bool // it is held at several servers
+	but    map[string]string
+}
+
+// why says why a behaviour of Mutex isn't the kind's, "" if it is. A key of but that ends in a slash is for all that starts with it.
+func (k kindOfLock) why(behaviour string) string {
+	if why := k.but[behaviour]; why != "" {
+		return why
+	}
+	head, _, _ := strings.Cut(behaviour, "/")
+	return k.but[head+"/"]
 }
 
 var mutexes = kindOfLock{
@@ -34,7 +65,7 @@ var mutexes = kindOfLock{
 	make: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.Mutex(name, opts...) },
 }
 
-// allKinds are those that the suite runs for.
+// allKinds are those that the suite runs for, on all servers. A Quorum is beside them: it has servers of its own.
 var allKinds = []kindOfLock{
 	mutexes,
 	{
@@ -46,13 +77,45 @@ var allKinds = []kindOfLock{
 	},
 	{
 		name: "write",
-		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.RWMutex(name, opts...) },
-		hold: func(r raw, key, owner, count string, lease time.Duration) {
-			r.hset(key, owner, count, lease) // first: between the two a renewal may look
-			r.hset(key, "mode", "write", 0)
+		make: writers, hold: holdRW,
+		ending: ":write", theirs: ":write",
+	},
+	{
+		name: "read",
+		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
+			m := c.RWMutex(name, opts...)
+			return reader{m.RLocker(), m}
 		},
-		ending: ":write",
-		but:    map[string]string{},
+		rival: writers, hold: holdRW,
+		theirs: ":write", shared: true,
+		but: map[string]string{
+			"Lock/first come, first served": "readers come in together",
+			"Lock/starves no other client":  "readers come in together",
+			"Lock/excludes":                 "readers come in together",
+			"Leases and Recent":             "whom a reader waits for is of another kind",
+		},
+	},
+	{
+		name: "permit",
+		make: onePermit, hold: holdPermit, holders: permitHolders, left: permitLeft, lose: losePermit, member: permitMember,
+		keeps:  func(key string) bool { return !strings.Contains(key, "timeout") && !strings.Contains(key, "fence") },
+		silent: true,
+		but: map[string]string{
+			"Lock/hands over":                      "nothing is handed over",
+			"Inspect/":                             "nobody is told who has a permit",
+			"ForceUnlock/":                         "nobody ends another's lease",
+			"lost/taken":                           "what was lost may have been lost to nobody",
+			"lost/Release finds out":               "what was lost may have been lost to nobody",
+			"re-entry/ErrDeadlock":                 "each Lock is for another permit",
+			"re-entry/join":                        "each Lock is for another permit",
+			"re-entry/the inner ctx ends":          "each Lock is for another permit",
+			"re-entry/the outer ctx ends":          "each Lock is for another permit",
+			"re-entry/the outer is released first": "each Lock is for another permit",
+			"re-entry/loss ends all":               "each Lock is for another permit",
+			"re-entry/through another lock":        "each Lock is for another permit",
+			"Do/ctx and lease":                     "each Lock is for another permit",
+			"bad input/a key of another type":      "number and leases are two keys: TestNoNumber",
+		},
 	},
 	{
 		name: "multi",
@@ -60,6 +123,115 @@ var allKinds = []kindOfLock{
 			return oneOf{c.Multi([]string{name}, opts...), c.Mutex(name, opts...)}
 		},
 	},
+}
+
+// quorums are locks at three servers. Its world makes them, of three clients each.
+var quorums = kindOfLock{
+	name:   "quorum",
+	quorum: true,
+	but: map[string]string{
+		"TryLock/free":        "it has an owner at each node: TestQuorum",
+		"names/group":         "each node's client tells of its own grant",
+		"fixed/never renewed": "each node's client tells of its own grant",
+		"WithHoldWarning":     "each node's client tells of its own grant",
+		"Leases and Recent":   "each node's client tells of its own grant",
+		"Lock/hands over":     "nothing is handed over",
+		"Inspect/":            "that is for the Mutexes at its nodes",
+		"ForceUnlock/":        "that is for the Mutexes at its nodes",
+		"Close/":              "its clients are closed one by one: TestQuorumClose",
+	},
+}
+
+func writers(c *lock.Client, name string, opts ...lock.LockOption) subject {
+	return c.RWMutex(name, opts...)
+}
+
+func holdRW(r raw, key, owner, count string, lease time.Duration) {
+	r.setString(beside(key, owner+":rwlock_timeout:1"), "1")
+	r.hset(key, owner, count, lease) // first: between the two a renewal may look
+	mode := "read"
+	if strings.HasSuffix(owner, ":write") {
+		mode = "write"
+	}
+	r.hset(key, "mode", mode, 0)
+}
+
+// reader is the read side of an RWMutex.
+type reader struct {
+	lock.Locker
+	m *lock.RWMutex
+}
+
+func (r reader) Inspect(ctx context.Context) (lock.Holder, error) { return r.m.Inspect(ctx) }
+func (r reader) ForceUnlock(ctx context.Context) (bool, error)    { return r.m.ForceUnlock(ctx) }
+
+// semaphoreOfOne is Permits of which there is one. Its other calls err as a lock's do.
+type semaphoreOfOne struct{ *lock.Permits }
+
+func onePermit(c *lock.Client, name string, opts ...lock.LockOption) subject {
+	p := c.Permits(name, opts...)
+	_, _ = p.SetPermits(context.Background(), 1) // what is wrong with it the first use says, too
+	return semaphoreOfOne{p}
+}
+
+func (s semaphoreOfOne) Inspect(ctx context.Context) (lock.Holder, error) {
+	_, err := s.Available(ctx)
+	return lock.Holder{}, err
+}
+
+func (s semaphoreOfOne) ForceUnlock(ctx context.Context) (bool, error) { return s.SetPermits(ctx, 1) }
+
+// beside names what Redisson has in a key's slot.
+func beside(key, suffix string) string {
+	if strings.Contains(key, "{") {
+		return key + ":" + suffix
+	}
+	return "{" + key + "}:" + suffix
+}
+
+// timeouts is where the permits of a semaphore are that are taken.
+func timeouts(key string) string { return beside(key, "timeout") }
+
+func holdPermit(r raw, key, owner, _ string, lease time.Duration) {
+	ms := lease.Milliseconds()
+	if lease == 0 {
+		ms = 1e13 // Redisson's for ever
+	}
+	r.eval(`local time = redis.call('time')
+		redis.call('set', KEYS[1], 0)
+		redis.call('zadd', KEYS[2], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]), ARGV[2])
+		return 1`, []string{key, timeouts(key)}, ms, owner)
+}
+
+func permitHolders(r raw, key string) map[string]string {
+	held := make(map[string]string)
+	members, _ := r.eval(`return redis.call('zrange', KEYS[1], 0, -1)`, []string{timeouts(key)}).([]any)
+	for _, member := range members {
+		held[member.(string)] = "1"
+	}
+	return held
+}
+
+func permitLeft(r raw, key string) int64 {
+	left, _ := r.eval(`local last = redis.call('zrange', KEYS[1], -1, -1, 'withscores')[2]
+		local time = redis.call('time')
+		return last and math.floor(last - time[1] * 1000 - time[2] / 1000) or -2`, []string{timeouts(key)}).(int64)
+	return left
+}
+
+func losePermit(r raw, key string) {
+	r.eval(`redis.call('del', KEYS[2])
+		redis.call('set', KEYS[1], 1)
+		return 1`, []string{key, timeouts(key)})
+}
+
+// permitMember is what Redisson would take for the permit: see permitID.
+func permitMember(owner string) string {
+	_, grant, _ := strings.Cut(owner, ":")
+	random, seq, _ := strings.Cut(grant, "-")
+	head, _ := hex.DecodeString(random)
+	n, _ := strconv.ParseUint(seq, 10, 64)
+	return string(binary.BigEndian.AppendUint64(head, n))
 }
 
 // oneOf is a Multi of one name. Who holds that is seen, and ended, by its Mutex.
@@ -71,6 +243,15 @@ type oneOf struct {
 func (o oneOf) Inspect(ctx context.Context) (lock.Holder, error) { return o.mutex.Inspect(ctx) }
 func (o oneOf) ForceUnlock(ctx context.Context) (bool, error)    { return o.mutex.ForceUnlock(ctx) }
 
+// atNodes is a lock of a Quorum. Its other calls are those of the Mutex at the first node.
+type atNodes struct {
+	*lock.QuorumMutex
+	first *lock.Mutex
+}
+
+func (a atNodes) Inspect(ctx context.Context) (lock.Holder, error) { return a.first.Inspect(ctx) }
+func (a atNodes) ForceUnlock(ctx context.Context) (bool, error)    { return a.first.ForceUnlock(ctx) }
+
 // An exception that names no behaviour excuses nothing.
 func TestExceptionsNameBehaviours(t *testing.T) {
 	t.Parallel()
@@ -78,9 +259,11 @@ func TestExceptionsNameBehaviours(t *testing.T) {
 	for _, theme := range themes {
 		for _, b := range theme.table {
 			known[b.name] = true
+			head, _, _ := strings.Cut(b.name, "/")
+			known[head+"/"] = true
 		}
 	}
-	for _, k := range allKinds {
+	for _, k := range append([]kindOfLock{quorums}, allKinds...) {
 		for name := range k.but {
 			if !known[name] {
 				t.Errorf("%s: there is no behaviour %q", k.name, name)

@@ -30,7 +30,7 @@ var leaseBehaviours = []behaviour{
 
 func watchedIsKept(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
-	always(t, 4*ttl, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	always(t, 4*ttl, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.left("a") > 0 })
 	free(t, l)
 }
 
@@ -60,7 +60,7 @@ func fixedIsNeverRenewed(t *testing.T, w *world) {
 func fixedIsReleased(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a", lock.WithFixedLease(ttl)))
 	free(t, l)
-	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+	if ms := w.left("a"); ms != -2 {
 		t.Errorf("PTTL %d", ms)
 	}
 }
@@ -68,27 +68,27 @@ func fixedIsReleased(t *testing.T, w *world) {
 func lostMissing(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
 	work := l.Context()
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	await(t, "Context", work.Done())
 	mustBeLost(t, l, lock.CauseMissing)
 }
 
 func lostTaken(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	w.hold("a", "thief", "1", far)
 	mustBeLost(t, l, lock.CauseTaken)
-	if hash := w.raw.hgetall(w.key("a")); hash[w.owner("thief")] != "1" {
+	if hash := w.holders("a"); hash[w.owner("thief")] != "1" {
 		t.Errorf("the other owner's entry became %v", hash)
 	}
-	if ms := w.raw.pttl(w.key("a")); ms < (far - time.Minute).Milliseconds() {
+	if ms := w.left("a"); ms < (far - time.Minute).Milliseconds() {
 		t.Errorf("the other owner's lease became %d ms", ms)
 	}
 }
 
 func releaseAfterLoss(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	mustBeLost(t, l, lock.CauseMissing)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
@@ -97,16 +97,16 @@ func releaseAfterLoss(t *testing.T, w *world) {
 func releaseFindsOut(t *testing.T, w *world) {
 	c := w.client()
 	gone := try(t, w.lock(c, "a", lock.WithWatchdog(far)))
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	mustMatch(t, gone.Release(t.Context()), lock.ErrLost)
 	mustBeLostAs(t, gone, lock.CauseMissing)
 
 	stolen := try(t, w.lock(c, "b", lock.WithWatchdog(far)))
-	w.raw.del(w.key("b"))
+	w.lose("b")
 	w.hold("b", "thief", "1", far)
 	mustMatch(t, stolen.Release(t.Context()), lock.ErrLost)
 	mustBeLostAs(t, stolen, lock.CauseTaken)
-	if hash := w.raw.hgetall(w.key("b")); hash[w.owner("thief")] != "1" {
+	if hash := w.holders("b"); hash[w.owner("thief")] != "1" {
 		t.Errorf("the other owner's entry became %v", hash)
 	}
 }
@@ -114,7 +114,7 @@ func releaseFindsOut(t *testing.T, w *world) {
 func renewedAfterLoss(t *testing.T, w *world) {
 	c := w.client()
 	l := try(t, w.lock(c, "a"))
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	mustBeLost(t, l, lock.CauseMissing)
 	again := try(t, w.lock(c, "a"))
 	always(t, 3*ttl, func() bool { return again.Err() == nil })

@@ -57,7 +57,7 @@ func holdAndRelease(t *testing.T, w *world, c *lock.Client) context.Context {
 func noReentryElsewhere(t *testing.T, w *world) {
 	c, other := w.client(lock.WithReentrancy()), w.client(lock.WithReentrancy())
 	l := try(t, w.lock(c, "a"))
-	_, err := w.lock(other, "a").TryLock(l.Context())
+	_, err := w.rival(other, "a").TryLock(l.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	b, err := w.lock(c, "b").TryLock(l.Context())
 	if err != nil {
@@ -86,11 +86,11 @@ func joins(t *testing.T, w *world) {
 	outer := try(t, m)
 	inner := enter(t, outer.Context(), m)
 	innermost := enter(t, inner.Context(), m)
-	if inner.Owner() != outer.Owner() || innermost.Token() != outer.Token() {
+	if !w.joined(inner, outer) || !w.joined(innermost, outer) {
 		t.Errorf("owner %q in %q, token %d in %d", inner.Owner(), outer.Owner(), innermost.Token(), outer.Token())
 	}
-	if h, err := m.Inspect(t.Context()); err != nil || h.Count != 1 {
-		t.Errorf("in Redis: %+v, %v", h, err)
+	if held := w.holders("a"); held[w.member(outer)] != "1" {
+		t.Errorf("in Redis: %v; owner %q", held, outer.Owner())
 	}
 	free(t, innermost)
 	mustMatch(t, innermost.Release(t.Context()), lock.ErrReleased)
@@ -100,7 +100,7 @@ func joins(t *testing.T, w *world) {
 	if outer.Err() != nil || outer.Context().Err() != nil {
 		t.Fatalf("the outer lease ended: %v", outer.Err())
 	}
-	_, err := w.lock(w.client(), "a").TryLock(t.Context())
+	_, err := w.rival(w.client(), "a").TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, outer)
 	free(t, try(t, w.lock(w.client(), "a")))
@@ -129,7 +129,7 @@ func outerCtxEnds(t *testing.T, w *world) {
 	_ = mustBeCanceled(t, inner, lock.ReasonContext)
 	free(t, inner)
 	free(t, outer)
-	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+	if ms := w.left("a"); ms != -2 {
 		t.Errorf("PTTL %d", ms)
 	}
 }
@@ -140,9 +140,9 @@ func outerReleasedFirst(t *testing.T, w *world) {
 	inner := enter(t, context.WithoutCancel(outer.Context()), m)
 	free(t, outer)
 	mustMatch(t, outer.Err(), lock.ErrReleased)
-	always(t, 3*ttl, func() bool { return inner.Context().Err() == nil && w.raw.pttl(w.key("a")) > 0 })
+	always(t, 3*ttl, func() bool { return inner.Context().Err() == nil && w.left("a") > 0 })
 	free(t, inner)
-	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+	if ms := w.left("a"); ms != -2 {
 		t.Errorf("PTTL %d", ms)
 	}
 }
@@ -151,7 +151,7 @@ func lossEndsAll(t *testing.T, w *world) {
 	m := w.lock(w.client(lock.WithReentrancy()), "a")
 	outer := try(t, m)
 	inner := enter(t, outer.Context(), m)
-	w.raw.del(w.key("a"))
+	w.lose("a")
 	mustBeLost(t, inner, lock.CauseMissing)
 	mustBeLost(t, outer, lock.CauseMissing)
 	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
@@ -163,14 +163,14 @@ func joinsThroughAnother(t *testing.T, w *world) {
 	a := try(t, w.lock(c, "a"))
 	b := enter(t, a.Context(), w.lock(c, "b"))
 	again := enter(t, b.Context(), w.lock(c, "a"))
-	if again.Owner() != a.Owner() {
+	if !w.joined(again, a) {
 		t.Error("it didn't join")
 	}
 	free(t, again)
 	free(t, b)
 	ctx, cancel := context.WithTimeout(a.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := w.lock(w.client(), "a").Lock(ctx); !errors.Is(err, lock.ErrHeld) {
+	if _, err := w.rival(w.client(), "a").Lock(ctx); !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("another client: %v", err)
 	}
 	free(t, a)

@@ -36,7 +36,7 @@ const far = time.Hour
 
 func wokenBy(t *testing.T, w *world, holder, waiter *lock.Client) {
 	t.Helper()
-	l := try(t, w.lock(holder, "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(holder, "a", lock.WithWatchdog(far)))
 	next := begin(context.Background(), w.lock(waiter, "a", lock.WithWatchdog(far)))
 	waiting(t, waiter, 1)
 	free(t, l)
@@ -96,7 +96,7 @@ func firstComeFirstServed(t *testing.T, w *world) {
 
 func handsOver(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, w.lock(c, "a"))
+	l := try(t, w.rival(c, "a"))
 	next := begin(context.Background(), w.lock(c, "a"))
 	waiting(t, c, 1)
 	free(t, l)
@@ -176,12 +176,12 @@ func excludes(t *testing.T, w *world) {
 }
 
 func waitOver(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	start := time.Now()
 	got, err := w.lock(c, "a", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
 	var held *lock.HeldError
-	if got != nil || !errors.As(err, &held) || !errors.Is(err, lock.ErrHeld) || held.Name != "a" || held.Owner != l.Owner() {
+	if got != nil || !errors.As(err, &held) || !errors.Is(err, lock.ErrHeld) || held.Name != "a" || !w.tells(held.Owner, l) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if waited := time.Since(start); waited < 300*time.Millisecond {
@@ -192,7 +192,7 @@ func waitOver(t *testing.T, w *world) {
 }
 
 func waitZero(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
 	m := w.lock(w.client(), "a", lock.WithWait(0))
 	_, err := m.Lock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
@@ -207,7 +207,7 @@ func waitDoesNotBoundTheLease(t *testing.T, w *world) {
 }
 
 func canceledWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
 	c := w.client()
 	why := errors.New("the user went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -217,18 +217,18 @@ func canceledWhileWaiting(t *testing.T, w *world) {
 	got := await(t, "Lock", next)
 	mustMatch(t, got.err, lock.ErrHeld, why)
 	var held *lock.HeldError
-	if !errors.As(got.err, &held) || held.Owner != l.Owner() {
+	if !errors.As(got.err, &held) || !w.tells(held.Owner, l) {
 		t.Errorf("%v", got.err)
 	}
 	waiting(t, c, 0)
 	free(t, l)
-	if ms := w.raw.pttl(w.key("a")); ms != -2 {
+	if ms := w.left("a"); ms != -2 {
 		t.Errorf("who left took it: PTTL %d", ms)
 	}
 }
 
 func deadlineWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.lock(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := w.lock(w.client(), "a").Lock(ctx)
@@ -238,7 +238,7 @@ func deadlineWhileWaiting(t *testing.T, w *world) {
 
 func leaverIsPassedOver(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, w.lock(c, "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(c, "a", lock.WithWatchdog(far)))
 	ctx, cancel := context.WithCancel(context.Background())
 	leaver := begin(ctx, w.lock(c, "a"))
 	waiting(t, c, 1)

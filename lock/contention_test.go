@@ -39,6 +39,9 @@ type turn struct {
 
 func TestTwoProcessesTakeTurns(t *testing.T) {
 	for _, k := range allKinds {
+		if k.shared {
+			continue
+		}
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			takeTurns(t, k)

@@ -19,22 +19,37 @@ import (
 
 // farm is the servers of one shape.
 type farm struct {
-	open func(t *testing.T, protocol int) redis.UniversalClient
-	each func(t *testing.T, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) // every primary
+	open   func(t *testing.T, protocol int) redis.UniversalClient
+	each   func(t *testing.T, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) // every primary
+	others []farm                                                                                       // of a quorum the other nodes
 }
 
 // serverShapes start the servers of each shape. All clients are made as programs make them.
 var serverShapes = []struct {
 	name  string
-	all   bool // every kind of lock, not the Mutex alone
+	runs  []run
 	start func(t *testing.T) farm
 }{
-	{"primary+replica", false, func(t *testing.T) farm { return universal(redistest.StartReplicated(t, 1)) }},
-	{"sentinel", true, func(t *testing.T) farm { return universal(redistest.StartSentinel(t, 1)) }},
-	{"cluster 3", true, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 0)) }},
-	{"cluster 3+3", false, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 1)) }},
-	{"ring 3", false, startRingFarm},
+	{"single", everyKind, func(t *testing.T) farm { return universal(redistest.Start(t)) }},
+	{"primary+replica", mutexRuns, func(t *testing.T) farm { return universal(redistest.StartReplicated(t, 1)) }},
+	{"sentinel", everyKind, func(t *testing.T) farm { return universal(redistest.StartSentinel(t, 1)) }},
+	{"cluster 3", everyKind, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 0)) }},
+	{"cluster 3+3", mutexRuns, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 1)) }},
+	{"ring 3", mutexRuns, startRingFarm},
+	{"3 servers", []run{{kind: quorums, protocol: 3}}, startQuorumFarm},
 }
+
+// mutexRuns are for the Mutex alone; everyKind are all.
+var (
+	mutexRuns = []run{{kind: mutexes, protocol: 3}, {kind: mutexes, protocol: 2}}
+	everyKind = func() []run {
+		runs := append([]run{{numbers: true, protocol: 3}}, mutexRuns...)
+		for _, k := range allKinds[1:] {
+			runs = append(runs, run{kind: k, protocol: 3})
+		}
+		return runs
+	}()
+)
 
 // universal is a farm that redis.NewUniversalClient makes clients of.
 func universal(s interface {
@@ -80,6 +95,13 @@ func startRingFarm(t *testing.T) farm {
 	}
 }
 
+// startQuorumFarm starts servers that know nothing of each other.
+func startQuorumFarm(t *testing.T) farm {
+	f := universal(redistest.Start(t))
+	f.others = []farm{universal(redistest.Start(t)), universal(redistest.Start(t))}
+	return f
+}
+
 // openRing returns a Ring that is closed when the test ends.
 func openRing(t *testing.T, o *redis.RingOptions) *redis.Ring {
 	t.Helper()
@@ -88,23 +110,8 @@ func openRing(t *testing.T, o *redis.RingOptions) *redis.Ring {
 	return r
 }
 
-// themes are the tables of the suite.
-var themes = []struct {
-	name  string
-	table []behaviour
-}{
-	{"take", takeBehaviours},
-	{"wait", waitBehaviours},
-	{"lease", leaseBehaviours},
-	{"context", contextBehaviours},
-	{"reentry", reentryBehaviours},
-	{"do", doBehaviours},
-	{"close", closeBehaviours},
-	{"input", inputBehaviours},
-}
-
 // atOnce bounds the behaviours under way. They mostly wait, so more of them than cores do.
-const atOnce = 12
+const atOnce = 32
 
 // TestShapes isn't parallel to other tests: it makes more load than the tests of promises can do with.
 func TestShapes(t *testing.T) {
@@ -121,19 +128,13 @@ func TestShapes(t *testing.T) {
 				up()
 				starting.Wait()
 				var shape sync.WaitGroup
-				runs := []run{{mutexes, 3}, {mutexes, 2}}
-				if s.all {
-					for _, k := range allKinds[1:] {
-						runs = append(runs, run{k, 3})
-					}
-				}
-				for _, r := range runs {
+				for _, r := range s.runs {
 					shape.Go(func() {
 						t.Run(r.String(), func(t *testing.T) { f.conform(t, r, slots, &report, s.name) })
 					})
 				}
 				shape.Wait()
-				for _, r := range runs {
+				for _, r := range s.runs {
 					t.Run(r.String()+" alone", func(t *testing.T) { f.conform(t, r, nil, &report, s.name) })
 				}
 			})
@@ -143,29 +144,47 @@ func TestShapes(t *testing.T) {
 	t.Log(report.String())
 }
 
-// run is one kind of lock, over one protocol.
+// run is one kind of lock, or what has no leases, over one protocol.
 type run struct {
 	kind     kindOfLock
+	numbers  bool
 	protocol int
 }
 
-func (r run) String() string { return fmt.Sprint(r.kind.name, " RESP", r.protocol) }
+func (r run) String() string {
+	name := r.kind.name
+	if r.numbers {
+		name = "numbers"
+	}
+	return fmt.Sprint(name, " RESP", r.protocol)
+}
+
+// tables are those of the suite that are for the run.
+func (r run) tables() []theme {
+	if r.numbers {
+		return []theme{numbers}
+	}
+	return themes
+}
 
 // conform runs the suite over the farm: with slots the behaviours that can run beside others, without them the rest.
 func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, name string) {
-	rdb := f.open(t, r.protocol)
+	var rdbs []redis.UniversalClient
+	for _, node := range append([]farm{f}, f.others...) {
+		rdbs = append(rdbs, node.open(t, r.protocol))
+	}
 	row := name + " " + r.String()
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, theme := range themes {
+	for _, theme := range r.tables() {
 		for i, b := range theme.table {
-			if r.kind.but[b.name] != "" {
+			if r.kind.why(b.name) != "" {
 				continue
 			}
 			run := func() {
 				t.Run(b.name, func(t *testing.T) {
 					began := time.Now()
-					b.test(t, f.world(t, r.kind, rdb, fmt.Sprintf("%s%d%s%d:", theme.name, i, r.kind.name, r.protocol)))
+					b.test(t, f.world(t, r.kind, rdbs, fmt.Sprintf("%s%d%s%d:", theme.name, i, r.kind.name, r.protocol)))
 					report.add(row, theme.name, time.Since(began), t.Failed())
 				})
 			}
@@ -184,11 +203,15 @@ func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, 
 }
 
 // world is one test's corner of the farm.
-func (f farm) world(t *testing.T, k kindOfLock, rdb redis.UniversalClient, prefix string) *world {
-	return &world{
-		t: t, kind: k, prefix: prefix, dial: func() redis.UniversalClient { return rdb },
-		raw: farmRaw{redisRaw{t, rdb, prefix}, f},
+func (f farm) world(t *testing.T, k kindOfLock, rdbs []redis.UniversalClient, prefix string) *world {
+	w := &world{t: t, kind: k, prefix: prefix}
+	var raws severalRaw
+	for i, node := range append([]farm{f}, f.others...) {
+		w.dials = append(w.dials, func() redis.UniversalClient { return rdbs[i] })
+		raws = append(raws, farmRaw{redisRaw{t, rdbs[i], prefix}, node})
 	}
+	w.raw = raws.raw()
+	return w
 }
 
 // farmRaw is raw where one server doesn't have it all.
@@ -271,12 +294,13 @@ func (m *matrix) String() string {
 	defer m.mu.Unlock()
 	var s strings.Builder
 	fmt.Fprintf(&s, "conformance, shape x theme: tests (those failed), their seconds added up\n%-28s", "")
-	for _, theme := range themes {
+	columns := append([]theme{numbers}, themes...)
+	for _, theme := range columns {
 		fmt.Fprintf(&s, "%14s", theme.name)
 	}
 	for _, row := range m.rows {
 		fmt.Fprintf(&s, "\n%-28s", row)
-		for _, theme := range themes {
+		for _, theme := range columns {
 			c := m.cells[[2]string{row, theme.name}]
 			if c == nil {
 				c = &cell{}
