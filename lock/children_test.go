@@ -6,12 +6,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockdog/lockdog/internal/proc"
 )
 
 // Some promises are about several processes: then this test binary starts itself again, in the role of a child.
@@ -51,54 +52,49 @@ func init() {
 
 // child is such a process.
 type child struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	lines chan string
-	ended chan error
+	process *proc.Process
+	stdin   io.Writer
+	lines   chan string // closed at its end
 }
 
 // startChild starts one. It ends with the test at the latest.
 func startChild(t *testing.T, role, addr, prefix string) *child {
 	t.Helper()
-	ch := &child{cmd: exec.Command(os.Args[0]), lines: make(chan string, 1024), ended: make(chan error, 1)}
-	ch.cmd.Env = append(os.Environ(), childEnv+"="+role+" "+addr+" "+prefix)
-	ch.cmd.Stderr = os.Stderr
-	stdout, err := ch.cmd.StdoutPipe()
+	// Pipes of our own: exec closes its as soon as the process has ended, when lines may be yet to be read.
+	theirs, stdin := pipe(t)
+	stdout, ours := pipe(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+role+" "+addr+" "+prefix)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, ours, os.Stderr
+	process, err := proc.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ch.stdin, err = ch.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	ch.cmd.SysProcAttr = diesWithParent()
-	started := make(chan error, 1)
+	_, _ = theirs.Close(), ours.Close() // the child has them
+	ch := &child{process: process, stdin: stdin, lines: make(chan string, 1024)}
 	go func() {
-		// The kernel ties "dies with its parent" to the thread that forked.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := ch.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
+		defer close(ch.lines)
 		for sc := bufio.NewScanner(stdout); sc.Scan(); {
 			ch.lines <- sc.Text()
 		}
-		close(ch.lines)
-		ch.ended <- ch.cmd.Wait()
-		close(ch.ended)
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = ch.cmd.Process.Kill()
+		ch.kill(t)
 		for range ch.lines {
-		}
-		for range ch.ended {
 		}
 	})
 	return ch
+}
+
+// pipe returns the ends of one, which the test's end closes.
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	return r, w
 }
 
 // expect waits for the child's next line.
@@ -119,7 +115,15 @@ func (ch *child) resume(t *testing.T) { ch.signal(t, syscall.SIGCONT) }
 
 func (ch *child) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	if err := ch.cmd.Process.Signal(sig); err != nil {
+	if err := ch.process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends it as a crash would.
+func (ch *child) kill(t *testing.T) {
+	t.Helper()
+	if err := ch.process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -127,12 +131,7 @@ func (ch *child) signal(t *testing.T, sig syscall.Signal) {
 // wait waits for a good end.
 func (ch *child) wait(t *testing.T) {
 	t.Helper()
-	select {
-	case err := <-ch.ended:
-		if err != nil {
-			t.Fatalf("the child: %v", err)
-		}
-	case <-time.After(2 * patience):
-		t.Fatal("the child doesn't end")
+	if err := ch.process.Wait(2 * patience); err != nil {
+		t.Fatalf("the child: %v", err)
 	}
 }

@@ -212,10 +212,7 @@ func TestFairDeadWaitersLeave(t *testing.T) {
 	dead.expect(t, "waiting")
 	eventually(t, patience, func() bool { return len(r.queue()) == 2 })
 	next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(600*time.Millisecond)).FairMutex("job"), 3)
-	if err := dead.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = await(t, "the child's end", dead.ended) // it was killed
+	dead.kill(t)
 	died := time.Now()
 	free(t, l)
 	free(t, granted(t, next))

@@ -146,9 +146,7 @@ func TestSemaphoreOfADeadProcess(t *testing.T) {
 	ch.expect(t, "taken")
 	leased, bare := begin(ctx, c.Permits("leased")), acquiring(ctx, c.Semaphore("bare"), 1)
 	always(t, 2*numberLease, func() bool { return len(leased) == 0 }) // kept alive
-	if err := ch.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	ch.kill(t)
 	died := time.Now()
 	l := granted(t, leased)
 	if took := time.Since(died); took > 2*numberLease {

@@ -6,8 +6,6 @@ import (
 	"unsafe"
 )
 
-func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
-
 // machineTime is a clock that all processes of the machine share and nobody sets: CLOCK_MONOTONIC.
 func machineTime() time.Duration {
 	const clockMonotonic = 1
