@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -326,59 +325,6 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
-}
-
-// Alarm implements watchdog.Holder: what WithHoldWarning, WithMaxHold and WithHeartbeat ask for is due.
-func (g *grant) Alarm(now time.Time) time.Time {
-	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
-	g.mu.Lock()
-	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.told().warned
-	if warn {
-		g.uncommon().warned = true
-	}
-	beat, limited := g.told().beat, !g.told().unlimited
-	g.mu.Unlock()
-	if warn {
-		g.hold.Warn(held)
-	}
-	if d := cfg.maxHold; d > 0 && limited && held >= d {
-		g.cancel(ReasonMaxHold, &CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
-	}
-	if d := cfg.heartbeat; d > 0 && limited && held-beat >= d {
-		g.cancel(ReasonHeartbeat, &CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
-	}
-	return g.nextAlarm(held)
-}
-
-// nextAlarm is when the next of the limits on a hold is due, zero if none is.
-func (g *grant) nextAlarm(held time.Duration) time.Time {
-	cfg := g.lock.cfg
-	var next time.Duration
-	due := func(d time.Duration) {
-		if d > held && (next == 0 || d < next) {
-			next = d
-		}
-	}
-	due(cfg.holdWarning)
-	g.mu.Lock()
-	if told := g.told(); g.state == grantHeld && !told.unlimited {
-		due(cfg.maxHold)
-		if cfg.heartbeat > 0 {
-			due(told.beat + cfg.heartbeat)
-		}
-	}
-	g.mu.Unlock()
-	if next == 0 {
-		return time.Time{}
-	}
-	return g.hold.Since().Add(next)
-}
-
-// unlimited leaves WithMaxHold and WithHeartbeat to the lock of its Multi that is taken last.
-func (g *grant) unlimited() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.uncommon().unlimited = true
 }
 
 // lossCauses gives the watchdog's causes their names here and in telemetry.

@@ -10,92 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
-
-// numberLease is the lease of clients in the tests of semaphores and latches. Where nothing has a lease it says that a waiter
-// who hears of nothing asks again every third of it.
-const numberLease = 600 * time.Millisecond
-
-// desk is one test's corner of a server, for semaphores and latches.
-type desk struct {
-	*scope
-	t   *testing.T
-	sp  redistest.Space
-	rdb *redis.Client
-}
-
-func newDesk(t *testing.T) *desk {
-	t.Helper()
-	sp := redistest.Shared(t)
-	return &desk{scope: newScope(t), t: t, sp: sp, rdb: sp.Client(t)}
-}
-
-// client returns a client with connections of its own.
-func (d *desk) client(opts ...lock.Option) *lock.Client {
-	d.t.Helper()
-	opts = append([]lock.Option{lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease)}, opts...)
-	return d.open(d.t, d.sp.Client(d.t), opts...)
-}
-
-func (d *desk) key(name string) string { return d.sp.Prefix() + name }
-
-// value is what a key holds, "" if it doesn't exist.
-func (d *desk) value(name string) string {
-	d.t.Helper()
-	v, err := d.rdb.Get(context.Background(), d.key(name)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		d.t.Fatal(err)
-	}
-	return v
-}
-
-// messages is what is published on a channel from now on.
-func messages(t *testing.T, rdb *redis.Client, channel string) <-chan *redis.Message {
-	t.Helper()
-	ps := rdb.Subscribe(context.Background(), channel)
-	t.Cleanup(func() { _ = ps.Close() })
-	if _, err := ps.Receive(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	return ps.Channel()
-}
-
-func mustBe(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if got != want {
-		t.Fatalf("%s: %v, want %v", what, got, want)
-	}
-}
-
-func must(t *testing.T, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
-}
-
-// available asks a semaphore how many permits are left.
-func available(t *testing.T, s interface {
-	Available(ctx context.Context) (int, error)
-},
-) int {
-	t.Helper()
-	n, err := s.Available(context.Background())
-	must(t, "Available", err)
-	return n
-}
-
-// acquiring calls Acquire on another goroutine.
-func acquiring(ctx context.Context, s *lock.Semaphore, n int) <-chan error {
-	c := make(chan error, 1)
-	go func() { c <- s.Acquire(ctx, n) }()
-	return c
-}
 
 func TestSemaphore(t *testing.T) {
 	t.Parallel()
@@ -211,8 +129,6 @@ func TestSemaphoreInput(t *testing.T) {
 	mustMatch(t, second(s.SetPermits(dead, 1)), why)
 	mustMatch(t, c.Latch("gate").Wait(dead), why)
 }
-
-func second[T any](_ T, err error) error { return err }
 
 // A key that holds something else is no semaphore, and stays as it is.
 func TestNoNumber(t *testing.T) {

@@ -1,0 +1,256 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// How the leases of several locks live and end.
+
+// The lease is trusted for as long as all of its locks are.
+func TestMultiDeadlineIsTheNearest(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client()
+	b, _ := c.client()
+	held := tryAny(t, b.Mutex("b"))
+	start := time.Now()
+	next := beginAny(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
+	waiting(t, a, 1)
+	had := time.Now()
+	pass(t, brief/2)
+	free(t, held)
+	l := granted(t, next)
+	if d := l.Deadline().Add(far/100 + 2*time.Millisecond); d.Before(start.Add(far)) || d.After(had.Add(far)) {
+		t.Errorf("the lease counts from %v after the call, its first lock was had within %v", d.Sub(start.Add(far)), had.Sub(start))
+	}
+	free(t, l)
+}
+
+// The wait is bounded as a whole, and what was held meanwhile is given back.
+func TestMultiGivesUp(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client()
+	c.hold("b")
+	names := []string{"a", "b"}
+	gone := func() {
+		t.Helper()
+		eventually(t, patience, func() bool { return !c.exists("a") && len(a.Leases()) == 0 })
+	}
+
+	var held *lock.HeldError
+	start := time.Now()
+	if _, err := a.Multi(names, lock.WithWait(300*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" || held.Owner != somebodyElse {
+		t.Errorf("when WithWait is over: %v", err)
+	}
+	if took := time.Since(start); took < 300*time.Millisecond || took > 300*time.Millisecond+patience {
+		t.Errorf("it took %v", took)
+	}
+	gone()
+	if _, err := a.Multi(names, lock.WithWait(0)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" {
+		t.Errorf("with WithWait(0): %v", err)
+	}
+	gone()
+
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	next := beginAny(ctx, a.Multi(names))
+	eventually(t, patience, func() bool { return c.exists("a") })
+	waiting(t, a, 1)
+	cancel(why)
+	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
+	gone()
+
+	next = beginAny(t.Context(), a.Multi(names))
+	waiting(t, a, 1)
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(context.Background()) }()
+	mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
+	if err := await(t, "Close", closed); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	eventually(t, patience, func() bool { return !c.exists("a") })
+	_, err := a.Multi(names).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+}
+
+// The loss of one is the loss of all: the others are renewed no more, and are given back by Release, or, without it, when
+// their leases end.
+func TestMultiLosesAll(t *testing.T) {
+	t.Parallel()
+	for _, release := range []bool{true, false} {
+		t.Run(fmt.Sprint("released ", release), func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t)
+			a, s := c.client()
+			l := tryAny(t, a.Multi([]string{"a", "b", "c"}))
+			work := l.Context()
+			c.rdb.Del(t.Context(), c.key("b"))
+			mustBeLost(t, l, lock.CauseMissing)
+			if work.Err() == nil {
+				t.Error("its Context lives")
+			}
+			var lost, of *lock.LostError
+			if err := l.Err(); !errors.As(err, &lost) || !errors.As(lost.Unwrap(), &of) || of.Name != "b" || of.Cause != lock.CauseMissing {
+				t.Errorf("the loss doesn't say whose: %v", err)
+			}
+			if release {
+				mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+				mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+			} else {
+				eventually(t, patience, func() bool { return len(a.Leases()) == 0 })
+			}
+			// In Redis they end a little later than here.
+			eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("c") })
+			if n := s.sum(t, telemetry.MetricLosses); n != 1 {
+				t.Errorf("%v losses are counted, want 1", n)
+			}
+			if n := s.sum(t, telemetry.MetricCancellations, "lockdog.reason=context"); !release && n != 2 {
+				t.Errorf("%v cancellations are counted, want those of the others", n)
+			}
+		})
+	}
+}
+
+// A lock that is lost while Lock waits for another is taken again.
+func TestMultiStartsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, s := c.client()
+	c.hold("b")
+	next := beginAny(t.Context(), a.Multi([]string{"a", "b"}))
+	for range 2 {
+		waiting(t, a, 1)
+		eventually(t, patience, func() bool { return c.exists("a") })
+		losses := s.sum(t, telemetry.MetricLosses)
+		c.rdb.Del(t.Context(), c.key("a"))
+		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricLosses) > losses })
+	}
+	eventually(t, patience, func() bool { return c.exists("a") })
+	if _, err := a.Mutex("b").ForceUnlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := granted(t, next)
+	if l.Err() != nil || l.Context().Err() != nil || len(l.Tokens()) != 2 {
+		t.Errorf("%v, %v", l.Err(), l.Tokens())
+	}
+	free(t, l)
+}
+
+// The limits on a hold count from when all are held, and not while one waits with some of them.
+func TestMultiLimitsCountFromTheWhole(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []struct {
+		reason lock.Reason
+		opt    lock.LockOption
+	}{
+		{lock.ReasonMaxHold, lock.WithMaxHold(brief / 2)},
+		{lock.ReasonHeartbeat, lock.WithHeartbeat(brief / 2)},
+	} {
+		t.Run(string(limit.reason), func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t)
+			a, s := c.client()
+			b, _ := c.client()
+			held := tryAny(t, b.Mutex("b"))
+			next := beginAny(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
+			waiting(t, a, 1)
+			pass(t, 2*brief)
+			if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
+				t.Errorf("%v were canceled while it waited", n)
+			}
+			free(t, held)
+			l, start := granted(t, next), time.Now()
+			if limit.reason == lock.ReasonHeartbeat {
+				for range 4 {
+					pass(t, brief/8)
+					l.Heartbeat()
+				}
+				start = time.Now()
+			}
+			_ = mustBeCanceled(t, l, limit.reason)
+			if took := time.Since(start); took < brief/4 || took > brief/2+patience {
+				t.Errorf("canceled %v after the grant, the limit is %v", took, brief/2)
+			}
+			reason := "lockdog.reason=" + string(limit.reason)
+			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricCancellations, reason) == 3 })
+			free(t, l)
+		})
+	}
+}
+
+// The lease follows its ctx, and WithLeaseContext instead, also as to whose names it has.
+func TestMultiFollowsItsContext(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client()
+	type key struct{}
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
+	l, err := a.Multi([]string{"a", "b"}).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Context().Value(key{}) != 7 {
+		t.Error("its Context lacks the values of ctx")
+	}
+	cancel(why)
+	if l.Context().Err() == nil {
+		t.Error("its Context lives on")
+	}
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonContext), why)
+	if l.Err() != nil || !c.exists("a") {
+		t.Errorf("canceled is not ended: %v", l.Err())
+	}
+	free(t, l)
+
+	outer := tryAny(t, a.Multi([]string{"a", "b"}))
+	ctx, cancel = context.WithCancelCause(outer.Context())
+	inner, err := a.Multi([]string{"c", "d"}, lock.WithLeaseContext(t.Context())).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	if inner.Context().Err() != nil {
+		t.Error("it follows the ctx of Lock")
+	}
+	for _, name := range []string{"a", "d"} {
+		_, err = a.Mutex(name).Lock(inner.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+	}
+	free(t, inner)
+	free(t, outer)
+}
+
+// Close ends the Context, renews while the holder winds down, and waits for the release.
+func TestMultiClose(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client()
+	l := tryAny(t, a.Multi([]string{"a", "b"}))
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(context.Background()) }()
+	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+	pass(t, 2*brief)
+	if l.Err() != nil || !c.exists("a") || !c.exists("b") {
+		t.Errorf("it wasn't renewed while the client closes: %v", l.Err())
+	}
+	free(t, l)
+	if err := await(t, "Close", closed); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+
+	a, _ = c.client()
+	l = tryAny(t, a.Multi([]string{"a", "b"}))
+	closeSoon(a)
+	await(t, "Done", l.Done())
+	mustMatch(t, l.Err(), lock.ErrClosed)
+	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+}

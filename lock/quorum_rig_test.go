@@ -1,0 +1,83 @@
+package lock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// nodes are the servers of a quorum, each behind a proxy.
+type nodes struct {
+	t       *testing.T
+	servers []*redistest.Server
+	wires   []*ear
+	raw     []*redis.Client // past the proxies
+}
+
+func startNodes(t *testing.T, n int) *nodes {
+	t.Helper()
+	ns := &nodes{t: t, servers: make([]*redistest.Server, n)}
+	for i := range n {
+		ns.servers[i] = redistest.Start(t)
+		ns.wires = append(ns.wires, listenOn(t, redistest.NewProxy(t, ns.servers[i].Addr())))
+		ns.raw = append(ns.raw, ns.servers[i].Client(t))
+	}
+	return ns
+}
+
+// party is a quorum as one process has it.
+type party struct {
+	*lock.Quorum
+	*scope
+	clients []*lock.Client
+}
+
+// quorum returns one, with the lease ttl unless opts say otherwise.
+func (ns *nodes) quorum(opts ...lock.Option) *party {
+	ns.t.Helper()
+	p := &party{scope: newScope(ns.t)}
+	for i, s := range ns.servers {
+		rdb := s.Client(ns.t, func(o *redis.Options) { o.Addr = ns.wires[i].proxy.Addr() }, answerWithin(time.Second))
+		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithWatchdog(ttl)}, opts...)...))
+	}
+	var err error
+	if p.Quorum, err = lock.NewQuorum(p.clients...); err != nil {
+		ns.t.Fatal(err)
+	}
+	return p
+}
+
+// holders are the owners of a lock, by node; "" where it is free.
+func (ns *nodes) holders(name string) []string {
+	ns.t.Helper()
+	owners := make([]string, len(ns.raw))
+	for i, rdb := range ns.raw {
+		for field := range rdb.HGetAll(context.Background(), name).Val() {
+			if field != "@lockdog" {
+				owners[i] = field
+			}
+		}
+	}
+	return owners
+}
+
+// held is at how many nodes a lock is held.
+func (ns *nodes) held(name string) int {
+	return len(slices.DeleteFunc(ns.holders(name), func(o string) bool { return o == "" }))
+}
+
+// mute has a node swallow all requests, or answer again.
+func (ns *nodes) mute(i int, on bool) {
+	if on {
+		ns.wires[i].set(redistest.When(redistest.Up, redistest.Drop))
+		return
+	}
+	ns.wires[i].set(nil)
+	ns.wires[i].proxy.CutAll()
+}

@@ -1,0 +1,139 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Whoever waits is woken by the release, or by the end of a lease whose holder died; by whichever nodes are left.
+func TestQuorumWaits(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a, b := ns.quorum(), ns.quorum()
+	l := tryAny(t, a.Mutex("job"))
+	next := beginAny(t.Context(), b.Mutex("job"))
+	for i, c := range b.clients {
+		waiting(t, c, 1)
+		eventually(t, patience, func() bool {
+			return slices.ContainsFunc(c.Leases(), func(info lock.LeaseInfo) bool { return info.Kind == "quorum" && info.WaitsFor != "" })
+		})
+		subscribed(t, ns.raw[i], 1)
+	}
+	pass(t, ttl)
+	polls := b.sum(t, telemetry.MetricWakeups)
+	ns.servers[1].Kill(t)
+	start := time.Now()
+	free(t, l)
+	l = granted(t, next)
+	if took := time.Since(start); took > ttl/3 {
+		t.Errorf("it took %v from the release to the next grant", took)
+	}
+	if n := b.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=message"); n < 1 || polls > 8 {
+		t.Errorf("%v wakeups by messages; %v in all before", n, polls)
+	}
+	if n := b.sum(t, telemetry.MetricWaiting); n != 0 {
+		t.Errorf("%v wait", n)
+	}
+	free(t, l)
+
+	// Who comes while others wait here asks nobody.
+	l = tryAny(t, a.Mutex("job"))
+	queue := []<-chan taken{beginAny(t.Context(), b.Mutex("job"))}
+	waiting(t, b.clients[0], 1)
+	pass(t, ttl/4)
+	sent := b.sent(t, telemetry.PurposeAcquire)
+	for i := range 3 {
+		queue = append(queue, beginAny(t.Context(), b.Mutex("job")))
+		waiting(t, b.clients[0], i+2)
+	}
+	if n := b.sent(t, telemetry.PurposeAcquire) - sent; n > 3 { // the first of them may poll
+		t.Errorf("three who came later made %d calls", n)
+	}
+	free(t, l)
+	for _, next := range queue { // first come, first served
+		free(t, granted(t, next))
+	}
+
+	fixed, err := b.Mutex("job", lock.WithFixedLease(ttl)).TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	l = granted(t, beginAny(t.Context(), a.Mutex("job")))
+	if took := time.Since(start); took < ttl/2 || took > 2*ttl {
+		t.Errorf("granted after %v, the lease was %v", took, ttl)
+	}
+	free(t, l)
+	_ = fixed.Release(t.Context()) // lost long ago
+
+	var held *lock.HeldError
+	l = tryAny(t, a.Mutex("job"))
+	if _, err := b.Mutex("job", lock.WithWait(200*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
+		t.Errorf("when WithWait is over: %v", err)
+	}
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	next = beginAny(ctx, b.Mutex("job"))
+	waiting(t, b.clients[0], 1)
+	cancel(why)
+	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
+	waiting(t, b.clients[0], 0)
+	free(t, l)
+}
+
+// Processes contend, and goroutines in each: never two hold it, tokens rise, and split votes don't stop them.
+func TestQuorumContention(t *testing.T) {
+	t.Parallel()
+	const processes, goroutines, each = 4, 3, 8
+	ns := startNodes(t, 3)
+	var mu sync.Mutex
+	inside, last, turns := 0, int64(0), 0
+	var all sync.WaitGroup
+	start := time.Now()
+	var parties []*party
+	for range processes {
+		p := ns.quorum(lock.WithWatchdog(3 * time.Second))
+		parties = append(parties, p)
+		for range goroutines {
+			all.Go(func() {
+				for range each {
+					l, err := p.Mutex("job").Lock(t.Context())
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					mu.Lock()
+					if inside++; inside != 1 || l.Token() <= last {
+						t.Errorf("%d hold it, token %d after %d", inside, l.Token(), last)
+					}
+					last, turns = l.Token(), turns+1
+					inside--
+					mu.Unlock()
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if turns != processes*goroutines*each {
+		t.Errorf("%d turns", turns)
+	}
+	asked := 0.0
+	for _, p := range parties {
+		asked += float64(p.sent(t, telemetry.PurposeAcquire)) / 3
+	}
+	t.Logf("%d turns in %v, %.1f polls each", turns, time.Since(start), asked/float64(turns))
+	if asked > 4*float64(turns) {
+		t.Errorf("%.0f polls: they get in each other's way", asked)
+	}
+	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+}

@@ -1,0 +1,222 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// What is given comes to be, whatever Redis does meanwhile.
+
+// Redis is away for longer than a caller waits, and longer than the lease: what was given is there when it comes back.
+func TestGivenAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := newScope(t)
+	rdb := srv.Client(t, answerWithin(100*time.Millisecond))
+	c := s.open(t, rdb, lock.WithWatchdog(200*time.Millisecond))
+	ctx := t.Context()
+	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
+	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
+	if _, err := c.Latch("gate").Set(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time on connections that are gone
+		srv.Pause(t)
+		dead, cancel := context.WithCancel(ctx)
+		cancel()
+		start := time.Now()
+		if err := c.Semaphore("pool").Release(dead, 1); err == nil {
+			t.Error("Release while Redis is away: no error")
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := c.Latch("gate").CountDown(ctx); err == nil {
+			t.Error("CountDown while Redis is away: no error")
+		}
+		pass(t, 500*time.Millisecond)
+		srv.Resume(t)
+		eventually(t, patience, func() bool { return rdb.Get(ctx, "pool").Val() == "1" })
+		must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
+	}
+	must(t, "Wait", c.Latch("gate").Wait(ctx))
+	always(t, 300*time.Millisecond, func() bool { return rdb.Get(ctx, "pool").Val() == "0" })
+}
+
+// On a ctx that has ended, permits are given back and latches counted down.
+func TestGivenOnADeadContext(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c := d.client()
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	must(t, "Release", c.Semaphore("pool").Release(dead, 1))
+	mustBe(t, "permits", d.value("pool"), "1")
+	if _, err := c.Latch("gate").Set(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "CountDown", c.Latch("gate").CountDown(dead))
+	mustBe(t, "count", d.value("gate"), "")
+}
+
+// A Redis that is full grants nothing, but takes what is given back.
+func TestFullRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	s := newScope(t)
+	c, ctx := s.open(t, rdb, lock.WithWatchdog(numberLease)), t.Context()
+	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
+	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
+	if done, err := c.Latch("gate").Set(ctx, 1); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if done, err := c.Permits("leases").SetPermits(ctx, 2); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	l, err := c.Permits("leases").Lock(ctx)
+	must(t, "Lock", err)
+	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+
+	other := newScope(t).open(t, srv.Client(t))
+	if err := other.Semaphore("pool").Release(ctx, 1); err != nil { // nobody's receipts are there to be deleted
+		t.Errorf("Release: %v", err)
+	}
+	if err := c.Latch("gate").CountDown(ctx); err != nil {
+		t.Errorf("CountDown: %v", err)
+	}
+	if err := other.Semaphore("pool").TryAcquire(ctx, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("TryAcquire: %v", err)
+	}
+	if _, err := other.Permits("leases").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("TryLock: %v", err)
+	}
+	always(t, 3*numberLease, func() bool { return l.Err() == nil })
+	if err := l.Release(ctx); err != nil {
+		t.Errorf("Release of a permit: %v", err)
+	}
+	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "0").Err())
+	mustBe(t, "permits", available(t, c.Semaphore("pool")), 1)
+	mustBe(t, "permits with leases", available(t, c.Permits("leases")), 2)
+	must(t, "Wait", c.Latch("gate").Wait(ctx))
+}
+
+// A request that comes when its receipt may be gone already changes nothing: it is too late.
+func TestTooLateToCount(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(300*time.Millisecond)), t.Context()
+	s := c.Semaphore("pool")
+	must(t, "Release", s.Release(ctx, 1)) // it knows the clock now
+	gone := func() {
+		for it := d.rdb.Scan(ctx, 0, "{"+d.sp.Prefix()+"*:lockdog_receipt:*", 10000).Iterator(); it.Next(ctx); {
+			d.rdb.Del(ctx, it.Val())
+		}
+	}
+	for script, op := range map[string]func() error{
+		"semaphore_add":     func() error { return s.Release(ctx, 1) },
+		"semaphore_acquire": func() error { return s.Acquire(ctx, 1) },
+	} {
+		before := available(t, s)
+		wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script(script, "pool"), redistest.Nth(1)))
+		must(t, script, op()) // by another request
+		after := available(t, s)
+		if after == before {
+			t.Errorf("%s: %d permits before and after", script, after)
+		}
+		pass(t, 250*time.Millisecond)
+		gone()
+		wire.set(nil)
+		wire.proxy.Release()
+		always(t, 100*time.Millisecond, func() bool { return available(t, s) == after })
+	}
+	latch := closed(t, c, "gate", 5)
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("latch_count_down", "gate"), redistest.Nth(1)))
+	must(t, "CountDown", latch.CountDown(ctx))
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_set", "other"), redistest.Nth(1)))
+	if done, err := c.Semaphore("other").SetPermits(ctx, 2); !done || err != nil {
+		t.Errorf("SetPermits: %v, %v", done, err)
+	}
+	pass(t, 250*time.Millisecond)
+	gone()
+	d.rdb.Del(ctx, d.key("other"))
+	wire.set(nil)
+	wire.proxy.Release()
+	always(t, 100*time.Millisecond, func() bool { return count(t, latch) == 4 && d.value("other") == "" })
+}
+
+// Who is told that somebody else had set it can rely on that, also when the first answer was lost.
+func TestSetBySomebodyElse(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
+	d.rdb.Set(ctx, d.key("pool"), 3, 0)
+	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_set", "pool"), redistest.Nth(1)))
+	if done, err := c.Semaphore("pool").SetPermits(ctx, 5); done || err != nil {
+		t.Errorf("SetPermits: %v, %v", done, err)
+	}
+	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_set", "pool"), redistest.Nth(1)))
+	if done, err := c.Latch("pool").Set(ctx, 5); done || err != nil {
+		t.Errorf("Set: %v, %v", done, err)
+	}
+	mustBe(t, "number", d.value("pool"), "3")
+}
+
+// Permits that come while the client closes go back: their taker could not give them back any more.
+func TestAcquireWhileClosing(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp)
+	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
+	must(t, "Release", c.Semaphore("pool").Release(ctx, 3))
+	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1)) // the server knows the script
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")))
+	got := acquiring(ctx, c.Semaphore("pool"), 2)
+	wire.proxy.AwaitHeld(t, 1)
+	mustBe(t, "permits", d.value("pool"), "0")
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(ctx) }()
+	eventually(t, patience, func() bool { return errors.Is(second(c.Semaphore("pool").Available(ctx)), lock.ErrClosed) })
+	wire.set(nil)
+	wire.proxy.Release()
+	mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
+	must(t, "Close", await(t, "Close", closed))
+	mustBe(t, "permits", d.value("pool"), "2")
+}
+
+// Permits that were taken for somebody who had left wake who waits for them.
+func TestPermitsOfWhoLeft(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp)
+	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
+	waiter := d.client(lock.WithWatchdog(time.Hour))
+	must(t, "Release", waiter.Semaphore("pool").Release(ctx, 2))
+	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1)) // the server knows the script
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")))
+	leaver, leave := context.WithCancel(ctx)
+	left := acquiring(leaver, c.Semaphore("pool"), 1)
+	wire.proxy.AwaitHeld(t, 1)
+	next := acquiring(ctx, waiter.Semaphore("pool"), 1)
+	waiting(t, waiter, 1)
+	channel := "redisson_sc:{" + d.key("pool") + "}"
+	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })
+	pass(t, 20*time.Millisecond) // it asks once more when subscribed
+	start := time.Now()
+	leave()
+	mustMatch(t, await(t, "who left", left), context.Canceled)
+	wire.set(nil)
+	wire.proxy.Release()
+	must(t, "the next", await(t, "the next", next))
+	if took := time.Since(start); took > 5*time.Second { // else it was the net
+		t.Errorf("it took %v", took)
+	}
+}
