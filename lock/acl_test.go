@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -26,127 +27,216 @@ const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:contro
 // The README says the same.
 func TestREADMEListsTheACL(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(strings.Join(strings.Fields(string(readme)), " "), appACL) {
+	if !strings.Contains(strings.Join(strings.Fields(readme(t)), " "), appACL) {
 		t.Errorf("README.md doesn't list %s", appACL)
 	}
 }
 
-// The rules are enough for every call, and none can be left out.
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// aclTable are the rules that kinds need besides the Mutex's, as the README lists them.
+func aclTable(t *testing.T) map[string][]string {
+	t.Helper()
+	_, rest, _ := strings.Cut(readme(t), "<!-- acl -->\n")
+	table, _, ok := strings.Cut(rest, "<!-- /acl -->")
+	if !ok {
+		t.Fatal("README.md has no <!-- acl --> ... <!-- /acl -->")
+	}
+	rules := make(map[string][]string)
+	for _, row := range strings.Split(strings.TrimSpace(table), "\n")[2:] {
+		cells := strings.Split(strings.ReplaceAll(row, `\|`, "\x00"), "|")
+		if len(cells) != 5 {
+			t.Fatalf("README.md: a row of %d cells: %s", len(cells)-2, row)
+		}
+		name := strings.Trim(cells[1], "` ")
+		for _, cell := range cells[2:4] {
+			text := strings.ReplaceAll(strings.Trim(cell, "` "), "\x00", "|")
+			rules[name] = append(rules[name], strings.Fields(strings.TrimPrefix(text, "none"))...)
+		}
+	}
+	return rules
+}
+
+// The rules that the README lists are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
+// a user of its own, at servers that they share.
 func TestACL(t *testing.T) {
 	t.Parallel()
-	t.Run("all rules", func(t *testing.T) {
-		t.Parallel()
-		srv := redistest.Start(t, app()...)
-		if err := everyCall(t, srv); err != nil {
-			t.Errorf("a user with %q: %v", appACL, err)
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	node := startOneNodeCluster(t)
+	mutex := strings.Fields(appACL)
+	table := aclTable(t)
+	for kind := range table {
+		if aclKinds[kind] == nil {
+			t.Errorf("README.md has rules for %q, which nobody tests", kind)
 		}
-	})
-	rules := strings.Fields(appACL)
-	for i, rule := range rules {
-		if rule == "+ping" { // sent over a subscription that was silent for 3 s only: TestSilentSubscription
+	}
+	table["Mutex"] = nil
+	user := 0
+	for kind, calls := range aclKinds {
+		rules, listed := table[kind]
+		if !listed {
+			t.Errorf("README.md has no rules for %q", kind)
 			continue
 		}
-		t.Run("without "+rule, func(t *testing.T) {
-			t.Parallel()
-			fewer := append([]string{"on", ">" + appPassword}, slices.Delete(slices.Clone(rules), i, i+1)...)
-			srv := redistest.Start(t, redistest.WithUser("app", fewer...))
-			if err := everyCall(t, srv); err == nil {
-				t.Error("nobody missed it")
+		base, at := mutex, servers
+		switch kind {
+		case "Mutex":
+			base, rules = nil, mutex
+		case aclCluster:
+			at = []*redistest.Server{node}
+		}
+		for i := -1; i < len(rules); i++ {
+			left, title := rules, kind+"/all rules"
+			if i >= 0 {
+				if rules[i] == "+ping" { // sent over a subscription that was silent for 3 s only: TestSilentSubscription
+					continue
+				}
+				left, title = slices.Delete(slices.Clone(rules), i, i+1), kind+"/without "+rules[i]
 			}
-		})
+			user++
+			name := fmt.Sprintf("app%d", user)
+			t.Run(title, func(t *testing.T) {
+				t.Parallel()
+				at := at
+				if strings.HasSuffix(title, "without +eval") { // the others' server knows the scripts
+					at = []*redistest.Server{redistest.Start(t)}
+				}
+				u := newACLUser(t, name, at, slices.Concat(base, left))
+				u.cluster = kind == aclCluster
+				switch err := u.counted(calls(u)); {
+				case i < 0 && err != nil:
+					t.Errorf("a user with %q: %v", slices.Concat(base, rules), err)
+				case i >= 0 && err == nil:
+					t.Error("nobody missed it")
+				}
+			})
+		}
 	}
 }
 
-// everyCall does all that a program does with locks, as the restricted user, beside a client that may do everything. It
-// returns what was refused.
-func everyCall(t *testing.T, srv *redistest.Server) error {
+// startOneNodeCluster starts a cluster of one node.
+func startOneNodeCluster(t *testing.T) *redistest.Server {
 	t.Helper()
-	s := newScope(t)
-	admin := srv.Client(t)
-	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWatchdog(900*time.Millisecond))
-	other := newScope(t).open(t, admin)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var failed error
-	step := func(what string, err error) bool {
-		if n := s.series(t, telemetry.MetricErrors); err == nil && len(n) > 0 {
-			err = fmt.Errorf("errors counted: %v", n)
-		}
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", what, err)
-		}
-		return failed == nil
-	}
-	until := func(what string, cond func() bool) bool {
-		for !cond() {
-			if len(s.series(t, telemetry.MetricErrors)) > 0 || ctx.Err() != nil {
-				return step(what, fmt.Errorf("not so; errors counted: %v", s.series(t, telemetry.MetricErrors)))
-			}
-			<-time.After(5 * time.Millisecond)
-		}
-		return true
-	}
-	m := c.Mutex("job:1")
-	channel := "redisson_lock__channel:{job:1}"
-	listening := func() bool { return admin.PubSubNumSub(ctx, channel).Val()[channel] > 0 }
-
-	l, err := m.TryLock(ctx)
-	if !step("TryLock", err) {
-		return failed
-	}
-	start := l.Deadline()
-	until("renewal", func() bool { return l.Deadline().After(start) })
-	if _, err = m.TryLock(ctx); !errors.Is(err, lock.ErrHeld) {
-		step("TryLock of a held lock", fmt.Errorf("%w, want ErrHeld", err))
-	}
-	asked := s.sent(t, telemetry.PurposeAcquire)
-	heir := begin(ctx, m)
-	if !until("the heir", func() bool { return s.sent(t, telemetry.PurposeAcquire) == asked+2 }) { // again when subscribed
-		return failed
-	}
-	for range 3 { // by then it has its answer, and sleeps
-		_, err = m.Inspect(ctx)
-		step("Inspect", err)
-	}
-	if !step("hand-over", l.Release(ctx)) {
-		return failed
-	}
-	got := <-heir
-	if !step("the heir", got.err) || !until("unsubscribed", func() bool { return !listening() }) {
-		return failed
-	}
-	stranger := begin(ctx, other.Mutex("job:1"))
-	if !until("the stranger", listening) || !step("Release", got.Release(ctx)) {
-		return failed
-	}
-	got = <-stranger
-	if !step("the stranger", got.err) {
-		return failed
-	}
-	_, err = m.ForceUnlock(ctx)
-	step("ForceUnlock", err)
-	until("the stranger's loss", func() bool { return got.Err() != nil })
-
-	l, err = c.Mutex("job:3").TryLock(ctx)
-	if !step("TryLock", err) {
-		return failed
-	}
-	admin.Del(ctx, "job:3")
-	if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) {
-		step("Release of a lost lock", fmt.Errorf("%w, want ErrLost", err))
-	}
-
-	l, err = c.Mutex("job:2", lock.WithWatchdog(time.Minute)).TryLock(ctx)
-	if !step("TryLock", err) {
-		return failed
-	}
-	until("the control channel", func() bool { return len(admin.PubSubChannels(ctx, "lockdog:control:*").Val()) == 2 })
-	_, err = other.Mutex("job:2").ForceUnlock(ctx)
-	step("the other's ForceUnlock", err)
-	until("our loss", func() bool { return l.Err() != nil })
-	return failed
+	s := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes"), redistest.WithConfig("cluster-announce-ip", "127.0.0.1"))
+	rdb := s.Client(t)
+	must(t, "CLUSTER ADDSLOTS", rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	eventually(t, patience, func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") })
+	return s
 }
+
+// aclUser is a Redis user with few rules, and a program that logs in as that.
+type aclUser struct {
+	*scope
+	t       *testing.T
+	ctx     context.Context
+	name    string // its locks' names start with that, and a colon
+	servers []*redistest.Server
+	cluster bool
+}
+
+// newACLUser makes the user at the servers. The names of its locks start otherwise than those of the rules.
+func newACLUser(t *testing.T, name string, servers []*redistest.Server, rules []string) *aclUser {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	words := []string{"on", ">" + appPassword}
+	for _, r := range rules {
+		words = append(words, strings.ReplaceAll(r, "job*", name+":*"))
+	}
+	for _, s := range servers {
+		must(t, "ACL SETUSER", s.Client(t).ACLSetUser(ctx, name, words...).Err())
+	}
+	return &aclUser{scope: newScope(t), t: t, ctx: ctx, name: name, servers: servers}
+}
+
+// client is the program's.
+func (u *aclUser) client() *lock.Client { return u.clientAt(0) }
+
+func (u *aclUser) clientAt(i int) *lock.Client {
+	s := u.servers[i]
+	rdb := redistest.Open(u.t, &redis.UniversalOptions{
+		Addrs: []string{s.Addr()}, Username: u.name, Password: appPassword,
+		IsClusterMode: u.cluster,
+	})
+	return u.open(u.t, rdb, lock.WithWatchdog(900*time.Millisecond), lock.WithClientID(u.name))
+}
+
+// admin may do everything.
+func (u *aclUser) admin() *redis.Client { return u.servers[0].Client(u.t) }
+
+// counted is err, or what errors the program has counted. That an answer came late says nothing of the rules.
+func (u *aclUser) counted(err error) error {
+	n := u.series(u.t, telemetry.MetricErrors)
+	maps.DeleteFunc(n, func(labels string, _ float64) bool { return strings.Contains(labels, "error.type=timeout") })
+	if err == nil && len(n) > 0 {
+		return fmt.Errorf("errors counted: %v", n)
+	}
+	return err
+}
+
+// until waits for what comes soon unless something was refused.
+func (u *aclUser) until(what string, cond func() bool) error {
+	for !cond() {
+		if err := u.counted(u.ctx.Err()); err != nil {
+			return fmt.Errorf("%s: not so: %w", what, err)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	return nil
+}
+
+// waits waits until so many calls stand in a client's lines and have asked so often.
+func (u *aclUser) waits(c *lock.Client, n, asked int) error {
+	return u.until(fmt.Sprint(n, " waiters"), func() bool {
+		have := 0
+		for _, l := range c.Leases() {
+			if l.State == lock.StateWaiting {
+				have++
+			}
+		}
+		return have == n && u.sent(u.t, telemetry.PurposeAcquire) >= asked
+	})
+}
+
+// renewed waits for a renewal.
+func (u *aclUser) renewed(l *lock.Lease) error {
+	start := l.Deadline()
+	err := u.until("a renewal", func() bool { return l.Deadline().After(start) || l.Err() != nil })
+	return errors.Join(err, l.Err())
+}
+
+// had is a lease that was waited for, and given back.
+func (u *aclUser) had(next <-chan taken) error {
+	got := <-next
+	if got.err != nil {
+		return got.err
+	}
+	return got.Release(u.ctx)
+}
+
+// inTurn is the first error of several steps.
+func inTurn(all ...func() error) error {
+	for i, step := range all {
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// expected is nil for the error that a step has to end with.
+func expected(err, want error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return fmt.Errorf("%w, want %w", errors.Join(err, errOther), want)
+}
+
+var errOther = errors.New("it should have failed otherwise")

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,7 +112,7 @@ func openRing(t *testing.T, o *redis.RingOptions) *redis.Ring {
 }
 
 // atOnce bounds the behaviours under way. They mostly wait, so more of them than cores do.
-const atOnce = 32
+const atOnce = 24
 
 // TestShapes isn't parallel to other tests: it makes more load than the tests of promises can do with.
 func TestShapes(t *testing.T) {
@@ -159,12 +160,13 @@ func (r run) String() string {
 	return fmt.Sprint(name, " RESP", r.protocol)
 }
 
-// tables are those of the suite that are for the run.
-func (r run) tables() []theme {
+// tables are those of the suite that are for the run, the n-th: each begins with another, or all would do the same heavy work at a time.
+func (r run) tables(n int) []theme {
 	if r.numbers {
 		return []theme{numbers}
 	}
-	return themes
+	n %= len(themes)
+	return slices.Concat(themes[n:], themes[:n])
 }
 
 // conform runs the suite over the farm: with slots the behaviours that can run beside others, without them the rest.
@@ -176,7 +178,7 @@ func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, 
 	row := name + " " + r.String()
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, theme := range r.tables() {
+	for _, theme := range r.tables(report.begun()) {
 		for i, b := range theme.table {
 			if r.kind.why(b.name) != "" {
 				continue
@@ -259,11 +261,20 @@ type matrix struct {
 	mu    sync.Mutex
 	rows  []string
 	cells map[[2]string]*cell
+	runs  int
 }
 
 type cell struct {
 	tests, failed int
 	took          time.Duration
+}
+
+// begun is how many runs have begun before.
+func (m *matrix) begun() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runs++
+	return m.runs - 1
 }
 
 func (m *matrix) add(row, column string, took time.Duration, failed bool) {

@@ -19,8 +19,8 @@ import (
 
 const (
 	unclearSeed  = 3
-	unclearLanes = 16
-	unclearRuns  = 24 // of each lane
+	unclearLanes = 32 // they mostly wait
+	unclearRuns  = 12 // of each lane
 	unclearLease = 900 * time.Millisecond
 	everyTime    = 1 << 20
 )
