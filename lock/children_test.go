@@ -27,6 +27,8 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"read-write": childReadWrite,
 	"crowd":      childCrowd,
 	"taker":      childTaker,
+	"stuck":      childStuck,
+	"zombie":     childZombie,
 }
 
 func init() {
@@ -95,6 +97,14 @@ func pipe(t *testing.T) (r, w *os.File) {
 	}
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	return r, w
+}
+
+// tell sends the child a line.
+func (ch *child) tell(t *testing.T, line string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(ch.stdin, line); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // expect waits for the child's next line.
