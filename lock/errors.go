@@ -30,6 +30,9 @@ type HeldError struct {
 	refusal string
 }
 
+// longestOwner is how much of an owner errors quote: all of one that we named, and not all that somebody may have written into Redis.
+const longestOwner = maxTextBytes + 64
+
 // Error implements error.
 func (e *HeldError) Error() string {
 	switch {
@@ -38,9 +41,9 @@ func (e *HeldError) Error() string {
 	case e.Owner == "":
 		return fmt.Sprintf("lockdog: lock %q is held", e.Name)
 	case e.Remaining < 0:
-		return fmt.Sprintf("lockdog: lock %q is held by %q, without an expiry", e.Name, e.Owner)
+		return fmt.Sprintf("lockdog: lock %q is held by %.*q, without an expiry", e.Name, longestOwner, e.Owner)
 	default:
-		return fmt.Sprintf("lockdog: lock %q is held by %q, for %v unless renewed", e.Name, e.Owner, e.Remaining)
+		return fmt.Sprintf("lockdog: lock %q is held by %.*q, for %v unless renewed", e.Name, longestOwner, e.Owner, e.Remaining)
 	}
 }
 

@@ -245,6 +245,16 @@ func fail(span trace.Span, err error) {
 	span.SetStatus(codes.Error, text)
 }
 
+// maxText bounds what is shown of a text that somebody else may have written, in bytes: an error may quote what is in Redis.
+const maxText = 1024
+
 // printable makes a string from outside fit for export: OTLP refuses a whole batch of spans for one that is no
-// UTF-8.
-func printable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// UTF-8, and backends one that is too long.
+func printable(s string) string {
+	cut := len(s) > maxText
+	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "\uFFFD")
+	if cut || len(s) > maxText { // each \uFFFD is three bytes
+		s = strings.ToValidUTF8(s[:min(len(s), maxText)], "") + "…"
+	}
+	return s
+}

@@ -16,7 +16,7 @@ func (h *Hold) log(l Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 	all = append(all, slog.String(LogKeyName, h.lock.name), slog.String(LogKeyGroup, h.lock.group.name))
 	all = append(all, attrs...)
 	if err != nil {
-		all = append(all, slog.String(LogKeyError, err.Error()))
+		all = append(all, slog.String(LogKeyError, printable(err.Error())))
 	}
 	ctx := context.Background()
 	if sc.IsValid() {

@@ -91,7 +91,7 @@ func (h *handler) held(l *lock.LeaseInfo, waiters int, now time.Time) held {
 }
 
 func (h *handler) waiting(l *lock.LeaseInfo, now time.Time) waiting {
-	return waiting{entry: h.entry(l, now), WaitsFor: l.WaitsFor}
+	return waiting{entry: h.entry(l, now), WaitsFor: l.WaitsFor[:min(len(l.WaitsFor), maxTextBytes)]} // so long can a link be
 }
 
 func (h *handler) endedRow(e *lock.EndedLease) ended {
@@ -114,5 +114,5 @@ func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return err.Error()
+	return short(err.Error())
 }

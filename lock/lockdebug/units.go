@@ -57,6 +57,14 @@ func since(then, now time.Time) seconds { return seconds(max(now.Sub(then), 0)) 
 // utc is a time as it is shown: in UTC, to the millisecond.
 func utc(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
+// short is text that nobody need be afraid of: its beginning, where it is longer than any that we write.
+func short(s string) string {
+	if len(s) <= maxTextBytes {
+		return s
+	}
+	return s[:maxTextBytes] + "…"
+}
+
 // visible is text that can hide nothing: what has marks of direction, line breaks or other unprintable things in it is
 // quoted as Go quotes it.
 func visible(s string) string {

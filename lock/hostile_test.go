@@ -1,0 +1,214 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+)
+
+// Whatever others have written into Redis, and whatever a lock or client is called: what is shown of it is text, of bearable
+// length, and nothing else.
+
+const (
+	longest    = 2048 // of anything that is shown, in bytes: names have up to 1,024
+	longestLog = 8192 // of a record
+)
+
+// hostile is what somebody else may have chosen.
+type hostile struct {
+	name, client, group string // by the program, perhaps of what its users said
+	owner, count, meta  string // in Redis
+	answer              string // an error's
+}
+
+var harmless = hostile{"name", "client", "group", "owner", "1", "7", "answer"}
+
+// shown is all that was to be seen.
+type shown struct {
+	scope    *scope
+	tint     bytes.Buffer
+	page     string
+	json     []byte
+	errors   []error
+	refused  bool // the program's own names were
+	complete bool // every scene was played
+}
+
+// play has somebody else hold the lock, a caller try and wait, then get it, fail to renew it, and lose it.
+func (h hostile) play(t *testing.T) (seen *shown) {
+	t.Helper()
+	seen = &shown{scope: newScope(t)}
+	handlers := slog.NewMultiHandler(slog.NewJSONHandler(seen.scope, nil), tint.NewTextHandler(&seen.tint, &tint.Options{NoColor: true}))
+	server := memory.New()
+	c, err := lock.New(memoryProvider{backend: server.Backend()},
+		lock.WithClientID(h.client), lock.WithTracerProvider(seen.scope.tracer), lock.WithMeterProvider(seen.scope.meter),
+		lock.WithLogger(slog.New(handlers)), lock.WithReentrancy())
+	if err != nil {
+		seen.errors, seen.refused = append(seen.errors, err), true
+		return seen
+	}
+	defer closeSoon(c)
+	note := func(err error) error {
+		if err != nil {
+			seen.errors = append(seen.errors, err)
+		}
+		return err
+	}
+	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{c}, TraceURL: "http://localhost/{trace_id}"})
+	ask := func(query string) []byte {
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, httptest.NewRequest("GET", "/"+query, nil))
+		return w.Body.Bytes()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	m := c.Mutex(h.name, lock.WithGroup(h.group), lock.WithHoldWarning(time.Hour))
+
+	server.HSet(h.name, h.owner, h.count, time.Hour)
+	server.HSet(h.name, "@lockdog", h.meta, 0)
+	if err := note(second(m.TryLock(ctx))); errors.Is(err, lock.ErrInvalid) {
+		seen.refused = true
+		return seen
+	}
+	if _, err := m.Inspect(ctx); err != nil {
+		_ = note(err)
+	}
+	wctx, leave := context.WithCancel(ctx)
+	waiter := begin(wctx, m)
+	for waits := false; !waits && len(waiter) == 0; {
+		for _, l := range c.Leases() {
+			waits = waits || l.State == lock.StateWaiting && l.WaitsFor != ""
+		}
+		<-time.After(100 * time.Microsecond)
+	}
+	seen.page, seen.json = string(ask("")), ask("?format=json")
+	leave()
+	w := <-waiter
+	if note(w.err) == nil { // nobody could be told from that hash to hold it
+		_ = w.Release(ctx)
+		return seen
+	}
+
+	server.Del()
+	l, err := m.TryLock(ctx)
+	if note(err) != nil {
+		return seen
+	}
+	server.FailRenewals(errors.New(h.answer))
+	server.Notify(l.Owner()) // it renews at once
+	for failed := false; !failed && ctx.Err() == nil; {
+		for _, info := range c.Leases() {
+			failed = failed || info.LastError != nil
+		}
+		<-time.After(100 * time.Microsecond)
+	}
+	seen.page += string(ask(""))
+	server.FailRenewals(nil)
+	server.Take(h.name, h.owner)
+	_ = note(l.Release(ctx))
+	seen.page += string(ask(""))
+	seen.complete = true
+	return seen
+}
+
+// FuzzHostile plays it with anything.
+func FuzzHostile(f *testing.F) {
+	long := strings.Repeat("<\xff", 5000)
+	f.Add("orders:42", "worker", "orders", "java:1", "1", "7 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "ERR")
+	f.Add("a\nlevel=ERROR msg=forged", "\x1b[31mred", "g\r\n", "o\x00wner\u202e", "1e9", "x\ny", "NOSCRIPT\nforged")
+	f.Add(`"><script>alert(1)</script>`, "'--", "</style><b>", `" onmouseover="x`, "-1", "javascript:alert(1)", "<img src=x>")
+	f.Add("{{.}}", "%s%n", "javascript:x", long, long, long, long)
+	f.Add("a", "b", "c", "\xff\xfe", "\xff", "\xff", "WRONGTYPE \xff")
+	want := new(shown)
+	f.Fuzz(func(t *testing.T, name, client, group, owner, count, meta, answer string) {
+		if !want.complete {
+			if want = harmless.play(t); !want.complete {
+				t.Fatal("the harmless play stops early")
+			}
+		}
+		seen := hostile{name, client, group, owner, count, meta, answer}.play(t)
+		seen.judge(t)
+		if !seen.complete {
+			return
+		}
+		for _, mark := range []string{"<", ">", `"`, "'"} { // what is text is escaped: it adds none
+			if got, want := strings.Count(seen.page, mark), strings.Count(want.page, mark); got != want {
+				t.Errorf("the page has %d of %s, want %d", got, mark, want)
+			}
+		}
+	})
+}
+
+// attributes of the page keep texts as they are, for links and forms; nobody sees them.
+var attributes = regexp.MustCompile(`="[^"]*"`)
+
+// judge looks at all that is shown.
+func (s *shown) judge(t *testing.T) {
+	t.Helper()
+	text := func(what, got string) {
+		t.Helper()
+		if !utf8.ValidString(got) || len(got) > longest {
+			t.Errorf("%s: %d bytes, valid %v: %.100q", what, len(got), utf8.ValidString(got), got)
+		}
+	}
+	attrs := func(what string, all []attribute.KeyValue) {
+		t.Helper()
+		for _, kv := range all {
+			text(what+" "+string(kv.Key), kv.Value.String())
+		}
+	}
+	for _, span := range s.scope.spans.GetSpans() {
+		text("span", span.Name)
+		text("status of "+span.Name, span.Status.Description)
+		attrs(span.Name, span.Attributes)
+		for _, l := range span.Links {
+			attrs("link of "+span.Name, l.Attributes)
+		}
+		for _, e := range span.Events {
+			attrs("event of "+span.Name, e.Attributes)
+		}
+	}
+	records := 0
+	for line := range bytes.Lines(s.scope.text.Bytes()) {
+		records++
+		var fields map[string]any
+		if err := json.Unmarshal(line, &fields); err != nil || len(line) > longestLog {
+			t.Errorf("JSON log: %v, %d bytes: %.100q", err, len(line), line)
+		}
+	}
+	if got := bytes.Count(s.tint.Bytes(), []byte("\n")); got != records {
+		t.Errorf("%d lines for %d records:\n%s", got, records, &s.tint)
+	}
+	for _, what := range []struct {
+		name, text string
+	}{{"log", s.tint.String()}, {"page", attributes.ReplaceAllString(s.page, "")}} {
+		if bad := strings.IndexFunc(what.text, func(r rune) bool { return r != '\n' && r != '\t' && (unicode.IsControl(r) || r == '\u202e') }); bad >= 0 || !utf8.ValidString(what.text) {
+			t.Errorf("%s: valid %v, %q", what.name, utf8.ValidString(what.text), what.text[max(bad-40, 0):min(bad+40, len(what.text))])
+		}
+	}
+	if len(s.page) > 3*(20_000+20*longestLog) || s.json != nil && !json.Valid(s.json) {
+		t.Errorf("a page of %d bytes, JSON %v", len(s.page), json.Valid(s.json))
+	}
+	for _, err := range s.errors {
+		if len(err.Error()) > longestLog {
+			t.Errorf("an error of %d bytes: %.100q", len(err.Error()), err)
+		}
+	}
+}
