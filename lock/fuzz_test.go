@@ -63,17 +63,37 @@ func someValue(data []byte) (any, []byte) {
 	}
 }
 
-// seeds are the replies of a well server, and some of a sick one.
-func seeds(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{0xff, 0, 1})
-	f.Add([]byte{0, 1, 0, 5, 0, 9})                       // granted, released, renewed
-	f.Add([]byte{0, 0, 0, 5, 0, 9, 24, 'a', 'b', 'c', 3}) // held by abc
-	f.Add([]byte{0, 2, 0, 5, 0, 9})                       // late, handed over
-	f.Add([]byte{0, 0, 0, 5, 0, 1})                       // taken
-	f.Add([]byte{0, 5, 0, 0, 0, 1, 0, 2, 0, 3, 24, 'E', 'R', 'R', 0, 4, 5, 6})
-	f.Add(append([]byte{0, 5, 0, 9, 7*8 + 3}, "@lockdog"+"\x0a7"+"\x0aO\x0a1"...))
-	f.Add([]byte{0, 1, 5, 6})
+// FuzzReplies gives replies, as of a well server and of a sick one, to all that reads them.
+func FuzzReplies(f *testing.F) {
+	for _, seed := range [][]byte{
+		{},
+		{0xff, 0, 1},
+		{0, 1, 0, 5, 0, 9},                       // granted, released, renewed
+		{0, 0, 0, 5, 0, 9, 24, 'a', 'b', 'c', 3}, // held by abc
+		{0, 2, 0, 5, 0, 9},                       // late, handed over
+		{0, 0, 0, 5, 0, 1},                       // taken
+		{0, 5, 0, 0, 0, 1, 0, 2, 0, 3, 24, 'E', 'R', 'R', 0, 4, 5, 6}, // renewals
+		append([]byte{0, 5, 0, 9, 7*8 + 3}, "@lockdog"+"\x0a7"+"\x0aO\x0a1"...),
+		{0, 1, 5, 6},
+		{0, 1, 0, 5, 0, 7, 0, 8}, // several granted
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		reply := someReply(data)
+		fuzzVerdict(t, reply)
+		fuzzFreed(t, reply)
+		fuzzHolder(t, reply)
+		list, _ := reply.([]any)
+		for _, n := range []int{0, 1, 8, len(list) - 1} {
+			if n >= 0 {
+				fuzzRenewals(t, reply, n)
+			}
+			if n > 0 {
+				fuzzJoint(t, reply, n)
+			}
+		}
+	})
 }
 
 // number is what stands at a place of a reply, if that is a number.
@@ -86,137 +106,148 @@ func number(reply any, i int) (int64, bool) {
 	return n, ok
 }
 
-func FuzzReadVerdict(f *testing.F) {
-	seeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		reply := someReply(data)
-		v, now, err := readVerdict(reply)
-		word, isNumber := number(reply, 0)
-		switch {
-		case err == nil && v.granted:
-			if token, ok := number(reply, 2); !isNumber || word != 1 || !ok || v.token != token {
-				t.Errorf("%v read as a grant with token %d", reply, v.token)
-			}
-		case err == nil:
-			if !isNumber || word != 0 || v.token != 0 || v.holder.Remaining < millis(-1) {
-				t.Errorf("%v read as held: %+v", reply, v)
-			}
-		case errors.Is(err, errLate):
-			if word != 2 || v.granted {
-				t.Errorf("%v read as late", reply)
-			}
-		case !errors.Is(err, errReply) || v.granted || now != 0:
-			t.Errorf("%v: %v, %+v, %d", reply, err, v, now)
+func fuzzVerdict(t *testing.T, reply any) {
+	t.Helper()
+	v, now, err := readVerdict(reply)
+	word, isNumber := number(reply, 0)
+	switch {
+	case err == nil && v.granted:
+		if token, ok := number(reply, 2); !isNumber || word != 1 || !ok || v.token != token {
+			t.Errorf("%v read as a grant with token %d", reply, v.token)
 		}
-		if err == nil || errors.Is(err, errLate) {
-			if said, ok := number(reply, 1); !ok || now != said {
-				t.Errorf("%v: time %d", reply, now)
-			}
+	case err == nil:
+		if !isNumber || word != 0 || v.token != 0 || v.holder.Remaining < millis(-1) {
+			t.Errorf("%v read as held: %+v", reply, v)
 		}
-	})
+	case errors.Is(err, errLate):
+		if word != 2 || v.granted {
+			t.Errorf("%v read as late", reply)
+		}
+	case !errors.Is(err, errReply) || v.granted || now != 0:
+		t.Errorf("%v: %v, %+v, %d", reply, err, v, now)
+	}
+	if err == nil || errors.Is(err, errLate) {
+		if said, ok := number(reply, 1); !ok || now != said {
+			t.Errorf("%v: time %d", reply, now)
+		}
+	}
 }
 
-func FuzzReadFreed(f *testing.F) {
-	seeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		reply := someReply(data)
-		got, now, err := readFreed(reply)
-		if errors.Is(err, errLate) {
-			word, _ := number(reply, 0)
-			if said, ok := number(reply, 1); word != 3 || !ok || now != said || got != (freed{}) {
-				t.Errorf("%v read as late, at %d: %+v", reply, now, got)
-			}
-			return
-		}
-		if err != nil {
-			if !errors.Is(err, errReply) || got != (freed{}) || now != 0 {
-				t.Errorf("%v: %v, %+v, %d", reply, err, got, now)
-			}
-			return
-		}
+func fuzzFreed(t *testing.T, reply any) {
+	t.Helper()
+	got, now, err := readFreed(reply)
+	if errors.Is(err, errLate) {
 		word, _ := number(reply, 0)
-		third, isNumber := number(reply, 2)
-		want := map[int64]freed{1: {outcome: freedPublished}}[word]
-		switch {
-		case word == 2 && isNumber:
-			want = freed{outcome: freedHandedOver, token: third}
-		case word == 0 && isNumber && third == 0:
-			want = freed{outcome: freedMissing}
-		case word == 0 && isNumber:
-			want = freed{outcome: freedTaken}
-		case word != 1:
-			t.Fatalf("%v read as %+v", reply, got)
+		if said, ok := number(reply, 1); word != 3 || !ok || now != said || got != (freed{}) {
+			t.Errorf("%v read as late, at %d: %+v", reply, now, got)
 		}
-		if said, _ := number(reply, 1); got != want || now != said {
-			t.Errorf("%v read as %+v at %d", reply, got, now)
+		return
+	}
+	if err != nil {
+		if !errors.Is(err, errReply) || got != (freed{}) || now != 0 {
+			t.Errorf("%v: %v, %+v, %d", reply, err, got, now)
 		}
-	})
+		return
+	}
+	word, _ := number(reply, 0)
+	third, isNumber := number(reply, 2)
+	want := map[int64]freed{1: {outcome: freedPublished}}[word]
+	switch {
+	case word == 2 && isNumber:
+		want = freed{outcome: freedHandedOver, token: third}
+	case word == 0 && isNumber && third == 0:
+		want = freed{outcome: freedMissing}
+	case word == 0 && isNumber:
+		want = freed{outcome: freedTaken}
+	case word != 1:
+		t.Fatalf("%v read as %+v", reply, got)
+	}
+	if said, _ := number(reply, 1); got != want || now != said {
+		t.Errorf("%v read as %+v at %d", reply, got, now)
+	}
 }
 
-func FuzzReadRenewals(f *testing.F) {
-	f.Add([]byte{0, 5, 0, 0, 0, 1, 0, 2, 0, 3, 24, 'E', 'R', 'R', 0, 4, 5, 6}, uint8(8))
-	f.Add([]byte{0, 5}, uint8(0))
-	f.Add([]byte{0, 5}, uint8(1))
-	f.Fuzz(func(t *testing.T, data []byte, leases uint8) {
-		reply, n := someReply(data), int(leases)
-		results, now, err := readRenewals(reply, n)
-		if err != nil {
-			if !errors.Is(err, errReply) || results != nil || now != 0 {
-				t.Errorf("%v: %v, %v, %d", reply, err, results, now)
-			}
-			return
+func fuzzRenewals(t *testing.T, reply any, n int) {
+	t.Helper()
+	results, now, err := readRenewals(reply, n)
+	if err != nil {
+		if !errors.Is(err, errReply) || results != nil || now != 0 {
+			t.Errorf("%v: %v, %v, %d", reply, err, results, now)
 		}
-		list := reply.([]any)
-		if len(results) != n || len(list) != n+1 || now != list[0] {
-			t.Fatalf("%v read as %v at %d, for %d leases", reply, results, now, n)
+		return
+	}
+	list := reply.([]any)
+	if len(results) != n || len(list) != n+1 || now != list[0] {
+		t.Fatalf("%v read as %v at %d, for %d leases", reply, results, now, n)
+	}
+	for i, res := range results {
+		want := watchdog.Failed
+		switch list[i+1] {
+		case int64(0):
+			want = watchdog.Missing
+		case int64(1):
+			want = watchdog.Renewed
+		case int64(2):
+			want = watchdog.Taken
 		}
-		for i, res := range results {
-			want := watchdog.Failed
-			switch list[i+1] {
-			case int64(0):
-				want = watchdog.Missing
-			case int64(1):
-				want = watchdog.Renewed
-			case int64(2):
-				want = watchdog.Taken
-			}
-			if res.Outcome != want || (res.Err != nil) != (want == watchdog.Failed) {
-				t.Errorf("%#v read as %+v", list[i+1], res)
-			}
-			if res.Err != nil {
-				classify(res.Err)
-			}
+		if res.Outcome != want || (res.Err != nil) != (want == watchdog.Failed) {
+			t.Errorf("%#v read as %+v", list[i+1], res)
 		}
-	})
+		if res.Err != nil {
+			classify(res.Err)
+		}
+	}
 }
 
-func FuzzReadHolder(f *testing.F) {
-	seeds(f)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		reply := someReply(data)
-		h, err := readHolder(reply)
+func fuzzHolder(t *testing.T, reply any) {
+	t.Helper()
+	h, err := readHolder(reply)
+	if err != nil {
+		if !errors.Is(err, errReply) || h != (Holder{}) {
+			t.Errorf("%v: %v, %+v", reply, err, h)
+		}
+		return
+	}
+	if !h.Held {
+		if h != (Holder{}) {
+			t.Errorf("free, and yet %+v", h)
+		}
+		return
+	}
+	fields := reply.([]any)[2:]
+	found := false
+	for i := 0; i+1 < len(fields); i += 2 {
+		found = found || fields[i] == h.Owner && fields[i] != metaField
+	}
+	// An owner without a name is one for Redis; it is read as none where another follows.
+	if !found || h.Token < 0 || h.TraceID != "" && len(h.TraceID) != 32 || h.Remaining < millis(-1) {
+		t.Errorf("%v read as %+v", reply, h)
+	}
+}
+
+// fuzzJoint: of several locks all are granted, each with its token, or one is in the way.
+func fuzzJoint(t *testing.T, reply any, n int) {
+	t.Helper()
+	j, now, err := readJoint(reply, n)
+	if err != nil {
+		if !errors.Is(err, errReply) && !errors.Is(err, errLate) || j.granted || errors.Is(err, errReply) && now != 0 {
+			t.Errorf("%v: %v, %+v, %d", reply, err, j, now)
+		}
+		return
+	}
+	if j.granted && len(j.tokens) != n || !j.granted && (j.at < 0 || j.at >= n) {
+		t.Errorf("%v read as %+v, for %d locks", reply, j, n)
+	}
+	list, _ := reply.([]any)
+	for _, v := range list[1:] {
+		got, err := readFreedOne(v)
+		if word, isNumber := v.(int64); (err == nil) != (isNumber && word >= 0 && word <= 2) || err != nil && got != (freed{}) {
+			t.Errorf("%#v read as %+v, %v", v, got, err)
+		}
 		if err != nil {
-			if !errors.Is(err, errReply) || h != (Holder{}) {
-				t.Errorf("%v: %v, %+v", reply, err, h)
-			}
-			return
+			classify(err)
 		}
-		if !h.Held {
-			if h != (Holder{}) {
-				t.Errorf("free, and yet %+v", h)
-			}
-			return
-		}
-		fields := reply.([]any)[2:]
-		found := false
-		for i := 0; i+1 < len(fields); i += 2 {
-			found = found || fields[i] == h.Owner && fields[i] != metaField
-		}
-		// An owner without a name is one for Redis; it is read as none where another follows.
-		if !found || h.Token < 0 || h.TraceID != "" && len(h.TraceID) != 32 || h.Remaining < millis(-1) {
-			t.Errorf("%v read as %+v", reply, h)
-		}
-	})
+	}
 }
 
 func FuzzParseMeta(f *testing.F) {
