@@ -139,6 +139,7 @@ type aclUser struct {
 	name    string // its locks' names start with that, and a colon
 	servers []*redistest.Server
 	cluster bool
+	change  func(*redis.UniversalOptions) // how it logs in, nil: with its password
 }
 
 // newACLUser makes the user at the servers. The names of its locks start otherwise than those of the rules.
@@ -161,11 +162,14 @@ func (u *aclUser) client() *lock.Client { return u.clientAt(0) }
 
 func (u *aclUser) clientAt(i int) *lock.Client {
 	s := u.servers[i]
-	rdb := redistest.Open(u.t, &redis.UniversalOptions{
+	o := &redis.UniversalOptions{
 		Addrs: []string{s.Addr()}, Username: u.name, Password: appPassword,
 		IsClusterMode: u.cluster,
-	})
-	return u.open(u.t, rdb, lock.WithWatchdog(900*time.Millisecond), lock.WithClientID(u.name))
+	}
+	if u.change != nil {
+		u.change(o)
+	}
+	return u.open(u.t, redistest.Open(u.t, o), lock.WithWatchdog(900*time.Millisecond), lock.WithClientID(u.name))
 }
 
 // admin may do everything.

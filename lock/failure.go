@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -98,8 +99,9 @@ func noConnection(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// notDialed says whether no server was reached.
+// notDialed says whether no server was reached, or none that is whom it says it is.
 func notDialed(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var stranger *tls.CertificateVerificationError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &stranger)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 // Client ports come from [portMin, portMax). Both they and the cluster bus
@@ -61,6 +62,16 @@ func takePort() (int, error) {
 		return port, nil
 	}
 	return 0, fmt.Errorf("redistest: no free port in [%d, %d) after %d tries", portMin, portMax, portTries)
+}
+
+// FreePort finds a port on which nothing listens, and which no other test is given.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	port, err := takePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return port
 }
 
 // lockFile returns nil without an error when another process has the lock.
