@@ -1,0 +1,451 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+// Random histories of several clients, in fake time over the server in memory, beside a model of what a lock is: who holds
+// it, who may, and what everybody must be told.
+
+const (
+	modelLease    = 3 * time.Second
+	modelInterval = modelLease / 3
+	modelPermits  = 2
+	modelTold     = 200 * time.Millisecond // after a forced unlock: the watchdog looks at once, but not oftener than it may
+	modelChunk    = 50 * time.Millisecond  // time passes in such steps, after each of which all is at rest
+	modelName     = "job"
+)
+
+// modelOp is one step; its numbers are drawn beforehand, so that rapid can shrink them.
+type modelOp struct {
+	Do     string
+	Client int
+	Which  int // of the leases
+	Read   bool
+	Fixed  bool
+	For    time.Duration
+}
+
+// ref is the reference: one lock, and who is about it.
+type ref struct {
+	kind    string
+	server  *memory.Server
+	clients []*lock.Client
+	holds   []*refHold
+	waits   []*refWait
+	token   int64     // the largest so far
+	unclear time.Time // until when a closed client's lock may be in Redis
+	places  time.Time // until when somebody who waits no longer may have a place in Redis
+	ready   time.Time // since when somebody who waits could have it, zero: nobody could
+	silent  bool      // ... and nobody was told
+	bad     []string
+	log     []string
+}
+
+// refHold is a grant.
+type refHold struct {
+	handles []*lock.Lease
+	client  int
+	read    bool
+	fixed   bool
+	gone    time.Time     // from Redis, zero: it is there
+	learns  time.Duration // how long after that its holder is told, at the latest
+}
+
+// refWait is a Lock that waits.
+type refWait struct {
+	client int
+	read   bool
+	fixed  bool
+	until  time.Time
+	got    chan refGot
+}
+
+type refGot struct {
+	l   *lock.Lease
+	err error
+	at  time.Time
+}
+
+type refGrant struct {
+	*refWait
+	refGot
+}
+
+func (r *ref) wrong(format string, args ...any) {
+	r.bad = append(r.bad, fmt.Sprintf(format, args...))
+}
+
+// TestModelOfLocks plays the histories.
+func TestModelOfLocks(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"mutex", "fair", "rw", "permits"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(rt *rapid.T) {
+				does := []string{"try", "try", "lock", "lock", "lock", "release", "release", "release", "sleep", "sleep", "close"}
+				if kind != "permits" {
+					does = append(does, "force", "del", "again")
+				}
+				do := rapid.SampledFrom(does)
+				ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) modelOp {
+					return modelOp{
+						do.Draw(t, "do"), rapid.IntRange(0, 2).Draw(t, "client"), rapid.IntRange(0, 5).Draw(t, "which"),
+						rapid.Bool().Draw(t, "read"), rapid.IntRange(0, 3).Draw(t, "fixed") == 0,
+						time.Duration(rapid.IntRange(1, 6000).Draw(t, "ms"))*time.Millisecond + 137*time.Microsecond,
+					}
+				}), 1, 40).Draw(rt, "ops")
+				r := &ref{kind: kind}
+				synctest.Test(t, func(t *testing.T) { r.play(t, ops) })
+				if len(r.bad) > 0 {
+					rt.Fatalf("%s\nafter %q", r.bad[0], r.log)
+				}
+			})
+		})
+	}
+}
+
+func (r *ref) play(t *testing.T, ops []modelOp) {
+	r.server = memory.New()
+	for range 3 {
+		r.clients = append(r.clients, r.open(t))
+	}
+	if r.kind == "permits" {
+		if _, err := r.clients[0].Permits(modelName).SetPermits(t.Context(), modelPermits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	for _, o := range ops {
+		r.log = append(r.log, fmt.Sprintf("%v %+v", time.Since(start), o))
+		r.step(t, o)
+		r.rest()
+		if len(r.bad) > 0 {
+			break
+		}
+	}
+	for i := range r.clients {
+		r.close(i)
+	}
+	synctest.Wait()
+	for _, w := range r.waits {
+		<-w.got
+	}
+}
+
+func (r *ref) open(t *testing.T) *lock.Client {
+	c, err := lock.New(memoryProvider{backend: r.server.Backend()}, lock.WithWatchdog(modelLease), lock.WithLogger(silent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// locker describes the lock.
+func (r *ref) locker(client int, read bool, opts ...lock.LockOption) lock.Locker {
+	c := r.clients[client]
+	switch r.kind {
+	case "fair":
+		return c.FairMutex(modelName, opts...)
+	case "permits":
+		return c.Permits(modelName, opts...)
+	case "rw":
+		if read {
+			return reader{c.RWMutex(modelName, opts...)}
+		}
+		return c.RWMutex(modelName, opts...)
+	}
+	return c.Mutex(modelName, opts...)
+}
+
+// reader is the readers' side.
+type reader struct{ *lock.RWMutex }
+
+func (r reader) Lock(ctx context.Context) (*lock.Lease, error)    { return r.RLock(ctx) }
+func (r reader) TryLock(ctx context.Context) (*lock.Lease, error) { return r.TryRLock(ctx) }
+
+func fixedIf(fixed bool) lock.LockOption {
+	if fixed {
+		return lock.WithFixedLease(modelLease)
+	}
+	return lock.WithWatchdog(modelLease)
+}
+
+// fits says whether one more could hold it, as far as those go who do.
+func (r *ref) fits(read bool) bool {
+	there := 0
+	for _, h := range r.holds {
+		if h.gone.IsZero() && (!read || !h.read || r.kind != "rw") {
+			there++
+		}
+	}
+	if r.kind == "permits" {
+		return there < modelPermits
+	}
+	return there == 0
+}
+
+// may says the same for one who hasn't waited.
+func (r *ref) may(read bool) bool {
+	waits := func(writer bool) bool {
+		return slices.ContainsFunc(r.waits, func(w *refWait) bool { return !writer || !w.read })
+	}
+	switch {
+	case r.kind == "rw" && read:
+		return r.fits(read) && !waits(true)
+	case r.kind == "fair":
+		return r.fits(read) && !waits(false)
+	}
+	return r.fits(read)
+}
+
+func (r *ref) step(t *testing.T, o modelOp) {
+	ctx := t.Context()
+	var h *refHold
+	if len(r.holds) > 0 {
+		h = r.holds[o.Which%len(r.holds)]
+	}
+	switch o.Do {
+	case "sleep":
+		for end := time.Now().Add(o.For); time.Now().Before(end); {
+			time.Sleep(min(modelChunk, time.Until(end)))
+			r.rest()
+		}
+	case "try":
+		l, err := r.locker(o.Client, o.Read, fixedIf(o.Fixed)).TryLock(ctx)
+		want := r.may(o.Read)
+		switch {
+		case err != nil && !errors.Is(err, lock.ErrHeld):
+			r.wrong("TryLock: %v", err)
+		case time.Now().Before(r.unclear), time.Now().Before(r.places) && (r.kind == "fair" || r.kind == "rw"):
+			// who is in the way has left: only the end of the lease, or of its place, is known
+		case (err == nil) != want:
+			r.wrong("TryLock: %v, should it have it: %v", err, want)
+		}
+		if err == nil {
+			r.grant(o.Client, o.Read, o.Fixed, refGot{l, nil, time.Now()})
+		}
+	case "lock":
+		w := &refWait{o.Client, o.Read, o.Fixed, time.Now().Add(o.For), make(chan refGot, 1)}
+		r.waits = append(r.waits, w)
+		m := r.locker(o.Client, o.Read, fixedIf(o.Fixed), lock.WithWait(o.For))
+		go func() {
+			l, err := m.Lock(ctx)
+			w.got <- refGot{l, err, time.Now()}
+		}()
+	case "again":
+		if h == nil || h.client != o.Client {
+			return
+		}
+		outer := h.handles[0]
+		live := outer.Context().Err() == nil
+		_, err := r.locker(o.Client, h.read).TryLock(outer.Context())
+		l, rerr := r.locker(o.Client, h.read, lock.WithReentrancy()).TryLock(outer.Context())
+		if !live {
+			if err == nil || rerr == nil {
+				r.wrong("re-entered a lease that has ended")
+			}
+			return
+		}
+		if !errors.Is(err, lock.ErrDeadlock) || rerr != nil || l.Token() != outer.Token() {
+			r.wrong("re-entry: without the option %v, with it %v", err, rerr)
+			return
+		}
+		h.handles = append(h.handles, l)
+	case "release":
+		if h != nil {
+			r.release(ctx, h)
+		}
+	case "force":
+		was, err := r.forceUnlock(ctx, o.Client)
+		if held := !r.fits(false); err != nil || was != held && !time.Now().Before(r.unclear) {
+			r.wrong("ForceUnlock: %v, %v, held: %v", was, err, held)
+		}
+		r.vanish(false)
+		r.unclear = time.Time{}
+	case "del":
+		r.server.Del(modelName)
+		r.vanish(true)
+		r.unclear = time.Time{}
+	case "close":
+		r.close(o.Client)
+		r.clients[o.Client] = r.open(t)
+	}
+}
+
+func (r *ref) forceUnlock(ctx context.Context, client int) (bool, error) {
+	return r.locker(client, false).(interface {
+		ForceUnlock(context.Context) (bool, error)
+	}).ForceUnlock(ctx)
+}
+
+// release gives one handle back.
+func (r *ref) release(ctx context.Context, h *refHold) {
+	last := len(h.handles) - 1
+	l := h.handles[last]
+	ended := l.Err()
+	err := l.Release(ctx)
+	switch {
+	case ended != nil && !errors.Is(err, lock.ErrLost),
+		ended == nil && !h.gone.IsZero() && last == 0 && !errors.Is(err, lock.ErrLost),
+		ended == nil && h.gone.IsZero() && err != nil:
+		r.wrong("Release: %v, of a lease that had ended with %v, gone from Redis: %v", err, ended, !h.gone.IsZero())
+	}
+	if err := l.Release(ctx); !errors.Is(err, lock.ErrReleased) {
+		r.wrong("the second Release: %v", err)
+	}
+	if h.handles = h.handles[:last]; last == 0 {
+		r.drop(h)
+	}
+}
+
+func (r *ref) drop(h *refHold) {
+	r.holds = slices.DeleteFunc(r.holds, func(o *refHold) bool { return o == h })
+}
+
+// vanish takes the lock out of Redis.
+func (r *ref) vanish(silent bool) {
+	synctest.Wait()
+	for _, h := range r.holds {
+		if h.gone.IsZero() {
+			h.gone, h.learns = time.Now(), modelTold
+			if silent {
+				h.learns = modelInterval + modelChunk
+			}
+		}
+	}
+	r.silent = r.silent || silent
+}
+
+// close has a client leave all that it holds.
+func (r *ref) close(i int) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.clients[i].Close(ended) // says how many it left
+	synctest.Wait()
+	for _, h := range slices.Clone(r.holds) {
+		if h.client != i {
+			continue
+		}
+		if err := h.handles[0].Err(); !errors.Is(err, lock.ErrClosed) && !errors.Is(err, lock.ErrLost) {
+			r.wrong("a lease of a closed client: %v", err)
+		}
+		r.drop(h)
+	}
+	r.unclear, r.silent = time.Now().Add(modelLease+modelChunk), true
+}
+
+// grant notes who has it now.
+func (r *ref) grant(client int, read, fixed bool, got refGot) {
+	if !r.fits(read) {
+		r.wrong("granted to client %d (reads: %v) while %d hold it", client, read, len(r.holds))
+	}
+	if got.l.Token() <= r.token {
+		r.wrong("the token is %d after %d", got.l.Token(), r.token)
+	}
+	r.token = max(r.token, got.l.Token())
+	r.holds = append(r.holds, &refHold{handles: []*lock.Lease{got.l}, client: client, read: read, fixed: fixed})
+	r.ready = time.Time{}
+}
+
+// rest looks at everything when nothing moves.
+func (r *ref) rest() {
+	synctest.Wait()
+	now := time.Now()
+	for _, h := range slices.Clone(r.holds) {
+		r.look(h, now)
+	}
+	var grants []refGrant
+	for _, w := range slices.Clone(r.waits) {
+		select {
+		case got := <-w.got:
+			r.waits = slices.DeleteFunc(r.waits, func(o *refWait) bool { return o == w })
+			switch {
+			case got.err == nil:
+				grants = append(grants, refGrant{w, got})
+			case errors.Is(got.err, lock.ErrClosed):
+				r.places = now.Add(modelLease + modelChunk)
+			case !errors.Is(got.err, lock.ErrHeld) || got.at.Before(w.until):
+				r.wrong("Lock, %v before its wait was over: %v", w.until.Sub(got.at), got.err)
+			}
+			r.silent = r.silent || got.err != nil // it has left its place
+		default:
+			if now.After(w.until.Add(modelChunk)) {
+				r.wrong("Lock waits %v for longer than it may", now.Sub(w.until))
+			}
+		}
+	}
+	slices.SortFunc(grants, func(a, b refGrant) int { return int(a.l.Token() - b.l.Token()) })
+	for _, g := range grants {
+		r.grant(g.client, g.read, g.fixed, g.refGot)
+	}
+	r.progress(now)
+}
+
+// look checks that a lease ends when it must, and not before.
+func (r *ref) look(h *refHold, now time.Time) {
+	l := h.handles[0]
+	err, deadline := l.Err(), l.Deadline()
+	if err == nil && !now.Before(deadline) {
+		r.wrong("live %v after its deadline", now.Sub(deadline))
+	}
+	switch {
+	case err == nil && !h.gone.IsZero() && !h.fixed && now.Sub(h.gone) > h.learns:
+		r.wrong("gone for %v, and its holder doesn't know", now.Sub(h.gone))
+	case err == nil:
+	case !errors.Is(err, lock.ErrLost), h.gone.IsZero() && (!h.fixed || now.Before(deadline)):
+		r.wrong("ended with %v, %v before its deadline", err, deadline.Sub(now))
+	default:
+		for _, l := range h.handles {
+			if !errors.Is(l.Release(context.Background()), lock.ErrLost) {
+				r.wrong("Release of a lost lease isn't ErrLost")
+			}
+		}
+		r.drop(h)
+		if h.gone.IsZero() { // it ran out; its client gives it back, else it is free a margin later
+			r.unclear, r.silent = maxTime(r.unclear, deadline.Add(modelLease/50)), true
+		}
+	}
+}
+
+// progress checks that nobody waits for long for what is free.
+func (r *ref) progress(now time.Time) {
+	could := slices.ContainsFunc(r.waits, func(w *refWait) bool {
+		return r.fits(w.read) && !(w.read && slices.ContainsFunc(r.waits, func(o *refWait) bool { return !o.read }) && !r.fits(false))
+	})
+	if !could || now.Before(r.unclear) || now.Before(r.places) {
+		r.ready = time.Time{}
+		if !could {
+			r.silent = false
+		}
+		return
+	}
+	if r.ready.IsZero() {
+		r.ready = now
+	}
+	limit := modelChunk
+	if r.silent {
+		limit = modelLease + 2*time.Second
+	}
+	if free := now.Sub(r.ready); free > limit {
+		r.wrong("%d wait for what has been free for %v, silently: %v", len(r.waits), free, r.silent)
+	}
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
