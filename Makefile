@@ -108,6 +108,13 @@ chaos-short: ## the chaos of CI: 48 runs, in about two minutes
 bench: setup ## all benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...
 
+# Asks vuln.go.dev, so it is no part of CI, which has to pass without. Not in internal/tools: with what golangci-lint wants of
+# golang.org/x it needs a golang.org/x/telemetry that not every proxy has.
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we import, by govulncheck; needs the network
+	@echo "== vuln"
+	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
+
 .PHONY: tidy-check
 tidy-check: ## fail when go.mod or go.sum is not what the imports need
 	@echo "== tidy"
