@@ -84,7 +84,7 @@ var allKinds = []kindOfLock{
 		name: "read",
 		make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
 			m := c.RWMutex(name, opts...)
-			return reader{m.RLocker(), m}
+			return readSide{m.RLocker(), m}
 		},
 		rival: writers, hold: holdRW,
 		theirs: ":write", shared: true,
@@ -156,14 +156,14 @@ func holdRW(r raw, key, owner, count string, lease time.Duration) {
 	r.hset(key, "mode", mode, 0)
 }
 
-// reader is the read side of an RWMutex.
-type reader struct {
+// readSide is the read side of an RWMutex.
+type readSide struct {
 	lock.Locker
 	m *lock.RWMutex
 }
 
-func (r reader) Inspect(ctx context.Context) (lock.Holder, error) { return r.m.Inspect(ctx) }
-func (r reader) ForceUnlock(ctx context.Context) (bool, error)    { return r.m.ForceUnlock(ctx) }
+func (r readSide) Inspect(ctx context.Context) (lock.Holder, error) { return r.m.Inspect(ctx) }
+func (r readSide) ForceUnlock(ctx context.Context) (bool, error)    { return r.m.ForceUnlock(ctx) }
 
 // semaphoreOfOne is Permits of which there is one. Its other calls err as a lock's do.
 type semaphoreOfOne struct{ *lock.Permits }
