@@ -29,6 +29,7 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"taker":      childTaker,
 	"stuck":      childStuck,
 	"zombie":     childZombie,
+	"starved":    childStarved,
 }
 
 func init() {
@@ -60,7 +61,7 @@ type child struct {
 }
 
 // startChild starts one. It ends with the test at the latest.
-func startChild(t *testing.T, role, addr, prefix string) *child {
+func startChild(t testing.TB, role, addr, prefix string) *child {
 	t.Helper()
 	// Pipes of our own: exec closes its as soon as the process has ended, when lines may be yet to be read.
 	theirs, stdin := pipe(t)
@@ -139,7 +140,7 @@ func (ch *child) kill(t *testing.T) {
 }
 
 // wait waits for a good end.
-func (ch *child) wait(t *testing.T) {
+func (ch *child) wait(t testing.TB) {
 	t.Helper()
 	if err := ch.process.Wait(2 * patience); err != nil {
 		t.Fatalf("the child: %v", err)
