@@ -86,8 +86,16 @@ func semaphoreResize(t *testing.T, w *world) {
 	permitsLeft(t, s, 0)
 }
 
-// slow has a net so wide that nobody waits for it.
+// slow has a net so wide that who is woken within half of it was woken by a message: ten seconds.
 var slow = lock.WithWatchdog(far)
+
+// wokenSince fails the test if it was the net.
+func wokenSince(t *testing.T, start time.Time) {
+	t.Helper()
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("woken after %v", took)
+	}
+}
 
 // A release of another client is heard.
 func semaphoreWakes(t *testing.T, w *world) {
@@ -96,8 +104,10 @@ func semaphoreWakes(t *testing.T, w *world) {
 	waiting(t, c, 1)
 	must(t, "Release", other.Release(t.Context(), 1))
 	permitsLeft(t, other, 1)
+	start := time.Now()
 	must(t, "Release", other.Release(t.Context(), 1))
 	must(t, "Acquire", await(t, "Acquire", next))
+	wokenSince(t, start)
 	permitsLeft(t, other, 0)
 	waiting(t, c, 0)
 }
@@ -240,10 +250,12 @@ func latchOpensForAll(t *testing.T, w *world) {
 		}
 		return open == 0
 	})
+	start := time.Now()
 	must(t, "CountDown", l.CountDown(t.Context()))
 	for _, wait := range waiters {
 		must(t, "Wait", await(t, "Wait", wait))
 	}
+	wokenSince(t, start)
 	must(t, "Wait", c.Latch("a").Wait(t.Context()))
 }
 
