@@ -23,7 +23,7 @@ var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the write
 
 // HeldError says who holds a lock that could not be taken. It matches ErrHeld.
 type HeldError struct {
-	Name      string
+	Name      string        // of the lock
 	Owner     string        // the holder's owner, "" when it isn't known
 	Remaining time.Duration // what was left of its lease when last seen; negative: it has none
 
@@ -64,8 +64,8 @@ const (
 
 // LostError says that a lease ended without a release, and how. It matches ErrLost.
 type LostError struct {
-	Name  string
-	Cause Cause
+	Name  string // of the lock
+	Cause Cause  // how it was lost
 	err   error
 }
 
@@ -97,8 +97,8 @@ const (
 // CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: it is renewed no
 // more, and what is left of it is time to wind down and release.
 type CanceledError struct {
-	Name   string
-	Reason Reason
+	Name   string // of the lock
+	Reason Reason // why it was canceled
 	err    error
 }
 
@@ -117,8 +117,8 @@ func canceledByContext(name string, ctx context.Context) *CanceledError {
 
 // ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.
 type ReplicasError struct {
-	Name   string
-	Wanted int
+	Name   string        // of the lock
+	Wanted int           // how many were to confirm it
 	Acked  int           // how many confirmed it
 	Within time.Duration // how long they had
 }

@@ -15,8 +15,11 @@ const metaField = "@lockdog"
 
 // Locker is what every kind of lock does.
 type Locker interface {
+	// TryLock takes the lock if it can be had at once, else fails with an error that matches ErrHeld.
 	TryLock(ctx context.Context) (*Lease, error)
+	// Lock waits for the lock until ctx ends, or WithWait is over.
 	Lock(ctx context.Context) (*Lease, error)
+	// Do runs fn under the lock, and releases it.
 	Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error
 }
 
@@ -58,7 +61,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 
 // Holder says who holds a lock.
 type Holder struct {
-	Held      bool
+	Held      bool          // the rest is zero if nobody does
 	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
 	Count     int           // how often a Redisson holder has entered; 1 for ours
 	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry

@@ -55,11 +55,11 @@ const (
 
 // LeaseInfo is one lock that a client holds or waits for.
 type LeaseInfo struct {
-	Name        string
-	Kind        string
-	Group       string
-	State       LeaseState
-	Owner       string
+	Name        string        // of the lock; of a Multi each name is a LeaseInfo
+	Kind        string        // as lockdog.kind: "mutex", "fair", ...
+	Group       string        // see WithGroup
+	State       LeaseState    // held, canceled or waiting
+	Owner       string        // as Lease.Owner; of the bid while waiting
 	Token       int64         // 0 while waiting
 	Since       time.Time     // of the grant, or since when it waits
 	Lease       time.Duration // the whole lease
@@ -73,17 +73,17 @@ type LeaseInfo struct {
 
 // EndedLease is a lease that has ended.
 type EndedLease struct {
-	Name    string
-	Kind    string
-	Group   string
-	Owner   string
-	Token   int64
-	Since   time.Time
-	Ended   time.Time
-	End     string // released, lost, canceled or closed
-	Why     string // the Cause of a loss, the Reason of a cancellation
-	Err     error  // what Lease.Err said
-	TraceID string
+	Name    string    // of the lock
+	Kind    string    // as lockdog.kind: "mutex", "fair", ...
+	Group   string    // see WithGroup
+	Owner   string    // as Lease.Owner
+	Token   int64     // as Lease.Token
+	Since   time.Time // of the grant
+	Ended   time.Time // when it was over
+	End     string    // released, lost, canceled or closed
+	Why     string    // the Cause of a loss, the Reason of a cancellation
+	Err     error     // what Lease.Err said
+	TraceID string    // of the trace in which it was taken, "" when that isn't sampled
 }
 
 func newRegistry() *registry {

@@ -30,6 +30,7 @@ const (
 
 var acquireOutcomes = []string{"acquired", "reentered", "held", "timeout", "canceled", "error"}
 
+// String is the value as an attribute has it.
 func (o AcquireOutcome) String() string { return text(acquireOutcomes, o) }
 
 // acquireDurations are the two values lockdog.acquire.duration tells apart: a reentry takes no round trip
@@ -49,6 +50,7 @@ const (
 
 var wakeupSources = []string{"message", "local", "expiry", "poll"}
 
+// String is the value as an attribute has it.
 func (s WakeupSource) String() string { return text(wakeupSources, s) }
 
 // TakeoverReason is why a lock was had without its release having been heard.
@@ -62,6 +64,7 @@ const (
 
 var takeoverReasons = []string{"expired", "message_missed"}
 
+// String is the value as an attribute has it.
 func (r TakeoverReason) String() string { return text(takeoverReasons, r) }
 
 // HoldEnd is how a grant ended.
@@ -77,6 +80,7 @@ const (
 
 var holdEnds = []string{"released", "lost", "canceled", "closed"}
 
+// String is the value as an attribute has it.
 func (e HoldEnd) String() string { return text(holdEnds, e) }
 
 // RenewalOutcome is what one attempt to renew one lease came to.
@@ -92,6 +96,7 @@ const (
 
 var renewalOutcomes = []string{"renewed", "missing", "taken", "error"}
 
+// String is the value as an attribute has it.
 func (o RenewalOutcome) String() string { return text(renewalOutcomes, o) }
 
 // LossCause is why a lease was lost.
@@ -108,6 +113,7 @@ const (
 
 var lossCauses = []string{"missing", "taken", "expired", "unreachable", "stalled"}
 
+// String is the value as an attribute has it.
 func (c LossCause) String() string { return text(lossCauses, c) }
 
 // CancelReason is why a lease was ended by its own side before its release.
@@ -123,6 +129,7 @@ const (
 
 var cancelReasons = []string{"context", "max_hold", "heartbeat", "closed"}
 
+// String is the value as an attribute has it.
 func (r CancelReason) String() string { return text(cancelReasons, r) }
 
 // ReleaseOutcome is what a release came to.
@@ -137,6 +144,7 @@ const (
 
 var releaseOutcomes = []string{"released", "lost", "error"}
 
+// String is the value as an attribute has it.
 func (o ReleaseOutcome) String() string { return text(releaseOutcomes, o) }
 
 // BatchOutcome is what one renewal call came to. It is computed by RenewBatch.End.
@@ -151,6 +159,7 @@ const (
 
 var batchOutcomes = []string{"ok", "partial", "error"}
 
+// String is the value as an attribute has it.
 func (o BatchOutcome) String() string { return text(batchOutcomes, o) }
 
 // Operation is what the library was doing when an error came.
@@ -168,6 +177,7 @@ const (
 
 var operations = []string{"acquire", "renew", "release", "subscribe", "inspect", "force_unlock"}
 
+// String is the value as an attribute has it.
 func (o Operation) String() string { return text(operations, o) }
 
 // ErrorType is the class of an error: the closed list behind the attribute error.type.
@@ -192,6 +202,7 @@ var errorTypes = []string{
 	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "other",
 }
 
+// String is the value as an attribute has it.
 func (t ErrorType) String() string { return text(errorTypes, t) }
 
 // Purpose is what a command was sent for.
@@ -208,6 +219,7 @@ const (
 
 var purposes = []string{"acquire", "renew", "release", "subscribe", "other"}
 
+// String is the value as an attribute has it.
 func (p Purpose) String() string { return text(purposes, p) }
 
 // RenewalSpans says which renewals of a sampled lock get a span. Counters, histograms and logs are the same
@@ -226,4 +238,5 @@ const (
 
 var renewalSpans = []string{"default", "all", "thinned", "failures", "off"}
 
+// String is the value as an attribute has it.
 func (p RenewalSpans) String() string { return text(renewalSpans, p) }

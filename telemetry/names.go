@@ -9,7 +9,7 @@ import (
 const (
 	// ScopeName is the scope of every span and metric.
 	ScopeName = "github.com/lockdog/lockdog"
-	// Version is the version of the library.
+	// Version is the version of the library, that of its newest release in CHANGELOG.md.
 	Version = "0.1.0"
 	// SchemaURL is that of the semantic conventions the names keep to.
 	SchemaURL = semconv.SchemaURL
@@ -34,24 +34,25 @@ const (
 
 var kinds = []string{"counter", "updowncounter", "histogram", "gauge"}
 
+// String is the kind in a word, as in docs/TELEMETRY.md.
 func (k Kind) String() string { return text(kinds, k) }
 
 // Label is an attribute of a metric. Values is the closed list of what it can be, in the order of the
 // enumeration's constants; nil for the group.
 type Label struct {
-	Key    attribute.Key
-	Values []string
+	Key    attribute.Key // as on spans
+	Values []string      // all it can be; nil: open
 }
 
 // Metric describes one instrument.
 type Metric struct {
-	Name        string // in OpenTelemetry
-	Prometheus  string // as scraped; a histogram's series add _bucket, _sum and _count
-	Kind        Kind
-	Unit        string // UCUM
-	Description string
+	Name        string    // in OpenTelemetry
+	Prometheus  string    // as scraped; a histogram's series add _bucket, _sum and _count
+	Kind        Kind      // of instrument
+	Unit        string    // UCUM
+	Description string    // the help text
 	Buckets     []float64 // histograms only: upper bounds, in Unit
-	Labels      []Label
+	Labels      []Label   // its attributes
 }
 
 // Grouped tells whether the metric carries lockdog.group.

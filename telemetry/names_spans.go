@@ -52,10 +52,10 @@ const (
 
 // Span describes one kind of span. All are of kind INTERNAL.
 type Span struct {
-	Name        string // followed by a space and the group, unless Plain
-	Plain       bool
-	Parent      string
-	Description string
+	Name        string          // followed by a space and the group, unless Plain
+	Plain       bool            // the name is the whole name
+	Parent      string          // in words
+	Description string          // what it shows
 	Attributes  []attribute.Key // those it can carry
 }
 
@@ -119,9 +119,9 @@ var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCa
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {
-	Message     string
-	Level       slog.Level
-	Description string
+	Message     string     // the record's message
+	Level       slog.Level // always the same
+	Description string     // when it comes
 }
 
 // The log records.

@@ -11,19 +11,19 @@ import (
 
 // RenewalEvent is the outcome of one attempt to renew one lease.
 type RenewalEvent struct {
-	Start, End time.Time // of the attempt
-	Outcome    RenewalOutcome
-	Err        error     // with RenewalError
-	ErrType    ErrorType // with RenewalError
-	Attempt    int       // 1, or more for a retry of the same renewal
+	Start, End time.Time      // of the attempt
+	Outcome    RenewalOutcome // of the attempt
+	Err        error          // with RenewalError
+	ErrType    ErrorType      // with RenewalError
+	Attempt    int            // 1, or more for a retry of the same renewal
 
 	Remaining time.Duration // lease left before the attempt, up to the deadline
 	Lag       time.Duration // how late the attempt was made
 	Elapsed   time.Duration // since the last confirmed renewal was sent, at the outcome
 	TTL       time.Duration // the lease
 
-	BatchSize int
-	Node      string
+	BatchSize int         // leases in the call
+	Node      string      // the server it went to
 	Batch     *RenewBatch // the call it was part of; may be nil
 	Burst     *Burst      // bounds log records; may be nil
 }

@@ -42,9 +42,9 @@ func (o Outcome) String() string {
 
 // Result is the answer for one lease of a batch.
 type Result struct {
-	Outcome   Outcome
-	Err       error  // with Failed: why
-	Partition string // with Moved: where the lease lives now
+	Outcome   Outcome // what became of the lease
+	Err       error   // with Failed: why
+	Partition string  // with Moved: where the lease lives now
 }
 
 // Renewal tells a Holder what one attempt did for its lease.
@@ -82,7 +82,7 @@ func (c Cause) String() string {
 
 // Loss tells a Holder how its lease ended.
 type Loss struct {
-	Cause   Cause
+	Cause   Cause         // how it was lost
 	Err     error         // the last renewal error since the last success; nil when there was none
 	Elapsed time.Duration // from the last confirmed request to the loss
 	Batch   *Batch        // with CauseMissing and CauseTaken: the call that found out

@@ -29,7 +29,8 @@ import (
 type Config struct {
 	// ServiceName is the service.name of all telemetry; OTEL_SERVICE_NAME wins over it. Without either it is
 	// unknown_service:<program>. Scrape the metrics under a job of the same name, so that both can be joined.
-	ServiceName    string
+	ServiceName string
+	// ServiceVersion is the service.version of all telemetry; empty: none.
 	ServiceVersion string
 	// Attributes are further attributes of the resource.
 	Attributes []attribute.KeyValue
@@ -59,9 +60,10 @@ type Config struct {
 
 // Providers are what Start made.
 type Providers struct {
-	TracerProvider trace.TracerProvider
-	MeterProvider  metric.MeterProvider
-	Propagator     propagation.TextMapPropagator
+	// These three are OpenTelemetry's globals, too, unless Config.KeepGlobals says otherwise.
+	TracerProvider trace.TracerProvider          // samples and exports as Config and environment say
+	MeterProvider  metric.MeterProvider          // of the metrics in Registry
+	Propagator     propagation.TextMapPropagator // W3C trace context and baggage by default
 	// Registry holds the metrics, and those of the Go runtime and the process. Further collectors may be
 	// registered with it.
 	Registry *prometheus.Registry
