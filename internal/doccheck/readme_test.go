@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,13 +25,13 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// block is the text between <!-- name --> and <!-- /name -->, without the empty lines around it.
-func block(t *testing.T, text, name string) string {
+// block is the text of a file between <!-- name --> and <!-- /name -->, without the empty lines around it.
+func block(t *testing.T, path, name string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(text, "<!-- "+name+" -->\n")
+	_, rest, ok := strings.Cut(readFile(t, path), "<!-- "+name+" -->\n")
 	in, _, closed := strings.Cut(rest, "<!-- /"+name+" -->")
 	if !ok || !closed {
-		t.Fatalf("README.md has no <!-- %s --> ... <!-- /%[1]s -->", name)
+		t.Fatalf("%s has no <!-- %s --> ... <!-- /%[2]s -->", path, name)
 	}
 	return strings.Trim(in, "\n")
 }
@@ -104,19 +105,54 @@ func TestProgramCompiles(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links to files of the repository.
+// anchored are the documents whose links are followed, to files and to headings.
+var anchored = []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "dashboards/RUNBOOK.md", "dashboards/pictures/README.md", "docs/*.md"}
+
+// TestLinks follows the links to files of the repository, pictures included, and to headings in them.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	links := regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(readFile(t, "README.md"), -1)
-	if len(links) == 0 {
-		t.Error("no links found")
-	}
-	for _, m := range links {
-		if strings.Contains(m[1], "://") {
-			continue
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
+	for _, pattern := range anchored {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no such file (%v)", pattern, err)
 		}
-		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-			t.Error(err)
+		for _, file := range files {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range links.FindAllStringSubmatch(readFile(t, name), -1) {
+				if link := m[1] + m[2]; !strings.Contains(link, "://") {
+					follow(t, name, link)
+				}
+			}
 		}
 	}
+}
+
+// follow looks for what a link of a file leads to.
+func follow(t *testing.T, from, link string) {
+	t.Helper()
+	path, heading, anchor := strings.Cut(link, "#")
+	target := from
+	if path != "" {
+		target = filepath.Join(filepath.Dir(from), path)
+	}
+	if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+		t.Errorf("%s: %v", from, err)
+		return
+	}
+	if anchor && !slices.Contains(headings(readFile(t, target)), heading) {
+		t.Errorf("%s: %s has no heading for #%s", from, target, heading)
+	}
+}
+
+// headings are the anchors that GitHub gives a document's headings.
+func headings(text string) (all []string) {
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
+		all = append(all, strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return all
 }

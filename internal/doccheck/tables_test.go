@@ -17,12 +17,15 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+// reference has the tables of names.
+const reference = "docs/TELEMETRY.md"
+
 // compare prints the whole table when it isn't what the code says.
 func compare(t *testing.T, name string, want []string) {
 	t.Helper()
 	text := strings.Join(want, "\n")
-	if got := block(t, readFile(t, "README.md"), name); got != text {
-		t.Errorf("README.md, <!-- %s -->: want\n\n%s\n", name, text)
+	if got := block(t, reference, name); got != text {
+		t.Errorf("%s, <!-- %s -->: want\n\n%s\n", reference, name, text)
 	}
 }
 
@@ -83,14 +86,13 @@ func TestLogsTable(t *testing.T) {
 // signature, below the right heading; what the row says of it is prose.
 func TestOptionsTable(t *testing.T) {
 	t.Parallel()
-	text := readFile(t, "README.md")
 	for _, kind := range []string{"LockOption", "Option"} {
 		want := options(t, kind)
 		if len(want) == 0 {
 			t.Fatalf("package lock has no %s", kind)
 		}
 		var got []string
-		for _, row := range regexp.MustCompile("(?m)^\\| `(.+?)` \\|.*[^ |\n].*\\|$").FindAllStringSubmatch(block(t, text, kind), -1) {
+		for _, row := range regexp.MustCompile("(?m)^\\| `(.+?)` \\|.*[^ |\n].*\\|$").FindAllStringSubmatch(block(t, "README.md", kind), -1) {
 			got = append(got, row[1])
 		}
 		slices.Sort(got)

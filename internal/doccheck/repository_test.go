@@ -1,0 +1,100 @@
+package doccheck_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// TestVersion compares the version that spans and metrics carry with the newest release of the changelog.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	releases := regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$`).FindStringSubmatch(readFile(t, "CHANGELOG.md"))
+	if releases == nil {
+		t.Fatal("CHANGELOG.md has no release like ## [1.2.3] - 2006-01-02")
+	}
+	if releases[1] != telemetry.Version {
+		t.Errorf("CHANGELOG.md's newest release is %s, telemetry.Version is %s", releases[1], telemetry.Version)
+	}
+}
+
+// TestPathsExist looks for the files and folders that CONTRIBUTING.md names.
+func TestPathsExist(t *testing.T) {
+	t.Parallel()
+	paths := regexp.MustCompile("`([a-zA-Z.]+(?:/[\\w.<>*-]+)+|[A-Z]+\\.md)`").FindAllStringSubmatch(readFile(t, "CONTRIBUTING.md"), -1)
+	if len(paths) < 20 {
+		t.Errorf("only %d paths were found", len(paths))
+	}
+	for _, m := range paths {
+		pattern := strings.ReplaceAll(m[1], "<kind>", "*")
+		if found, err := filepath.Glob(filepath.Join(root, pattern)); err != nil || len(found) == 0 {
+			t.Errorf("CONTRIBUTING.md names %s, which doesn't exist (%v)", m[1], err)
+		}
+	}
+}
+
+// TestWorkflow holds GitHub's CI to what every CI runs, with actions that can't change under us.
+func TestWorkflow(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	pinned := regexp.MustCompile(`^\S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	all := ""
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += string(text)
+		for _, m := range regexp.MustCompile(`(?m)^\s*-? ?uses: (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			if !pinned.MatchString(m[1]) {
+				t.Errorf("%s uses %s: want owner/name@<commit> # v1.2.3", filepath.Base(file), m[1])
+			}
+		}
+	}
+	if !strings.Contains(all, "- run: .ci/run\n") {
+		t.Error("no workflow runs .ci/run")
+	}
+}
+
+// TestDependabot looks for the folders whose dependencies nobody would update.
+func TestDependabot(t *testing.T) {
+	t.Parallel()
+	var want, got []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "bin" || d.Name() == "target"):
+			return filepath.SkipDir
+		case d.Name() == "go.mod" || d.Name() == "pom.xml":
+			dir, err := filepath.Rel(root, filepath.Dir(path))
+			if err != nil {
+				return err
+			}
+			want = append(want, "/"+strings.TrimPrefix(filepath.ToSlash(dir), "."))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`directories: \[(.*)\]`).FindAllStringSubmatch(readFile(t, ".github/dependabot.yml"), -1) {
+		for dir := range strings.SplitSeq(m[1], ", ") {
+			got = append(got, strings.Trim(dir, `"`))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf(".github/dependabot.yml has %v, want %v", got, want)
+	}
+}
