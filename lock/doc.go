@@ -10,6 +10,8 @@
 // grant. While that lives, the client's watchdog renews it in Redis: a lock is held for as long as its holder
 // needs, and yet free again, one lease after the holder died.
 //
+// What follows is the whole contract; go doc -short lists all there is on one screen.
+//
 // # Kinds of locks
 //
 // A [FairMutex] serves those who wait in the order they came, whatever their process. An [RWMutex] has many readers or one

@@ -5,6 +5,9 @@
 // choice: it installs an SDK (package otelsetup does that in one call), or does not, and then a lock costs
 // nothing for telemetry beyond a few clock reads: no allocation, no span, no measurement.
 //
+// Programs use the names, to look things up or to check their own dashboards, and RenewalSpans. The Recorder, and the types
+// that it gives and takes, are what package lock counts with; they may change with it.
+//
 // # One lock's story
 //
 // No span stays open while a lock is held. An acquire span covers the wait. A "held" span of no length to speak of is made

@@ -39,6 +39,46 @@ func TestPathsExist(t *testing.T) {
 	}
 }
 
+// TestNamesExist looks for the tests, targets of make and alerts that the documents name.
+func TestNamesExist(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{}
+	for _, pattern := range []string{"*/*_test.go", "*/*/*_test.go", "*/*/*/*_test.go"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+				tests[m[1]] = true
+			}
+		}
+	}
+	makefile, alerts := readFile(t, "Makefile"), readFile(t, "dashboards/prometheus/lockdog-alerts.yaml")
+	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/MIGRATING.md", "dashboards/pictures/README.md"} {
+		text := readFile(t, doc)
+		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
+			if !tests[m[1]] {
+				t.Errorf("%s names %s, which doesn't exist", doc, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("(?m)(?:`|^    )make ([a-z0-9-]+)").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, which doesn't exist", doc, m[1])
+			}
+		}
+		for _, m := range regexp.MustCompile("`(Lockdog[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(alerts, "alert: "+m[1]+"\n") {
+				t.Errorf("%s names the alert %s, which doesn't exist", doc, m[1])
+			}
+		}
+	}
+}
+
 // TestWorkflow holds GitHub's CI to what every CI runs, with actions that can't change under us.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
