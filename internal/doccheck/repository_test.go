@@ -79,6 +79,25 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
+// TestPicturesAreSmall keeps the pictures from making the repository large.
+func TestPicturesAreSmall(t *testing.T) {
+	t.Parallel()
+	const most = 150 << 10
+	pictures := []string{filepath.Join(root, "loadtest/report.png")}
+	for _, pattern := range []string{"*.png", "*.svg"} {
+		found, err := filepath.Glob(filepath.Join(root, "dashboards/pictures", pattern))
+		if err != nil || len(found) == 0 {
+			t.Errorf("no %s in dashboards/pictures (%v)", pattern, err)
+		}
+		pictures = append(pictures, found...)
+	}
+	for _, file := range pictures {
+		if info, err := os.Stat(file); err != nil || info.Size() > most {
+			t.Errorf("%s: more than %d bytes (%v)", file, most, err)
+		}
+	}
+}
+
 // TestWorkflow holds GitHub's CI to what every CI runs, with actions that can't change under us.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
