@@ -90,7 +90,7 @@ func startChild(t testing.TB, role, addr, prefix string) *child {
 }
 
 // pipe returns the ends of one, which the test's end closes.
-func pipe(t *testing.T) (r, w *os.File) {
+func pipe(t testing.TB) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -101,7 +101,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 }
 
 // tell sends the child a line.
-func (ch *child) tell(t *testing.T, line string) {
+func (ch *child) tell(t testing.TB, line string) {
 	t.Helper()
 	if _, err := fmt.Fprintln(ch.stdin, line); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func (ch *child) tell(t *testing.T, line string) {
 }
 
 // expect waits for the child's next line.
-func (ch *child) expect(t *testing.T, want string) {
+func (ch *child) expect(t testing.TB, want string) {
 	t.Helper()
 	select {
 	case got, ok := <-ch.lines:
@@ -121,10 +121,10 @@ func (ch *child) expect(t *testing.T, want string) {
 	}
 }
 
-func (ch *child) stop(t *testing.T)   { ch.signal(t, syscall.SIGSTOP) }
-func (ch *child) resume(t *testing.T) { ch.signal(t, syscall.SIGCONT) }
+func (ch *child) stop(t testing.TB)   { ch.signal(t, syscall.SIGSTOP) }
+func (ch *child) resume(t testing.TB) { ch.signal(t, syscall.SIGCONT) }
 
-func (ch *child) signal(t *testing.T, sig syscall.Signal) {
+func (ch *child) signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	if err := ch.process.Signal(sig); err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func (ch *child) signal(t *testing.T, sig syscall.Signal) {
 }
 
 // kill ends it as a crash would.
-func (ch *child) kill(t *testing.T) {
+func (ch *child) kill(t testing.TB) {
 	t.Helper()
 	if err := ch.process.Kill(); err != nil {
 		t.Fatal(err)
