@@ -56,12 +56,13 @@ func cycle(ctx context.Context, m *lock.Mutex) error {
 	return l.Release(ctx)
 }
 
-// Telemetry that goes nowhere allocates nothing: with no-op providers a cycle allocates what it does with unset ones,
-// while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
+// Telemetry that goes nowhere allocates nothing: with no-op providers a cycle allocates what it does with unset ones, and
+// that is little (24 when this was written, 12 of them go-redis's own; half a one more with the race detector), while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
 func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
 	const (
 		rounds = 4
 		cycles = 250
+		most   = 25
 	)
 	srv := redistest.Start(t)
 	var mutexes []*lock.Mutex
@@ -97,6 +98,9 @@ func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
 	const noise = 0.9
 	if diff := noop - unset; diff > noise || diff < -noise {
 		t.Errorf("%.2f allocations with no-op providers, %.2f with unset ones", noop, unset)
+	}
+	if noop > most {
+		t.Errorf("%.2f allocations of TryLock+Release, want %d at most", noop, most)
 	}
 	if sampled < unset+10 {
 		t.Errorf("the measure is blind: %.2f allocations with the SDK, %.2f without", sampled, unset)

@@ -30,6 +30,7 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
+	places    places
 
 	rec       *telemetry.Recorder
 	backend   backend.Backend
@@ -209,7 +210,8 @@ func (c *Client) isClosing() bool {
 
 // newOwner names a grant: no other ever had, or will have, the same.
 func (c *Client) newOwner() string {
-	return c.ownerHead + strconv.FormatUint(c.seq.Add(1), 10)
+	var buf [128]byte // else the number alone would be one string more
+	return string(strconv.AppendUint(append(buf[:0], c.ownerHead...), c.seq.Add(1), 10))
 }
 
 // orphaned looks after a bid whose caller left before Redis answered.

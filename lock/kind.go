@@ -14,7 +14,7 @@ type kind struct {
 
 	acquire, release, force, inspect *backend.Script
 
-	// keys are those of its scripts: the lock, the token counter, and what the kind has besides.
+	// keys are those of its scripts: the lock, the token counter, and what the kind has besides. Nil: the first two.
 	keys func(lk *lock, owner string) []string
 	// channel is where a release is heard of.
 	channel func(key string) string
@@ -64,12 +64,23 @@ func (lk *lock) counter() string {
 	if lk.cfg.javaTokens {
 		return prefixName("redisson_lock_token", lk.key)
 	}
-	return fenceKey(lk.c.cfg.prefix, lk.key)
+	return lk.place().counter.(string)
+}
+
+// place is what belongs to the lock in Redis.
+func (lk *lock) place() *place { return lk.c.places.of(lk) }
+
+// keys are those of an operation on behalf of an owner.
+func (lk *lock) keys(owner string) []string {
+	if lk.kind.keys == nil {
+		return twoKeys(lk, owner)
+	}
+	return lk.kind.keys(lk, owner)
 }
 
 // plainKeys are the keys of an operation that belongs to no owner.
 func (lk *lock) plainKeys() []string {
-	keys := lk.kind.keys(lk, "")
+	keys := lk.keys("")
 	if lk.kind.oneKey {
 		keys = keys[:1]
 	}

@@ -8,7 +8,7 @@ import (
 var mutexKind = &kind{
 	name:    "mutex",
 	acquire: acquireScript, release: releaseScript, force: forceScript, inspect: inspectScript,
-	keys: twoKeys, channel: channelOf,
+	channel:   channelOf,
 	handsOver: true, oneKey: true,
 }
 

@@ -47,6 +47,7 @@ type clientConfig struct {
 
 type lockConfig struct {
 	lease       time.Duration
+	leaseArg    any // in ms, as scripts take it
 	fixed       bool
 	wait        time.Duration // negative: as long as ctx allows
 	leaseCtx    context.Context
@@ -266,6 +267,7 @@ func (c *lockConfig) check() {
 		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)
 	}
 	c.lease = c.lease.Truncate(time.Millisecond) // what Redis counts in
+	c.leaseArg = c.lease.Milliseconds()
 	if c.watched && c.fixedSet {
 		c.fail("WithWatchdog and WithFixedLease contradict each other")
 	}

@@ -78,13 +78,14 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 
 func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdict, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
-	keys := kind.keys(b.lock, b.owner)
-	args := []any{b.member(), cfg.lease.Milliseconds(), int64(0), b.traceparent}
-	if kind.asking != nil {
-		args = append(args, kind.asking(b.lock, terms)...)
-	}
+	oneKey := false
 	for {
-		c := t.newCall(telemetry.PurposeAcquire, kind.acquire, keys, args...)
+		c := t.callTo(b.lock.key, telemetry.PurposeAcquire, kind.acquire)
+		c.address(b.lock, b.owner, oneKey)
+		c.Args = append(c.Args, b.member(), cfg.leaseArg, int64(0), b.traceparent)
+		if kind.asking != nil {
+			c.Args = append(c.Args, kind.asking(b.lock, terms)...)
+		}
 		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
 		c.replicas, c.patience = cfg.replicas, cfg.patience
 		if !t.do(ctx, c, cfg.lease) {
@@ -96,14 +97,14 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 				b.haunt(c.expires)
 			}
 			t.recycle(c)
-			if kind.oneKey && len(keys) > 1 && strings.Contains(err.Error(), "TRYAGAIN") {
-				keys = keys[:1] // the slot moves: two of its keys can't be used at once, one can
+			if kind.oneKey && !oneKey && strings.Contains(err.Error(), "TRYAGAIN") {
+				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
 			return verdict{}, err
 		}
 		v, now, err := readVerdict(c.reply)
-		v.sent, v.acked, v.moving = c.sent, c.acked, len(keys) < 2
+		v.sent, v.acked, v.moving = c.sent, c.acked, oneKey
 		if err == nil || errors.Is(err, errLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
 		} else {
@@ -114,8 +115,14 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 	}
 }
 
+// leastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
+const leastTime = 1 << 49
+
 // readVerdict reads the answer of the acquire script. It returns Redis's time, too.
 func readVerdict(reply any) (v verdict, now int64, err error) {
+	if now, ok := reply.(int64); ok && now > leastTime {
+		return verdict{granted: true, token: now, left: 1, holder: HeldError{Remaining: -1}}, now, nil
+	}
 	list, nums, err := ints(reply, 2)
 	if err != nil {
 		return verdict{}, 0, err
@@ -233,27 +240,21 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
 func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
-	traits := t.backend.Traits()
 	kind := b.lock.kind
-	keys := kind.keys(b.lock, b.owner)
-	args := []any{b.member(), kind.channel(b.lock.key), traits.Publish}
-	if kind.freeing != nil {
-		args = append(args, kind.freeing(b.lock)...)
-	}
-	if heir == nil && kind.oneKey {
-		keys = keys[:1]
-	}
 	if kind.deed { // maybe the client's first operation
 		if err := t.prepare(ctx, b.lock); err != nil {
 			return freed{}, time.Time{}, err
 		}
-		args[2] = t.backend.Traits().Publish
+	}
+	traits := t.backend.Traits()
+	c := t.callTo(b.lock.key, telemetry.PurposeRelease, kind.release)
+	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
+	c.Args = append(c.Args, b.member(), b.lock.place().channel, traits.Publish)
+	if kind.freeing != nil {
+		c.Args = append(c.Args, kind.freeing(b.lock)...)
 	}
 	if heir != nil {
-		args = append(args, heir.member(), heir.lock.cfg.lease.Milliseconds(), int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
-	}
-	c := t.newCall(telemetry.PurposeRelease, kind.release, keys, args...)
-	if heir != nil {
+		c.Args = append(c.Args, heir.member(), heir.lock.cfg.leaseArg, int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
 		c.notAfter, c.window = 5, min(heir.lock.cfg.lease, t.backend.Timeout())
 	}
 	if kind.deed {
@@ -274,7 +275,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 		return freed{}, expires, c.err
 	}
 	f, now, err := readFreed(c.reply)
-	if err == nil || errors.Is(err, errLate) {
+	if now != 0 && (err == nil || errors.Is(err, errLate)) {
 		c.node.clock.learn(now, c.sent, err != nil)
 	}
 	if err != nil {
@@ -284,7 +285,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	return f, expires, nil
 }
 
-// readFreed reads the answer of the release script.
+// readFreed reads the answer of the release script. It returns Redis's time, too, 0 where that isn't in it.
 func readFreed(reply any) (freed, int64, error) {
 	_, nums, err := ints(reply, 2)
 	if err != nil {

@@ -67,6 +67,11 @@ type call struct {
 	reply   any
 	acked   int // replicas
 	err     error
+
+	// What Keys, Boxed and Args are made in: a call is used again, and most have no more.
+	keys  [2]string
+	boxed [2]any
+	args  [10]any
 }
 
 const (
@@ -136,19 +141,44 @@ func (t *transport) nodeNamed(name string) *node {
 	return n
 }
 
-// newCall returns a call to the node of keys[0]. It goes back through recycle, unless its caller left.
-func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys []string, args ...any) *call {
+// callTo returns a call to the node of a key, without Keys and Args yet. It goes back through recycle, unless its caller left.
+func (t *transport) callTo(key string, purpose telemetry.Purpose, s *backend.Script) *call {
 	c := t.calls.Get().(*call)
-	c.Call = backend.Call{Script: s, Keys: keys, Args: args}
-	c.node, c.purpose = t.nodeOf(keys[0]), purpose
+	c.Call = backend.Call{Script: s, Keys: c.keys[:0], Args: c.args[:0]}
+	c.node, c.purpose = t.nodeOf(key), purpose
 	c.notAfter, c.window, c.bid, c.also, c.replicas, c.acked = -1, 0, nil, nil, 0, 0
 	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
 	c.state.Store(callWaiting)
 	return c
 }
 
+// newCall is callTo with everything in it.
+func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys []string, args ...any) *call {
+	c := t.callTo(keys[0], purpose, s)
+	c.Keys, c.Args = keys, args
+	return c
+}
+
+// address gives the call the keys that its script takes: the lock's alone, or all.
+func (c *call) address(lk *lock, owner string, alone bool) {
+	switch {
+	case lk.kind.keys != nil || lk.cfg.javaTokens:
+		if c.Keys = lk.keys(owner); alone {
+			c.Keys = c.Keys[:1]
+		}
+	case alone:
+		c.Keys, c.Boxed = append(c.Keys, lk.key), append(c.boxed[:0], lk.place().keyArg)
+	default:
+		p := lk.place()
+		c.Keys, c.Boxed = append(c.Keys, lk.key, p.counter.(string)), append(c.boxed[:0], p.keyArg, p.counter)
+	}
+}
+
 func (t *transport) recycle(c *call) {
 	c.Call, c.ctx = backend.Call{}, nil
+	clear(c.keys[:])
+	clear(c.boxed[:])
+	clear(c.args[:])
 	t.calls.Put(c)
 }
 
@@ -358,17 +388,23 @@ func (c *serverClock) at(local time.Time) int64 {
 // errReply is an answer that no script of ours gives.
 var errReply = errors.New("lockdog: unreadable answer of Redis")
 
-// ints reads the numbers that a script's answer starts with.
+// ints reads the numbers that a script's answer starts with. It is small enough to be inlined, and the numbers then stay on
+// the caller's stack.
 func ints(reply any, n int) ([]any, []int64, error) {
-	list, ok := reply.([]any)
-	if !ok || len(list) < n {
-		return nil, nil, fmt.Errorf("%w: %.80v", errReply, reply)
-	}
 	nums := make([]int64, n)
+	list, err := readInts(nums, reply)
+	return list, nums, err
+}
+
+func readInts(nums []int64, reply any) ([]any, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) < len(nums) {
+		return nil, fmt.Errorf("%w: %.80v", errReply, reply)
+	}
 	for i := range nums {
 		if nums[i], ok = list[i].(int64); !ok {
-			return nil, nil, fmt.Errorf("%w: %.80v", errReply, reply)
+			return nil, fmt.Errorf("%w: %.80v", errReply, reply)
 		}
 	}
-	return list, nums, nil
+	return list, nil
 }

@@ -229,6 +229,11 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 		}
 		return fmt.Sprintf("error %q (of the server: %v)", text, errors.As(err, &answer))
 	}
+	if n, ok := reply.(int64); ok && n > 1<<50 { // the time, as the token
+		risen := n > s.last
+		s.last = n
+		return fmt.Sprintf("token, risen: %v", risen)
+	}
 	list, ok := reply.([]any)
 	if !ok {
 		return fmt.Sprintf("%#v", reply)

@@ -7,7 +7,8 @@
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
 --
--- Returns  {1, now, token}                                    granted
+-- Returns  now                                                granted, and the time is the token
+--          {1, now, token}                                    granted; the clock was behind the last token
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
@@ -36,15 +37,16 @@ if notAfter > 0 and now > notAfter then
 end
 
 local token = now
+meta = string.format('%.0f', token)
 if KEYS[2] then
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
-  if last >= token then
+  local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
+  if last >= token then -- the clock is behind: that was too little
     token = last + 1
+    meta = string.format('%.0f', token)
+    redis.call('set', KEYS[2], meta)
   end
-  redis.call('set', KEYS[2], string.format('%.0f', token))
 end
 
-meta = string.format('%.0f', token)
 if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
@@ -53,5 +55,8 @@ local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
 if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the lock would stay for ever
   redis.call('del', KEYS[1])
   return set
+end
+if token == now then
+  return now
 end
 return {1, now, token}

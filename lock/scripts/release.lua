@@ -13,28 +13,28 @@
 -- ARGV[9]  how many of the channel's subscribers are our own; with more, another process waits and
 --          the lock is published instead
 --
--- Returns  {1, now}         released and published
+-- Returns  {1, 0}           released and published
 --          {2, now, token}  handed over
---          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-
+--          {0, 0, taken}    not the owner's (any more); taken = 1 when somebody else holds it
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  return {0, now, redis.call('exists', KEYS[1])}
+  return {0, 0, redis.call('exists', KEYS[1])}
 end
 redis.call('del', KEYS[1])
 
 if ARGV[4] then
+  local time = redis.call('time')
+  local now = time[1] * 1000000 + time[2]
   local notAfter = tonumber(ARGV[6])
   local waiting = redis.call('pubsub', ARGV[8], ARGV[2])[2]
   if waiting <= tonumber(ARGV[9]) and (notAfter == 0 or now <= notAfter) then
     local token = now
-    local last = tonumber(redis.call('get', KEYS[2]) or 0)
-    if last >= token then
-      token = last + 1
-    end
-    redis.call('set', KEYS[2], string.format('%.0f', token))
     local meta = string.format('%.0f', token)
+    local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
+    if last >= token then -- see acquire.lua
+      token = last + 1
+      meta = string.format('%.0f', token)
+      redis.call('set', KEYS[2], meta)
+    end
     if ARGV[7] ~= '' then
       meta = meta .. ' ' .. ARGV[7]
     end
@@ -49,4 +49,4 @@ if ARGV[4] then
 end
 
 redis.call(ARGV[3], ARGV[2], '0')
-return {1, now}
+return {1, 0}

@@ -57,7 +57,7 @@ type Provider interface{ LockdogBackend() Backend }
 type Traits struct {
 	PerNode bool   // a message is heard on the node of its channel only
 	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
-	Publish string // the command that publishes on a lock's channel
+	Publish any    // the command that publishes on a lock's channel: a string, boxed as it goes into every release
 	NumSub  string // the PUBSUB subcommand that counts a channel's subscribers; "" where none sees them all
 }
 
@@ -80,6 +80,7 @@ type Call struct {
 	Renew  bool   // use the connections reserved for renewals
 	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
 	Keys   []string
+	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates
 	Args   []any
 }
 
@@ -124,10 +125,13 @@ type Script struct {
 	Name   string
 	Source string
 	SHA    string
+
+	digest, source any // boxed once, not for every call
 }
 
 // NewScript returns the script with its digest.
 func NewScript(name, source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &Script{Name: name, Source: source, SHA: sha, digest: sha, source: source}
 }

@@ -221,12 +221,13 @@ func (noRetry) NoRetry() bool { return true }
 func (call *Call) command(ctx context.Context) noRetry {
 	args := make([]any, 0, 3+len(call.Keys)+len(call.Args))
 	if call.Full {
-		args = append(args, "eval", call.Script.Source)
+		args = append(args, "eval", call.Script.source)
 	} else {
-		args = append(args, "evalsha", call.Script.SHA)
+		args = append(args, "evalsha", call.Script.digest)
 	}
 	args = append(args, len(call.Keys))
-	for _, k := range call.Keys {
+	args = append(args, call.Boxed...)
+	for _, k := range call.Keys[len(call.Boxed):] {
 		args = append(args, k)
 	}
 	cmd := redis.NewCmd(ctx, append(args, call.Args...)...)

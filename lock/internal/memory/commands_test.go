@@ -29,6 +29,8 @@ var histories = []string{
 	"set $a 1 nx; set $a 2 NX; get $a; set $a 3 xx; get $a; set $b 1 XX; get $b; set $a 1 nx xx; set $b 1 xx nx",
 	"set $a 1 px 100000; pttl $a; set $a 2 PX 200000 xx; pttl $a; set $a 3 nx px 5; pttl $a",
 	"set $a 1 px; set $a 1 px x; set $a 1 px 0; set $a 1 px -1; set $a 1 px 9223372036854775807; set $a 1 zz; set $a 1 px x px 100000; pttl $a; set $a 2 px x zz; get $a",
+	"set $a 1 get; set $a 2 GET; get $a; set $a 3 nx get; get $a; set $b 1 nx get; get $b; set $c 1 xx get; exists $c; set $a 4 get xx; get $a; set $a 5 get get px 100000; get $a; pttl $a; set $a 6 get; pttl $a",
+	"hset $a f v; set $a 1 get; set $a 1 nx get; set $a 1 get zz; hgetall $a; set $a 1 get px 0; hgetall $a; set $a 1; get $a",
 	"hset $a f v; get $a; set $a 1 xx; get $a; hget $a f",
 	"incr $a; incr $a; decr $a; incrby $a 41; decrby $a 50; get $a; incrby $a x; incrby $a 1.0; decrby $a ''; incrby $a +1; incrby $a 01; incrby $a -0",
 	"set $a x; incr $a; set $a ''; incr $a; set $a 1.5; decr $a; set $a 007; incr $a; set $a -7; incrby $a 0; rpush $b 1; incr $b; decrby $b x",

@@ -180,7 +180,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	m := newMem(t)
 	for _, line := range []string{
-		"set k v keepttl", "set k v ex 1", "set k v get", "zadd k incr 1 m", "zrange k 0 -1 rev", "zrange k 0 1 byscore", "lpos k x rank 1",
+		"set k v keepttl", "set k v ex 1", "zadd k incr 1 m", "zrange k 0 -1 rev", "zrange k 0 1 byscore", "lpos k x rank 1",
 	} {
 		words := strings.Fields(line)
 		args := make([]any, len(words))

@@ -21,9 +21,9 @@ func get(s *Server, args []string) any {
 	return t.s
 }
 
-// set is SET with NX, XX and PX.
+// set is SET with NX, XX, PX and GET.
 func set(s *Server, args []string) any {
-	var nx, xx, px bool
+	var nx, xx, px, old bool
 	var lease string
 	for i := 2; i < len(args); i++ {
 		switch option := strings.ToLower(args[i]); {
@@ -34,7 +34,9 @@ func set(s *Server, args []string) any {
 		case option == "px" && i+1 < len(args):
 			i++
 			px, lease = true, args[i]
-		case slices.Contains([]string{"ex", "exat", "pxat", "keepttl", "get"}, option):
+		case option == "get":
+			old = true
+		case slices.Contains([]string{"ex", "exat", "pxat", "keepttl"}, option):
 			return missing("SET", strings.ToUpper(option))
 		default:
 			return errSyntax
@@ -47,16 +49,24 @@ func set(s *Server, args []string) any {
 	case px && (ms <= 0 || ms > math.MaxInt64-s.now.UnixMilli()):
 		return serverError("ERR invalid expire time in 'set' command")
 	}
+	var done, refused any = status("OK"), nil
+	if old {
+		done = get(s, args)
+		refused = done
+		if err, wrong := done.(error); wrong {
+			return err
+		}
+	}
 	there := s.find(args[0]) != nil
 	if nx && there || xx && !there {
-		return nil
+		return refused
 	}
 	e := &entry{value: &text{args[1]}}
 	if px {
 		e.expires = s.now.Add(millis(ms))
 	}
 	s.keys[args[0]] = e
-	return status("OK")
+	return done
 }
 
 func incr(s *Server, args []string) any { return increase(s, args[0], 1) }
