@@ -134,13 +134,13 @@ func BenchmarkTryLockReleaseParallel(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer closeSoon(c)
-	b.SetParallelism(64)
+	b.SetParallelism(128)
 	b.ReportAllocs()
 	var n atomic.Int64
 	b.RunParallel(func(pb *testing.PB) {
 		m := c.Mutex(fmt.Sprintf("job:%d", n.Add(1)))
 		for pb.Next() {
-			if err := cycle(context.Background(), m); err != nil {
+			if err := cycle(b.Context(), m); err != nil { // a ctx that can be canceled
 				b.Error(err)
 				return
 			}

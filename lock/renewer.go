@@ -113,7 +113,7 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 		calls, parts = append(calls, r.request(ctx, b, part)), append(parts, part)
 	}
 	sent := time.Now()
-	for i, res := range r.t.evalEach(ctx, telemetry.PurposeRenew, calls) {
+	for i, res := range r.t.evalEach(ctx, calls, func(int) telemetry.Purpose { return telemetry.PurposeRenew }) {
 		err := res.Err
 		if err == nil {
 			err = r.read(ctx, b, parts[i], res.Reply, sent)

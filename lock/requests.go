@@ -51,6 +51,30 @@ type verdict struct {
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
 var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
 
+// errReply is an answer that no script of ours gives.
+var errReply = errors.New("lockdog: unreadable answer of Redis")
+
+// ints reads the numbers that a script's answer starts with. It is small enough to be inlined, and the numbers then stay on
+// the caller's stack.
+func ints(reply any, n int) ([]any, []int64, error) {
+	nums := make([]int64, n)
+	list, err := readInts(nums, reply)
+	return list, nums, err
+}
+
+func readInts(nums []int64, reply any) ([]any, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) < len(nums) {
+		return nil, fmt.Errorf("%w: %.80v", errReply, reply)
+	}
+	for i := range nums {
+		if nums[i], ok = list[i].(int64); !ok {
+			return nil, fmt.Errorf("%w: %.80v", errReply, reply)
+		}
+	}
+	return list, nil
+}
+
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
 func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
 	var err error

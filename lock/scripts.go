@@ -12,7 +12,7 @@ import (
 var scriptFiles embed.FS
 
 var (
-	acquireScript = loadScript("acquire")
+	acquireScript = loadScript("acquire", "clock")
 	renewScript   = loadScript("renew")
 	releaseScript = loadScript("release")
 	forceScript   = loadScript("force")
@@ -41,15 +41,33 @@ var (
 	raiseScript        = loadScript("raise")
 )
 
+// batchScript runs several of the scripts that it carries, which are functions in it.
+var (
+	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release"}
+	batchScript = loadBatch("clock", "acquire", "release")
+)
+
+func loadBatch(shared string, operations ...string) *backend.Script {
+	source := readScript(shared) + "local operations = {}\n"
+	for _, name := range operations {
+		source += "operations." + name + " = function(KEYS, ARGV)\n" + readScript(name) + "end\n"
+	}
+	return backend.NewScript("batch", source+readScript("batch"))
+}
+
 // loadScript returns the script of a file, after what it shares with others, if anything.
 func loadScript(name string, shared ...string) *backend.Script {
-	var source []byte
+	source := ""
 	for _, file := range append(shared, name) {
-		text, err := scriptFiles.ReadFile("scripts/" + file + ".lua")
-		if err != nil {
-			panic(err) // the file is part of the program
-		}
-		source = append(source, text...)
+		source += readScript(file)
 	}
-	return backend.NewScript(name, string(source))
+	return backend.NewScript(name, source)
+}
+
+func readScript(name string) string {
+	text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return string(text)
 }

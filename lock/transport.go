@@ -2,9 +2,7 @@ package lock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,37 +11,45 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// maxWorkers bounds the calls that one client has under way to one node, renewals aside.
-const maxWorkers = 64
-
-// transport is the one way to Redis. It runs scripts on workers of its own, so that a caller can leave when its
-// ctx ends although go-redis may sit on the call until ReadTimeout. It sends every call exactly once, and
-// knows what a failed one may have left behind; whether to try again is decided by the operations above it
-// (requests.go).
+// transport is the one way to Redis. It sends every call exactly once, and knows what a failed one may have left behind;
+// whether to try again is decided by the operations above it (requests.go).
+//
+// A call that finds its node idle, and the node quick, is sent by its caller. Others board a flight of a worker, so that a
+// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Two flights to a node are
+// under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
 	backend backend.Backend
 	rec     *telemetry.Recorder
 	orphan  func(*call) // takes the answer to a bid whose caller has left
 	closed  chan struct{}
-	workers sync.WaitGroup
+	flying  sync.WaitGroup // workers, and callers that send their calls themselves
 	calls   sync.Pool
 
 	prepared atomic.Bool // the backend knows its servers
+	apart    atomic.Bool // the server refuses keys of several slots in one script
 
 	mu    sync.Mutex
 	nodes map[string]*node
 	only  atomic.Pointer[node] // the node, while there is just one
 }
 
-// node is one server: its queue of calls, and its clock. A node that hangs fills its own queue only.
+// node is one server: the calls that wait for a flight, and its clock. A node that hangs keeps its own calls only.
 type node struct {
-	name  string
-	queue chan *call
-	clock serverClock
+	name   string
+	clock  serverClock
+	lately atomic.Int64 // what the last call that was sent alone took, in ns; 0: there was none
 
-	calls   atomic.Int32 // submitted and not answered
-	workers int          // guarded by transport.mu
+	// Guarded by transport.mu.
+	pending []*call
+	flights int
+	idle    []*worker
 }
+
+const (
+	maxFlights = 64 // to one node; renewals aside
+	mostShared = 2  // ... of those that take along who waits, unless they are slow
+	slowFlight = 100 * time.Millisecond
+)
 
 // call is one script on its way.
 type call struct {
@@ -56,6 +62,7 @@ type call struct {
 	also     []*bid        // ... where it is for several locks
 	replicas int           // how many must have the script's writes ...
 	patience time.Duration // ... within this time
+	alone    bool          // it shares no flight
 
 	state atomic.Int32 // callWaiting, then what came first
 	done  chan struct{}
@@ -95,26 +102,17 @@ func (t *transport) close() {
 	t.mu.Lock()
 	close(t.closed)
 	t.mu.Unlock()
-	t.workers.Wait()
+	t.flying.Wait()
 }
 
-// hire starts a worker with its first call, unless there are enough, or the transport is closed. There are never more
-// than there were calls at a time.
-func (t *transport) hire(c *call) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// isClosed is called with mu held where the answer has to stay true for what follows.
+func (t *transport) isClosed() bool {
 	select {
 	case <-t.closed:
-		return false
+		return true
 	default:
-	}
-	if c.node.workers == maxWorkers || c.node.workers >= int(c.node.calls.Load()) { // then one is about to be free
 		return false
 	}
-	c.node.workers++
-	t.workers.Add(1)
-	go t.work(c.node, c)
-	return true
 }
 
 // nodeOf returns the node that a key lives on now.
@@ -130,7 +128,7 @@ func (t *transport) nodeNamed(name string) *node {
 	defer t.mu.Unlock()
 	n := t.nodes[name]
 	if n == nil {
-		n = &node{name: name, queue: make(chan *call)}
+		n = &node{name: name}
 		t.nodes[name] = n
 	}
 	if len(t.nodes) == 1 {
@@ -182,54 +180,121 @@ func (t *transport) recycle(c *call) {
 	t.calls.Put(c)
 }
 
-// do runs a call on a worker and waits for its answer, for ctx, for patience, and for the transport's close, whichever is
-// first. It reports false when it left before the answer: then the call belongs to the worker, and a bid that it carried must not be
-// used again, for its answer is given to orphan.
+// do sends a call and waits for its answer, for ctx, for patience, and for the transport's close, whichever is
+// first; where it sends the call itself, it may notice these Soon of the backend late. It reports false when it left before
+// the answer: then the call belongs to the worker, and a bid that it carried must not be used again, for its answer is given to orphan.
 func (t *transport) do(ctx context.Context, c *call, patience time.Duration) bool {
 	c.ctx = ctx
-	c.timer.Reset(patience)
-	defer c.timer.Stop()
-
 	n := c.node
-	n.calls.Add(1)
-	select {
-	case n.queue <- c: // a worker is free
-	default:
-		if t.hire(c) {
-			break
-		}
-		var err error // c itself is the worker's once it is in the queue
+	switch t.board(c, t.mayPilot(ctx, n, patience)) {
+	case boardClosed:
+		c.err = ErrClosed
+		return true
+	case boardPilot:
+		c.Soon = true
+		c.window = min(c.window, t.backend.Soon()) // nobody waits for it longer
+		t.send(c)
+		t.landed(n)
+		return true
+	}
+
+	slow := min(patience, slowFlight)
+	c.timer.Reset(slow)
+	defer c.timer.Stop()
+	for {
 		select {
-		case n.queue <- c:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
+		case <-c.done:
+			return true
 		case <-c.timer.C:
-			err = errBusyWorkers
+			if slow < patience { // whoever is under way may be hanging: have another worker look after those who wait
+				t.relieve(n, c)
+				c.timer.Reset(patience - slow)
+				slow = patience
+				continue
+			}
+		case <-ctx.Done():
 		case <-t.closed:
-			err = ErrClosed
 		}
-		if err != nil { // never sent
-			c.err = err
-			n.calls.Add(-1)
+		if t.withdraw(n, c) {
+			c.err = t.left(ctx, errBusyWorkers)
 			return true
 		}
-	}
-
-	select {
-	case <-c.done:
+		if c.state.CompareAndSwap(callWaiting, callLeft) {
+			return false
+		}
+		<-c.done
 		return true
-	case <-ctx.Done():
-	case <-c.timer.C:
-	case <-t.closed:
 	}
-	if c.state.CompareAndSwap(callWaiting, callLeft) {
+}
+
+// pilotPatience is how long a call must be able to wait to be sent by its caller: dialing, or waiting for a connection,
+// may take some seconds, and is given up when ctx ends, but not for patience.
+const pilotPatience = 10 * time.Second
+
+// mayPilot says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
+// isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near.
+func (t *transport) mayPilot(ctx context.Context, n *node, patience time.Duration) bool {
+	soon := t.backend.Soon()
+	if lately := n.lately.Load(); soon == 0 || patience < pilotPatience || lately == 0 || time.Duration(lately) > soon/10 {
 		return false
 	}
-	<-c.done
+	end, limited := ctx.Deadline()
+	return !limited || time.Until(end) > soon
+}
+
+type boarding uint8
+
+const (
+	boardClosed boarding = iota
+	boardPilot           // the caller sends the call
+	boardFlight          // it is, or will be, a worker's
+)
+
+// board finds a way for a call.
+func (t *transport) board(c *call, mayPilot bool) boarding {
+	n, most := c.node, mostShared
+	if c.alone = c.replicas > 0 || t.backend.Traits().Combine && carried[c.Script] == nil; c.alone {
+		most = maxFlights
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.isClosed():
+		return boardClosed
+	case mayPilot && c.replicas == 0 && n.flights == 0 && len(n.pending) == 0:
+		n.flights++
+		t.flying.Add(1)
+		return boardPilot
+	}
+	n.pending = append(n.pending, c)
+	if n.flights < most {
+		t.depart(n)
+	}
+	return boardFlight
+}
+
+// relieve has one more worker look after a node whose calls wait, if c is among them.
+func (t *transport) relieve(n *node, c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.flights < maxFlights && !t.isClosed() && slices.Contains(n.pending, c) {
+		t.depart(n)
+	}
+}
+
+// withdraw takes a call back that waits for a flight.
+func (t *transport) withdraw(n *node, c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(n.pending, c)
+	if i < 0 {
+		return false
+	}
+	n.pending = slices.Delete(n.pending, i, i+1)
 	return true
 }
 
-// errBusyWorkers is the outcome of a call that found every worker of its node waiting for Redis.
+// errBusyWorkers is the outcome of a call that was never sent, as every worker of its node was waiting for Redis.
 var errBusyWorkers = &timeoutError{"lockdog: timeout: every worker is waiting for an answer of Redis"}
 
 // timeoutError is a net.Error, so that it is classified like go-redis's own.
@@ -246,165 +311,8 @@ func (t *transport) left(ctx context.Context, late error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-t.closed:
+	if t.isClosed() {
 		return ErrClosed
-	default:
-		return late
 	}
-}
-
-// work answers the calls of one node, starting with the one it was made for, until the transport closes.
-func (t *transport) work(n *node, c *call) {
-	defer t.workers.Done()
-	for {
-		if c.state.Load() == callWaiting { // else its caller left before it was sent
-			t.send(c)
-		}
-		n.calls.Add(-1)
-		if c.state.CompareAndSwap(callWaiting, callAnswered) {
-			c.done <- struct{}{}
-		} else if c.bid != nil && !c.sent.IsZero() {
-			t.orphan(c)
-		}
-		select {
-		case c = <-n.queue:
-		case <-t.closed:
-			return
-		}
-	}
-}
-
-// send runs the call, with a not-after reckoned from this moment.
-func (t *transport) send(c *call) {
-	if !t.prepared.Load() {
-		if c.err = t.backend.Prepare(c.ctx, c.Keys[0]); c.err != nil {
-			return
-		}
-		t.prepared.Store(true)
-		c.node = t.nodeOf(c.Keys[0]) // for its clock
-	}
-	c.sent = time.Now()
-	if c.notAfter >= 0 {
-		c.expires = c.sent.Add(c.window)
-		c.Args[c.notAfter] = c.node.clock.at(c.expires)
-	}
-	if c.replicas > 0 {
-		c.reply, c.acked, c.err = t.evalWait(c)
-	} else {
-		c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
-	}
-	if c.err != nil && elsewhere(c.err) {
-		t.backend.Moved(c.ctx)
-	}
-}
-
-// count counts a command that came to err, if it was sent.
-func (t *transport) count(purpose telemetry.Purpose, err error) {
-	if !unsent(err) {
-		t.rec.Command(purpose)
-	}
-}
-
-// noScript says that a server lacks a script. It ran nothing, so it gets the source.
-func noScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
-
-// eval runs a script on the server, once.
-func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
-	reply, err := t.backend.Eval(ctx, call)
-	t.count(purpose, err)
-	if noScript(err) {
-		call.Full = true
-		reply, err = t.backend.Eval(ctx, call)
-		t.count(purpose, err)
-	}
-	return reply, err
-}
-
-// evalWait runs a script, once, and waits for replicas.
-func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
-	call := c.Call
-	for range 2 {
-		reply, acked, err = t.backend.EvalWait(c.ctx, call, c.replicas, c.patience)
-		t.count(c.purpose, err)
-		t.count(telemetry.PurposeOther, err) // the WAIT
-		if !noScript(err) {
-			break
-		}
-		call.Full = true
-	}
-	return reply, acked, err
-}
-
-// evalEach runs scripts in one round trip to each node.
-func (t *transport) evalEach(ctx context.Context, purpose telemetry.Purpose, calls []backend.Call) []backend.Result {
-	results := t.backend.EvalEach(ctx, calls)
-	for i := range results {
-		t.count(purpose, results[i].Err)
-		if noScript(results[i].Err) {
-			calls[i].Full = true
-			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
-			t.count(purpose, results[i].Err)
-		}
-	}
-	return results
-}
-
-// serverClock is what is known of a server's clock: it showed seen, in µs, at or after the local time at.
-type serverClock struct {
-	mu   sync.Mutex
-	seen int64
-	when time.Time
-}
-
-// maxDrift is how far clocks run apart: what NTP slews at most.
-const maxDrift = 500e-6
-
-// learn notes the time that a server put into its answer to a request sent at when. A request that was long on its way
-// (for want of a connection, say) makes the clock look ahead: the tightest answer counts, unless wrong says that a call
-// came too late by it.
-func (c *serverClock) learn(seen int64, when time.Time, wrong bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.seen != 0 && !wrong {
-		age := float64(when.Sub(c.when).Microseconds())
-		if float64(seen-c.seen) > age+max(age, 0)*maxDrift {
-			return
-		}
-	}
-	c.seen, c.when = seen, when
-}
-
-// at is the latest time that the server's clock can show at a local time, 0 when nothing is known of it.
-func (c *serverClock) at(local time.Time) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.seen == 0 {
-		return 0
-	}
-	return c.seen + local.Sub(c.when).Microseconds()
-}
-
-// errReply is an answer that no script of ours gives.
-var errReply = errors.New("lockdog: unreadable answer of Redis")
-
-// ints reads the numbers that a script's answer starts with. It is small enough to be inlined, and the numbers then stay on
-// the caller's stack.
-func ints(reply any, n int) ([]any, []int64, error) {
-	nums := make([]int64, n)
-	list, err := readInts(nums, reply)
-	return list, nums, err
-}
-
-func readInts(nums []int64, reply any) ([]any, error) {
-	list, ok := reply.([]any)
-	if !ok || len(list) < len(nums) {
-		return nil, fmt.Errorf("%w: %.80v", errReply, reply)
-	}
-	for i := range nums {
-		if nums[i], ok = list[i].(int64); !ok {
-			return nil, fmt.Errorf("%w: %.80v", errReply, reply)
-		}
-	}
-	return list, nil
+	return late
 }

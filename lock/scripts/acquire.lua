@@ -12,10 +12,7 @@
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
--- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua.
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, ours = '', '', #hash == 0
 for i = 1, #hash, 2 do

@@ -32,6 +32,9 @@ type Backend interface {
 	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
 	EvalEach(ctx context.Context, calls []Call) []Result
 
+	// Soon is after how long a call with Soon set gives up, 0 where there are none.
+	Soon() time.Duration
+
 	// EvalWait runs a script and then waits, on the very connection it ran on, until so many replicas have its writes. It
 	// says how many have.
 	EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
@@ -55,6 +58,7 @@ type Provider interface{ LockdogBackend() Backend }
 
 // Traits is how the servers pass messages on.
 type Traits struct {
+	Combine bool   // a script may have the keys of several locks
 	PerNode bool   // a message is heard on the node of its channel only
 	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
 	Publish any    // the command that publishes on a lock's channel: a string, boxed as it goes into every release
@@ -77,6 +81,7 @@ type Result struct {
 type Call struct {
 	Script *Script
 	Full   bool   // send the source: the server doesn't know the script (yet)
+	Soon   bool   // give up soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
 	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
 	Keys   []string

@@ -17,12 +17,17 @@ import (
 // pool: as many as a watchdog has calls in flight to one server.
 const renewalConns = 8
 
+// soon is so short that nobody minds waiting for it, and so long that no server in good health needs it.
+const soon = 50 * time.Millisecond
+
 // Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
 // go through another one, so that they never queue behind the program's own commands.
 type Redis struct {
 	rdb redis.UniversalClient
 	topology
 	timeout time.Duration
+
+	soon func() *redis.Client // rdb, and its pool, with Soon as its timeout; made when it is first used, with the hooks of then
 
 	reserved sync.Once // the connections for renewals are made with the first one
 	renew    redis.UniversalClient
@@ -64,6 +69,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		b.topology = ring{c}
 	case *redis.Client:
 		b.topology = single{c}
+		b.soon = sync.OnceValue(func() *redis.Client { return c.WithTimeout(soon) })
 	}
 	return b, nil
 }
@@ -239,7 +245,10 @@ func (call *Call) command(ctx context.Context) noRetry {
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	cmd := call.command(ctx)
 	rdb := b.rdb
-	if call.Renew {
+	switch {
+	case call.Soon:
+		rdb = b.soon()
+	case call.Renew:
 		var err error
 		if rdb, err = b.renewals(call.Node); err != nil {
 			return nil, err
@@ -327,6 +336,14 @@ func redirection(err error) (addr string, asking, ok bool) {
 		return "", false, false
 	}
 	return words[2], words[0] == "ASK", true
+}
+
+// Soon implements Backend.
+func (b *Redis) Soon() time.Duration {
+	if b.soon == nil || b.timeout <= soon {
+		return 0
+	}
+	return soon
 }
 
 // Timeout implements Backend.

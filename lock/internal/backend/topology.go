@@ -17,7 +17,9 @@ func (s single) Node(string) string                    { return s.rdb.Options().
 func (s single) Moved(context.Context)                 {}
 func (s single) Control(string) Station                { return Station{} }
 
-func (s single) Traits() Traits { return Traits{Publish: "publish", NumSub: "numsub"} }
+func (s single) Traits() Traits {
+	return Traits{Combine: true, Publish: "publish", NumSub: "numsub"}
+}
 
 func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string) (*redis.Client, error) {
 	return rdb.(*redis.Client), nil

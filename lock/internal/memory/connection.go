@@ -52,6 +52,9 @@ func (connection) Traits() backend.Traits {
 // Control implements backend.Backend.
 func (connection) Control(string) backend.Station { return backend.Station{} }
 
+// Soon implements backend.Backend.
+func (connection) Soon() time.Duration { return 0 }
+
 // Timeout implements backend.Backend.
 func (connection) Timeout() time.Duration { return timeout }
 

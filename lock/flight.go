@@ -1,0 +1,271 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// mostAboard bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 µs
+// for each of them.
+const mostAboard = 64
+
+// worker flies calls of one node to Redis, flight after flight.
+type worker struct {
+	aboard []*call
+	start  chan struct{} // aboard has been filled
+
+	// What the script's arguments are made in.
+	keys  []string
+	boxed []any
+	args  []any
+}
+
+// depart starts a flight with the calls that wait. It is called with mu held.
+func (t *transport) depart(n *node) {
+	n.flights++
+	if last := len(n.idle) - 1; last >= 0 {
+		w := n.idle[last]
+		n.idle = n.idle[:last]
+		t.fill(n, w)
+		w.start <- struct{}{}
+		return
+	}
+	w := &worker{start: make(chan struct{}, 1)}
+	t.fill(n, w)
+	t.flying.Add(1)
+	go t.work(n, w)
+}
+
+// fill takes calls that wait aboard. It is called with mu held.
+func (t *transport) fill(n *node, w *worker) {
+	count := 1
+	if !n.pending[0].alone && t.prepared.Load() {
+		for count < min(len(n.pending), mostAboard) && !n.pending[count].alone {
+			count++
+		}
+	}
+	w.aboard = append(w.aboard[:0], n.pending[:count]...)
+	left := copy(n.pending, n.pending[count:])
+	clear(n.pending[left:])
+	n.pending = n.pending[:left]
+}
+
+// landed notes the end of a flight that a caller made.
+func (t *transport) landed(n *node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flying.Done()
+	n.flights--
+	if len(n.pending) > 0 && !t.isClosed() {
+		t.depart(n)
+	}
+}
+
+// work makes flights until the transport closes. Where there are more workers than usual, it stays only while calls wait.
+func (t *transport) work(n *node, w *worker) {
+	defer t.flying.Done()
+	for {
+		t.fly(w)
+		t.mu.Lock()
+		if t.isClosed() {
+			t.mu.Unlock()
+			return
+		}
+		if len(n.pending) > 0 {
+			t.fill(n, w)
+			t.mu.Unlock()
+			continue
+		}
+		n.flights--
+		if len(n.idle) == mostShared {
+			t.mu.Unlock()
+			return
+		}
+		n.idle = append(n.idle, w)
+		t.mu.Unlock()
+		select {
+		case <-w.start:
+		case <-t.closed:
+			return // with what may be aboard: their callers leave, too
+		}
+	}
+}
+
+// fly sends what is aboard, and answers it.
+func (t *transport) fly(w *worker) {
+	w.aboard = slices.DeleteFunc(w.aboard, func(c *call) bool { return c.state.Load() != callWaiting }) // their callers have left
+	switch len(w.aboard) {
+	case 0:
+	case 1:
+		t.send(w.aboard[0])
+	default:
+		t.sendAll(w)
+	}
+	for _, c := range w.aboard {
+		if c.state.CompareAndSwap(callWaiting, callAnswered) {
+			c.done <- struct{}{}
+		} else if c.bid != nil && !c.sent.IsZero() {
+			t.orphan(c)
+		}
+	}
+	clear(w.aboard)
+}
+
+// send runs one call.
+func (t *transport) send(c *call) {
+	if !t.prepared.Load() {
+		if c.err = t.backend.Prepare(c.ctx, c.Keys[0]); c.err != nil {
+			return
+		}
+		t.prepared.Store(true)
+		c.node = t.nodeOf(c.Keys[0]) // for its clock
+	}
+	c.stamp(time.Now())
+	if c.replicas > 0 {
+		c.reply, c.acked, c.err = t.evalWait(c)
+	} else {
+		c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
+		lately := int64(0) // after a failure nobody knows how long the next will take
+		if c.err == nil {
+			lately = max(int64(time.Since(c.sent)), 1)
+		}
+		c.node.lately.Store(lately)
+	}
+	if c.err != nil && elsewhere(c.err) {
+		t.backend.Moved(c.ctx)
+	}
+}
+
+// stamp notes that the call is sent now, with a not-after reckoned from this moment.
+func (c *call) stamp(now time.Time) {
+	c.sent = now
+	if c.notAfter >= 0 {
+		c.expires = now.Add(c.window)
+		c.Args[c.notAfter] = c.node.clock.at(c.expires)
+	}
+}
+
+// sendAll runs several calls in one round trip: in one script, or, where that can't be, each in its own. Each has an answer of its
+// own, which may be an error.
+func (t *transport) sendAll(w *worker) {
+	ctx := context.WithoutCancel(w.aboard[0].ctx) // the end of one caller's is no end of the others'
+	now := time.Now()
+	for _, c := range w.aboard {
+		c.stamp(now)
+	}
+	if !t.backend.Traits().Combine || t.apart.Load() || !t.sendBatch(ctx, w) {
+		calls := make([]backend.Call, len(w.aboard))
+		for i, c := range w.aboard {
+			calls[i] = c.Call
+		}
+		for i, r := range t.evalEach(ctx, calls, func(i int) telemetry.Purpose { return w.aboard[i].purpose }) {
+			w.aboard[i].reply, w.aboard[i].err = r.Reply, r.Err
+		}
+	}
+	for _, c := range w.aboard {
+		if c.err != nil && elsewhere(c.err) {
+			t.backend.Moved(ctx)
+			break
+		}
+	}
+}
+
+// sendBatch runs the calls in one script. It reports false where Redis refused that: then none of them ran, and each can be
+// sent by itself, so that what is wrong with one (a key that an ACL forbids, say) is its error only.
+func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
+	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
+	for _, c := range w.aboard {
+		w.args = append(append(w.args, carried[c.Script], len(c.Keys), len(c.Args)), c.Args...)
+		w.keys, w.boxed = append(w.keys, c.Keys...), append(w.boxed, c.Boxed...)
+		for _, k := range c.Keys[len(c.Boxed):] {
+			w.boxed = append(w.boxed, k)
+		}
+	}
+	// It counts as a command of the first one's purpose.
+	reply, err := t.eval(ctx, w.aboard[0].purpose, backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args})
+	clear(w.keys)
+	clear(w.boxed)
+	clear(w.args)
+	var refused redis.Error
+	if errors.As(err, &refused) {
+		if strings.Contains(err.Error(), "CROSSSLOT") { // by a proxy before a cluster: so will be all others
+			t.apart.Store(true)
+		}
+		return false
+	}
+	answers, _ := reply.([]any)
+	if err == nil && len(answers) != len(w.aboard) {
+		err = fmt.Errorf("%w: %.80v", errReply, reply)
+	}
+	for i, c := range w.aboard {
+		if c.err = err; err != nil {
+			continue
+		}
+		if failed, ok := answers[i].(error); ok {
+			c.err = failed
+		} else {
+			c.reply = answers[i]
+		}
+	}
+	return true
+}
+
+// count counts a command that came to err, if it was sent.
+func (t *transport) count(purpose telemetry.Purpose, err error) {
+	if !unsent(err) {
+		t.rec.Command(purpose)
+	}
+}
+
+// noScript says that a server lacks a script. It ran nothing, so it gets the source.
+func noScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
+
+// eval runs a script on the server, once.
+func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
+	reply, err := t.backend.Eval(ctx, call)
+	t.count(purpose, err)
+	if noScript(err) {
+		call.Full = true
+		reply, err = t.backend.Eval(ctx, call)
+		t.count(purpose, err)
+	}
+	return reply, err
+}
+
+// evalWait runs a script, once, and waits for replicas.
+func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
+	call := c.Call
+	for range 2 {
+		reply, acked, err = t.backend.EvalWait(c.ctx, call, c.replicas, c.patience)
+		t.count(c.purpose, err)
+		t.count(telemetry.PurposeOther, err) // the WAIT
+		if !noScript(err) {
+			break
+		}
+		call.Full = true
+	}
+	return reply, acked, err
+}
+
+// evalEach runs scripts in one round trip to each node.
+func (t *transport) evalEach(ctx context.Context, calls []backend.Call, purpose func(i int) telemetry.Purpose) []backend.Result {
+	results := t.backend.EvalEach(ctx, calls)
+	for i := range results {
+		t.count(purpose(i), results[i].Err)
+		if noScript(results[i].Err) {
+			calls[i].Full = true
+			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
+			t.count(purpose(i), results[i].Err)
+		}
+	}
+	return results
+}

@@ -1,0 +1,373 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// jam is a client whose calls wait until they are let off together.
+type jam struct {
+	t     *testing.T
+	srv   *redistest.Server
+	proxy *redistest.Proxy
+	rdb   *redis.Client // of the server, without lockdog
+	c     *Client
+	n     *node
+}
+
+func newJam(t *testing.T, opts ...redistest.Option) *jam {
+	t.Helper()
+	j := &jam{t: t, srv: redistest.Start(t, opts...)}
+	j.proxy = redistest.NewProxy(t, j.srv.Addr())
+	j.rdb = j.srv.Client(t)
+	rdb := j.srv.Client(t, func(o *redis.Options) {
+		o.Addr, o.ReadTimeout, o.WriteTimeout = j.proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
+		if len(opts) > 0 {
+			o.Username, o.Password = "app", "secret"
+		}
+	})
+	c, err := New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	l, err := c.Mutex("job:warm-up").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.c, j.n = c, c.transport.nodeOf("job")
+	return j
+}
+
+type outcome struct {
+	l   *Lease
+	err error
+}
+
+// jammed starts calls of TryLock, and returns when all of them wait for a flight; go lets them off.
+func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) {
+	j.t.Helper()
+	tr := j.c.transport
+	tr.mu.Lock()
+	j.n.flights += maxFlights
+	before := len(j.n.pending)
+	tr.mu.Unlock()
+	for i, name := range names {
+		ch := make(chan outcome, 1)
+		all = append(all, ch)
+		go func() {
+			l, err := j.c.Mutex(name).TryLock(ctx)
+			ch <- outcome{l, err}
+		}()
+		j.eventually(func() bool { return j.pending() == before+i+1 })
+	}
+	return all
+}
+
+func (j *jam) off() {
+	tr := j.c.transport
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	j.n.flights -= maxFlights
+	tr.depart(j.n)
+}
+
+func (j *jam) pending() int {
+	tr := j.c.transport
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(j.n.pending)
+}
+
+func (j *jam) eventually(f func() bool) {
+	j.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			j.t.Fatal("not so within 10s")
+		}
+	}
+}
+
+func (j *jam) gone(name string) bool {
+	return j.rdb.Exists(context.Background(), name).Val() == 0
+}
+
+func (j *jam) release(o outcome) {
+	j.t.Helper()
+	if o.err != nil {
+		j.t.Errorf("TryLock: %v", o.err)
+	} else if err := o.l.Release(context.Background()); err != nil {
+		j.t.Errorf("Release: %v", err)
+	}
+}
+
+// Calls that share a flight cost one command, and each has an outcome of its own.
+func TestFlightHasOutcomesOfItsOwn(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	j.rdb.Set(ctx, "job:string", "x", 0)
+	j.rdb.HSet(ctx, "job:java", "thread", 2)
+	free := make([]string, 5)
+	for i := range free {
+		free[i] = fmt.Sprint("job:", i)
+	}
+	names := append([]string{"job:string", "job:java"}, append(free, "job:0")...)
+	all := j.jammed(ctx, names...)
+	before := j.srv.Commands(t)["evalsha"]
+	j.off()
+	out := make([]outcome, len(all))
+	for i, ch := range all {
+		out[i] = <-ch
+	}
+	// The batch was not known yet: EVALSHA, then EVAL.
+	if sent := j.srv.Commands(t)["evalsha"] - before; sent != 1 {
+		t.Errorf("%d commands for %d calls, want 1", sent, len(all))
+	}
+	if err := out[0].err; !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a key that is no lock: %v", err)
+	}
+	var held *HeldError
+	if err := out[1].err; !errors.As(err, &held) || held.Owner != "thread" || held.Name != "job:java" {
+		t.Errorf("a lock that is held: %v", err)
+	}
+	if err := out[7].err; !errors.As(err, &held) || held.Owner != out[2].l.Owner() {
+		t.Errorf("a lock that was taken in the same flight: %v", err)
+	}
+	for i := range free {
+		o := out[2+i]
+		if o.err != nil || o.l.Name() != free[i] {
+			t.Fatalf("%s: %v", free[i], o.err)
+		}
+		if h, err := j.c.Mutex(free[i]).Inspect(ctx); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
+			t.Errorf("%s: %+v, %v; want %s and token %d", free[i], h, err, o.l.Owner(), o.l.Token())
+		}
+		j.release(o)
+		if !j.gone(free[i]) {
+			t.Errorf("%s is held yet", free[i])
+		}
+	}
+}
+
+// Releases share flights as well, with each other and with acquires.
+func TestFlightOfReleases(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	var leases []outcome
+	for i := range 3 {
+		l, err := j.c.Mutex(fmt.Sprint("job:", i)).TryLock(t.Context())
+		leases = append(leases, outcome{l, err})
+	}
+	j.rdb.Del(t.Context(), "job:1")
+	j.rdb.HSet(t.Context(), "job:1", "thread", 1)
+	all := j.jammed(t.Context(), "job:new")
+	released := make([]chan error, len(leases))
+	for i, o := range leases {
+		released[i] = make(chan error, 1)
+		go func() { released[i] <- o.l.Release(context.Background()) }()
+		j.eventually(func() bool { return j.pending() == 2+i })
+	}
+	j.off()
+	j.release(<-all[0])
+	for i, want := range []error{nil, ErrLost, nil} {
+		if err := <-released[i]; !errors.Is(err, want) {
+			t.Errorf("release %d: %v, want %v", i, err, want)
+		}
+	}
+	if !j.gone("job:0") || j.gone("job:1") || !j.gone("job:2") {
+		t.Error("the wrong locks are held")
+	}
+}
+
+// What an ACL forbids to one call is that one's error.
+func TestFlightWithAForbiddenKey(t *testing.T) {
+	t.Parallel()
+	j := newJam(t, redistest.WithUser("app", "on", ">secret", "~job*", "~lockdog:fence:*", "&*", "+@all"))
+	all := j.jammed(t.Context(), "job:1", "other", "job:2")
+	j.off()
+	j.release(<-all[0])
+	if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("a key that is forbidden: %v", err)
+	}
+	j.release(<-all[2])
+}
+
+// A flight whose answer, or which itself, is lost is as harmless as a call: each of its calls is tried again.
+func TestFlightIsLost(t *testing.T) {
+	t.Parallel()
+	batch := func(c redistest.Chunk) bool { return bytes.Contains(c.Data, []byte(batchScript.SHA)) }
+	for what, rule := range map[string]redistest.Rule{
+		"reply cut":       redistest.ReplyTo(redistest.Cut, batch, redistest.Nth(1)),
+		"reply dropped":   redistest.ReplyTo(redistest.Drop, batch, redistest.Nth(1)),
+		"request cut":     redistest.When(redistest.Up, redistest.Cut, batch, redistest.Nth(1)),
+		"request dropped": redistest.When(redistest.Up, redistest.Drop, batch, redistest.Nth(1)),
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			j := newJam(t)
+			j.rdb.ScriptLoad(t.Context(), batchScript.Source)
+			names := []string{"job:1", "job:2", "job:3", "job:4"}
+			all := j.jammed(t.Context(), names...)
+			j.proxy.SetRule(rule)
+			j.off()
+			for i, ch := range all {
+				o := <-ch
+				if o.err != nil {
+					t.Errorf("%s: %v", names[i], o.err)
+					continue
+				}
+				if h := j.rdb.HGetAll(t.Context(), names[i]).Val(); h[o.l.Owner()] != "1" || len(h) != 2 {
+					t.Errorf("%s: %v in Redis, want %s once", names[i], h, o.l.Owner())
+				}
+				j.release(o)
+			}
+			for _, name := range names {
+				if !j.gone(name) {
+					t.Errorf("%s is held yet", name)
+				}
+			}
+		})
+	}
+}
+
+// Who leaves before the flight was never there; who leaves meanwhile leaves nothing behind; the others don't notice.
+func TestFlightAndThoseWhoLeave(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	j.rdb.ScriptLoad(t.Context(), batchScript.Source)
+	early, leaveEarly := context.WithCancel(t.Context())
+	late, leaveLate := context.WithCancel(t.Context())
+	defer leaveLate()
+	leavers := j.jammed(early, "job:early")
+	tr := j.c.transport
+	tr.mu.Lock()
+	j.n.flights -= maxFlights // jammed twice
+	tr.mu.Unlock()
+	rest := j.jammed(late, "job:late")
+	tr.mu.Lock()
+	j.n.flights -= maxFlights
+	tr.mu.Unlock()
+	rest = append(rest, j.jammed(t.Context(), "job:stays", "job:stays-too")...)
+
+	leaveEarly()
+	if err := (<-leavers[0]).err; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first to leave: %v", err)
+	}
+	if n := j.pending(); n != 3 {
+		t.Errorf("%d wait, want 3", n)
+	}
+	j.proxy.SetRule(redistest.ReplyTo(redistest.Hold, func(c redistest.Chunk) bool {
+		if bytes.Contains(c.Data, []byte("job:early")) {
+			t.Error("who has left was sent")
+		}
+		return bytes.Contains(c.Data, []byte(batchScript.SHA))
+	}, redistest.Nth(1)))
+	j.off()
+	j.proxy.AwaitHeld(t, 1)
+	leaveLate()
+	if err := (<-rest[0]).err; !errors.Is(err, context.Canceled) {
+		t.Errorf("the second to leave: %v", err)
+	}
+	if j.gone("job:late") {
+		t.Fatal("nothing is left to be cleared away")
+	}
+	j.proxy.SetRule(nil)
+	j.proxy.Release()
+	j.release(<-rest[1])
+	j.release(<-rest[2])
+	j.eventually(func() bool { return j.gone("job:late") })
+}
+
+// When Close is out of patience, those who wait for a flight fail, and those whom one carries; it hangs with neither.
+func TestCloseDuringAFlight(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	all := j.jammed(t.Context(), "job:1", "job:2")
+	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop))
+	j.off()
+	j.eventually(func() bool { return j.pending() == 0 })
+	all = append(all, j.jammed(t.Context(), "job:3")...)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // before Redis's answer is given up
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- j.c.Close(ctx) }()
+	for i, ch := range all {
+		select {
+		case o := <-ch:
+			if !errors.Is(o.err, ErrClosed) {
+				t.Errorf("call %d: %v, want ErrClosed", i, o.err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a call hangs")
+		}
+	}
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close hangs")
+	}
+}
+
+// A flight that is slow, on a connection that has died in silence for instance, isn't waited for by those who came after it.
+func TestFlightThatIsSlow(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	tr := j.c.transport
+	tr.mu.Lock()
+	j.n.flights += mostShared // they never land
+	tr.mu.Unlock()
+	start := time.Now()
+	l, err := j.c.Mutex("job").TryLock(t.Context())
+	j.release(outcome{l, err})
+	if took := time.Since(start); took < slowFlight {
+		t.Errorf("it took %v: it didn't wait for the flights", took)
+	}
+	tr.mu.Lock()
+	j.n.flights -= mostShared
+	tr.mu.Unlock()
+}
+
+// A caller that sends its call itself doesn't look at its ctx meanwhile, but soon after.
+func TestPilotHearsOfItsCtxSoon(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	if j.n.lately.Load() == 0 {
+		t.Fatal("the warm-up has told nothing")
+	}
+	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan outcome, 1)
+	start := time.Now()
+	go func() {
+		l, err := j.c.Mutex("job").TryLock(ctx)
+		done <- outcome{l, err}
+	}()
+	time.AfterFunc(5*time.Millisecond, cancel)
+	err := (<-done).err
+	if took := time.Since(start); took > 450*time.Millisecond { // go-redis would wait for 500
+		t.Errorf("it took %v", took)
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if j.n.lately.Load() != 0 {
+		t.Error("the next one would be its own pilot again")
+	}
+}
