@@ -318,7 +318,7 @@ func TestCloseDuringAFlight(t *testing.T) {
 		}
 	}
 	select {
-	case <-closed:
+	case <-closed: // what Close says of its leases is another test's
 	case <-time.After(10 * time.Second):
 		t.Fatal("Close hangs")
 	}

@@ -52,16 +52,21 @@ func loadBatch(shared string, operations ...string) *backend.Script {
 	for _, name := range operations {
 		source += "operations." + name + " = function(KEYS, ARGV)\n" + readScript(name) + "end\n"
 	}
-	return backend.NewScript("batch", source+readScript("batch"))
+	return newScript("batch", source)
 }
 
 // loadScript returns the script of a file, after what it shares with others, if anything.
 func loadScript(name string, shared ...string) *backend.Script {
 	source := ""
-	for _, file := range append(shared, name) {
+	for _, file := range shared {
 		source += readScript(file)
 	}
-	return backend.NewScript(name, source)
+	return newScript(name, source)
+}
+
+// newScript returns the script of a file, after what goes before it.
+func newScript(name, before string) *backend.Script {
+	return backend.NewScript(name, before+readScript(name))
 }
 
 func readScript(name string) string {
