@@ -311,6 +311,9 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 
 // readFreed reads the answer of the release script. It returns Redis's time, too, 0 where that isn't in it.
 func readFreed(reply any) (freed, int64, error) {
+	if n, ok := reply.(int64); ok && n == 1 {
+		return freed{outcome: freedPublished}, 0, nil
+	}
 	_, nums, err := ints(reply, 2)
 	if err != nil {
 		return freed{}, 0, err

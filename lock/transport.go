@@ -15,7 +15,7 @@ import (
 // whether to try again is decided by the operations above it (requests.go).
 //
 // A call that finds its node idle, and the node quick, is sent by its caller. Others board a flight of a worker, so that a
-// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Two flights to a node are
+// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights to a node are
 // under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
 	backend backend.Backend
@@ -47,7 +47,7 @@ type node struct {
 
 const (
 	maxFlights = 64 // to one node; renewals aside
-	mostShared = 2  // ... of those that take along who waits, unless they are slow
+	mostShared = 3  // ... of those that take along who waits, unless they are slow
 	slowFlight = 100 * time.Millisecond
 )
 

@@ -34,7 +34,7 @@ if notAfter > 0 and now > notAfter then
 end
 
 local token = now
-meta = string.format('%.0f', token)
+meta = nowText
 if KEYS[2] then
   local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
   if last >= token then -- the clock is behind: that was too little

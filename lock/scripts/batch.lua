@@ -5,22 +5,27 @@
 --
 -- Returns  the answer of each operation, or its error
 local answers = {}
+local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
 local key, arg = 0, 1
 while ARGV[arg] do
-  local keys, args = {}, {}
-  for i = 1, tonumber(ARGV[arg + 1]) do
-    key = key + 1
-    keys[i] = KEYS[key]
+  local count = tonumber(ARGV[arg + 1])
+  for i = 1, count do
+    keys[i] = KEYS[key + i]
   end
-  local count = tonumber(ARGV[arg + 2])
+  for i = count + 1, #keys do
+    keys[i] = nil
+  end
+  key = key + count
+  count = tonumber(ARGV[arg + 2])
   for i = 1, count do
     args[i] = ARGV[arg + 2 + i]
   end
+  for i = count + 1, #args do
+    args[i] = nil
+  end
   local ran, answer = pcall(operations[ARGV[arg]], keys, args)
-  if not ran and type(answer) ~= 'table' then -- before Redis 7
-    answer = {err = answer}
-  elseif not ran then
-    answer = {err = answer.err}
+  if not ran then
+    answer = {err = type(answer) == 'table' and answer.err or answer} -- before Redis 7 it is the text
   end
   answers[#answers + 1] = answer
   arg = arg + 3 + count

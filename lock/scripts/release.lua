@@ -13,7 +13,7 @@
 -- ARGV[9]  how many of the channel's subscribers are our own; with more, another process waits and
 --          the lock is published instead
 --
--- Returns  {1, 0}           released and published
+-- Returns  1                released and published
 --          {2, now, token}  handed over
 --          {0, 0, taken}    not the owner's (any more); taken = 1 when somebody else holds it
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
@@ -49,4 +49,4 @@ if ARGV[4] then
 end
 
 redis.call(ARGV[3], ARGV[2], '0')
-return {1, 0}
+return 1
