@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,6 +21,8 @@ import (
 
 var (
 	onlyFault = flag.String("chaos.fault", "", "make up runs with this `fault` only")
+	onlyKind  = flag.String("chaos.kind", "", "make up runs with locks of this `family` of kinds only")
+	onlyShape = flag.String("chaos.shape", "", "make up runs on this `shape` of Redis only")
 	keepAll   = flag.Bool("chaos.keep", false, "keep the history of every run in bin/chaos")
 )
 
@@ -34,6 +37,15 @@ func TestMain(m *testing.M) {
 // last one fresh.
 func seeds(t *testing.T) map[string][]uint64 {
 	t.Helper()
+	if _, ok := faultNamed(*onlyFault); !ok && *onlyFault != "" {
+		t.Fatalf("-chaos.fault=%q: there is no such fault", *onlyFault)
+	}
+	if _, ok := familyNamed(*onlyKind); !ok && *onlyKind != "" {
+		t.Fatalf("-chaos.kind=%q: there is no such family of kinds", *onlyKind)
+	}
+	if !slices.Contains(shapes, *onlyShape) && *onlyShape != "" {
+		t.Fatalf("-chaos.shape=%q: it is none of %q", *onlyShape, shapes)
+	}
 	runs, first, fresh := len(shapes)+1, uint64(1), true
 	if s := os.Getenv("CHAOS_RUNS"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -55,11 +67,14 @@ func seeds(t *testing.T) map[string][]uint64 {
 		if fresh && i == uint64(runs)-1 {
 			seed = rand.Uint64N(1 << 48)
 		}
-		shape := newSchedule(seed, "").Shape
+		shape := shapeOf(seed, asked())
 		byShape[shape] = append(byShape[shape], seed)
 	}
 	return byShape
 }
+
+// asked is what the flags want of the runs. What they name has to exist.
+func asked() wish { return wish{shape: *onlyShape, family: *onlyKind, fault: *onlyFault} }
 
 // TestChaos plays what the seeds say, the shapes of Redis side by side.
 func TestChaos(t *testing.T) {
@@ -71,7 +86,7 @@ func TestChaos(t *testing.T) {
 		for _, shape := range shapes {
 			schedules := kept[shape]
 			for _, seed := range byShape[shape] {
-				schedules = append(schedules, newSchedule(seed, *onlyFault))
+				schedules = append(schedules, newSchedule(seed, asked()))
 			}
 			if len(schedules) == 0 {
 				continue
@@ -190,6 +205,8 @@ func check(h *history.History) (res result) {
 	found, undecided := history.Linearizable(h, linearLimit)
 	res.violations = append(res.violations, found...)
 	res.undecided = len(undecided)
+	res.violations = append(res.violations, history.Conserved(h)...)
+	res.violations = append(res.violations, history.Latches(h)...)
 	return res
 }
 

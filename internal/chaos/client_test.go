@@ -39,8 +39,11 @@ func clientMain() {
 // client is one process that contends.
 type client struct {
 	orders
-	diary *diary
-	locks *lock.Client
+	diary  *diary
+	rdbs   []redis.UniversalClient
+	all    []*lock.Client // one for each of them
+	locks  *lock.Client   // the first
+	quorum *lock.Quorum   // of them all, where they are several
 
 	settling atomic.Bool
 	settle   chan struct{} // closed then
@@ -67,11 +70,10 @@ func runClient(input *bufio.Scanner) error {
 
 	stopMeasuring := c.lag.measure()
 	counts := newCounts()
-	rdb := redis.NewUniversalClient(c.options())
-	if c.locks, err = lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...); err != nil {
+	if err := c.open(counts); err != nil {
 		return err
 	}
-	stopWatching := c.watchGoroutines()
+	stopWatching, stopKeeping := c.watchGoroutines(), c.keepPermits()
 	for i := range c.Workers {
 		w, err := newWorker(c, i)
 		if err != nil {
@@ -87,6 +89,7 @@ func runClient(input *bufio.Scanner) error {
 	c.settling.Store(true)
 	close(c.settle)
 	c.workers.Wait()
+	stopKeeping()
 	c.diary.note(history.Event{At: now(), What: history.Idle})
 	c.measure(history.StatIdle, history.StatHeapIdle)
 	fmt.Println(saysIdle)
@@ -96,8 +99,10 @@ func runClient(input *bufio.Scanner) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	closed := c.locks.Close(ctx)
-	closed = errors.Join(closed, rdb.Close())
+	var closed error
+	for i, l := range c.all {
+		closed = errors.Join(closed, l.Close(ctx), c.rdbs[i].Close())
+	}
 	stopMeasuring()
 	c.stat.Counts[history.StatLag] = float64(c.lag.since(settled))
 	if err := goleak.Find(quiet, goleak.IgnoreTopFunction("bufio.(*Scanner).Scan")); err != nil {
@@ -114,6 +119,39 @@ func runClient(input *bufio.Scanner) error {
 	return errors.Join(closed, c.diary.close())
 }
 
+// open makes the clients.
+func (c *client) open(counts *counts) (err error) {
+	servers := []orders{c.orders}
+	if c.Apart {
+		servers = nil
+		for _, addr := range c.Addrs {
+			o := c.orders
+			o.Addrs = []string{addr}
+			servers = append(servers, o)
+		}
+	}
+	for _, o := range servers {
+		rdb := o.dial()
+		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...)
+		if err != nil {
+			return err
+		}
+		c.rdbs, c.all = append(c.rdbs, rdb), append(c.all, l)
+	}
+	if c.locks = c.all[0]; len(c.all) > 1 {
+		c.quorum, err = lock.NewQuorum(c.all...)
+	}
+	return err
+}
+
+// names are all that are contended for.
+func (c *client) names() (all []string) {
+	for _, t := range c.Targets {
+		all = append(all, t.Name)
+	}
+	return all
+}
+
 // obey waits for an order.
 func (c *client) obey(input *bufio.Scanner, want string) error {
 	if !input.Scan() {
@@ -125,19 +163,19 @@ func (c *client) obey(input *bufio.Scanner, want string) error {
 	return nil
 }
 
-// options are those of the Redis client: the servers are dialed through this process's proxies.
-func (c *client) options() *redis.UniversalOptions {
-	dialer := net.Dialer{Timeout: c.Timeout}
-	return &redis.UniversalOptions{
-		Addrs: c.Addrs, MasterName: c.Master, IsClusterMode: c.Cluster,
-		DialTimeout: c.Timeout, ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, PoolSize: poolSize,
+// dial gives the Redis client: the servers are dialed through this process's proxies.
+func (o orders) dial() redis.UniversalClient {
+	dialer := net.Dialer{Timeout: o.Timeout}
+	return redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: o.Addrs, MasterName: o.Master, IsClusterMode: o.Cluster,
+		DialTimeout: o.Timeout, ReadTimeout: o.Timeout, WriteTimeout: o.Timeout, PoolSize: poolSize,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if via, ok := c.Via[addr]; ok {
+			if via, ok := o.Via[addr]; ok {
 				addr = via
 			}
 			return dialer.DialContext(ctx, network, addr)
 		},
-	}
+	})
 }
 
 // summarize tells what the client's telemetry says of all of it.
@@ -147,8 +185,10 @@ func (c *client) summarize(counts *counts) error {
 		return err
 	}
 	s := history.Event{At: now(), What: history.Summary, Counts: all}
-	for _, l := range c.locks.Recent() {
-		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
+	for _, c := range c.all {
+		for _, l := range c.Recent() {
+			s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
+		}
 	}
 	c.diary.note(s)
 	return nil

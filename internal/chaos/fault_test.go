@@ -15,13 +15,23 @@ type fault struct {
 	atOnce bool     // it takes no time
 	alone  bool     // two of these don't go together: they are about whole servers, and one would get in the other's way
 	silent bool     // connections die without either end being told
+	kills  bool     // a client process
+	evicts bool     // Redis drops keys of its choice
 	// loses says whether Redis may lose, or do in vain, writes that it has confirmed.
-	loses func(r *run, s step) bool
+	loses func(shape string, s step) bool
 	clock bool // a server's clock steps
 	put   func(t *testing.T, r *run, s step) (heal func(t *testing.T))
 }
 
 func (f fault) on(shape string) bool { return f.shapes == nil || slices.Contains(f.shapes, shape) }
+
+// mark is f with something said of it.
+func mark(f fault, say func(f *fault)) fault {
+	say(&f)
+	return f
+}
+
+func evicts(f *fault) { f.evicts = true }
 
 // calm is no fault at all, to compare the others with.
 var calm = fault{name: "calm", put: func(*testing.T, *run, step) func(*testing.T) { return nothing }}
@@ -46,11 +56,11 @@ func faultNamed(name string) (fault, bool) {
 	return faults[i], true
 }
 
-func always(*run, step) bool { return true }
+func always(string, step) bool { return true }
 
 // A primary that says nothing for a while is replaced, where there is somebody to do so.
-func ifReplaced(r *run, s step) bool {
-	switch r.rig.shape {
+func ifReplaced(shape string, s step) bool {
+	switch shape {
 	case sentinel:
 		return s.For > 600*time.Millisecond
 	case cluster:

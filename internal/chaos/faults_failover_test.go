@@ -42,7 +42,7 @@ var failoverFaults = []fault{
 			r.replaced(t, s, victim)
 		}
 	}), sentinel, cluster),
-	only(onVictim("failover, ordered", func(r *run, _ step) bool { return r.rig.shape == sentinel },
+	only(onVictim("failover, ordered", func(shape string, _ step) bool { return shape == sentinel },
 		func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 			if r.rig.shape == sentinel {
 				r.rig.sentinel.Failover(t)

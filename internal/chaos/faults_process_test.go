@@ -23,7 +23,7 @@ var processFaults = []fault{
 			r.note(history.Event{What: history.Signal, Name: c.name(), Why: "continued"})
 		}
 	}},
-	{name: "client killed", atOnce: true, put: func(t *testing.T, r *run, s step) func(*testing.T) {
+	{name: "client killed", atOnce: true, kills: true, put: func(t *testing.T, r *run, s step) func(*testing.T) {
 		c := r.clients[s.one()]
 		if err := c.process.Kill(); err != nil {
 			t.Fatal(err)

@@ -13,14 +13,14 @@ import (
 )
 
 // onVictim is a fault of the primary that a step's name lives on.
-func onVictim(name string, loses func(*run, step) bool, put func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T)) fault {
+func onVictim(name string, loses func(string, step) bool, put func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T)) fault {
 	return fault{name: name, loses: loses, put: func(t *testing.T, r *run, s step) func(*testing.T) {
 		return put(t, r, s, r.rig.victim(t, r.schedule.Targets[s.Target].Name))
 	}}
 }
 
 // command is a fault by one command, and its undoing by another, if there is one.
-func command(name string, loses func(*run, step) bool, on string, off string) fault {
+func command(name string, loses func(string, step) bool, on string, off string) fault {
 	f := onVictim(name, loses, func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
 		r.do(t, victim, on)
 		return func(t *testing.T) {
@@ -76,7 +76,7 @@ var serverFaults = []fault{
 		return nothing // CLIENT UNPAUSE would have to wait like all others
 	}),
 	command("memory full, noeviction", nil, "CONFIG SET maxmemory 1 maxmemory-policy noeviction", "CONFIG SET maxmemory 0"),
-	command("memory full, allkeys-lru", always, "CONFIG SET maxmemory 1 maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction"),
+	mark(command("memory full, allkeys-lru", always, "CONFIG SET maxmemory 1 maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction"), evicts),
 	command("ACL revoked", nil, "ACL SETUSER default -@all resetchannels", "ACL SETUSER default +@all &*"),
 	onVictim("DEBUG SLEEP", ifReplaced, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 		wait := r.background(victim, "DEBUG", "SLEEP", s.For.Seconds())
@@ -92,7 +92,7 @@ var serverFaults = []fault{
 			wait()
 		}
 	}),
-	onVictim("server killed, restarted with its data", func(r *run, _ step) bool { return r.rig.shape == sentinel || r.rig.shape == cluster },
+	onVictim("server killed, restarted with its data", func(shape string, _ step) bool { return shape == sentinel || shape == cluster },
 		func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
 			victim.Kill(t)
 			return func(t *testing.T) { victim.Restart(t, redistest.KeepData) }

@@ -19,6 +19,7 @@ type holding struct {
 	ctx   context.Context
 	job   job
 
+	tokens  map[string]int64
 	until   time.Time    // the last deadline seen
 	live    history.Time // when the Context was last known to be live
 	noted   history.Time // ... as it is in the diary
@@ -123,8 +124,13 @@ func (h *holding) flush() {
 
 func (h *holding) write() {
 	h.wrote = time.Now()
-	if _, err := h.w.store.write(h.id, h.job.target.Name, h.lease.Owner(), h.lease.Token()); err != nil {
-		h.note(history.Complain, now(), "the store: "+err.Error())
+	if h.job.kind.shared {
+		return
+	}
+	for name, token := range h.tokens {
+		if _, err := h.w.store.write(h.id, name, h.lease.Owner(), token); err != nil {
+			h.note(history.Complain, now(), "the store: "+err.Error())
+		}
 	}
 }
 

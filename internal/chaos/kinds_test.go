@@ -3,39 +3,146 @@
 package chaos_test
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
 	"github.com/lockdog/lockdog/lock"
 )
 
 // kind is a way to take locks: what the workload needs to know of it.
 type kind struct {
 	name   string
-	family string // kinds of one family may be asked for the same name
-	weight int    // how much of a name's room one grant takes; more than the room of a name can't be in it at one time
-	room   int
-	locker func(c *lock.Client, name string, opts ...lock.LockOption) lock.Locker
+	weight int  // how much of a name's room one grant takes; more than the room of a name can't be in it at one time
+	room   int  //
+	shared bool // others may be in it at the same time: a store that checks tokens would refuse most of them
+	all    bool // it takes all names of the run at once
+	apart  bool // see history.Event
+	locker func(c *client, names []string, opts ...lock.LockOption) lock.Locker
 }
 
-// kinds are all kinds of locks. To add one is to add its line.
-var kinds = []kind{
-	{"mutex", "mutex", 1, 1, func(c *lock.Client, name string, opts ...lock.LockOption) lock.Locker { return c.Mutex(name, opts...) }},
+// family is those kinds that may be asked for the same names. A run is about one family.
+type family struct {
+	name   string
+	shapes []string // nil: all but quorum
+	kinds  []kind
+	// force is ForceUnlock, nil: it has none.
+	force func(c *lock.Client, name string) func(context.Context) (bool, error)
+	// numbers have no leases: what Redis or a client that was killed has lost of them is lost.
+	numbers bool
+	// counted kinds have a number beside the leases. Whoever evicts one and not the other changes it for good.
+	counted bool
 }
 
-// families are the families of kinds, each once.
-func families() (all []string) {
-	for _, k := range kinds {
-		if len(all) == 0 || all[len(all)-1] != k.family {
-			all = append(all, k.family)
-		}
+const (
+	permits = 3    // that a semaphore has
+	readers = 1000 // that may be in at one time
+)
+
+func mutex(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+	return c.locks.Mutex(names[0], opts...)
+}
+
+func forceMutex(c *lock.Client, name string) func(context.Context) (bool, error) {
+	return c.Mutex(name).ForceUnlock
+}
+
+// replicaPatience is how long a grant waits for a replica, and has to be shorter than every timeout of a schedule.
+const replicaPatience = 200 * time.Millisecond
+
+// families are all families of kinds. To add one is to add it here.
+var families = []family{
+	{name: "mutex", force: forceMutex, kinds: []kind{{name: "mutex", weight: 1, room: 1, locker: mutex}}},
+	{name: "fencedmutex", force: forceMutex, kinds: []kind{{name: "fencedmutex", weight: 1, room: 1,
+		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.Mutex(names[0], append(opts, lock.WithRedissonTokens())...)
+		}}}},
+	{name: "replicas", shapes: []string{replicated, sentinel, cluster}, force: forceMutex, kinds: []kind{{name: "replicas", weight: 1, room: 1,
+		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.Mutex(names[0], append(opts, lock.WithReplicas(1, replicaPatience))...)
+		}}}},
+	{name: "fair", kinds: []kind{{name: "fair", weight: 1, room: 1,
+		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.FairMutex(names[0], opts...)
+		}}},
+		force: func(c *lock.Client, name string) func(context.Context) (bool, error) {
+			return c.FairMutex(name).ForceUnlock
+		}},
+	{name: "rw", kinds: []kind{
+		{name: "write", weight: readers, room: readers, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.RWMutex(names[0], opts...)
+		}},
+		{name: "read", weight: 1, room: readers, shared: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.RWMutex(names[0], opts...).RLocker()
+		}},
+	},
+		force: func(c *lock.Client, name string) func(context.Context) (bool, error) {
+			return c.RWMutex(name).ForceUnlock
+		}},
+	{name: "permits", counted: true, kinds: []kind{{name: "permits", weight: 1, room: permits, shared: true,
+		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.Permits(names[0], opts...)
+		}}}},
+	{name: "multi", force: forceMutex, kinds: []kind{
+		{name: "multi", weight: 1, room: 1, all: true, apart: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.locks.Multi(names, opts...)
+		}},
+		{name: "mutex", weight: 1, room: 1, locker: mutex},
+	}},
+	{name: "quorum", shapes: []string{quorum}, kinds: []kind{{name: "quorum", weight: 1, room: 1, apart: true,
+		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+			return c.quorum.Mutex(names[0], opts...)
+		}}}},
+	{name: history.KindSemaphore, counted: true, numbers: true},
+	{name: history.KindLatch, counted: true, numbers: true},
+}
+
+func familyNamed(name string) (family, bool) {
+	i := slices.IndexFunc(families, func(f family) bool { return f.name == name })
+	if i < 0 {
+		return family{}, false
 	}
-	return all
+	return families[i], true
 }
 
-// ofFamily are the kinds by which a name of the family can be taken.
-func ofFamily(family string) (all []kind) {
-	for _, k := range kinds {
-		if k.family == family {
-			all = append(all, k)
-		}
+// on says whether the family is there on a shape of Redis.
+func (f family) on(shape string) bool {
+	if f.shapes == nil {
+		return shape != quorum
 	}
-	return all
+	return slices.Contains(f.shapes, shape)
+}
+
+// survives says whether the family has anything to say after a fault.
+func (f family) survives(shape string, s step) bool {
+	fault, _ := faultNamed(s.Fault)
+	switch {
+	case f.numbers && (fault.kills || fault.loses != nil && fault.loses(shape, s)):
+		return false
+	case f.counted && fault.evicts:
+		return false
+	}
+	return true
+}
+
+// targets are the names of a run of the family: a hot one, and one that is also held for long.
+func (f family) targets(rng *rand.Rand) []target {
+	if f.name == history.KindLatch {
+		all := make([]target, latches)
+		for i := range all {
+			all[i] = target{Name: fmt.Sprintf("%s:%d", f.name, i), Family: f.name}
+		}
+		return all
+	}
+	format := "%s:%d"
+	if f.name == "multi" && rng.IntN(2) == 0 { // they live together, also in a cluster
+		format = "{%s}:%d"
+	}
+	return []target{
+		{Name: fmt.Sprintf(format, f.name, 0), Family: f.name},
+		{Name: fmt.Sprintf(format, f.name, 1), Family: f.name, Long: true},
+	}
 }

@@ -38,16 +38,12 @@ func (r *run) start(t *testing.T, i int) *process {
 	p := &process{number: r.lastProc, lines: make(chan string, 8)}
 	p.history = filepath.Join(r.dir, fmt.Sprintf("client-%d.jsonl", p.number))
 	p.output = filepath.Join(r.dir, fmt.Sprintf("client-%d.log", p.number))
-	via := make(map[string]string)
+	o := r.orders(p.number)
+	o.Via, o.History = make(map[string]string), p.history
 	for _, g := range r.gates[i] {
-		via[g.Target()] = g.Addr()
+		o.Via[g.Target()] = g.Addr()
 	}
-	u := r.rig.universal
-	say, err := json.Marshal(orders{
-		Proc: p.number, Seed: r.schedule.Seed, Addrs: u.Addrs, Master: u.MasterName, Cluster: u.IsClusterMode, Via: via,
-		Timeout: r.schedule.Timeout, Lease: r.schedule.Lease, Targets: r.schedule.Targets, Workers: r.schedule.Workers,
-		Store: r.store.listener.Addr().String(), History: p.history,
-	})
+	say, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +85,16 @@ func (r *run) start(t *testing.T, i int) *process {
 	})
 	p.say(t, string(say))
 	return p
+}
+
+// orders are those of a process that dials the servers themselves.
+func (r *run) orders(number int) orders {
+	u := r.rig.universal
+	return orders{
+		Proc: number, Seed: r.schedule.Seed, Addrs: u.Addrs, Master: u.MasterName, Cluster: u.IsClusterMode, Apart: r.rig.shape == quorum,
+		Timeout: r.schedule.Timeout, Lease: r.schedule.Lease, Targets: r.schedule.Targets, Workers: r.schedule.Workers,
+		Parties: r.schedule.parties(), Store: r.store.listener.Addr().String(),
+	}
 }
 
 func (p *process) say(t *testing.T, line string) {

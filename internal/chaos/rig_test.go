@@ -23,9 +23,13 @@ const (
 	replicated = "replicated" // a primary, and a replica that nobody promotes
 	sentinel   = "sentinel"
 	cluster    = "cluster"
+	quorum     = "quorum" // servers that know nothing of each other
 )
 
-var shapes = []string{single, replicated, sentinel, cluster}
+var shapes = []string{single, replicated, sentinel, cluster, quorum}
+
+// quorumNodes is how many servers a Quorum has.
+const quorumNodes = 3
 
 const (
 	adminName     = "chaos" // may do everything, whatever a fault does to the user of the clients
@@ -66,6 +70,12 @@ func startRig(t *testing.T, shape string) *rig {
 		r.clock = newClock(t)
 		s := redistest.Start(t, append(opts, redistest.WithEnv(r.clock.env()...))...)
 		r.servers, r.universal = []*redistest.Server{s}, s.Universal()
+	case quorum:
+		r.universal = &redis.UniversalOptions{}
+		for range quorumNodes {
+			s := redistest.Start(t, opts...)
+			r.servers, r.universal.Addrs = append(r.servers, s), append(r.universal.Addrs, s.Addr())
+		}
 	case replicated:
 		p := redistest.StartReplicated(t, 1, opts...)
 		r.servers, r.universal = append([]*redistest.Server{p.Primary}, p.Replicas...), p.Universal()
@@ -172,7 +182,7 @@ func (r *rig) unwell(ctx context.Context) error {
 			return fmt.Errorf("%s is not in sync with its primary", s.Addr())
 		}
 	}
-	want := map[string]int{single: 1, replicated: 1, sentinel: 1, cluster: 3}[r.shape]
+	want := map[string]int{single: 1, replicated: 1, sentinel: 1, cluster: 3, quorum: quorumNodes}[r.shape]
 	if primaries != want || replicas != len(r.servers)-want {
 		return fmt.Errorf("%d primaries with %d replicas", primaries, replicas)
 	}
@@ -287,10 +297,12 @@ func (r *rig) primaries(t *testing.T) (all []*redistest.Server) {
 	return all
 }
 
-// victim is the primary that a name lives on.
+// victim is the primary that a name lives on, or one of those that it does.
 func (r *rig) victim(t *testing.T, name string) *redistest.Server {
 	t.Helper()
 	switch r.shape {
+	case quorum:
+		return r.servers[int(name[len(name)-1])%len(r.servers)]
 	case sentinel:
 		return r.sentinel.Primary(t)
 	case cluster:

@@ -49,6 +49,7 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		}
 		r.gates = append(r.gates, gates)
 	}
+	r.giveNumbers(t)
 	for i := range s.Clients {
 		r.clients = append(r.clients, r.start(t, i))
 	}
@@ -75,6 +76,7 @@ func (r *run) finish(t *testing.T) {
 			conns[i] += g.Conns()
 		}
 	}
+	r.countNumbers(t)
 	r.tell(t, sayClose)
 	r.await(t, saysClosed, closeLimit)
 	for i, c := range r.clients {
@@ -123,7 +125,7 @@ func (r *run) misbehave(t *testing.T) {
 		}
 		id, heal := fmt.Sprint(i), nothing
 		actions = append(actions, action{s.At, func() {
-			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r, s)}
+			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r.rig.shape, s)}
 			e.At = now()
 			r.say("%v begins", s)
 			before := r.skew

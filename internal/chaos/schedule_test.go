@@ -14,6 +14,7 @@ import (
 type schedule struct {
 	Seed    uint64
 	Shape   string
+	Family  string // of locks
 	Lease   time.Duration
 	Timeout time.Duration // ReadTimeout of the clients
 	Clients int
@@ -42,29 +43,38 @@ func (s step) String() string {
 
 func (s schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, lease %v, timeout %v, %d clients of %d workers", s.Seed, s.Shape, s.Lease, s.Timeout, s.Clients, s.Workers)
+	fmt.Fprintf(&b, "seed %d: %s on %s, lease %v, timeout %v, %d clients of %d workers", s.Seed, s.Family, s.Shape, s.Lease, s.Timeout, s.Clients, s.Workers)
 	for _, st := range s.Steps {
 		fmt.Fprintf(&b, "; %v", st)
 	}
 	return b.String()
 }
 
-// newSchedule makes up the run of a seed. only bounds the faults to one, for a closer look; "" doesn't.
-func newSchedule(seed uint64, only string) schedule {
+// wish bounds what a schedule is made up of, for a closer look. "" bounds nothing.
+type wish struct{ shape, family, fault string }
+
+// newSchedule makes up the run of a seed.
+func newSchedule(seed uint64, w wish) schedule {
 	rng := rand.New(rand.NewPCG(seed, 0xC4A05))
 	pick := func(of ...int) time.Duration { return time.Duration(of[rng.IntN(len(of))]) * time.Millisecond }
 	s := schedule{
-		Seed: seed, Shape: shapes[seed%uint64(len(shapes))], Lease: pick(1000, 1500, 2000), Timeout: pick(300, 600, 1000),
+		Seed: seed, Shape: shapeOf(seed, w), Lease: pick(1000, 1500, 2000), Timeout: pick(300, 600, 1000),
 		Clients: 3, Workers: 3 + rng.IntN(2),
 	}
-	for i, f := range families() { // one hot name of each, and one that is held for long
-		s.Targets = append(s.Targets,
-			target{Name: fmt.Sprintf("%s:%d", f, 2*i), Family: f},
-			target{Name: fmt.Sprintf("%s:%d", f, 2*i+1), Family: f, Long: true})
+	var able []family
+	for _, f := range families {
+		if f.on(s.Shape) && (w.family == "" || f.name == w.family) {
+			able = append(able, f)
+		}
 	}
+	if len(able) == 0 {
+		able = []family{{name: "mutex"}}
+	}
+	f := able[rng.IntN(len(able))]
+	s.Family, s.Targets = f.name, f.targets(rng)
 	free := time.Duration(0) // until when no fault that wants to be alone is on
 	for range 1 + rng.IntN(5)/3 {
-		st := newStep(rng, &s, only)
+		st := newStep(rng, &s, f, w.fault)
 		if f, _ := faultNamed(st.Fault); f.alone {
 			st.At = max(st.At, free)
 			free = st.At + st.For + 50*time.Millisecond
@@ -74,7 +84,22 @@ func newSchedule(seed uint64, only string) schedule {
 	return s
 }
 
-func newStep(rng *rand.Rand, s *schedule, only string) step {
+// shapeOf is the shape of a seed: in turn, and now and then the one that is for a Quorum alone.
+func shapeOf(seed uint64, w wish) string {
+	f, bound := familyNamed(w.family)
+	var able []string
+	for _, s := range shapes {
+		if (w.shape == "" || s == w.shape) && (!bound || f.on(s)) && (s != quorum || w.shape == s || bound) {
+			able = append(able, s)
+		}
+	}
+	if len(able) == 0 || w == (wish{}) && seed%11 == 10 {
+		return quorum
+	}
+	return able[seed%uint64(len(able))]
+}
+
+func newStep(rng *rand.Rand, s *schedule, of family, only string) step {
 	var able []fault
 	for _, f := range faults {
 		if f.on(s.Shape) && (only == "" || f.name == only) {
@@ -84,15 +109,20 @@ func newStep(rng *rand.Rand, s *schedule, only string) step {
 	if len(able) == 0 {
 		able = []fault{calm}
 	}
-	f := able[rng.IntN(len(able))]
-	st := step{
-		Fault: f.name, At: time.Duration(rng.IntN(400)) * time.Millisecond, For: time.Duration(200+rng.IntN(2300)) * time.Millisecond,
-		Client: rng.IntN(s.Clients+1) - 1, Target: rng.IntN(len(s.Targets)), Size: rng.IntN(100),
+	for range 100 {
+		f := able[rng.IntN(len(able))]
+		st := step{
+			Fault: f.name, At: time.Duration(rng.IntN(400)) * time.Millisecond, For: time.Duration(200+rng.IntN(2300)) * time.Millisecond,
+			Client: rng.IntN(s.Clients+1) - 1, Target: rng.IntN(len(s.Targets)), Size: rng.IntN(100),
+		}
+		if f.atOnce {
+			st.For = 0
+		}
+		if of.survives(s.Shape, st) {
+			return st
+		}
 	}
-	if f.atOnce {
-		st.For = 0
-	}
-	return st
+	return step{Fault: calm.name}
 }
 
 // readSchedule reads what a violated run left.

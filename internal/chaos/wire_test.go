@@ -18,11 +18,13 @@ type orders struct {
 	Addrs   []string
 	Master  string            // of Sentinels
 	Cluster bool              //
+	Apart   bool              // each address is a server that knows nothing of the others
 	Via     map[string]string // whom to dial instead
 	Timeout time.Duration     // of reads
 	Lease   time.Duration
 	Targets []target
 	Workers int
+	Parties int // workers of all clients
 	Store   string
 	History string // the file
 }

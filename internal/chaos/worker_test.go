@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/chaos/history"
@@ -16,6 +17,7 @@ import (
 // worker takes locks, one at a time.
 type worker struct {
 	c       *client
+	family  family
 	id      string
 	n       int
 	rng     *rand.Rand
@@ -28,6 +30,7 @@ type worker struct {
 func newWorker(c *client, i int) (*worker, error) {
 	w := &worker{c: c, id: fmt.Sprintf("%d.%d", c.Proc, i), rng: rand.New(rand.NewPCG(c.Seed, uint64(c.Proc<<8+i)))}
 	w.tries = i == 1
+	w.family, _ = familyNamed(c.Targets[0].Family)
 	for _, t := range c.Targets {
 		if w.tries || t.Long == (i == 0) {
 			w.mine = append(w.mine, t)
@@ -57,7 +60,25 @@ type job struct {
 // run works until it has been told to settle, and then takes each name once more.
 func (w *worker) run() {
 	defer func() { _ = w.store.conn.Close() }() // the store has all it was told
+	own := job{target: target{Name: "own:" + w.id}, kind: families[0].kinds[0], how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond}
+	if w.family.numbers {
+		w.live()
+		w.insist(own)
+	} else {
+		w.contend()
+	}
+	own.hold, own.careful = w.c.Lease, true
+	for w.id == fmt.Sprintf("%d.0", w.c.Proc) && !w.renewed {
+		w.insist(own)
+	}
+}
+
+// contend takes locks until it is time to settle, and then each name once more.
+func (w *worker) contend() {
 	for !w.c.settling.Load() {
+		if w.tries && w.family.force != nil && w.rng.IntN(60) == 0 {
+			w.force(w.mine[w.rng.IntN(len(w.mine))])
+		}
 		if w.do(w.choose()) {
 			w.c.granted()
 		} else {
@@ -65,12 +86,21 @@ func (w *worker) run() {
 		}
 	}
 	for _, t := range w.c.Targets {
-		w.insist(job{target: t, kind: w.kindOf(t), how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond})
+		w.insist(job{target: t, kind: w.kind(), how: "lock", lease: w.c.Lease, hold: 2 * time.Millisecond})
 	}
-	own := target{Name: fmt.Sprintf("own:%s", w.id), Family: "mutex"}
-	for w.id == fmt.Sprintf("%d.0", w.c.Proc) && !w.renewed {
-		w.insist(job{target: own, kind: w.kindOf(own), how: "lock", lease: w.c.Lease, hold: w.c.Lease, careful: true})
+}
+
+// force takes a lock away from whoever has it.
+func (w *worker) force(t target) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	since := now()
+	was, err := w.family.force(w.c.locks, t.Name)(ctx)
+	e := history.Event{At: now(), What: history.Forced, Name: t.Name, Since: since, Why: strconv.FormatBool(was)}
+	if err != nil {
+		e.Why = why(ctx, err)
 	}
+	w.note(e)
 }
 
 // insist does a job until it was given its lock.
@@ -80,15 +110,12 @@ func (w *worker) insist(j job) {
 	}
 }
 
-func (w *worker) kindOf(t target) kind {
-	all := ofFamily(t.Family)
-	return all[w.rng.IntN(len(all))]
-}
+func (w *worker) kind() kind { return w.family.kinds[w.rng.IntN(len(w.family.kinds))] }
 
 // choose makes up the next job.
 func (w *worker) choose() job {
 	t := w.mine[w.rng.IntN(len(w.mine))]
-	j := job{target: t, kind: w.kindOf(t), how: "lock", lease: w.c.Lease}
+	j := job{target: t, kind: w.kind(), how: "lock", lease: w.c.Lease}
 	j.hold = time.Duration(1+w.rng.IntN(25)) * time.Millisecond
 	switch w.rng.IntN(10) {
 	case 0, 1:
@@ -136,17 +163,26 @@ func (w *worker) note(e history.Event) { w.c.diary.note(e) }
 func (w *worker) do(j job) bool {
 	w.n++
 	id := fmt.Sprintf("%s.%d", w.id, w.n)
-	l := j.kind.locker(w.c.locks, j.target.Name, j.opts...)
+	names := []string{j.target.Name}
+	if j.kind.all {
+		names = w.c.names()
+	}
+	l := j.kind.locker(w.c, names, j.opts...)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if j.limit > 0 {
 		ctx, cancel = context.WithTimeout(ctx, j.limit)
 		defer cancel()
 	}
-	w.note(history.Event{
+	call := history.Event{
 		At: now(), What: history.Call, ID: id, Name: j.target.Name, Kind: j.kind.name, How: j.how,
 		Weight: j.kind.weight, Room: j.kind.room, Lease: j.lease, Fixed: j.fixed, Quick: w.c.settling.Load(),
-	})
+		Shared: j.kind.shared, Apart: j.kind.apart,
+	}
+	if j.kind.all {
+		call.Names = names
+	}
+	w.note(call)
 	take := l.Lock
 	if j.how == "try" {
 		take = l.TryLock
@@ -157,12 +193,16 @@ func (w *worker) do(j job) bool {
 		w.note(history.Event{At: at, What: history.Refuse, ID: id, Why: why(ctx, err)})
 		return false
 	}
-	w.note(history.Event{At: at, What: history.Grant, ID: id, Owner: lease.Owner(), Token: lease.Token(), Until: onClock(lease.Deadline())})
+	grant := history.Event{At: at, What: history.Grant, ID: id, Owner: lease.Owner(), Token: lease.Token(), Until: onClock(lease.Deadline())}
+	if j.kind.all {
+		grant.Tokens = lease.Tokens()
+	}
+	w.note(grant)
 	if j.cancel > 0 {
 		timer := time.AfterFunc(j.cancel, cancel)
 		defer timer.Stop()
 	}
-	h := &holding{w: w, id: id, lease: lease, ctx: lease.Context(), job: j}
+	h := &holding{w: w, id: id, lease: lease, ctx: lease.Context(), job: j, tokens: lease.Tokens()}
 	h.hold()
 	w.renewed = h.renewed
 	return true

@@ -34,7 +34,7 @@ func Endings(h *History) (found []Violation) {
 		}
 	}
 	for _, o := range h.Ops {
-		if _, whole := h.Summaries[o.Call.Proc]; !o.Granted || !whole {
+		if _, whole := h.Summaries[o.Call.Proc]; !o.Granted || !whole || o.Owner == "" {
 			continue
 		}
 		bad := func(format string, args ...any) {
@@ -42,11 +42,15 @@ func Endings(h *History) (found []Violation) {
 			found = append(found, violation("endings", o.Call.Name, o.Call.At, max(o.FreeReturned, o.DeadAt), "%s: %s "+format, args...))
 		}
 		ends := told[o.Owner]
-		if len(ends) != 1 {
+		e := Ended{}
+		switch {
+		case o.Call.Apart: // each of its locks ends by itself
+		case len(ends) != 1:
 			bad("ended %d times by Client.Recent: %v", len(ends), ends)
 			continue
+		default:
+			e = ends[0]
 		}
-		e := ends[0]
 		how, why := cause(o.Dead)
 		over, overWhy := cause(o.Over)
 		switch {
@@ -54,11 +58,12 @@ func Endings(h *History) (found []Violation) {
 			bad("is over, but its Context never ended")
 		case over == "":
 			bad("is over, but Err says nothing")
+		case how == WhyReleased && o.FreeCalled == 0:
+			bad("says that it was released, which nobody did")
+		case o.Call.Apart:
 		case how == WhyReleased && (e.End != "released" && e.End != "lost"), how == WhyLost && (e.End != "lost" || e.Why != why),
 			how == WhyCanceled && (e.End != "canceled" && e.End != "closed" || e.Why != why):
 			bad("ended as %s by its Context, as %+v by Client.Recent", o.Dead, e)
-		case how == WhyReleased && o.FreeCalled == 0:
-			bad("says that it was released, which nobody did")
 		case e.End == "lost" && (over != WhyLost || overWhy != e.Why):
 			bad("ended as %s by Err, as %+v by Client.Recent", o.Over, e)
 		case e.End == "released" && over != WhyReleased:

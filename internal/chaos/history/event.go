@@ -41,7 +41,11 @@ const (
 	Settle   = "settle"   // all faults are over: from here on every waiter has to get in
 	Restart  = "restart"  // a client process was killed, and another takes its place
 	Signal   = "signal"   // a client process was stopped, or continued: Why
-	Forced   = "forced"   // ForceUnlock of Name began at Since and freed it: Why is "true", or didn't
+	Forced   = "forced"   // ForceUnlock of Name, which began at Since, returned: Why is WhyYes, WhyNo, or the error
+	Counted  = "counted"  // a latch, Name, began to be counted down; Room times in all
+	Left     = "left"     // of the permits of Name, Room in all, so many were there at the end: Counts[CountLeft]
+	Peek     = "peek"     // Redis was looked at, from Since to At, and had Name taken by Owners
+	Unclear  = "unclear"  // a request that may take the lock for Owner was given up at the time of the event; Delay: how long it may yet be done
 	Stat     = "stat"     // goroutines, connections, heap: Counts
 	Note     = "note"     // for the reader only
 	Skew     = "skew"     // the servers' clock was set off by Delay
@@ -58,7 +62,18 @@ const (
 	WhyReleased = "released"
 	WhyStale    = "stale"  // the store refused a write
 	WhyError    = "error:" // followed by the kind of error
+	WhyYes      = "true"   // it was held, and is no more
+	WhyNo       = "false"  // nobody held it
 )
+
+// The kinds that aren't locks.
+const (
+	KindSemaphore = "semaphore"
+	KindLatch     = "latch"
+)
+
+// CountLeft is what a Left counts.
+const CountLeft = "left"
 
 // Event is one line of a history. What isn't said is left out.
 type Event struct {
@@ -77,14 +92,19 @@ type Event struct {
 	Lease  time.Duration `json:"lease,omitempty"`  // ns
 	Fixed  bool          `json:"fixed,omitempty"`  // it is never renewed
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
+	Names  []string      `json:"ns,omitempty"`     // all of those it is for, where they are several
+	Shared bool          `json:"shared,omitempty"` // others may be in it, too, with smaller and with larger tokens
+	Apart  bool          `json:"apart,omitempty"`  // its telemetry is that of several locks, or of none
 
 	// Of a grant and of writes.
-	Owner string        `json:"o,omitempty"`
-	Token int64         `json:"k,omitempty"`
-	Until Time          `json:"until,omitempty"`
-	Since Time          `json:"since,omitempty"`
-	Delay time.Duration `json:"d,omitempty"`
-	Last  int64         `json:"last,omitempty"` // the largest token the store has seen
+	Owner  string           `json:"o,omitempty"`
+	Token  int64            `json:"k,omitempty"`
+	Tokens map[string]int64 `json:"ks,omitempty"` // by name, where they are several
+	Owners []string         `json:"os,omitempty"`
+	Until  Time             `json:"until,omitempty"`
+	Since  Time             `json:"since,omitempty"`
+	Delay  time.Duration    `json:"d,omitempty"`
+	Last   int64            `json:"last,omitempty"` // the largest token the store has seen
 
 	// Of a fault: what Redis does not keep up meanwhile.
 	Loses bool `json:"loses,omitempty"` // writes may be lost, or done where nobody will see them

@@ -17,25 +17,30 @@ type step struct {
 	weight int
 	room   int
 	token  int64
-	forgot bool // Redis may have forgotten by then whatever it had granted
+	fall   int64 // by how much it may be smaller than the one before
+	force  bool  // whoever is in the room is put out of it
+	forgot bool  // Redis may have forgotten by then whatever it had granted
 }
 
 // room is the state of a lock.
 type room struct {
 	used int
 	last int64
-	// Who is in it, the smallest first: four do, as what is checked here holds no more at a time, and the state has to be
-	// comparable.
+	// Who is in it, the smallest first. The state has to be comparable.
 	in [roomHolds]int
 }
 
-const roomHolds = 4
+// roomHolds is how many are in a room at most: no more workers than that contend for it.
+const roomHolds = 16
 
 // lockModel says what a lock may do.
 var lockModel = porcupine.Model{
 	Init: func() any { return room{} },
 	Step: func(state, input, _ any) (bool, any) {
 		r, s := state.(room), input.(step)
+		if s.force {
+			return true, room{last: r.last}
+		}
 		if !s.take {
 			if i := slices.Index(r.in[:], s.op); i >= 0 {
 				r.in[i] = 0
@@ -49,7 +54,7 @@ var lockModel = porcupine.Model{
 			s.token = max(s.token, r.last+1)
 		}
 		i := slices.Index(r.in[:], 0)
-		if r.used+s.weight > s.room || s.token <= r.last || i < 0 {
+		if r.used+s.weight > s.room || i < 0 || s.token != 0 && s.token <= r.last-s.fall {
 			return false, r
 		}
 		r.in[i], r.used, r.last = s.op, r.used+s.weight, s.token
@@ -72,7 +77,10 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 			}
 			s := step{
 				take: true, op: i + 1, weight: o.Call.Weight, room: o.Call.Room, token: o.Token,
-				forgot: h.excused(o.Call.At, o.Returned, o.Call.Lease) || h.Back,
+				forgot: h.excused(o.Call.At, o.Returned, o.Call.Lease) || unsure(h, name, o.Returned),
+			}
+			if h.mayFall(0) {
+				s.fall = h.Behind.Microseconds()
 			}
 			all = append(all, porcupine.Operation{Input: s, Call: int64(o.Call.At), Return: int64(o.Returned)})
 			// A lease that wasn't released is out of the room when it is known no more to be in: later would only forbid more.
@@ -82,6 +90,11 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 				from, until = o.FreeCalled, o.FreeReturned
 			}
 			all = append(all, porcupine.Operation{Input: s, Call: int64(max(from, o.Returned+1)), Return: int64(max(until, o.Returned+2))})
+		}
+		for _, f := range h.Forces[name] {
+			if f.Sure() {
+				all = append(all, porcupine.Operation{Input: step{force: true}, Call: int64(f.From), Return: int64(f.To)})
+			}
 		}
 		slices.SortFunc(all, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 		switch porcupine.CheckOperationsTimeout(lockModel, all, limit) {
@@ -93,4 +106,9 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 	}
 	slices.Sort(undecided)
 	return found, undecided
+}
+
+// unsure says whether a ForceUnlock that may have its effect at any time after its call had begun by then.
+func unsure(h *History, name string, by Time) bool {
+	return slices.ContainsFunc(h.Forces[name], func(f Force) bool { return !f.Sure() && f.From <= by })
 }

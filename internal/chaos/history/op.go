@@ -17,6 +17,7 @@ type Op struct {
 	Refused      string // why, if it was
 	Owner        string
 	Token        int64
+	Tokens       map[string]int64
 	LastLive     Time // when the Context was last known to be live
 	LastUntil    Time // the last deadline seen
 	RenewedAt    []Time
@@ -53,6 +54,8 @@ type History struct {
 	Killed    map[int]Time  // client processes that were killed
 	Started   map[int]bool  // client processes that called anything
 	Loose     []Window      // when Redis may have lost writes, or a server's clock stepped
+	Lost      bool          // Redis may have lost writes at all
+	Forces    map[string][]Force
 	Back      bool          // a server's clock stepped backwards
 	Behind    time.Duration // ... by so much
 	Silence   Time          // until when connections died in silence
@@ -64,7 +67,7 @@ type History struct {
 func New(events []Event) (*History, error) {
 	h := &History{
 		Events: slices.Clone(events), Summaries: map[int]Event{}, Stats: map[int]Event{}, Idle: map[int]Time{},
-		Killed: map[int]Time{}, Started: map[int]bool{},
+		Killed: map[int]Time{}, Started: map[int]bool{}, Forces: map[string][]Force{},
 	}
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	ops := make(map[string]*Op)
@@ -92,9 +95,12 @@ func New(events []Event) (*History, error) {
 			h.Killed[e.Proc] = e.At
 		case Settle:
 			h.Settle = e.At
+		case Forced:
+			h.Forces[e.Name] = append(h.Forces[e.Name], Force{Window{e.Since, e.At}, e.Why == WhyYes || e.Why == WhyNo})
 		case FaultOn:
+			h.Lost = h.Lost || e.Loses
 			h.Back = h.Back || e.Back
-			h.Behind = max(h.Behind, -e.Delay)
+			h.Behind += max(0, -e.Delay)
 			silent[e.ID] = e.Silent
 			if e.Loses || e.Clock {
 				loose[e.ID] = len(h.Loose)
@@ -130,7 +136,7 @@ func merged(a, b Event) Event {
 func (o *Op) note(e Event) {
 	switch e.What {
 	case Grant:
-		o.Granted, o.Returned, o.Owner, o.Token, o.LastUntil = true, e.At, e.Owner, e.Token, e.Until
+		o.Granted, o.Returned, o.Owner, o.Token, o.Tokens, o.LastUntil = true, e.At, e.Owner, e.Token, e.Tokens, e.Until
 	case Refuse:
 		o.Returned, o.Refused = e.At, e.Why
 	case Live:
@@ -167,15 +173,45 @@ func (h *History) excused(from, to Time, lease time.Duration) bool {
 // looseSlack is for what was on its way when Redis was whole again.
 const looseSlack = time.Second
 
-// byName are the granted calls of each name.
+// byName are the granted calls of each name. One that was for several is there for each of them.
 func (h *History) byName() map[string][]*Op {
 	names := make(map[string][]*Op)
 	for _, o := range h.Ops {
-		if o.Granted {
+		switch {
+		case !o.Granted || o.Call.Kind == KindLatch: // that excludes nobody
+		case o.Call.Names == nil:
 			names[o.Call.Name] = append(names[o.Call.Name], o)
+		default:
+			for _, n := range o.Call.Names {
+				part := *o
+				part.Call.Name, part.Token = n, o.Tokens[n]
+				names[n] = append(names[n], &part)
+			}
 		}
 	}
 	return names
+}
+
+// Force is one call of ForceUnlock. Unless it is sure, it may have had its effect after it had returned, too.
+type Force struct {
+	Window
+	sure bool
+}
+
+// soon is how long a call may take that is answered at the first try.
+const soon = 250 * time.Millisecond
+
+// Sure says whether it had its effect, if any, within its window.
+func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
+
+// forced says whether a lease of a name that was asked for at from may have been taken away by ForceUnlock by to.
+func (h *History) forced(name string, from, to Time) bool {
+	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {
+		if !f.Sure() {
+			f.To = 1<<63 - 1
+		}
+		return f.meets(from, to)
+	})
 }
 
 // cause splits "lost:unreachable".
