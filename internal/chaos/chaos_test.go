@@ -138,31 +138,28 @@ type result struct {
 
 // tally adds results up.
 type tally struct {
-	mu      sync.Mutex
-	results []result
+	mu                                                sync.Mutex
+	runs, violated, grants, excused, stale, undecided int
 }
 
 func (a *tally) add(r result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.results = append(a.results, r)
+	a.runs++
+	if len(r.violations) > 0 {
+		a.violated++
+	}
+	a.grants += r.history.Grants()
+	a.excused += r.excused
+	a.stale += r.stale
+	a.undecided += r.undecided
 }
 
 func (a *tally) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	violated, excused, stale, undecided, grants := 0, 0, 0, 0, 0
-	for _, r := range a.results {
-		if len(r.violations) > 0 {
-			violated++
-		}
-		excused += r.excused
-		stale += r.stale
-		undecided += r.undecided
-		grants += r.history.Grants()
-	}
 	return fmt.Sprintf("%d runs, %d violated; %d grants, %d of them beside another where Redis had lost one, %d stale writes refused, %d names undecided",
-		len(a.results), violated, grants, excused, stale, undecided)
+		a.runs, a.violated, a.grants, a.excused, a.stale, a.undecided)
 }
 
 // playAndCheck plays a schedule and checks what came of it.
@@ -176,6 +173,7 @@ func playAndCheck(t *testing.T, rig *rig, s schedule) result {
 	}
 	res := check(h)
 	res.schedule, res.took = s, time.Since(began)
+	appendOutcome(t, res)
 	for _, v := range res.violations {
 		t.Errorf("%v", v)
 	}
@@ -207,6 +205,7 @@ func check(h *history.History) (res result) {
 	res.undecided = len(undecided)
 	res.violations = append(res.violations, history.Conserved(h)...)
 	res.violations = append(res.violations, history.Latches(h)...)
+	res.violations = append(res.violations, history.Ghosts(h)...)
 	return res
 }
 

@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +107,7 @@ func runClient(input *bufio.Scanner) error {
 	}
 	stopMeasuring()
 	c.stat.Counts[history.StatLag] = float64(c.lag.since(settled))
+	c.stat.Counts[history.StatLagAll] = float64(c.lag.since(time.Time{}))
 	if err := goleak.Find(quiet, goleak.IgnoreTopFunction("bufio.(*Scanner).Scan")); err != nil {
 		c.stat.Why = err.Error()
 	}
@@ -132,6 +135,7 @@ func (c *client) open(counts *counts) (err error) {
 	}
 	for _, o := range servers {
 		rdb := o.dial()
+		rdb.AddHook(askings{c.diary})
 		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...)
 		if err != nil {
 			return err
@@ -154,13 +158,44 @@ func (c *client) names() (all []string) {
 
 // obey waits for an order.
 func (c *client) obey(input *bufio.Scanner, want string) error {
-	if !input.Scan() {
-		return errors.New("the parent has gone")
+	feed := func() {}
+	for input.Scan() {
+		switch word, number, _ := strings.Cut(input.Text(), " "); word {
+		case want:
+			feed()
+			return nil
+		case sayStarve:
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				return err
+			}
+			feed()
+			feed = starve(n)
+		case sayFeed:
+			feed()
+		default:
+			return fmt.Errorf("told to %q, not to %q", word, want)
+		}
 	}
-	if input.Text() != want {
-		return fmt.Errorf("told to %q, not to %q", input.Text(), want)
+	return errors.New("the parent has gone")
+}
+
+// starve leaves one processor to this process, and n loops on it that never rest.
+func starve(n int) (feed func()) {
+	before := runtime.GOMAXPROCS(1)
+	var fed atomic.Bool
+	var loops sync.WaitGroup
+	for range n {
+		loops.Go(func() {
+			for !fed.Load() {
+			}
+		})
 	}
-	return nil
+	return sync.OnceFunc(func() {
+		fed.Store(true)
+		loops.Wait()
+		runtime.GOMAXPROCS(before)
+	})
 }
 
 // dial gives the Redis client: the servers are dialed through this process's proxies.

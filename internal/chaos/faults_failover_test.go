@@ -17,7 +17,7 @@ func (r *run) replaced(t *testing.T, s step, old *redistest.Server) {
 		r.rig.sentinel.AwaitFailover(t, old)
 		return
 	}
-	r.rig.cluster.AwaitFailover(t, r.rig.cluster.Slot(t, r.schedule.Targets[s.Target].Name), old)
+	r.rig.cluster.AwaitFailover(t, r.slots[r.schedule.Targets[s.Target].Name], old)
 }
 
 func only(f fault, shapes ...string) fault {
@@ -34,6 +34,21 @@ var failoverFaults = []fault{
 			victim.Restart(t, redistest.KeepData)
 		}
 	}), sentinel, cluster),
+	// What was granted while the replica didn't listen is lost for certain.
+	only(onVictim("failover, replica behind", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+		replica := r.rig.replicaOf(t, victim)
+		replica.Pause(t)
+		time.Sleep(time.Duration(20+2*s.Size) * time.Millisecond)
+		victim.Kill(t)
+		replica.Resume(t)
+		return func(t *testing.T) {
+			r.replaced(t, s, victim)
+			victim.Restart(t, redistest.KeepData)
+		}
+	}), sentinel, cluster),
+	only(disagrees("failover, new primary's clock ahead", always, 1, killPrimary), sentinel, cluster),
+	only(disagrees("failover, new primary's clock behind", always, -1, killPrimary), sentinel, cluster),
+	only(disagrees("failover, ordered, clock behind", nil, -1, orderFailover), cluster),
 	// The old one wakes up believing that it still is the primary.
 	only(onVictim("failover, primary stopped", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 		victim.Pause(t)
@@ -62,7 +77,7 @@ var failoverFaults = []fault{
 // moveSlot moves the slot of the step's name to another primary: half of its keys at once, the others when it heals.
 func moveSlot(t *testing.T, r *run, s step, from *redistest.Server) func(*testing.T) {
 	c := r.rig.cluster
-	slot := c.Slot(t, r.schedule.Targets[s.Target].Name)
+	slot := r.slots[r.schedule.Targets[s.Target].Name]
 	to := from
 	for _, p := range r.rig.primaries(t) {
 		if p != from {
@@ -97,7 +112,30 @@ var clockFaults = []fault{
 func stepClock(name string, by func(step) time.Duration) fault {
 	return fault{name: name, shapes: []string{single}, clock: true, atOnce: true, put: func(t *testing.T, r *run, s step) func(*testing.T) {
 		r.skew += by(s)
-		r.rig.clock.set(t, r.skew)
+		r.rig.clock.set(t, r.rig.servers[0], r.skew)
 		return nothing
 	}}
+}
+
+// disagrees has a replica's clock differ from its primary's when it takes over. The clocks stay so until the run is over.
+func disagrees(name string, lost func(string, step) bool, ahead int, failOver func(t *testing.T, r *run, s step, victim *redistest.Server)) fault {
+	f := onVictim(name, lost, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+		r.skew += time.Duration(ahead*(20+8*s.Size)) * time.Millisecond
+		r.rig.clock.set(t, r.rig.replicaOf(t, victim), r.skew)
+		failOver(t, r, s, victim)
+		return func(t *testing.T) {
+			r.replaced(t, s, victim)
+			if err := r.rig.admin(victim).Ping(t.Context()).Err(); err != nil {
+				victim.Restart(t, redistest.KeepData)
+			}
+		}
+	})
+	f.clock = true
+	return f
+}
+
+func killPrimary(t *testing.T, _ *run, _ step, victim *redistest.Server) { victim.Kill(t) }
+
+func orderFailover(t *testing.T, r *run, _ step, victim *redistest.Server) {
+	r.do(t, r.rig.replicaOf(t, victim), "CLUSTER FAILOVER")
 }

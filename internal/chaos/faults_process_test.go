@@ -3,6 +3,7 @@
 package chaos_test
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 
@@ -19,8 +20,21 @@ var processFaults = []fault{
 		c.signal(t, syscall.SIGSTOP)
 		r.note(history.Event{What: history.Signal, Name: c.name(), Why: "stopped"})
 		return func(t *testing.T) {
+			if c != r.clients[s.one()] { // killed meanwhile
+				return
+			}
 			c.signal(t, syscall.SIGCONT)
 			r.note(history.Event{What: history.Signal, Name: c.name(), Why: "continued"})
+		}
+	}},
+	// Loops that never rest, on the one processor that it may use.
+	{name: "client starved", put: func(t *testing.T, r *run, s step) func(*testing.T) {
+		c := r.clients[s.one()]
+		c.say(t, fmt.Sprintf("%s %d", sayStarve, 4+s.Size/3))
+		return func(t *testing.T) {
+			if c == r.clients[s.one()] {
+				c.say(t, sayFeed)
+			}
 		}
 	}},
 	{name: "client killed", atOnce: true, kills: true, put: func(t *testing.T, r *run, s step) func(*testing.T) {

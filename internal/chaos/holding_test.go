@@ -182,8 +182,9 @@ func (h *holding) compareTimers() (done <-chan struct{}) {
 			}
 			late := time.Since(fired)
 			if !h.lease.Deadline().After(until) {
-				// What of it was for want of CPU, other timers of the process had to wait for, too.
-				h.w.note(history.Event{At: now(), What: history.Late, ID: h.id, Delay: late - h.w.c.lag.since(until)})
+				// What of it was for want of CPU, other timers of the process had to wait for, too. The end of a Context takes the
+				// turns of three goroutines: the watchdog's, the lease's and ours.
+				h.w.note(history.Event{At: now(), What: history.Late, ID: h.id, Delay: late - 3*h.w.c.lag.since(until)})
 				return
 			}
 		}

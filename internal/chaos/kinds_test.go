@@ -50,8 +50,8 @@ func forceMutex(c *lock.Client, name string) func(context.Context) (bool, error)
 	return c.Mutex(name).ForceUnlock
 }
 
-// replicaPatience is how long a grant waits for a replica, and has to be shorter than every timeout of a schedule.
-const replicaPatience = 200 * time.Millisecond
+// replicaPatience is how long a grant waits for a replica, and has to be shorter than every timeout and lease of a schedule.
+const replicaPatience = 150 * time.Millisecond
 
 // families are all families of kinds. To add one is to add it here.
 var families = []family{

@@ -5,6 +5,7 @@ package chaos_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,11 +146,23 @@ func (w *worker) takePermits(t target, limit time.Duration) bool {
 	at := now()
 	w.note(history.Event{At: at, What: history.Live, ID: id})
 	w.note(history.Event{At: at, What: history.Freeing, ID: id})
-	ctx, cancel = context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err := s.Release(ctx, n) // the client goes on with it, if that fails
+	err := w.give(func(ctx context.Context) error { return s.Release(ctx, n) })
 	w.note(history.Event{At: now(), What: history.Freed, ID: id, Why: why(context.Background(), err)})
 	return true
+}
+
+// give gives something back. What Redis doesn't answer the client goes on with; what it refuses, as long as it may not be done
+// or has no room, is for us to repeat.
+func (w *worker) give(do func(context.Context) error) error {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err := do(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "OOM") {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // passLatch counts a latch down, and waits for it to be open.
@@ -157,9 +170,7 @@ func (w *worker) passLatch(t target) {
 	parties := w.c.Parties
 	w.note(history.Event{At: now(), What: history.Counted, Name: t.Name, Room: parties})
 	l := w.c.locks.Latch(t.Name)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	_ = l.CountDown(ctx) // the client goes on with it, if that fails
-	cancel()
+	_ = w.give(l.CountDown)
 	for {
 		w.n++
 		id := fmt.Sprintf("%s.%d", w.id, w.n)

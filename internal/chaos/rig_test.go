@@ -55,7 +55,7 @@ type rig struct {
 // startRig starts the servers of a shape. They end with the test.
 func startRig(t *testing.T, shape string) *rig {
 	t.Helper()
-	r := &rig{shape: shape, admins: make(map[*redistest.Server]*redis.Client)}
+	r := &rig{shape: shape, admins: make(map[*redistest.Server]*redis.Client), clock: newClock(t)}
 	opts := []redistest.Option{
 		redistest.WithUser(adminName, "on", ">"+adminPassword, "~*", "&*", "+@all"),
 		redistest.WithConfig("enable-debug-command", "yes"),
@@ -64,11 +64,11 @@ func startRig(t *testing.T, shape string) *rig {
 		redistest.WithConfig("appendonly", "yes"),
 		redistest.WithConfig("appendfsync", "no"),
 		redistest.WithConfig("auto-aof-rewrite-percentage", "0"),
+		redistest.WithEnv(r.clock.env()),
 	}
 	switch shape {
 	case single:
-		r.clock = newClock(t)
-		s := redistest.Start(t, append(opts, redistest.WithEnv(r.clock.env()...))...)
+		s := redistest.Start(t, opts...)
 		r.servers, r.universal = []*redistest.Server{s}, s.Universal()
 	case quorum:
 		r.universal = &redis.UniversalOptions{}
@@ -101,6 +101,7 @@ func startRig(t *testing.T, shape string) *rig {
 			o.DialTimeout, o.ReadTimeout, o.ContextTimeoutEnabled = time.Second, 10*time.Second, true
 		})
 	}
+	r.clock.find(t, r)
 	return r
 }
 
@@ -312,12 +313,15 @@ func (r *rig) victim(t *testing.T, name string) *redistest.Server {
 	}
 }
 
-// replicaOf is a replica of a primary.
+// replicaOf is a replica of a primary, in sync with it. After a failover it may have to come back.
 func (r *rig) replicaOf(t *testing.T, primary *redistest.Server) *redistest.Server {
 	t.Helper()
-	for _, s := range r.servers {
-		if info, err := r.info(t.Context(), s); err == nil && info["role"] == "slave" && info["master_port"] == strconv.Itoa(primary.Port()) {
-			return s
+	for over := time.Now().Add(healthLimit); time.Now().Before(over); time.Sleep(poll) {
+		for _, s := range r.servers {
+			info, err := r.info(t.Context(), s)
+			if err == nil && info["role"] == "slave" && info["master_port"] == strconv.Itoa(primary.Port()) && info["master_link_status"] == "up" {
+				return s
+			}
 		}
 	}
 	t.Fatal(errors.New("it has no replica"))

@@ -19,11 +19,12 @@ type run struct {
 	schedule schedule
 	dir      string
 	store    *store
-	gates    [][]*gate // by client, then by server
+	slots    map[string]int // of a Cluster; asked for while all servers answer
+	gates    [][]*gate      // by client, then by server
 	clients  []*process
 	lastProc int
 	log      []history.Event // what the parent did
-	skew     time.Duration   // of the servers' clock
+	skew     time.Duration   // of the servers' clock: of the one that steps, or by which one differs
 }
 
 const (
@@ -37,11 +38,16 @@ const (
 // play plays a schedule and returns its history.
 func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 	t.Helper()
-	if rig.clock != nil {
-		rig.clock.set(t, 0)
+	for _, server := range rig.servers {
+		rig.clock.set(t, server, 0)
 	}
 	rig.reset(t)
-	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t)}
+	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t), slots: make(map[string]int)}
+	for _, target := range s.Targets {
+		if rig.shape == cluster {
+			r.slots[target.Name] = rig.cluster.Slot(t, target.Name)
+		}
+	}
 	for i := range s.Clients {
 		var gates []*gate
 		for j, server := range rig.servers {
@@ -55,6 +61,8 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 	}
 	r.await(t, saysWarm, warmLimit)
 	time.Sleep(warmUp) // the clients' own
+	stopWatching := r.watch()
+	t.Cleanup(func() { stopWatching() })
 	r.misbehave(t)
 	rig.whole(t)
 	rig.broken = false
@@ -62,6 +70,7 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 	r.note(history.Event{What: history.Settle})
 	r.tell(t, saySettle)
 	r.await(t, saysIdle, idleLimit+s.Lease)
+	r.log = append(r.log, stopWatching()...)
 	if !t.Failed() {
 		r.finish(t)
 	}

@@ -87,9 +87,10 @@ func newSchedule(seed uint64, w wish) schedule {
 // shapeOf is the shape of a seed: in turn, and now and then the one that is for a Quorum alone.
 func shapeOf(seed uint64, w wish) string {
 	f, bound := familyNamed(w.family)
+	fault, faulty := faultNamed(w.fault)
 	var able []string
 	for _, s := range shapes {
-		if (w.shape == "" || s == w.shape) && (!bound || f.on(s)) && (s != quorum || w.shape == s || bound) {
+		if (w.shape == "" || s == w.shape) && (!bound || f.on(s)) && (!faulty || fault.on(s)) && (s != quorum || w.shape == s || bound) {
 			able = append(able, s)
 		}
 	}

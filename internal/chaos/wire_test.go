@@ -39,6 +39,8 @@ type target struct {
 const (
 	saySettle = "settle" // the faults are over: get all you want once more, then be idle
 	sayClose  = "close"  // close the client
+	sayStarve = "starve" // followed by a number: have as many loops take the CPU, of which there is one
+	sayFeed   = "feed"   // no more of that
 )
 
 // What a client process says.

@@ -24,6 +24,7 @@ const (
 	StatConns    = "connections when idle after the faults"
 	StatConnsMax = "connections allowed"
 	StatLeft     = "connections after Close"
+	StatLagAll   = "the longest time for which the process had no CPU, in ns"
 	StatLag      = "the longest time after them for which the process had no CPU, in ns"
 )
 

@@ -1,8 +1,8 @@
-// Preloaded into a redis-server, it sets its wall clock off by as many microseconds as a file says, which the tests change while
-// the server runs. The monotonic clock stays what it is.
+// Preloaded into a redis-server, it sets its wall clock off by as many microseconds as the file "clock" beside its configuration says,
+// which the tests change while the server runs. The monotonic clock stays what it is.
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -12,10 +12,18 @@
 static volatile long long none;
 static volatile long long *offset = &none;
 
-__attribute__((constructor)) static void begin(void) {
-	const char *path = getenv("CHAOS_CLOCK");
-	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+__attribute__((constructor)) static void begin(int argc, char **argv) {
+	char path[4096];
+	const char *slash = argc > 1 ? strrchr(argv[1], '/') : NULL;
+	if (!slash || slash - argv[1] + sizeof "/clock" > sizeof path) return;
+	memcpy(path, argv[1], slash - argv[1]);
+	strcpy(path + (slash - argv[1]), "/clock");
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0) return;
+	if (ftruncate(fd, sizeof none)) {
+		close(fd);
+		return;
+	}
 	void *map = mmap(NULL, sizeof none, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
 	if (map != MAP_FAILED) offset = map;

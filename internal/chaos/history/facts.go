@@ -1,0 +1,71 @@
+package history
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Facts are what one run shows of its faults, for a table over many runs.
+type Facts struct {
+	Grants  int
+	Live    int                        // leases that were live when the first fault began, or were given before the last was over
+	Ends    map[string]int             // how those ended, by what their Context said
+	After   map[string][]time.Duration // how long after the fault had begun, or after the grant if that was later: "lost" and "canceled"
+	Refused map[string]int             // calls from then on until the faults were over, by why
+	BackIn  time.Duration              // how long after the faults the last worker got in that had waited
+	Lag     time.Duration              // the longest time for which a process had no CPU
+	Counts  map[string]float64         // of all clients: what their counters, spans and logs say
+	Excused int                        // pairs that held a name at one time, where Redis had lost a write
+	Stale   int                        // writes that the store refused
+}
+
+// Facts are those of the history.
+func (h *History) Facts() Facts {
+	f := Facts{Grants: h.Grants(), Ends: map[string]int{}, After: map[string][]time.Duration{}, Refused: map[string]int{}, Counts: map[string]float64{}}
+	on, off := Time(1<<63-1), Time(0)
+	for _, e := range h.Events {
+		switch e.What {
+		case FaultOn:
+			on = min(on, e.At)
+		case FaultOff:
+			off = max(off, e.At)
+		}
+	}
+	in := make(map[string]Time)
+	for _, o := range h.Ops {
+		who := worker(o.Call.ID)
+		if o.Granted && o.Call.At < h.Settle && o.Returned >= h.Settle && in[who] == 0 {
+			in[who] = o.Returned
+		}
+		switch {
+		case o.Granted && o.Owner != "" && o.DeadAt >= on && o.Returned <= off.Add(looseSlack):
+			f.Live++
+			f.Ends[o.Dead]++
+			if how, _ := cause(o.Dead); how != WhyReleased {
+				f.After[how] = append(f.After[how], o.DeadAt.Sub(max(on, o.Returned)))
+			}
+		case o.Refused != "" && o.Returned >= on && o.Call.At <= off:
+			why := o.Refused
+			if strings.HasPrefix(why, WhyError) {
+				why = "error"
+			}
+			f.Refused[why]++
+		}
+	}
+	for _, at := range in {
+		f.BackIn = max(f.BackIn, at.Sub(h.Settle))
+	}
+	for _, s := range h.Stats {
+		f.Lag = max(f.Lag, time.Duration(s.Counts[StatLagAll]))
+	}
+	for _, s := range h.Summaries {
+		for k, n := range s.Counts {
+			f.Counts[k] += n
+		}
+	}
+	for _, all := range f.After {
+		slices.Sort(all)
+	}
+	return f
+}

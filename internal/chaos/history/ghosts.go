@@ -1,0 +1,106 @@
+package history
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+)
+
+var grantID = regexp.MustCompile(`[0-9a-f]{16}-\d+`)
+
+// GrantID is what is left of an owner's name without what a kind of lock, or a client, adds to it.
+func GrantID(owner string) string { return grantID.FindString(owner) }
+
+const (
+	ghostSlack = 100 * time.Millisecond // between two clocks, of the servers and ours
+	sweepSlack = time.Second            // what is left behind is swept, and again when Redis failed
+)
+
+// known is what the clients know of one owner.
+type known struct {
+	asked   Time // until when a request for it may take the lock
+	until   Time // until when somebody may think that it holds the lock, or its lease may last
+	freed   Time // when it was released, 0: it wasn't
+	unbound bool // it is not known until when a request may take the lock
+}
+
+// Ghosts checks what Redis was seen to hold against what the clients know. A request that was given up doesn't take the lock later
+// than it said; what was released is gone, and stays away; and nothing is there for longer than one lease that
+// nobody holds.
+func Ghosts(h *History) (found []Violation) {
+	owners := h.owners()
+	peeks := make(map[string][]Event)
+	for _, e := range h.Events {
+		if e.What == Peek {
+			peeks[e.Name] = append(peeks[e.Name], e)
+		}
+	}
+	lease := h.longest()
+	for _, name := range slices.Sorted(maps.Keys(peeks)) {
+		all := peeks[name]
+		first := make(map[string]int)
+		for i, p := range all {
+			for _, owner := range p.Owners {
+				from, seen := first[owner]
+				if !seen || !slices.Contains(all[max(i-1, 0)].Owners, owner) {
+					from = i
+					first[owner] = i
+				}
+				k, ok := owners[owner]
+				bad := func(format string, args ...any) {
+					if !h.excused(all[from].Since, p.At, lease) {
+						found = append(found, violation("ghosts", name, all[from].Since.Add(-time.Second), p.At, "%s: "+format, append([]any{name, owner}, args...)...))
+					}
+				}
+				// It was away for two looks: one may have met a slot between two servers.
+				came := from == i && i > 1 && !slices.Contains(all[i-1].Owners, owner) && !slices.Contains(all[i-2].Owners, owner)
+				switch last := max(k.until, k.asked, all[from].At); {
+				case ok && came && !k.unbound && all[i-1].Since > k.asked.Add(ghostSlack):
+					bad("%s took it %v after the last request for it was to be void", all[i-1].Since.Sub(k.asked))
+				case ok && k.freed != 0 && p.Since > max(k.freed, k.asked).Add(sweepSlack) && p.Since > h.Settle.Add(sweepSlack):
+					bad("%s has it, %v after it was released", p.Since.Sub(k.freed))
+				case p.Since > last.Add(lease+h.Behind+sweepSlack):
+					bad("%s has it, of whom nobody has heard for %v", p.Since.Sub(last))
+				}
+			}
+			if i == len(all)-1 && len(p.Owners) > 0 {
+				found = append(found, violation("ghosts", name, p.Since, p.At, "%s: at the end %q have it", name, p.Owners))
+			}
+		}
+	}
+	return found
+}
+
+// longest is the longest lease that anybody asked for.
+func (h *History) longest() (longest time.Duration) {
+	for _, o := range h.Ops {
+		longest = max(longest, o.Call.Lease)
+	}
+	return longest
+}
+
+func (h *History) owners() map[string]known {
+	all := make(map[string]known)
+	for _, o := range h.Ops {
+		if !o.Granted || o.Owner == "" {
+			continue
+		}
+		k := known{asked: o.Returned, until: max(o.LastUntil, o.LastLive, o.DeadAt, o.FreeReturned)}
+		if o.FreeReturned != 0 && o.Freed == "" {
+			k.freed = o.FreeReturned
+		}
+		k.until = max(k.until, h.Killed[o.Call.Proc])
+		all[GrantID(o.Owner)] = k
+	}
+	for _, e := range h.Events {
+		if e.What != Unclear {
+			continue
+		}
+		k := all[e.Owner]
+		k.asked = max(k.asked, e.At.Add(max(e.Delay, 0)))
+		k.unbound = k.unbound || e.Why != "" || h.Killed[e.Proc] != 0
+		all[e.Owner] = k
+	}
+	return all
+}
