@@ -140,10 +140,10 @@ func (r *run) look(t target) (history.Event, error) {
 			continue
 		}
 		who, err := members.Result()
-		if err != nil && (strings.HasPrefix(err.Error(), "MOVED") || strings.HasPrefix(err.Error(), "ASK")) {
+		if err != nil && strings.HasPrefix(err.Error(), "MOVED") {
 			continue
 		}
-		if err != nil {
+		if err != nil { // as while it moves: then it may be where we can't see it
 			return e, err
 		}
 		for _, m := range who {

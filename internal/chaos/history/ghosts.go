@@ -39,7 +39,7 @@ func Ghosts(h *History) (found []Violation) {
 	lease := h.longest()
 	for _, name := range slices.Sorted(maps.Keys(peeks)) {
 		all := peeks[name]
-		first := make(map[string]int)
+		first, told := make(map[string]int), make(map[string]bool)
 		for i, p := range all {
 			for _, owner := range p.Owners {
 				from, seen := first[owner]
@@ -49,7 +49,8 @@ func Ghosts(h *History) (found []Violation) {
 				}
 				k, ok := owners[owner]
 				bad := func(format string, args ...any) {
-					if !h.excused(all[from].Since, p.At, lease) {
+					if !told[owner+format] && !h.excused(all[from].Since, p.At, lease) {
+						told[owner+format] = true
 						found = append(found, violation("ghosts", name, all[from].Since.Add(-time.Second), p.At, "%s: "+format, append([]any{name, owner}, args...)...))
 					}
 				}

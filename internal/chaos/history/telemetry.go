@@ -114,13 +114,12 @@ func expected(h *History, p int) (want, may map[string]float64) {
 			count(CountReleases, "released")
 		case how == WhyLost && o.KnownLost:
 			continue // nothing was sent
-		case how == WhyLost && o.Dead != WhyReleased:
-			// It may have been lost between the question and the call.
+		case how == WhyLost:
+			// It may have been lost between the question and the call, or during the call, by a renewal or a message: then that
+			// need not have asked Redis.
 			may[Labeled(CountReleases, "lost")]++
 			may[Labeled(CountSpans, "release")]++
 			continue
-		case how == WhyLost:
-			count(CountReleases, "lost")
 		default:
 			count(CountReleases, "error")
 		}
