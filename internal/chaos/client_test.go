@@ -75,6 +75,7 @@ func runClient(input *bufio.Scanner) error {
 	if err := c.open(counts); err != nil {
 		return err
 	}
+	c.stat.Counts[history.StatClients] = float64(len(c.all))
 	stopWatching, stopKeeping := c.watchGoroutines(), c.keepPermits()
 	for i := range c.Workers {
 		w, err := newWorker(c, i)

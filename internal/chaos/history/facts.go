@@ -9,9 +9,10 @@ import (
 // Facts are what one run shows of its faults, for a table over many runs.
 type Facts struct {
 	Grants  int
-	Live    int                        // leases that were live when the first fault began, or were given before the last was over
+	Live    int                        // leases that were live at some time while a fault was on
 	Ends    map[string]int             // how those ended, by what their Context said
-	After   map[string][]time.Duration // how long after the fault had begun, or after the grant if that was later: "lost" and "canceled"
+	After   map[string][]time.Duration // how long after the fault had begun, or after the grant if that was later, unless they were released
+	Forced  int                        // calls of ForceUnlock
 	Refused map[string]int             // calls from then on until the faults were over, by why
 	BackIn  time.Duration              // how long after the faults the last worker got in that had waited
 	Lag     time.Duration              // the longest time for which a process had no CPU
@@ -30,6 +31,8 @@ func (h *History) Facts() Facts {
 			on = min(on, e.At)
 		case FaultOff:
 			off = max(off, e.At)
+		case Forced:
+			f.Forced++
 		}
 	}
 	in := make(map[string]Time)
@@ -39,11 +42,11 @@ func (h *History) Facts() Facts {
 			in[who] = o.Returned
 		}
 		switch {
-		case o.Granted && o.Owner != "" && o.DeadAt >= on && o.Returned <= off.Add(looseSlack):
+		case o.Granted && o.Owner != "" && o.DeadAt >= on && o.Returned <= off:
 			f.Live++
 			f.Ends[o.Dead]++
 			if how, _ := cause(o.Dead); how != WhyReleased {
-				f.After[how] = append(f.After[how], o.DeadAt.Sub(max(on, o.Returned)))
+				f.After[o.Dead] = append(f.After[o.Dead], o.DeadAt.Sub(max(on, o.Returned)))
 			}
 		case o.Refused != "" && o.Returned >= on && o.Call.At <= off:
 			why := o.Refused

@@ -19,6 +19,7 @@ const (
 	StatStart    = "goroutines at the start"
 	StatWarm     = "goroutines at most before the faults"
 	StatIdle     = "goroutines when idle after them"
+	StatClients  = "lock.Clients"
 	StatHeapWarm = "heap before the faults"
 	StatHeapIdle = "heap when idle after them"
 	StatConns    = "connections when idle after the faults"
@@ -29,7 +30,7 @@ const (
 )
 
 const (
-	moreGoroutines = 24       // a client's workers for calls stay until Close; so do the idle connections of go-redis
+	moreGoroutines = 24       // for each lock.Client: its workers for calls stay until Close; so do the idle connections of go-redis
 	moreHeap       = 24 << 20 // what the harness itself remembers of the run is in it
 )
 
@@ -107,7 +108,7 @@ func remains(p int, s Event) (found []Violation) {
 			found = append(found, violation("recovery", "", s.At, s.At, "process %d: %s", p, fmt.Sprintf(format, args...)))
 		}
 	}
-	bad(c[StatIdle] > c[StatWarm]+moreGoroutines, "%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
+	bad(c[StatIdle] > c[StatWarm]+moreGoroutines*max(1, c[StatClients]), "%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
 	bad(c[StatHeapIdle] > c[StatHeapWarm]+moreHeap, "a heap of %v bytes when idle, %v before the faults", c[StatHeapIdle], c[StatHeapWarm])
 	bad(c[StatConns] > c[StatConnsMax], "%v connections when idle, %v are what its pools may have", c[StatConns], c[StatConnsMax])
 	bad(c[StatLeft] > 0, "%v connections after Close", c[StatLeft])

@@ -1,0 +1,263 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
+)
+
+// The table of README: what a fault looks like, from what was counted.
+
+const (
+	tableBegin = "<!-- chaos -->"
+	tableEnd   = "<!-- /chaos -->"
+)
+
+// TestTable writes it, when it is told where to.
+func TestTable(t *testing.T) {
+	if *tableFile == "" {
+		return
+	}
+	all, err := readOutcomes(*resultsFile)
+	if err != nil {
+		t.Fatalf("-chaos.table needs the results of -chaos.results: %v", err)
+	}
+	text := render(all)
+	if old, err := os.ReadFile(*tableFile); err == nil {
+		before, rest, ok := strings.Cut(string(old), tableBegin)
+		_, after, closed := strings.Cut(rest, tableEnd)
+		if !ok || !closed {
+			t.Fatalf("%s has no %s and %s", *tableFile, tableBegin, tableEnd)
+		}
+		text = before + tableBegin + "\n" + text + tableEnd + after
+	}
+	if err := os.WriteFile(*tableFile, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// render makes the tables of what the runs came to.
+func render(all []outcome) string {
+	var b strings.Builder
+	grants, violated, shapesSeen := 0, 0, make(map[string]int)
+	for _, o := range all {
+		grants += o.Facts.Grants
+		shapesSeen[o.Schedule.Shape]++
+		if len(o.Violations) > 0 {
+			violated++
+		}
+	}
+	fmt.Fprintf(&b, "%s runs (", thousands(len(all)))
+	for i, s := range shapes {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s %d", s, shapesSeen[s])
+	}
+	fmt.Fprintf(&b, "), %s grants; %d runs violated a check.\n\n", thousands(grants), violated)
+	b.WriteString("| fault | runs | holders | waiters | look at |\n|---|---|---|---|---|\n")
+	base := telling(pick(all, calm.name))
+	for _, f := range faults {
+		tried, alone := 0, pick(all, f.name)
+		for _, o := range all {
+			if slices.ContainsFunc(o.Schedule.Steps, func(s step) bool { return s.Fault == f.name }) {
+				tried++
+			}
+		}
+		if tried == 0 || len(alone) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |\n", f.name, tried, holders(alone), waiters(alone), looks(telling(alone), base))
+	}
+	b.WriteString("\n" + renderDoubles(all))
+	return b.String()
+}
+
+// pick are the runs with this fault and no other.
+func pick(all []outcome, fault string) (some []outcome) {
+	for _, o := range all {
+		if name, ok := o.alone(); ok && name == fault {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+// holders is what those see who hold a lock meanwhile: how many lose it, why, and when.
+func holders(runs []outcome) string {
+	live, lost, after := 0, 0, make(map[string][]time.Duration)
+	for _, o := range runs {
+		if o.Facts.Forced > 0 { // which loses some, too
+			continue
+		}
+		live += o.Facts.Live
+		for end, when := range o.Facts.After {
+			if how, why, _ := strings.Cut(end, ":"); how == history.WhyLost && why != "expired" { // a fixed lease does so by itself
+				lost += len(when)
+				after[why] = append(after[why], when...)
+			}
+		}
+	}
+	switch {
+	case live == 0:
+		return "-"
+	case lost == 0:
+		return "keep it"
+	}
+	var parts []string
+	for _, why := range slices.SortedFunc(maps.Keys(after), func(a, b string) int { return cmp.Or(len(after[b])-len(after[a]), cmp.Compare(a, b)) }) {
+		slices.Sort(after[why])
+		parts = append(parts, fmt.Sprintf("%s at %s", why, seconds(after[why][len(after[why])/2])))
+	}
+	return percent(lost, live) + " lose it: " + strings.Join(parts, ", ")
+}
+
+// waiters is what those see who ask meanwhile, and when the last of those who waited got in.
+func waiters(runs []outcome) string {
+	asked, failed := 0, 0
+	var in []time.Duration
+	for _, o := range runs {
+		for why, n := range o.Facts.Refused {
+			asked += n
+			if why == "error" {
+				failed += n
+			}
+		}
+		asked += o.Facts.Live
+		if o.Facts.BackIn > 0 {
+			in = append(in, o.Facts.BackIn)
+		}
+	}
+	var parts []string
+	if failed > 0 {
+		parts = append(parts, percent(failed, asked)+" fail")
+	}
+	if len(in) > 0 {
+		slices.Sort(in)
+		parts = append(parts, fmt.Sprintf("in %s after it (%s)", seconds(in[len(in)/2]), seconds(in[len(in)-1])))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// sign is what tells of a fault: a count of a client, and the words for it, with the span and the alert that go with the metric.
+type sign struct {
+	count, words string
+	forced       bool // ForceUnlock does so, too
+}
+
+func signed(metric, label, words string) sign {
+	return sign{history.Labeled(metric, label), fmt.Sprintf("`%s` %s%s", strings.TrimPrefix(metric, "lockdog."), label, words), label == "missing" || label == "taken"}
+}
+
+const lockLost, renewalFailures = " (`lost`, LockLost)", " (`renew`, RenewalFailures)"
+
+var signs = []sign{
+	signed(history.CountLosses, "unreachable", lockLost), signed(history.CountLosses, "stalled", lockLost),
+	signed(history.CountLosses, "missing", lockLost), signed(history.CountLosses, "taken", lockLost),
+	signed("lockdog.renewals", "error", renewalFailures),
+	signed(history.CountErrors, "acl", ""), signed(history.CountErrors, "oom", ""), signed(history.CountErrors, "busy", ""),
+	signed(history.CountErrors, "readonly", ""), signed(history.CountErrors, "clusterdown", ""), signed(history.CountErrors, "loading", ""),
+	signed(history.CountErrors, "noscript", ""), signed(history.CountErrors, "pool", ""),
+	signed(history.CountErrors, "network", ""), signed(history.CountErrors, "timeout", ""),
+	signed("lockdog.takeovers", "expired", " (HolderVanished)"), signed("lockdog.takeovers", "message_missed", " (WakeupsMissed)"),
+	{count: "lockdog.pubsub.reconnects", words: "`pubsub.reconnects`"},
+	signed(history.CountReleases, "error", " (ReleaseFailing)"),
+}
+
+// telling is in which part of the runs each sign was seen.
+func telling(runs []outcome) []float64 {
+	part := make([]float64, len(signs))
+	for i, s := range signs {
+		seen, of := 0, 0
+		for _, o := range runs {
+			if s.forced && o.Facts.Forced > 0 {
+				continue
+			}
+			of++
+			if o.Facts.Counts[s.count] > 0 {
+				seen++
+			}
+		}
+		if of > 0 {
+			part[i] = float64(seen) / float64(of)
+		}
+	}
+	return part
+}
+
+const mostSigns = 3
+
+// looks are the signs that are seen far more often than without a fault, the most frequent first.
+func looks(part, base []float64) string {
+	var found []int
+	for i := range signs {
+		if part[i] >= 0.25 && part[i] >= base[i]+0.2 {
+			found = append(found, i)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(part[b]-base[b], part[a]-base[a]) })
+	var words []string
+	for _, i := range found[:min(mostSigns, len(found))] {
+		words = append(words, signs[i].words)
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, ", ")
+}
+
+// renderDoubles is what becomes of a lock when a failover loses its write.
+func renderDoubles(all []outcome) string {
+	var b strings.Builder
+	b.WriteString("| a failover that loses writes | lock | runs | in which two held it | pairs | stale writes refused |\n|---|---|---|---|---|---|\n")
+	for _, fault := range []string{"failover, primary killed", "failover, primary stopped", "failover, replica behind"} {
+		for _, lock := range []struct{ family, words string }{{"mutex", "Mutex"}, {"replicas", "Mutex, WithReplicas(1)"}} {
+			runs, both, pairs, stale := 0, 0, 0, 0
+			for _, o := range pick(all, fault) {
+				if o.Schedule.Family != lock.family {
+					continue
+				}
+				runs++
+				pairs += o.Facts.Excused
+				if o.Facts.Excused > 0 {
+					both++
+					stale += o.Facts.Stale
+				}
+			}
+			if runs > 0 {
+				fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", strings.TrimPrefix(fault, "failover, "), lock.words, runs, both, pairs, stale)
+			}
+		}
+	}
+	return b.String()
+}
+
+func percent(n, of int) string {
+	p := 100 * float64(n) / float64(of)
+	if p < 1 {
+		return "under 1 %"
+	}
+	return fmt.Sprintf("%.0f %%", p)
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+func thousands(n int) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
