@@ -165,6 +165,11 @@ func (a *tally) String() string {
 // playAndCheck plays a schedule and checks what came of it.
 func playAndCheck(t *testing.T, rig *rig, s schedule) result {
 	began := time.Now()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("it was %v", s)
+		}
+	})
 	dir := t.TempDir()
 	r := play(t, rig, s, dir)
 	h, err := r.history()

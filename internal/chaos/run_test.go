@@ -134,6 +134,9 @@ func (r *run) misbehave(t *testing.T) {
 		}
 		id, heal := fmt.Sprint(i), nothing
 		actions = append(actions, action{s.At, func() {
+			if f.alone { // nobody elects a primary whose predecessor has yet to come back as its replica
+				r.rig.whole(t)
+			}
 			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r.rig.shape, s)}
 			e.At = now()
 			r.say("%v begins", s)
