@@ -56,46 +56,60 @@ const replicaPatience = 150 * time.Millisecond
 // families are all families of kinds. To add one is to add it here.
 var families = []family{
 	{name: "mutex", force: forceMutex, kinds: []kind{{name: "mutex", weight: 1, room: 1, locker: mutex}}},
-	{name: "fencedmutex", force: forceMutex, kinds: []kind{{name: "fencedmutex", weight: 1, room: 1,
+	{name: "fencedmutex", force: forceMutex, kinds: []kind{{
+		name: "fencedmutex", weight: 1, room: 1,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Mutex(names[0], append(opts, lock.WithRedissonTokens())...)
-		}}}},
-	{name: "replicas", shapes: []string{replicated, sentinel, cluster}, force: forceMutex, kinds: []kind{{name: "replicas", weight: 1, room: 1,
+		},
+	}}},
+	{name: "replicas", shapes: []string{replicated, sentinel, cluster}, force: forceMutex, kinds: []kind{{
+		name: "replicas", weight: 1, room: 1,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Mutex(names[0], append(opts, lock.WithReplicas(1, replicaPatience))...)
-		}}}},
-	{name: "fair", kinds: []kind{{name: "fair", weight: 1, room: 1,
-		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
-			return c.locks.FairMutex(names[0], opts...)
-		}}},
+		},
+	}}},
+	{
+		name: "fair", kinds: []kind{{
+			name: "fair", weight: 1, room: 1,
+			locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+				return c.locks.FairMutex(names[0], opts...)
+			},
+		}},
 		force: func(c *lock.Client, name string) func(context.Context) (bool, error) {
 			return c.FairMutex(name).ForceUnlock
-		}},
-	{name: "rw", kinds: []kind{
-		{name: "write", weight: readers, room: readers, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
-			return c.locks.RWMutex(names[0], opts...)
-		}},
-		{name: "read", weight: 1, room: readers, shared: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
-			return c.locks.RWMutex(names[0], opts...).RLocker()
-		}},
+		},
 	},
+	{
+		name: "rw", kinds: []kind{
+			{name: "write", weight: readers, room: readers, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+				return c.locks.RWMutex(names[0], opts...)
+			}},
+			{name: "read", weight: 1, room: readers, shared: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+				return c.locks.RWMutex(names[0], opts...).RLocker()
+			}},
+		},
 		force: func(c *lock.Client, name string) func(context.Context) (bool, error) {
 			return c.RWMutex(name).ForceUnlock
-		}},
-	{name: "permits", counted: true, kinds: []kind{{name: "permits", weight: 1, room: permits, shared: true,
+		},
+	},
+	{name: "permits", counted: true, kinds: []kind{{
+		name: "permits", weight: 1, room: permits, shared: true,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Permits(names[0], opts...)
-		}}}},
+		},
+	}}},
 	{name: "multi", force: forceMutex, kinds: []kind{
 		{name: "multi", weight: 1, room: 1, all: true, apart: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Multi(names, opts...)
 		}},
 		{name: "mutex", weight: 1, room: 1, locker: mutex},
 	}},
-	{name: "quorum", shapes: []string{quorum}, kinds: []kind{{name: "quorum", weight: 1, room: 1, apart: true,
+	{name: "quorum", shapes: []string{quorum}, kinds: []kind{{
+		name: "quorum", weight: 1, room: 1, apart: true,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.quorum.Mutex(names[0], opts...)
-		}}}},
+		},
+	}}},
 	{name: history.KindSemaphore, counted: true, numbers: true},
 	{name: history.KindLatch, counted: true, numbers: true},
 }

@@ -63,7 +63,7 @@ func render(all []outcome) string {
 		}
 		fmt.Fprintf(&b, "%s %d", s, shapesSeen[s])
 	}
-	fmt.Fprintf(&b, "), %s grants; %d runs violated a check.\n\n", thousands(grants), violated)
+	fmt.Fprintf(&b, "), %s grants; %d of the runs violated a check.\n\n", thousands(grants), violated)
 	b.WriteString("| fault | runs | holders | waiters | look at |\n|---|---|---|---|---|\n")
 	base := telling(pick(all, calm.name))
 	for _, f := range faults {
