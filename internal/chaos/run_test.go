@@ -4,6 +4,7 @@ package chaos_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -68,13 +69,42 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 	rig.broken = false
 
 	r.note(history.Event{What: history.Settle})
+	slowest := r.askServers()
 	r.tell(t, saySettle)
 	r.await(t, saysIdle, idleLimit+s.Lease)
+	r.note(history.Event{What: history.Stat, Counts: map[string]float64{history.StatSlowest: float64(slowest())}})
 	r.log = append(r.log, stopWatching()...)
 	if !t.Failed() {
 		r.finish(t)
 	}
 	return r
+}
+
+// askServers asks all servers over and over, past all proxies, and says how long the slowest answer took: a server, too, may get no CPU.
+func (r *run) askServers() (slowest func() time.Duration) {
+	done, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var all time.Duration
+		for {
+			for _, s := range r.rig.servers {
+				ctx, cancel := context.WithTimeout(context.Background(), idleLimit)
+				began := time.Now()
+				_ = r.rig.admin(s).Ping(ctx).Err()
+				all = max(all, time.Since(began))
+				cancel()
+			}
+			select {
+			case <-time.After(lookEvery):
+			case <-done:
+				longest <- all
+				return
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(done)
+		return <-longest
+	}
 }
 
 // finish closes the clients, and looks at what they leave.

@@ -197,6 +197,7 @@ func TestGhosts(t *testing.T) {
 		// Nobody knows it, and it doesn't go.
 		{append(seen(append(slices.Repeat([]string{someone}, 24), "")...), new(script).lease("1.0", 0, 1, 10).events...), "of whom nobody has heard for 2.099s"},
 		{append(seen(append(slices.Repeat([]string{someone}, 20), "")...), new(script).lease("1.0", 0, 1, 10).events...), ""},
+		{append(seen(append(slices.Repeat([]string{someone}, 24), "")...), history.Event{What: history.Call, ID: "1.0.1", Apart: true}), ""},
 		{seen("", someone), "at the end"},
 	} {
 		h, err := history.New(tc.events)

@@ -19,6 +19,7 @@ const (
 	StatStart    = "goroutines at the start"
 	StatWarm     = "goroutines at most before the faults"
 	StatIdle     = "goroutines when idle after them"
+	StatSlowest  = "the slowest answer of a server after them, past all proxies, in ns"
 	StatClients  = "lock.Clients"
 	StatHeapWarm = "heap before the faults"
 	StatHeapIdle = "heap when idle after them"
@@ -34,10 +35,11 @@ const (
 	moreHeap       = 24 << 20 // what the harness itself remembers of the run is in it
 )
 
-// Lag is the longest time after the faults for which a client process got no CPU: then the machine was busy with something else.
+// Lag is the longest time after the faults for which a client process, or a server, got no CPU: then the machine was busy with
+// something else.
 func (h *History) Lag() (longest time.Duration) {
 	for _, s := range h.Stats {
-		longest = max(longest, time.Duration(s.Counts[StatLag]))
+		longest = max(longest, time.Duration(s.Counts[StatLag]), time.Duration(s.Counts[StatSlowest]))
 	}
 	return longest
 }
