@@ -135,7 +135,8 @@ type result struct {
 	history    *history.History
 	violations []history.Violation
 	excused    int // pairs of holders at one time, where Redis had lost a write
-	stale      int // writes that the store refused
+	beside     int // writes that the store refused of those who were first
+	stale      int // ... and of all
 	undecided  int // names whose history was too long to be linearized
 	took       time.Duration
 }
@@ -201,7 +202,7 @@ const linearLimit = 10 * time.Second
 func check(h *history.History) (res result) {
 	res.history = h
 	found, excused := history.Exclusion(h)
-	res.excused = excused
+	res.excused, res.beside = len(excused), h.StaleOf(excused)
 	res.violations = append(found, history.Tokens(h)...)
 	found, res.stale = history.Store(h)
 	res.violations = append(res.violations, found...)

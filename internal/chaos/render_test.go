@@ -30,7 +30,7 @@ func TestRender(t *testing.T) {
 	text := render([]outcome{
 		came("calm", "mutex", history.Facts{BackIn: 50 * time.Millisecond, Counts: map[string]float64{history.Labeled(history.CountErrors, "network"): 1}}),
 		came("server stopped", "mutex", lost), came("server stopped", "fair", forced), both, came("SCRIPT FLUSH", "rw", history.Facts{}),
-		came("failover, replica behind", "mutex", history.Facts{Excused: 3, Stale: 4}), came("failover, replica behind", "mutex", history.Facts{Stale: 7}),
+		came("failover, replica behind", "mutex", history.Facts{Excused: 3, Beside: 4, Stale: 9}), came("failover, replica behind", "mutex", history.Facts{Stale: 7}),
 		came("failover, replica behind", "replicas", history.Facts{}),
 	})
 	for _, line := range []string{

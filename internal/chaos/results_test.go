@@ -40,7 +40,7 @@ func appendOutcome(t *testing.T, r result) {
 		return
 	}
 	o := outcome{Schedule: r.schedule, Facts: r.history.Facts()}
-	o.Facts.Excused, o.Facts.Stale = r.excused, r.stale
+	o.Facts.Excused, o.Facts.Beside, o.Facts.Stale = r.excused, r.beside, r.stale
 	for _, v := range r.violations {
 		o.Violations = append(o.Violations, v.String())
 	}

@@ -231,9 +231,9 @@ func renderDoubles(all []outcome) string {
 				}
 				runs++
 				pairs += o.Facts.Excused
+				stale += o.Facts.Beside
 				if o.Facts.Excused > 0 {
 					both++
-					stale += o.Facts.Stale
 				}
 			}
 			if runs > 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 // Exclusion checks that of no name more than there is room for was held at one instant, as far as the holders' own Contexts
-// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it only counts.
-func Exclusion(h *History) (found []Violation, excused int) {
+// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it returns the first of the two.
+func Exclusion(h *History) (found []Violation, excused []*Op) {
 	for name, ops := range h.byName() {
 		type edge struct {
 			at    Time
@@ -44,10 +44,10 @@ func Exclusion(h *History) (found []Violation, excused int) {
 				other := live[len(live)-1]
 				until := min(other.LastLive, e.op.LastLive)
 				switch {
-				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
-					excused++
 				case slices.ContainsFunc(live, func(o *Op) bool { return h.forced(name, o.Call.At, e.at) }):
 					// Whom it was taken from may be told a moment later.
+				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
+					excused = append(excused, other)
 				default:
 					found = append(found, violation("exclusion", name, other.Call.At, until,
 						"%s: %s (token %d) and %s (token %d) were live at one time, for %v at least",
@@ -116,6 +116,16 @@ func order(h *History, name string, ops []*Op) (found []Violation) {
 		}
 	}
 	return found
+}
+
+// StaleOf is how many writes the store refused of these grants.
+func (h *History) StaleOf(ops []*Op) (n int) {
+	for _, w := range h.Writes {
+		if w.Why == WhyStale && slices.ContainsFunc(ops, func(o *Op) bool { return o.Call.ID == w.ID }) {
+			n++
+		}
+	}
+	return n
 }
 
 // Store checks that the store never took a write from somebody with a smaller token than one it had taken before, and that

@@ -18,7 +18,8 @@ type Facts struct {
 	Lag     time.Duration              // the longest time for which a process had no CPU
 	Counts  map[string]float64         // of all clients: what their counters, spans and logs say
 	Excused int                        // pairs that held a name at one time, where Redis had lost a write
-	Stale   int                        // writes that the store refused
+	Beside  int                        // writes that the store refused of the first of these
+	Stale   int                        // ... and of all
 }
 
 // Facts are those of the history.
