@@ -27,8 +27,12 @@ func grantID(member string) string {
 	return history.GrantID(member)
 }
 
-// askings is a hook of go-redis that notes which requests for a lock were given up, and until when they may yet be done.
-type askings struct{ diary *diary }
+// askings is a hook of go-redis that notes which requests for a lock were given up, until when they may yet be done, and until when they were
+// made again.
+type askings struct {
+	diary *diary
+	given *sync.Map // owners of such requests
+}
 
 // DialHook implements redis.Hook.
 func (askings) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -42,24 +46,30 @@ func (askings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (a askings) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		var reply redis.Error
-		if err == nil || errors.As(err, &reply) || !strings.HasPrefix(cmd.Name(), "eval") {
+		owner, notAfter, ok := asking(cmd.Args())
+		if !ok {
 			return err
 		}
-		if owner, notAfter, ok := asking(cmd.Args()); ok {
-			at := now()
-			e := history.Event{At: at, What: history.Unclear, Owner: owner, Delay: time.Until(time.UnixMicro(notAfter))}
-			if notAfter == 0 {
-				e.Delay, e.Why = 0, "without a limit"
+		e := history.Event{At: now(), What: history.Unclear, Owner: owner}
+		var reply redis.Error
+		if answered := err == nil || errors.As(err, &reply); answered {
+			if _, before := a.given.Load(owner); !before {
+				return err
 			}
-			a.diary.note(e)
+		} else if e.Delay = time.Until(time.UnixMicro(notAfter)); notAfter == 0 {
+			e.Delay, e.Why = 0, "without a limit"
 		}
+		a.given.Store(owner, true)
+		a.diary.note(e)
 		return err
 	}
 }
 
 // asking finds an owner, the lease it wants and the not-after, which follow each other in the scripts that take a lock.
 func asking(args []any) (owner string, notAfter int64, ok bool) {
+	if name, _ := args[0].(string); !strings.HasPrefix(name, "eval") {
+		return "", 0, false
+	}
 	for i := 3; i+2 < len(args); i++ {
 		member, isText := args[i].(string)
 		lease, isLease := args[i+1].(int64)

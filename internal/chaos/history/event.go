@@ -45,7 +45,7 @@ const (
 	Counted  = "counted"  // a latch, Name, began to be counted down; Room times in all
 	Left     = "left"     // of the permits of Name, Room in all, so many were there at the end: Counts[CountLeft]
 	Peek     = "peek"     // Redis was looked at, from Since to At, and had Name taken by Owners
-	Unclear  = "unclear"  // a request that may take the lock for Owner was given up at the time of the event; Delay: how long it may yet be done
+	Unclear  = "unclear"  // a request that may take the lock for Owner was given up at the time of the event, or one after that was answered; Delay: how long it may yet be done
 	Stat     = "stat"     // goroutines, connections, heap: Counts
 	Note     = "note"     // for the reader only
 	Skew     = "skew"     // the servers' clock was set off by Delay
