@@ -21,6 +21,7 @@ type schedule struct {
 	Workers int // of each
 	Targets []target
 	Steps   []step
+	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
 }
 
 // step is one fault of a schedule.
@@ -81,6 +82,7 @@ func newSchedule(seed uint64, w wish) schedule {
 		}
 		s.Steps = append(s.Steps, st)
 	}
+	s.Forces = rng.IntN(2) == 0
 	return s
 }
 

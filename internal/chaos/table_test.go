@@ -226,7 +226,7 @@ func renderDoubles(all []outcome) string {
 		for _, lock := range []struct{ family, words string }{{"mutex", "Mutex"}, {"replicas", "Mutex, WithReplicas(1)"}} {
 			runs, both, pairs, stale := 0, 0, 0, 0
 			for _, o := range pick(all, fault) {
-				if o.Schedule.Family != lock.family {
+				if o.Schedule.Family != lock.family || o.Facts.Forced > 0 {
 					continue
 				}
 				runs++

@@ -25,6 +25,7 @@ type orders struct {
 	Targets []target
 	Workers int
 	Parties int // workers of all clients
+	Forces  bool
 	Store   string
 	History string // the file
 }

@@ -76,7 +76,7 @@ func (w *worker) run() {
 // contend takes locks until it is time to settle, and then each name once more.
 func (w *worker) contend() {
 	for !w.c.settling.Load() {
-		if w.tries && w.family.force != nil && w.rng.IntN(60) == 0 {
+		if w.tries && w.c.Forces && w.family.force != nil && w.rng.IntN(60) == 0 {
 			w.force(w.mine[w.rng.IntN(len(w.mine))])
 		}
 		if w.do(w.choose()) {
