@@ -23,11 +23,22 @@ type gate struct {
 	subscribed map[int]bool // connections with a subscription
 }
 
-func newGate(t *testing.T, s *redistest.Server, seed uint64) *gate {
+func newGate(t *testing.T, s *redistest.Server) *gate {
 	t.Helper()
-	g := &gate{Proxy: redistest.NewProxy(t, s.Addr()), rng: rand.New(rand.NewPCG(seed, 1)), subscribed: make(map[int]bool)}
+	g := &gate{Proxy: redistest.NewProxy(t, s.Addr())}
 	g.SetRule(g.judge)
 	return g
+}
+
+// reset has the gate forget what earlier runs did.
+func (g *gate) reset(t *testing.T, seed uint64) {
+	t.Helper()
+	g.mu.Lock()
+	g.rng, g.rules, g.subscribed = rand.New(rand.NewPCG(seed, 1)), nil, make(map[int]bool)
+	g.mu.Unlock()
+	g.CutAll()
+	g.Release()
+	g.Accept(t)
 }
 
 // judge asks the rules in turn.

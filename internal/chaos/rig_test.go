@@ -49,7 +49,8 @@ type rig struct {
 	cluster   *redistest.Cluster
 	admins    map[*redistest.Server]*redis.Client
 	clock     *clock
-	broken    bool // a run is on, or was when it failed
+	gates     [][]*gate // by client, then by server; a port that was taken isn't given back, so that all runs have the same
+	broken    bool      // a run is on, or was when it failed
 }
 
 // startRig starts the servers of a shape. They end with the test.
@@ -102,6 +103,13 @@ func startRig(t *testing.T, shape string) *rig {
 		})
 	}
 	r.clock.find(t, r)
+	for range clients {
+		var gates []*gate
+		for _, s := range r.servers {
+			gates = append(gates, newGate(t, s))
+		}
+		r.gates = append(r.gates, gates)
+	}
 	return r
 }
 

@@ -43,18 +43,16 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		rig.clock.set(t, server, 0)
 	}
 	rig.reset(t)
-	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t), slots: make(map[string]int)}
+	r := &run{rig: rig, schedule: s, dir: dir, store: startStore(t), slots: make(map[string]int), gates: rig.gates[:s.Clients]}
 	for _, target := range s.Targets {
 		if rig.shape == cluster {
 			r.slots[target.Name] = rig.cluster.Slot(t, target.Name)
 		}
 	}
-	for i := range s.Clients {
-		var gates []*gate
-		for j, server := range rig.servers {
-			gates = append(gates, newGate(t, server, s.Seed<<8+uint64(i*len(rig.servers)+j)))
+	for i, gates := range r.gates {
+		for j, g := range gates {
+			g.reset(t, s.Seed<<8+uint64(i*len(gates)+j))
 		}
-		r.gates = append(r.gates, gates)
 	}
 	r.giveNumbers(t)
 	for i := range s.Clients {

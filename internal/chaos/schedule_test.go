@@ -35,7 +35,10 @@ type step struct {
 	Clock  time.Duration `json:",omitempty"`
 }
 
-const everybody = -1
+const (
+	clients   = 3 // processes, at most
+	everybody = -1
+)
 
 func (s step) String() string {
 	text := fmt.Sprintf("%s at %v for %v, client %d, name %d, size %d", s.Fault, s.At, s.For, s.Client, s.Target, s.Size)
@@ -60,7 +63,7 @@ func newSchedule(seed uint64, w wish) schedule {
 	pick := func(of ...int) time.Duration { return time.Duration(of[rng.IntN(len(of))]) * time.Millisecond }
 	s := schedule{
 		Seed: seed, Shape: shapeOf(seed, w), Lease: pick(1000, 1500, 2000), Timeout: pick(300, 600, 1000),
-		Clients: 3, Workers: 3 + rng.IntN(2),
+		Clients: clients, Workers: 3 + rng.IntN(2),
 	}
 	var able []family
 	for _, f := range families {

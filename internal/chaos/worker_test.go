@@ -170,10 +170,6 @@ func (w *worker) do(j job) bool {
 	l := j.kind.locker(w.c, names, j.opts...)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if j.limit > 0 {
-		ctx, cancel = context.WithTimeout(ctx, j.limit)
-		defer cancel()
-	}
 	call := history.Event{
 		At: now(), What: history.Call, ID: id, Name: j.target.Name, Kind: j.kind.name, How: j.how,
 		Weight: j.kind.weight, Room: j.kind.room, Lease: j.lease, Fixed: j.fixed, Quick: w.c.settling.Load(),
@@ -186,6 +182,10 @@ func (w *worker) do(j job) bool {
 	take := l.Lock
 	if j.how == "try" {
 		take = l.TryLock
+	}
+	if j.limit > 0 { // not before, or it is over, without a CPU, before there is a call to be counted
+		ctx, cancel = context.WithTimeout(ctx, j.limit)
+		defer cancel()
 	}
 	lease, err := take(ctx)
 	at := now()
