@@ -44,8 +44,8 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 				other := live[len(live)-1]
 				until := min(other.LastLive, e.op.LastLive)
 				switch {
-				case slices.ContainsFunc(live, func(o *Op) bool { return h.forced(name, o.Call.At, e.at) }):
-					// Whom it was taken from may be told a moment later.
+				case slices.ContainsFunc(append(live, e.op), func(o *Op) bool { return h.forced(name, o.Call.At, e.at) }):
+					// Whom it was taken from may be told a moment later, or hear of its grant only then.
 				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
 					excused = append(excused, other)
 				default:

@@ -38,6 +38,11 @@ func TestForced(t *testing.T) {
 			t.Errorf("%v; ok is %v", found, tc.ok)
 		}
 	}
+	// One that had yet to hear of its grant, as its process was stopped.
+	stopped := new(script).numbered("1.0", 2, 20, 21, 40).numbered("2.0", 1, 0, 30, 35).add(forced(5, 6, history.WhyYes)).history(t)
+	if found, _ := history.Exclusion(stopped); len(found) > 0 {
+		t.Error(found)
+	}
 	// It takes nothing from who came later.
 	early := new(script).lease("1.0", 10, 11, 20).lease("2.0", 15, 19, 30).add(forced(1, 2, history.WhyYes)).history(t)
 	found, _ := history.Exclusion(early)
