@@ -23,6 +23,7 @@ var (
 	onlyFault = flag.String("chaos.fault", "", "make up runs with this `fault` only")
 	onlyKind  = flag.String("chaos.kind", "", "make up runs with locks of this `family` of kinds only")
 	onlyShape = flag.String("chaos.shape", "", "make up runs on this `shape` of Redis only")
+	slow      = flag.Bool("chaos.slow", false, "make up runs in which locks are held for longer than a failover takes")
 	keepAll   = flag.Bool("chaos.keep", false, "keep the history of every run in bin/chaos")
 )
 
@@ -74,7 +75,7 @@ func seeds(t *testing.T) map[string][]uint64 {
 }
 
 // asked is what the flags want of the runs. What they name has to exist.
-func asked() wish { return wish{shape: *onlyShape, family: *onlyKind, fault: *onlyFault} }
+func asked() wish { return wish{shape: *onlyShape, family: *onlyKind, fault: *onlyFault, slow: *slow} }
 
 // TestChaos plays what the seeds say, the shapes of Redis side by side.
 func TestChaos(t *testing.T) {

@@ -38,7 +38,8 @@ var failoverFaults = []fault{
 	only(onVictim("failover, replica behind", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 		replica := r.rig.replicaOf(t, victim)
 		replica.Pause(t)
-		time.Sleep(time.Duration(20+2*s.Size) * time.Millisecond)
+		r.do(t, victim, "CLIENT KILL TYPE replica") // else what was sent would wait for it in its socket
+		time.Sleep(time.Duration(50+8*s.Size) * time.Millisecond)
 		victim.Kill(t)
 		replica.Resume(t)
 		return func(t *testing.T) {

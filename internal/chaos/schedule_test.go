@@ -22,6 +22,7 @@ type schedule struct {
 	Targets []target
 	Steps   []step
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
+	Slow    bool `json:",omitempty"` // locks are many, and held for seconds: longer than a failover takes
 }
 
 // step is one fault of a schedule.
@@ -55,7 +56,10 @@ func (s schedule) String() string {
 }
 
 // wish bounds what a schedule is made up of, for a closer look. "" bounds nothing.
-type wish struct{ shape, family, fault string }
+type wish struct {
+	shape, family, fault string
+	slow                 bool
+}
 
 // newSchedule makes up the run of a seed.
 func newSchedule(seed uint64, w wish) schedule {
@@ -86,7 +90,20 @@ func newSchedule(seed uint64, w wish) schedule {
 		s.Steps = append(s.Steps, st)
 	}
 	s.Forces = rng.IntN(2) == 0
+	if w.slow {
+		s.slow()
+	}
 	return s
+}
+
+// slow is for what a failover loses: of leases that are shorter than it takes nobody learns.
+func (s *schedule) slow() {
+	s.Slow, s.Forces, s.Lease = true, false, 5*time.Second
+	f := s.Targets[0].Family
+	s.Targets = nil
+	for i := range 8 {
+		s.Targets = append(s.Targets, target{Name: fmt.Sprintf("%s:%d", f, i), Family: f})
+	}
 }
 
 // shapeOf is the shape of a seed: in turn, and now and then the one that is for a Quorum alone.

@@ -78,7 +78,9 @@ func render(all []outcome) string {
 		}
 		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |\n", f.name, tried, holders(alone), waiters(alone), looks(telling(alone), base))
 	}
-	b.WriteString("\n" + renderDoubles(all))
+	if doubles := renderDoubles(all); doubles != "" {
+		b.WriteString("\n" + doubles)
+	}
 	return b.String()
 }
 
@@ -219,13 +221,14 @@ func looks(part, base []float64) string {
 }
 
 // renderDoubles is what becomes of a lock when a failover loses its write.
-func renderDoubles(all []outcome) string {
+func renderDoubles(outcomes []outcome) string {
 	var b strings.Builder
+	all := 0
 	b.WriteString("| a failover that loses writes | lock | runs | in which two held it | pairs | stale writes refused |\n|---|---|---|---|---|---|\n")
 	for _, fault := range []string{"failover, primary killed", "failover, primary stopped", "failover, replica behind"} {
 		for _, lock := range []struct{ family, words string }{{"mutex", "Mutex"}, {"replicas", "Mutex, WithReplicas(1)"}} {
 			runs, both, pairs, stale := 0, 0, 0, 0
-			for _, o := range pick(all, fault) {
+			for _, o := range pick(outcomes, fault) {
 				if o.Schedule.Family != lock.family || o.Facts.Forced > 0 {
 					continue
 				}
@@ -236,10 +239,14 @@ func renderDoubles(all []outcome) string {
 					both++
 				}
 			}
+			all += pairs
 			if runs > 0 {
 				fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d |\n", strings.TrimPrefix(fault, "failover, "), lock.words, runs, both, pairs, stale)
 			}
 		}
+	}
+	if all == 0 { // none of the runs lost what mattered: they say nothing
+		return ""
 	}
 	return b.String()
 }

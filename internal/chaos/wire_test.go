@@ -26,6 +26,7 @@ type orders struct {
 	Workers int
 	Parties int // workers of all clients
 	Forces  bool
+	Slow    bool
 	Store   string
 	History string // the file
 }

@@ -32,7 +32,7 @@ func newWorker(c *client, i int) (*worker, error) {
 	w.tries = i == 1
 	w.family, _ = familyNamed(c.Targets[0].Family)
 	for _, t := range c.Targets {
-		if w.tries || t.Long == (i == 0) {
+		if w.tries || c.Slow || t.Long == (i == 0) {
 			w.mine = append(w.mine, t)
 		}
 	}
@@ -132,6 +132,10 @@ func (w *worker) choose() job {
 	if t.Long && w.rng.IntN(4) == 0 {
 		j.hold = time.Duration((0.5 + 1.2*w.rng.Float64()) * float64(j.lease))
 		j.lazy = w.rng.IntN(3) == 0
+	}
+	if w.c.Slow {
+		j.hold = time.Duration(1000+w.rng.IntN(4000)) * time.Millisecond
+		return j
 	}
 	switch w.rng.IntN(12) {
 	case 0:
