@@ -194,7 +194,7 @@ var (
 	}
 	MetricCommands = Metric{
 		Name: "lockdog.redis.commands", Prometheus: "lockdog_redis_commands_total", Kind: Counter, Unit: "{command}",
-		Description: "Commands sent, as Redis receives them, by what for.",
+		Description: "Commands sent, as Redis receives them, by what for; one that carries several operations by its first.",
 		Labels:      []Label{{KeyPurpose, purposes}},
 	}
 )
