@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -204,7 +203,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
 	}
 	answers, _ := reply.([]any)
 	if err == nil && len(answers) != len(w.aboard) {
-		err = fmt.Errorf("%w: %.80v", errReply, reply)
+		err = unreadable(reply)
 	}
 	for i, c := range w.aboard {
 		if c.err = err; err != nil {

@@ -82,6 +82,9 @@ func FuzzReplies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reply := someReply(data)
+		if text := unreadable(reply).Error(); len(text) > len(errReply.Error())+2+4*80 { // of 80 characters
+			t.Errorf("an error of %d bytes: %s", len(text), text)
+		}
 		fuzzVerdict(t, reply)
 		fuzzFreed(t, reply)
 		fuzzHolder(t, reply)

@@ -24,7 +24,7 @@ func (lk *lock) count(ctx context.Context, op string, keys ...string) (n int, er
 		}
 		got, ok := reply.(int64)
 		if !ok {
-			return fmt.Errorf("%w: %.80v", errReply, reply)
+			return unreadable(reply)
 		}
 		n = int(got)
 		return nil

@@ -215,7 +215,7 @@ func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
 		case string:
 			results[i].Err = scriptError(v)
 		default:
-			results[i].Err = fmt.Errorf("%w: renewal result %.80v", errReply, v)
+			results[i].Err = unreadable(v)
 		}
 	}
 	return results, nums[0], nil

@@ -3,9 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,44 +34,8 @@ func (b *bid) haunt(until time.Time) {
 	}
 }
 
-// verdict is Redis's answer to a bid.
-type verdict struct {
-	granted bool
-	token   int64
-	sent    time.Time // before the request left: the lease counts from here
-	holder  HeldError // when not granted; without the name
-	meta    string    // what the holder says of itself
-	left    int64     // when granted: what is left for others, where it can be shared
-	acked   int       // replicas that have the grant, where that was asked for
-	moving  bool      // the lock's slot is on its way to another node
-}
-
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
 var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
-
-// errReply is an answer that no script of ours gives.
-var errReply = errors.New("lockdog: unreadable answer of Redis")
-
-// ints reads the numbers that a script's answer starts with. It is small enough to be inlined, and the numbers then stay on
-// the caller's stack.
-func ints(reply any, n int) ([]any, []int64, error) {
-	nums := make([]int64, n)
-	list, err := readInts(nums, reply)
-	return list, nums, err
-}
-
-func readInts(nums []int64, reply any) ([]any, error) {
-	list, ok := reply.([]any)
-	if !ok || len(list) < len(nums) {
-		return nil, fmt.Errorf("%w: %.80v", errReply, reply)
-	}
-	for i := range nums {
-		if nums[i], ok = list[i].(int64); !ok {
-			return nil, fmt.Errorf("%w: %.80v", errReply, reply)
-		}
-	}
-	return list, nil
-}
 
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
 func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
@@ -138,85 +100,6 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		return v, err
 	}
 }
-
-// leastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
-const leastTime = 1 << 49
-
-// readVerdict reads the answer of the acquire script. It returns Redis's time, too.
-func readVerdict(reply any) (v verdict, now int64, err error) {
-	if now, ok := reply.(int64); ok && now > leastTime {
-		return verdict{granted: true, token: now, left: 1, holder: HeldError{Remaining: -1}}, now, nil
-	}
-	list, nums, err := ints(reply, 2)
-	if err != nil {
-		return verdict{}, 0, err
-	}
-	now = nums[1]
-	switch nums[0] {
-	case 1:
-		_, nums, err = ints(reply, 3)
-		if err != nil {
-			return verdict{}, 0, err
-		}
-		v = verdict{granted: true, token: nums[2], left: 1, holder: HeldError{Remaining: -1}} // there may be
-		if _, more, err := ints(reply, 5); err == nil {
-			v.left, v.holder.Remaining = more[3], millis(more[4])
-		}
-		return v, now, nil
-	case 0:
-		if _, nums, err = ints(reply, 3); err != nil || len(list) < 5 {
-			return verdict{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
-		}
-		owner, ok1 := list[3].(string)
-		meta, ok2 := list[4].(string)
-		if !ok1 || !ok2 {
-			return verdict{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
-		}
-		return verdict{holder: HeldError{Owner: owner, Remaining: millis(nums[2])}, meta: meta}, now, nil
-	case 2:
-		return verdict{}, now, errLate
-	}
-	return verdict{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
-}
-
-// millis reads a PTTL: negative means that there is no expiry.
-func millis(ms int64) time.Duration {
-	const longest = int64(1<<63-1) / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond
-}
-
-// meta is what a holder says of itself beside its owner.
-type meta struct {
-	token       int64
-	traceparent string
-}
-
-// parseMeta reads a '@lockdog' field. Anybody may have written it: what doesn't parse counts as absent.
-func parseMeta(s string) meta {
-	token, traceparent, _ := strings.Cut(s, " ")
-	n, err := strconv.ParseInt(token, 10, 64)
-	if err != nil || n < 0 {
-		n = 0
-	}
-	return meta{n, traceparent}
-}
-
-// freed is Redis's answer to a release.
-type freed struct {
-	outcome     freedOutcome
-	unconfirmed bool      // an earlier try may have done it; its answer never came
-	token       int64     // of the waiter who got the lock
-	sent        time.Time // before the request left
-}
-
-type freedOutcome uint8
-
-const (
-	freedPublished freedOutcome = iota
-	freedHandedOver
-	freedMissing // not ours any more, and nobody's
-	freedTaken   // not ours any more, but somebody's
-)
 
 // release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
@@ -309,37 +192,6 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	return f, expires, nil
 }
 
-// readFreed reads the answer of the release script. It returns Redis's time, too, 0 where that isn't in it.
-func readFreed(reply any) (freed, int64, error) {
-	if n, ok := reply.(int64); ok && n == 1 {
-		return freed{outcome: freedPublished}, 0, nil
-	}
-	_, nums, err := ints(reply, 2)
-	if err != nil {
-		return freed{}, 0, err
-	}
-	now := nums[1]
-	switch nums[0] {
-	case 1:
-		return freed{outcome: freedPublished}, now, nil
-	case 2, 0:
-		_, more, err := ints(reply, 3)
-		if err != nil {
-			return freed{}, 0, err
-		}
-		if nums[0] == 2 {
-			return freed{outcome: freedHandedOver, token: more[2]}, now, nil
-		}
-		if more[2] != 0 {
-			return freed{outcome: freedTaken}, now, nil
-		}
-		return freed{outcome: freedMissing}, now, nil
-	case 3:
-		return freed{}, now, errLate
-	}
-	return freed{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
-}
-
 // force takes the lock away from whoever holds it.
 func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
 	if !t.prepared.Load() { // how the servers publish isn't known before their first answer
@@ -357,7 +209,7 @@ func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
 	}
 	n, ok := reply.(int64)
 	if !ok {
-		return false, fmt.Errorf("%w: %.80v", errReply, reply)
+		return false, unreadable(reply)
 	}
 	return n == 1, nil
 }
@@ -369,38 +221,6 @@ func (t *transport) inspect(ctx context.Context, lk *lock) (Holder, error) {
 		return Holder{}, err
 	}
 	return readHolder(reply)
-}
-
-// readHolder reads the answer of the inspect script.
-func readHolder(reply any) (Holder, error) {
-	list, nums, err := ints(reply, 2)
-	if err != nil {
-		return Holder{}, err
-	}
-	h := Holder{Remaining: millis(nums[1])}
-	for i := 2; i+1 < len(list); i += 2 {
-		field, ok1 := list[i].(string)
-		value, ok2 := list[i+1].(string)
-		if !ok1 || !ok2 {
-			return Holder{}, fmt.Errorf("%w: %.80v", errReply, reply)
-		}
-		switch {
-		case field == metaField:
-			m := parseMeta(value)
-			h.Token, h.TraceID = m.token, traceID(m.traceparent)
-		case h.Owner != "" && field == "mode":
-			h.Mode = value
-		case h.Owner != "" && field == "readers":
-			h.Readers, _ = strconv.Atoi(value)
-		case h.Owner == "":
-			h.Held, h.Owner = true, field
-			h.Count, _ = strconv.Atoi(value)
-		}
-	}
-	if !h.Held {
-		return Holder{}, nil
-	}
-	return h, nil
 }
 
 // simple runs a script that may be repeated without a thought.

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -89,7 +88,7 @@ func readJoint(reply any, n int) (j joint, now int64, err error) {
 	if j.granted {
 		list, nums, err := ints(reply, 2+n)
 		if err != nil || len(list) != 2+n {
-			return joint{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
+			return joint{}, 0, unreadable(reply)
 		}
 		j.tokens = nums[2:]
 		return j, now, nil
@@ -97,7 +96,7 @@ func readJoint(reply any, n int) (j joint, now int64, err error) {
 	list, _ := reply.([]any)
 	at, ok := list[len(list)-1].(int64)
 	if !ok || at < 1 || int(at) > n {
-		return joint{}, 0, fmt.Errorf("%w: %.80v", errReply, reply)
+		return joint{}, 0, unreadable(reply)
 	}
 	j.at = int(at) - 1
 	return j, now, nil
@@ -168,7 +167,7 @@ func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience tim
 	}
 	list, nums, err := ints(c.reply, 1)
 	if err != nil || len(list) != 1+len(bids) {
-		return nil, nil, fmt.Errorf("%w: %.80v", errReply, c.reply)
+		return nil, nil, unreadable(c.reply)
 	}
 	c.node.clock.learn(nums[0], c.sent, false)
 	all, errs := make([]freed, len(bids)), make([]error, len(bids))
@@ -194,5 +193,5 @@ func readFreedOne(v any) (freed, error) {
 	case string:
 		return freed{}, scriptError(v)
 	}
-	return freed{}, fmt.Errorf("%w: %.80v", errReply, v)
+	return freed{}, unreadable(v)
 }

@@ -21,32 +21,6 @@ type waits struct {
 	guests map[*waiter]HeldError // they wait elsewhere, for what they saw
 }
 
-// queue is the line before one lock. It exists while somebody stands in it.
-type queue struct {
-	ws      *waits
-	key     string
-	channel string
-	head    *waiter
-	tail    *waiter
-	count   int
-
-	attempting bool      // the head is asking Redis
-	handing    bool      // a release is handing the lock over to the head
-	due        wakeup    // why the head should ask now
-	checkAt    time.Time // when the head asks anyway
-	polling    bool      // ... although no lease is expected to have run out by then
-	seen       HeldError // the holder, when last seen
-	meta       string    // what it said of itself
-
-	subscribed  bool // releases are heard of
-	broken      bool // the subscription can't be had, or was lost
-	interrupted bool // it was lost since the lock was last seen held
-	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
-
-	turns      int // hand-overs in a row
-	turnsSince time.Time
-}
-
 // waiter is one call of Lock that waits.
 type waiter struct {
 	lock   *lock
@@ -104,48 +78,12 @@ func (ws *waits) wake(key string) {
 	}
 }
 
-// rouse has the head ask. It is called with mu held.
-func (q *queue) rouse(why wakeup) {
-	q.due = why
-	q.signal()
-}
-
-// signal has the head look at the queue. It is called with mu held.
-func (q *queue) signal() {
-	if q.head != nil {
-		q.head.wake()
-	}
-}
-
 // wake has the waiter look again.
 func (w *waiter) wake() {
 	select {
 	case w.signal <- struct{}{}:
 	default:
 	}
-}
-
-// saw notes who holds the lock, and when to ask again. It is called with mu held.
-func (q *queue) saw(holder HeldError, meta string) {
-	q.seen, q.meta, q.interrupted = holder, meta, false
-	wait := holder.Remaining
-	q.polling = q.broken || q.moving
-	if wait < 0 { // it never expires
-		wait, q.polling = DefaultLease, true
-		if h := q.head; h != nil && h.lock.kind.shared {
-			wait = h.lock.cfg.lease / renewalsPerLease
-		}
-	}
-	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
-	if q.broken || q.moving {
-		wait = min(wait, pollEvery/2+rand.N(pollEvery))
-	}
-	if h := q.head; h != nil && h.lock.kind.enlists { // it keeps its place by asking
-		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
-			wait, q.polling = renew, true
-		}
-	}
-	q.checkAt = time.Now().Add(wait)
 }
 
 // enter puts a waiter at the end of the line.
@@ -226,34 +164,6 @@ func (w *waiter) asks() terms {
 	t := w.terms
 	t.keep, t.waited = w.lock.keep(w.until), time.Since(w.since)
 	return t
-}
-
-// up implements listener: releases are heard of from now on, so ask once more.
-func (q *queue) up() {
-	q.ws.mu.Lock()
-	defer q.ws.mu.Unlock()
-	q.subscribed, q.broken = true, false
-	q.rouse(wakeSubscribed)
-}
-
-// down implements listener.
-func (q *queue) down() {
-	q.ws.mu.Lock()
-	defer q.ws.mu.Unlock()
-	q.interrupted = q.interrupted || q.subscribed
-	q.subscribed, q.broken = false, true
-	if poll := time.Now().Add(pollEvery/2 + rand.N(pollEvery)); poll.Before(q.checkAt) {
-		q.checkAt = poll
-	}
-	q.polling = true
-	q.signal()
-}
-
-// message implements listener: the lock was released.
-func (q *queue) message(string) {
-	q.ws.mu.Lock()
-	defer q.ws.mu.Unlock()
-	q.rouse(wakeMessage)
 }
 
 // wait stands in line until the bid wins, ctx ends, the wait is over or the client closes.
