@@ -20,7 +20,7 @@ help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 .PHONY: test
-test: setup lint-begin tidy-check vet fuzz cover lint-end ## everything that CI runs; closes with the results of the tests
+test: setup tools tidy-check vet fuzz cover lint ## everything that CI runs; closes with the results of the tests
 	@echo "== results"
 	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
 
@@ -130,16 +130,12 @@ bin/golangci-lint bin/gotestsum: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
 	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
 
-# golangci-lint takes a minute, and minutes more where it is yet to be built. In `make test` it does so in the background, with what
-# the tests leave of the cores, as they mostly wait.
-.PHONY: lint-begin lint-end
-lint-begin:
-	@mkdir -p bin && rm -f bin/lint.status
-	@nice -n 19 bash -c '$(MAKE) --no-print-directory lint; echo $$? >bin/lint.status' >bin/lint.log 2>&1 &
-
-lint-end:
-	@for i in {1..600}; do [ -e bin/lint.status ] && break; sleep 1; done
-	@cat bin/lint.log && [ "$$(cat bin/lint.status)" = 0 ]
+# The first time golangci-lint takes minutes to build. It does so in the background, with what the tests leave of the cores, as
+# they mostly wait; where it isn't there when it is wanted, lint builds it. It doesn't lint then: leases of a second want the cores.
+.PHONY: tools
+tools:
+	@mkdir -p bin
+	@nice -n 19 $(MAKE) --no-print-directory bin/golangci-lint >bin/tools.log 2>&1 &
 
 .PHONY: clean
 clean: ## remove what make built
