@@ -220,24 +220,32 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l.id)
 }
 
-// hold waits for the next Release. It returns false when the connection was cut
-// or the proxy ended first.
-func (p *Proxy) hold(l *link) bool {
+// nextGate is closed by the next Release.
+func (p *Proxy) nextGate() <-chan struct{} {
 	p.mu.Lock()
-	p.held++
-	gate := p.gate
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	return p.gate
+}
+
+// hold waits for the gate. It returns false when the connection was cut or the proxy ended first.
+func (p *Proxy) hold(l *link, gate <-chan struct{}) bool {
+	p.count(gate, 1)
 	select {
 	case <-gate:
 		return true
 	case <-l.gone:
+		p.count(gate, -1)
+		return false
 	}
+}
+
+// count changes the number of held chunks, unless a Release has let those of the gate go.
+func (p *Proxy) count(gate <-chan struct{}, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if gate == p.gate { // else Release has counted it out
-		p.held--
+	if gate == p.gate {
+		p.held += n
 	}
-	return false
 }
 
 func (p *Proxy) close() {

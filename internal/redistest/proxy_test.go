@@ -361,3 +361,19 @@ func receive(t *testing.T, conn net.Conn, n int) string {
 	}
 	return string(buf)
 }
+
+// A Release that comes while the rule is asked is for that chunk, too: else it would be held until the next.
+func TestProxyReleasesWhatIsBeingJudged(t *testing.T) {
+	t.Parallel()
+	p, through, _ := behind(t)
+	p.SetRule(redistest.When(redistest.Up, redistest.Hold, func(c redistest.Chunk) bool {
+		p.Release()
+		return redistest.Contains("incr")(c)
+	}))
+	if err := through.Incr(t.Context(), "n").Err(); err != nil {
+		t.Error(err)
+	}
+	if n := p.Held(); n != 0 {
+		t.Errorf("Held = %d", n)
+	}
+}

@@ -69,6 +69,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 		if dropped {
 			continue // reads on, so that the sender is not stopped by a full buffer
 		}
+		gate := p.nextGate() // before the rule is asked: a Release that comes meanwhile is for this chunk, too
 		v := p.judge(Chunk{Conn: l.id, Dir: d, Seq: seq, Data: buf[:n:n]})
 		switch v.kind {
 		case pass:
@@ -79,7 +80,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 			l.reset()
 			return
 		case hold:
-			if !p.hold(l) {
+			if !p.hold(l, gate) {
 				return
 			}
 		case delay:
