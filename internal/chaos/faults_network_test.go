@@ -115,6 +115,9 @@ func isScript(c redistest.Chunk) bool {
 // some is true in that many of a hundred cases.
 func (g *gate) some(percent int) bool { return g.rng.IntN(100) < percent }
 
+// longestDelay is how late a request may come. It may come after the fault.
+const longestDelay = 2700 * time.Millisecond
+
 // networkFaults are those of the way between clients and servers.
 var networkFaults = []fault{
 	ruled("latency", func(_ *gate, s step) redistest.Rule {
@@ -173,7 +176,7 @@ var networkFaults = []fault{
 	ruled("requests far too late", func(g *gate, s step) redistest.Rule {
 		return func(c redistest.Chunk) redistest.Verdict {
 			if isScript(c) && g.some(5+s.Size/3) {
-				return redistest.Delay(time.Duration(200+g.rng.IntN(2500)) * time.Millisecond)
+				return redistest.Delay(longestDelay - time.Duration(g.rng.IntN(2500))*time.Millisecond)
 			}
 			return redistest.Pass
 		}

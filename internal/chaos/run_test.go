@@ -129,9 +129,9 @@ func (r *run) finish(t *testing.T) {
 	}
 }
 
-// leftConns is how many connections a client that has closed has left. A proxy may take a moment to notice.
+// leftConns is how many connections a client that has closed has left. A proxy doesn't notice before it has delivered what it delays.
 func (r *run) leftConns(client int) (left int) {
-	for range 40 {
+	for end := time.Now().Add(longestDelay + time.Second); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
 		left = 0
 		for _, g := range r.gates[client] {
 			left += g.Conns()
@@ -139,7 +139,6 @@ func (r *run) leftConns(client int) (left int) {
 		if left == 0 {
 			break
 		}
-		time.Sleep(25 * time.Millisecond)
 	}
 	return left
 }
