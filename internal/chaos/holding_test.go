@@ -165,12 +165,13 @@ func (h *holding) compareTimers() (done <-chan struct{}) {
 		defer close(ended)
 		for {
 			until := h.lease.Deadline()
-			timer := time.NewTimer(time.Until(until))
+			reference, stop := context.WithDeadline(context.Background(), until)
 			select {
 			case <-h.ctx.Done():
-				timer.Stop()
+				stop()
 				return
-			case <-timer.C:
+			case <-reference.Done():
+				stop()
 			}
 			fired := time.Now()
 			if h.lease.Deadline().After(until) {
@@ -182,8 +183,9 @@ func (h *holding) compareTimers() (done <-chan struct{}) {
 			}
 			late := time.Since(fired)
 			if !h.lease.Deadline().After(until) {
-				// What of it was for want of CPU, other timers of the process had to wait for, too. The end of a Context takes the
-				// turns of three goroutines: the watchdog's, the lease's and ours.
+				// What of it was for want of CPU, other timers of the process had to wait for, too, and it may last yet. The end of a
+				// Context takes the turns of three goroutines: the watchdog's, the lease's and ours.
+				time.Sleep(2 * lagEvery)
 				h.w.note(history.Event{At: now(), What: history.Late, ID: h.id, Delay: late - 3*h.w.c.lag.since(until)})
 				return
 			}

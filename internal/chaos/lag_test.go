@@ -20,7 +20,7 @@ type lateness struct {
 
 const (
 	lagEvery = 5 * time.Millisecond
-	lagLeast = 10 * time.Millisecond // what is remembered
+	lagLeast = 2 * time.Millisecond // what is remembered
 )
 
 // measure starts to. The process must not run it twice.

@@ -57,40 +57,48 @@ var ofOne = map[string]func(*testing.T, *rig){
 	"latch/names":    testLatchNames,
 }
 
-// TestInterop asserts the same of each shape.
+// TestInterop asserts the same of each shape: first what is measured, by itself, then all that mostly waits, at the same time.
 func TestInterop(t *testing.T) {
+	rigs := make(map[string]*rig, len(shapes))
 	for _, shape := range shapes {
+		rigs[shape] = startRig(t, shape)
+	}
+	for _, shape := range shapes {
+		r := rigs[shape].ready(t)
+		t.Logf("Redisson %s", r.java.version())
 		t.Run(shape, func(t *testing.T) {
-			r := newRig(t, shape)
-			t.Logf("Redisson %s", r.java.version())
-
-			// Those that measure, before those that run at the same time.
 			for i := range kinds {
 				t.Run("wakes/"+kinds[i].name, func(t *testing.T) { testWakes(t, r, &kinds[i]) })
 			}
 			t.Run("wakes/latch", func(t *testing.T) { testLatchWakes(t, r) })
 			t.Run("alternates", func(t *testing.T) { testAlternates(t, r, false) })
 			t.Run("alternates with shared tokens", func(t *testing.T) { testAlternates(t, r, true) })
-
-			t.Run("together", func(t *testing.T) {
-				for name, part := range ofOne {
-					t.Run(name, func(t *testing.T) {
-						t.Parallel()
-						part(t, r)
-					})
-				}
-				for i := range kinds {
-					for _, one := range ofKind {
-						if !one.is(&kinds[i]) {
-							continue
-						}
-						t.Run(kinds[i].name+"/"+one.name, func(t *testing.T) {
-							t.Parallel()
-							one.part(t, r, &kinds[i])
-						})
-					}
-				}
-			})
 		})
+	}
+	for _, shape := range shapes {
+		t.Run("together/"+shape, func(t *testing.T) {
+			t.Parallel()
+			testTogether(t, rigs[shape])
+		})
+	}
+}
+
+func testTogether(t *testing.T, r *rig) {
+	for name, part := range ofOne {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t, r)
+		})
+	}
+	for i := range kinds {
+		for _, one := range ofKind {
+			if !one.is(&kinds[i]) {
+				continue
+			}
+			t.Run(kinds[i].name+"/"+one.name, func(t *testing.T) {
+				t.Parallel()
+				one.part(t, r, &kinds[i])
+			})
+		}
 	}
 }

@@ -32,13 +32,19 @@ type rig struct {
 	java      *peer
 }
 
-func newRig(t *testing.T, shape string) *rig {
+// startRig gives one that is to be used when it is ready.
+func startRig(t *testing.T, shape string) *rig {
 	t.Helper()
 	r := &rig{}
 	r.universal, r.nodes = startRedis(t, shape)
 	r.java = launchJava(t, r.universal.Addrs, prefix, lease)
 	r.rdb = redistest.Open(t, r.universal)
 	r.locks = newLocks(t, r.rdb)
+	return r
+}
+
+func (r *rig) ready(t *testing.T) *rig {
+	t.Helper()
 	r.java.ready(t)
 	return r
 }

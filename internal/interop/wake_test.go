@@ -16,8 +16,9 @@ import (
 const (
 	wakeRounds = 20
 	wakeWithin = 100 * time.Millisecond // what a waiter of the other side is promised
-	// One waiter of those rounds may be later: the machine that runs this has other work, and stops a process now and then.
-	wakeOutlier = time.Second
+	// Few of those rounds may be later: the machine that runs this has other work, and stops a process now and then.
+	wakeOutliers = wakeRounds / 5
+	wakeOutlier  = time.Second
 )
 
 // names of locks differ in how the channel of their release is named.
@@ -80,8 +81,8 @@ func judgeWakes(t *testing.T, what string, took []time.Duration) {
 	slices.Sort(took)
 	worst := took[len(took)-1]
 	t.Logf("%s: woken within %v (median of %d), %v (worst)", what, round(took[len(took)/2]), len(took), round(worst))
-	if second := took[len(took)-2]; second > wakeWithin || worst > wakeOutlier {
-		t.Errorf("%s: woken after %v, want all but one within %v and that within %v", what, took, wakeWithin, wakeOutlier)
+	if took[len(took)-1-wakeOutliers] > wakeWithin || worst > wakeOutlier {
+		t.Errorf("%s: woken after %v, want all but %d within %v and those within %v", what, took, wakeOutliers, wakeWithin, wakeOutlier)
 	}
 }
 
