@@ -10,7 +10,7 @@ MODULE    := github.com/lockdog/lockdog
 # Of these at least LEAST percent of the statements have to be covered, by tests of any package.
 COVERED   := lock watchdog telemetry
 LEAST     := 90
-FUZZTIME  := 3s
+FUZZTIME  := 1s
 TIMEOUT   := 9m
 # Tests wait for Redis and for leases more than for the processor: four at a time take little more than half as long as two.
 TESTFLAGS := -race -parallel=4 -coverpkg=./lock/...,./watchdog/...,./telemetry/...
@@ -20,7 +20,7 @@ help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 .PHONY: test
-test: setup tools tidy-check vet fuzz cover lint ## everything that CI runs; closes with the results of the tests
+test: setup tools tidy-check fuzz cover interop-here lint ## all tests and checks; closes with the results of the tests
 	@echo "== results"
 	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
 
@@ -29,13 +29,8 @@ setup: ## install the programs that the tests start, and a C compiler, if they a
 	@echo "== setup"
 	internal/ci/setup.sh
 
-.PHONY: vet
-vet: ## go vet
-	@echo "== vet"
-	go vet ./...
-
 .PHONY: lint
-lint: bin/golangci-lint ## golangci-lint, with the import rules and the format
+lint: bin/golangci-lint ## golangci-lint: go vet and more, with the import rules and the format
 	@echo "== lint"
 	bin/golangci-lint config verify
 	bin/golangci-lint run
@@ -75,7 +70,14 @@ e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, l
 interop: ## share locks with the real Redisson: Go and Java, on one Redis and on a Cluster
 	@echo "== interop"
 	internal/ci/setup.sh java
-	go test -tags=interop -race -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
+	go test -tags=interop -race -parallel=6 -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
+
+# Part of `make test`. What CI runs of it is longer, and installs what is missing.
+.PHONY: interop-here
+interop-here: ## interop in its short form, where there are a JDK and Maven
+	@if command -v javac >/dev/null && command -v mvn >/dev/null; then \
+		INTEROP_SECONDS=4 $(MAKE) --no-print-directory interop; \
+	else echo "== interop is left out: no JDK, or no Maven; \`make interop\` installs them"; fi
 
 # A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
 # 5 rounds of 2 s each take about 15 minutes. The tests come first: nothing may run beside what is measured.
