@@ -54,6 +54,7 @@ type terms struct {
 	waited  time.Duration // since it first asked
 	under   string        // owner of the lease of the kind above that the caller has
 	permits int           // of a semaphore
+	outside bool          // it means to wait, but doesn't stand in line yet
 }
 
 // twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.

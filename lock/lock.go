@@ -190,7 +190,9 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 	}
 	b = lk.newBid(a)
 	if !wait || lk.kind.alone || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+		t.outside = wait
 		v, err = lk.attempt(ctx, a, b, t)
+		t.outside = false
 		switch {
 		case err != nil:
 			if wait && lk.kind.enlists || !b.ghosts.IsZero() { // it may have left something, or do so yet

@@ -186,8 +186,16 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	start := time.Now()
 	_, err = c.Mutex("job").TryLock(t.Context())
 	mustMention(t, err, "job", "timeout")
-	_, err = c.Mutex("job").Lock(t.Context())
-	mustMention(t, err, "job", "timeout")
+	// After its first try it is to be seen among those who wait.
+	got := begin(t.Context(), c.Mutex("job"))
+	eventually(t, patience, func() bool {
+		all := c.Leases()
+		return len(all) == 1 && all[0].State == lock.StateWaiting && all[0].Name == "job" && s.sum(t, telemetry.MetricWaiting) == 1
+	})
+	mustMention(t, await(t, "Lock", got).err, "job", "timeout")
+	if n := len(c.Leases()); n != 0 || s.sum(t, telemetry.MetricWaiting) != 0 {
+		t.Errorf("%d wait yet", n)
+	}
 	_, err = c.Mutex("job").Inspect(t.Context())
 	mustMention(t, err, "job", "timeout")
 	if took := time.Since(start); took > patience {

@@ -42,6 +42,11 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 	var err error
 	for try := range maxTries {
 		if try > 0 {
+			if try == 1 && terms.outside { // Redis is in trouble: this may take long
+				ws := b.lock.c.waits
+				a.WaitStart()
+				defer ws.dismiss(ws.hostBid(b))
+			}
 			if !sleep(ctx, backoff(try)) {
 				return verdict{}, context.Cause(ctx)
 			}
