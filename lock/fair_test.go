@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -186,12 +185,8 @@ func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 	next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
 	always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
 	// What fair_release.lua does for one that gives up, as the sweeper has it done.
-	script, err := os.ReadFile("scripts/fair_release.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
 	keys := []string{"job", "unused:{job}", fairQueue, fairDeadlines, fairAlive}
-	if err := r.rdb.Eval(ctx, string(script), keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
+	if err := r.rdb.Eval(ctx, lock.Scripts["fair_release"].Source, keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -124,7 +124,7 @@ func TestProtocolErrors(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			g := newGarbler(t, srv.Addr())
-			shas := scriptSHAs(t)
+			shas := scriptSHAs()
 			s := newScope(t)
 			c := s.open(t, srv.Client(t, answerWithin(150*time.Millisecond), func(o *redis.Options) { o.Addr = g.addr }),
 				lock.WithWatchdog(1500*time.Millisecond))

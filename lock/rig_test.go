@@ -3,13 +3,8 @@ package lock_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"encoding/json"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -190,7 +185,7 @@ type ear struct {
 
 func listenOn(t testing.TB, p *redistest.Proxy) *ear {
 	t.Helper()
-	e := &ear{proxy: p, sha: scriptSHAs(t)}
+	e := &ear{proxy: p, sha: scriptSHAs()}
 	p.SetRule(func(c redistest.Chunk) redistest.Verdict {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -234,27 +229,10 @@ func (e *ear) heard(script, about string) int {
 }
 
 // scriptSHAs are the digests of the scripts by which Redis knows them.
-func scriptSHAs(t testing.TB) map[string]string {
-	t.Helper()
-	files, err := filepath.Glob("scripts/*.lua")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("scripts: %v, %v", files, err)
-	}
-	clock, err := os.ReadFile("scripts/clock.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+func scriptSHAs() map[string]string {
 	shas := make(map[string]string)
-	for _, f := range files {
-		source, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if filepath.Base(f) == "acquire.lua" {
-			source = append(slices.Clone(clock), source...)
-		}
-		sum := sha1.Sum(source)
-		shas[strings.TrimSuffix(filepath.Base(f), ".lua")] = hex.EncodeToString(sum[:])
+	for name, script := range lock.Scripts {
+		shas[name] = script.SHA
 	}
 	return shas
 }

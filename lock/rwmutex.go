@@ -1,12 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
 
 // The two sides of Redisson's RReadWriteLock. They share keys and the line in which this client's waiters stand.
 var (
 	writeKind = &kind{
 		name:    "write",
-		acquire: loadScript("write_acquire", "rw"), release: loadScript("write_release", "rw"), force: rwForceScript, inspect: rwInspectScript,
+		acquire: rwScript("write_acquire"), release: rwScript("write_release"), force: rwForceScript, inspect: rwInspectScript,
 		keys: rwKeys, channel: rwChannel,
 		asking: func(_ *lock, t terms) []any { return []any{t.keep.Milliseconds()} },
 		ending: ":write", renewal: "r",
@@ -14,16 +18,18 @@ var (
 	}
 	readKind = &kind{
 		name:    "read",
-		acquire: loadScript("read_acquire", "rw"), release: loadScript("read_release", "rw"), force: rwForceScript, inspect: rwInspectScript,
+		acquire: rwScript("read_acquire"), release: rwScript("read_release"), force: rwForceScript, inspect: rwInspectScript,
 		keys: rwKeys, channel: rwChannel,
 		asking: func(_ *lock, t terms) []any { return []any{t.under, t.waited.Milliseconds()} },
 		above:  writeKind, renewal: "r",
 		shared: true,
 	}
 
-	rwForceScript   = loadScript("rw_force", "rw")
-	rwInspectScript = loadScript("rw_inspect", "rw")
+	rwForceScript   = rwScript("rw_force")
+	rwInspectScript = rwScript("rw_inspect")
 )
+
+func rwScript(name string) *backend.Script { return loadScript(name, "clock", "token", "rw") }
 
 // rwKeys are the keys that scripts/rw.lua tells of.
 func rwKeys(lk *lock, owner string) []string {

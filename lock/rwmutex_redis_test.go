@@ -2,11 +2,8 @@ package lock_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,20 +18,6 @@ const (
 	javaThread = "8f1b8d3e-5c6f-4f0c-9d8a-0c1f6f0a7b11:42"
 	deadReader = "gone:0123456789abcdef-7"
 )
-
-// rwScript is the source of a script of read-write locks.
-func rwScript(t *testing.T, name string) string {
-	t.Helper()
-	var source strings.Builder
-	for _, file := range []string{"rw", name} {
-		text, err := os.ReadFile("scripts/" + file + ".lua")
-		if err != nil {
-			t.Fatal(err)
-		}
-		source.Write(text)
-	}
-	return source.String()
-}
 
 // enter puts a holder into the hash, as another program does. Without leases it has no marks.
 func (r *rwRig) enter(mode, holder string, leases ...time.Duration) {
@@ -270,7 +253,7 @@ func TestRWScriptsRunTwiceOrLate(t *testing.T) {
 	}
 	run := func(script, owner string, args ...any) []any {
 		t.Helper()
-		cmd := r.rdb.Eval(r.ctx(), rwScript(t, script), keys(owner), append([]any{owner}, args...)...)
+		cmd := r.rdb.Eval(r.ctx(), lock.Scripts[script].Source, keys(owner), append([]any{owner}, args...)...)
 		r.must(cmd)
 		return cmd.Val().([]any)
 	}
@@ -338,10 +321,6 @@ func TestRWLostAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFault(t)
 	r := &rwRig{t, f.rdb, nil, ""}
-	for _, script := range []string{"read_acquire", "read_release", "write_acquire", "write_release"} {
-		sum := sha1.Sum([]byte(rwScript(t, script)))
-		f.wire.sha[script] = hex.EncodeToString(sum[:])
-	}
 	m := f.c.RWMutex("job")
 	for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {
 		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job"), redistest.Nth(1)))

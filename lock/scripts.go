@@ -23,20 +23,20 @@ var (
 	semaphoreUndoScript    = loadScript("semaphore_undo")
 	semaphoreAddScript     = loadScript("semaphore_add")
 	semaphoreSetScript     = loadScript("semaphore_set")
-	permitAcquireScript    = loadScript("permit_acquire")
+	permitAcquireScript    = loadScript("permit_acquire", "clock", "token")
 	permitReleaseScript    = loadScript("permit_release")
 	latchSetScript         = loadScript("latch_set")
 	latchCountDownScript   = loadScript("latch_count_down")
 	latchWaitScript        = loadScript("latch_wait")
 
-	fairAcquireScript = loadScript("fair_acquire")
+	fairAcquireScript = loadScript("fair_acquire", "clock", "token")
 	fairReleaseScript = loadScript("fair_release")
 	fairForceScript   = loadScript("fair_force")
 )
 
 // Several locks at once.
 var (
-	multiAcquireScript = loadScript("multi_acquire")
+	multiAcquireScript = loadScript("multi_acquire", "clock")
 	multiReleaseScript = loadScript("multi_release")
 	raiseScript        = loadScript("raise")
 )

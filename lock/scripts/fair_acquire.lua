@@ -21,8 +21,6 @@
 -- there are waiters of Redisson's before them.
 local patience = 300000
 
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
 
 local hash = redis.call('hgetall', KEYS[1])
@@ -66,13 +64,8 @@ if ours or #hash == 0 and (not head or head == ARGV[1]) then
   if redis.call('zscore', KEYS[4], ARGV[1]) then
     leave(ARGV[1])
   end
-  local token = now
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
-  if last >= token then
-    token = last + 1
-  end
-  redis.call('set', KEYS[2], number(token))
-  meta = number(token)
+  local token
+  token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
     meta = meta .. ' ' .. ARGV[4]
   end

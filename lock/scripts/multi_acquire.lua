@@ -13,8 +13,6 @@
 --
 -- Safe to run twice for the same owners, as acquire.lua is. What can fail for a bad key fails before the first write;
 -- what an ACL, or a full memory, refuses then undoes them.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 
 local last = {} -- token by counter
 for i = 1, #KEYS / 2 do

@@ -16,8 +16,6 @@
 --          remaining = -1: no lease will run out
 --
 -- Safe to run twice for one owner: it has one permit, and the token rises again.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 local notAfter = tonumber(ARGV[3])
 if notAfter > 0 and now > notAfter then
   return {2, now}
@@ -53,12 +51,7 @@ if not again and left < 1 then
   return {0, now, remaining(), '', ''}
 end
 
-local token = now
-local last = tonumber(redis.call('get', KEYS[3]) or 0)
-if last >= token then
-  token = last + 1
-end
-redis.call('set', KEYS[3], string.format('%.0f', token))
+local token = draw(KEYS[3])
 redis.call('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then -- somebody wants the semaphore to be gone by then

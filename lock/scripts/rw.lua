@@ -13,8 +13,6 @@
 -- marks are gone let its lease run out: Redisson forgets it when a reader leaves, and so do we.
 --
 -- Whatever is read of others is read before anything is written, so that an error leaves nothing half done.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
 
 local many = 64      -- of more readers than these it is enough that one lives
@@ -130,13 +128,7 @@ end
 -- grant gives the lock to ARGV[1] for ARGV[2] ms, in this mode if it was free; ARGV[4] is the traceparent. It is the answer of
 -- an acquire.
 local function grant(mode)
-  local token = now
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
-  if last >= token then
-    token = last + 1
-  end
-  redis.call('set', KEYS[2], string.format('%.0f', token))
-  local meta = string.format('%.0f', token)
+  local token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
     meta = meta .. ' ' .. ARGV[4]
   end

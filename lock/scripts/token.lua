@@ -1,0 +1,11 @@
+-- draw takes the next token from a counter: the time, or, where the clock is behind the last one, what follows that. It returns the
+-- number and its text. It comes after clock.lua.
+local function draw(counter)
+  local last = tonumber(redis.call('set', counter, nowText, 'get')) or 0
+  if last < now then
+    return now, nowText
+  end
+  local text = string.format('%.0f', last + 1)
+  redis.call('set', counter, text)
+  return last + 1, text
+end
