@@ -52,6 +52,11 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 		t.Fatal(err)
 	}
 	j.c, j.n = c, c.transport.nodeOf("job")
+	j.eventually(func() bool { // its worker would take along who waits
+		c.transport.mu.Lock()
+		defer c.transport.mu.Unlock()
+		return j.n.flights == 0
+	})
 	return j
 }
 
@@ -115,6 +120,38 @@ func (j *jam) release(o outcome) {
 	} else if err := o.l.Release(context.Background()); err != nil {
 		j.t.Errorf("Release: %v", err)
 	}
+}
+
+// A call that shares no flight doesn't wait for those who do.
+func TestFlightOfOneAlone(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	waiting := j.jammed(t.Context(), "job:0", "job:1")
+	order := make(chan string, 10)
+	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Pass, func(c redistest.Chunk) bool {
+		for _, name := range []string{"job:0", "job:fair"} {
+			if bytes.Contains(c.Data, []byte(name)) {
+				order <- name
+			}
+		}
+		return false
+	}))
+	tr := j.c.transport
+	tr.mu.Lock()
+	j.n.flights -= maxFlights - mostShared // as if so many were on their way
+	tr.mu.Unlock()
+	l, err := j.c.FairMutex("job:fair").TryLock(t.Context())
+	if first := <-order; first != "job:fair" {
+		t.Errorf("%s was sent first", first)
+	}
+	j.proxy.SetRule(nil)
+	for _, ch := range waiting { // by the same worker, as it is there
+		j.release(<-ch)
+	}
+	j.release(outcome{l, err})
+	tr.mu.Lock()
+	j.n.flights -= mostShared
+	tr.mu.Unlock()
 }
 
 // Calls that share a flight cost one command, and each has an outcome of its own.

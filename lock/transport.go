@@ -252,10 +252,8 @@ const (
 
 // board finds a way for a call.
 func (t *transport) board(c *call, mayPilot bool) boarding {
-	n, most := c.node, mostShared
-	if c.alone = c.replicas > 0 || t.backend.Traits().Combine && carried[c.Script] == nil; c.alone {
-		most = maxFlights
-	}
+	n := c.node
+	c.alone = c.replicas > 0 || t.backend.Traits().Combine && carried[c.Script] == nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -265,10 +263,14 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 		n.flights++
 		t.flying.Add(1)
 		return boardPilot
-	}
-	n.pending = append(n.pending, c)
-	if n.flights < most {
+	case c.alone && n.flights < maxFlights: // with a flight of its own, whoever waits to share one
+		n.pending = slices.Insert(n.pending, 0, c)
 		t.depart(n)
+	default:
+		n.pending = append(n.pending, c)
+		if n.flights < mostShared {
+			t.depart(n)
+		}
 	}
 	return boardFlight
 }
