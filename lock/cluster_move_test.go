@@ -203,12 +203,7 @@ func TestClusterFailover(t *testing.T) {
 	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(1500*time.Millisecond)))
 	replicated(t, old)
 	replica := replicaOf(t, c, old)
-	if err := replica.Client(t).Do(t.Context(), "CLUSTER", "FAILOVER").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if now := c.AwaitFailover(t, slot, old); now != replica {
-		t.Fatalf("slot %d is served by %d", slot, now.Port())
-	}
+	c.Failover(t, slot, old, replica)
 	before := brief.Deadline()
 	eventually(t, patience, func() bool { return brief.Deadline().After(before.Add(time.Second)) || brief.Err() != nil })
 	free(t, brief)

@@ -17,8 +17,10 @@ func (r *run) replaced(t *testing.T, s step, old *redistest.Server) {
 		r.rig.sentinel.AwaitFailover(t, old)
 		return
 	}
-	r.rig.cluster.AwaitFailover(t, r.slots[r.schedule.Targets[s.Target].Name], old)
+	r.rig.cluster.AwaitFailover(t, r.slotOf(s), old)
 }
+
+func (r *run) slotOf(s step) int { return r.slots[r.schedule.Targets[s.Target].Name] }
 
 func only(f fault, shapes ...string) fault {
 	f.shapes = shapes
@@ -64,8 +66,7 @@ var failoverFaults = []fault{
 				r.rig.sentinel.Failover(t)
 				return nothing
 			}
-			r.do(t, r.rig.replicaOf(t, victim), "CLUSTER FAILOVER")
-			return func(t *testing.T) { r.replaced(t, s, victim) }
+			return orderFailover(t, r, s, victim)
 		}), sentinel, cluster),
 	only(onVictim("replica stopped", nil, func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
 		replica := r.rig.replicaOf(t, victim)
@@ -119,13 +120,13 @@ func stepClock(name string, by func(step) time.Duration) fault {
 }
 
 // disagrees has a replica's clock differ from its primary's when it takes over. The clocks stay so until the run is over.
-func disagrees(name string, lost func(string, step) bool, ahead int, failOver func(t *testing.T, r *run, s step, victim *redistest.Server)) fault {
+func disagrees(name string, lost func(string, step) bool, ahead int, failOver func(*testing.T, *run, step, *redistest.Server) (wait func(*testing.T))) fault {
 	f := onVictim(name, lost, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 		r.skew += time.Duration(ahead*(20+8*s.Size)) * time.Millisecond
 		r.rig.clock.set(t, r.rig.replicaOf(t, victim), r.skew)
-		failOver(t, r, s, victim)
+		wait := failOver(t, r, s, victim)
 		return func(t *testing.T) {
-			r.replaced(t, s, victim)
+			wait(t)
 			if err := r.rig.admin(victim).Ping(t.Context()).Err(); err != nil {
 				victim.Restart(t, redistest.KeepData)
 			}
@@ -135,8 +136,14 @@ func disagrees(name string, lost func(string, step) bool, ahead int, failOver fu
 	return f
 }
 
-func killPrimary(t *testing.T, _ *run, _ step, victim *redistest.Server) { victim.Kill(t) }
+func killPrimary(t *testing.T, r *run, s step, victim *redistest.Server) (wait func(*testing.T)) {
+	victim.Kill(t)
+	return func(t *testing.T) { r.replaced(t, s, victim) }
+}
 
-func orderFailover(t *testing.T, r *run, _ step, victim *redistest.Server) {
-	r.do(t, r.rig.replicaOf(t, victim), "CLUSTER FAILOVER")
+// orderFailover is for a Cluster.
+func orderFailover(t *testing.T, r *run, s step, victim *redistest.Server) (wait func(*testing.T)) {
+	replica := r.rig.replicaOf(t, victim)
+	r.do(t, replica, "CLUSTER FAILOVER")
+	return func(t *testing.T) { r.rig.cluster.Failover(t, r.slotOf(s), victim, replica) }
 }
