@@ -42,6 +42,7 @@ type Client struct {
 	waits     *waits
 	grants    *registry
 	receipts  *receipts
+	lookouts  *lookouts // nil without WithLossNotifications
 
 	gate      *gate
 	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
@@ -96,6 +97,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
+	if cfg.lossNotices {
+		c.lookouts = newLookouts(c)
+	}
 	c.renewer = newRenewer(c.transport, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -175,7 +179,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	if n > 0 {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released; Redis frees them when their lease ends: %w", n, context.Cause(ctx))
 	}
-	within(ctx, c.hub.close, c.sweepers.close, c.transport.close)
+	within(ctx, c.hub.close, c.lookouts.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}

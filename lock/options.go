@@ -43,6 +43,8 @@ type clientConfig struct {
 	idSet   bool
 	batch   int
 	renew   redis.UniversalClient
+
+	lossNotices bool
 }
 
 type lockConfig struct {
@@ -227,6 +229,13 @@ func WithRenewalBatch(n int) Option {
 // same servers. The program closes it, after Client.Close.
 func WithRenewalClient(rdb redis.UniversalClient) Option {
 	return clientOption(func(c *clientConfig) { c.renew = rdb })
+}
+
+// WithLossNotifications has Redis tell the client, by its client-side caching (CLIENT TRACKING), when the key of a lock that it holds has
+// changed. If the lock isn't ours any more, by DEL, FLUSHALL, RENAME or whatever else, its lease is lost some milliseconds later,
+// and not only at the next renewal.
+func WithLossNotifications() Option {
+	return clientOption(func(c *clientConfig) { c.lossNotices = true })
 }
 
 func (c *lockConfig) fail(format string, args ...any) {

@@ -105,6 +105,7 @@ type Event struct {
 	Kind    EventKind
 	Channel string
 	Payload string
+	Keys    []string // in place of Payload: those that have changed, see Tracker
 }
 
 // EventKind tells events apart.

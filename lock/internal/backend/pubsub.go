@@ -42,7 +42,7 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 	}
 	switch m := got.(type) {
 	case *redis.Message:
-		return Event{Kind: Message, Channel: m.Channel, Payload: m.Payload}, nil
+		return Event{Kind: Message, Channel: m.Channel, Payload: m.Payload, Keys: m.PayloadSlice}, nil
 	case *redis.Subscription:
 		if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
 			return Event{Kind: Subscribed, Channel: m.Channel}, nil

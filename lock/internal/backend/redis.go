@@ -44,6 +44,8 @@ type topology interface {
 	Traits() Traits
 	// clientOf is the client of the one server that key lives on.
 	clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error)
+	// at is the client of a node.
+	at(ctx context.Context, node string) (*redis.Client, error)
 	Subscribe(ctx context.Context, at Station) (PubSub, error)
 	Control(key string) Station
 }
@@ -142,7 +144,7 @@ type shardClients struct {
 
 // of returns the client of the Ring's shard with an address.
 func (s *shardClients) of(r *redis.Ring, addr string) (*redis.Client, error) {
-	shard, err := ring{r}.shardAt(addr)
+	shard, err := ring{r}.at(context.Background(), addr)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +301,7 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 	reply, acked, err := evalWait(ctx, rdb, call, replicas, timeout, false)
 	if c, ok := b.topology.(*cluster); ok && err != nil {
 		if addr, asking, ok := redirection(err); ok {
-			if rdb, lost := c.nodeAt(ctx, addr); lost == nil {
+			if rdb, lost := c.at(ctx, addr); lost == nil {
 				return evalWait(ctx, rdb, call, replicas, timeout, asking)
 			}
 		}

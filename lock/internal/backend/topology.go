@@ -25,6 +25,8 @@ func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string)
 	return rdb.(*redis.Client), nil
 }
 
+func (s single) at(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
+
 func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
 	return &redisPubSub{s.rdb.Subscribe(ctx)}, nil
 }
@@ -54,14 +56,14 @@ func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string)
 }
 
 func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
-	shard, err := r.shardAt(at.Node)
+	shard, err := r.at(ctx, at.Node)
 	if err != nil {
 		return nil, err
 	}
 	return &redisPubSub{shard.Subscribe(ctx)}, nil
 }
 
-func (r ring) shardAt(addr string) (*redis.Client, error) {
+func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 	for _, shard := range r.rdb.GetShardClients() {
 		if shard.Options().Addr == addr {
 			return shard, nil
@@ -126,16 +128,16 @@ func (c *cluster) Subscribe(ctx context.Context, at Station) (PubSub, error) {
 	if at.Bus || !c.Traits().PerNode {
 		return &redisPubSub{c.rdb.Subscribe(ctx)}, nil
 	}
-	node, err := c.nodeAt(ctx, at.Node)
+	node, err := c.at(ctx, at.Node)
 	if err != nil {
 		return nil, err
 	}
 	return &shardedPubSub{redisPubSub{node.SSubscribe(ctx)}}, nil
 }
 
-// nodeAt is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
+// at is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
 // that of an address; so every slot is tried until one lives there.
-func (c *cluster) nodeAt(ctx context.Context, addr string) (*redis.Client, error) {
+func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
 	for slot := range Slots {
 		node, err := c.rdb.MasterForKey(ctx, SlotTag(slot))
 		if err != nil {

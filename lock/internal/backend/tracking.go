@@ -1,0 +1,182 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Tracker is a Backend whose servers tell, by Redis' client-side caching, that a key has changed which was looked at.
+type Tracker interface {
+	// Track connects to a node. The connections are closed when ctx ends.
+	Track(ctx context.Context, node string) (*Tracking, error)
+}
+
+// Tracking is two connections to one server. What is looked at over the eye is remembered there, once: the next change of the
+// key is told over the ear, and then forgotten. One that breaks takes the other along. (One connection could do with RESP3, but
+// go-redis reads what it is told there only while it runs a command.)
+type Tracking struct {
+	clients [2]*redis.Client
+	ear     redisPubSub
+	eye     *redis.Conn
+	stop    func() bool
+}
+
+// Look asks whether members are there, of a hash or a sorted set.
+type Look struct {
+	Key     string
+	Sorted  bool
+	Members []string
+}
+
+// Sight is the answer to a Look.
+type Sight struct {
+	There []bool        // by member
+	TTL   time.Duration // of a hash; negative where it has none
+	Err   error         // of this key
+}
+
+// invalidations is the channel on which Redis tells a RESP2 connection of changes.
+const invalidations = "__redis__:invalidate"
+
+var errTwice = errors.New("lockdog: go-redis dials again; what the first connection was to tell is gone")
+
+// Track implements Tracker.
+func (b *Redis) Track(ctx context.Context, node string) (*Tracking, error) {
+	rdb, err := b.at(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tracking{}
+	var id atomic.Int64
+	t.clients[0] = companion(rdb, func(ctx context.Context, cn *redis.Conn) error {
+		own, err := cn.ClientID(ctx).Result()
+		if err == nil && !id.CompareAndSwap(0, own) {
+			return errTwice
+		}
+		return err
+	})
+	var dialed atomic.Bool
+	t.clients[1] = companion(rdb, func(context.Context, *redis.Conn) error {
+		if !dialed.CompareAndSwap(false, true) {
+			return errTwice
+		}
+		return nil
+	})
+	t.ear.ps, t.eye = t.clients[0].Subscribe(ctx), t.clients[1].Conn()
+	t.stop = context.AfterFunc(ctx, t.close)
+	if err := t.begin(ctx, &id, b.timeout); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// begin has the server tell the ear what the eye has seen.
+func (t *Tracking) begin(ctx context.Context, ear *atomic.Int64, timeout time.Duration) error {
+	if err := t.ear.Subscribe(ctx, invalidations); err != nil {
+		return err
+	}
+	if _, err := t.ear.Receive(ctx, timeout); err != nil {
+		return err
+	}
+	return t.eye.Process(ctx, redis.NewCmd(ctx, "client", "tracking", "on", "redirect", ear.Load()))
+}
+
+// companion returns a client with the options of rdb for one connection, which go-redis never replaces in silence.
+func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) error) *redis.Client {
+	o := *rdb.Options()
+	programs := o.OnConnect
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if programs != nil {
+			if err := programs(ctx, cn); err != nil {
+				return err
+			}
+		}
+		return connected(ctx, cn)
+	}
+	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 1, 0, -1
+	o.ConnMaxIdleTime, o.ConnMaxLifetime, o.DialerRetries = -1, 0, 1
+	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig = nil, nil, nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // needs RESP3
+	return redis.NewClient(&o)
+}
+
+// Look looks at keys, and has the next change of each told. An error is that of the connection. It is for one goroutine, like Ping.
+func (t *Tracking) Look(ctx context.Context, looks []Look) ([]Sight, error) {
+	pipe := t.eye.Pipeline()
+	members, ttls := make([]*redis.SliceCmd, len(looks)), make([]*redis.DurationCmd, len(looks))
+	for i, l := range looks {
+		args := make([]any, 2, 2+len(l.Members))
+		args[0], args[1] = "hmget", l.Key
+		if l.Sorted {
+			args[0] = "zmscore"
+		}
+		for _, m := range l.Members {
+			args = append(args, m)
+		}
+		members[i] = redis.NewSliceCmd(ctx, args...)
+		_ = pipe.Process(ctx, members[i])
+		if !l.Sorted {
+			ttls[i] = pipe.PTTL(ctx, l.Key)
+		}
+	}
+	_, err := pipe.Exec(ctx)
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) { // else it is that of one command
+		return nil, err
+	}
+	sights := make([]Sight, len(looks))
+	for i, l := range looks {
+		s := Sight{There: make([]bool, len(l.Members)), TTL: -1, Err: members[i].Err()}
+		if s.Err == nil && ttls[i] != nil {
+			s.TTL, s.Err = ttls[i].Result()
+		}
+		got := members[i].Val()
+		if s.Err == nil && len(got) != len(l.Members) {
+			return nil, fmt.Errorf("lockdog: %d answers for %d members", len(got), len(l.Members))
+		}
+		for j, v := range got {
+			s.There[j] = v != nil
+		}
+		sights[i] = s
+	}
+	return sights, nil
+}
+
+// Ping asks the eye for a sign of life.
+func (t *Tracking) Ping(ctx context.Context) error { return t.eye.Ping(ctx).Err() }
+
+// PingEar asks the ear for one, which Receive returns.
+func (t *Tracking) PingEar(ctx context.Context) error { return t.ear.Ping(ctx) }
+
+// Receive waits for keys that have changed; all is true where that may be every one. ErrIdle after timeout without news; any other
+// error is final.
+func (t *Tracking) Receive(ctx context.Context, timeout time.Duration) (keys []string, all bool, err error) {
+	ev, err := t.ear.Receive(ctx, timeout)
+	if err != nil && strings.Contains(err.Error(), "unsupported pubsub message payload") {
+		return nil, true, nil // null, for a database that was flushed. Should go-redis say so otherwise some day, it is an error.
+	}
+	return ev.Keys, false, err
+}
+
+// Close closes the connections. Calls in flight fail.
+func (t *Tracking) Close() {
+	if t.stop() {
+		t.close()
+	}
+}
+
+func (t *Tracking) close() {
+	_ = t.ear.Close()
+	for _, c := range t.clients {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,283 @@
+package lock_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// The leases here are of 30 s, unless said otherwise: what a holder is told within 5 s, no renewal has told.
+const toldWithin = 5 * time.Second
+
+// lossKinds are the kinds that have leases, with the keys that show who holds one.
+var lossKinds = []struct {
+	name   string
+	take   func(*lock.Client, string) lock.Locker
+	key    func(name string) string
+	sorted bool
+}{
+	{"mutex", func(c *lock.Client, name string) lock.Locker { return c.Mutex(name) }, plain, false},
+	{"fair", func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) }, plain, false},
+	{"write", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) }, plain, false},
+	{"read", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() }, plain, false},
+	{"permit", func(c *lock.Client, name string) lock.Locker { return c.Permits(name) }, func(name string) string { return "{" + name + "}:timeout" }, true},
+	{"multi", func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) }, plain, false},
+}
+
+func plain(name string) string { return name }
+
+// lossWays are what can become of such a key, in commands of one transaction.
+var lossWays = []struct {
+	commands string
+	cause    lock.Cause
+}{
+	{"DEL KEY", lock.CauseMissing},
+	{"UNLINK KEY", lock.CauseMissing},
+	{"FLUSHALL", lock.CauseMissing},
+	{"FLUSHDB", lock.CauseMissing},
+	{"RENAME KEY KEY-away", lock.CauseMissing},
+	{"PEXPIRE KEY 1", lock.CauseMissing},
+	{"DEL KEY; HSET KEY other 1", lock.CauseTaken},
+}
+
+// transact runs commands on a key in one transaction.
+func transact(t *testing.T, rdb *redis.Client, commands, key string) {
+	t.Helper()
+	_, err := rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		for command := range strings.SplitSeq(strings.ReplaceAll(commands, "KEY", key), "; ") {
+			var args []any
+			for word := range strings.FieldsSeq(command) {
+				args = append(args, word)
+			}
+			p.Do(t.Context(), args...)
+		}
+		return nil
+	})
+	must(t, commands, err)
+}
+
+// mustBeTold waits for the loss of a lease that was taken for long, as soon as it is told.
+func mustBeTold(t *testing.T, l *lock.Lease, cause lock.Cause) {
+	t.Helper()
+	start := time.Now()
+	mustBeLost(t, l, cause)
+	if took := time.Since(start); took > toldWithin {
+		t.Errorf("told after %v", took)
+	}
+}
+
+// Whatever becomes of a key, its holder is told at once, of each kind.
+func TestLossNotifications(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rdb := s.Client(t)
+	var took []time.Duration
+	for _, k := range lossKinds {
+		for i, way := range lossWays {
+			name := fmt.Sprintf("%s:%d", k.name, i)
+			c := newScope(t).open(t, rdb, lock.WithLossNotifications()) // its own: a client makes two calls ahead of time in 100 ms
+			if k.sorted {
+				if _, err := c.Permits(name).SetPermits(t.Context(), 3); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := try(t, k.take(c, name))
+			start := time.Now()
+			commands, cause := way.commands, way.cause
+			if k.sorted { // nobody's permit is another's
+				commands, cause = strings.ReplaceAll(commands, "HSET KEY other 1", "ZADD KEY 1 other"), lock.CauseMissing
+			}
+			transact(t, rdb, commands, k.key(name))
+			await(t, k.name+" "+commands, l.Done())
+			took = append(took, time.Since(start))
+			var lost *lock.LostError
+			if err := l.Err(); !errors.As(err, &lost) || lost.Cause != cause || took[len(took)-1] > toldWithin {
+				t.Errorf("%s, %s: told after %v: %v", k.name, commands, took[len(took)-1], err)
+			}
+			_ = l.Release(t.Context()) // of a Multi: what there is
+		}
+	}
+	slices.Sort(took)
+	if median := took[len(took)/2]; median > 100*time.Millisecond {
+		t.Errorf("told after %v", median)
+	}
+	t.Logf("told after %v, at most %v", took[len(took)/2], took[len(took)-1])
+}
+
+// One of several who share a key has lost it: the others haven't. Renewals, which are changes too, end nothing.
+func TestLossNotificationsOfOneHolder(t *testing.T) {
+	t.Parallel()
+	const lease = 600 * time.Millisecond
+	rdb := redistest.Start(t).Client(t)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(lease))
+	if _, err := c.Permits("permits").SetPermits(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	long := lock.WithWatchdog(30 * time.Second)
+	readers := c.RWMutex("rw", long).RLocker()
+	short := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
+	kept := []*lock.Lease{try(t, readers), try(t, c.Permits("permits", long))}
+	reader, permit := try(t, readers), try(t, c.Permits("permits", long))
+	pass(t, lease)
+	transact(t, rdb, "HDEL KEY "+reader.Owner(), "rw")
+	mustBeTold(t, reader, lock.CauseTaken)
+	members := rdb.ZRange(t.Context(), "{permits}:timeout", 0, -1).Val() // by when they end, so that the permit is the last
+	must(t, "ZREM", rdb.ZRem(t.Context(), "{permits}:timeout", members[2]).Err())
+	mustBeTold(t, permit, lock.CauseMissing)
+	pass(t, lease)
+	mustAllLive(t, slices.Concat(short, kept))
+	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
+		t.Errorf("%v errors: %v", n, errorsOf(t, s))
+	}
+	freeAll(t, slices.Concat(short, kept))
+}
+
+// A lease that somebody has cut short is renewed at once.
+func TestLossNotificationsOfShorterLease(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications())
+	l := try(t, c.Mutex("job"))
+	before := l.Deadline()
+	transact(t, rdb, "PEXPIRE KEY 9000", "job")
+	eventually(t, toldWithin, func() bool { return l.Deadline().After(before) })
+	if ttl := rdb.PTTL(t.Context(), "job").Val(); ttl < 20*time.Second {
+		t.Errorf("the lease ends after %v", ttl)
+	}
+	transact(t, rdb, "SET KEY text", "job") // no lock at all: there is nothing that could be renewed
+	eventually(t, toldWithin, func() bool { return c.Leases()[0].LastError != nil })
+	transact(t, rdb, "DEL KEY", "job")
+	mustBeTold(t, l, lock.CauseMissing)
+}
+
+// Many locks are looked at together, and renewed together.
+func TestLossNotificationsOfMany(t *testing.T) {
+	t.Parallel()
+	const locks = 200
+	s := redistest.Start(t)
+	rdb, seen := s.Client(t), newScope(t)
+	c := seen.open(t, rdb, lock.WithLossNotifications())
+	leases := many(t, c, locks)
+	start := time.Now()
+	must(t, "FLUSHALL", rdb.FlushAll(t.Context()).Err())
+	for _, l := range leases {
+		mustBeLost(t, l, lock.CauseMissing)
+	}
+	if took := time.Since(start); took > toldWithin {
+		t.Errorf("told after %v", took)
+	}
+	calls := seen.sent(t, telemetry.PurposeRenew)
+	if calls > 5 {
+		t.Errorf("%d calls", calls)
+	}
+	t.Logf("%d locks: told after %v, by %d calls", locks, time.Since(start), calls)
+}
+
+// trackers are the ids of the connections of a server's clients that look (they have a redirection), and that are told.
+func trackers(t *testing.T, rdb *redis.Client) (eyes, ears []string) {
+	t.Helper()
+	text, err := rdb.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		field := make(map[string]string)
+		for _, word := range strings.Fields(line) {
+			name, value, _ := strings.Cut(word, "=")
+			field[name] = value
+		}
+		if field["redir"] != "-1" && field["redir"] != "" {
+			eyes, ears = append(eyes, field["id"]), append(ears, field["redir"])
+		}
+	}
+	return eyes, ears
+}
+
+// Connections that broke are made anew, and what has happened meanwhile is told. That the one over which keys are looked at is gone
+// isn't noticed before it is used, or asked for a sign of life.
+func TestLossNotificationsAfterABreak(t *testing.T) {
+	t.Parallel()
+	for what, which := range map[string]func(eyes, ears []string) []string{
+		"ear":  func(_, ears []string) []string { return ears },
+		"eye":  func(eyes, _ []string) []string { return eyes },
+		"both": func(eyes, ears []string) []string { return append(eyes, ears...) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			rdb := server.Client(t)
+			s := newScope(t)
+			c := s.open(t, rdb, lock.WithLossNotifications())
+			kept, l := try(t, c.Mutex("kept")), try(t, c.Mutex("job"))
+			eventually(t, patience, func() bool { return server.Commands(t)["hmget"] == 2 })
+			for _, id := range which(trackers(t, rdb)) {
+				must(t, "CLIENT KILL", rdb.ClientKillByFilter(t.Context(), "ID", id).Err())
+			}
+			transact(t, rdb, "DEL KEY", "job")
+			mustBeTold(t, l, lock.CauseMissing)
+			transact(t, rdb, "DEL KEY", "kept")
+			mustBeTold(t, kept, lock.CauseMissing)
+			if n := s.sum(t, telemetry.MetricPubSubReconnects); n != 1 {
+				t.Errorf("%v reconnects: %v", n, errorsOf(t, s))
+			}
+			closeSoon(c)
+			eventually(t, patience, func() bool { return len(which(trackers(t, rdb))) == 0 })
+		})
+	}
+}
+
+// Where Redis refuses, that is said once, and leases go on as without the option.
+func TestLossNotificationsRefused(t *testing.T) {
+	t.Parallel()
+	const lease = 600 * time.Millisecond
+	server := redistest.Start(t)
+	var log lossLog
+	u := newACLUser(t, "app", []*redistest.Server{server}, append(strings.Fields(appACL), "+client|id", "&__redis__:invalidate"))
+	c := u.open(t, redistest.Open(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: "app", Password: appPassword}),
+		lock.WithWatchdog(lease), lock.WithLossNotifications(), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	l, other := try(t, c.Mutex("app:1")), try(t, c.Mutex("app:2"))
+	eventually(t, patience, func() bool { return strings.Contains(log.String(), "WithLossNotifications") })
+	pass(t, lease)
+	mustAllLive(t, []*lock.Lease{l, other})
+	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "NOPERM") {
+		t.Errorf("%d lines in the log:\n%s", n, log.String())
+	}
+	if n := u.sum(t, telemetry.MetricErrors, "lockdog.operation=subscribe", "error.type=acl"); n != 1 {
+		t.Errorf("%v errors counted: %v", n, errorsOf(t, u.scope))
+	}
+	transact(t, server.Client(t), "DEL KEY", "app:1")
+	mustBeLost(t, l, lock.CauseMissing)
+	free(t, other)
+}
+
+// lossLog is a log.
+type lossLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lossLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lossLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
