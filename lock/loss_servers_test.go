@@ -1,0 +1,98 @@
+package lock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// toldAtEveryNode has locks of every node of a cluster deleted, and one whose slot has moved.
+func toldAtEveryNode(t *testing.T, c *redistest.Cluster) {
+	client := newScope(t).open(t, openCluster(t, c), lock.WithLossNotifications())
+	leases := make(map[*redistest.Server][]*lock.Lease)
+	for _, node := range c.Nodes {
+		for _, name := range namesOn(t, c, node, 2) {
+			leases[node] = append(leases[node], try(t, client.Mutex("{"+name+"}told")))
+		}
+	}
+	for _, node := range c.Nodes {
+		transact(t, node.Client(t), "DEL KEY", leases[node][0].Name())
+		mustBeTold(t, leases[node][0], lock.CauseMissing)
+	}
+	for _, node := range c.Nodes {
+		mustAllLive(t, leases[node][1:])
+	}
+
+	from := c.Nodes[0]
+	moving := leases[from][1]
+	slot := c.Slot(t, moving.Name())
+	to := otherNode(t, c, slot)
+	m := c.Migrate(t, slot, to)
+	keys, err := from.Client(t).ClusterGetKeysInSlot(t.Context(), slot, 100).Result()
+	must(t, "CLUSTER GETKEYSINSLOT", err)
+	m.MoveKeys(t, keys...)
+	m.Finish(t)
+	looks := to.Commands(t)["hmget"]
+	eventually(t, patience, func() bool { return to.Commands(t)["hmget"] > looks })
+	mustAllLive(t, []*lock.Lease{moving})
+	transact(t, to.Client(t), "DEL KEY", moving.Name())
+	mustBeTold(t, moving, lock.CauseMissing)
+	for _, node := range c.Nodes[1:] {
+		freeAll(t, leases[node][1:])
+	}
+}
+
+// A failover takes both connections; the new primary tells as the old one did.
+func TestLossNotificationsAfterAFailover(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartSentinel(t, 1)
+	client := newScope(t).open(t, redistest.Open(t, servers.Universal()), lock.WithLossNotifications())
+	primary := servers.Primary(t)
+	awaitReplica(t, primary)
+	l, kept := try(t, client.Mutex("job")), try(t, client.Mutex("kept"))
+	replicated(t, primary)
+	now := servers.Failover(t)
+	eventually(t, patience, func() bool { return now.Commands(t)["hmget"] >= 2 })
+	mustAllLive(t, []*lock.Lease{l, kept})
+	transact(t, now.Client(t), "DEL KEY", "job")
+	mustBeTold(t, l, lock.CauseMissing)
+	free(t, kept)
+}
+
+// Each shard of a Ring tells of its locks, and each node of a Quorum of its member.
+func TestLossNotificationsOfServersApart(t *testing.T) {
+	t.Parallel()
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	addrs := make(map[string]string)
+	var clients []*lock.Client
+	for i, s := range servers {
+		addrs[fmt.Sprint(i)] = s.Addr()
+		clients = append(clients, newScope(t).open(t, s.Client(t), lock.WithLossNotifications()))
+	}
+	ring := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: addrs}), lock.WithLossNotifications())
+	q, err := lock.NewQuorum(clients...)
+	must(t, "NewQuorum", err)
+
+	member := try(t, q.Mutex("quorum"))
+	transact(t, servers[0].Client(t), "DEL KEY", "quorum")
+	pass(t, 100*time.Millisecond)
+	mustAllLive(t, []*lock.Lease{member}) // a majority is left
+	transact(t, servers[1].Client(t), "DEL KEY", "quorum")
+	start := time.Now()
+	await(t, "Quorum", member.Done())
+	if took := time.Since(start); took > toldWithin {
+		t.Errorf("the Quorum's holder was told after %v", took)
+	}
+	leases := many(t, ring, 20)
+	for _, s := range servers {
+		must(t, "FLUSHALL", s.Client(t).FlushAll(t.Context()).Err())
+	}
+	for _, l := range leases {
+		mustBeTold(t, l, lock.CauseMissing)
+	}
+}
