@@ -14,17 +14,18 @@ import (
 // aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the README's
 // table has them.
 var aclKinds = map[string]func(u *aclUser) error{
-	"Mutex":              mutexCalls,
-	"FairMutex":          fairCalls,
-	"RWMutex":            rwCalls,
-	"Permits":            permitCalls,
-	"Semaphore":          semaphoreCalls,
-	"Latch":              latchCalls,
-	"Multi":              multiCalls,
-	"Quorum":             quorumCalls,
-	"WithRedissonTokens": tokenCalls,
-	"WithReplicas":       replicaCalls,
-	aclCluster:           clusterCalls,
+	"Mutex":                 mutexCalls,
+	"FairMutex":             fairCalls,
+	"RWMutex":               rwCalls,
+	"Permits":               permitCalls,
+	"Semaphore":             semaphoreCalls,
+	"Latch":                 latchCalls,
+	"Multi":                 multiCalls,
+	"Quorum":                quorumCalls,
+	"WithRedissonTokens":    tokenCalls,
+	"WithReplicas":          replicaCalls,
+	"WithLossNotifications": lossCalls,
+	aclCluster:              clusterCalls,
 }
 
 const aclCluster = "on a Cluster"
@@ -225,6 +226,21 @@ func replicaCalls(u *aclUser) error {
 		return nil
 	}
 	return err
+}
+
+// A Mutex, and permits with the rules that these need, deleted long before the next renewal.
+func lossCalls(u *aclUser) error {
+	admin, mutex, permit := u.admin(), u.name+":a", u.name+":b"
+	c := u.client(lock.WithLossNotifications(), lock.WithWatchdog(time.Minute))
+	var l, p *lock.Lease
+	return inTurn(
+		func() error { return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Permits"])...).Err() },
+		func() error { _, err := c.Permits(permit).SetPermits(u.ctx, 1); return err },
+		func() (err error) { l, err = c.Mutex(mutex).TryLock(u.ctx); return err },
+		func() (err error) { p, err = c.Permits(permit).TryLock(u.ctx); return err },
+		func() error { return admin.Del(u.ctx, mutex, "{"+permit+"}:timeout").Err() },
+		func() error { return u.until("the losses", func() bool { return l.Err() != nil && p.Err() != nil }) },
+	)
 }
 
 // A Mutex, by two clients. Another one keeps the subscription up.

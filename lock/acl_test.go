@@ -147,20 +147,25 @@ func newACLUser(t *testing.T, name string, servers []*redistest.Server, rules []
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	words := []string{"on", ">" + appPassword}
-	for _, r := range rules {
-		words = append(words, strings.ReplaceAll(r, "job*", name+":*"))
-	}
+	words := append([]string{"on", ">" + appPassword}, aclWords(name, rules)...)
 	for _, s := range servers {
 		must(t, "ACL SETUSER", s.Client(t).ACLSetUser(ctx, name, words...).Err())
 	}
 	return &aclUser{scope: newScope(t), t: t, ctx: ctx, name: name, servers: servers}
 }
 
-// client is the program's.
-func (u *aclUser) client() *lock.Client { return u.clientAt(0) }
+// aclWords are rules for locks whose names start with another name than that of the rules, and a colon.
+func aclWords(name string, rules []string) (words []string) {
+	for _, r := range rules {
+		words = append(words, strings.ReplaceAll(r, "job*", name+":*"))
+	}
+	return words
+}
 
-func (u *aclUser) clientAt(i int) *lock.Client {
+// client is the program's.
+func (u *aclUser) client(opts ...lock.Option) *lock.Client { return u.clientAt(0, opts...) }
+
+func (u *aclUser) clientAt(i int, opts ...lock.Option) *lock.Client {
 	s := u.servers[i]
 	o := &redis.UniversalOptions{
 		Addrs: []string{s.Addr()}, Username: u.name, Password: appPassword,
@@ -169,7 +174,8 @@ func (u *aclUser) clientAt(i int) *lock.Client {
 	if u.change != nil {
 		u.change(o)
 	}
-	return u.open(u.t, redistest.Open(u.t, o), lock.WithWatchdog(900*time.Millisecond), lock.WithClientID(u.name))
+	opts = append([]lock.Option{lock.WithWatchdog(900 * time.Millisecond), lock.WithClientID(u.name)}, opts...)
+	return u.open(u.t, redistest.Open(u.t, o), opts...)
 }
 
 // admin may do everything.

@@ -96,3 +96,36 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 		mustBeTold(t, l, lock.CauseMissing)
 	}
 }
+
+// What it costs, in commands: without the option none; with it almost none for who releases soon, and two for a grant that is
+// kept and for each renewal.
+func TestLossNotificationsCost(t *testing.T) {
+	t.Parallel()
+	const pairs, locks, lease = 500, 40, 600 * time.Millisecond
+	for _, on := range []bool{false, true} {
+		server := redistest.Start(t)
+		opts := []lock.Option{lock.WithWatchdog(lease)}
+		if on {
+			opts = append(opts, lock.WithLossNotifications())
+		}
+		c := newScope(t).open(t, server.Client(t), opts...)
+		for range pairs {
+			free(t, try(t, c.Mutex("pair")))
+		}
+		soon := server.Commands(t)
+		leases := many(t, c, locks)
+		pass(t, lease)
+		all := server.Commands(t)
+		held := all.Since(soon)
+		freeAll(t, leases)
+		looks, renewals := held["hmget"], held["pexpire"]-locks // the first PEXPIRE of each is its grant's
+		switch {
+		case !on && (all["hmget"] > 0 || all["client|tracking"] > 0 || all["client|id"] > 0):
+			t.Errorf("without the option: %v", all)
+		case on && (soon["hmget"] > pairs/4 || held["pttl"] != looks || looks < renewals/2 || looks > renewals+2*locks || renewals < locks):
+			t.Errorf("%d looks for %d pairs; %d, and %d PTTL, for %d locks and %d renewals", soon["hmget"], pairs, looks, held["pttl"], locks, renewals)
+		case on:
+			t.Logf("%d looks for %d pairs; %d for %d locks and %d renewals", soon["hmget"], pairs, looks, locks, renewals)
+		}
+	}
+}
