@@ -234,7 +234,9 @@ func lossCalls(u *aclUser) error {
 	c := u.client(lock.WithLossNotifications(), lock.WithWatchdog(time.Minute))
 	var l, p *lock.Lease
 	return inTurn(
-		func() error { return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Permits"])...).Err() },
+		func() error {
+			return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Permits"])...).Err()
+		},
 		func() error { _, err := c.Permits(permit).SetPermits(u.ctx, 1); return err },
 		func() (err error) { l, err = c.Mutex(mutex).TryLock(u.ctx); return err },
 		func() (err error) { p, err = c.Permits(permit).TryLock(u.ctx); return err },

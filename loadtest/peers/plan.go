@@ -95,7 +95,7 @@ var workloads = []workload{
 	},
 	{
 		name: "loss", title: "How long a holder isn't told that its lock is gone, at most; leases of 1.5 s. The others never tell", kind: work.Loss,
-		peers: []string{peer.Rueidislock, peer.Lockdog}, processes: 1, goroutines: 1, columns: losses,
+		peers: []string{peer.Rueidislock, peer.Lockdog, peer.LockdogLoss}, processes: 1, goroutines: 1, columns: losses,
 	},
 }
 
@@ -131,6 +131,9 @@ var targets = []figures.Target{
 	most("holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
 	most("holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
 	most("holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
+	loss(most("holder told of DEL, WithLossNotifications", "loss", figures.ToldDel, 100, "", "ms")),
+	loss(most("holder told of FLUSHALL, WithLossNotifications", "loss", figures.ToldFlush, 100, "", "ms")),
+	loss(most("holder not told at all, WithLossNotifications", "loss", figures.ToldNever, 0, "", "times")),
 	most("holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
 }
 
@@ -150,6 +153,11 @@ func least(what, in string, key figures.Key, limit float64, base, unit string) f
 
 func sdk(t figures.Target) figures.Target {
 	t.Peer = peer.LockdogSDK
+	return t
+}
+
+func loss(t figures.Target) figures.Target {
+	t.Peer = peer.LockdogLoss
 	return t
 }
 

@@ -13,14 +13,15 @@ import (
 
 // The peers.
 const (
-	Floor       = "floor"       // raw go-redis: SET NX PX and a compare-and-delete script
-	Gate        = "floor-gate"  // the same behind a FIFO queue in the process
-	RawScript   = "raw-evalsha" // the same, asking with a script
-	Redislock   = "redislock"   // github.com/bsm/redislock
-	Redsync     = "redsync"     // github.com/go-redsync/redsync
-	Rueidislock = "rueidislock" // github.com/redis/rueidis/rueidislock
-	Lockdog     = "lockdog"     // with no-op telemetry
-	LockdogSDK  = "lockdog-sdk" // with the SDK's metrics, and every trace sampled
+	Floor       = "floor"        // raw go-redis: SET NX PX and a compare-and-delete script
+	Gate        = "floor-gate"   // the same behind a FIFO queue in the process
+	RawScript   = "raw-evalsha"  // the same, asking with a script
+	Redislock   = "redislock"    // github.com/bsm/redislock
+	Redsync     = "redsync"      // github.com/go-redsync/redsync
+	Rueidislock = "rueidislock"  // github.com/redis/rueidis/rueidislock
+	Lockdog     = "lockdog"      // with no-op telemetry
+	LockdogSDK  = "lockdog-sdk"  // with the SDK's metrics, and every trace sampled
+	LockdogLoss = "lockdog-loss" // with no-op telemetry and WithLossNotifications
 )
 
 // retryEvery is how often those who can't be woken ask again.
@@ -73,6 +74,7 @@ var opens = map[string]func(Config) (Locks, error){
 	Rueidislock: openRueidislock,
 	Lockdog:     openLockdog,
 	LockdogSDK:  openLockdogSDK,
+	LockdogLoss: openLockdogLoss,
 }
 
 // Open starts a peer.

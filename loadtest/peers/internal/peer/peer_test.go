@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 var all = []string{
-	peer.Floor, peer.Gate, peer.RawScript, peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog, peer.LockdogSDK,
+	peer.Floor, peer.Gate, peer.RawScript, peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog, peer.LockdogSDK, peer.LockdogLoss,
 }
 
 const patience = 30 * time.Second

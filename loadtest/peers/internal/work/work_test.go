@@ -173,7 +173,7 @@ func TestHeld(t *testing.T) {
 
 func TestLoss(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{peer.Rueidislock, peer.Lockdog} {
+	for _, name := range []string{peer.Rueidislock, peer.Lockdog, peer.LockdogLoss} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(redistest.Start(t), work.Loss, name, 1)
