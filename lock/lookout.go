@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
 )
 
 // lookout has one server tell of changes to the keys that are held there, and looks at each that has changed. It runs, in two
@@ -23,7 +24,8 @@ import (
 type lookout struct {
 	all  *lookouts
 	node string
-	kick chan struct{} // something is due
+	kick chan struct{} // something has changed
+	soon chan struct{} // something was taken
 
 	// Guarded by lookouts.mu.
 	held int // keys
@@ -31,9 +33,11 @@ type lookout struct {
 }
 
 const (
-	lookGather  = 5 * time.Millisecond  // from news until the look: who releases sooner needs none
-	lookSpacing = 25 * time.Millisecond // between two looks: a key that others change all the time costs so many
-	looksAtOnce = 256                   // keys
+	lookGather  = time.Millisecond     // from news until the look: one change is many, of several keys
+	lookSoon    = 5 * time.Millisecond // from a grant until the look: who releases sooner needs none
+	lookBurst   = 3                    // looks in a lookWindow: a key that others change all the time costs no more
+	lookWindow  = 60 * time.Millisecond
+	looksAtOnce = 256 // keys
 
 	lookIdle    = waitingPatience  // before a silent connection is asked for a sign of life
 	lookAgain   = time.Second      // until a key is looked at again that was not to be had, as while its slot moves
@@ -42,11 +46,14 @@ const (
 	lookRefused = time.Minute      // until a server that refuses is asked again
 )
 
-// news marks a key as changed. It is called with lookouts.mu held.
-func (lo *lookout) news(h *heldKey) {
+// news has a key looked at that has changed. It is called with lookouts.mu held.
+func (lo *lookout) news(h *heldKey) { lo.look(h, lo.kick) }
+
+// look has a key looked at. It is called with lookouts.mu held.
+func (lo *lookout) look(h *heldKey, when chan struct{}) {
 	lo.due[h] = struct{}{}
 	select {
-	case lo.kick <- struct{}{}:
+	case when <- struct{}{}:
 	default:
 	}
 }
@@ -125,11 +132,11 @@ func (lo *lookout) listen(ctx context.Context, t *backend.Tracking) error {
 }
 
 // watch looks at what is due, until the connection breaks, or nothing has been held for a while: then err is nil.
-func (lo *lookout) watch(ctx context.Context, t *backend.Tracking, broken <-chan error) (err error) {
+func (lo *lookout) watch(ctx context.Context, t *backend.Tracking, broken <-chan error) error {
 	idle := time.NewTicker(lookIdle)
 	defer idle.Stop()
-	var last time.Time // of the looks
-	for held := time.Now(); ; {
+	var past [lookBurst]time.Time // of the last looks
+	for held, n := time.Now(), 0; ; {
 		select {
 		case err := <-broken:
 			return err
@@ -144,26 +151,43 @@ func (lo *lookout) watch(ctx context.Context, t *backend.Tracking, broken <-chan
 			if err := t.Ping(ctx); err != nil { // it may be gone, and with it all that it has seen
 				return err
 			}
-		case <-lo.kick:
-			sleep(ctx, max(lookGather, lookSpacing-time.Since(last)))
-			last = time.Now()
-			for more := true; more; {
-				if more, err = lo.look(ctx, t); err != nil {
-					return err
-				}
+			continue
+		case <-lo.soon:
+			select {
+			case <-lo.kick:
+			case <-time.After(lookSoon):
 			}
+		case <-lo.kick:
+		}
+		sleep(ctx, max(lookGather, lookWindow-time.Since(past[n%lookBurst])))
+		looked, err := lo.lookAll(ctx, t)
+		if err != nil {
+			return err
+		}
+		if looked {
+			past[n%lookBurst] = time.Now()
+			n++
 		}
 	}
 }
 
-// look looks at some keys that are due, and has the leases renewed whose entry isn't there, or would run out before their
-// deadline. It says whether there may be more.
-func (lo *lookout) look(ctx context.Context, t *backend.Tracking) (more bool, err error) {
-	s := lo.all
-	some, looks := s.take(lo)
-	if len(some) == 0 {
-		return false, nil
+// lookAll looks at what is due, and says whether anything was.
+func (lo *lookout) lookAll(ctx context.Context, t *backend.Tracking) (looked bool, err error) {
+	for {
+		some, looks := lo.all.take(lo)
+		if len(some) == 0 {
+			return looked, nil
+		}
+		looked = true
+		if err := lo.lookAt(ctx, t, some, looks); err != nil {
+			return true, err
+		}
 	}
+}
+
+// lookAt looks at keys, and has the leases renewed whose entry isn't there, or would run out before their deadline.
+func (lo *lookout) lookAt(ctx context.Context, t *backend.Tracking, some []glance, looks []backend.Look) error {
+	s := lo.all
 	for _, gl := range some {
 		if s.count(1); !gl.sorted {
 			s.count(1)
@@ -171,27 +195,29 @@ func (lo *lookout) look(ctx context.Context, t *backend.Tracking) (more bool, er
 	}
 	sights, err := t.Look(ctx, looks)
 	if err != nil {
-		return false, err
+		return err
 	}
 	now := time.Now()
 	var again []*heldKey
+	var doubtful []*watchdog.Lease
 	for i, see := range sights {
 		if see.Err != nil && !strings.HasPrefix(see.Err.Error(), "WRONGTYPE") {
 			if !classify(see.Err).retry {
-				return false, see.Err
+				return see.Err
 			}
 			again = append(again, some[i].heldKey)
 			continue
 		}
 		for j, g := range some[i].grants {
 			if see.Err != nil || !see.There[j] || see.TTL >= 0 && now.Add(see.TTL).Before(some[i].deadlines[j]) {
-				s.c.engine.Verify(&g.wd)
+				doubtful = append(doubtful, &g.wd)
 			}
 		}
 	}
+	s.c.engine.Verify(doubtful...)
 	if len(again) > 0 {
 		s.c.backend.Moved(ctx)
 		time.AfterFunc(lookAgain, func() { s.again(again) })
 	}
-	return len(some) == looksAtOnce, nil
+	return nil
 }

@@ -65,7 +65,7 @@ func (s *lookouts) add(g *grant) {
 	}
 	h.grants = append(h.grants, g)
 	s.assign(h)
-	h.at.news(h)
+	h.at.look(h, h.at.soon)
 	s.mu.Unlock()
 	if g.ended() != nil { // remove may have been before
 		s.remove(g)
@@ -103,12 +103,11 @@ func (s *lookouts) assign(h *heldKey) {
 		h.at.forget(h)
 	}
 	if h.at = s.at[node]; h.at == nil {
-		h.at = &lookout{all: s, node: node, kick: make(chan struct{}, 1), due: make(map[*heldKey]struct{})}
+		h.at = &lookout{all: s, node: node, kick: make(chan struct{}, 1), soon: make(chan struct{}, 1), due: make(map[*heldKey]struct{})}
 		s.at[node] = h.at
 		s.running.Go(h.at.run)
 	}
 	h.at.held++
-	h.at.news(h)
 }
 
 // resume says whether a lookout has something to do, once it has given away what lives elsewhere by now.
@@ -116,8 +115,11 @@ func (s *lookouts) resume(lo *lookout) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.keys {
-		if h.at == lo {
-			s.assign(h)
+		if h.at != lo {
+			continue
+		}
+		if s.assign(h); h.at != lo {
+			h.at.news(h)
 		}
 	}
 	if lo.held > 0 && s.ctx.Err() == nil {
@@ -178,6 +180,7 @@ func (s *lookouts) take(lo *lookout) (some []glance, looks []backend.Look) {
 	for h := range lo.due {
 		delete(lo.due, h)
 		if s.assign(h); h.at != lo {
+			h.at.news(h)
 			continue
 		}
 		gl := glance{h, slices.Clone(h.grants), make([]time.Time, len(h.grants))}

@@ -231,9 +231,20 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 	return clientOption(func(c *clientConfig) { c.renew = rdb })
 }
 
-// WithLossNotifications has Redis tell the client, by its client-side caching (CLIENT TRACKING), when the key of a lock that it holds has
-// changed. If the lock isn't ours any more, by DEL, FLUSHALL, RENAME or whatever else, its lease is lost some milliseconds later,
-// and not only at the next renewal.
+// WithLossNotifications has Redis tell the client, by its client-side caching (CLIENT TRACKING), when the key of a lock that it holds
+// has changed. A lease whose entry is gone, by DEL, FLUSHALL, RENAME or whatever else, is lost some milliseconds later, and not only at the
+// next renewal; one that was cut short, by PEXPIRE, is renewed at once. It is for leases that are renewed, of all kinds: nobody asks
+// after one of WithFixedLease. For a Quorum, give it to the clients of all nodes.
+//
+// It costs two connections and two goroutines for each server that has locks of the client, until half a minute after the
+// last; and two commands and a message for each grant that is kept for more than 5 ms, and for each renewal: about 3 µs of Redis's CPU
+// and 5 µs of the client's. Of permits of one semaphore, and of the readers of one lock, the changes that others make are told as well; a
+// client looks 50 times a second at most.
+//
+// What happens while a connection is broken is told when there is another: at once, or after 3 s where nobody noticed. Renewals keep their
+// pace, so that of thousands of locks that are lost together about 500 are told of in each 100 ms. SWAPDB is not told at all. Where Redis
+// refuses, by its ACL or as a proxy that doesn't know the commands, that is logged once, counted in lockdog.errors as an error of subscribe, and asked again
+// each minute; leases go on as without the option.
 func WithLossNotifications() Option {
 	return clientOption(func(c *clientConfig) { c.lossNotices = true })
 }

@@ -218,21 +218,23 @@ func (e *Engine) setAlarm(l *Lease, at time.Time) {
 	e.wake(ns)
 }
 
-// Verify renews this lease ahead of its time, once: something was heard that puts it in doubt. All that are asked
-// for at the same time share their calls, and the pacing holds for these as well. While a call with the lease is in
+// Verify renews these leases ahead of their time, once: something was heard that puts them in doubt. All that are given,
+// or asked for at the same time, share their calls, and the pacing holds for these as well. While a call with a lease is in
 // flight another one follows it; one that is about to be made anyway is enough. A lease without renewal can't be
 // verified.
-func (e *Engine) Verify(l *Lease) {
+func (e *Engine) Verify(leases ...*Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l.status.Load() != kept || e.closed {
-		return
-	}
-	switch l.cohort.stage {
-	case planned:
-		e.move(l, l.cohort.group.gatherAt(e.now()))
-	case flying:
-		l.verify = true
+	for _, l := range leases {
+		if l.status.Load() != kept || e.closed {
+			continue
+		}
+		switch l.cohort.stage {
+		case planned:
+			e.move(l, l.cohort.group.gatherAt(e.now()))
+		case flying:
+			l.verify = true
+		}
 	}
 }
 

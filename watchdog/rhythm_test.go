@@ -45,6 +45,26 @@ func TestVerify(t *testing.T) {
 	})
 }
 
+// Those that are given together go out together.
+func TestVerifyTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		e := start(t, s)
+		var all []*watchdog.Lease
+		for _, l := range watch(e, 200, nil) {
+			all = append(all, &l.Lease)
+		}
+		sleep(e, time.Second)
+		s.take()
+		e.Verify(all...)
+		sleep(e, time.Millisecond)
+		if calls := s.take(); len(calls) != 1 || calls[0].leases != len(all) {
+			t.Errorf("calls of %v, want one of %d", calls, len(all))
+		}
+	})
+}
+
 // What is verified while in flight is renewed again: the answer on its way may be older than the doubt.
 func TestVerifyInFlight(t *testing.T) {
 	t.Parallel()
