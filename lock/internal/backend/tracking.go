@@ -112,20 +112,12 @@ func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) e
 // Look looks at keys, and has the next change of each told. An error is that of the connection. It is for one goroutine, like Ping.
 func (t *Tracking) Look(ctx context.Context, looks []Look) ([]Sight, error) {
 	pipe := t.eye.Pipeline()
-	members, ttls := make([]*redis.SliceCmd, len(looks)), make([]*redis.DurationCmd, len(looks))
+	answers := make([]func() Sight, len(looks))
 	for i, l := range looks {
-		args := make([]any, 2, 2+len(l.Members))
-		args[0], args[1] = "hmget", l.Key
 		if l.Sorted {
-			args[0] = "zmscore"
-		}
-		for _, m := range l.Members {
-			args = append(args, m)
-		}
-		members[i] = redis.NewSliceCmd(ctx, args...)
-		_ = pipe.Process(ctx, members[i])
-		if !l.Sorted {
-			ttls[i] = pipe.PTTL(ctx, l.Key)
+			answers[i] = readScores(pipe.ZMScore(ctx, l.Key, l.Members...))
+		} else {
+			answers[i] = readFields(pipe.HMGet(ctx, l.Key, l.Members...), pipe.PTTL(ctx, l.Key))
 		}
 	}
 	_, err := pipe.Exec(ctx)
@@ -135,20 +127,33 @@ func (t *Tracking) Look(ctx context.Context, looks []Look) ([]Sight, error) {
 	}
 	sights := make([]Sight, len(looks))
 	for i, l := range looks {
-		s := Sight{There: make([]bool, len(l.Members)), TTL: -1, Err: members[i].Err()}
-		if s.Err == nil && ttls[i] != nil {
-			s.TTL, s.Err = ttls[i].Result()
+		sights[i] = answers[i]()
+		if got := len(sights[i].There); sights[i].Err == nil && got != len(l.Members) {
+			return nil, fmt.Errorf("lockdog: %d answers for %d members", got, len(l.Members))
 		}
-		got := members[i].Val()
-		if s.Err == nil && len(got) != len(l.Members) {
-			return nil, fmt.Errorf("lockdog: %d answers for %d members", len(got), len(l.Members))
-		}
-		for j, v := range got {
-			s.There[j] = v != nil
-		}
-		sights[i] = s
 	}
 	return sights, nil
+}
+
+func readFields(fields *redis.SliceCmd, ttl *redis.DurationCmd) func() Sight {
+	return func() Sight {
+		s := Sight{TTL: ttl.Val(), Err: errors.Join(fields.Err(), ttl.Err())}
+		for _, v := range fields.Val() {
+			s.There = append(s.There, v != nil)
+		}
+		return s
+	}
+}
+
+// readScores takes 0 for what isn't there, as go-redis gives it: a permit's score is when it ends.
+func readScores(scores *redis.FloatSliceCmd) func() Sight {
+	return func() Sight {
+		s := Sight{TTL: -1, Err: scores.Err()}
+		for _, v := range scores.Val() {
+			s.There = append(s.There, v != 0)
+		}
+		return s
+	}
 }
 
 // Ping asks the eye for a sign of life.
