@@ -242,7 +242,7 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // client looks 50 times a second at most.
 //
 // What happens while a connection is broken is told when there is another: at once, or after 3 s where nobody noticed. Renewals keep their
-// pace, so that of thousands of locks that are lost together about 500 are told of in each 100 ms. SWAPDB is not told at all. Where Redis
+// pace, so that of thousands of locks that are lost together some 250 are told of in each 100 ms. SWAPDB is not told at all. Where Redis
 // refuses, by its ACL or as a proxy that doesn't know the commands, that is logged once, counted in lockdog.errors as an error of subscribe, and asked again
 // each minute; leases go on as without the option.
 func WithLossNotifications() Option {
