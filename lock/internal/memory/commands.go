@@ -59,6 +59,7 @@ var commands = map[string]command{
 	"decrby": {3, decrby},
 
 	"hget":    {3, hget},
+	"hmget":   {-3, hmget},
 	"hset":    {-4, hset},
 	"hscan":   {-3, hscan},
 	"hgetall": {2, hgetall},
@@ -79,6 +80,7 @@ var commands = map[string]command{
 
 	"zadd":             {-4, zadd},
 	"zrem":             {-3, zrem},
+	"zpopmin":          {-2, zpopmin},
 	"zscore":           {3, zscore},
 	"zcard":            {2, zcard},
 	"zincrby":          {4, zincrby},

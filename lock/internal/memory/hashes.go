@@ -52,6 +52,20 @@ func hget(s *Server, args []string) any {
 	return nil
 }
 
+func hmget(s *Server, args []string) any {
+	h, err := read[hash](s, args[0])
+	if err != nil {
+		return err
+	}
+	reply := make([]any, len(args)-1)
+	for n, name := range args[1:] {
+		if i := h.index(name); i >= 0 {
+			reply[n] = h.fields[i].value
+		}
+	}
+	return reply
+}
+
 func hset(s *Server, args []string) any {
 	if len(args)%2 == 0 {
 		return serverError("ERR wrong number of arguments for 'hset' command")

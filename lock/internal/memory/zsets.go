@@ -145,6 +145,23 @@ func zrem(s *Server, args []string) any {
 	return gone
 }
 
+func zpopmin(s *Server, args []string) any {
+	if len(args) > 1 {
+		return missing("ZPOPMIN", "a count")
+	}
+	z, err := read[zset](s, args[0])
+	switch {
+	case err != nil:
+		return err
+	case z == nil:
+		return []any{}
+	}
+	reply := memberList(z.members[:1], true)
+	z.members = z.members[1:]
+	s.settle(args[0], len(z.members))
+	return reply
+}
+
 func zscore(s *Server, args []string) any {
 	z, err := read[zset](s, args[0])
 	if err != nil {
