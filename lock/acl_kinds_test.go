@@ -15,6 +15,7 @@ import (
 // table has them.
 var aclKinds = map[string]func(u *aclUser) error{
 	"Mutex":                 mutexCalls,
+	"one of several":        calledCalls,
 	"FairMutex":             fairCalls,
 	"RWMutex":               rwCalls,
 	"Permits":               permitCalls,
@@ -71,6 +72,55 @@ func mutexCalls(u *aclUser) error {
 		func() error { return second(other.Mutex(forced).ForceUnlock(u.ctx)) },
 		func() error { return u.until("our loss", func() bool { return l.Err() != nil }) },
 	)
+}
+
+// A client that waits is called, another that listens, too, and nobody is left.
+func calledCalls(u *aclUser) error {
+	admin, name := u.admin(), u.name+":a"
+	set, channel, fake := "lockdog_wait:{"+name+"}", "redisson_lock__channel:{"+name+"}", "1000000001"
+	c, other := u.client(), u.client()
+	ear := admin.Subscribe(u.ctx, channel)
+	defer func() { _ = ear.Close() }()
+	if _, err := ear.Receive(u.ctx); err != nil {
+		return err
+	}
+	heard, named := ear.Channel(), false
+	for range 5 { // now and then a release wakes all
+		var l *lock.Lease
+		var next <-chan taken
+		err := inTurn(
+			func() (err error) { l, err = c.Mutex(name).TryLock(u.ctx); return err },
+			func() error { next = begin(u.ctx, other.Mutex(name)); return nil },
+			func() error {
+				soon := time.Now().Add(time.Second)
+				err := u.until("in the set", func() bool { return admin.ZCard(u.ctx, set).Val() == 1 || time.Now().After(soon) })
+				if admin.ZCard(u.ctx, set).Val() != 1 {
+					err = errors.Join(err, errOther)
+				}
+				return err
+			},
+			func() error { return admin.ZAdd(u.ctx, set, redis.Z{Member: fake}).Err() },
+			func() error { return l.Release(u.ctx) },
+			func() error { m := <-heard; named = named || m.Payload == fake; return nil },
+			func() error { got := <-next; l = got.Lease; return got.err },
+			func() error { return admin.ZRem(u.ctx, set, fake).Err() },
+			func() error {
+				if admin.Exists(u.ctx, set).Val() > 0 {
+					return errOther
+				}
+				return nil
+			},
+			func() error { return l.Release(u.ctx) },
+			func() error { <-heard; return nil },
+		)
+		if err != nil {
+			return err
+		}
+	}
+	if !named {
+		return errOther
+	}
+	return nil
 }
 
 // Before it waits one of Redisson's, who is gone.

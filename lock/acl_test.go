@@ -22,7 +22,7 @@ import (
 // commands sent, commands in scripts. (HELLO, AUTH and the like are free to all.)
 const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* " +
 	"+evalsha +eval +subscribe +unsubscribe +ping " +
-	"+time +hgetall +hexists +hset +hkeys +pttl +pexpire +set +exists +del +publish +pubsub|numsub"
+	"+time +hgetall +hexists +hmget +hset +hkeys +pttl +pexpire +set +exists +del +publish +pubsub|numsub"
 
 // The README says the same.
 func TestREADMEListsTheACL(t *testing.T) {

@@ -30,6 +30,7 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
+	number    string // see caller
 	places    places
 
 	rec       *telemetry.Recorder
@@ -79,7 +80,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		b = r
 	}
 
-	c := &Client{cfg: cfg, backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
+	c := &Client{cfg: cfg, number: newNumber(), backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"

@@ -120,15 +120,15 @@ func subscriptionFollows(t *testing.T, c *redistest.Cluster) {
 	slot := c.Slot(t, name)
 	from, to := c.Owner(t, slot), otherNode(t, c, slot)
 	channels := []string{"redisson_lock__channel:" + name}
-	eventually(t, patience, func() bool { return slices.Equal(shardChannels(t, from), channels) })
+	eventually(t, patience, func() bool { return slices.Equal(lockChannels(t, from), channels) })
 	m := c.Migrate(t, slot, to)
 	m.Finish(t)
 	eventually(t, patience, func() bool {
-		return slices.Equal(shardChannels(t, to), channels) && len(shardChannels(t, from)) == 0
+		return slices.Equal(lockChannels(t, to), channels) && len(lockChannels(t, from)) == 0
 	})
 	free(t, l)
 	free(t, granted(t, next))
-	eventually(t, patience, func() bool { return len(shardChannels(t, to)) == 0 })
+	eventually(t, patience, func() bool { return len(lockChannels(t, to)) == 0 })
 }
 
 func silentNodeIsAlone(t *testing.T, c *redistest.Cluster) {
@@ -193,7 +193,7 @@ func TestClusterFailover(t *testing.T) {
 	awaitWaiter := func() (*lock.Lease, <-chan taken) {
 		l := try(t, holder.Mutex(name))
 		next := begin(context.Background(), waiter.Mutex(name))
-		eventually(t, patience, func() bool { return len(shardChannels(t, c.Owner(t, slot))) == 1 })
+		eventually(t, patience, func() bool { return len(lockChannels(t, c.Owner(t, slot))) == 1 })
 		replicated(t, c.Owner(t, slot))
 		return l, next
 	}
@@ -234,7 +234,7 @@ func TestClusterFailover(t *testing.T) {
 	if err != nil || h.Owner != l.Owner() || h.Token != l.Token() {
 		t.Errorf("%+v, %v; held by %q with token %d", h, err, l.Owner(), l.Token())
 	}
-	eventually(t, patience, func() bool { return len(shardChannels(t, old)) == 1 })
+	eventually(t, patience, func() bool { return len(lockChannels(t, old)) == 1 })
 	free(t, l)
 	got := granted(t, next)
 	if got.Token() <= l.Token() {

@@ -89,8 +89,9 @@
 //
 // # Waiting
 //
-// [Mutex.Lock] doesn't poll. A client has one subscription, for all its waiters; a release is published and wakes one waiter of each
-// client, the first in its line. A release with a waiter in its own client hands the lock over in the same script, for a
+// [Mutex.Lock] doesn't poll. A client has one subscription, for all its waiters; a release wakes the first waiter of the client that has
+// waited longest, and if that one doesn't take the lock, another after 10 to 20 ms. Where somebody else listens, as Redisson's waiters do, it
+// wakes the first waiter of each client. A release with a waiter in its own client hands the lock over in the same script, for a
 // bounded number of turns, unless another process is seen to wait. Messages can get lost, so a waiter looks again when
 // the holder's lease should have run out; and, without a working subscription, twice a second. While a cluster moves a lock's
 // slot, releases may go unheard: then, too, a waiter looks twice a second where it can tell, and else when the slot has moved.
@@ -100,8 +101,9 @@
 // A lock is a hash at its name, with a field for the owner, as Redisson's RLock has it; holders in Java and in Go exclude
 // and wake each other. One more field, @lockdog, has the token and the holder's trace. Besides there is one counter of
 // tokens per hash slot in use, <prefix>lockdog:fence:{n}, which never expires. The other kinds are kept as Redisson's RFairLock,
-// RReadWriteLock, RSemaphore, RPermitExpirableSemaphore and RCountDownLatch are, with keys of ours beside them: lockdog_fair, until
-// when waiters are alive; lockdog_writers and lockdog_turn, whose turn it is; lockdog_receipt, what was done already.
+// RReadWriteLock, RSemaphore, RPermitExpirableSemaphore and RCountDownLatch are. Keys of ours are beside them: lockdog_wait, which
+// clients wait for a Mutex; lockdog_fair, until when waiters are alive; lockdog_writers and lockdog_turn, whose turn it is;
+// lockdog_receipt, what was done already.
 //
 // # Words
 //

@@ -41,6 +41,9 @@ func checkBraces(what, s string) error {
 // holders wake each other's waiters.
 func channelOf(key string) string { return prefixName("redisson_lock__channel", key) }
 
+// waitsKey has the clients that wait for a lock. It lives in the lock's slot.
+func waitsKey(key string) string { return prefixName("lockdog_wait", key) }
+
 // prefixName is how Redisson names what belongs to a key, so that it lives in the key's slot.
 func prefixName(prefix, key string) string {
 	if strings.Contains(key, "{") {

@@ -33,6 +33,7 @@ type kind struct {
 	// renewed is the key that the renew script is given, nil: the lock.
 	renewed func(lk *lock) string
 
+	calls     bool // a release may call one of the clients that wait, see called.go
 	handsOver bool // a release may hand the lock to a waiter of the same client
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
 	enlists   bool // a waiter has a place in Redis, which it keeps by asking again and has to give up
@@ -55,6 +56,7 @@ type terms struct {
 	under   string        // owner of the lease of the kind above that the caller has
 	permits int           // of a semaphore
 	outside bool          // it means to wait, but doesn't stand in line yet
+	caller  caller        // whom a release may call, where it hears of it
 }
 
 // twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.

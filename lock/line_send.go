@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
@@ -50,6 +51,7 @@ func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
 		}
 	}
 	clear(ln.changed)
+	slices.SortFunc(subscribe, func(a, b string) int { return strings.Compare(b, a) }) // a lock's channel after those that begin with it: see callee
 	return subscribe, unsubscribe, len(ln.topics) == 0
 }
 

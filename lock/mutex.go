@@ -8,8 +8,8 @@ import (
 var mutexKind = &kind{
 	name:    "mutex",
 	acquire: acquireScript, release: releaseScript, force: forceScript, inspect: inspectScript,
-	channel:   channelOf,
-	handsOver: true, oneKey: true,
+	channel: channelOf,
+	calls:   true, handsOver: true, oneKey: true,
 }
 
 // Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every
@@ -31,7 +31,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, false) }
 
 // Lock takes the lock, waiting for it until ctx ends or WithWait is over. The wait costs Redis nothing: a release wakes
-// the first waiter of each process. In one process waiters are served in the order they came.
+// one waiter, the first of the process that has waited longest. In one process waiters are served in the order they came.
 //
 // The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLeaseContext to bound the wait
 // only.

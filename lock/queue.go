@@ -10,6 +10,7 @@ type queue struct {
 	ws      *waits
 	key     string
 	channel string
+	own     string // the channel on which this client is called, "": it isn't
 	head    *waiter
 	tail    *waiter
 	count   int
@@ -27,8 +28,42 @@ type queue struct {
 	interrupted bool // it was lost since the lock was last seen held
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
+	called  bool      // calls of this client are heard
+	since   int64     // see caller
+	claimBy time.Time // when the head asks for a lock to which another client was called, zero: none was since it last asked
+
 	turns      int // hand-overs in a row
 	turnsSince time.Time
+}
+
+// alarm is when the head asks without being told. It is called with mu held.
+func (q *queue) alarm() time.Time {
+	if !q.claimBy.IsZero() && q.claimBy.Before(q.checkAt) {
+		return q.claimBy
+	}
+	return q.checkAt
+}
+
+// ring has the head ask if it is time. It is called with mu held.
+func (q *queue) ring(now time.Time) {
+	switch {
+	case q.due != wakeNone || now.Before(q.alarm()):
+	case now.Before(q.checkAt):
+		q.due = wakeUnclaimed
+	case q.polling:
+		q.due = wakePoll
+	default:
+		q.due = wakeExpiry
+	}
+}
+
+// caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
+func (q *queue) caller() caller {
+	c := q.ws.c
+	if !q.subscribed || !q.called || !q.head.lock.kind.calls || c.backend.Traits().NumSub == "" {
+		return caller{}
+	}
+	return caller{number: c.number, since: q.since, more: min(q.count-1, 1)}
 }
 
 // rouse has the head ask. It is called with mu held.
@@ -88,9 +123,13 @@ func (q *queue) down() {
 	q.signal()
 }
 
-// message implements listener: the lock was released.
-func (q *queue) message(string) {
+// message implements listener: the lock was released, to all or to one client. See called.go.
+func (q *queue) message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	q.rouse(wakeMessage)
+	if len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.calls || payload == q.ws.c.number {
+		q.rouse(wakeMessage)
+		return
+	}
+	q.watch()
 }

@@ -92,7 +92,7 @@ func (lk *lock) deed(script *backend.Script, args ...any) *bid {
 // perform does a deed, over as many tries as it takes in one lease, and with keepOn has the sweepers go on with it. It says whether it was done: the script may have found
 // that it wasn't to be.
 func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
-	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), nil, nil)
+	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), callAll, nil, nil)
 	if err == nil {
 		lk.c.receipts.add(b)
 		return f.outcome == freedPublished, nil

@@ -14,6 +14,7 @@ import (
 type verdict struct {
 	granted bool
 	token   int64
+	now     int64     // Redis's time, µs
 	sent    time.Time // before the request left: the lease counts from here
 	holder  HeldError // when not granted; without the name
 	meta    string    // what the holder says of itself
@@ -103,7 +104,7 @@ type meta struct {
 	traceparent string
 }
 
-// parseMeta reads a '@lockdog' field. Anybody may have written it: what doesn't parse counts as absent.
+// parseMeta reads a '@lockdog' field. The '+' before the token says that others wait. Anybody may have written it: what doesn't parse counts as absent.
 func parseMeta(s string) meta {
 	token, traceparent, _ := strings.Cut(s, " ")
 	n, err := strconv.ParseInt(token, 10, 64)

@@ -77,6 +77,11 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		if kind.asking != nil {
 			c.Args = append(c.Args, kind.asking(b.lock, terms)...)
 		}
+		waits := terms.caller.waits() && !oneKey && !t.uncalled.Load()
+		if waits {
+			c.Keys = append(c.Keys, waitsKey(b.lock.key))
+			c.Args = terms.caller.append(c.Args)
+		}
 		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
 		c.replicas, c.patience = cfg.replicas, cfg.patience
 		if !t.do(ctx, c, cfg.lease) {
@@ -92,10 +97,14 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
+			if waits && strings.Contains(err.Error(), "NOPERM") {
+				t.uncalled.Store(true) // the ACL may be without the set of those who wait
+				continue
+			}
 			return verdict{}, err
 		}
 		v, now, err := readVerdict(c.reply)
-		v.sent, v.acked, v.moving = c.sent, c.acked, oneKey
+		v.now, v.sent, v.acked, v.moving = now, c.sent, c.acked, oneKey
 		if err == nil || errors.Is(err, errLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
 		} else {
@@ -108,10 +117,10 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 
 // release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, heir *heir, failed func(failure, time.Time)) (freed, error) {
+func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, call calling, heir *heir, failed func(failure, time.Time)) (freed, error) {
 	unclear := false
 	for try := 1; ; try++ {
-		f, expires, err := t.tryRelease(ctx, b, heir, max(time.Until(deadline), 0))
+		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
@@ -143,7 +152,7 @@ type heir struct {
 
 // releaseOnce gives the lock back in one try.
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
-	f, _, err := t.tryRelease(ctx, b, nil, patience)
+	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
 	if err != nil {
 		t.rec.Error(ctx, telemetry.OpRelease, classify(err).kind)
 	}
@@ -151,7 +160,7 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 }
 
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
-func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
+func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	kind := b.lock.kind
 	if kind.deed { // maybe the client's first operation
 		if err := t.prepare(ctx, b.lock); err != nil {
@@ -165,9 +174,12 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, heir *heir, patience
 	if kind.freeing != nil {
 		c.Args = append(c.Args, kind.freeing(b.lock)...)
 	}
+	if kind.calls {
+		c.Args = call.append(c.Args, traits)
+	}
 	if heir != nil {
-		c.Args = append(c.Args, heir.member(), heir.lock.cfg.leaseArg, int64(0), heir.traceparent, traits.NumSub, heir.subscribed)
-		c.notAfter, c.window = 5, min(heir.lock.cfg.lease, t.backend.Timeout())
+		c.Args = append(c.Args, heir.member(), heir.lock.cfg.leaseArg, int64(0), heir.traceparent, heir.subscribed)
+		c.notAfter, c.window = 7, min(heir.lock.cfg.lease, t.backend.Timeout())
 	}
 	if kind.deed {
 		c.notAfter, c.window = 3, min(b.lock.cfg.lease, t.backend.Timeout())

@@ -136,7 +136,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 func (t *transport) releaseEach(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
 	all, errs := make([]freed, len(bids)), make([]error, len(bids))
 	for i, b := range bids {
-		all[i], errs[i] = t.release(ctx, &rels[i], b, deadline, nil, nil)
+		all[i], errs[i] = t.release(ctx, &rels[i], b, deadline, callLoudly, nil, nil)
 	}
 	return all, errs
 }

@@ -27,6 +27,7 @@ type transport struct {
 
 	prepared atomic.Bool // the backend knows its servers
 	apart    atomic.Bool // the server refuses keys of several slots in one script
+	uncalled atomic.Bool // an ACL keeps the client out of the sets of those who wait
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -76,7 +77,7 @@ type call struct {
 	err     error
 
 	// What Keys, Boxed and Args are made in: a call is used again, and most have no more.
-	keys  [2]string
+	keys  [3]string
 	boxed [2]any
 	args  [10]any
 }

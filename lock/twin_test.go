@@ -77,17 +77,21 @@ type twinPlace struct {
 	key     string
 	channel string
 	keys    []string // key and token counter
+	waited  []string // with the clients that wait
 	fair    []string // with those of the queue
 }
 
 func newTwinPlace(prefix, name string) twinPlace {
 	key := prefix + name
 	keys := []string{key, fenceKey(prefix, key)}
-	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), key+":queue", key+":deadlines", key+":alive")}
+	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), waitsKey(key)), append(slices.Clone(keys), key+":queue", key+":deadlines", key+":alive")}
 }
 
 // permitScript gives a permit, for the renewals to find.
 var permitScript = backend.NewScript("permit", `return redis.call('zadd', KEYS[1] .. ':timeout', ARGV[2], ARGV[1])`)
+
+// waitersScript says who waits.
+var waitersScript = backend.NewScript("waiters", `return redis.call('zrange', KEYS[1], 0, -1)`)
 
 type side struct {
 	name string
@@ -167,11 +171,15 @@ func (tw *twins) step() {
 		if pick(4) == 0 {
 			keys = keys[:1]
 		}
+		if pick(2) == 0 {
+			tw.call(acquireScript, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
+			break
+		}
 		tw.call(acquireScript, keys, owner, lease, notAfter, trace)
 	case n < 9:
-		tw.call(releaseScript, p.keys[:1], owner, p.channel, "publish")
+		tw.call(releaseScript, p.keys[:1], owner, p.channel, "publish", "numsub", pick(2))
 	case n < 12:
-		tw.call(releaseScript, p.keys, owner, p.channel, "publish", twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, "numsub", pick(2))
+		tw.call(releaseScript, p.keys, owner, p.channel, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {
@@ -202,6 +210,7 @@ func (tw *twins) step() {
 	}
 	for _, q := range tw.places {
 		tw.call(inspectScript, q.keys[:1])
+		tw.call(waitersScript, q.waited[2:])
 	}
 }
 
@@ -252,8 +261,11 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 			word = fmt.Sprintf("%d min", (n+30_000)/60_000)
 		}
 		if text, isText := v.(string); isText {
-			if token, trace, _ := strings.Cut(text, " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
+			if token, trace, _ := strings.Cut(strings.TrimPrefix(text, "+"), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
 				word = fmt.Sprintf("token of the last grant: %v, %s", parseMeta(text).token <= s.last, trace)
+				if text[0] == '+' {
+					word += ", and others wait"
+				}
 			}
 		}
 		words = append(words, word)

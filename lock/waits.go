@@ -45,6 +45,7 @@ const (
 	wakeLocal
 	wakeExpiry
 	wakePoll
+	wakeUnclaimed  // another client was called, and nothing was heard since
 	wakeSubscribed // the subscription is there now: what was published before wasn't heard
 )
 
@@ -101,6 +102,9 @@ func (ws *waits) join(w *waiter, seen verdict) {
 	first := q == nil
 	if first {
 		q = &queue{ws: ws, key: line, channel: w.lock.ear(w.bid), head: w, moving: seen.moving}
+		if w.lock.kind.calls {
+			q.own = q.channel + ":" + ws.c.number
+		}
 		q.saw(seen.holder, seen.meta)
 		ws.queues[line] = q
 	} else {
@@ -114,13 +118,13 @@ func (ws *waits) join(w *waiter, seen verdict) {
 	if !first {
 		return
 	}
-	heard := ws.c.hub.listen(q.channel, q)
+	heard := ws.listen(q)
 	ws.mu.Lock()
 	gone := q.head == nil // a hand-over has emptied the line before it was listening
 	ws.mu.Unlock()
 	switch {
 	case gone:
-		ws.c.hub.unlisten(q.channel, q)
+		ws.unlisten(q)
 	case heard:
 		q.up()
 	}
@@ -143,7 +147,7 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	q.count--
 	if q.head == nil {
 		delete(ws.queues, q.key)
-		return func() { ws.c.hub.unlisten(q.channel, q) }
+		return func() { ws.unlisten(q) }
 	}
 	q.signal()
 	return func() {}
@@ -181,15 +185,12 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			return w.bid, *w.won, nil
 		}
 		q, now := w.q, time.Now()
-		if q.head == w && !q.handing && q.due == wakeNone && !now.Before(q.checkAt) {
-			q.due = wakeExpiry
-			if q.polling {
-				q.due = wakePoll
-			}
+		head := q.head == w && !q.handing
+		if head {
+			q.ring(now)
 		}
-		if q.head != w || q.handing || q.due == wakeNone {
-			alarm := q.checkAt
-			head := q.head == w && !q.handing
+		if !head || q.due == wakeNone {
+			alarm := q.alarm()
 			ws.mu.Unlock()
 			if head {
 				timer.Reset(time.Until(alarm))
@@ -213,19 +214,22 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			return ws.quit(w, w.stopped(context.Cause(ctx)))
 		}
 		why, interrupted := q.due, q.interrupted
-		q.due, q.attempting = wakeNone, true
+		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
+		asked := w.asks()
+		asked.caller = q.caller()
 		ws.mu.Unlock()
 
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.lock.attempt(ctx, a, w.bid, w.asks())
+		v, err := w.lock.attempt(ctx, a, w.bid, asked)
 
 		ws.mu.Lock()
 		q.attempting = false
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
+			q.since, q.claimBy = v.now, time.Time{} // it was claimed
 			after := ws.passOn(w, v)
 			ws.mu.Unlock()
 			after()
@@ -239,6 +243,9 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		case err == nil:
 			failing, w.failed, q.moving = time.Time{}, nil, v.moving
 			q.saw(v.holder, v.meta)
+			if q.since == 0 && asked.caller.waits() {
+				q.since = v.now
+			}
 			ws.mu.Unlock()
 			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		case ctx.Err() != nil:
@@ -272,26 +279,28 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 
 // wakeupSources are those that count as wake-ups; a new subscription's first question doesn't.
 var wakeupSources = map[wakeup]telemetry.WakeupSource{
-	wakeMessage: telemetry.WakeupMessage,
-	wakeLocal:   telemetry.WakeupLocal,
-	wakeExpiry:  telemetry.WakeupExpiry,
-	wakePoll:    telemetry.WakeupPoll,
+	wakeMessage:   telemetry.WakeupMessage,
+	wakeLocal:     telemetry.WakeupLocal,
+	wakeExpiry:    telemetry.WakeupExpiry,
+	wakePoll:      telemetry.WakeupPoll,
+	wakeUnclaimed: telemetry.WakeupPoll,
 }
 
 // quit leaves the line without the lock, unless it was just handed over: then it is given back.
 func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 	ws.mu.Lock()
-	after := func() {}
+	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
 		if q.head == w && w.lock.kind.shared && q.due == wakeNone {
 			q.due = wakeLocal // there may be enough for the next
 		}
 		after = ws.leave(w)
+		unheeded = q.head == nil && w.lock.kind.calls && (q.due == wakeMessage || !q.claimBy.IsZero()) // nobody else may be about to ask
 	}
 	won, ghosts := w.won != nil, w.bid.ghosts
 	ws.mu.Unlock()
 	after()
-	if won || w.lock.kind.enlists || !ghosts.IsZero() {
+	if won || unheeded || w.lock.kind.enlists || !ghosts.IsZero() {
 		ws.c.sweepers.add(w.bid, ghosts)
 	}
 	return w.bid, verdict{}, err

@@ -45,7 +45,7 @@ const (
 	WakeupMessage WakeupSource = iota // the release message of another process
 	WakeupLocal                       // a release in this process
 	WakeupExpiry                      // the holder's lease should have run out
-	WakeupPoll                        // the net under lost messages
+	WakeupPoll                        // the net under lost messages, and under those that call who is gone
 )
 
 var wakeupSources = []string{"message", "local", "expiry", "poll"}

@@ -1,11 +1,15 @@
 -- Takes a free lock for one owner, or says who holds it.
 --
--- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '<token>[ <traceparent>]'
+-- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '[+]<token>[ <traceparent>]'; with '+' the release looks at KEYS[3]
 -- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
+-- KEYS[3]  the clients that wait: a sorted set of client -> since when, µs; only for one that hears of releases. See release.lua
 -- ARGV[1]  owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
+-- ARGV[5]  only with KEYS[3]: the client ...
+-- ARGV[6]  the server time in µs since when it waits, or at which it last got the lock; 0 = it has just begun
+-- ARGV[7]  1 when more wait in it than the one that asks
 --
 -- Returns  now                                                granted, and the time is the token
 --          {1, now, token}                                    granted; the clock was behind the last token
@@ -24,12 +28,23 @@ for i = 1, #hash, 2 do
     holder = hash[i]
   end
 end
+local notAfter = tonumber(ARGV[3])
+local late = notAfter > 0 and now > notAfter
 if not ours then
+  -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
+  -- the release wakes all, too.
+  if KEYS[3] and meta ~= '' and not late then
+    local since = ARGV[6] == '0' and nowText or ARGV[6]
+    if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
+      redis.pcall('pexpire', KEYS[3], ARGV[2])
+      if string.byte(meta) ~= 43 then
+        redis.pcall('hset', KEYS[1], '@lockdog', '+' .. meta)
+      end
+    end
+  end
   return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
 end
-
-local notAfter = tonumber(ARGV[3])
-if notAfter > 0 and now > notAfter then
+if late then
   return {2, now}
 end
 
@@ -47,11 +62,22 @@ end
 if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
+if KEYS[3] then
+  meta = '+' .. meta
+end
 redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
 local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
 if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the lock would stay for ever
   redis.call('del', KEYS[1])
   return set
+end
+if KEYS[3] then -- the client's turn is over: it waits behind all others, or not at all
+  if ARGV[7] == '1' then
+    redis.pcall('zadd', KEYS[3], nowText, ARGV[5])
+    redis.pcall('pexpire', KEYS[3], ARGV[2])
+  else
+    redis.pcall('zrem', KEYS[3], ARGV[5])
+  end
 end
 if token == now then
   return now

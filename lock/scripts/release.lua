@@ -1,32 +1,44 @@
--- Gives the lock back, or hands it straight to a waiter of the same client.
+-- Gives the lock back: straight to a waiter of the same client, or to one of the clients that wait, or to all.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the token counter of the lock's slot; only with a hand-over
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
--- ARGV[4]  only with a hand-over: next owner ...
--- ARGV[5]  its lease, ms
--- ARGV[6]  not-after: the server time in µs after which nothing is handed over; 0 = unknown
--- ARGV[7]  its traceparent, '' = none
--- ARGV[8]  'numsub', or 'shardnumsub' where channels are sharded
--- ARGV[9]  how many of the channel's subscribers are our own; with more, another process waits and
+-- ARGV[4]  'numsub', or 'shardnumsub' where channels are sharded; '' = they can't be counted
+-- ARGV[5]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
+-- ARGV[6]  only with a hand-over: next owner ...
+-- ARGV[7]  its lease, ms
+-- ARGV[8]  not-after: the server time in µs after which nothing is handed over; 0 = unknown
+-- ARGV[9]  its traceparent, '' = none
+-- ARGV[10] how many of the channel's subscribers are our own; with more, another process waits and
 --          the lock is published instead
 --
 -- Returns  1                released and published
 --          {2, now, token}  handed over
 --          {0, 0, taken}    not the owner's (any more); taken = 1 when somebody else holds it
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  return {0, 0, redis.call('exists', KEYS[1])}
+--
+-- What is published is '0', at which all ask; or the number of the client that has waited longest, at which others wait a moment; or '0' on
+-- the channel of that client, <channel>:<number>. Redisson's waiters know '0' only. So one client is called where as many listen as are
+-- in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody in
+-- it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
+local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+if not found[1] then
+  local taken = redis.call('exists', KEYS[1])
+  if taken == 0 then -- whoever was woken for it may be gone
+    redis.call(ARGV[3], ARGV[2], '0')
+  end
+  return {0, 0, taken}
 end
 redis.call('del', KEYS[1])
 
-if ARGV[4] then
+local listening
+if ARGV[6] then
   local time = redis.call('time')
   local now = time[1] * 1000000 + time[2]
-  local notAfter = tonumber(ARGV[6])
-  local waiting = redis.call('pubsub', ARGV[8], ARGV[2])[2]
-  if waiting <= tonumber(ARGV[9]) and (notAfter == 0 or now <= notAfter) then
+  local notAfter = tonumber(ARGV[8])
+  listening = redis.call('pubsub', ARGV[4], ARGV[2])[2]
+  if listening <= tonumber(ARGV[10]) and (notAfter == 0 or now <= notAfter) then
     local token = now
     local meta = string.format('%.0f', token)
     local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
@@ -35,11 +47,11 @@ if ARGV[4] then
       meta = string.format('%.0f', token)
       redis.call('set', KEYS[2], meta)
     end
-    if ARGV[7] ~= '' then
-      meta = meta .. ' ' .. ARGV[7]
+    if ARGV[9] ~= '' then
+      meta = meta .. ' ' .. ARGV[9]
     end
-    redis.call('hset', KEYS[1], ARGV[4], 1, '@lockdog', meta)
-    local set = redis.pcall('pexpire', KEYS[1], ARGV[5])
+    redis.call('hset', KEYS[1], ARGV[6], 1, '@lockdog', meta)
+    local set = redis.pcall('pexpire', KEYS[1], ARGV[7])
     if type(set) == 'table' then -- see acquire.lua
       redis.call('del', KEYS[1])
       return set
@@ -48,5 +60,23 @@ if ARGV[4] then
   end
 end
 
-redis.call(ARGV[3], ARGV[2], '0')
+local message = '0'
+if ARGV[5] ~= '0' and found[2] and string.byte(found[2]) == 43 then
+  local set = string.find(KEYS[1], '{', 1, true) and 'lockdog_wait:' .. KEYS[1] or 'lockdog_wait:{' .. KEYS[1] .. '}'
+  local waiting = redis.pcall('zcard', set)
+  listening = listening or redis.call('pubsub', ARGV[4], ARGV[2])[2]
+  if waiting == listening then
+    local first = redis.pcall('zpopmin', set)[1]
+    if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then
+      if ARGV[5] == '1' then
+        message = first
+      elseif redis.call(ARGV[3], ARGV[2] .. ':' .. first, '0') > 0 then
+        return 1
+      end
+    end
+  elseif type(waiting) == 'number' and waiting > listening then
+    redis.pcall('del', set) -- those who live are in it again when they have asked
+  end
+end
+redis.call(ARGV[3], ARGV[2], message)
 return 1

@@ -1,0 +1,125 @@
+package lock
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// A release calls one of the clients that wait, so that one wakes up and asks, not all of them. Each client whose line hears of releases
+// is in a sorted set in Redis; whichever has been there longest gets a message on a channel of its own. If it is dead, stopped or deaf,
+// nobody takes the lock, so somebody else must ask for it soon: the client that released it, if others wait in its line, and then nobody
+// else need hear of it (callQuietly); else all who wait, so all are told whom it called (callLoudly). Either costs 10 to 20 ms,
+// once, for whoever was called isn't in the set any more.
+//
+// A client that isn't in the set, but is seen to listen, has all woken at every release; one that isn't even seen (Redisson's that listens at a
+// replica), at one of 64. Nobody asks soon only where the one called is dead and the one that called dies within those 20 ms, while others of
+// it wait. As after the death of a holder, the lock is then asked for when the lease seen last should have run out.
+
+const (
+	unclaimed = 10 * time.Millisecond // after it, or up to twice that, a lock to which another client was called is asked for
+	wakeAll   = 64                    // one release of so many wakes all
+
+	// A client's number has this many digits; all other messages wake everybody. Redisson takes it for a number, and ignores it.
+	numberDigits = 10
+	firstNumber  = 1_000_000_000
+	lastNumber   = 1<<31 - 1
+)
+
+// caller is a client as the acquire script enters it into the set.
+type caller struct {
+	number string // "": it isn't to be
+	since  int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
+	more   int    // 1 when others wait in its line
+}
+
+func newNumber() string {
+	return strconv.FormatInt(firstNumber+rand.Int64N(lastNumber-firstNumber+1), 10)
+}
+
+func (c caller) waits() bool { return c.number != "" }
+
+// append adds what the script takes.
+func (c caller) append(args []any) []any { return append(args, c.number, c.since, c.more) }
+
+// calling is whom a release wakes, as the script takes it.
+type calling int
+
+const (
+	callAll     calling = iota
+	callLoudly          // one client, of which all hear
+	callQuietly         // one client, of which nobody else hears: the caller calls guard
+)
+
+// append adds what the release script takes. Constants aren't boxed anew each time, as what is in traits would be.
+func (c calling) append(args []any, traits backend.Traits) []any {
+	if traits.NumSub == "" || rand.IntN(wakeAll) == 0 {
+		c = callAll
+	}
+	switch traits.NumSub {
+	case "numsub":
+		return append(args, "numsub", int(c))
+	case "shardnumsub":
+		return append(args, "shardnumsub", int(c))
+	}
+	return append(args, "", int(c))
+}
+
+// callee hears of the releases that call this client.
+type callee struct{ q *queue }
+
+func (c callee) up()   { c.q.callable(true) }
+func (c callee) down() { c.q.callable(false) }
+
+func (c callee) message(string) {
+	c.q.ws.mu.Lock()
+	defer c.q.ws.mu.Unlock()
+	c.q.rouse(wakeMessage)
+}
+
+func (q *queue) callable(is bool) {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.called = is
+}
+
+// watch has the line ask for a lock that was called to another client. It is called with mu held.
+func (q *queue) watch() {
+	first := q.claimBy.IsZero()
+	q.claimBy = time.Now().Add(unclaimed + rand.N(unclaimed))
+	if first { // else its timer goes off soon enough to see the new time
+		q.signal()
+	}
+}
+
+// guard looks after a lock that the bid has given back quietly: the line asks for it, or, if nobody stands in it any more, all
+// are woken.
+func (ws *waits) guard(q *queue, b *bid) {
+	ws.mu.Lock()
+	left := q.head == nil
+	if !left {
+		q.watch()
+	}
+	ws.mu.Unlock()
+	if left {
+		ws.c.sweepers.add(b, time.Time{}) // it wakes all if the lock is free
+	}
+}
+
+// listen has a line hear of releases, first of those that call it: it is entered into the set when both are heard. It says whether messages
+// come already.
+func (ws *waits) listen(q *queue) bool {
+	if q.own != "" && ws.c.hub.listen(q.own, callee{q}) {
+		q.callable(true)
+	}
+	return ws.c.hub.listen(q.channel, q)
+}
+
+func (ws *waits) unlisten(q *queue) {
+	ws.c.hub.unlisten(q.channel, q)
+	if q.own != "" {
+		ws.c.hub.unlisten(q.own, callee{q})
+	}
+}

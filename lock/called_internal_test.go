@@ -1,0 +1,306 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// desk is one lock in a real Redis, whose scripts a test calls itself.
+type desk struct {
+	t    *testing.T
+	rdb  *redis.Client
+	key  string
+	ears map[string]*redis.PubSub
+}
+
+const (
+	clientA = "1000000001"
+	clientB = "1000000002"
+	clientC = "1000000003"
+)
+
+func newDesk(t *testing.T, rdb *redis.Client, key string) *desk {
+	t.Helper()
+	return &desk{t: t, rdb: rdb, key: key, ears: make(map[string]*redis.PubSub)}
+}
+
+// listen subscribes one more.
+func (c *desk) listen(who ...string) {
+	c.t.Helper()
+	for _, w := range who {
+		c.ears[w] = c.hear(channelOf(c.key))
+	}
+}
+
+func (c *desk) hear(channel string) *redis.PubSub {
+	c.t.Helper()
+	ear := c.rdb.Subscribe(c.t.Context(), channel)
+	c.t.Cleanup(func() { _ = ear.Close() })
+	if _, err := ear.Receive(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	return ear
+}
+
+// ask is an acquire, of a client that waits since then, unless it has no number.
+func (c *desk) ask(owner, client string, since int64, more int) []any {
+	c.t.Helper()
+	keys, args := []string{c.key, fenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
+	if client != "" {
+		keys, args = append(keys, waitsKey(c.key)), append(args, client, since, more)
+	}
+	return c.eval(acquireScript.Source, keys, args)
+}
+
+func (c *desk) eval(source string, keys []string, args []any) []any {
+	c.t.Helper()
+	reply, err := c.rdb.Eval(c.t.Context(), source, keys, args...).Result()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if list, ok := reply.([]any); ok {
+		return list
+	}
+	return []any{reply}
+}
+
+// take is a grant to whoever asks.
+func (c *desk) take(owner, client string, more int) {
+	c.t.Helper()
+	if got := c.ask(owner, client, 0, more); got[0].(int64) < leastTime {
+		c.t.Fatalf("%s wasn't granted the lock: %v", owner, got)
+	}
+}
+
+// wait is an ask that must be refused.
+func (c *desk) wait(owner, client string, since int64) {
+	c.t.Helper()
+	if got := c.ask(owner, client, since, 0); got[0] != int64(0) || got[3] == "" {
+		c.t.Fatalf("%s, which should be refused: %v", owner, got)
+	}
+}
+
+// release says what was published.
+func (c *desk) release(owner string, may int) string {
+	c.t.Helper()
+	if got := c.eval(releaseScript.Source, []string{c.key}, []any{owner, channelOf(c.key), "publish", "numsub", may}); got[0] != int64(1) {
+		c.t.Fatalf("release: %v", got)
+	}
+	message := ""
+	for who := range c.ears {
+		message = c.heard(who)
+	}
+	return message
+}
+
+func (c *desk) heard(who string) string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second)
+	defer cancel()
+	m, err := c.ears[who].ReceiveMessage(ctx)
+	if err != nil {
+		c.t.Fatalf("%s heard nothing: %v", who, err)
+	}
+	return m.Payload
+}
+
+func (c *desk) must(what string, got, want any) {
+	c.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Fatalf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// set is who waits, the longest first.
+func (c *desk) set() []string {
+	c.t.Helper()
+	return c.rdb.ZRange(c.t.Context(), waitsKey(c.key), 0, -1).Val()
+}
+
+func TestReleaseCallsOne(t *testing.T) {
+	t.Parallel()
+	space := redistest.Shared(t)
+	rdb := space.Client(t)
+	for name, test := range map[string]func(c *desk){
+		"whoever has waited longest": func(c *desk) {
+			c.listen("A", "B", "C")
+			c.take("h:1", "", 0)
+			c.wait("b:1", clientB, 0)
+			c.wait("a:1", clientA, 0)
+			c.wait("c:1", clientC, 7)
+			c.wait("b:1", clientB, 99) // which has its place already
+			c.must("who waits", c.set(), []string{clientC, clientB, clientA})
+			c.must("the first release", c.release("h:1", 1), clientC)
+			c.take("c:1", clientC, 1) // and goes to the end
+			c.must("the second", c.release("c:1", 1), clientB)
+			c.take("b:1", clientB, 1)
+			c.must("the third", c.release("b:1", 1), clientA)
+			c.take("a:1", clientA, 1)
+			c.must("the fourth", c.release("a:1", 1), clientC)
+			c.must("who waits", c.set(), []string{clientB, clientA})
+		},
+		"with its place if it was overtaken": func(c *desk) {
+			c.listen("A", "B")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.wait("b:1", clientB, 0)
+			c.must("a release", c.release("h:1", 1), clientA)
+			c.take("h:2", "", 0)
+			c.wait("a:1", clientA, 1_000)
+			c.must("the next", c.release("h:2", 1), clientA)
+		},
+		"but none who is done": func(c *desk) {
+			c.listen("B")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.wait("b:1", clientB, 0)
+			c.eval("return redis.call('del', KEYS[1])", []string{c.key}, nil)
+			c.take("a:1", clientA, 0)
+			c.must("who waits", c.set(), []string{clientB})
+			c.must("a release", c.release("a:1", 1), clientB)
+		},
+		"or all, if it is to": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.must("a release", c.release("h:1", 0), "0")
+			c.must("who waits", c.set(), []string{clientA})
+		},
+		"or all, while somebody else listens": func(c *desk) {
+			c.listen("A", "Java")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.must("a release", c.release("h:1", 1), "0")
+			c.must("who waits", c.set(), []string{clientA})
+		},
+		"or all, and forgets who doesn't listen any more": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.wait("b:1", clientB, 0)
+			c.wait("a:1", clientA, 0)
+			c.must("a release", c.release("h:1", 1), "0")
+			c.must("who waits", c.set(), []string{})
+			c.take("h:2", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.must("the next", c.release("h:2", 1), clientA)
+		},
+		"or all, where the set holds something else": func(c *desk) {
+			c.listen("A")
+			c.rdb.Set(c.t.Context(), waitsKey(c.key), "text", 0)
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.must("a release", c.release("h:1", 1), "0")
+			c.take("a:1", clientA, 1)
+			c.must("the next", c.release("a:1", 1), "0")
+		},
+		"or all, where somebody else has written into it": func(c *desk) {
+			c.listen("A", "B")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.rdb.ZAdd(c.t.Context(), waitsKey(c.key), redis.Z{Score: 1, Member: "no number"})
+			c.must("a release", c.release("h:1", 1), "0")
+			c.must("who waits", c.set(), []string{clientA})
+		},
+		"on its own channel, and nobody else hears": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			all := c.ears["A"]
+			c.ears["A"] = c.hear(channelOf(c.key) + ":" + clientA)
+			c.must("a release", c.release("h:1", 2), "0")
+			c.must("who waits", c.set(), []string{})
+			c.take("h:2", "", 0)
+			c.ears["A"] = all
+			c.must("the next message to all", c.release("h:2", 1), "0")
+		},
+		"or all, if that one has no channel": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.must("a release", c.release("h:1", 2), "0")
+		},
+		"or all, when the lock is gone": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.rdb.Del(c.t.Context(), c.key)
+			got := c.eval(releaseScript.Source, []string{c.key}, []any{"h:1", channelOf(c.key), "publish", "numsub", 2})
+			c.must("the answer", got, []int{0, 0, 0})
+			c.must("what was published", c.heard("A"), "0")
+		},
+		"and leaves Redisson's lock as it is": func(c *desk) {
+			c.rdb.HSet(c.t.Context(), c.key, "java:1", 1)
+			c.wait("a:1", clientA, 0)
+			c.must("the hash", c.rdb.HGetAll(c.t.Context(), c.key).Val(), map[string]string{"java:1": "1"})
+			c.must("who waits", c.set(), []string{})
+		},
+		"and nothing is left when the last is done": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			if left := c.rdb.PTTL(c.t.Context(), waitsKey(c.key)).Val(); left <= 0 || left > time.Minute {
+				c.t.Errorf("the set expires after %v", left)
+			}
+			c.release("h:1", 1)
+			c.take("a:1", clientA, 0)
+			c.must("keys", c.rdb.Exists(c.t.Context(), waitsKey(c.key)).Val(), 0)
+			c.must("a release", c.release("a:1", 1), "0")
+		},
+		"and who asks too late isn't in it": func(c *desk) {
+			c.take("h:1", "", 0)
+			c.eval(acquireScript.Source, []string{c.key, fenceKey("", c.key), waitsKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, 0})
+			c.must("who waits", c.set(), []string{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newDesk(t, rdb, space.Prefix()+name))
+		})
+	}
+}
+
+// A full Redis refuses the set of those who wait, and nothing else that who waits needs.
+func TestWaitersOfAFullRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	c := newDesk(t, srv.Client(t), "job")
+	c.listen("A")
+	c.take("h:1", "", 0)
+	c.rdb.ConfigSet(t.Context(), "maxmemory", "1")
+	c.wait("a:1", clientA, 0)
+	c.must("a release", c.release("h:1", 1), "0")
+	c.rdb.ConfigSet(t.Context(), "maxmemory", "0")
+	c.take("h:2", "", 0)
+	c.wait("a:1", clientA, 0)
+	c.rdb.ConfigSet(t.Context(), "maxmemory", "1")
+	c.must("the next", c.release("h:2", 1), clientA)
+}
+
+// That others wait changes nothing of what a holder says of itself.
+func TestMetaOfALockThatOthersWaitFor(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"7", "7 00-ab-cd-01", ""} {
+		if got, want := parseMeta("+"+text), parseMeta(text); got != want {
+			t.Errorf("%q: %+v, want %+v", "+"+text, got, want)
+		}
+	}
+}
+
+// A client has one number, of as many digits as messages that call have.
+func TestNumbersAreNumbers(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	for range 1000 {
+		n := newNumber()
+		if len(n) != numberDigits || n[0] == '0' || slices.Contains(seen, n) {
+			t.Fatalf("number %s after %d others", n, len(seen))
+		}
+		seen = append(seen, n)
+	}
+}

@@ -1,0 +1,315 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Clients that take turns ask about once for each, not all of them.
+func TestOneAsksPerRelease(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) redis.UniversalClient{
+		"server": func(t *testing.T) redis.UniversalClient { return redistest.Shared(t).Client(t) },
+		"cluster": func(t *testing.T) redis.UniversalClient {
+			o := startOneNodeCluster(t).Universal()
+			o.IsClusterMode = true
+			return redistest.Open(t, o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const clients, turns = 6, 60
+			s, rdb := newScope(t), open(t)
+			job := lockName(t)
+			start := make(chan struct{})
+			var all sync.WaitGroup
+			for range clients {
+				c := s.open(t, rdb)
+				for range 2 {
+					all.Go(func() {
+						<-start
+						for range turns {
+							l, err := c.Mutex(job).Lock(t.Context())
+							if err != nil {
+								t.Errorf("Lock: %v", err)
+								return
+							}
+							if err := l.Release(t.Context()); err != nil {
+								t.Errorf("Release: %v", err)
+							}
+						}
+					})
+				}
+			}
+			close(start)
+			all.Wait()
+			total := float64(clients * 2 * turns)
+			asked := float64(s.sent(t, telemetry.PurposeAcquire)) / total
+			t.Logf("%.2f asked per turn", asked)
+			if asked > clients/2 { // with all of them it is more than 5
+				t.Errorf("%.2f asked per turn", asked)
+			}
+		})
+	}
+}
+
+// lockName is a name that no other test uses.
+func lockName(t *testing.T) string {
+	return fmt.Sprintf("%x", rand.Uint64()) + redistest.Shared(t).Prefix()
+}
+
+// Who was called but is dead, stopped or deaf keeps the others waiting for some 20 ms, no longer.
+func TestCalledInVain(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for name, trouble := range map[string]func(e *ear){
+		"deaf": func(e *ear) { e.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message"))) },
+		"dead": func(e *ear) { e.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop }) },
+		"mute": func(e *ear) { e.set(redistest.When(redistest.Up, redistest.Drop)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
+			set := "lockdog_wait:{" + name + "}"
+			waits := func(n int64) {
+				t.Helper()
+				eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), set).Val() == n })
+			}
+			h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
+			l := try(t, h.Mutex(name))
+			ctx, cancel := context.WithCancel(t.Context())
+			first := begin(ctx, newScope(t).open(t, rdb).Mutex(name))
+			waits(1)
+			second := begin(t.Context(), s.open(t, srv.Client(t)).Mutex(name))
+			waits(2)
+			trouble(wire)
+			freed := time.Now()
+			free(t, l)
+			l = granted(t, second)
+			took := time.Since(freed)
+			t.Logf("after %v, woken: %v", took, s.series(t, telemetry.MetricWakeups))
+			if took > time.Second { // the lease is 30 s
+				t.Errorf("the next got the lock after %v", took)
+			}
+			if n := s.sum(t, telemetry.MetricTakeovers); n != 0 {
+				t.Errorf("%v takeovers; nobody's lease ran out, and no message was missed", n)
+			}
+			cancel()
+			if got := await(t, "Lock", first); !errors.Is(got.err, context.Canceled) {
+				t.Errorf("Lock: %v", got.err)
+			}
+			free(t, l)
+		})
+	}
+}
+
+// Who releases a lock in whose line others stand looks after it: they ask, and when they leave, all do.
+func TestCalledInVainByOneWhoWaits(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for name, leaves := range map[string]bool{"asks": false, "leaves": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
+			waits := func(n int64) {
+				t.Helper()
+				eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), "lockdog_wait:{"+name+"}").Val() == n })
+			}
+			h := newScope(t).open(t, srv.Client(t))
+			l := try(t, h.Mutex(name))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			deaf := begin(ctx, newScope(t).open(t, rdb).Mutex(name))
+			waits(1)
+			watching, leave := context.WithCancel(ctx)
+			defer leave()
+			watcher := begin(watching, h.Mutex(name, lock.WithLeaseContext(t.Context())))
+			waits(2)
+			third := begin(ctx, newScope(t).open(t, srv.Client(t)).Mutex(name))
+			waits(3)
+			wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
+			freed := time.Now()
+			free(t, l)
+			if leaves {
+				leave()
+			}
+			got := await(t, "Lock", watcher)
+			if got.err == nil { // it was quick
+				free(t, got.Lease)
+			} else if !leaves {
+				t.Error(got.err)
+			}
+			l = granted(t, third)
+			took := time.Since(freed)
+			t.Logf("after %v", took)
+			if took > time.Second { // the lease is 30 s
+				t.Errorf("the third got the lock after %v", took)
+			}
+			free(t, l)
+			cancel()
+			await(t, "Lock", deaf)
+		})
+	}
+}
+
+// Whoever else listens, as Redisson's waiters do, hears that all are to ask.
+func TestStrangersHearAllReleases(t *testing.T) {
+	t.Parallel()
+	rdb, job := redistest.Shared(t).Client(t), lockName(t)
+	stranger := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+job+"}")
+	defer func() { _ = stranger.Close() }()
+	if _, err := stranger.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heard := stranger.Channel(redis.WithChannelSize(10_000))
+	const clients, turns = 3, 40
+	var all sync.WaitGroup
+	for range clients {
+		c := newScope(t).open(t, rdb)
+		all.Go(func() {
+			for range turns {
+				l, err := c.Mutex(job).Lock(t.Context())
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
+				}
+				if err := l.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range clients * turns {
+		if m := await(t, "a message", heard); m.Payload != "0" {
+			t.Fatalf("message %d is %q", i, m.Payload)
+		}
+	}
+}
+
+// TryLock waits for nobody, so nobody calls it. Who asks again keeps its place. Who gives up waiting is gone when the set expires.
+func TestWhoIsInTheSet(t *testing.T) {
+	t.Parallel()
+	rdb, job := redistest.Shared(t).Client(t), lockName(t)
+	set := "lockdog_wait:{" + job + "}"
+	h, c := newScope(t).open(t, rdb), newScope(t).open(t, rdb)
+	l := try(t, h.Mutex(job))
+	if _, err := c.Mutex(job).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+		t.Fatal(err)
+	}
+	if n := rdb.Exists(t.Context(), set).Val(); n != 0 {
+		t.Error("TryLock is in the set")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(time.Second)))
+	eventually(t, patience, func() bool { return rdb.ZCard(ctx, set).Val() == 1 })
+	place := rdb.ZRangeWithScores(ctx, set, 0, -1).Val()
+	rdb.Del(ctx, set)
+	rdb.Publish(ctx, "redisson_lock__channel:{"+job+"}", "0")
+	eventually(t, patience, func() bool { return rdb.ZCard(ctx, set).Val() == 1 })
+	if again := rdb.ZRangeWithScores(ctx, set, 0, -1).Val(); again[0] != place[0] {
+		t.Errorf("its place was %v, is %v", place, again)
+	}
+	cancel()
+	await(t, "Lock", gone)
+	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), set).Val() == 0 })
+	free(t, l)
+}
+
+// Clients come, give up, die and take turns. A lock that somebody waits for, who can be called or can ask, is never free for long.
+func TestNoLockStaysFree(t *testing.T) {
+	t.Parallel()
+	const (
+		lease   = 500 * time.Millisecond
+		clients = 5
+		lasts   = time.Second
+		longest = 400 * time.Millisecond // some 20 ms, and what a busy machine makes of them
+	)
+	srv := redistest.Start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var (
+		all   sync.WaitGroup
+		turns atomic.Int64
+	)
+	for i := range clients {
+		rdb, wire := throughProxy(t, srv, answerWithin(100*time.Millisecond))
+		c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+		for range 2 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					patience, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond))))
+					if i == 0 { // it always waits
+						cancel()
+						patience, cancel = context.WithCancel(ctx)
+					}
+					l, err := c.Mutex("job", lock.WithLeaseContext(ctx)).Lock(patience)
+					cancel()
+					if err != nil {
+						continue
+					}
+					turns.Add(1)
+					if i > 0 && rand.IntN(4) == 0 {
+						sleepFor(ctx, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
+					}
+					_ = l.Release(context.Background()) // lost where the client was dead for too long
+				}
+			})
+		}
+		if i > 1 { // dead now and then, for a while
+			all.Go(func() {
+				for ctx.Err() == nil {
+					sleepFor(ctx, time.Duration(rand.Int64N(int64(200*time.Millisecond))))
+					if rand.IntN(2) == 0 {
+						wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
+					} else {
+						wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message")))
+					}
+					sleepFor(ctx, time.Duration(rand.Int64N(int64(100*time.Millisecond))))
+					wire.set(nil)
+					wire.proxy.CutAll()
+				}
+			})
+		}
+	}
+	rdb := srv.Client(t)
+	freeSince, looked, worst := time.Now(), time.Now(), time.Duration(0)
+	last := int64(0)
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		now, n := time.Now(), turns.Load()
+		if rdb.Exists(ctx, "job").Val() == 1 || n != last || now.Sub(looked) > 20*time.Millisecond { // or it doesn't know
+			freeSince, last = now, n
+		}
+		looked = now
+		worst = max(worst, now.Sub(freeSince))
+		sleepFor(ctx, time.Millisecond)
+	}
+	stop()
+	all.Wait()
+	t.Logf("%d turns; free for %v at most", turns.Load(), worst)
+	if worst > longest {
+		t.Errorf("the lock was free for %v", worst)
+	}
+	if turns.Load() < 20 {
+		t.Errorf("only %d turns", turns.Load())
+	}
+}
+
+func sleepFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
