@@ -79,10 +79,12 @@ func calledCalls(u *aclUser) error {
 	admin, name := u.admin(), u.name+":a"
 	set, channel, fake := "lockdog_wait:{"+name+"}", "redisson_lock__channel:{"+name+"}", "1000000001"
 	c, other := u.client(), u.client()
-	ear := admin.Subscribe(u.ctx, channel)
-	defer func() { _ = ear.Close() }()
-	if _, err := ear.Receive(u.ctx); err != nil {
-		return err
+	ear, own := admin.Subscribe(u.ctx, channel), admin.Subscribe(u.ctx, channel+":"+fake)
+	defer func() { _, _ = ear.Close(), own.Close() }()
+	for _, sub := range []*redis.PubSub{ear, own} {
+		if _, err := sub.Receive(u.ctx); err != nil {
+			return err
+		}
 	}
 	heard, named := ear.Channel(), false
 	for range 5 { // now and then a release wakes all

@@ -9,10 +9,10 @@ import (
 )
 
 // A release calls one of the clients that wait, so that one wakes up and asks, not all of them. Each client whose line hears of releases
-// is in a sorted set in Redis; whichever has been there longest gets a message on a channel of its own. If it is dead, stopped or deaf,
-// nobody takes the lock, so somebody else must ask for it soon: the client that released it, if others wait in its line, and then nobody
-// else need hear of it (callQuietly); else all who wait, so all are told whom it called (callLoudly). Either costs 10 to 20 ms,
-// once, for whoever was called isn't in the set any more.
+// is in a sorted set in Redis; whichever has been there longest gets a message on a channel of its own, and if nobody listens to that, all
+// are woken. If it is stopped, deaf or has just died, nobody takes the lock, so somebody else must ask for it soon: the client that
+// released it, if others wait in its line, and then nobody else need hear of it (callQuietly); else all who wait, so all are told whom it
+// called (callLoudly). Either costs 10 to 20 ms, once, for whoever was called isn't in the set any more.
 //
 // A client that isn't in the set, but is seen to listen, has all woken at every release; one that isn't even seen (Redisson's that listens at a
 // replica), at one of 64. Nobody asks soon only where the one called is dead and the one that called dies within those 20 ms, while others of
@@ -49,7 +49,7 @@ type calling int
 
 const (
 	callAll     calling = iota
-	callLoudly          // one client, of which all hear
+	callLoudly          // one client, and all others hear of it
 	callQuietly         // one client, of which nobody else hears: the caller calls guard
 )
 

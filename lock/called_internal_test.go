@@ -31,11 +31,14 @@ func newDesk(t *testing.T, rdb *redis.Client, key string) *desk {
 	return &desk{t: t, rdb: rdb, key: key, ears: make(map[string]*redis.PubSub)}
 }
 
-// listen subscribes one more.
+// listen subscribes one more: a client also to the channel on which it is called.
 func (c *desk) listen(who ...string) {
 	c.t.Helper()
 	for _, w := range who {
 		c.ears[w] = c.hear(channelOf(c.key))
+		if client := map[string]string{"A": clientA, "B": clientB, "C": clientC}[w]; client != "" {
+			c.hear(channelOf(c.key) + ":" + client)
+		}
 	}
 }
 
@@ -166,6 +169,13 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.must("who waits", c.set(), []string{clientB})
 			c.must("a release", c.release("a:1", 1), clientB)
 		},
+		"or all, if that one doesn't listen any more, but somebody else does": func(c *desk) {
+			c.take("h:1", "", 0)
+			c.wait("a:1", clientA, 0)
+			c.listen("Java")
+			c.must("a release", c.release("h:1", 1), "0")
+			c.must("who waits", c.set(), []string{})
+		},
 		"or all, if it is to": func(c *desk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
@@ -220,8 +230,8 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.ears["A"] = all
 			c.must("the next message to all", c.release("h:2", 1), "0")
 		},
-		"or all, if that one has no channel": func(c *desk) {
-			c.listen("A")
+		"or all, if nobody is to hear of it and that one doesn't": func(c *desk) {
+			c.listen("Java")
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
 			c.must("a release", c.release("h:1", 2), "0")

@@ -30,7 +30,7 @@ func TestOneAsksPerRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const clients, turns = 6, 60
+			const clients, turns = 6, 25
 			s, rdb := newScope(t), open(t)
 			job := lockName(t)
 			start := make(chan struct{})

@@ -127,9 +127,10 @@ func (q *queue) down() {
 func (q *queue) message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	if len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.calls || payload == q.ws.c.number {
+	switch {
+	case len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.calls:
 		q.rouse(wakeMessage)
-		return
+	case payload != q.ws.c.number: // else it was called, on its own channel
+		q.watch()
 	}
-	q.watch()
 }

@@ -12,7 +12,7 @@ import (
 var scriptFiles embed.FS
 
 var (
-	acquireScript = loadScript("acquire", "clock")
+	acquireScript = loadScript("acquire", "clock", "token")
 	renewScript   = loadScript("renew")
 	releaseScript = loadScript("release")
 	forceScript   = loadScript("force")
@@ -44,11 +44,11 @@ var (
 // batchScript runs several of the scripts that it carries, which are functions in it.
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release"}
-	batchScript = loadBatch("clock", "acquire", "release")
+	batchScript = loadBatch([]string{"clock", "token"}, "acquire", "release")
 )
 
-func loadBatch(shared string, operations ...string) *backend.Script {
-	source := readScript(shared) + "local operations = {}\n"
+func loadBatch(shared []string, operations ...string) *backend.Script {
+	source := readScripts(shared) + "local operations = {}\n"
 	for _, name := range operations {
 		source += "operations." + name + " = function(KEYS, ARGV)\n" + readScript(name) + "end\n"
 	}
@@ -57,16 +57,19 @@ func loadBatch(shared string, operations ...string) *backend.Script {
 
 // loadScript returns the script of a file, after what it shares with others, if anything.
 func loadScript(name string, shared ...string) *backend.Script {
-	source := ""
-	for _, file := range shared {
-		source += readScript(file)
-	}
-	return newScript(name, source)
+	return newScript(name, readScripts(shared))
 }
 
 // newScript returns the script of a file, after what goes before it.
 func newScript(name, before string) *backend.Script {
 	return backend.NewScript(name, before+readScript(name))
+}
+
+func readScripts(names []string) (source string) {
+	for _, name := range names {
+		source += readScript(name)
+	}
+	return source
 }
 
 func readScript(name string) string {

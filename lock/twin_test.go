@@ -210,8 +210,8 @@ func (tw *twins) step() {
 	}
 	for _, q := range tw.places {
 		tw.call(inspectScript, q.keys[:1])
-		tw.call(waitersScript, q.waited[2:])
 	}
+	tw.call(waitersScript, p.waited[2:])
 }
 
 // call runs a script on both and compares.

@@ -16,7 +16,7 @@
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
--- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua.
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua and token.lua.
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, ours = '', '', #hash == 0
 for i = 1, #hash, 2 do
@@ -51,12 +51,7 @@ end
 local token = now
 meta = nowText
 if KEYS[2] then
-  local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
-  if last >= token then -- the clock is behind: that was too little
-    token = last + 1
-    meta = string.format('%.0f', token)
-    redis.call('set', KEYS[2], meta)
-  end
+  token, meta = draw(KEYS[2])
 end
 
 if ARGV[4] ~= '' then

@@ -18,10 +18,10 @@
 --          {2, now, token}  handed over
 --          {0, 0, taken}    not the owner's (any more); taken = 1 when somebody else holds it
 --
--- What is published is '0', at which all ask; or the number of the client that has waited longest, at which others wait a moment; or '0' on
--- the channel of that client, <channel>:<number>. Redisson's waiters know '0' only. So one client is called where as many listen as are
--- in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody in
--- it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
+-- What is published is '0', at which all ask; or '0' on the channel of the client that has waited longest, <channel>:<number>, and perhaps that
+-- number for the others, at which they wait a moment. Redisson's waiters know '0' only. So one client is called where as many listen as
+-- are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody
+-- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   local taken = redis.call('exists', KEYS[1])
@@ -68,10 +68,11 @@ if ARGV[5] ~= '0' and found[2] and string.byte(found[2]) == 43 then
   if waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
     if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then
-      if ARGV[5] == '1' then
+      if redis.call(ARGV[3], ARGV[2] .. ':' .. first, '0') > 0 then -- else it is gone
+        if ARGV[5] == '2' then
+          return 1
+        end
         message = first
-      elseif redis.call(ARGV[3], ARGV[2] .. ':' .. first, '0') > 0 then
-        return 1
       end
     end
   elseif type(waiting) == 'number' and waiting > listening then
