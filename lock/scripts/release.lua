@@ -26,7 +26,7 @@ local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
-    redis.call(ARGV[3], ARGV[2], '0')
+    redis.pcall(ARGV[3], ARGV[2], '0')
   end
   return {0, 0, taken}
 end
