@@ -335,10 +335,7 @@ func leasesAndRecent(t *testing.T, w *world) {
 	second := granted(t, next)
 	w.lose("orders:1")
 	mustBeLost(t, second, lock.CauseMissing)
-	if left := c.Leases(); len(left) != 0 {
-		t.Errorf("left: %+v", left)
-	}
-	eventually(t, patience, func() bool { return len(c.Recent()) == 2 }) // a moment after Done
+	eventually(t, patience, func() bool { return len(c.Leases()) == 0 && len(c.Recent()) == 2 }) // a moment after Done
 	recent := c.Recent()
 	if recent[0].End != "released" || recent[0].Token != l.Token() ||
 		recent[1].End != "lost" || recent[1].Why != string(lock.CauseMissing) || !errors.Is(recent[1].Err, lock.ErrLost) {

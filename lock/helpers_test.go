@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +85,12 @@ func granted(t *testing.T, c <-chan taken) *lock.Lease {
 func try(t *testing.T, m lock.Locker) *lock.Lease {
 	t.Helper()
 	l, err := m.TryLock(context.Background())
+	for range 2 { // a busy machine may not have a tenth of a lease for a node of a Quorum
+		if err == nil || !strings.Contains(err.Error(), "no answer in the time that a node has") {
+			break
+		}
+		l, err = m.TryLock(context.Background())
+	}
 	if err != nil {
 		t.Fatalf("TryLock: %v", err)
 	}
