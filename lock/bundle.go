@@ -157,6 +157,9 @@ func (b *bundle) loss() *LostError {
 func (b *bundle) cut(reason Reason, err error) {
 	for _, m := range b.all() {
 		m.cut(reason, &CanceledError{m.Name(), reason, err})
+		if m.g.only(m.Lease) { // even where its client closes and renews until the holder releases, who won't
+			m.g.lock.c.engine.StopRenewal(&m.g.wd)
+		}
 	}
 }
 

@@ -128,6 +128,18 @@ func (g *grant) others(l *Lease) bool {
 	return false
 }
 
+// only says whether there is no handle but l.
+func (g *grant) only(l *Lease) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for o := range g.leases() {
+		if o != l {
+			return false
+		}
+	}
+	return true
+}
+
 // cancel takes the permission to work away: the lease is renewed no more.
 func (g *grant) cancel(reason Reason, err error) {
 	g.mu.Lock()
