@@ -50,7 +50,7 @@ type calling int
 const (
 	callAll     calling = iota
 	callLoudly          // one client, and all others hear of it
-	callQuietly         // one client, of which nobody else hears: the caller calls guard
+	callQuietly         // one client, of which nobody else hears, so that guard is needed
 )
 
 // append adds what the release script takes. Constants aren't boxed anew each time, as what is in traits would be.
@@ -94,9 +94,12 @@ func (q *queue) watch() {
 	}
 }
 
-// guard looks after a lock that the bid has given back quietly: the line asks for it, or, if nobody stands in it any more, all
-// are woken.
+// guard looks after a lock that the bid has given back, if it may have been called quietly: the line asks for it, or, if nobody stands in
+// it any more, all are woken.
 func (ws *waits) guard(q *queue, b *bid) {
+	if q == nil || !b.lock.kind.calls || ws.c.backend.Traits().NumSub == "" {
+		return
+	}
 	ws.mu.Lock()
 	left := q.head == nil
 	if !left {

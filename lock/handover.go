@@ -10,15 +10,17 @@ import (
 // release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
 // processes, else to everybody.
 func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
-	w, q, subscribed, call := ws.successor(g.lock)
+	w, q, subscribed := ws.successor(g.lock)
+	call := callLoudly
+	if q != nil {
+		call = callQuietly
+	}
 	if w == nil {
 		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, nil, nil)
 		if !subscribed {
 			ws.wake(g.lock.key)
 		}
-		if call == callQuietly {
-			ws.guard(q, g.bid)
-		}
+		ws.guard(q, g.bid)
 		return f, err
 	}
 
@@ -57,9 +59,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		}
 		settle(why)
 		ws.mu.Unlock()
-		if call == callQuietly {
-			ws.guard(q, g.bid)
-		}
+		ws.guard(q, g.bid)
 		return f, err
 	}
 	w.won = &verdict{granted: true, token: f.token, sent: f.sent}
@@ -108,20 +108,20 @@ func (ws *waits) passOn(w *waiter, v verdict) (after func()) {
 }
 
 // successor picks the waiter who is to have the lock next, nil where it should be published instead.
-func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool, call calling) {
+func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q = ws.queues[lk.key]
 	if q == nil {
-		return nil, nil, true, callLoudly // nobody to wake here
+		return nil, nil, true // nobody to wake here
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
 	alien := !lk.kind.handsOver || !q.head.lock.kind.handsOver
 	if alien || q.attempting || q.handing || tired || blind || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
-		return nil, q, q.subscribed, callQuietly
+		return nil, q, q.subscribed
 	}
 	q.handing = true
-	return q.head, q, q.subscribed, callQuietly
+	return q.head, q, q.subscribed
 }
