@@ -277,11 +277,15 @@ func (c *Client) state() telemetry.State {
 	return telemetry.State{Ticking: s.Ticking, TickAge: s.TickAge, PubSubWanted: wanted, PubSubConnected: connected}
 }
 
+// logger is for what isn't the recorder's to say.
+func (c *Client) logger() *slog.Logger {
+	if c.cfg.logger != nil {
+		return c.cfg.logger
+	}
+	return slog.Default()
+}
+
 // panicked reports a bug: a callback of the watchdog panicked, and the watchdog went on.
 func (c *Client) panicked(v any, stack []byte) {
-	logger := c.cfg.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.Error("lockdog: the watchdog survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
+	c.logger().Error("lockdog: the watchdog survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -206,11 +205,7 @@ func (s *lookouts) count(n int) {
 // refused says once that a server won't tell.
 func (s *lookouts) refused(err error) {
 	s.warned.Do(func() {
-		logger := s.c.cfg.logger
-		if logger == nil {
-			logger = slog.Default()
-		}
-		logger.Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
+		s.c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
 	})
 }
 

@@ -79,7 +79,7 @@ var failoverFaults = []fault{
 // moveSlot moves the slot of the step's name to another primary: half of its keys at once, the others when it heals.
 func moveSlot(t *testing.T, r *run, s step, from *redistest.Server) func(*testing.T) {
 	c := r.rig.cluster
-	slot := r.slots[r.schedule.Targets[s.Target].Name]
+	slot := r.slotOf(s)
 	to := from
 	for _, p := range r.rig.primaries(t) {
 		if p != from {

@@ -204,19 +204,25 @@ func reserve(rdb redis.UniversalClient) redis.UniversalClient {
 		o.ClusterSlots, o.NewClient = l.slots, l.client(o.NewClient)
 		return redis.NewClusterClient(&o)
 	default:
-		o := *rdb.(*redis.Client).Options()
-		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
-		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-		// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
-		// error, or panic where maintenance notifications are required.
-		o.PushNotificationProcessor = nil
-		o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; renewals read nothing
+		o := ownOptions(rdb.(*redis.Client), renewalConns)
 		if o.MaintNotificationsConfig != nil {
 			mn := *o.MaintNotificationsConfig
 			o.MaintNotificationsConfig = &mn
 		}
 		return redis.NewClient(&o)
 	}
+}
+
+// ownOptions are the options of rdb for a client of our own, with so many connections.
+func ownOptions(rdb *redis.Client, conns int) redis.Options {
+	o := *rdb.Options()
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
+	// error, or panic where maintenance notifications are required.
+	o.PushNotificationProcessor = nil
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; nothing that we read may come from it
+	return o
 }
 
 // noRetry makes go-redis send a command once only: it would re-run a script up to three times, unseen. In a

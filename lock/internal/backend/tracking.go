@@ -91,7 +91,7 @@ func (t *Tracking) begin(ctx context.Context, ear *atomic.Int64, timeout time.Du
 
 // companion returns a client with the options of rdb for one connection, which go-redis never replaces in silence.
 func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) error) *redis.Client {
-	o := *rdb.Options()
+	o := ownOptions(rdb, 1)
 	programs := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		if programs != nil {
@@ -101,10 +101,8 @@ func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) e
 		}
 		return connected(ctx, cn)
 	}
-	o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = 2, -1, true
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 1, 0, -1
+	o.Protocol, o.PipelinePoolSize = 2, -1
 	o.ConnMaxIdleTime, o.ConnMaxLifetime, o.DialerRetries = -1, 0, 1
-	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig = nil, nil, nil
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // needs RESP3
 	return redis.NewClient(&o)
 }
