@@ -1,0 +1,119 @@
+package lock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// jam is a client whose calls wait until they are let off together.
+type jam struct {
+	t     *testing.T
+	srv   *redistest.Server
+	proxy *redistest.Proxy
+	rdb   *redis.Client // of the server, without lockdog
+	c     *Client
+	n     *node
+}
+
+func newJam(t *testing.T, opts ...redistest.Option) *jam {
+	t.Helper()
+	j := &jam{t: t, srv: redistest.Start(t, opts...)}
+	j.proxy = redistest.NewProxy(t, j.srv.Addr())
+	j.rdb = j.srv.Client(t)
+	rdb := j.srv.Client(t, func(o *redis.Options) {
+		o.Addr, o.ReadTimeout, o.WriteTimeout = j.proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
+		if len(opts) > 0 {
+			o.Username, o.Password = "app", "secret"
+		}
+	})
+	c, err := New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	l, err := c.Mutex("job:warm-up").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.c, j.n = c, c.transport.nodeOf("job")
+	j.eventually(func() bool { // its worker would take along who waits
+		c.transport.mu.Lock()
+		defer c.transport.mu.Unlock()
+		return j.n.flights == 0
+	})
+	return j
+}
+
+type outcome struct {
+	l   *Lease
+	err error
+}
+
+// jammed starts calls of TryLock, and returns when all of them wait for a flight; go lets them off.
+func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) {
+	j.t.Helper()
+	tr := j.c.transport
+	tr.mu.Lock()
+	j.n.flights += maxFlights
+	before := len(j.n.pending)
+	tr.mu.Unlock()
+	for i, name := range names {
+		ch := make(chan outcome, 1)
+		all = append(all, ch)
+		go func() {
+			l, err := j.c.Mutex(name).TryLock(ctx)
+			ch <- outcome{l, err}
+		}()
+		j.eventually(func() bool { return j.pending() == before+i+1 })
+	}
+	return all
+}
+
+func (j *jam) off() {
+	tr := j.c.transport
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	j.n.flights -= maxFlights
+	tr.depart(j.n)
+}
+
+func (j *jam) pending() int {
+	tr := j.c.transport
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return len(j.n.pending)
+}
+
+func (j *jam) eventually(f func() bool) {
+	j.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			j.t.Fatal("not so within 10s")
+		}
+	}
+}
+
+func (j *jam) gone(name string) bool {
+	return j.rdb.Exists(context.Background(), name).Val() == 0
+}
+
+func (j *jam) release(o outcome) {
+	j.t.Helper()
+	if o.err != nil {
+		j.t.Errorf("TryLock: %v", o.err)
+	} else if err := o.l.Release(context.Background()); err != nil {
+		j.t.Errorf("Release: %v", err)
+	}
+}
