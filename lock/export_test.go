@@ -19,3 +19,18 @@ func init() {
 	add(renewScript, countScript, semaphoreUndoScript, semaphoreAddScript, semaphoreSetScript, latchSetScript, latchCountDownScript)
 	add(multiAcquireScript, multiReleaseScript, raiseScript, batchScript)
 }
+
+// Asleep says whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so
+// asks Redis for nothing more until it is woken.
+func Asleep(c *Client, n int) bool {
+	c.waits.mu.Lock()
+	defer c.waits.mu.Unlock()
+	have := 0
+	for _, q := range c.waits.queues {
+		if !q.subscribed || q.own != "" && !q.called || q.attempting || q.due != wakeNone {
+			return false
+		}
+		have += q.count
+	}
+	return have == n
+}

@@ -119,6 +119,12 @@ func waiting(t *testing.T, c *lock.Client, n int) {
 	})
 }
 
+// asleep waits until n calls of Lock stand there and have nothing left to ask: what a test counts is what comes after.
+func asleep(t *testing.T, c *lock.Client, n int) {
+	t.Helper()
+	eventually(t, patience, func() bool { return lock.Asleep(c, n) })
+}
+
 // mustMatch fails the test unless err matches all targets.
 func mustMatch(t *testing.T, err error, targets ...error) {
 	t.Helper()

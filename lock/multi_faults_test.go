@@ -236,7 +236,7 @@ func TestMultiHandsOver(t *testing.T) {
 	a, s := c.client(lock.WithWatchdog(far))
 	l := tryAny(t, a.Multi(both))
 	next := begin(t.Context(), a.Mutex("b"))
-	waiting(t, a, 1)
+	asleep(t, a, 1)
 	asked := s.sent(t, telemetry.PurposeAcquire)
 	free(t, l)
 	one := granted(t, next)
@@ -244,7 +244,7 @@ func TestMultiHandsOver(t *testing.T) {
 		t.Errorf("%d calls to acquire what a Multi handed over", n-asked)
 	}
 	after := beginAny(t.Context(), a.Multi(both))
-	waiting(t, a, 1)
+	asleep(t, a, 1)
 	acquires := s.sent(t, telemetry.PurposeAcquire)
 	free(t, one)
 	free(t, granted(t, after))
