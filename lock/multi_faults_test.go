@@ -22,9 +22,9 @@ var both = []string{"a", "b"}
 func TestMultiLostAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFault(t)
-	free(t, tryAny(t, f.c.Multi(both)))
+	free(t, try(t, f.c.Multi(both)))
 	f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
-	l := tryAny(t, f.c.Multi(both))
+	l := try(t, f.c.Multi(both))
 	for name, token := range l.Tokens() {
 		if h, err := f.c.Mutex(name).Inspect(t.Context()); err != nil || h.Token != token || h.Count != 1 {
 			t.Errorf("%s: %+v, %v; its token is %d", name, h, err, token)
@@ -57,7 +57,7 @@ func TestMultiGivenUpIsSwept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFault(t)
-			free(t, tryAny(t, f.c.Multi(both)))
+			free(t, try(t, f.c.Multi(both)))
 			f.wire.set(rule(f))
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
@@ -90,7 +90,7 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 	}
 
 	// At the release one bad key doesn't keep the other.
-	l := tryAny(t, c.Multi(both, lock.WithFixedLease(far)))
+	l := try(t, c.Multi(both, lock.WithFixedLease(far)))
 	rdb.Del(t.Context(), "a")
 	rdb.LPush(t.Context(), "a", "x")
 	if err := l.Release(t.Context()); err == nil || !strings.Contains(err.Error(), `lock "a"`) {
@@ -99,7 +99,7 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 	if n := rdb.Exists(t.Context(), "b").Val(); n != 0 {
 		t.Error("b is held yet")
 	}
-	l = tryAny(t, c.Multi([]string{"c", "d"}, lock.WithFixedLease(far)))
+	l = try(t, c.Multi([]string{"c", "d"}, lock.WithFixedLease(far)))
 	rdb.HDel(t.Context(), "c", l.Owner())
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 	mustMatch(t, l.Err(), lock.ErrLost)
@@ -160,7 +160,7 @@ func TestMultiBehindAFussyProxy(t *testing.T) {
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
 	for range 2 {
-		free(t, tryAny(t, c.Multi([]string{"a", "b", "c"})))
+		free(t, try(t, c.Multi([]string{"a", "b", "c"})))
 		if n := hook.refused.Load(); n != 1 {
 			t.Errorf("%d calls were refused, want 1", n)
 		}
@@ -188,9 +188,9 @@ func TestMultiInCluster(t *testing.T) {
 	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(brief))
 	calls := func(names ...string) (acquire, release int) {
 		t.Helper()
-		free(t, tryAny(t, c.Multi(names))) // every node knows the scripts
+		free(t, try(t, c.Multi(names))) // every node knows the scripts
 		a, r := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
-		l := tryAny(t, c.Multi(names))
+		l := try(t, c.Multi(names))
 		free(t, l)
 		return s.sent(t, telemetry.PurposeAcquire) - a, s.sent(t, telemetry.PurposeRelease) - r
 	}
@@ -200,8 +200,8 @@ func TestMultiInCluster(t *testing.T) {
 	if a, r := calls("job:1", "job:2", "job:3", "job:4"); a != 4 || r != 4 {
 		t.Errorf("no tag: %d calls to acquire, %d to release", a, r)
 	}
-	l := tryAny(t, c.Multi([]string{"job:1", "job:2", "job:3"}))
-	next := beginAny(t.Context(), other.Multi([]string{"job:2", "job:3", "job:4"}))
+	l := try(t, c.Multi([]string{"job:1", "job:2", "job:3"}))
+	next := begin(t.Context(), other.Multi([]string{"job:2", "job:3", "job:4"}))
 	waiting(t, other, 1)
 	pass(t, 2*brief)
 	if l.Err() != nil {
@@ -210,14 +210,14 @@ func TestMultiInCluster(t *testing.T) {
 	free(t, l)
 	free(t, granted(t, next))
 
-	held := tryAny(t, c.Multi([]string{"{x}1", "{x}2", "{x}3"}))
+	held := try(t, c.Multi([]string{"{x}1", "{x}2", "{x}3"}))
 	at := cl.Slot(t, "{x}")
 	m := cl.Migrate(t, at, otherNode(t, cl, at))
 	m.MoveKeys(t, "{x}2")
 	_, err := other.Multi([]string{"{x}2", "{x}4"}).TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
 	pass(t, brief)
-	fresh := tryAny(t, c.Multi([]string{"{x}5", "{x}6"}))
+	fresh := try(t, c.Multi([]string{"{x}5", "{x}6"}))
 	if held.Err() != nil || fresh.Token() == 0 {
 		t.Errorf("while the slot moves: %v, token %d", held.Err(), fresh.Token())
 	}
@@ -234,7 +234,7 @@ func TestMultiHandsOver(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
 	a, s := c.client(lock.WithWatchdog(far))
-	l := tryAny(t, a.Multi(both))
+	l := try(t, a.Multi(both))
 	next := begin(t.Context(), a.Mutex("b"))
 	asleep(t, a, 1)
 	asked := s.sent(t, telemetry.PurposeAcquire)
@@ -243,7 +243,7 @@ func TestMultiHandsOver(t *testing.T) {
 	if n := s.sent(t, telemetry.PurposeAcquire); n != asked {
 		t.Errorf("%d calls to acquire what a Multi handed over", n-asked)
 	}
-	after := beginAny(t.Context(), a.Multi(both))
+	after := begin(t.Context(), a.Multi(both))
 	asleep(t, a, 1)
 	acquires := s.sent(t, telemetry.PurposeAcquire)
 	free(t, one)

@@ -19,9 +19,9 @@ func TestMultiDeadlineIsTheNearest(t *testing.T) {
 	c := newCorner(t)
 	a, _ := c.client()
 	b, _ := c.client()
-	held := tryAny(t, b.Mutex("b"))
+	held := try(t, b.Mutex("b"))
 	start := time.Now()
-	next := beginAny(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
+	next := begin(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
 	waiting(t, a, 1)
 	had := time.Now()
 	pass(t, brief/2)
@@ -61,14 +61,14 @@ func TestMultiGivesUp(t *testing.T) {
 
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	next := beginAny(ctx, a.Multi(names))
+	next := begin(ctx, a.Multi(names))
 	eventually(t, patience, func() bool { return c.exists("a") })
 	waiting(t, a, 1)
 	cancel(why)
 	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
 	gone()
 
-	next = beginAny(t.Context(), a.Multi(names))
+	next = begin(t.Context(), a.Multi(names))
 	waiting(t, a, 1)
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.Background()) }()
@@ -90,7 +90,7 @@ func TestMultiLosesAll(t *testing.T) {
 			t.Parallel()
 			c := newCorner(t)
 			a, s := c.client()
-			l := tryAny(t, a.Multi([]string{"a", "b", "c"}))
+			l := try(t, a.Multi([]string{"a", "b", "c"}))
 			work := l.Context()
 			c.rdb.Del(t.Context(), c.key("b"))
 			mustBeLost(t, l, lock.CauseMissing)
@@ -125,7 +125,7 @@ func TestMultiStartsAgain(t *testing.T) {
 	c := newCorner(t)
 	a, s := c.client()
 	c.hold("b")
-	next := beginAny(t.Context(), a.Multi([]string{"a", "b"}))
+	next := begin(t.Context(), a.Multi([]string{"a", "b"}))
 	for range 2 {
 		waiting(t, a, 1)
 		eventually(t, patience, func() bool { return c.exists("a") })
@@ -159,8 +159,8 @@ func TestMultiLimitsCountFromTheWhole(t *testing.T) {
 			c := newCorner(t)
 			a, s := c.client()
 			b, _ := c.client()
-			held := tryAny(t, b.Mutex("b"))
-			next := beginAny(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
+			held := try(t, b.Mutex("b"))
+			next := begin(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
 			waiting(t, a, 1)
 			pass(t, 2*brief)
 			if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
@@ -211,7 +211,7 @@ func TestMultiFollowsItsContext(t *testing.T) {
 	}
 	free(t, l)
 
-	outer := tryAny(t, a.Multi([]string{"a", "b"}))
+	outer := try(t, a.Multi([]string{"a", "b"}))
 	ctx, cancel = context.WithCancelCause(outer.Context())
 	inner, err := a.Multi([]string{"c", "d"}, lock.WithLeaseContext(t.Context())).Lock(ctx)
 	if err != nil {
@@ -234,7 +234,7 @@ func TestMultiClose(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
 	a, _ := c.client()
-	l := tryAny(t, a.Multi([]string{"a", "b"}))
+	l := try(t, a.Multi([]string{"a", "b"}))
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.Background()) }()
 	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
@@ -248,7 +248,7 @@ func TestMultiClose(t *testing.T) {
 	}
 
 	a, _ = c.client()
-	l = tryAny(t, a.Multi([]string{"a", "b"}))
+	l = try(t, a.Multi([]string{"a", "b"}))
 	closeSoon(a)
 	await(t, "Done", l.Done())
 	mustMatch(t, l.Err(), lock.ErrClosed)

@@ -16,12 +16,12 @@ func TestMultiReentry(t *testing.T) {
 	a, s := c.client()
 	b, _ := c.client()
 	multi := func(names ...string) *lock.Multi { return a.Multi(names, lock.WithReentrancy()) }
-	both := tryAny(t, a.Multi([]string{"a", "b"}))
+	both := try(t, a.Multi([]string{"a", "b"}))
 	for _, l := range []lock.Locker{a.Mutex("a"), a.Mutex("b"), a.Multi([]string{"a", "b"}), a.Multi([]string{"b", "c"}), a.FairMutex("b")} {
 		_, err := l.Lock(both.Context())
 		mustMatch(t, err, lock.ErrDeadlock)
 	}
-	free(t, tryAny(t, b.Mutex("c")))
+	free(t, try(t, b.Mutex("c")))
 	mustMatch(t, func() error { _, err := b.Multi([]string{"a"}).TryLock(both.Context()); return err }(), lock.ErrHeld)
 
 	lockIn := func(l lock.Locker, outer *lock.Lease) *lock.Lease {
@@ -61,13 +61,13 @@ func TestMultiReentry(t *testing.T) {
 	}
 
 	// What a Multi joined is given back as what it was taken as.
-	fair := tryAny(t, a.FairMutex("a"))
+	fair := try(t, a.FairMutex("a"))
 	inner, err := multi("a", "b").Lock(context.WithoutCancel(fair.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	free(t, fair)
-	next := beginAny(t.Context(), a.FairMutex("a"))
+	next := begin(t.Context(), a.FairMutex("a"))
 	waiting(t, a, 1)
 	start := time.Now()
 	free(t, inner)
@@ -77,7 +77,7 @@ func TestMultiReentry(t *testing.T) {
 	}
 
 	// A Multi that joined a Mutex and lost another name leaves the Mutex alone.
-	outer := tryAny(t, a.Mutex("a"))
+	outer := try(t, a.Mutex("a"))
 	inner = lockIn(multi("a", "b"), outer)
 	c.rdb.Del(t.Context(), c.key("b"))
 	mustBeLost(t, inner, lock.CauseMissing)

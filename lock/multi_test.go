@@ -17,26 +17,6 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// beginAny calls Lock on another goroutine.
-func beginAny(ctx context.Context, l lock.Locker) <-chan taken {
-	c := make(chan taken, 1)
-	go func() {
-		lease, err := l.Lock(ctx)
-		c <- taken{lease, err}
-	}()
-	return c
-}
-
-// tryAny takes a lock that must be free.
-func tryAny(t *testing.T, l lock.Locker) *lock.Lease {
-	t.Helper()
-	lease, err := l.TryLock(context.Background())
-	if err != nil {
-		t.Fatalf("TryLock: %v", err)
-	}
-	return lease
-}
-
 // brief is the lease of locks in these tests.
 const brief = 450 * time.Millisecond
 
@@ -78,7 +58,7 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 	a, as := c.client()
 	b, _ := c.client()
 
-	l := tryAny(t, a.Multi([]string{"y", "z", "x"}))
+	l := try(t, a.Multi([]string{"y", "z", "x"}))
 	if l.Name() != "x,y,z" {
 		t.Errorf("it is called %q", l.Name())
 	}
@@ -118,7 +98,7 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
 	await(t, "Done", l.Done())
-	next := tryAny(t, b.Multi([]string{"x", "z"}))
+	next := try(t, b.Multi([]string{"x", "z"}))
 	for name, token := range next.Tokens() {
 		if token <= tokens[name] {
 			t.Errorf("%s: token %d after %d", name, token, tokens[name])
@@ -142,16 +122,16 @@ func TestMultiTakesOneRoundTrip(t *testing.T) {
 	rdb, e := throughProxy(t, sp)
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	free(t, tryAny(t, c.Mutex("warm"))) // the connection is there
+	free(t, try(t, c.Mutex("warm"))) // the connection is there
 
 	var names []string
 	for i := range 100 {
 		names = append(names, fmt.Sprint("job:", i))
 	}
-	free(t, tryAny(t, c.Multi(names))) // Redis knows the scripts
+	free(t, try(t, c.Multi(names))) // Redis knows the scripts
 	for range 2 {
 		acquire, release := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
-		l := tryAny(t, c.Multi(names))
+		l := try(t, c.Multi(names))
 		seen := map[int64]bool{}
 		for _, token := range l.Tokens() {
 			seen[token] = true
@@ -180,7 +160,7 @@ func TestMultiTokensOfOneSlotDiffer(t *testing.T) {
 	m := a.Multi([]string{"{job}:a", "{job}:b", "{job}:c"})
 	last := int64(0)
 	for range 3 {
-		l := tryAny(t, m)
+		l := try(t, m)
 		for _, name := range []string{"{job}:a", "{job}:b", "{job}:c"} {
 			if token := l.Tokens()[name]; token <= last {
 				t.Errorf("%s: token %d after %d", name, token, last)
@@ -201,8 +181,8 @@ func TestMultiWaitsInOrder(t *testing.T) {
 	c := newCorner(t)
 	a, as := c.client()
 	b, _ := c.client()
-	held := tryAny(t, b.Mutex("b"))
-	next := beginAny(t.Context(), a.Multi([]string{"c", "b", "a"}))
+	held := try(t, b.Mutex("b"))
+	next := begin(t.Context(), a.Multi([]string{"c", "b", "a"}))
 	waiting(t, a, 1)
 	eventually(t, patience, func() bool { return c.exists("a") })
 	eventually(t, patience, func() bool { return as.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
@@ -253,7 +233,7 @@ func TestMultiInput(t *testing.T) {
 		t.Errorf("%d calls were made", n)
 	}
 	names := []string{"z", "a"}
-	if l := tryAny(t, a.Multi(names)); l.Name() != "a,z" || names[0] != "z" {
+	if l := try(t, a.Multi(names)); l.Name() != "a,z" || names[0] != "z" {
 		t.Errorf("%q; the caller's names are %v", l.Name(), names)
 	}
 	_, err := a.Multi([]string{"x", "y"}).Lock(func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }())

@@ -21,8 +21,7 @@ func TestQuorum(t *testing.T) {
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(), ns.quorum()
 	m := a.Mutex("job")
-	l := tryAny(t, m)
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l := ns.everywhere(m)
 	if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
 		t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
 	}
@@ -56,7 +55,7 @@ func TestQuorum(t *testing.T) {
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
 	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	next := tryAny(t, b.Mutex("job"))
+	next := try(t, b.Mutex("job"))
 	if next.Token() <= l.Token() {
 		t.Errorf("token %d after %d", next.Token(), l.Token())
 	}
@@ -73,14 +72,14 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	ns := startNodes(t, 5)
 	a := ns.quorum(lock.WithWatchdog(lease))
 	m := a.Mutex("job")
-	free(t, tryAny(t, m)) // connections, scripts
+	free(t, try(t, m)) // connections, scripts
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
 	ns.servers[1].Kill(t)
 	ns.mute(3, true)
 	for range 3 {
 		start := time.Now()
-		l := tryAny(t, m)
+		l := try(t, m)
 		took := time.Since(start)
 		free(t, l)
 		if both := time.Since(start); both > lease/20 {
@@ -90,7 +89,7 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	ns.mute(3, false)
 	var l *lock.Lease
 	eventually(t, patience, func() bool { // it first hears of what nobody waits for any more
-		l = tryAny(t, m)
+		l = try(t, m)
 		for since := time.Now(); time.Since(since) < 100*time.Millisecond; time.Sleep(time.Millisecond) {
 			if ns.held("job") == 4 {
 				return true
@@ -105,7 +104,7 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	if took := time.Since(start); took > lease/20 {
 		t.Errorf("the release took %v when a node fell silent", took)
 	}
-	next := beginAny(t.Context(), m)
+	next := begin(t.Context(), m)
 	free(t, granted(t, next))
 
 	ns.mute(0, true)
@@ -127,7 +126,7 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
 	// Lock waits for nodes to come back.
-	next = beginAny(t.Context(), m)
+	next = begin(t.Context(), m)
 	pass(t, lease/8)
 	ns.mute(0, false)
 	free(t, granted(t, next))
@@ -140,8 +139,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := tryAny(t, a.Mutex("job"))
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l := ns.everywhere(a.Mutex("job"))
 	work := l.Context()
 	ns.raw[0].Del(t.Context(), "job")
 	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
@@ -163,8 +161,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 
 	// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
-	l = tryAny(t, a.Mutex("job"))
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l = ns.everywhere(a.Mutex("job"))
 	ns.mute(0, true)
 	ns.mute(1, true)
 	muted, deadline := time.Now(), l.Deadline()
@@ -187,7 +184,7 @@ func TestQuorumDeadline(t *testing.T) {
 	ns := startNodes(t, 3)
 	a := ns.quorum()
 	start := time.Now()
-	l := tryAny(t, a.Mutex("job", lock.WithFixedLease(600*time.Millisecond)))
+	l := try(t, a.Mutex("job", lock.WithFixedLease(600*time.Millisecond)))
 	got := time.Now()
 	const margin = 6*time.Millisecond + 2*time.Millisecond
 	if d := l.Deadline(); d.Before(start.Add(600*time.Millisecond-margin)) || d.After(got.Add(600*time.Millisecond-margin)) {
@@ -200,8 +197,7 @@ func TestQuorumReentry(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := tryAny(t, a.Mutex("job"))
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l := ns.everywhere(a.Mutex("job"))
 	for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
 		_, err := m.Lock(l.Context())
 		mustMatch(t, err, lock.ErrDeadlock)
@@ -219,7 +215,7 @@ func TestQuorumReentry(t *testing.T) {
 	free(t, inner)
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	one := tryAny(t, a.clients[0].Mutex("job"))
+	one := try(t, a.clients[0].Mutex("job"))
 	_, err = a.Mutex("job", lock.WithReentrancy()).Lock(one.Context())
 	mustMatch(t, err, lock.ErrDeadlock)
 	if one.Err() != nil || one.Context().Err() != nil {
@@ -233,8 +229,7 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := tryAny(t, a.Mutex("job"))
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l := ns.everywhere(a.Mutex("job"))
 	closed := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
@@ -260,9 +255,9 @@ func TestQuorumClose(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(), ns.quorum()
-	l := tryAny(t, a.Mutex("job"))
+	l := try(t, a.Mutex("job"))
 	eventually(t, patience, func() bool { return ns.held("job") >= 2 })
-	next := beginAny(t.Context(), b.Mutex("job"))
+	next := begin(t.Context(), b.Mutex("job"))
 	waiting(t, b.clients[0], 1)
 	for _, p := range []*party{a, b} {
 		closeSoon(p.clients[2]) // and abandons its part of the lease
@@ -273,7 +268,7 @@ func TestQuorumClose(t *testing.T) {
 	}
 	free(t, l)
 	l = granted(t, next)
-	next = beginAny(t.Context(), b.Mutex("job"))
+	next = begin(t.Context(), b.Mutex("job"))
 	waiting(t, b.clients[0], 1)
 	pass(t, ttl/4)
 	closed := make(chan error, 1)
@@ -299,8 +294,7 @@ func TestQuorumClose(t *testing.T) {
 
 	// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
 	p := ns.quorum()
-	l = tryAny(t, p.Mutex("job"))
-	eventually(t, patience, func() bool { return ns.held("job") == 3 })
+	l = ns.everywhere(p.Mutex("job"))
 	closeSoon(p.clients[0])
 	closeSoon(p.clients[1])
 	await(t, "Done", l.Done())

@@ -20,8 +20,8 @@ func TestQuorumTokensRise(t *testing.T) {
 	const n = 5
 	ns := startNodes(t, n)
 	parties := []*party{ns.quorum(lock.WithWatchdog(brief)), ns.quorum(lock.WithWatchdog(brief))}
-	free(t, tryAny(t, parties[0].Mutex("job")))
-	free(t, tryAny(t, parties[1].Mutex("job"))) // connections, scripts
+	free(t, try(t, parties[0].Mutex("job")))
+	free(t, try(t, parties[1].Mutex("job"))) // connections, scripts
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	rng := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
 	base := time.Now().Add(1000 * time.Hour).UnixMicro()
@@ -36,7 +36,7 @@ func TestQuorumTokensRise(t *testing.T) {
 		for _, i := range down {
 			ns.mute(i, true)
 		}
-		l := granted(t, beginAny(t.Context(), parties[round%2].Mutex("job")))
+		l := granted(t, begin(t.Context(), parties[round%2].Mutex("job")))
 		if l.Token() <= last {
 			t.Errorf("round %d, without nodes %v: token %d after %d", round, down, l.Token(), last)
 		}
@@ -57,7 +57,7 @@ func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 	ns := startNodes(t, 3)
 	a := ns.quorum()
 	m := a.Mutex("job")
-	free(t, tryAny(t, m))
+	free(t, try(t, m))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	for _, e := range ns.wires {
 		e.set(redistest.When(redistest.Up, redistest.Cut, e.script("raise", "job")))
@@ -67,7 +67,7 @@ func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	next := beginAny(t.Context(), m)
+	next := begin(t.Context(), m)
 	waiting(t, a.clients[1], 1)
 	for _, e := range ns.wires {
 		e.set(nil)
@@ -82,11 +82,11 @@ func TestQuorumLateNode(t *testing.T) {
 	ns := startNodes(t, 3)
 	a := ns.quorum(lock.WithWatchdog(lease))
 	m := a.Mutex("job")
-	free(t, tryAny(t, m))
+	free(t, try(t, m))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	e := ns.wires[2]
 	e.set(redistest.ReplyTo(redistest.Delay(slow), e.script("acquire", "job")))
-	l := tryAny(t, m)
+	l := try(t, m)
 	if n := len(a.clients[2].Leases()); n != 0 {
 		t.Errorf("it waited for the slow node")
 	}
@@ -112,7 +112,7 @@ func TestQuorumLateNode(t *testing.T) {
 	free(t, l)
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	l = tryAny(t, m)
+	l = try(t, m)
 	free(t, l)
 	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
 	pass(t, 2*slow)
@@ -126,8 +126,8 @@ func TestQuorumLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(lock.WithWatchdog(3*time.Second)), ns.quorum(lock.WithWatchdog(3*time.Second))
-	free(t, tryAny(t, b.Mutex("job")))
-	free(t, tryAny(t, a.Mutex("job")))
+	free(t, try(t, b.Mutex("job")))
+	free(t, try(t, a.Mutex("job")))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
 	// Held by another at a majority; the third node grants it, in time or late.

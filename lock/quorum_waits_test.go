@@ -17,8 +17,8 @@ func TestQuorumWaits(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(), ns.quorum()
-	l := tryAny(t, a.Mutex("job"))
-	next := beginAny(t.Context(), b.Mutex("job"))
+	l := try(t, a.Mutex("job"))
+	next := begin(t.Context(), b.Mutex("job"))
 	for i, c := range b.clients {
 		waiting(t, c, 1)
 		eventually(t, patience, func() bool {
@@ -44,13 +44,13 @@ func TestQuorumWaits(t *testing.T) {
 	free(t, l)
 
 	// Who comes while others wait here asks nobody.
-	l = tryAny(t, a.Mutex("job"))
-	queue := []<-chan taken{beginAny(t.Context(), b.Mutex("job"))}
+	l = try(t, a.Mutex("job"))
+	queue := []<-chan taken{begin(t.Context(), b.Mutex("job"))}
 	waiting(t, b.clients[0], 1)
 	pass(t, ttl/4)
 	sent := b.sent(t, telemetry.PurposeAcquire)
 	for i := range 3 {
-		queue = append(queue, beginAny(t.Context(), b.Mutex("job")))
+		queue = append(queue, begin(t.Context(), b.Mutex("job")))
 		waiting(t, b.clients[0], i+2)
 	}
 	if n := b.sent(t, telemetry.PurposeAcquire) - sent; n > 3 { // the first of them may poll
@@ -66,7 +66,7 @@ func TestQuorumWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	start = time.Now()
-	l = granted(t, beginAny(t.Context(), a.Mutex("job")))
+	l = granted(t, begin(t.Context(), a.Mutex("job")))
 	if took := time.Since(start); took < ttl/2 || took > 2*ttl {
 		t.Errorf("granted after %v, the lease was %v", took, ttl)
 	}
@@ -74,7 +74,7 @@ func TestQuorumWaits(t *testing.T) {
 	_ = fixed.Release(t.Context()) // lost long ago
 
 	var held *lock.HeldError
-	l = tryAny(t, a.Mutex("job"))
+	l = try(t, a.Mutex("job"))
 	_, err = b.Mutex("job", lock.WithWait(200*time.Millisecond)).Lock(t.Context())
 	for range 5 { // a busy machine's nodes may be silent for the tenth of a lease that they have
 		if errors.As(err, &held) {
@@ -87,7 +87,7 @@ func TestQuorumWaits(t *testing.T) {
 	}
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	next = beginAny(ctx, b.Mutex("job"))
+	next = begin(ctx, b.Mutex("job"))
 	waiting(t, b.clients[0], 1)
 	cancel(why)
 	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
