@@ -181,14 +181,7 @@ func (t *transport) sendAll(w *worker) {
 // sendBatch runs the calls in one script. It reports false where Redis refused that: then none of them ran, and each can be
 // sent by itself, so that what is wrong with one (a key that an ACL forbids, say) is its error only.
 func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
-	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
-	for _, c := range w.aboard {
-		w.args = append(append(w.args, carried[c.Script], len(c.Keys), len(c.Args)), c.Args...)
-		w.keys, w.boxed = append(w.keys, c.Keys...), append(w.boxed, c.Boxed...)
-		for _, k := range c.Keys[len(c.Boxed):] {
-			w.boxed = append(w.boxed, k)
-		}
-	}
+	w.pack()
 	// It counts as a command of the first one's purpose.
 	reply, err := t.eval(ctx, w.aboard[0].purpose, backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args})
 	clear(w.keys)
@@ -216,6 +209,69 @@ func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
 		}
 	}
 	return true
+}
+
+// pack makes the arguments of batch.lua. It changes the order of the calls: those of a kind come together.
+func (w *worker) pack() {
+	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
+	for left := w.aboard; len(left) > 0; {
+		first, count := left[0], 1
+		for i, c := range left[1:] {
+			if c.Script == first.Script && len(c.Keys) == len(first.Keys) && len(c.Args) == len(first.Args) {
+				left[count], left[i+1] = left[i+1], left[count]
+				count++
+			}
+		}
+		alike := left[:count]
+		left = left[count:]
+
+		keys, args := make([]byte, len(first.Keys)), make([]byte, len(first.Args))
+		for i := range keys {
+			keys[i] = own
+			if !slices.ContainsFunc(alike, func(c *call) bool { return c.Keys[i] != first.Keys[i] }) {
+				keys[i] = common
+				w.addKey(first, i)
+			}
+		}
+		w.args = append(w.args, carried[first.Script], count, string(keys), nil)
+		letters := len(w.args) - 1
+		for i, arg := range first.Args {
+			args[i] = own
+			if !slices.ContainsFunc(alike, func(c *call) bool { return c.Args[i] != arg }) {
+				args[i] = common
+				w.args = append(w.args, arg)
+			}
+		}
+		w.args[letters] = string(args)
+		for _, c := range alike {
+			for i := range keys {
+				if keys[i] == own {
+					w.addKey(c, i)
+				}
+			}
+			for i := range args {
+				if args[i] == own {
+					w.args = append(w.args, c.Args[i])
+				}
+			}
+		}
+	}
+}
+
+// The letters of batch.lua.
+const (
+	common = '='
+	own    = '.'
+)
+
+// addKey adds the i-th key of a call, boxed as it may be.
+func (w *worker) addKey(c *call, i int) {
+	w.keys = append(w.keys, c.Keys[i])
+	if i < len(c.Boxed) {
+		w.boxed = append(w.boxed, c.Boxed[i])
+	} else {
+		w.boxed = append(w.boxed, c.Keys[i])
+	}
 }
 
 // count counts a command that came to err, if it was sent.

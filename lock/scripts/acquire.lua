@@ -28,12 +28,11 @@ for i = 1, #hash, 2 do
     holder = hash[i]
   end
 end
-local notAfter = tonumber(ARGV[3])
-local late = notAfter > 0 and now > notAfter
+local tooLate = late(ARGV[3])
 if not ours then
   -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
   -- the release wakes all, too.
-  if KEYS[3] and meta ~= '' and not late then
+  if KEYS[3] and meta ~= '' and not tooLate then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
     if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
       redis.pcall('pexpire', KEYS[3], ARGV[2])
@@ -44,7 +43,7 @@ if not ours then
   end
   return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
 end
-if late then
+if tooLate then
   return {2, now}
 end
 
@@ -60,7 +59,7 @@ end
 if KEYS[3] then
   meta = '+' .. meta
 end
-redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
+redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', meta)
 local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
 if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the lock would stay for ever
   redis.call('del', KEYS[1])

@@ -1,33 +1,49 @@
--- Runs several operations one after the other, each as if it were alone: the scripts named in 'operations'.
+-- Runs several operations one after the other, each as if it were alone: the scripts named in 'operations'. Those of one script come
+-- together, and what all of them have in common is sent once, for reading it again and again would take as long as the commands do.
 --
--- KEYS  the keys of the operations
--- ARGV  of each operation: its name, the number of its keys and of its arguments, its arguments
+-- KEYS  the keys of the operations, and
+-- ARGV  their arguments. Of each script first its name, the number of operations, and a letter for each key and for each argument: '=' all
+--       have the same, '.' each has its own. Then come those that all have, then the first operation's own, the second's own...
 --
 -- Returns  the answer of each operation, or its error
 local answers = {}
-local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
-local key, arg = 0, 1
+
+-- fill puts what all have in its places, and says which places are left, how many, and where in 'sent' what belongs there begins.
+local function fill(places, letters, sent, at)
+  local own, count = {}, 0
+  for i = 1, #letters do
+    if string.sub(letters, i, i) == '=' then
+      places[i] = sent[at]
+      at = at + 1
+    else
+      count = count + 1
+      own[count] = i
+    end
+  end
+  return own, count, at
+end
+
+local key, arg = 1, 1
 while ARGV[arg] do
-  local count = tonumber(ARGV[arg + 1])
-  for i = 1, count do
-    keys[i] = KEYS[key + i]
+  local run, count = operations[ARGV[arg]], tonumber(ARGV[arg + 1])
+  local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
+  local ownKeys, ownArgs, keyCount, argCount
+  ownKeys, keyCount, key = fill(keys, ARGV[arg + 2], KEYS, key)
+  ownArgs, argCount, arg = fill(args, ARGV[arg + 3], ARGV, arg + 4)
+  for _ = 1, count do
+    for i = 1, keyCount do
+      keys[ownKeys[i]] = KEYS[key]
+      key = key + 1
+    end
+    for i = 1, argCount do
+      args[ownArgs[i]] = ARGV[arg]
+      arg = arg + 1
+    end
+    local ran, answer = pcall(run, keys, args)
+    if not ran then
+      answer = {err = type(answer) == 'table' and answer.err or answer} -- before Redis 7 it is the text
+    end
+    answers[#answers + 1] = answer
   end
-  for i = count + 1, #keys do
-    keys[i] = nil
-  end
-  key = key + count
-  count = tonumber(ARGV[arg + 2])
-  for i = 1, count do
-    args[i] = ARGV[arg + 2 + i]
-  end
-  for i = count + 1, #args do
-    args[i] = nil
-  end
-  local ran, answer = pcall(operations[ARGV[arg]], keys, args)
-  if not ran then
-    answer = {err = type(answer) == 'table' and answer.err or answer} -- before Redis 7 it is the text
-  end
-  answers[#answers + 1] = answer
-  arg = arg + 3 + count
 end
 return answers

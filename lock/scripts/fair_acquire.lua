@@ -35,8 +35,7 @@ for i = 1, #hash, 2 do
   end
 end
 
-local notAfter = tonumber(ARGV[3])
-if notAfter > 0 and now > notAfter then
+if late(ARGV[3]) then
   return {2, now}
 end
 

@@ -36,8 +36,7 @@ for i = 1, #KEYS / 2 do
   end
 end
 
-local notAfter = tonumber(ARGV[2])
-if notAfter > 0 and now > notAfter then
+if late(ARGV[2]) then
   return {2, now}
 end
 

@@ -16,8 +16,7 @@
 --          remaining = -1: no lease will run out
 --
 -- Safe to run twice for one owner: it has one permit, and the token rises again.
-local notAfter = tonumber(ARGV[3])
-if notAfter > 0 and now > notAfter then
+if late(ARGV[3]) then
   return {2, now}
 end
 local ms = math.floor(now / 1000)

@@ -29,13 +29,13 @@ if not held(ARGV[1]) and not (mode == 'write' and held(ARGV[5])) then
   if last[1] and tonumber(last[2]) > ms and ms - ARGV[6] >= tonumber(redis.call('get', KEYS[4]) or 0) then
     return {0, now, last[2] - ms, last[1], ''}
   end
-  if late() then
+  if late(ARGV[3]) then
     return {2, now}
   end
   if seen then -- the writer's lease ran out
     settle(seen)
   end
-elseif late() then
+elseif late(ARGV[3]) then
   return {2, now}
 end
 return grant('read')

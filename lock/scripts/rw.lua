@@ -119,12 +119,6 @@ local function said(holder)
   return meta and meta ~= '1' and meta or '' -- Redisson's are '1'
 end
 
--- late says whether an acquire has come too late to write.
-local function late()
-  local notAfter = tonumber(ARGV[3])
-  return notAfter > 0 and now > notAfter
-end
-
 -- grant gives the lock to ARGV[1] for ARGV[2] ms, in this mode if it was free; ARGV[4] is the traceparent. It is the answer of
 -- an acquire.
 local function grant(mode)

@@ -1,7 +1,11 @@
 -- draw takes the next token from a counter: the time, or, where the clock is behind the last one, what follows that. It returns the
 -- number and its text. It comes after clock.lua.
 local function draw(counter)
-  local last = tonumber(redis.call('set', counter, nowText, 'get')) or 0
+  local last = redis.call('set', counter, nowText, 'get')
+  if not last or later(nowText, last) then
+    return now, nowText
+  end
+  last = tonumber(last) or 0
   if last < now then
     return now, nowText
   end

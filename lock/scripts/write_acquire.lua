@@ -21,7 +21,7 @@ if seen.longest and not mine then
     settle(seen)
   end
   local keep = tonumber(ARGV[5])
-  if keep > 0 and not late() then
+  if keep > 0 and not late(ARGV[3]) then
     -- No reason to fail if that is refused (a full Redis, an ACL): then the caller waits without being preferred.
     redis.pcall('zadd', KEYS[3], ms + keep, ARGV[1])
     if redis.call('pttl', KEYS[3]) < keep then
@@ -31,7 +31,7 @@ if seen.longest and not mine then
   local one = seen.writer or seen.longest
   return {0, now, shown(seen.left), one.name, said(one.name)}
 end
-if late() then
+if late(ARGV[3]) then
   return {2, now}
 end
 if not mine then -- nobody, or the dead
