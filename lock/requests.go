@@ -72,7 +72,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 	oneKey := false
 	for {
 		c := t.callTo(b.lock.key, telemetry.PurposeAcquire, kind.acquire)
-		c.address(b.lock, b.owner, oneKey)
+		c.address(b.lock, b.lock.place(), b.owner, oneKey)
 		c.Args = append(c.Args, b.member(), cfg.leaseArg, int64(0), b.traceparent)
 		if kind.asking != nil {
 			c.Args = append(c.Args, kind.asking(b.lock, terms)...)
@@ -169,8 +169,9 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	}
 	traits := t.backend.Traits()
 	c := t.callTo(b.lock.key, telemetry.PurposeRelease, kind.release)
-	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
-	c.Args = append(c.Args, b.member(), b.lock.place().channel, traits.Publish)
+	place := b.lock.place()
+	c.address(b.lock, place, b.owner, heir == nil && kind.oneKey)
+	c.Args = append(c.Args, b.member(), place.channel, traits.Publish)
 	if kind.freeing != nil {
 		c.Args = append(c.Args, kind.freeing(b.lock)...)
 	}
