@@ -31,7 +31,7 @@ type Client struct {
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
 	number    string // see caller
-	places    places
+	counters  counters
 
 	rec       *telemetry.Recorder
 	backend   backend.Backend

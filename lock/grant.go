@@ -299,7 +299,7 @@ func (g *grant) giveBack(ctx context.Context) error {
 
 // given ends the grant by what became of its release.
 func (g *grant) given(rel *telemetry.Release, f freed, err error) error {
-	if time.Now().Before(g.bid.ghosts) {
+	if !g.bid.ghosts.IsZero() && time.Now().Before(g.bid.ghosts) {
 		g.lock.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
 	}
 	switch {

@@ -60,35 +60,18 @@ func suffixName(key, suffix string) string {
 	return "{" + key + "}:" + suffix
 }
 
-// place is what belongs to a lock in Redis, worded as scripts take it: making it anew for every call would cost as much
-// as the rest of the call.
-type place struct {
-	kind    *kind
-	key     string
-	keyArg  any // key
-	counter any // of the slot
-	channel any
-}
+// counters remembers the key of each slot's token counter, boxed as calls take it: making it anew for every call would cost as much as
+// the rest of the call. It is bounded, however many names there are: 128 KiB, and a few MB once all slots were used.
+type counters [backend.Slots]atomic.Pointer[any]
 
-// places remembers the last place in every slot, and with it the slot's counter. So it is bounded, however many names
-// there are (128 KiB, and a few MB once all slots were used); and few processes take so many locks in turn that two of them
-// push each other out.
-type places [backend.Slots]atomic.Pointer[place]
-
-func (ps *places) of(lk *lock) *place {
-	at := &ps[backend.SlotOf(lk.key)]
-	last := at.Load()
-	if last != nil && last.key == lk.key && last.kind == lk.kind {
-		return last
+func (cs *counters) of(prefix, key string) any {
+	at := &cs[backend.SlotOf(key)]
+	if known := at.Load(); known != nil {
+		return *known
 	}
-	p := &place{kind: lk.kind, key: lk.key, keyArg: lk.key, channel: lk.kind.channel(lk.key)}
-	if last != nil {
-		p.counter = last.counter
-	} else {
-		p.counter = fenceKey(lk.c.cfg.prefix, lk.key)
-	}
-	at.Store(p)
-	return p
+	var counter any = fenceKey(prefix, key)
+	at.Store(&counter)
+	return counter
 }
 
 // fenceKey is the counter that a lock draws its tokens from: one per slot, so that their number is bounded

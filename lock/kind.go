@@ -67,11 +67,8 @@ func (lk *lock) counter() string {
 	if lk.cfg.javaTokens {
 		return prefixName("redisson_lock_token", lk.key)
 	}
-	return lk.place().counter.(string)
+	return lk.c.counters.of(lk.c.cfg.prefix, lk.key).(string)
 }
-
-// place is what belongs to the lock in Redis.
-func (lk *lock) place() *place { return lk.c.places.of(lk) }
 
 // keys are those of an operation on behalf of an owner.
 func (lk *lock) keys(owner string) []string {

@@ -72,7 +72,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 	oneKey := false
 	for {
 		c := t.callTo(b.lock.key, telemetry.PurposeAcquire, kind.acquire)
-		c.address(b.lock, b.lock.place(), b.owner, oneKey)
+		c.address(b.lock, b.owner, oneKey)
 		c.Args = append(c.Args, b.member(), cfg.leaseArg, int64(0), b.traceparent)
 		if kind.asking != nil {
 			c.Args = append(c.Args, kind.asking(b.lock, terms)...)
@@ -169,9 +169,12 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	}
 	traits := t.backend.Traits()
 	c := t.callTo(b.lock.key, telemetry.PurposeRelease, kind.release)
-	place := b.lock.place()
-	c.address(b.lock, place, b.owner, heir == nil && kind.oneKey)
-	c.Args = append(c.Args, b.member(), place.channel, traits.Publish)
+	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
+	c.Args = append(c.Args, b.member())
+	if kind.release != releaseScript { // which makes it of the key: that takes less than sending it
+		c.Args = append(c.Args, kind.channel(b.lock.key))
+	}
+	c.Args = append(c.Args, traits.Publish)
 	if kind.freeing != nil {
 		c.Args = append(c.Args, kind.freeing(b.lock)...)
 	}
@@ -180,12 +183,14 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	}
 	if heir != nil {
 		c.Args = append(c.Args, heir.member(), heir.lock.cfg.leaseArg, int64(0), heir.traceparent, heir.subscribed)
-		c.notAfter, c.window = 7, min(heir.lock.cfg.lease, t.backend.Timeout())
+		c.notAfter, c.window = 6, min(heir.lock.cfg.lease, t.backend.Timeout())
 	}
 	if kind.deed {
 		c.notAfter, c.window = 3, min(b.lock.cfg.lease, t.backend.Timeout())
 	}
-	expires = time.Now().Add(c.window)
+	if c.window > 0 {
+		expires = time.Now().Add(c.window)
+	}
 	if !t.do(ctx, c, patience) {
 		return freed{}, expires, t.left(context.Background(), errLeft)
 	}

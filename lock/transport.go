@@ -159,16 +159,17 @@ func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys [
 }
 
 // address gives the call the keys that its script takes: the lock's alone, or all.
-func (c *call) address(lk *lock, p *place, owner string, alone bool) {
+func (c *call) address(lk *lock, owner string, alone bool) {
 	switch {
 	case lk.kind.keys != nil || lk.cfg.javaTokens:
 		if c.Keys = lk.keys(owner); alone {
 			c.Keys = c.Keys[:1]
 		}
 	case alone:
-		c.Keys, c.Boxed = append(c.Keys, lk.key), append(c.boxed[:0], p.keyArg)
+		c.Keys = append(c.Keys, lk.key)
 	default:
-		c.Keys, c.Boxed = append(c.Keys, lk.key, p.counter.(string)), append(c.boxed[:0], p.keyArg, p.counter)
+		counter := lk.c.counters.of(lk.c.cfg.prefix, lk.key)
+		c.Keys, c.Boxed = append(c.Keys, lk.key, counter.(string)), append(c.boxed[:0], lk.key, counter)
 	}
 }
 

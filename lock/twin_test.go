@@ -177,9 +177,9 @@ func (tw *twins) step() {
 		}
 		tw.call(acquireScript, keys, owner, lease, notAfter, trace)
 	case n < 9:
-		tw.call(releaseScript, p.keys[:1], owner, p.channel, "publish", "numsub", pick(2))
+		tw.call(releaseScript, p.keys[:1], owner, "publish", "numsub", pick(2))
 	case n < 12:
-		tw.call(releaseScript, p.keys, owner, p.channel, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
+		tw.call(releaseScript, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {

@@ -3,15 +3,14 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  the token counter of the lock's slot; only with a hand-over
 -- ARGV[1]  owner
--- ARGV[2]  channel that waiters listen on
--- ARGV[3]  'publish', or 'spublish' where channels are sharded
--- ARGV[4]  'numsub', or 'shardnumsub' where channels are sharded; '' = they can't be counted
--- ARGV[5]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
--- ARGV[6]  only with a hand-over: next owner ...
--- ARGV[7]  its lease, ms
--- ARGV[8]  not-after: the server time in µs after which nothing is handed over; 0 = unknown
--- ARGV[9]  its traceparent, '' = none
--- ARGV[10] how many of the channel's subscribers are our own; with more, another process waits and
+-- ARGV[2]  'publish', or 'spublish' where channels are sharded
+-- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded; '' = they can't be counted
+-- ARGV[4]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
+-- ARGV[5]  only with a hand-over: next owner ...
+-- ARGV[6]  its lease, ms
+-- ARGV[7]  not-after: the server time in µs after which nothing is handed over; 0 = unknown
+-- ARGV[8]  its traceparent, '' = none
+-- ARGV[9]  how many of the channel's subscribers are our own; with more, another process waits and
 --          the lock is published instead
 --
 -- Returns  1                released and published
@@ -22,23 +21,25 @@
 -- number for the others, at which they wait a moment. Redisson's waiters know '0' only. So one client is called where as many listen as
 -- are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody
 -- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
+local tagged = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}' -- so Redisson names what belongs to a key
+local channel = 'redisson_lock__channel:' .. tagged -- on which waiters listen
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
-    redis.pcall(ARGV[3], ARGV[2], '0')
+    redis.pcall(ARGV[2], channel, '0')
   end
   return {0, 0, taken}
 end
 redis.call('del', KEYS[1])
 
 local listening
-if ARGV[6] then
+if ARGV[5] then
   local time = redis.call('time')
   local now = time[1] * 1000000 + time[2]
-  local notAfter = tonumber(ARGV[8])
-  listening = redis.call('pubsub', ARGV[4], ARGV[2])[2]
-  if listening <= tonumber(ARGV[10]) and (notAfter == 0 or now <= notAfter) then
+  local notAfter = tonumber(ARGV[7])
+  listening = redis.call('pubsub', ARGV[3], channel)[2]
+  if listening <= tonumber(ARGV[9]) and (notAfter == 0 or now <= notAfter) then
     local token = now
     local meta = string.format('%.0f', token)
     local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
@@ -47,11 +48,11 @@ if ARGV[6] then
       meta = string.format('%.0f', token)
       redis.call('set', KEYS[2], meta)
     end
-    if ARGV[9] ~= '' then
-      meta = meta .. ' ' .. ARGV[9]
+    if ARGV[8] ~= '' then
+      meta = meta .. ' ' .. ARGV[8]
     end
-    redis.call('hset', KEYS[1], ARGV[6], 1, '@lockdog', meta)
-    local set = redis.pcall('pexpire', KEYS[1], ARGV[7])
+    redis.call('hset', KEYS[1], ARGV[5], 1, '@lockdog', meta)
+    local set = redis.pcall('pexpire', KEYS[1], ARGV[6])
     if type(set) == 'table' then -- see acquire.lua
       redis.call('del', KEYS[1])
       return set
@@ -61,15 +62,15 @@ if ARGV[6] then
 end
 
 local message = '0'
-if ARGV[5] ~= '0' and found[2] and string.byte(found[2]) == 43 then
-  local set = string.find(KEYS[1], '{', 1, true) and 'lockdog_wait:' .. KEYS[1] or 'lockdog_wait:{' .. KEYS[1] .. '}'
+if ARGV[4] ~= '0' and found[2] and string.byte(found[2]) == 43 then
+  local set = 'lockdog_wait:' .. tagged
   local waiting = redis.pcall('zcard', set)
-  listening = listening or redis.call('pubsub', ARGV[4], ARGV[2])[2]
+  listening = listening or redis.call('pubsub', ARGV[3], channel)[2]
   if waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
     if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then
-      if redis.call(ARGV[3], ARGV[2] .. ':' .. first, '0') > 0 then -- else it is gone
-        if ARGV[5] == '2' then
+      if redis.call(ARGV[2], channel .. ':' .. first, '0') > 0 then -- else it is gone
+        if ARGV[4] == '2' then
           return 1
         end
         message = first
@@ -79,5 +80,5 @@ if ARGV[5] ~= '0' and found[2] and string.byte(found[2]) == 43 then
     redis.pcall('del', set) -- those who live are in it again when they have asked
   end
 end
-redis.call(ARGV[3], ARGV[2], message)
+redis.call(ARGV[2], channel, message)
 return 1
