@@ -31,6 +31,7 @@ type worker struct {
 // depart starts a flight with the calls that wait. It is called with mu held.
 func (t *transport) depart(n *node) {
 	n.flights++
+	t.flights++
 	if last := len(n.idle) - 1; last >= 0 {
 		w := n.idle[last]
 		n.idle = n.idle[:last]
@@ -64,6 +65,7 @@ func (t *transport) landed(n *node) {
 	defer t.mu.Unlock()
 	t.flying.Done()
 	n.flights--
+	t.flights--
 	if len(n.pending) > 0 && !t.isClosed() {
 		t.depart(n)
 	}
@@ -85,6 +87,7 @@ func (t *transport) work(n *node, w *worker) {
 			continue
 		}
 		n.flights--
+		t.flights--
 		if len(n.idle) == mostShared {
 			t.mu.Unlock()
 			return

@@ -26,10 +26,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 		}
 		return false
 	}))
-	tr := j.c.transport
-	tr.mu.Lock()
-	j.n.flights -= maxFlights - mostShared // as if so many were on their way
-	tr.mu.Unlock()
+	j.fly(-(maxFlights - mostShared)) // as if so many were on their way
 	l, err := j.c.FairMutex("job:fair").TryLock(t.Context())
 	if first := <-order; first != "job:fair" {
 		t.Errorf("%s was sent first", first)
@@ -39,9 +36,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 		j.release(<-ch)
 	}
 	j.release(outcome{l, err})
-	tr.mu.Lock()
-	j.n.flights -= mostShared
-	tr.mu.Unlock()
+	j.fly(-mostShared)
 }
 
 // Calls that share a flight cost one command, and each has an outcome of its own.
@@ -122,6 +117,94 @@ func TestFlightOfReleases(t *testing.T) {
 	}
 }
 
+// The script of a flight is told once what its calls have in common: what they haven't stays each one's own, whatever their order.
+func TestFlightOfUnlikeCalls(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	held := []outcome{{}, {}}
+	for i := range held {
+		held[i].l, held[i].err = j.c.Mutex(fmt.Sprint("job:held-", i)).TryLock(ctx)
+	}
+	j.fly(maxFlights)
+	waiting := 0
+	board := func(call func()) {
+		waiting++
+		go call()
+		j.eventually(func() bool { return j.pending() == waiting })
+	}
+	names := []string{"job:0", "job:1", "job:2", "job:{held-0}", "job:3"}
+	taken, released := make([]chan outcome, len(names)), make(chan error, len(held))
+	for i, name := range names {
+		taken[i] = make(chan outcome, 1)
+		board(func() {
+			l, err := j.c.Mutex(name, WithFixedLease(time.Duration(10+i/2)*time.Minute)).TryLock(ctx)
+			taken[i] <- outcome{l, err}
+		})
+		if i < len(held) {
+			board(func() { released <- held[i].l.Release(ctx) })
+		}
+	}
+	before := j.srv.Commands(t)["evalsha"]
+	j.off()
+	for range held {
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	for i, name := range names {
+		o := <-taken[i]
+		if o.err != nil {
+			t.Fatalf("%s: %v", name, o.err)
+		}
+		full := time.Duration(10+i/2) * time.Minute
+		if left := j.rdb.PTTL(ctx, name).Val(); left > full || left < full-30*time.Second {
+			t.Errorf("%s is leased for %v, want %v", name, left, full)
+		}
+		if h, err := j.c.Mutex(name).Inspect(ctx); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
+			t.Errorf("%s: %+v, %v; want %s and token %d", name, h, err, o.l.Owner(), o.l.Token())
+		}
+		defer j.release(o)
+	}
+	if sent := j.srv.Commands(t)["evalsha"] - before; sent != 1+int64(len(names)) {
+		t.Errorf("%d commands, want one, and one for each Inspect", sent)
+	}
+	if !j.gone("job:held-0") || !j.gone("job:held-1") {
+		t.Error("what was released is there")
+	}
+}
+
+// Three flights are under way to all nodes together, but whoever is the first to want one to a node has it.
+func TestFlightsToOtherNodes(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	tr := j.c.transport
+	others := func(more int) {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.flights += more
+	}
+	others(mostShared)
+	j.n.lately.Store(0) // so that it isn't sent by its caller
+	start := time.Now()
+	l, err := j.c.Mutex("job").TryLock(t.Context())
+	if took := time.Since(start); took > slowFlight {
+		t.Errorf("it took %v: it waited for other nodes' flights", took)
+	}
+	j.release(outcome{l, err})
+
+	j.fly(1)
+	second := make(chan outcome, 1)
+	go func() {
+		l, err := j.c.Mutex("job").TryLock(t.Context())
+		second <- outcome{l, err}
+	}()
+	j.eventually(func() bool { return j.pending() == 1 })
+	j.fly(-1)
+	others(-mostShared)
+	j.release(<-second) // when the first is slow, a second goes after all
+}
+
 // What an ACL forbids to one call is that one's error.
 func TestFlightWithAForbiddenKey(t *testing.T) {
 	t.Parallel()
@@ -182,14 +265,9 @@ func TestFlightAndThoseWhoLeave(t *testing.T) {
 	late, leaveLate := context.WithCancel(t.Context())
 	defer leaveLate()
 	leavers := j.jammed(early, "job:early")
-	tr := j.c.transport
-	tr.mu.Lock()
-	j.n.flights -= maxFlights // jammed twice
-	tr.mu.Unlock()
+	j.fly(-maxFlights) // jammed twice
 	rest := j.jammed(late, "job:late")
-	tr.mu.Lock()
-	j.n.flights -= maxFlights
-	tr.mu.Unlock()
+	j.fly(-maxFlights)
 	rest = append(rest, j.jammed(t.Context(), "job:stays", "job:stays-too")...)
 
 	leaveEarly()
@@ -258,19 +336,14 @@ func TestCloseDuringAFlight(t *testing.T) {
 func TestFlightThatIsSlow(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
-	tr := j.c.transport
-	tr.mu.Lock()
-	j.n.flights += mostShared // they never land
-	tr.mu.Unlock()
+	j.fly(mostShared) // they never land
 	start := time.Now()
 	l, err := j.c.Mutex("job").TryLock(t.Context())
 	j.release(outcome{l, err})
 	if took := time.Since(start); took < slowFlight {
 		t.Errorf("it took %v: it didn't wait for the flights", took)
 	}
-	tr.mu.Lock()
-	j.n.flights -= mostShared
-	tr.mu.Unlock()
+	j.fly(-mostShared)
 }
 
 // A caller that sends its call itself doesn't look at its ctx meanwhile, but soon after.

@@ -64,11 +64,8 @@ type outcome struct {
 // jammed starts calls of TryLock, and returns when all of them wait for a flight; go lets them off.
 func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) {
 	j.t.Helper()
-	tr := j.c.transport
-	tr.mu.Lock()
-	j.n.flights += maxFlights
-	before := len(j.n.pending)
-	tr.mu.Unlock()
+	before := j.pending()
+	j.fly(maxFlights)
 	for i, name := range names {
 		ch := make(chan outcome, 1)
 		all = append(all, ch)
@@ -82,11 +79,20 @@ func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) 
 }
 
 func (j *jam) off() {
+	j.fly(-maxFlights)
 	tr := j.c.transport
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	j.n.flights -= maxFlights
 	tr.depart(j.n)
+}
+
+// fly has so many more flights under way, which never land.
+func (j *jam) fly(more int) {
+	tr := j.c.transport
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	j.n.flights += more
+	tr.flights += more
 }
 
 func (j *jam) pending() int {

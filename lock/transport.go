@@ -15,7 +15,7 @@ import (
 // whether to try again is decided by the operations above it (requests.go).
 //
 // A call that finds its node idle, and the node quick, is sent by its caller. Others board a flight of a worker, so that a
-// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights to a node are
+// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights, or one to each node, are
 // under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
 	backend backend.Backend
@@ -29,8 +29,9 @@ type transport struct {
 	apart    atomic.Bool // the server refuses keys of several slots in one script
 	uncalled atomic.Bool // an ACL keeps the client out of the sets of those who wait
 
-	mu    sync.Mutex
-	nodes map[string]*node
+	mu      sync.Mutex
+	nodes   map[string]*node
+	flights int // to all nodes
 	only  atomic.Pointer[node] // the node, while there is just one
 }
 
@@ -48,7 +49,7 @@ type node struct {
 
 const (
 	maxFlights = 64 // to one node; renewals aside
-	mostShared = 3  // ... of those that take along who waits, unless they are slow
+	mostShared = 3  // ... to all nodes of those that take along who waits, unless they are slow; one to each node in any case
 	slowFlight = 100 * time.Millisecond
 )
 
@@ -262,6 +263,7 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 		return boardClosed
 	case mayPilot && c.replicas == 0 && n.flights == 0 && len(n.pending) == 0:
 		n.flights++
+		t.flights++
 		t.flying.Add(1)
 		return boardPilot
 	case c.alone && n.flights < maxFlights: // with a flight of its own, whoever waits to share one
@@ -269,7 +271,7 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 		t.depart(n)
 	default:
 		n.pending = append(n.pending, c)
-		if n.flights < mostShared {
+		if n.flights == 0 || t.flights < mostShared {
 			t.depart(n)
 		}
 	}
