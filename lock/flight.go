@@ -214,66 +214,68 @@ func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
 	return true
 }
 
-// pack makes the arguments of batch.lua. It changes the order of the calls: those of a kind come together.
-func (w *worker) pack() {
-	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
-	for left := w.aboard; len(left) > 0; {
-		first, count := left[0], 1
-		for i, c := range left[1:] {
-			if c.Script == first.Script && len(c.Keys) == len(first.Keys) && len(c.Args) == len(first.Args) {
-				left[count], left[i+1] = left[i+1], left[count]
-				count++
-			}
-		}
-		alike := left[:count]
-		left = left[count:]
-
-		keys, args := make([]byte, len(first.Keys)), make([]byte, len(first.Args))
-		for i := range keys {
-			keys[i] = own
-			if !slices.ContainsFunc(alike, func(c *call) bool { return c.Keys[i] != first.Keys[i] }) {
-				keys[i] = common
-				w.addKey(first, i)
-			}
-		}
-		w.args = append(w.args, carried[first.Script], count, string(keys), nil)
-		letters := len(w.args) - 1
-		for i, arg := range first.Args {
-			args[i] = own
-			if !slices.ContainsFunc(alike, func(c *call) bool { return c.Args[i] != arg }) {
-				args[i] = common
-				w.args = append(w.args, arg)
-			}
-		}
-		w.args[letters] = string(args)
-		for _, c := range alike {
-			for i := range keys {
-				if keys[i] == own {
-					w.addKey(c, i)
-				}
-			}
-			for i := range args {
-				if args[i] == own {
-					w.args = append(w.args, c.Args[i])
-				}
-			}
-		}
-	}
-}
-
 // The letters of batch.lua.
 const (
 	common = '='
 	own    = '.'
 )
 
-// addKey adds the i-th key of a call, boxed as it may be.
-func (w *worker) addKey(c *call, i int) {
-	w.keys = append(w.keys, c.Keys[i])
-	if i < len(c.Boxed) {
-		w.boxed = append(w.boxed, c.Boxed[i])
-	} else {
-		w.boxed = append(w.boxed, c.Keys[i])
+// pack makes the arguments of batch.lua. It changes the order of the calls: those that are alike come together.
+func (w *worker) pack() {
+	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
+	for left := w.aboard; len(left) > 0; {
+		first, count := left[0], 1
+		for i, c := range left {
+			if i > 0 && c.Script == first.Script && len(c.Keys) == len(first.Keys) && len(c.Args) == len(first.Args) {
+				left[count], left[i] = c, left[count]
+				count++
+			}
+		}
+		alike := left[:count]
+		left = left[count:]
+
+		keys := letters(alike, len(first.Keys), func(c *call, i int) bool { return c.Keys[i] == first.Keys[i] })
+		args := letters(alike, len(first.Args), func(c *call, i int) bool { return c.Args[i] == first.Args[i] })
+		w.args = append(w.args, carried[first.Script], count, keys, args)
+		w.add(first, keys, args, common)
+		for _, c := range alike {
+			w.add(c, keys, args, own)
+		}
+	}
+}
+
+// letters says of each of n keys or arguments whether the calls have it in common.
+func letters(calls []*call, n int, same func(c *call, i int) bool) string {
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = common
+		for _, c := range calls {
+			if !same(c, i) {
+				text[i] = own
+				break
+			}
+		}
+	}
+	return string(text)
+}
+
+// add adds the keys and arguments of a call that have the letter.
+func (w *worker) add(c *call, keys, args string, letter byte) {
+	for i := range keys {
+		if keys[i] != letter {
+			continue
+		}
+		w.keys = append(w.keys, c.Keys[i])
+		if i < len(c.Boxed) {
+			w.boxed = append(w.boxed, c.Boxed[i])
+		} else {
+			w.boxed = append(w.boxed, c.Keys[i])
+		}
+	}
+	for i := range args {
+		if args[i] == letter {
+			w.args = append(w.args, c.Args[i])
+		}
 	}
 }
 

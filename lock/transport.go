@@ -31,8 +31,8 @@ type transport struct {
 
 	mu      sync.Mutex
 	nodes   map[string]*node
-	flights int // to all nodes
-	only  atomic.Pointer[node] // the node, while there is just one
+	flights int                  // to all nodes
+	only    atomic.Pointer[node] // the node, while there is just one
 }
 
 // node is one server: the calls that wait for a flight, and its clock. A node that hangs keeps its own calls only.
