@@ -11,8 +11,6 @@
 --
 -- Returns  {1, now}         released
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 local ms = math.floor(now / 1000)
 
 local function leave(waiter)

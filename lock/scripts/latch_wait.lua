@@ -5,8 +5,6 @@
 --
 -- Returns  {1, now, 0}           open
 --          {0, now, -1, '', ''}  closed
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 
 local count = redis.call('get', KEYS[1]) or '0'
 if not string.find(count, '^-?%d+$') then

@@ -10,10 +10,7 @@
 --          1 renewed, 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text.
 --
 -- Every key is touched through pcall, so that one bad key never spoils the others' renewal.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-local notAfter = tonumber(ARGV[1])
-local late = notAfter > 0 and now > notAfter
+local tooLate = late(ARGV[1])
 
 local function beside(key, suffix)
   if string.find(key, '{', 1, true) then
@@ -52,7 +49,7 @@ local function permit(timeouts, member, lease)
     return score.err
   elseif not score or tonumber(score) <= now / 1000 then -- run out, and as good as gone: anybody may take it
     return 0
-  elseif late then
+  elseif tooLate then
     return 3
   end
   redis.pcall('zrem', timeouts, '') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
@@ -73,7 +70,7 @@ for i = 2, #ARGV, 3 do
     elseif own == 0 then
       local exists = redis.pcall('exists', ARGV[i])
       result = exists == 1 and 2 or 0
-    elseif late then
+    elseif tooLate then
       result = 3
     else
       local set = expire(kind, ARGV[i], ARGV[i + 1], ARGV[i + 2])

@@ -15,10 +15,7 @@
 --          {2, now}               came too late, wrote nothing
 --
 -- Safe to run twice for one owner, while the receipt is kept.
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-local notAfter = tonumber(ARGV[3])
-if notAfter > 0 and now > notAfter then
+if late(ARGV[3]) then
   return {2, now}
 end
 

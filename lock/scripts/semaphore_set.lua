@@ -13,14 +13,11 @@
 -- Returns  {1, now}     done, by this call or an earlier one
 --          {0, now, 0}  it has a number already
 --          {3, now}     came too late, wrote nothing
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 
 if redis.call('exists', KEYS[2]) == 1 then
   return {1, now}
 end
-local notAfter = tonumber(ARGV[4])
-if notAfter > 0 and now > notAfter then
+if late(ARGV[4]) then
   return {3, now}
 end
 if redis.call('get', KEYS[1]) then
