@@ -166,7 +166,7 @@ func TestTLSAndSecrets(t *testing.T) {
 	})
 
 	// A renewal that is refused later, too.
-	c := s.open(t, srv.Client(t, secure(right)), lock.WithWatchdog(300*time.Millisecond), lock.WithClientID("later"))
+	c := s.open(t, srv.Client(t, secure(right)), lock.WithWatchdog(1500*time.Millisecond), lock.WithClientID("later"))
 	l := try(t, c.Mutex("job:9"))
 	if err := srv.Client(t).Do(t.Context(), "acl", "setuser", "app", "-evalsha").Err(); err != nil {
 		t.Fatal(err)
