@@ -24,7 +24,6 @@ type queue struct {
 	meta       string    // what it said of itself
 
 	subscribed  bool // releases are heard of
-	broken      bool // the subscription can't be had, or was lost
 	interrupted bool // it was lost since the lock was last seen held
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
@@ -83,7 +82,8 @@ func (q *queue) signal() {
 func (q *queue) saw(holder HeldError, meta string) {
 	q.seen, q.meta, q.interrupted = holder, meta, false
 	wait := holder.Remaining
-	q.polling = q.broken || q.moving
+	deaf := q.moving || !q.subscribed // yet, or not any more: the connection may have died in silence
+	q.polling = deaf
 	if wait < 0 { // it never expires
 		wait, q.polling = DefaultLease, true
 		if h := q.head; h != nil && h.lock.kind.shared {
@@ -91,7 +91,7 @@ func (q *queue) saw(holder HeldError, meta string) {
 		}
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
-	if q.broken || q.moving {
+	if deaf {
 		wait = min(wait, pollEvery/2+rand.N(pollEvery))
 	}
 	if h := q.head; h != nil && h.lock.kind.enlists { // it keeps its place by asking
@@ -106,7 +106,7 @@ func (q *queue) saw(holder HeldError, meta string) {
 func (q *queue) up() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	q.subscribed, q.broken = true, false
+	q.subscribed = true
 	q.rouse(wakeSubscribed)
 }
 
@@ -115,7 +115,7 @@ func (q *queue) down() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.interrupted = q.interrupted || q.subscribed
-	q.subscribed, q.broken = false, true
+	q.subscribed = false
 	if poll := time.Now().Add(pollEvery/2 + rand.N(pollEvery)); poll.Before(q.checkAt) {
 		q.checkAt = poll
 	}

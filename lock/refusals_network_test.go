@@ -280,3 +280,26 @@ func TestCommandsThatWereNotSentAreNotCounted(t *testing.T) {
 		t.Errorf("%v commands are counted", n)
 	}
 }
+
+// Who waits polls until its subscription is confirmed: the connection may have died in silence before, when nobody was there to mind.
+func TestSubscriptionIsNeverConfirmed(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb, e := throughProxy(t, sp)
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+	free(t, try(t, c.Mutex("job"))) // the connection is there
+	e.set(redistest.When(redistest.Up, redistest.Drop, func(c redistest.Chunk) bool {
+		return bytes.Contains(bytes.ToLower(c.Data), []byte("subscribe"))
+	}))
+	l := try(t, other.Mutex("job"))
+	next := begin(t.Context(), c.Mutex("job"))
+	waiting(t, c, 1)
+	free(t, l)
+	start := time.Now()
+	free(t, granted(t, next))
+	if took := time.Since(start); took > patience/3 {
+		t.Errorf("it took %v", took)
+	}
+	e.set(nil)
+}
