@@ -227,7 +227,7 @@ func (ln *line) connect() (worked, unwanted bool, err error) {
 	close(stop)
 	_ = conn.Close()
 	sender.Wait()
-	if sendErr != nil { // that is why receiving ended
+	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // that is why receiving ended, and not the other way round
 		err = sendErr
 	}
 	return worked, unwanted, err
