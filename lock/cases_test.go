@@ -3,12 +3,14 @@ package lock_test
 import (
 	"context"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -167,7 +169,7 @@ func TestOneBadKeySpoilsNoBatch(t *testing.T) {
 	if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	mustBeLost(t, bad, lock.CauseUnreachable)
+	mustBeLost(t, bad, lock.CauseTaken)
 	mustMatch(t, bad.Err(), lock.ErrLost)
 	if text := bad.Err().Error(); !strings.Contains(text, "WRONGTYPE") {
 		t.Errorf("lost with %q, which doesn't say why the renewals failed", text)
@@ -175,7 +177,10 @@ func TestOneBadKeySpoilsNoBatch(t *testing.T) {
 	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.group=good", "lockdog.outcome=error"); n != 0 {
 		t.Errorf("%v renewals of the good key failed", n)
 	}
-	if n := s.sum(t, telemetry.MetricBatchDuration, "lockdog.outcome=partial"); n == 0 {
+	together := slices.ContainsFunc(s.spansNamed("renew batch"), func(b tracetest.SpanStub) bool {
+		return attrsOf(b)[telemetry.KeyBatchSize] == "2"
+	})
+	if !together {
 		t.Error("they were in no batch together: this test shows nothing")
 	}
 	free(t, good)

@@ -59,7 +59,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -108,10 +108,13 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err != nil {
 		c.rec.Close()
 		_ = b.Close()
-		return nil, fmt.Errorf("%w: WithRenewalBatch: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return c, nil
 }
+
+// made says whether the client comes from New.
+func (c *Client) made() bool { return c != nil && c.transport != nil }
 
 // check validates what New was given, and fills in the defaults.
 func (c *clientConfig) check() error {
@@ -128,6 +131,9 @@ func (c *clientConfig) check() error {
 	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id)) {
 		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of valid UTF-8", ErrInvalid, c.id, maxTextBytes)
 	}
+	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
+		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
+	}
 	if c.id == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -140,9 +146,12 @@ func (c *clientConfig) check() error {
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
 // ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. What is not released
-// by then is left for Redis to expire, and counted in the error. No goroutine of the client outlives Close by more than
+// by then is left for Redis to expire, and counted in the error; not so what Release has said that Redis didn't confirm. No goroutine of the client outlives Close by more than
 // the ReadTimeout of the Redis client. Later calls wait for the first and return what it did.
 func (c *Client) Close(ctx context.Context) error {
+	if !c.made() {
+		return fmt.Errorf("%w: Close: the Client is nil, or not made by New", ErrInvalid)
+	}
 	if ctx == nil {
 		return fmt.Errorf("%w: Close(nil): a ctx is needed", ErrInvalid)
 	}

@@ -35,7 +35,7 @@ func useAfterClose(t *testing.T, w *world) {
 	for what, call := range map[string]func() error{
 		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
 		"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
-		"Do":          func() error { return m.Do(t.Context(), nil) },
+		"Do":          func() error { return m.Do(t.Context(), noWork) },
 		"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
 		"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
 	} {

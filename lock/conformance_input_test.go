@@ -72,7 +72,7 @@ func badLocks(t *testing.T, w *world) {
 		for what, call := range map[string]func() error{
 			"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
 			"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
-			"Do":          func() error { return m.Do(t.Context(), nil) },
+			"Do":          func() error { return m.Do(t.Context(), noWork) },
 			"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
 			"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
 		} {
@@ -109,7 +109,8 @@ func badClients(t *testing.T, w *world) {
 	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(""))
 	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(strings.Repeat("c", 257)))
 	mustBeRefused(t, w, []string{"WithRenewalBatch", "4096"}, lock.WithRenewalBatch(4097))
-	mustBeRefused(t, w, []string{"WithRenewalBatch"}, lock.WithRenewalBatch(-1))
+	mustBeRefused(t, w, []string{"WithRenewalBatch(-1)"}, lock.WithRenewalBatch(-1))
+	mustBeRefused(t, w, []string{"WithRenewalBatch(0)", "1 to 4096"}, lock.WithRenewalBatch(0))
 }
 
 func mustBeRefused(t *testing.T, w *world, says []string, opts ...lock.Option) {
@@ -133,7 +134,7 @@ func keyOfAnotherType(t *testing.T, w *world) {
 	for what, call := range map[string]func() error{
 		"TryLock":     func() error { _, err := m.TryLock(t.Context()); return err },
 		"Lock":        func() error { _, err := m.Lock(t.Context()); return err },
-		"Do":          func() error { return m.Do(t.Context(), nil) },
+		"Do":          func() error { return m.Do(t.Context(), noWork) },
 		"Inspect":     func() error { _, err := m.Inspect(t.Context()); return err },
 		"ForceUnlock": func() error { _, err := m.ForceUnlock(t.Context()); return err },
 	} {
@@ -186,7 +187,8 @@ func nils(t *testing.T, w *world) {
 	if !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("Release without ctx: %q doesn't name the lock", err)
 	}
-	free(t, l)
+	mustMatch(t, l.Release(t.Context()), lock.ErrReleased) // it was given back all the same
+	free(t, try(t, w.lock(c, "a")))
 }
 
 func goodNames(t *testing.T, w *world) {

@@ -56,7 +56,7 @@ type Cause string
 // The causes of a loss.
 const (
 	CauseMissing     Cause = "missing"     // the lock is gone from Redis: deleted, evicted, or lost in a failover
-	CauseTaken       Cause = "taken"       // the lock has another owner
+	CauseTaken       Cause = "taken"       // the lock has another owner, or its key holds something else
 	CauseExpired     Cause = "expired"     // a lease that isn't renewed ran out
 	CauseUnreachable Cause = "unreachable" // no renewal succeeded before the deadline
 	CauseStalled     Cause = "stalled"     // this process was too late to renew: no CPU, or stopped

@@ -38,7 +38,7 @@ func Example() {
 	}
 	err = locks.Mutex("order:42").Do(ctx, func(ctx context.Context, l *lock.Lease) error {
 		fmt.Println("working on", l.Name()) // kept alive until we return
-		return ctx.Err()                    // ctx ends if the lock is lost: give it to all you call
+		return context.Cause(ctx)           // ctx ends if the lock is lost: give it to all you call
 	})
 	if err := errors.Join(err, locks.Close(ctx), rdb.Close()); err != nil {
 		log.Fatal(err)

@@ -97,6 +97,9 @@ func try(t *testing.T, m lock.Locker) *lock.Lease {
 	return l
 }
 
+// noWork is what Do runs where nobody gets as far.
+func noWork(context.Context, *lock.Lease) error { return nil }
+
 // free releases a lease that must be live.
 func free(t *testing.T, l *lock.Lease) {
 	t.Helper()

@@ -146,7 +146,8 @@ func (l *Lease) Release(ctx context.Context) error {
 		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
 	}
 	if ctx == nil {
-		return fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed", ErrInvalid, l.Name())
+		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),
+			l.Release(context.Background()))
 	}
 	if l.g == nil {
 		return l.bundle.release(ctx)

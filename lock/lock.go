@@ -36,8 +36,8 @@ type lock struct {
 
 // describe returns the lock of a kind with a name.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
-	if c == nil {
-		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil; make one with New", ErrInvalid, name)}
+	if !c.made() {
+		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
 	}
 	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts)}
 	switch {

@@ -211,7 +211,7 @@ func wrongType(t *testing.T, r *refusal) {
 	// One that is renewed, with another that nobody has spoilt.
 	lost, kept := try(t, c.Mutex("renew")), try(t, c.Mutex("kept"))
 	spoil("renew")
-	mustBeLost(t, lost, lock.CauseUnreachable)
+	mustBeLost(t, lost, lock.CauseTaken)
 	var e *lock.LostError
 	if !errors.As(lost.Err(), &e) || !strings.Contains(e.Error(), "WRONGTYPE") {
 		t.Errorf("the lease ended with %v; it should say WRONGTYPE", lost.Err())

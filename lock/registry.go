@@ -169,6 +169,9 @@ func (r *registry) each(f func(*grant)) {
 
 // Leases is what the client holds and waits for now, in no particular order.
 func (c *Client) Leases() []LeaseInfo {
+	if !c.made() {
+		return nil
+	}
 	out := make([]LeaseInfo, 0, c.grants.size()+c.waits.size())
 	c.grants.each(func(g *grant) {
 		if info, live := g.info(); live {
@@ -202,6 +205,9 @@ func (g *grant) info() (LeaseInfo, bool) {
 
 // Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.
 func (c *Client) Recent() []EndedLease {
+	if !c.made() {
+		return nil
+	}
 	r := c.grants
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -43,7 +43,7 @@ func (o Outcome) String() string {
 // Result is the answer for one lease of a batch.
 type Result struct {
 	Outcome   Outcome // what became of the lease
-	Err       error   // with Failed: why
+	Err       error   // with Failed: why; with Taken: what the server said, if that was an error
 	Partition string  // with Moved: where the lease lives now
 }
 

@@ -109,6 +109,7 @@ func (e *Engine) land(c *cohort, b *Batch) {
 			e.lose(l, CauseMissing, now)
 		case Taken:
 			n.lost = true
+			l.err = res.Err
 			e.lose(l, CauseTaken, now)
 		case Moved:
 			e.redirect(l, res.Partition, now)
