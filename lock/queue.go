@@ -23,6 +23,7 @@ type queue struct {
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
 
+	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of
 	interrupted bool // it was lost since the lock was last seen held
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
@@ -106,7 +107,7 @@ func (q *queue) saw(holder HeldError, meta string) {
 func (q *queue) up() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	q.subscribed = true
+	q.awaited, q.subscribed = false, true
 	q.rouse(wakeSubscribed)
 }
 
@@ -115,7 +116,7 @@ func (q *queue) down() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.interrupted = q.interrupted || q.subscribed
-	q.subscribed = false
+	q.awaited, q.subscribed = false, false
 	if poll := time.Now().Add(pollEvery/2 + rand.N(pollEvery)); poll.Before(q.checkAt) {
 		q.checkAt = poll
 	}

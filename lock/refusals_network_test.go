@@ -286,7 +286,8 @@ func TestSubscriptionIsNeverConfirmed(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)
 	rdb, e := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
 	other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
 	free(t, try(t, c.Mutex("job"))) // the connection is there
 	e.set(redistest.When(redistest.Up, redistest.Drop, func(c redistest.Chunk) bool {
@@ -300,6 +301,9 @@ func TestSubscriptionIsNeverConfirmed(t *testing.T) {
 	free(t, granted(t, next))
 	if took := time.Since(start); took > patience/3 {
 		t.Errorf("it took %v", took)
+	}
+	if n := s.sum(t, telemetry.MetricTakeovers); n > 0 { // no message was missed: none could be heard yet
+		t.Errorf("%v takeovers", n)
 	}
 	e.set(nil)
 }

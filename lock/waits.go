@@ -101,7 +101,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 	q := ws.queues[line]
 	first := q == nil
 	if first {
-		q = &queue{ws: ws, key: line, channel: w.lock.ear(w.bid), head: w, moving: seen.moving}
+		q = &queue{ws: ws, key: line, channel: w.lock.ear(w.bid), head: w, awaited: true, moving: seen.moving}
 		if w.lock.kind.calls {
 			q.own = q.channel + ":" + ws.c.number
 		}
@@ -213,7 +213,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			ws.mu.Unlock()
 			return ws.quit(w, w.stopped(context.Cause(ctx)))
 		}
-		why, interrupted := q.due, q.interrupted
+		why, interrupted, awaited := q.due, q.interrupted, q.awaited
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
 		asked := w.asks()
 		asked.caller = q.caller()
@@ -234,7 +234,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			ws.mu.Unlock()
 			after()
 			switch {
-			case why == wakePoll, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:
+			case why == wakePoll && !awaited, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:
 				a.Takeover(telemetry.TakeoverMessageMissed)
 			case why == wakeExpiry:
 				a.Takeover(telemetry.TakeoverExpired)
