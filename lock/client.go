@@ -146,8 +146,9 @@ func (c *clientConfig) check() error {
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
 // ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. What is not released
-// by then is left for Redis to expire, and counted in the error; not so what Release has said that Redis didn't confirm. No goroutine of the client outlives Close by more than
-// the ReadTimeout of the Redis client. Later calls wait for the first and return what it did.
+// by then is left for Redis to expire, and counted in the error; not so what Release has said that Redis didn't confirm. No
+// goroutine of the client outlives Close by more than the ReadTimeout of the Redis client. Later calls wait for the first and return
+// what it did.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("%w: Close: the Client is nil, or not made by New", ErrInvalid)

@@ -94,6 +94,9 @@ func unsent(err error) bool {
 	return err != nil && (noConnection(err) || notDialed(err) || errors.Is(err, redis.ErrClosed))
 }
 
+// wrongType says whether Redis answered that the key holds something else.
+func wrongType(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE") }
+
 // noConnection says whether the pool gave none.
 func noConnection(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)

@@ -28,10 +28,15 @@ type worker struct {
 	args  []any
 }
 
+// aloft notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
+func (t *transport) aloft(n *node, more int) {
+	n.flights += more
+	t.flights += more
+}
+
 // depart starts a flight with the calls that wait. It is called with mu held.
 func (t *transport) depart(n *node) {
-	n.flights++
-	t.flights++
+	t.aloft(n, 1)
 	if last := len(n.idle) - 1; last >= 0 {
 		w := n.idle[last]
 		n.idle = n.idle[:last]
@@ -64,8 +69,7 @@ func (t *transport) landed(n *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flying.Done()
-	n.flights--
-	t.flights--
+	t.aloft(n, -1)
 	if len(n.pending) > 0 && !t.isClosed() {
 		t.depart(n)
 	}
@@ -86,8 +90,7 @@ func (t *transport) work(n *node, w *worker) {
 			t.mu.Unlock()
 			continue
 		}
-		n.flights--
-		t.flights--
+		t.aloft(n, -1)
 		if len(n.idle) == mostShared {
 			t.mu.Unlock()
 			return

@@ -91,8 +91,7 @@ func (j *jam) fly(more int) {
 	tr := j.c.transport
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	j.n.flights += more
-	tr.flights += more
+	tr.aloft(j.n, more)
 }
 
 func (j *jam) pending() int {

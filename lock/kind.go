@@ -67,8 +67,11 @@ func (lk *lock) counter() string {
 	if lk.cfg.javaTokens {
 		return prefixName("redisson_lock_token", lk.key)
 	}
-	return lk.c.counters.of(lk.c.cfg.prefix, lk.key).(string)
+	return lk.slotCounter().(string)
 }
+
+// slotCounter is the key of its slot's counter, boxed.
+func (lk *lock) slotCounter() any { return lk.c.counters.of(lk.c.cfg.prefix, lk.key) }
 
 // keys are those of an operation on behalf of an owner.
 func (lk *lock) keys(owner string) []string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -201,7 +200,7 @@ func (lo *lookout) lookAt(ctx context.Context, t *backend.Tracking, some []glanc
 	var again []*heldKey
 	var doubtful []*watchdog.Lease
 	for i, see := range sights {
-		if see.Err != nil && !strings.HasPrefix(see.Err.Error(), "WRONGTYPE") {
+		if see.Err != nil && !wrongType(see.Err) {
 			if !classify(see.Err).retry {
 				return see.Err
 			}

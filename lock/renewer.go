@@ -213,7 +213,7 @@ func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
 				results[i].Err = fmt.Errorf("%w: renewal result %d", errReply, v)
 			}
 		case string:
-			if results[i].Err = scriptError(v); strings.HasPrefix(v, "WRONGTYPE") { // somebody keeps something else under its key
+			if results[i].Err = scriptError(v); wrongType(results[i].Err) { // somebody keeps something else under its key
 				results[i].Outcome = watchdog.Taken
 			}
 		default:

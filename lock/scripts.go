@@ -16,7 +16,7 @@ var (
 	renewScript   = loadScript("renew", "clock")
 	releaseScript = loadScript("release")
 	forceScript   = loadScript("force")
-	inspectScript = loadScript("inspect")
+	inspectScript = loadScript("inspect", "clock")
 
 	countScript            = loadScript("count")
 	semaphoreAcquireScript = loadScript("semaphore_acquire", "clock")
@@ -37,7 +37,7 @@ var (
 // Several locks at once.
 var (
 	multiAcquireScript = loadScript("multi_acquire", "clock")
-	multiReleaseScript = loadScript("multi_release")
+	multiReleaseScript = loadScript("multi_release", "clock")
 	raiseScript        = loadScript("raise")
 )
 

@@ -169,7 +169,7 @@ func (c *call) address(lk *lock, owner string, alone bool) {
 	case alone:
 		c.Keys = append(c.Keys, lk.key)
 	default:
-		counter := lk.c.counters.of(lk.c.cfg.prefix, lk.key)
+		counter := lk.slotCounter()
 		c.Keys, c.Boxed = append(c.Keys, lk.key, counter.(string)), append(c.boxed[:0], lk.key, counter)
 	}
 }
@@ -262,8 +262,7 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 	case t.isClosed():
 		return boardClosed
 	case mayPilot && c.replicas == 0 && n.flights == 0 && len(n.pending) == 0:
-		n.flights++
-		t.flights++
+		t.aloft(n, 1)
 		t.flying.Add(1)
 		return boardPilot
 	case c.alone && n.flights < maxFlights: // with a flight of its own, whoever waits to share one

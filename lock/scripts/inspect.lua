@@ -4,8 +4,7 @@
 -- KEYS[1]  the lock
 --
 -- Returns  {now, remaining ms (-2 free, -1 no expiry), fields and values of the hash...}
-local time = redis.call('time')
-local out = {time[1] * 1000000 + time[2], redis.call('pttl', KEYS[1])}
+local out = {now, redis.call('pttl', KEYS[1])}
 for _, v in ipairs(redis.call('hgetall', KEYS[1])) do
   out[#out + 1] = v
 end

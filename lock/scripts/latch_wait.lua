@@ -5,7 +5,6 @@
 --
 -- Returns  {1, now, 0}           open
 --          {0, now, -1, '', ''}  closed
-
 local count = redis.call('get', KEYS[1]) or '0'
 if not string.find(count, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')

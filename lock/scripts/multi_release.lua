@@ -9,8 +9,7 @@
 --          1 released and published, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
 -- Every key is touched through pcall, so that one bad key never keeps the others.
-local time = redis.call('time')
-local out = {time[1] * 1000000 + time[2]}
+local out = {now}
 
 local function release(key, owner, channel)
   local own = redis.pcall('hexists', key, owner)

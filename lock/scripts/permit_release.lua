@@ -9,7 +9,6 @@
 --
 -- Returns  {1, now}     released
 --          {0, now, 0}  not the owner's (any more)
-
 if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then
   return {0, now, 0}
 end

@@ -12,7 +12,6 @@
 --
 -- Returns  {1, now}  done, by this call or an earlier one
 --          {3, now}  came too late, wrote nothing
-
 if redis.call('exists', KEYS[2]) == 1 then
   return {1, now}
 end

@@ -12,7 +12,6 @@
 --          {0, now, 0}  there was nothing to give back
 --
 -- Safe to run twice: the receipt says that it has been done.
-
 local taken = tonumber(redis.call('get', KEYS[2]) or 0)
 -- A Redis that is full refuses SET and INCRBY, but not after a DEL in the same script.
 redis.call('del', KEYS[2], unpack(KEYS, 3))
