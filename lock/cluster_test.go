@@ -119,9 +119,6 @@ func keysShareASlot(t *testing.T, c *redistest.Cluster) {
 // The connections for renewals have the layout that the program's have: to ask for it again, one node after the other, may take
 // longer than a lease when one is silent.
 func renewedWithoutAsking(t *testing.T, c *redistest.Cluster) {
-	s := newScope(t)
-	client := s.open(t, openCluster(t, c), lock.WithWatchdog(600*time.Millisecond))
-	l := try(t, client.Mutex("job"))
 	asked := func() (n int64) {
 		for _, node := range c.Nodes {
 			sent := node.Commands(t)
@@ -129,15 +126,26 @@ func renewedWithoutAsking(t *testing.T, c *redistest.Cluster) {
 		}
 		return n
 	}
-	before := asked()
-	if before == 0 {
-		t.Error("the program's client hasn't asked, or that isn't seen")
+	for range 5 {
+		s := newScope(t)
+		client := s.open(t, openCluster(t, c), lock.WithWatchdog(3*time.Second))
+		l := try(t, client.Mutex("job"))
+		before := asked()
+		if before == 0 {
+			t.Error("the program's client hasn't asked, or that isn't seen")
+		}
+		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 1 })
+		n, failed := asked()-before, s.series(t, telemetry.MetricErrors)
+		free(t, l)
+		if len(failed) == 0 {
+			if n != 0 {
+				t.Errorf("renewals asked for the layout or for the commands %d times", n)
+			}
+			return
+		}
+		t.Log("once more, for a call that failed is a reason to ask:", failed)
 	}
-	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2 })
-	if n := asked() - before; n != 0 {
-		t.Errorf("renewals asked for the layout or for the commands %d times", n)
-	}
-	free(t, l)
+	t.Error("calls failed in every try")
 }
 
 // many takes n locks, spread over the slots.
