@@ -286,3 +286,24 @@ func errorsOf(t *testing.T, s *scope) map[string]float64 {
 	t.Helper()
 	return s.series(t, telemetry.MetricErrors)
 }
+
+// A slot on its way takes no key that it hasn't. So no lock can be handed over there, and the release wakes its waiter.
+func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
+	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	const name = "{underway}"
+	slot := c.Slot(t, name)
+	l := try(t, client.Mutex(name))
+	m := c.Migrate(t, slot, otherNode(t, c, slot))
+	for stage, move := range []func(){func() {}, func() { m.MoveKeys(t, name) }, func() { m.MoveKeys(t) }, func() { m.Finish(t) }} {
+		move()
+		next := begin(context.Background(), client.Mutex(name))
+		waiting(t, client, 1)
+		free(t, l)
+		start := time.Now()
+		l = granted(t, next)
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("stage %d: the waiter got in after %v", stage, took)
+		}
+	}
+	free(t, l)
+}

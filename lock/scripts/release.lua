@@ -42,22 +42,26 @@ if ARGV[5] then
   if listening <= tonumber(ARGV[9]) and (notAfter == 0 or now <= notAfter) then
     local token = now
     local meta = string.format('%.0f', token)
-    local last = tonumber(redis.call('set', KEYS[2], meta, 'get')) or 0
-    if last >= token then -- see acquire.lua
-      token = last + 1
-      meta = string.format('%.0f', token)
-      redis.call('set', KEYS[2], meta)
+    local last = redis.pcall('set', KEYS[2], meta, 'get')
+    if type(last) ~= 'table' then -- else the slot is on its way to another node, which takes what is new
+      last = tonumber(last) or 0
+      if last >= token then -- see acquire.lua
+        token = last + 1
+        meta = string.format('%.0f', token)
+        redis.call('set', KEYS[2], meta)
+      end
+      if ARGV[8] ~= '' then
+        meta = meta .. ' ' .. ARGV[8]
+      end
+      if type(redis.pcall('hset', KEYS[1], ARGV[5], 1, '@lockdog', meta)) == 'number' then
+        local set = redis.pcall('pexpire', KEYS[1], ARGV[6])
+        if type(set) == 'table' then -- see acquire.lua
+          redis.call('del', KEYS[1])
+          return set
+        end
+        return {2, now, token}
+      end
     end
-    if ARGV[8] ~= '' then
-      meta = meta .. ' ' .. ARGV[8]
-    end
-    redis.call('hset', KEYS[1], ARGV[5], 1, '@lockdog', meta)
-    local set = redis.pcall('pexpire', KEYS[1], ARGV[6])
-    if type(set) == 'table' then -- see acquire.lua
-      redis.call('del', KEYS[1])
-      return set
-    end
-    return {2, now, token}
   end
 end
 
