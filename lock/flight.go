@@ -167,13 +167,17 @@ func (t *transport) sendAll(w *worker) {
 	for _, c := range w.aboard {
 		c.stamp(now)
 	}
-	if !t.backend.Traits().Combine || t.apart.Load() || !t.sendBatch(ctx, w) {
-		calls := make([]backend.Call, len(w.aboard))
-		for i, c := range w.aboard {
+	each := w.aboard
+	if traits := t.backend.Traits(); traits.Combine && !t.apart.Load() {
+		each = t.sendBatch(ctx, w, traits.Unnamed)
+	}
+	if len(each) > 0 {
+		calls := make([]backend.Call, len(each))
+		for i, c := range each {
 			calls[i] = c.Call
 		}
-		for i, r := range t.evalEach(ctx, calls, func(i int) telemetry.Purpose { return w.aboard[i].purpose }) {
-			w.aboard[i].reply, w.aboard[i].err = r.Reply, r.Err
+		for i, r := range t.evalEach(ctx, calls, func(i int) telemetry.Purpose { return each[i].purpose }) {
+			each[i].reply, each[i].err = r.Reply, r.Err
 		}
 	}
 	for _, c := range w.aboard {
@@ -184,21 +188,31 @@ func (t *transport) sendAll(w *worker) {
 	}
 }
 
-// sendBatch runs the calls in one script. It reports false where Redis refused that: then none of them ran, and each can be
-// sent by itself, so that what is wrong with one (a key that an ACL forbids, say) is its error only.
-func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
+// sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
+// so that what is wrong with one (a key that an ACL forbids, say) is its error only.
+//
+// The locks of a cluster's node are of many slots, and unnamed in what the script is declared to use. Redis looks at each command of the
+// script all the same: it refuses one whose key's slot is another node's, or has moved so far that the key is there. That is the first
+// command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
+func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*call) {
 	w.pack()
+	batch := backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args}
+	if unnamed {
+		w.args[0] = len(w.args) + 1
+		w.args = append(w.args, w.boxed...)
+		batch = backend.Call{Script: batchScript, Near: w.keys[0], Args: w.args}
+	}
 	// It counts as a command of the first one's purpose.
-	reply, err := t.eval(ctx, w.aboard[0].purpose, backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args})
+	reply, err := t.eval(ctx, w.aboard[0].purpose, batch)
 	clear(w.keys)
 	clear(w.boxed)
 	clear(w.args)
-	var refused redis.Error
-	if errors.As(err, &refused) {
-		if strings.Contains(err.Error(), "CROSSSLOT") { // by a proxy before a cluster: so will be all others
+	var answer redis.Error
+	if errors.As(err, &answer) {
+		if wantsOneSlot(err) { // a proxy before a cluster does, and will with all others
 			t.apart.Store(true)
 		}
-		return false
+		return w.aboard
 	}
 	answers, _ := reply.([]any)
 	if err == nil && len(answers) != len(w.aboard) {
@@ -208,14 +222,24 @@ func (t *transport) sendBatch(ctx context.Context, w *worker) bool {
 		if c.err = err; err != nil {
 			continue
 		}
-		if failed, ok := answers[i].(error); ok {
-			c.err = failed
-		} else {
+		failed, ok := answers[i].(error)
+		switch {
+		case !ok:
 			c.reply = answers[i]
+		case unnamed && strings.Contains(failed.Error(), attempted):
+			if wantsOneSlot(failed) {
+				t.apart.Store(true)
+			}
+			refused = append(refused, c)
+		default:
+			c.err = failed
 		}
 	}
-	return true
+	return refused
 }
+
+// attempted is in what a node of a cluster says to a command of a script that it doesn't run for its key's sake.
+const attempted = "cript attempted to "
 
 // The letters of batch.lua.
 const (
@@ -223,9 +247,9 @@ const (
 	own    = '.'
 )
 
-// pack makes the arguments of batch.lua. It changes the order of the calls: those that are alike come together.
+// pack makes the keys and arguments of batch.lua. It changes the order of the calls: those that are alike come together.
 func (w *worker) pack() {
-	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], w.args[:0]
+	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], append(w.args[:0], 0)
 	for left := w.aboard; len(left) > 0; {
 		first, count := left[0], 1
 		for i, c := range left {

@@ -2,8 +2,9 @@
 -- together, and what all of them have in common is sent once, for reading it again and again would take as long as the commands do.
 --
 -- KEYS  the keys of the operations, and
--- ARGV  their arguments. Of each script first its name, the number of operations, and a letter for each key and for each argument: '=' all
---       have the same, '.' each has its own. Then come those that all have, then the first operation's own, the second's own...
+-- ARGV  0, or the place in ARGV where the keys begin, in place of KEYS. Then the operations' arguments: of each script first its name, the
+--       number of operations, and a letter for each key and for each argument: '=' all have the same, '.' each has its own. Then come
+--       those that all have, then the first operation's own, the second's own...
 --
 -- Returns  the answer of each operation, or its error
 local answers = {}
@@ -23,16 +24,20 @@ local function fill(places, letters, sent, at)
   return own, count, at
 end
 
-local key, arg = 1, 1
-while ARGV[arg] do
+local named, key, arg, last = KEYS, 1, 2, #ARGV
+if ARGV[1] ~= '0' then
+  named, key = ARGV, tonumber(ARGV[1])
+  last = key - 1
+end
+while arg <= last do
   local run, count = operations[ARGV[arg]], tonumber(ARGV[arg + 1])
   local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
   local ownKeys, ownArgs, keyCount, argCount
-  ownKeys, keyCount, key = fill(keys, ARGV[arg + 2], KEYS, key)
+  ownKeys, keyCount, key = fill(keys, ARGV[arg + 2], named, key)
   ownArgs, argCount, arg = fill(args, ARGV[arg + 3], ARGV, arg + 4)
   for _ = 1, count do
     for i = 1, keyCount do
-      keys[ownKeys[i]] = KEYS[key]
+      keys[ownKeys[i]] = named[key]
       key = key + 1
     end
     for i = 1, argCount do

@@ -58,7 +58,8 @@ type Provider interface{ LockdogBackend() Backend }
 
 // Traits is how the servers pass messages on.
 type Traits struct {
-	Combine bool   // a script may have the keys of several locks
+	Combine bool   // a script may have the keys of several locks of a node
+	Unnamed bool   // ... in its arguments, as those that it is declared to use have to be of one slot
 	PerNode bool   // a message is heard on the node of its channel only
 	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
 	Publish any    // the command that publishes on a lock's channel: a string, boxed as it goes into every release
@@ -84,6 +85,7 @@ type Call struct {
 	Soon   bool   // give up soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
 	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
+	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
 	Keys   []string
 	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates
 	Args   []any

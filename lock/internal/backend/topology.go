@@ -84,12 +84,12 @@ func (c *cluster) Prepare(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	traits := &Traits{PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub"}
+	traits := &Traits{Combine: true, Unnamed: true, PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub"}
 	if err := node.PubSubShardNumSub(ctx, key).Err(); err != nil {
 		if !strings.Contains(strings.ToLower(err.Error()), "unknown") {
 			return err
 		}
-		traits = &Traits{Publish: "publish"} // before Redis 7
+		traits = &Traits{Combine: true, Unnamed: true, Publish: "publish"} // before Redis 7
 	}
 	c.traits.Store(traits)
 	return nil
