@@ -191,7 +191,7 @@ func playAndCheck(t *testing.T, rig *rig, s schedule) result {
 	fmt.Printf("chaos: %v: %d grants, %d stale writes refused, %d beside another, %d violations, %v\n",
 		s, h.Grants(), res.stale, res.excused, len(res.violations), res.took.Round(100*time.Millisecond))
 	if t.Failed() || *keepAll {
-		where := keep(t, s, h)
+		where := keep(t, s, h, r)
 		t.Logf("again: CHAOS_SEED=%d CHAOS_RUNS=1 make chaos; the whole history is in %s; around the first violation:\n%s", s.Seed, where, timeline(h, res.violations))
 	}
 	return res
@@ -220,8 +220,8 @@ func check(h *history.History) (res result) {
 	return res
 }
 
-// keep puts a run's schedule and history into bin/chaos.
-func keep(t *testing.T, s schedule, h *history.History) string {
+// keep puts a run's schedule and history into bin/chaos, and what the client processes printed.
+func keep(t *testing.T, s schedule, h *history.History, r *run) string {
 	t.Helper()
 	dir := filepath.Join("..", "..", "bin", "chaos", strconv.FormatUint(s.Seed, 10))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -233,6 +233,11 @@ func keep(t *testing.T, s schedule, h *history.History) string {
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "history.txt"), []byte(h.Timeline(0, h.End, "")), 0o644)
+	}
+	for number := 1; err == nil && number <= r.lastProc; number++ {
+		if text, err = os.ReadFile(r.outputOf(number)); err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(r.outputOf(number))), text, 0o644)
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package chaos_test
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 
@@ -27,6 +28,8 @@ type counts struct {
 	mu   sync.Mutex
 	seen map[string]float64
 }
+
+var printed = slog.NewTextHandler(os.Stderr, nil)
 
 func newCounts() *counts {
 	c := &counts{reader: sdkmetric.NewManualReader(), seen: make(map[string]float64)}
@@ -67,7 +70,10 @@ func (c *counts) WithAttrs([]slog.Attr) slog.Handler { return c }
 func (c *counts) WithGroup(string) slog.Handler { return c }
 
 // Handle implements slog.Handler.
-func (c *counts) Handle(_ context.Context, r slog.Record) error {
+func (c *counts) Handle(ctx context.Context, r slog.Record) error {
+	if err := printed.Handle(ctx, r); err != nil { // for who wants to know why, if the run is kept
+		return err
+	}
 	switch r.Message {
 	case telemetry.LogLost.Message:
 		c.add(history.CountLost, 1)

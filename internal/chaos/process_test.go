@@ -31,13 +31,18 @@ type process struct {
 
 func (p *process) name() string { return fmt.Sprintf("client process %d", p.number) }
 
+// outputOf is the file of what a client process prints.
+func (r *run) outputOf(number int) string {
+	return filepath.Join(r.dir, fmt.Sprintf("client-%d.log", number))
+}
+
 // start starts a client process, behind the gates of the i-th client. It ends with the test at the latest.
 func (r *run) start(t *testing.T, i int) *process {
 	t.Helper()
 	r.lastProc++
 	p := &process{number: r.lastProc, lines: make(chan string, 8)}
 	p.history = filepath.Join(r.dir, fmt.Sprintf("client-%d.jsonl", p.number))
-	p.output = filepath.Join(r.dir, fmt.Sprintf("client-%d.log", p.number))
+	p.output = r.outputOf(p.number)
 	o := r.orders(p.number)
 	o.Via, o.History = make(map[string]string), p.history
 	for _, g := range r.gates[i] {
@@ -122,6 +127,8 @@ func (p *process) expect(word string, within time.Duration) error {
 		}
 		return nil
 	case <-timer.C:
+		_ = p.process.Signal(syscall.SIGQUIT) // so that its output says where its goroutines are
+		_ = p.process.Wait(time.Second)
 		return fmt.Errorf("%s is not %s after %v", p.name(), word, within)
 	}
 }
