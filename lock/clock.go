@@ -7,9 +7,10 @@ import (
 
 // serverClock is what is known of a server's clock: it showed seen, in µs, at or after the local time at.
 type serverClock struct {
-	mu   sync.Mutex
-	seen int64
-	when time.Time
+	mu    sync.Mutex
+	seen  int64
+	when  time.Time
+	slack time.Duration // it showed seen at most so long after when
 }
 
 // maxDrift is how far clocks run apart: what NTP slews at most.
@@ -27,7 +28,7 @@ func (c *serverClock) learn(seen int64, when time.Time, wrong bool) {
 			return
 		}
 	}
-	c.seen, c.when = seen, when
+	c.seen, c.when, c.slack = seen, when, max(time.Since(when), 0)
 }
 
 // at is the latest time that the server's clock can show at a local time, 0 when nothing is known of it.
@@ -38,4 +39,11 @@ func (c *serverClock) at(local time.Time) int64 {
 		return 0
 	}
 	return c.seen + local.Sub(c.when).Microseconds()
+}
+
+// ahead is by how much at may be later than the server's clock.
+func (c *serverClock) ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.slack
 }

@@ -17,9 +17,11 @@ import (
 // for each of them.
 const mostAboard = 64
 
-// worker flies calls of one node to Redis, flight after flight.
+// worker flies calls to Redis, flight after flight.
 type worker struct {
+	node   *node
 	aboard []*call
+	shared bool          // it would take others along
 	start  chan struct{} // aboard has been filled
 
 	// What the script's arguments are made in.
@@ -29,17 +31,18 @@ type worker struct {
 }
 
 // aloft notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
-func (t *transport) aloft(n *node, more int) {
+func (t *transport) aloft(n *node, more int, shared bool) {
 	n.flights += more
-	t.flights += more
+	if shared {
+		t.shared += more
+	}
 }
 
 // depart starts a flight with the calls that wait. It is called with mu held.
 func (t *transport) depart(n *node) {
-	t.aloft(n, 1)
-	if last := len(n.idle) - 1; last >= 0 {
-		w := n.idle[last]
-		n.idle = n.idle[:last]
+	if last := len(t.idle) - 1; last >= 0 {
+		w := t.idle[last]
+		t.idle = t.idle[:last]
 		t.fill(n, w)
 		w.start <- struct{}{}
 		return
@@ -47,13 +50,15 @@ func (t *transport) depart(n *node) {
 	w := &worker{start: make(chan struct{}, 1)}
 	t.fill(n, w)
 	t.flying.Add(1)
-	go t.work(n, w)
+	go t.work(w)
 }
 
 // fill takes calls that wait aboard. It is called with mu held.
 func (t *transport) fill(n *node, w *worker) {
+	w.node, w.shared = n, !n.pending[0].alone
+	t.aloft(n, 1, w.shared)
 	count := 1
-	if !n.pending[0].alone && t.prepared.Load() {
+	if w.shared && t.prepared.Load() {
 		for count < min(len(n.pending), mostAboard) && !n.pending[count].alone {
 			count++
 		}
@@ -69,14 +74,14 @@ func (t *transport) landed(n *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flying.Done()
-	t.aloft(n, -1)
+	t.aloft(n, -1, true)
 	if len(n.pending) > 0 && !t.isClosed() {
 		t.depart(n)
 	}
 }
 
 // work makes flights until the transport closes. Where there are more workers than usual, it stays only while calls wait.
-func (t *transport) work(n *node, w *worker) {
+func (t *transport) work(w *worker) {
 	defer t.flying.Done()
 	for {
 		t.fly(w)
@@ -85,17 +90,17 @@ func (t *transport) work(n *node, w *worker) {
 			t.mu.Unlock()
 			return
 		}
-		if len(n.pending) > 0 {
-			t.fill(n, w)
+		t.aloft(w.node, -1, w.shared)
+		if len(w.node.pending) > 0 {
+			t.fill(w.node, w)
 			t.mu.Unlock()
 			continue
 		}
-		t.aloft(n, -1)
-		if len(n.idle) == mostShared {
+		if len(t.idle) == mostIdle {
 			t.mu.Unlock()
 			return
 		}
-		n.idle = append(n.idle, w)
+		t.idle = append(t.idle, w)
 		t.mu.Unlock()
 		select {
 		case <-w.start:
@@ -156,6 +161,7 @@ func (c *call) stamp(now time.Time) {
 	if c.notAfter >= 0 {
 		c.expires = now.Add(c.window)
 		c.Args[c.notAfter] = c.node.clock.at(c.expires)
+		c.expires = c.expires.Add(c.node.clock.ahead()) // what is swept then can't come back
 	}
 }
 
@@ -222,17 +228,17 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		if c.err = err; err != nil {
 			continue
 		}
-		failed, ok := answers[i].(error)
+		text, failed := answers[i].(string)
 		switch {
-		case !ok:
+		case !failed:
 			c.reply = answers[i]
-		case unnamed && strings.Contains(failed.Error(), attempted):
-			if wantsOneSlot(failed) {
+		case unnamed && strings.Contains(text, attempted):
+			if wantsOneSlot(scriptError(text)) {
 				t.apart.Store(true)
 			}
 			refused = append(refused, c)
 		default:
-			c.err = failed
+			c.err = scriptError(text)
 		}
 	}
 	return refused

@@ -182,7 +182,7 @@ func TestFlightsToOtherNodes(t *testing.T) {
 	others := func(more int) {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
-		tr.flights += more
+		tr.shared += more
 	}
 	others(mostShared)
 	j.n.lately.Store(0) // so that it isn't sent by its caller

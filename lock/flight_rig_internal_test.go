@@ -91,7 +91,7 @@ func (j *jam) fly(more int) {
 	tr := j.c.transport
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.aloft(j.n, more)
+	tr.aloft(j.n, more, true)
 }
 
 func (j *jam) pending() int {

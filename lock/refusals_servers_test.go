@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,4 +224,37 @@ func wrongType(t *testing.T, r *refusal) {
 			t.Errorf("%s: the string is now %q", name, got)
 		}
 	}
+}
+
+// A primary that was demoted while it was connected to is left for the new one: by renewals, too, which are told of what became of
+// each lock in a list.
+func TestDemotedPrimaryIsLeft(t *testing.T) {
+	t.Parallel()
+	const lease = 900 * time.Millisecond
+	rs := redistest.StartReplicated(t, 1)
+	before, after := rs.Primary.Client(t), rs.Replicas[0].Client(t)
+	var leads atomic.Pointer[redistest.Server] // as a Sentinel says
+	leads.Store(rs.Primary)
+	s := newScope(t)
+	c := s.open(t, rs.Primary.Client(t, func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, leads.Load().Addr())
+		}
+	}), lock.WithWatchdog(lease))
+	if _, err := c.Permits("permits").SetPermits(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
+	if n, err := before.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
+		t.Fatalf("WAIT: %v, %v", n, err)
+	}
+	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())
+	if err := errors.Join(err, after.ReplicaOf(t.Context(), "NO", "ONE").Err(), before.ReplicaOf(t.Context(), host, port).Err()); err != nil {
+		t.Fatal(err)
+	}
+	leads.Store(rs.Replicas[0])
+	pass(t, 2*lease)
+	mustAllLive(t, kept)
+	freeAll(t, kept)
 }

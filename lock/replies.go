@@ -94,7 +94,7 @@ func readVerdict(reply any) (v verdict, now int64, err error) {
 
 // millis reads a PTTL: negative means that there is no expiry.
 func millis(ms int64) time.Duration {
-	const longest = int64(1<<63-1) / int64(time.Millisecond)
+	const longest = int64(1<<62) / int64(time.Millisecond) // there is room to add to it
 	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond
 }
 

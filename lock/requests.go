@@ -191,7 +191,11 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	if c.window > 0 {
 		expires = time.Now().Add(c.window)
 	}
+	window := c.window
 	if !t.do(ctx, c, patience) {
+		if window > 0 { // it was sent at the latest now
+			expires = time.Now().Add(window)
+		}
 		return freed{}, expires, t.left(context.Background(), errLeft)
 	}
 	defer t.recycle(c)

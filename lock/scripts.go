@@ -13,7 +13,7 @@ var scriptFiles embed.FS
 
 var (
 	acquireScript = loadScript("acquire", "clock", "token")
-	renewScript   = loadScript("renew", "clock")
+	renewScript   = loadScript("renew", "clock", "demoted")
 	releaseScript = loadScript("release")
 	forceScript   = loadScript("force")
 	inspectScript = loadScript("inspect", "clock")
@@ -37,14 +37,14 @@ var (
 // Several locks at once.
 var (
 	multiAcquireScript = loadScript("multi_acquire", "clock")
-	multiReleaseScript = loadScript("multi_release", "clock")
+	multiReleaseScript = loadScript("multi_release", "clock", "demoted")
 	raiseScript        = loadScript("raise")
 )
 
 // batchScript runs several of the scripts that it carries, which are functions in it.
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release"}
-	batchScript = loadBatch([]string{"clock", "token"}, "acquire", "release")
+	batchScript = loadBatch([]string{"clock", "token", "demoted"}, "acquire", "release")
 )
 
 func loadBatch(shared []string, operations ...string) *backend.Script {

@@ -29,10 +29,11 @@ type transport struct {
 	apart    atomic.Bool // the server refuses keys of several slots in one script
 	uncalled atomic.Bool // an ACL keeps the client out of the sets of those who wait
 
-	mu      sync.Mutex
-	nodes   map[string]*node
-	flights int                  // to all nodes
-	only    atomic.Pointer[node] // the node, while there is just one
+	mu     sync.Mutex
+	nodes  map[string]*node
+	shared int                  // flights that take along who waits, to all nodes
+	idle   []*worker            // of no node: these come and go
+	only   atomic.Pointer[node] // the node, while there is just one
 }
 
 // node is one server: the calls that wait for a flight, and its clock. A node that hangs keeps its own calls only.
@@ -44,12 +45,12 @@ type node struct {
 	// Guarded by transport.mu.
 	pending []*call
 	flights int
-	idle    []*worker
 }
 
 const (
 	maxFlights = 64 // to one node; renewals aside
 	mostShared = 3  // ... to all nodes of those that take along who waits, unless they are slow; one to each node in any case
+	mostIdle   = 8
 	slowFlight = 100 * time.Millisecond
 )
 
@@ -262,7 +263,7 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 	case t.isClosed():
 		return boardClosed
 	case mayPilot && c.replicas == 0 && n.flights == 0 && len(n.pending) == 0:
-		t.aloft(n, 1)
+		t.aloft(n, 1, true)
 		t.flying.Add(1)
 		return boardPilot
 	case c.alone && n.flights < maxFlights: // with a flight of its own, whoever waits to share one
@@ -270,7 +271,7 @@ func (t *transport) board(c *call, mayPilot bool) boarding {
 		t.depart(n)
 	default:
 		n.pending = append(n.pending, c)
-		if n.flights == 0 || t.flights < mostShared {
+		if n.flights == 0 || t.shared < mostShared {
 			t.depart(n)
 		}
 	}

@@ -265,12 +265,16 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			if spent && !w.lock.kind.alone {
 				w.bid = w.lock.newBid(a)
 			}
+			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
+			final := !classify(err).retry || time.Since(failing) > w.lock.cfg.lease
+			if final && q.due == wakeNone {
+				q.due = why // as above
+			}
 			ws.mu.Unlock()
 			if spent && w.lock.kind.alone {
 				ws.rejoin(w, w.lock.newBid(a))
 			}
-			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
-			if !classify(err).retry || time.Since(failing) > w.lock.cfg.lease {
+			if final {
 				return ws.quit(w, err)
 			}
 		}
@@ -295,7 +299,8 @@ func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 			q.due = wakeLocal // there may be enough for the next
 		}
 		after = ws.leave(w)
-		unheeded = q.head == nil && w.lock.kind.calls && (q.due == wakeMessage || !q.claimBy.IsZero()) // nobody else may be about to ask
+		called := q.due == wakeMessage || q.due == wakeUnclaimed || !q.claimBy.IsZero()
+		unheeded = q.head == nil && w.lock.kind.calls && called // nobody else may be about to ask
 	}
 	won, ghosts := w.won != nil, w.bid.ghosts
 	ws.mu.Unlock()

@@ -6,7 +6,7 @@
 --       number of operations, and a letter for each key and for each argument: '=' all have the same, '.' each has its own. Then come
 --       those that all have, then the first operation's own, the second's own...
 --
--- Returns  the answer of each operation, or its error
+-- Returns  the answer of each operation, or the text of its error
 local answers = {}
 
 -- fill puts what all have in its places, and says which places are left, how many, and where in 'sent' what belongs there begins.
@@ -45,8 +45,12 @@ while arg <= last do
       arg = arg + 1
     end
     local ran, answer = pcall(run, keys, args)
-    if not ran then
-      answer = {err = type(answer) == 'table' and answer.err or answer} -- before Redis 7 it is the text
+    if type(answer) == 'table' and answer.err then -- as text: at some errors within a list go-redis stops reading, and keeps the connection
+      answer = answer.err
+    end
+    local refused = demoted(answer)
+    if refused then
+      return refused
     end
     answers[#answers + 1] = answer
   end

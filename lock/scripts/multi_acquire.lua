@@ -32,7 +32,11 @@ for i = 1, #KEYS / 2 do
     return {0, now, redis.call('pttl', lock), holder, meta, i}
   end
   if not last[counter] then
-    last[counter] = tonumber(redis.call('get', counter) or 0)
+    local text = redis.call('get', counter)
+    last[counter] = text and tonumber(text) or 0
+    if last[counter] >= 9007199254740992 then -- see token.lua
+      last[counter] = 0
+    end
   end
 end
 

@@ -27,6 +27,11 @@ local function release(key, owner, channel)
 end
 
 for i, key in ipairs(KEYS) do
-  out[#out + 1] = release(key, ARGV[2 * i], ARGV[2 * i + 1])
+  local result = release(key, ARGV[2 * i], ARGV[2 * i + 1])
+  local refused = demoted(result)
+  if refused then
+    return refused
+  end
+  out[#out + 1] = result
 end
 return out

@@ -12,7 +12,9 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
-if tonumber(redis.call('get', KEYS[2]) or 0) < tonumber(ARGV[2]) then
+local last = redis.call('get', KEYS[2])
+last = last and tonumber(last) or 0
+if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
   redis.call('set', KEYS[2], ARGV[2])
 end
 local meta = ARGV[2]

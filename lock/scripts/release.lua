@@ -45,7 +45,7 @@ if ARGV[5] then
     local last = redis.pcall('set', KEYS[2], meta, 'get')
     if type(last) ~= 'table' then -- else the slot is on its way to another node, which takes what is new
       last = tonumber(last) or 0
-      if last >= token then -- see acquire.lua
+      if last >= token and last < 9007199254740992 then -- see token.lua
         token = last + 1
         meta = string.format('%.0f', token)
         redis.call('set', KEYS[2], meta)

@@ -77,6 +77,10 @@ for i = 2, #ARGV, 3 do
       result = type(set) == 'table' and set.err or set
     end
   end
+  local refused = demoted(result)
+  if refused then
+    return refused
+  end
   out[#out + 1] = result
 end
 return out

@@ -6,7 +6,7 @@ local function draw(counter)
     return now, nowText
   end
   last = tonumber(last) or 0
-  if last < now then
+  if last < now or last >= 9007199254740992 then -- none of ours: a number of Lua can't be one more than 2^53
     return now, nowText
   end
   local text = string.format('%.0f', last + 1)

@@ -1,0 +1,347 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What a full Redis refuses to one call of a flight is that one's error: the others have run, and are told so.
+func TestFlightOnAFullRedis(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	j.rdb.ScriptLoad(ctx, batchScript.Source)
+	held, err := j.c.Mutex("job:held").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.rdb.HSet(ctx, "job:wanted", "other", 1, "@lockdog", "1")
+	j.rdb.PExpire(ctx, "job:wanted", time.Minute)
+	waited := make(chan outcome, 1)
+	go func() {
+		l, err := j.c.Mutex("job:wanted").Lock(ctx)
+		waited <- outcome{l, err}
+	}()
+	j.eventually(func() bool { return j.rdb.ZCard(ctx, waitsKey("job:wanted")).Val() == 1 })
+	all := j.jammed(ctx, "job:new")
+	released := make(chan error, 1)
+	go func() { released <- held.Release(ctx) }()
+	j.eventually(func() bool { return j.pending() == 2 })
+	j.rdb.Del(ctx, "job:wanted")
+	j.eventually(func() bool { // its first question may be under way yet
+		j.rdb.Publish(ctx, channelOf("job:wanted"), "0")
+		return j.pending() == 3
+	})
+	j.rdb.ConfigSet(ctx, "maxmemory", "1")
+	j.off()
+	if err := (<-all[0]).err; err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("a new lock in a full Redis: %v", err)
+	}
+	if err := <-released; err != nil || !j.gone("job:held") {
+		t.Errorf("Release: %v, and it is gone: %v", err, j.gone("job:held"))
+	}
+	// After a release, which frees memory, Redis goes on to the end of the script.
+	o := <-waited
+	if held := !j.gone("job:wanted"); held != (o.err == nil) {
+		t.Errorf("the waiter: %v, and Redis has the lock: %v", o.err, held)
+	}
+	j.rdb.ConfigSet(ctx, "maxmemory", "0")
+	if o.err == nil {
+		j.release(o)
+	}
+}
+
+// Workers are of no node: where addresses come and go, those of the ones that went would stay.
+func TestWorkersAreOfNoNode(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxies := make([]*redistest.Proxy, 2*mostIdle)
+	for i := range proxies {
+		proxies[i] = redistest.NewProxy(t, srv.Addr())
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": proxies[0].Addr()}, Password: srv.Client(t).Options().Password})
+	t.Cleanup(func() { _ = ring.Close() })
+	c, err := New(ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle := func() int {
+		c.transport.mu.Lock()
+		defer c.transport.mu.Unlock()
+		return len(c.transport.idle)
+	}
+	before := runtime.NumGoroutine()
+	for _, p := range proxies {
+		ring.SetAddrs(map[string]string{"shard": p.Addr()})
+		all := make(chan error, 20)
+		for i := range 20 {
+			go func() {
+				l, err := c.Mutex(fmt.Sprint("job:", i)).TryLock(t.Context())
+				if err == nil {
+					err = l.Release(t.Context())
+				}
+				all <- err
+			}()
+		}
+		for range 20 {
+			if err := <-all; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := idle(); n > mostIdle {
+		t.Errorf("%d workers are idle (%d goroutines more than before)", n, runtime.NumGoroutine()-before)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clock that was learnt from a slow answer is ahead: a request that is late by it is swept until it can't come back.
+func TestSweptForAsLongAsTheClockIsAhead(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := srv.Client(t)
+	ctx := t.Context()
+	for _, s := range []string{acquireScript.Source, releaseScript.Source} {
+		rdb.ScriptLoad(ctx, s)
+	}
+	c, err := New(srv.Client(t, func(o *redis.Options) {
+		o.Addr, o.ReadTimeout, o.WriteTimeout = proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	}()
+	late := redistest.When(redistest.Up, redistest.Hold, func(ch redistest.Chunk) bool {
+		return bytes.Contains(ch.Data, []byte(acquireScript.SHA)) && bytes.Contains(ch.Data, []byte("job:late"))
+	}, redistest.Nth(1))
+	proxy.SetRule(func(ch redistest.Chunk) redistest.Verdict {
+		if ch.Dir == redistest.Up && ch.Conn == 1 && ch.Seq == 1 { // the handshake
+			return redistest.Delay(400 * time.Millisecond)
+		}
+		return late(ch)
+	})
+	l, err := c.Mutex("job").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Release(context.Background()) }()
+	start := time.Now()
+	soon, cancel := context.WithTimeout(ctx, 450*time.Millisecond)
+	defer cancel()
+	if _, err := c.Mutex("job:late").TryLock(soon); err == nil {
+		t.Fatal("it got in")
+	}
+	time.Sleep(time.Until(start.Add(750 * time.Millisecond))) // by a clock that isn't ahead it is too late by now
+	proxy.Release()
+	time.Sleep(50 * time.Millisecond)
+	for end := time.Now().Add(3 * time.Second); rdb.Exists(ctx, "job:late").Val() == 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nobody has it, for %v more", rdb.PTTL(ctx, "job:late").Val())
+		}
+	}
+}
+
+// A hand-over that waited for a flight may happen until its time is over, which begins when it is sent.
+func TestHandoverThatWaitedForAFlight(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	l, err := j.c.Mutex("job").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaving, leave := context.WithCancel(ctx)
+	defer leave()
+	waited := make(chan outcome, 1)
+	go func() {
+		l, err := j.c.Mutex("job").Lock(leaving)
+		waited <- outcome{l, err}
+	}()
+	j.eventually(func() bool { return j.rdb.ZCard(ctx, waitsKey("job")).Val() == 1 })
+	j.eventually(func() bool { return j.n.idleNow(j.c.transport) })
+	releases := 0
+	j.proxy.SetRule(func(c redistest.Chunk) redistest.Verdict {
+		if c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(releaseScript.SHA)) && bytes.Contains(c.Data, []byte(l.Owner())) {
+			if releases++; releases == 1 {
+				return redistest.Hold
+			}
+			return redistest.Drop
+		}
+		return redistest.Pass
+	})
+	j.fly(maxFlights)
+	rctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	released := make(chan error, 1)
+	go func() { released <- l.Release(rctx) }()
+	j.eventually(func() bool { return j.pending() == 1 })
+	time.Sleep(600 * time.Millisecond) // longer than the half second that it has, once it is sent
+	leave()
+	<-waited
+	j.off()
+	j.proxy.AwaitHeld(t, 1)
+	giveUp()
+	<-released
+	time.Sleep(200 * time.Millisecond)
+	j.proxy.Release()
+	j.eventually(func() bool { return !j.rdb.HExists(ctx, "job", l.Owner()).Val() })
+	j.proxy.SetRule(nil)
+	j.eventually(func() bool { return j.gone("job") })
+}
+
+func (n *node) idleNow(t *transport) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.flights == 0
+}
+
+// Whoever asks for a lock that was called to a client which doesn't come, and leaves, tells the others.
+func TestUnclaimedCallIsPassedOn(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	other, err := New(j.srv.Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = other.Close(ctx)
+	}()
+	l, err := j.c.Mutex("job").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stopped = "1234567890" // a client that waits, and doesn't hear
+	deaf := j.rdb.Subscribe(ctx, channelOf("job"), channelOf("job")+":"+stopped)
+	defer func() { _ = deaf.Close() }()
+	for range 2 {
+		if _, err := deaf.Receive(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.rdb.ZAdd(ctx, waitsKey("job"), redis.Z{Score: 1, Member: stopped})
+	leaving, leave := context.WithCancel(ctx)
+	defer leave()
+	ours, theirs := make(chan outcome, 1), make(chan outcome, 1)
+	go func() {
+		l, err := j.c.Mutex("job").Lock(leaving)
+		ours <- outcome{l, err}
+	}()
+	go func() {
+		l, err := other.Mutex("job").Lock(ctx)
+		theirs <- outcome{l, err}
+	}()
+	j.eventually(func() bool {
+		return j.rdb.ZCard(ctx, waitsKey("job")).Val() == 3 && j.rdb.PubSubNumSub(ctx, channelOf("job")).Val()[channelOf("job")] == 3
+	})
+	if err := l.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	j.fly(maxFlights)
+	j.eventually(func() bool { return j.pending() == 1 })
+	leave()
+	<-ours
+	j.fly(-maxFlights)
+	select {
+	case o := <-theirs:
+		j.release(o)
+	case <-time.After(5 * time.Second):
+		t.Errorf("5 s later the lock is free: %v, and the other sleeps: %+v", j.gone("job"), other.Leases())
+	}
+}
+
+// A lock that is held for longer than a time.Duration can say is waited for as any other.
+func TestExpiryOfAThousandYears(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	j.rdb.HSet(ctx, "job", "other", 1)
+	if err := j.rdb.Do(ctx, "pexpire", "job", "9223000000000000000").Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := j.srv.Commands(t)["evalsha"]
+	_, err := j.c.Mutex("job", WithWait(time.Second)).Lock(ctx)
+	if sent := j.srv.Commands(t)["evalsha"] - before; sent > 10 {
+		t.Errorf("%d scripts in a second for one waiter: %v", sent, err)
+	}
+}
+
+// A counter that holds none of our tokens is begun anew, by every kind that draws from it.
+func TestCounterOfOthers(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	for _, text := range []string{"abc", "", "-1", "9007199254740993", "9223372036854775807", "1e300", "nan"} {
+		last := int64(0)
+		for kind, take := range []func() (*Lease, error){
+			func() (*Lease, error) { return j.c.Multi([]string{"job"}).TryLock(ctx) },
+			func() (*Lease, error) { return j.c.Mutex("job").TryLock(ctx) },
+			func() (*Lease, error) { return j.c.FairMutex("job").TryLock(ctx) },
+		} {
+			j.rdb.Set(ctx, fenceKey("", "job"), text, 0)
+			l, err := take()
+			if err != nil || l.Token() <= last || l.Token() >= 1<<53 {
+				t.Errorf("%q, kind %d: %v, %v", text, kind, l, err)
+				continue
+			}
+			last = l.Token()
+			j.release(outcome{l, err})
+		}
+	}
+}
+
+// A replica refuses a flight as it refuses a call: at an error within a list go-redis would keep the connection, which leads to a primary no more.
+func TestFlightToAReplica(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	ctx := t.Context()
+	held, err := j.c.Mutex("job:held").TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil { // nobody is there
+		t.Fatal(err)
+	}
+	tr := j.c.transport
+	w := &worker{aboard: []*call{
+		tr.newCall(telemetry.PurposeAcquire, acquireScript, []string{"job:held", "fence"}, "me", "1000", "0", ""), // for which nothing is written
+		tr.newCall(telemetry.PurposeAcquire, acquireScript, []string{"job:new", "fence"}, "me", "1000", "0", ""),
+	}}
+	w.pack()
+	if got, err := j.rdb.Eval(ctx, batchScript.Source, w.keys, w.args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+		t.Errorf("a flight: %v, %v", got, err)
+	}
+	now, key := time.Now().Add(time.Hour).UnixMicro(), "job:held"
+	args := []any{now, key, held.Owner(), "1000"}
+	if got, err := j.rdb.Eval(ctx, renewScript.Source, []string{key}, args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+		t.Errorf("a renewal: %v, %v", got, err)
+	}
+	if got, err := j.rdb.Eval(ctx, multiReleaseScript.Source, []string{key}, "publish", held.Owner(), "channel").Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+		t.Errorf("a release of several: %v, %v", got, err)
+	}
+	if err := j.rdb.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	j.release(outcome{held, nil})
+}
