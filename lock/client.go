@@ -92,9 +92,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		_ = b.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
-	c.transport = newTransport(b, c.rec, c.orphaned)
+	c.transport = newTransport(b, c.rec, c.orphaned, c.panicked)
 	c.sweepers = newSweepers(c.transport)
-	c.hub = newHub(b, c.rec)
+	c.hub = newHub(b, c.rec, c.unsubscribed)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
@@ -295,7 +295,13 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// panicked reports a bug: a callback of the watchdog panicked, and the watchdog went on.
+// unsubscribed reports that a server refuses the subscription for wake-ups.
+func (c *Client) unsubscribed(err error) {
+	c.logger().Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+}
+
+// panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a flight, called
+// panicked, and they went on.
 func (c *Client) panicked(v any, stack []byte) {
-	c.logger().Error("lockdog: the watchdog survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
+	c.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
 }

@@ -70,7 +70,10 @@ func classify(err error) failure {
 		return failure{kind: telemetry.ErrorOther}
 	}
 	var replicas *ReplicasError
+	var panicked *panicError
 	switch {
+	case errors.As(err, &panicked):
+		return failure{telemetry.ErrorOther, false, true}
 	case errors.As(err, &replicas):
 		return failure{telemetry.ErrorOther, true, false}
 	case errors.Is(err, errLate):

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -113,13 +115,7 @@ func (t *transport) work(w *worker) {
 // fly sends what is aboard, and answers it.
 func (t *transport) fly(w *worker) {
 	w.aboard = slices.DeleteFunc(w.aboard, func(c *call) bool { return c.state.Load() != callWaiting }) // their callers have left
-	switch len(w.aboard) {
-	case 0:
-	case 1:
-		t.send(w.aboard[0])
-	default:
-		t.sendAll(w)
-	}
+	t.dispatch(w)
 	for _, c := range w.aboard {
 		if c.state.CompareAndSwap(callWaiting, callAnswered) {
 			c.done <- struct{}{}
@@ -128,6 +124,41 @@ func (t *transport) fly(w *worker) {
 		}
 	}
 	clear(w.aboard)
+}
+
+func (t *transport) dispatch(w *worker) {
+	defer t.survive(w.aboard...)
+	switch len(w.aboard) {
+	case 0:
+	case 1:
+		t.send(w.aboard[0])
+	default:
+		t.sendAll(w)
+	}
+}
+
+// pilot is dispatch for a caller that sends its call itself.
+func (t *transport) pilot(c *call) {
+	defer t.survive(c)
+	t.send(c)
+}
+
+// survive, deferred, has a panic on the way to Redis, in a hook of the program's client, say, be the outcome of the calls. Their callers are
+// in other goroutines, where they could recover from it.
+func (t *transport) survive(calls ...*call) {
+	if v := recover(); v != nil {
+		t.panicked(v, debug.Stack())
+		for _, c := range calls {
+			c.reply, c.err = nil, &panicError{v}
+		}
+	}
+}
+
+// panicError is the outcome of a call that met a panic. Whether it was sent isn't known.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string {
+	return fmt.Sprint("lockdog: a panic on the way to Redis: ", e.value)
 }
 
 // send runs one call.

@@ -28,6 +28,9 @@ func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.Cluste
 		defer cancel()
 		_ = c.Close(ctx)
 	})
+	if traits := c.backend.Traits(); !traits.Combine || !traits.Unnamed {
+		t.Error("calls that board before the layout is loaded aren't those that are combined afterwards")
+	}
 	j := &jam{t: t, c: c}
 	l, err := c.Mutex("job:0").TryLock(t.Context())
 	j.release(outcome{l, err})
@@ -37,11 +40,7 @@ func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.Cluste
 			j.srv, j.rdb = s, s.Client(t)
 		}
 	}
-	j.eventually(func() bool {
-		c.transport.mu.Lock()
-		defer c.transport.mu.Unlock()
-		return j.n.flights == 0
-	})
+	j.quiet()
 	var names []string
 	for i := 0; len(names) < n; i++ {
 		if name := fmt.Sprint("job:", i); c.transport.nodeOf(name) == j.n {
@@ -103,6 +102,7 @@ func TestFlightInCluster(t *testing.T) {
 		}
 	}
 	released := make(chan error, len(names))
+	j.quiet()
 	j.fly(maxFlights)
 	for i := range names[2:] {
 		go func() { released <- out[2+i].l.Release(ctx) }()
@@ -224,11 +224,7 @@ func TestFlightThatAClusterRefuses(t *testing.T) {
 				for _, ch := range all {
 					j.release(<-ch)
 				}
-				j.eventually(func() bool {
-					j.c.transport.mu.Lock()
-					defer j.c.transport.mu.Unlock()
-					return j.n.flights == 0
-				})
+				j.quiet()
 			}
 			if n := hook.refused.Load(); n != want {
 				t.Errorf("%d flights were refused, want %d", n, want)

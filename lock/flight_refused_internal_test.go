@@ -32,16 +32,15 @@ func TestFlightOnAFullRedis(t *testing.T) {
 		l, err := j.c.Mutex("job:wanted").Lock(ctx)
 		waited <- outcome{l, err}
 	}()
-	j.eventually(func() bool { return j.rdb.ZCard(ctx, waitsKey("job:wanted")).Val() == 1 })
+	j.eventually(func() bool { return Asleep(j.c, 1) })
+	j.quiet()
 	all := j.jammed(ctx, "job:new")
 	released := make(chan error, 1)
 	go func() { released <- held.Release(ctx) }()
 	j.eventually(func() bool { return j.pending() == 2 })
 	j.rdb.Del(ctx, "job:wanted")
-	j.eventually(func() bool { // its first question may be under way yet
-		j.rdb.Publish(ctx, channelOf("job:wanted"), "0")
-		return j.pending() == 3
-	})
+	j.rdb.Publish(ctx, channelOf("job:wanted"), "0")
+	j.eventually(func() bool { return j.pending() == 3 })
 	j.rdb.ConfigSet(ctx, "maxmemory", "1")
 	j.off()
 	if err := (<-all[0]).err; err == nil || !strings.Contains(err.Error(), "OOM") {
@@ -176,8 +175,8 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 		l, err := j.c.Mutex("job").Lock(leaving)
 		waited <- outcome{l, err}
 	}()
-	j.eventually(func() bool { return j.rdb.ZCard(ctx, waitsKey("job")).Val() == 1 })
-	j.eventually(func() bool { return j.n.idleNow(j.c.transport) })
+	j.eventually(func() bool { return Asleep(j.c, 1) })
+	j.quiet()
 	releases := 0
 	j.proxy.SetRule(func(c redistest.Chunk) redistest.Verdict {
 		if c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(releaseScript.SHA)) && bytes.Contains(c.Data, []byte(l.Owner())) {
@@ -200,18 +199,14 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 	j.off()
 	j.proxy.AwaitHeld(t, 1)
 	giveUp()
-	<-released
+	if err := <-released; err == nil {
+		t.Error("Release knows what became of it")
+	}
 	time.Sleep(200 * time.Millisecond)
 	j.proxy.Release()
 	j.eventually(func() bool { return !j.rdb.HExists(ctx, "job", l.Owner()).Val() })
 	j.proxy.SetRule(nil)
 	j.eventually(func() bool { return j.gone("job") })
-}
-
-func (n *node) idleNow(t *transport) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return n.flights == 0
 }
 
 // Whoever asks for a lock that was called to a client which doesn't come, and leaves, tells the others.
@@ -252,12 +247,11 @@ func TestUnclaimedCallIsPassedOn(t *testing.T) {
 		l, err := other.Mutex("job").Lock(ctx)
 		theirs <- outcome{l, err}
 	}()
-	j.eventually(func() bool {
-		return j.rdb.ZCard(ctx, waitsKey("job")).Val() == 3 && j.rdb.PubSubNumSub(ctx, channelOf("job")).Val()[channelOf("job")] == 3
-	})
+	j.eventually(func() bool { return Asleep(j.c, 1) && Asleep(other, 1) })
 	if err := l.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
+	j.quiet()
 	j.fly(maxFlights)
 	j.eventually(func() bool { return j.pending() == 1 })
 	leave()

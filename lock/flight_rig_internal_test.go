@@ -26,7 +26,7 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 	j.proxy = redistest.NewProxy(t, j.srv.Addr())
 	j.rdb = j.srv.Client(t)
 	rdb := j.srv.Client(t, func(o *redis.Options) {
-		o.Addr, o.ReadTimeout, o.WriteTimeout = j.proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
+		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = j.proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond, true
 		if len(opts) > 0 {
 			o.Username, o.Password = "app", "secret"
 		}
@@ -48,12 +48,18 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 		t.Fatal(err)
 	}
 	j.c, j.n = c, c.transport.nodeOf("job")
-	j.eventually(func() bool { // its worker would take along who waits
-		c.transport.mu.Lock()
-		defer c.transport.mu.Unlock()
+	j.quiet()
+	return j
+}
+
+// quiet waits until no flight is under way: its worker would take along who waits.
+func (j *jam) quiet() {
+	j.t.Helper()
+	j.eventually(func() bool {
+		j.c.transport.mu.Lock()
+		defer j.c.transport.mu.Unlock()
 		return j.n.flights == 0
 	})
-	return j
 }
 
 type outcome struct {

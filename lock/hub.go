@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
@@ -19,6 +20,9 @@ type hub struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
+	refused func(error) // is told of the first refusal since a server last agreed
+	warned  atomic.Bool
+
 	mu    sync.Mutex // taken before a line's
 	lines map[backend.Station]*line
 	where map[string]*line // channel -> the line it is listened to on
@@ -31,8 +35,8 @@ type listener interface {
 	message(payload string)
 }
 
-func newHub(b backend.Backend, rec *telemetry.Recorder) *hub {
-	h := &hub{backend: b, rec: rec, lines: make(map[backend.Station]*line), where: make(map[string]*line)}
+func newHub(b backend.Backend, rec *telemetry.Recorder, refused func(error)) *hub {
+	h := &hub{backend: b, rec: rec, refused: refused, lines: make(map[backend.Station]*line), where: make(map[string]*line)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }

@@ -297,7 +297,9 @@ func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 func (ln *line) note(ev backend.Event) []listener {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.alive = true
+	if ev.Kind != backend.Pong { // where subscriptions are refused there is a connection, too
+		ln.alive = true
+	}
 	if ev.Kind == backend.Unsubscribed && ln.leaving[ev.Channel] > 0 {
 		if ln.leaving[ev.Channel]--; ln.leaving[ev.Channel] == 0 {
 			delete(ln.leaving, ev.Channel)
@@ -311,6 +313,7 @@ func (ln *line) note(ev backend.Event) []listener {
 	switch ev.Kind {
 	case backend.Subscribed:
 		tp.acked = true
+		ln.hub.warned.Store(false)
 	case backend.Unsubscribed: // not asked for: the channel has moved
 		tp.sent, tp.acked = false, false
 		ln.change(ev.Channel)
@@ -331,7 +334,11 @@ func (ln *line) patience() time.Duration {
 // channels it meant, the answer doesn't say.
 func (ln *line) refused(err error) {
 	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
+	if !ln.hub.warned.Swap(true) {
+		ln.hub.refused(err)
+	}
 	ln.mu.Lock()
+	ln.alive = false
 	var told []listener
 	for _, tp := range ln.topics {
 		if tp.sent && !tp.acked {

@@ -188,10 +188,16 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		}
 		t.keep = lk.keep(until)
 	}
+	asking := ctx
+	if !until.IsZero() {
+		var done context.CancelFunc
+		asking, done = context.WithDeadlineCause(ctx, until.Add(lastAnswer), errNoAnswer)
+		defer done()
+	}
 	b = lk.newBid(a)
 	if !wait || lk.kind.alone || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
 		t.outside = wait
-		v, err = lk.attempt(ctx, a, b, t)
+		v, err = lk.attempt(asking, a, b, t)
 		t.outside = false
 		switch {
 		case err != nil:
@@ -218,7 +224,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		defer timer.Stop()
 		patience = timer.C
 	}
-	b, v, err = lk.c.waits.wait(ctx, lk.c.waits.enter(lk, b, t, until, v), a, patience)
+	b, v, err = lk.c.waits.wait(ctx, asking, lk.c.waits.enter(lk, b, t, until, v), a, patience)
 	switch {
 	case err == nil:
 		return b, v, telemetry.AcquireAcquired, nil
@@ -242,10 +248,19 @@ func (lk *lock) keep(until time.Time) time.Duration {
 	return max(keep, 0)
 }
 
+// lastAnswer is how long Redis's answer is waited for when the wait is over.
+const lastAnswer = time.Second
+
+// errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
+var errNoAnswer = &timeoutError{"lockdog: timeout: no answer of Redis in the time that WithWait gives"}
+
 // attempt asks Redis for the lock.
 func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t terms) (verdict, error) {
 	a.Attempt()
 	v, err := lk.c.transport.acquire(ctx, a, b, t)
+	if errors.Is(err, errNoAnswer) {
+		a.Error(telemetry.ErrorTimeout)
+	}
 	if err == nil && v.granted && v.acked < lk.cfg.replicas {
 		lk.c.sweepers.add(b, b.ghosts)
 		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}

@@ -2,6 +2,9 @@ package lock_test
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +34,11 @@ func TestMisuse(t *testing.T) {
 	mustMatch(t, c.Mutex("job").Do(ctx, nil), lock.ErrInvalid)
 	_, err = lock.Do[int](ctx, c.Mutex("job"), nil)
 	mustMatch(t, err, lock.ErrInvalid)
+	_, err = lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil })
+	mustMatch(t, err, lock.ErrInvalid)
+	_, err = lock.NewQuorum(c, &zero, c)
+	mustMatch(t, err, lock.ErrInvalid)
+	mustMention(t, err, "client 1", "New")
 	if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
 		t.Errorf("%d calls to acquire for no work", n)
 	}
@@ -82,4 +90,181 @@ func TestSubscriptionErrors(t *testing.T) {
 	srv.Restart(t, redistest.LoseData)
 	granted(t, next)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+}
+
+// WithWait bounds Lock also while Redis is silent, to whose answer it leaves a second.
+func TestWaitIsOverWhileRedisIsSilent(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb, e := throughProxy(t, sp)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+	free(t, try(t, c.Mutex("job")))
+	held := try(t, c.Mutex("held"))
+	waits := map[string]lock.Locker{
+		"job":   c.Mutex("job", lock.WithWait(1500*time.Millisecond)),
+		"short": c.Mutex("short", lock.WithWait(0)),
+		"rw":    c.RWMutex("rw", lock.WithWait(1500*time.Millisecond)),
+		"held":  c.Mutex("held", lock.WithWait(1500*time.Millisecond)),
+	}
+	type ended struct {
+		name string
+		err  error
+		took time.Duration
+	}
+	all := make(chan ended, len(waits))
+	e.set(redistest.When(redistest.Up, redistest.Drop))
+	for name, m := range waits {
+		go func() {
+			start := time.Now()
+			_, err := m.Lock(context.Background())
+			all <- ended{name, err, time.Since(start)}
+		}()
+	}
+	for range waits {
+		end := <-all
+		if end.err == nil || end.took < 900*time.Millisecond || end.took > 3*time.Second {
+			t.Errorf("%s: after %v: %v", end.name, end.took, end.err)
+		}
+		mustMention(t, end.err, end.name, "timeout")
+	}
+	e.set(nil)
+	free(t, held)
+	for name, m := range waits { // what was asked for is nobody's
+		if name != "held" {
+			eventually(t, patience, func() bool {
+				l, err := m.TryLock(t.Context())
+				return err == nil && l.Release(t.Context()) == nil
+			})
+		}
+	}
+}
+
+// A Mutex that meets a read-write lock's key names its holder.
+func TestMutexOfAReadWriteLocksName(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+	l := try(t, c.RWMutex("job").RLocker())
+	for name, m := range map[string]lock.Locker{"mutex": c.Mutex("job"), "fair": c.FairMutex("job"), "multi": c.Multi([]string{"job"})} {
+		_, err := m.TryLock(t.Context())
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Owner != l.Owner() {
+			t.Errorf("%s: %v; want %s", name, err, l.Owner())
+		}
+	}
+	if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
+		t.Errorf("Inspect: %+v, %v; want %s", h, err, l.Owner())
+	}
+	free(t, l)
+}
+
+// Where subscriptions are refused a log line says so once, and the gauge that is alerted on is 0 although there is a connection.
+func TestRefusedSubscriptionIsSeen(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-subscribe"))
+	s := newScope(t)
+	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }), lock.WithWatchdog(far))
+	l := try(t, c.Mutex("job"))
+	next := begin(t.Context(), c.Mutex("job"))
+	const refused = "lockdog: Redis refuses the subscription for wake-ups; waiters poll"
+	logged := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Count(s.text.String(), refused)
+	}
+	eventually(t, patience, func() bool { return logged() == 1 })
+	// It is tried again after 5 s; a PONG of the connection comes before.
+	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if n := s.sum(t, telemetry.MetricPubSubConnected); n != 0 {
+			t.Fatal("the subscription is said to stand")
+		}
+	}
+	if n := logged(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	free(t, l)
+	free(t, granted(t, next))
+}
+
+// panics is a hook that does so at scripts.
+type panics struct{ on atomic.Bool }
+
+func (*panics) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if h.on.Load() && strings.HasPrefix(cmd.Name(), "eval") {
+			panic("boom")
+		}
+		return err
+	}
+}
+
+func (*panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
+func TestHookThatPanics(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	hook := &panics{}
+	rdb.AddHook(hook)
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+	for range 2 { // the first is sent by a worker, the second by its caller
+		hook.on.Store(true)
+		_, err := c.Mutex("job").TryLock(t.Context())
+		mustMention(t, err, "panic", "boom")
+		hook.on.Store(false)
+		eventually(t, patience, func() bool {
+			l, err := c.Mutex("job").TryLock(t.Context())
+			return err == nil && l.Release(t.Context()) == nil
+		})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !strings.Contains(s.text.String(), "lockdog: survived a panic") || !strings.Contains(s.text.String(), "misuse_test.go") {
+		t.Error("the log doesn't say where it was")
+	}
+}
+
+// evals is a hook that counts scripts.
+type evals struct{ n atomic.Int64 }
+
+func (*evals) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.n.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// The hooks of the program's client see every call, as redisotel's do for its spans.
+func TestHooksSeeEveryCall(t *testing.T) {
+	t.Parallel()
+	for _, heeds := range []bool{false, true} {
+		srv := redistest.Start(t)
+		rdb := srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = heeds })
+		hook := &evals{}
+		rdb.AddHook(hook)
+		c := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+		for range 20 {
+			free(t, try(t, c.Mutex("job")))
+		}
+		sent := srv.Commands(t)
+		if n := sent["evalsha"] + sent["eval"]; hook.n.Load() != n {
+			t.Errorf("ContextTimeoutEnabled %v: the hook saw %d of %d scripts", heeds, hook.n.Load(), n)
+		}
+	}
 }

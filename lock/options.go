@@ -90,8 +90,8 @@ func WithFixedLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
 }
 
-// WithWait bounds the time that Lock waits; then it fails with a *HeldError. Unlike a deadline of ctx it does
-// not bound the lease. Zero waits not at all. The default is to wait until ctx ends.
+// WithWait bounds the time that Lock waits; then it fails with a *HeldError, or, where Redis hasn't answered a second later either, with
+// why. Unlike a deadline of ctx it does not bound the lease. Zero waits not at all. The default is to wait until ctx ends.
 func WithWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 {

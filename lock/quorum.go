@@ -79,8 +79,8 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 	}
 	seen, at := make(map[*Client]int), make(map[string]int)
 	for i, c := range clients {
-		if c == nil {
-			return nil, fmt.Errorf("%w: NewQuorum: client %d is nil", ErrInvalid, i)
+		if c == nil || c.backend == nil {
+			return nil, fmt.Errorf("%w: NewQuorum: client %d is nil, or not made by New", ErrInvalid, i)
 		}
 		if other, ok := seen[c]; ok {
 			return nil, fmt.Errorf("%w: NewQuorum: clients %d and %d are the same; each must be of a server of its own", ErrInvalid, other, i)

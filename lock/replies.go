@@ -179,8 +179,10 @@ func readHolder(reply any) (Holder, error) {
 		case field == metaField:
 			m := parseMeta(value)
 			h.Token, h.TraceID = m.token, traceID(m.traceparent)
-		case h.Owner != "" && field == "mode":
-			h.Mode = value
+		case field == "mode": // of a read-write lock; without one before it, of somebody who took it for another kind
+			if h.Owner != "" {
+				h.Mode = value
+			}
 		case h.Owner != "" && field == "readers":
 			h.Readers, _ = strconv.Atoi(value)
 		case h.Owner == "":

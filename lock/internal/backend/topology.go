@@ -112,7 +112,7 @@ func (c *cluster) Traits() Traits {
 	if t := c.traits.Load(); t != nil {
 		return *t
 	}
-	return Traits{Publish: "publish"}
+	return Traits{Combine: true, Unnamed: true, Publish: "publish"} // how calls are combined doesn't change
 }
 
 // Control is a plain channel: it belongs to a client, not to a slot, and the cluster passes it on to every node.
