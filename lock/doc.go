@@ -19,7 +19,8 @@
 // [Quorum] is held by the majority of independent servers. All are Lockers, and what is said here of a Mutex goes for them, but
 // for what their own documentation says. A [Semaphore] and a [Latch] are numbers without leases.
 //
-// A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other.)
+// A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other.) But a
+// Semaphore, a Latch and what Permits are left are a number each, as Redisson has them: nothing tells one's from another's of the same name.
 //
 // # What is not guaranteed
 //

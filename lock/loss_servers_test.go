@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // toldAtEveryNode has locks of every node of a cluster deleted, and one whose slot has moved.
@@ -70,9 +71,10 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
 	addrs := make(map[string]string)
 	var clients []*lock.Client
+	seen := newScope(t)
 	for i, s := range servers {
 		addrs[fmt.Sprint(i)] = s.Addr()
-		clients = append(clients, newScope(t).open(t, s.Client(t), lock.WithLossNotifications()))
+		clients = append(clients, seen.open(t, s.Client(t), lock.WithLossNotifications()))
 	}
 	ring := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: addrs}), lock.WithLossNotifications())
 	q, err := lock.NewQuorum(clients...)
@@ -82,6 +84,9 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 	transact(t, servers[0].Client(t), "DEL KEY", "quorum")
 	pass(t, 100*time.Millisecond)
 	mustAllLive(t, []*lock.Lease{member}) // a majority is left
+	if lost := seen.records(t, telemetry.LogLost); len(lost) != 1 || lost[0]["kind"] != "quorum" {
+		t.Errorf("what a node has lost isn't told from a lock: %v", lost)
+	}
 	transact(t, servers[1].Client(t), "DEL KEY", "quorum")
 	start := time.Now()
 	await(t, "Quorum", member.Done())

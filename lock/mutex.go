@@ -24,7 +24,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.describe(mutexKind, name, opts)}
 }
 
-// TryLock takes the lock if it is free. It asks once, and fails with a *HeldError, matching ErrHeld, if it isn't.
+// TryLock takes the lock if it is free. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if it isn't. Where Redis fails, or is
+// silent for ReadTimeout, it asks again, four times at most; ctx bounds that.
 //
 // Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; ErrClosed; ErrInvalid; the cause
 // of ctx when it ended; else what Redis answered, or why it didn't.

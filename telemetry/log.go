@@ -12,8 +12,11 @@ import (
 // log writes a record about h. The span context goes into ctx, where handlers that know OpenTelemetry look for
 // it, and into the attributes, for all others.
 func (h *Hold) log(l Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
-	all := make([]slog.Attr, 0, len(attrs)+5)
+	all := make([]slog.Attr, 0, len(attrs)+6)
 	all = append(all, slog.String(LogKeyName, h.lock.name), slog.String(LogKeyGroup, h.lock.group.name))
+	if kind := h.lock.kind; kind != "mutex" {
+		all = append(all, slog.String(LogKeyKind, kind))
+	}
 	all = append(all, attrs...)
 	if err != nil {
 		all = append(all, slog.String(LogKeyError, printable(err.Error())))

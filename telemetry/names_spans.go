@@ -151,6 +151,7 @@ var Logs = []Log{
 const (
 	LogKeyName      = "name"
 	LogKeyGroup     = "group"
+	LogKeyKind      = "kind" // of a lock that is no mutex
 	LogKeyOwner     = "owner"
 	LogKeyToken     = "token"
 	LogKeyCause     = "cause"

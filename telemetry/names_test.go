@@ -123,13 +123,14 @@ func TestSpansTable(t *testing.T) {
 // TestLogsTable does so for the log records.
 func TestLogsTable(t *testing.T) {
 	b := newBench(t)
+	b.lock = b.Lock("orders:42", "quorum", "", 0)
 	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
 	b.Close()
 	known := []string{
 		telemetry.LogKeyName, telemetry.LogKeyGroup, telemetry.LogKeyOwner, telemetry.LogKeyToken, telemetry.LogKeyCause,
 		telemetry.LogKeyReason, telemetry.LogKeyError, telemetry.LogKeyErrorType, telemetry.LogKeyAttempt,
 		telemetry.LogKeyRemaining, telemetry.LogKeyHeld, telemetry.LogKeyNode, telemetry.LogKeyCount,
-		telemetry.LogKeyTraceID, telemetry.LogKeySpanID,
+		telemetry.LogKeyTraceID, telemetry.LogKeySpanID, telemetry.LogKeyKind,
 	}
 	seen, used := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(b.records.buf.String()) {

@@ -46,8 +46,7 @@ func serve(ctx context.Context, c *lock.Client, elected chan<- *lock.Lease, resi
 // leader says who leads, as anybody can ask. An owner is "<client id>:<random>-<seq>".
 func leader(ctx context.Context, c *lock.Client) string {
 	h, _ := office(c).Inspect(ctx) // nobody, as far as is known
-	name, _, _ := strings.Cut(h.Owner, ":")
-	return name
+	return strings.Split(h.Owner, ":")[0]
 }
 
 // story has north resign, and come back when south is deposed.
@@ -59,10 +58,8 @@ func story(ctx context.Context, out io.Writer, north, south *lock.Client) error 
 		go func() { result <- serve(ctx, c, terms, resign) }()
 		return result
 	}
-	northEnds := campaign(north)
-	first := <-terms
+	northEnds, first := campaign(north), <-terms
 	say("elected: %s", leader(ctx, south))
-
 	southEnds := campaign(south) // waits
 	resign <- struct{}{}
 	say("north resigns: %v", <-northEnds)
@@ -73,8 +70,7 @@ func story(ctx context.Context, out io.Writer, north, south *lock.Client) error 
 	_, err := office(north).ForceUnlock(ctx) // an operator's doing
 	say("south is deposed, and knows: %v", errors.Is(<-southEnds, lock.ErrLost))
 	third := <-terms
-	rising := first.Token() < second.Token() && second.Token() < third.Token()
-	say("elected: %s; each term has a larger token: %v", leader(ctx, south), rising)
+	say("elected: %s; each term has a larger token: %v", leader(ctx, south), first.Token() < second.Token() && second.Token() < third.Token())
 	close(resign)
 	return errors.Join(err, <-northEnds)
 }

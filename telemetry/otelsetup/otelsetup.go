@@ -136,8 +136,12 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 func (p *Providers) Handler() http.Handler { return p.handler }
 
 // Shutdown sends what is still to be sent and stops. It ends with ctx, and after five seconds if ctx has no
-// deadline. The globals stay and do nothing any more. Further calls give the first one's result.
+// deadline. The globals stay and do nothing any more. Further calls give the first one's result. Of nil, which Start returns with an
+// error, there is nothing to stop.
 func (p *Providers) Shutdown(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
 	p.once.Do(func() {
 		if _, ok := ctx.Deadline(); !ok {
 			var cancel context.CancelFunc

@@ -161,6 +161,10 @@ func TestBadSettings(t *testing.T) {
 		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, otelsetup.Config{}, "zipkin"},
 		{nil, otelsetup.Config{Endpoint: "localhost:4317", Protocol: "carrier-pigeon"}, "carrier-pigeon"},
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smtp"}, otelsetup.Config{}, "smtp"},
+		{nil, otelsetup.Config{Protocol: "foo"}, "foo"},
+		{nil, otelsetup.Config{Endpoint: "nonsense"}, "neither host:port"},
+		{nil, otelsetup.Config{Endpoint: "localhost:99999"}, "no port 99999"},
+		{nil, otelsetup.Config{Endpoint: "localhost:"}, "neither host:port"},
 		{nil, otelsetup.Config{Endpoint: "ftp://host"}, "ftp://host"},
 		{nil, otelsetup.Config{Endpoint: "http://"}, "neither host:port"},
 		{nil, otelsetup.Config{Endpoint: "http://a b"}, "invalid character"},
@@ -173,6 +177,9 @@ func TestBadSettings(t *testing.T) {
 		p, err := otelsetup.Start(t.Context(), c.cfg)
 		if p != nil || !errors.Is(err, otelsetup.ErrConfig) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.cfg, err)
+		}
+		if err := p.Shutdown(t.Context()); err != nil { // deferred before the error is looked at
+			t.Error(err)
 		}
 	}
 }

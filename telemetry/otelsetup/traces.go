@@ -3,7 +3,9 @@ package otelsetup
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -46,6 +48,9 @@ func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error)
 	if cfg.TraceExporter != nil {
 		return cfg.TraceExporter, nil
 	}
+	if cfg.Protocol != "" && !supported(cfg.Protocol) {
+		return nil, badProtocol(cfg.Protocol)
+	}
 	named := cfg.Endpoint != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") != ""
 	switch choice := env("OTEL_TRACES_EXPORTER"); choice {
 	case "none":
@@ -86,9 +91,16 @@ func newOTLP(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 		}
 		return otlptracehttp.New(ctx, opts...)
 	default:
-		return nil, fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported",
-			ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
+		return nil, badProtocol(protocol)
 	}
+}
+
+func supported(protocol string) bool {
+	return protocol == protocolGRPC || protocol == protocolHTTP || protocol == protocolJSON
+}
+
+func badProtocol(protocol string) error {
+	return fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
 }
 
 func protocolOf(cfg Config, endpoint *url.URL) string {
@@ -110,6 +122,9 @@ func parseEndpoint(s string) (*url.URL, error) {
 		return nil, nil //nolint:nilnil // none given
 	}
 	if !strings.Contains(s, "://") {
+		if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
+			return nil, fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, s)
+		}
 		s = "http://" + s
 	}
 	u, err := url.Parse(s)
@@ -118,6 +133,9 @@ func parseEndpoint(s string) (*url.URL, error) {
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, u.Redacted())
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+		return nil, fmt.Errorf("%w: OTLP endpoint %q: there is no port %s", ErrConfig, u.Redacted(), u.Port())
 	}
 	return u, nil
 }
