@@ -149,7 +149,9 @@ func (t *transport) survive(calls ...*call) {
 	if v := recover(); v != nil {
 		t.panicked(v, debug.Stack())
 		for _, c := range calls {
-			c.reply, c.err = nil, &panicError{v}
+			if c.reply == nil && c.err == nil { // else it was answered, and another one was on its way again
+				c.err = &panicError{v}
+			}
 		}
 	}
 }

@@ -232,3 +232,44 @@ func TestFlightThatAClusterRefuses(t *testing.T) {
 		})
 	}
 }
+
+// panicking is a hook that panics at pipelines, by which calls go that a script's node refused.
+type panicking struct{}
+
+func (panicking) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (panicking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { panic("boom") }
+}
+
+// A panic while one call of a flight is sent again leaves the others what they were answered.
+func TestFlightWhoseSecondPartPanics(t *testing.T) {
+	t.Parallel()
+	j, cl, rdb, names := newClusterJam(t, 3)
+	ctx := t.Context()
+	to := cl.Nodes[0]
+	if to == j.srv {
+		to = cl.Nodes[1]
+	}
+	l, err := j.c.Mutex(names[0]).TryLock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.quiet()
+	all := j.jammed(ctx, names[1], names[2])
+	released := make(chan error, 1)
+	go func() { released <- l.Release(ctx) }()
+	j.eventually(func() bool { return j.pending() == 3 })
+	m := cl.Migrate(t, cl.Slot(t, names[2]), to)
+	rdb.AddHook(panicking{})
+	j.off()
+	j.release(<-all[0])
+	if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("the one that was sent again: %v", err)
+	}
+	if err := <-released; err != nil || !j.gone(names[0]) {
+		t.Errorf("Release: %v, and it is gone: %v", err, j.gone(names[0]))
+	}
+	m.Finish(t)
+}
