@@ -145,6 +145,7 @@ func testDowngrades(t *testing.T, r *rig) {
 	l.is(t, "write", 1)
 	asked := l.javaReads.send(t, "a", "lock")
 	r.awaitListeners(t, rwChannel(prefix+l.name), 1)
+	time.Sleep(toSleep)
 	began := time.Now()
 	release(t, w)
 	asked.result(t, callLimit)

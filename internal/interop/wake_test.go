@@ -60,11 +60,13 @@ func testWakes(t *testing.T, r *rig, k *kind) {
 	judgeWakes(t, "Java releases, Go waits", golang)
 }
 
-// fallAsleep gives a thread of Java's that has subscribed the time to sleep: the message of a writer that leaves wakes only those
-// who do (Redisson counts them), and nothing shows from outside whether it does.
+// toSleep is the time that a thread of Java's which has subscribed may take until it sleeps: the message of a writer that leaves wakes only
+// those who do (Redisson counts them), and nothing shows from outside whether it does.
+const toSleep = 100 * time.Millisecond
+
 func fallAsleep(k *kind) {
 	if strings.Contains(k.name, "write") {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(toSleep)
 	}
 }
 
