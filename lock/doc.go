@@ -63,7 +63,7 @@
 //     that used to answer at once. A release whose ctx has ended before takes what is left of the lease at most. No goroutine outlives
 //     [Client.Close] by more than the ReadTimeout of the Redis client.
 //   - Calls for Mutexes that come while three are under way, one of them to their server, wait for the next round trip to it, and share it:
-//     up to 64 in one script, in a Cluster in one pipeline. Each has an outcome of its own.
+//     up to 64 in one script. Each has an outcome of its own.
 //   - The number of goroutines and connections doesn't depend on that of locks. N locks cost about N/256 calls to Redis per
 //     third of a lease.
 //

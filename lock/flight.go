@@ -126,6 +126,7 @@ func (t *transport) fly(w *worker) {
 	clear(w.aboard)
 }
 
+// dispatch sends what is aboard.
 func (t *transport) dispatch(w *worker) {
 	defer t.survive(w.aboard...)
 	switch len(w.aboard) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,15 +18,7 @@ func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.Cluste
 	t.Helper()
 	cl := redistest.StartCluster(t, 0)
 	rdb := redistest.Open(t, cl.Universal()).(*redis.ClusterClient)
-	c, err := New(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = c.Close(ctx)
-	})
+	c := openFor(t, rdb)
 	if traits := c.backend.Traits(); !traits.Combine || !traits.Unnamed {
 		t.Error("calls that board before the layout is loaded aren't those that are combined afterwards")
 	}
@@ -50,6 +41,14 @@ func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.Cluste
 	return j, cl, rdb, names
 }
 
+// elsewhere is a node that the calls don't go to.
+func (j *jam) elsewhere(cl *redistest.Cluster) *redistest.Server {
+	if cl.Nodes[0] == j.srv {
+		return cl.Nodes[1]
+	}
+	return cl.Nodes[0]
+}
+
 // evals counts the calls that a node has seen.
 func evals(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
@@ -64,10 +63,7 @@ func TestFlightInCluster(t *testing.T) {
 	ctx := t.Context()
 	j.rdb.Set(ctx, names[0], "x", 0)
 	j.rdb.HSet(ctx, names[1], "thread", 2)
-	other := cl.Nodes[0]
-	if other == j.srv {
-		other = cl.Nodes[1]
-	}
+	other := j.elsewhere(cl)
 	for _, s := range cl.Nodes {
 		s.Client(t).ScriptLoad(ctx, batchScript.Source)
 	}
@@ -135,10 +131,7 @@ func TestFlightMeetsSlotsOnTheirWay(t *testing.T) {
 	j, cl, rdb, names := newClusterJam(t, 5)
 	ctx := t.Context()
 	leaving, heldLeaving, gone, heldGone, stays := names[0], names[1], names[2], names[3], names[4]
-	to := cl.Nodes[0]
-	if to == j.srv {
-		to = cl.Nodes[1]
-	}
+	to := j.elsewhere(cl)
 	for _, name := range []string{heldLeaving, heldGone} {
 		rdb.HSet(ctx, name, "thread", 1)
 	}
@@ -248,10 +241,7 @@ func TestFlightWhoseSecondPartPanics(t *testing.T) {
 	t.Parallel()
 	j, cl, rdb, names := newClusterJam(t, 3)
 	ctx := t.Context()
-	to := cl.Nodes[0]
-	if to == j.srv {
-		to = cl.Nodes[1]
-	}
+	to := j.elsewhere(cl)
 	l, err := j.c.Mutex(names[0]).TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -118,17 +118,9 @@ func TestSweptForAsLongAsTheClockIsAhead(t *testing.T) {
 	for _, s := range []string{acquireScript.Source, releaseScript.Source} {
 		rdb.ScriptLoad(ctx, s)
 	}
-	c, err := New(srv.Client(t, func(o *redis.Options) {
+	c := openFor(t, srv.Client(t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout = proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = c.Close(ctx)
-	}()
 	late := redistest.When(redistest.Up, redistest.Hold, func(ch redistest.Chunk) bool {
 		return bytes.Contains(ch.Data, []byte(acquireScript.SHA)) && bytes.Contains(ch.Data, []byte("job:late"))
 	}, redistest.Nth(1))
@@ -214,15 +206,7 @@ func TestUnclaimedCallIsPassedOn(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
 	ctx := t.Context()
-	other, err := New(j.srv.Client(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = other.Close(ctx)
-	}()
+	other := openFor(t, j.srv.Client(t))
 	l, err := j.c.Mutex("job").TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)

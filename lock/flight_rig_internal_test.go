@@ -31,15 +31,7 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 			o.Username, o.Password = "app", "secret"
 		}
 	})
-	c, err := New(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = c.Close(ctx)
-	})
+	c := openFor(t, rdb)
 	l, err := c.Mutex("job:warm-up").TryLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +42,21 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 	j.c, j.n = c, c.transport.nodeOf("job")
 	j.quiet()
 	return j
+}
+
+// openFor makes a client that is closed with the test.
+func openFor(t *testing.T, rdb redis.UniversalClient) *Client {
+	t.Helper()
+	c, err := New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
 }
 
 // quiet waits until no flight is under way: its worker would take along who waits.
