@@ -24,7 +24,8 @@ func (r *rig) awaitQueue(t *testing.T, name string, want int) []string {
 	until(t, fmt.Sprintf("%d waiters in the queue", want), func(ctx context.Context) (err error) {
 		waiting, err = r.queued(ctx, name)
 		if err == nil && len(waiting) != want {
-			err = fmt.Errorf("there are %v", waiting)
+			holder, failed := r.rdb.HKeys(ctx, prefix+name).Result()
+			err = errors.Join(fmt.Errorf("there are %v, and the lock has %v", waiting, holder), failed)
 		}
 		return err
 	})

@@ -131,7 +131,12 @@ func (p *peer) kill(t *testing.T) {
 }
 
 // pause stops the process until resume, as a machine that has no time for it does.
-func (p *peer) pause(t *testing.T)  { p.signal(t, syscall.SIGSTOP) }
+func (p *peer) pause(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	time.Sleep(100 * time.Millisecond) // what it had begun to send comes to Redis
+}
+
 func (p *peer) resume(t *testing.T) { p.signal(t, syscall.SIGCONT) }
 
 func (p *peer) signal(t *testing.T, sig syscall.Signal) {

@@ -164,15 +164,19 @@ func until(t *testing.T, what string, ok func(context.Context) error) {
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
+	var last error // of a call that had its time
 	for {
 		err := ok(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %v: %v", what, callLimit, err)
+			t.Fatalf("%s: not within %v: %v", what, callLimit, last)
 		}
 	}
 }
