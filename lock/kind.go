@@ -46,6 +46,15 @@ type kind struct {
 
 	number  string // what its key holds where that is no lock's hash
 	refusal string // says why it can't be had where that isn't because somebody holds it
+	barren  string // ... and no lease is known that will run out
+}
+
+// refuses says why it can't be had, "" where somebody holds it. No lease runs out in less than remaining; negative: none will.
+func (k *kind) refuses(remaining time.Duration) string {
+	if remaining < 0 && k.barren != "" {
+		return k.barren
+	}
+	return k.refusal
 }
 
 // terms are what somebody who asks for a lock wants beside it.

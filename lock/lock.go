@@ -214,7 +214,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		if !wait {
 			held := v.holder
-			held.Name, held.refusal = lk.name, lk.kind.refusal
+			held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
 			return nil, v, telemetry.AcquireHeld, &held
 		}
 	}

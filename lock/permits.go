@@ -23,6 +23,7 @@ var permitKind = &kind{
 	renewed: func(lk *lock) string { return permitsKey(lk.key) },
 	many:    true, shared: true,
 	number: "number of permits", refusal: "has no permit left",
+	barren: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
 }
 
 // permitsKey is where the permits of a semaphore are that are taken.

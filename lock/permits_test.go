@@ -126,6 +126,27 @@ func TestPermits(t *testing.T) {
 	}
 }
 
+// Permits that nobody set are told from those that are all taken.
+func TestPermitsThatNobodySet(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := d.client().Permits("pool")
+	_, none := p.TryLock(t.Context())
+	mustMatch(t, none, lock.ErrHeld)
+	_, waited := d.client(lock.WithWait(20 * time.Millisecond)).Permits("pool").Lock(t.Context())
+	mustMatch(t, waited, lock.ErrHeld)
+	for _, err := range []error{none, waited} {
+		if !strings.Contains(err.Error(), "SetPermits") {
+			t.Errorf("%q doesn't say how to have some", err)
+		}
+	}
+	one := try(t, permits(t, d.client(), "pool", 1))
+	if _, err := p.TryLock(t.Context()); err == nil || strings.Contains(err.Error(), "SetPermits") {
+		t.Errorf("with one taken: %v", err)
+	}
+	free(t, one)
+}
+
 // The permit of a holder that has vanished goes to who waits, when its lease ends, and not before.
 func TestPermitOfTheVanished(t *testing.T) {
 	t.Parallel()

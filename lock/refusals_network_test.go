@@ -3,10 +3,12 @@ package lock_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -306,4 +308,26 @@ func TestSubscriptionIsNeverConfirmed(t *testing.T) {
 		t.Errorf("%v takeovers", n)
 	}
 	e.set(nil)
+}
+
+// Leases says why a waiter gets no answer, until it gets one.
+func TestWaiterWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job"))
+	p := redistest.NewProxy(t, srv.Addr())
+	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }))
+	waiter := begin(t.Context(), c.Mutex("job"))
+	asleep(t, c, 1)
+	lastError := func() error { return c.Leases()[0].LastError }
+	if err := lastError(); err != nil {
+		t.Errorf("before: %v", err)
+	}
+	p.Refuse(t)
+	p.CutAll()
+	eventually(t, patience, func() bool { return errors.Is(lastError(), syscall.ECONNREFUSED) })
+	p.Accept(t)
+	eventually(t, patience, func() bool { return lastError() == nil })
+	free(t, l)
+	free(t, granted(t, waiter))
 }

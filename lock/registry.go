@@ -65,7 +65,7 @@ type LeaseInfo struct {
 	Lease       time.Duration // the whole lease
 	Deadline    time.Time     // until when it is trusted; zero while waiting
 	NextRenewal time.Time     // zero when none is planned
-	LastError   error         // of the last renewal, nil if it succeeded
+	LastError   error         // of the last renewal or, while waiting, the last question whether it is free; nil if Redis answered
 	Reason      Reason        // why it was canceled
 	TraceID     string        // of the trace in which it was taken, "" when that isn't sampled
 	WaitsFor    string        // while waiting: the owner of the lock, when last seen
@@ -181,7 +181,8 @@ func (c *Client) Leases() []LeaseInfo {
 	c.waits.each(func(w *waiter, seen HeldError) {
 		out = append(out, LeaseInfo{
 			Name: w.lock.name, Kind: w.lock.kind.name, Group: w.lock.tel.Group(), State: StateWaiting,
-			Owner: w.bid.owner, Since: w.since, Lease: w.lock.cfg.lease, WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
+			Owner: w.bid.owner, Since: w.since, Lease: w.lock.cfg.lease, LastError: w.failed,
+			WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
 		})
 	})
 	return out

@@ -319,7 +319,7 @@ func (w *waiter) stopped(cause error) error {
 	if w.q != nil {
 		held = w.q.seen
 	}
-	held.Name, held.refusal = w.lock.name, w.lock.kind.refusal
+	held.Name, held.refusal = w.lock.name, w.lock.kind.refuses(held.Remaining)
 	ws.mu.Unlock()
 	switch {
 	case w.failed != nil: // then whether it is held isn't known

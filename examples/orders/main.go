@@ -152,8 +152,11 @@ func (f *flags) check() error {
 	case !(f.chaos >= 0 && f.chaos <= 1):
 		return fmt.Errorf("-chaos %v: want a share from 0 to 1", f.chaos)
 	}
+	if f.traceURL != "" && (!isWebURL(f.traceURL) || !strings.Contains(f.traceURL, "{trace_id}")) {
+		return fmt.Errorf("-trace-url %q: want a URL such as http://localhost:16686/trace/{trace_id}", f.traceURL)
+	}
 	for _, peer := range f.peers {
-		if u, err := url.Parse(peer); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		if !isWebURL(peer) {
 			return fmt.Errorf("-peers %q: want base URLs such as http://localhost:8081", peer)
 		}
 	}
@@ -162,6 +165,11 @@ func (f *flags) check() error {
 		return fmt.Errorf("-redis %q: %w", f.redis, err)
 	}
 	return nil
+}
+
+func isWebURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
 // redisOptions reads what -redis can be.

@@ -251,7 +251,9 @@ func TestFlags(t *testing.T) {
 		{"-chaos 1.1", exitUsage, "-chaos"},
 		{"-peers localhost:8081", exitUsage, "-peers"},
 		{"-otlp ftp://localhost", exitUsage, "ftp://localhost"},
-		{"-lease 1ms", exitUsage, "1ms"},
+		{"-lease 1ms", exitUsage, "-lease 1ms"},
+		{"-trace-url jaeger:16686/{trace_id}", exitUsage, "-trace-url"},
+		{"-trace-url http://localhost:16686/trace/", exitUsage, "{trace_id}"},
 		{"-addr 256.0.0.1:1", exitFailed, "-addr 256.0.0.1:1"},
 	}
 	for _, test := range tests {

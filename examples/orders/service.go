@@ -71,7 +71,7 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 		lock.WithLogger(s.log),
 	)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("-lease %v, -service %q: %w", f.lease, f.service, err)
 	}
 	if s.listener, err = net.Listen("tcp", f.addr); err != nil {
 		return nil, fmt.Errorf("-addr %s: %w", f.addr, err)

@@ -66,6 +66,7 @@
 //	  waiters             how many wait for it, in these clients
 //	waiting  state is waiting; owner is the one it will have
 //	  waits_for           the owner of the lock, when last seen
+//	  last_error          of the last question whether it is free
 //	ended    within the last hour; state is lost, canceled, or closed (the client was). Ordinary releases are not listed
 //	  ended               when
 //	  why                 lost: missing, taken, expired, unreachable, stalled; else the reason

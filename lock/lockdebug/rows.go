@@ -52,7 +52,8 @@ type held struct {
 // waiting is a call of Lock that waits.
 type waiting struct {
 	entry
-	WaitsFor string `json:"waits_for,omitempty"`
+	WaitsFor  string `json:"waits_for,omitempty"`
+	LastError string `json:"last_error,omitempty"`
 }
 
 // ended is a lease that was lost or canceled.
@@ -91,7 +92,11 @@ func (h *handler) held(l *lock.LeaseInfo, waiters int, now time.Time) held {
 }
 
 func (h *handler) waiting(l *lock.LeaseInfo, now time.Time) waiting {
-	return waiting{entry: h.entry(l, now), WaitsFor: l.WaitsFor[:min(len(l.WaitsFor), maxTextBytes)]} // so long can a link be
+	return waiting{
+		entry:     h.entry(l, now),
+		WaitsFor:  l.WaitsFor[:min(len(l.WaitsFor), maxTextBytes)], // so long can a link be
+		LastError: text(l.LastError),
+	}
 }
 
 func (h *handler) endedRow(e *lock.EndedLease) ended {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -83,28 +84,31 @@ func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 	switch c := rdb.(type) {
 	case nil:
 	case *redis.Client:
-		if none = c == nil; !none {
+		if none = isZero(c); !none {
 			read = c.Options().ReadTimeout
 		}
 	case *redis.ClusterClient:
-		if none = c == nil; !none {
+		if none = isZero(c); !none {
 			read = c.Options().ReadTimeout
 		}
 	case *redis.Ring:
-		if none = c == nil; !none {
+		if none = isZero(c); !none {
 			read = ringReadTimeout(c)
 		}
 	default:
 		return 0, fmt.Errorf("a %T is not a *redis.Client, *redis.ClusterClient or *redis.Ring", rdb)
 	}
 	if none {
-		return 0, errors.New("the client is nil")
+		return 0, errors.New("the client is nil, or a zero value: make one with redis.NewClient, NewFailoverClient, NewClusterClient or NewRing")
 	}
 	if read <= 0 {
 		return 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
 	}
 	return read, nil
 }
+
+// isZero says whether a client wasn't made by go-redis, whose methods panic then.
+func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
 
 // ringReadTimeout looks at a shard: the options of the Ring itself are as the program gave them, without the defaults.
 func ringReadTimeout(c *redis.Ring) time.Duration {
