@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -76,6 +77,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	}
 	settle(wakeNone)
 	ws.mu.Unlock()
+	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
 	after()
 	if left {
 		ws.c.sweepers.add(w.bid, time.Time{})

@@ -14,8 +14,8 @@ import (
 // transport is the one way to Redis. It sends every call exactly once, and knows what a failed one may have left behind;
 // whether to try again is decided by the operations above it (requests.go).
 //
-// A call that finds its node idle, and the node quick, is sent by its caller. Others board a flight of a worker, so that a
-// caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights, or one to each node, are
+// A call that finds its node idle, and the node quick, is sent by its caller, if its ctx can't end or go-redis heeds it. Others board a
+// flight of a worker, so that a caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights, or one to each node, are
 // under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
 	backend  backend.Backend
@@ -235,15 +235,22 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 // may take some seconds, and is given up when ctx ends, but not for patience.
 const pilotPatience = 10 * time.Second
 
+// quick is an answer after which the next is hoped to be as quick.
+const quick = backend.Unnoticed / 10
+
 // mayPilot says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
-// isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near.
+// isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near. A ctx that can't end needn't be looked at,
+// also where a server that falls silent just then would be noticed.
 func (t *transport) mayPilot(ctx context.Context, n *node, patience time.Duration) bool {
-	soon := t.backend.Soon()
-	if lately := n.lately.Load(); soon == 0 || patience < pilotPatience || lately == 0 || time.Duration(lately) > soon/10 {
+	soon, lately := t.backend.Soon(), time.Duration(n.lately.Load())
+	switch {
+	case soon == 0, patience < max(pilotPatience, 2*soon), lately == 0, lately > quick:
 		return false
+	case ctx.Done() == nil:
+		return true
 	}
 	end, limited := ctx.Deadline()
-	return !limited || time.Until(end) > soon
+	return soon <= backend.Unnoticed && (!limited || time.Until(end) > soon)
 }
 
 type boarding uint8

@@ -32,7 +32,8 @@ type Backend interface {
 	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
 	EvalEach(ctx context.Context, calls []Call) []Result
 
-	// Soon is after how long a call with Soon set gives up, 0 where none can be made to.
+	// Soon is after how long a call with Soon set gives up: Unnoticed, or Timeout where calls can't be made to; 0 where not even that is
+	// known, as they may be redirected.
 	Soon() time.Duration
 
 	// EvalWait runs a script and then waits, on the very connection it ran on, until so many replicas have its writes. It
@@ -51,6 +52,9 @@ type Backend interface {
 	// Close gives back what the backend opened itself; never the program's own client.
 	Close() error
 }
+
+// Unnoticed is so short that nobody minds waiting for it, and so long that no server in good health needs it.
+const Unnoticed = 50 * time.Millisecond
 
 // Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
 // lock/locktest has one; nobody else can implement it.
@@ -82,7 +86,7 @@ type Result struct {
 type Call struct {
 	Script *Script
 	Full   bool   // send the source: the server doesn't know the script (yet)
-	Soon   bool   // give up soon: nobody looks at ctx while the answer is waited for
+	Soon   bool   // give up after Soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
 	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
 	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there

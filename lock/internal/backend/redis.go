@@ -18,9 +18,6 @@ import (
 // pool: as many as a watchdog has calls in flight to one server.
 const renewalConns = 8
 
-// soon is so short that nobody minds waiting for it, and so long that no server in good health needs it.
-const soon = 50 * time.Millisecond
-
 // Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
 // go through another one, so that they never queue behind the program's own commands.
 type Redis struct {
@@ -28,7 +25,7 @@ type Redis struct {
 	topology
 	timeout time.Duration
 
-	soon bool // rdb gives a call up when its ctx's time is over
+	soon time.Duration // see Soon
 
 	reserved sync.Once // the connections for renewals are made with the first one
 	renew    redis.UniversalClient
@@ -72,7 +69,10 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		b.topology = ring{c}
 	case *redis.Client:
 		b.topology = single{c}
-		b.soon = c.Options().ContextTimeoutEnabled && timeout > soon
+		b.soon = timeout
+		if c.Options().ContextTimeoutEnabled {
+			b.soon = min(timeout, Unnoticed)
+		}
 	}
 	return b, nil
 }
@@ -267,7 +267,7 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	rdb := b.rdb
 	switch {
 	case call.Soon: // a client of rdb.WithTimeout would be without its hooks
-		ctx = soonContext{ctx, time.Now().Add(soon)}
+		ctx = soonContext{ctx, time.Now().Add(b.soon)}
 	case call.Renew:
 		var err error
 		if rdb, err = b.renewals(call.Node); err != nil {
@@ -364,12 +364,7 @@ func redirection(err error) (addr string, asking, ok bool) {
 }
 
 // Soon implements Backend.
-func (b *Redis) Soon() time.Duration {
-	if !b.soon {
-		return 0
-	}
-	return soon
-}
+func (b *Redis) Soon() time.Duration { return b.soon }
 
 // Timeout implements Backend.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
