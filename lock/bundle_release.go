@@ -18,7 +18,7 @@ func (b *bundle) release(ctx context.Context) error {
 	b.mu.Lock()
 	if b.whole.released {
 		b.mu.Unlock()
-		return ErrReleased
+		return wrapError(b.name, "release", ErrReleased)
 	}
 	b.whole.released = true
 	b.whole.end()

@@ -175,6 +175,10 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
+	nagging := time.AfterFunc(DefaultLease, func() {
+		n, names := c.unreleased()
+		c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
+	})
 	select {
 	case <-c.grants.drained():
 		c.sweepers.drain(ctx)
@@ -182,19 +186,31 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	}
 	c.grants.seal()
 	within(ctx, c.engine.Close)
-	n := 0
-	c.grants.each(func(g *grant) {
-		g.abandon()
-		n++
-	})
-	if n > 0 {
-		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released; Redis frees them when their lease ends: %w", n, context.Cause(ctx))
+	nagging.Stop()
+	if n, names := c.unreleased(); n > 0 {
+		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
+	c.grants.each((*grant).abandon)
 	within(ctx, c.hub.close, c.lookouts.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
 	c.rec.Close()
+}
+
+// unreleased is how many locks are held, and what some of them are called.
+func (c *Client) unreleased() (n int, names string) {
+	c.grants.each(func(g *grant) {
+		switch n++; {
+		case n == 1:
+			names = strconv.Quote(g.lock.name)
+		case n <= 3:
+			names += ", " + strconv.Quote(g.lock.name)
+		case n == 4:
+			names += ", ..."
+		}
+	})
+	return n, names
 }
 
 // within stops parts of the client and waits for them until ctx ends: their calls in flight may last until ReadTimeout.

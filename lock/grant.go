@@ -199,6 +199,9 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 // lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
 // who looks at the lease while the callback waits for its turn.
 func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
+	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !wrongType(err) {
+		err = nil // Redis has answered: that it hadn't before isn't why
+	}
 	lost := &LostError{Name: g.lock.name, Cause: lossCauses[cause].cause, err: err}
 	g.mu.Lock()
 	if g.end() != nil {
@@ -248,7 +251,7 @@ func (g *grant) leave(l *Lease) (last bool, err error) {
 	g.mu.Lock()
 	if l.released {
 		g.mu.Unlock()
-		return false, ErrReleased
+		return false, wrapError(g.lock.name, "release", ErrReleased)
 	}
 	l.released = true
 	l.end()

@@ -43,6 +43,7 @@ type kind struct {
 	opens     bool // whoever gets in takes all waiters along
 	counts    bool // its operations change a number for good: each leaves a receipt, see deed
 	deed      bool // release does such an operation
+	leaseless bool // nobody has a lease of it
 
 	number  string // what its key holds where that is no lock's hash
 	refusal string // says why it can't be had where that isn't because somebody holds it

@@ -13,7 +13,7 @@ var latchKind = &kind{
 	acquire: latchWaitScript,
 	keys:    func(lk *lock, _ string) []string { return []string{lk.key} },
 	channel: latchChannel,
-	shared:  true, opens: true,
+	shared:  true, opens: true, leaseless: true,
 	number: "latch's count", refusal: "is not open yet",
 }
 
@@ -26,7 +26,7 @@ func latchChannel(key string) string { return "redisson_countdownlatch__channel_
 // A latch that was never set is open: set it before anybody waits for it. It has no lease. If somebody who was to count it down
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
-// Of the options, those about leases say nothing to it, but one: a waiter that heard of nothing asks again every third of
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of nothing asks again every third of
 // WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
 // moment, is repeated before its caller is told. As with a Semaphore, receipts see to it that nothing is counted twice.
 //

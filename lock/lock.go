@@ -43,6 +43,8 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	switch {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
+	case len(opts) > 0 && k.leaseless && lk.cfg.aboutLease():
+		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.name, name)
 	case name == "": // whatever the prefix
 		lk.err = checkName(name)
 	default:
@@ -201,8 +203,11 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		t.outside = false
 		switch {
 		case err != nil:
-			if wait && lk.kind.enlists || !b.ghosts.IsZero() { // it may have left something, or do so yet
+			switch {
+			case !b.ghosts.IsZero(): // it may have left something, or do so yet
 				lk.c.sweepers.add(b, b.ghosts)
+			case wait && lk.kind.enlists:
+				lk.c.sweepers.try(b)
 			}
 			if ctx.Err() != nil {
 				return nil, v, contextOutcome(ctx), err
@@ -252,7 +257,7 @@ func (lk *lock) keep(until time.Time) time.Duration {
 const lastAnswer = time.Second
 
 // errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
-var errNoAnswer = &timeoutError{"lockdog: timeout: no answer of Redis in the time that WithWait gives"}
+var errNoAnswer = &timeoutError{"lockdog: timeout: no answer of Redis until a second after the end of WithWait"}
 
 // attempt asks Redis for the lock.
 func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t terms) (verdict, error) {

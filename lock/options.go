@@ -309,6 +309,9 @@ func (c *lockConfig) checkCut(name string, d time.Duration, set bool) {
 	}
 }
 
+// aboutLease says whether the options of this level limit a lease.
+func (c *lockConfig) aboutLease() bool { return c.fixedSet || c.maxHoldSet || c.heartbeatSet }
+
 // interval is the time between two renewals, 0 for a fixed lease.
 func (c *lockConfig) interval() time.Duration {
 	if c.fixed {

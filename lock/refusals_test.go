@@ -31,6 +31,7 @@ var refusals = []struct {
 	{"ACL forbids the channel of releases", "waiters get in by asking twice a second", app("resetchannels", "&lockdog:control:*"), deafWaiter},
 	{"ACL forbids the control channel", "a forced unlock is noticed at the next renewal", app("resetchannels", "&redisson_lock__channel:*"), deafHolder},
 	{"ACL forbids PUBLISH", "release: type acl, though the lock is free", app("-publish"), muteRelease},
+	{"ACL forbids the channels of numbers", "Semaphore, Permits, Latch: type acl, and nothing was done", app("allkeys", "allchannels", "+@all"), muteNumbers},
 	{"ACL forbids PEXPIRE later", "hand-over: type acl, the heir is refused too; no entry is left that never expires", app(), refusedHandOver},
 	{"ACL forbids the scripts later", "the lease is lost as unreachable, with the reason", app(), refusedRenewal},
 	{"wrong password", "acquire: WRONGPASS, type acl", app("resetpass", ">other"), refusedAcquire("acl", "WRONGPASS", 1)},
@@ -166,6 +167,55 @@ func muteRelease(t *testing.T, r *refusal) {
 	}
 	free(t, granted(t, waiter)) // by its timer
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+}
+
+// muteNumbers: what nobody could be told of isn't done.
+func muteNumbers(t *testing.T, r *refusal) {
+	ctx, c := t.Context(), r.restricted(t)
+	s, p, gate := c.Semaphore("job:s"), c.Permits("job:p"), c.Latch("job:l")
+	_, err := s.SetPermits(ctx, 5)
+	must(t, "SetPermits", err)
+	must(t, "Acquire", s.Acquire(ctx, 2))
+	_, err = p.SetPermits(ctx, 1)
+	must(t, "SetPermits", err)
+	_, err = gate.Set(ctx, 1)
+	must(t, "Set", err)
+	number := func(key string) string { return r.rdb.Get(ctx, key).Val() }
+	before := [...]string{number("job:s"), number("job:p"), number("job:l")}
+
+	r.forbid(t, "resetchannels")
+	set := func(_ bool, err error) error { return err }
+	for _, call := range []struct {
+		what string
+		run  func() error
+	}{
+		{"Semaphore.Release", func() error { return s.Release(ctx, 2) }},
+		{"Semaphore.Resize", func() error { return s.Resize(ctx, 1) }},
+		{"Semaphore.SetPermits", func() error { return set(c.Semaphore("job:none").SetPermits(ctx, 1)) }},
+		{"Permits.Resize", func() error { return p.Resize(ctx, 1) }},
+		{"Latch.CountDown", func() error { return gate.CountDown(ctx) }},
+		{"Latch.Set", func() error { return set(c.Latch("job:open").Set(ctx, 1)) }},
+	} {
+		for range 2 {
+			if err := call.run(); err == nil || !strings.Contains(err.Error(), "publish") {
+				t.Errorf("%s: %v", call.what, err)
+			}
+		}
+	}
+	if after := [...]string{number("job:s"), number("job:p"), number("job:l")}; after != before {
+		t.Errorf("the numbers are %v, want %v", after, before)
+	}
+	for _, key := range []string{"job:none", "job:open"} {
+		if r.exists(t, key) {
+			t.Errorf("%s is set", key)
+		}
+	}
+
+	r.forbid(t, "allchannels")
+	must(t, "Release", s.Release(ctx, 2))
+	must(t, "CountDown", gate.CountDown(ctx))
+	mustBe(t, "left", number("job:s"), "5")
+	mustBe(t, "open", r.exists(t, "job:l"), false)
 }
 
 // refusedHandOver: the heir can't be given its lease.

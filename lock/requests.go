@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -48,16 +49,20 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 				defer ws.dismiss(ws.hostBid(b))
 			}
 			if !sleep(ctx, backoff(try)) {
-				return verdict{}, context.Cause(ctx)
+				return verdict{}, cutOff(ctx, err)
 			}
 		}
-		var v verdict
-		if v, err = t.tryAcquire(ctx, b, terms); err == nil {
+		v, failed := t.tryAcquire(ctx, b, terms)
+		if failed == nil {
 			return v, nil
 		}
 		if ctx.Err() != nil {
-			return verdict{}, context.Cause(ctx)
+			if err == nil || notDialed(failed) {
+				err = failed
+			}
+			return verdict{}, cutOff(ctx, err)
 		}
+		err = failed
 		f := classify(err)
 		a.Error(f.kind)
 		if !f.retry || errors.Is(err, errLeft) {
@@ -65,6 +70,15 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 		}
 	}
 	return verdict{}, err
+}
+
+// cutOff is the outcome of an acquire whose ctx has ended after the last try failed so.
+func cutOff(ctx context.Context, failed error) error {
+	cause := context.Cause(ctx)
+	if errors.Is(failed, cause) || errors.Is(failed, ctx.Err()) {
+		return cause
+	}
+	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
 func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdict, error) {

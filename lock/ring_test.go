@@ -43,9 +43,9 @@ func TestRingLosesAShard(t *testing.T) {
 	pass(t, lease)
 	mustAllLive(t, leases)
 
-	ring.SetAddrs(two)
 	other := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: two}), lock.WithWatchdog(lease))
 	stolen := try(t, other.Mutex(leaving[0].Name())) // held twice: this is the limit
+	ring.SetAddrs(two)
 	mustBeLost(t, leaving[0], lock.CauseTaken)
 	for _, l := range leaving[1:] {
 		mustBeLost(t, l, lock.CauseMissing)

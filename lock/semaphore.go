@@ -9,7 +9,7 @@ var semaphoreKind = &kind{
 	keys: receiptKeys, channel: semaphoreChannel,
 	asking:  func(_ *lock, t terms) []any { return []any{t.permits, receiptLife.Milliseconds()} },
 	freeing: func(*lock) []any { return []any{receiptLife.Milliseconds()} },
-	shared:  true, counts: true,
+	shared:  true, counts: true, leaseless: true,
 	number: "number of permits", refusal: "has too few permits left",
 }
 
@@ -25,7 +25,7 @@ var semaphoreKind = &kind{
 //
 // An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
 //
-// Of the options, those about leases say nothing to it, but one: a waiter that heard of nothing asks again every third of
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of nothing asks again every third of
 // WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
 // moment, is repeated before its caller is told.
 type Semaphore struct{ lock }

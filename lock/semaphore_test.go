@@ -104,11 +104,13 @@ func TestSemaphoreInput(t *testing.T) {
 		"nil ctx":           s.Acquire(nil, 1), //nolint:staticcheck // what comes of it is the point
 		"nil ctx, Release":  s.Release(nil, 1), //nolint:staticcheck // what comes of it is the point
 		"option":            c.Semaphore("pool", lock.WithWait(-1)).Acquire(ctx, 1),
+		"fixed lease":       c.Semaphore("pool", lock.WithFixedLease(time.Second)).Acquire(ctx, 1),
 		"permits: Set(-1)":  second(c.Permits("pool").SetPermits(ctx, -1)),
 		"permits: nil":      second((*lock.Permits)(nil).Lock(ctx)),
 		"permits: nil, Set": second((*lock.Permits)(nil).Available(ctx)),
 		"permits: zero":     second(new(lock.Permits).Available(ctx)),
 		"latch: Set(0)":     second(c.Latch("gate").Set(ctx, 0)),
+		"latch: max hold":   c.Latch("gate", lock.WithMaxHold(time.Minute)).Wait(ctx),
 		"latch: nil":        (*lock.Latch)(nil).Wait(ctx),
 		"latch: nil, Count": second((*lock.Latch)(nil).Count(ctx)),
 		"latch: zero":       new(lock.Latch).CountDown(ctx),

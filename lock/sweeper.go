@@ -30,8 +30,13 @@ func newSweepers(t *transport) *sweepers {
 // add sweeps now, and once more when no delayed call of the bid can write any more, if that is later.
 func (ss *sweepers) add(b *bid, ghosts time.Time) { ss.at(time.Now(), b, ghosts) }
 
+// try sweeps what a refused call may have left, but for a refusal doesn't try again.
+func (ss *sweepers) try(b *bid) { ss.schedule(time.Now(), b, time.Time{}, true) }
+
 // at is add, starting at due.
-func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
+func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) { ss.schedule(due, b, ghosts, false) }
+
+func (ss *sweepers) schedule(due time.Time, b *bid, ghosts time.Time, refused bool) {
 	if b.lock.kind.release == nil { // it leaves nothing
 		return
 	}
@@ -42,7 +47,7 @@ func (ss *sweepers) at(due time.Time, b *bid, ghosts time.Time) {
 	if due.After(last) {
 		last = due
 	}
-	task := &sweep{bid: bid{lock: b.lock, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(patience)}
+	task := &sweep{bid: bid{lock: b.lock, owner: b.owner}, due: due, ghosts: ghosts, until: last.Add(patience), refused: refused}
 	node := ss.t.backend.Node(b.lock.key)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -97,6 +102,8 @@ type sweeper struct {
 	running bool
 	wake    chan struct{}
 	tasks   sweepHeap
+	fails   int       // in a row
+	resting time.Time // until then, after a failure: there may be thousands of tasks, and what fails one mostly fails all
 	done    sync.WaitGroup
 }
 
@@ -108,6 +115,8 @@ type sweep struct {
 	until  time.Time // after it Redis has let the entry expire, or nobody knows any more what was done
 	tries  int
 	index  int // in sweepHeap
+
+	refused bool // so was the bid: a second refusal is the last
 }
 
 // sweepHeap has the next on top: an outage may leave thousands.
@@ -156,15 +165,18 @@ func (s *sweeper) run() {
 	defer s.done.Done()
 	for {
 		s.mu.Lock()
+		for now := time.Now(); len(s.tasks) > 0 && now.After(s.tasks[0].until); {
+			heap.Pop(&s.tasks)
+		}
 		if len(s.tasks) == 0 {
 			s.running = false
 			s.mu.Unlock()
 			return
 		}
-		next := s.tasks[0]
+		next, due := s.tasks[0], s.due()
 		s.mu.Unlock()
 
-		if wait := time.Until(next.due); wait > 0 {
+		if wait := time.Until(due); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:
@@ -193,12 +205,17 @@ func (s *sweeper) sweep(task *sweep) {
 	_, err := s.t.releaseOnce(ctx, &task.bid, sweepTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	swept := err == nil && !now.Before(task.ghosts)
+	if wrongType(err) { // nothing of ours is in there
+		err = nil
+	}
+	swept := err == nil && !now.Before(task.ghosts) || task.refused && err != nil && !classify(err).retry
 	if err == nil {
-		task.due, task.tries = task.ghosts, 0
+		task.due, task.tries, s.fails = task.ghosts, 0, 0
 	} else {
 		task.tries++
 		task.due = time.Now().Add(backoff(task.tries))
+		s.fails++
+		s.resting = time.Now().Add(backoff(s.fails))
 	}
 	if swept || task.due.After(task.until) {
 		heap.Remove(&s.tasks, task.index)
@@ -207,8 +224,16 @@ func (s *sweeper) sweep(task *sweep) {
 	}
 }
 
+// due is when the next one is. It is called with mu held.
+func (s *sweeper) due() time.Time {
+	if next := s.tasks[0].due; next.After(s.resting) {
+		return next
+	}
+	return s.resting
+}
+
 func (s *sweeper) pending(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.tasks) > 0 && !s.tasks[0].due.After(now)
+	return len(s.tasks) > 0 && !s.due().After(now)
 }

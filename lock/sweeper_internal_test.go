@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,82 @@ func TestSweepsOfOneNodeDoNotWaitForAnother(t *testing.T) {
 		sweep("fine:1")
 		if key := <-b.ran; key != "fine:1" || time.Since(start) > 0 {
 			t.Errorf("%s was swept after %v", key, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// refusing answers releases with an error, and counts them.
+type refusing struct {
+	backend.Backend
+	answer   error
+	releases atomic.Int64
+}
+
+func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
+	if call.Script == releaseScript || call.Script == fairReleaseScript {
+		b.releases.Add(1)
+		return nil, b.answer
+	}
+	return b.Backend.Eval(ctx, call)
+}
+
+// What Redis refuses to one sweep it mostly refuses to all: thousands of them ask no more often than one.
+func TestSweepsThatAreRefusedRest(t *testing.T) {
+	t.Parallel()
+	const noPerm = scriptError("NOPERM this user has no permissions to run the 'evalsha' command")
+	for _, test := range []struct {
+		what   string
+		answer error
+		sweep  func(*sweepers, *bid)
+		most   int64
+	}{
+		{"releases that failed", noPerm, func(ss *sweepers, b *bid) { ss.add(b, time.Time{}) }, 120},
+		{"bids that were refused", noPerm, (*sweepers).try, 120},
+		{"keys of another type", scriptError("WRONGTYPE Operation against a key holding the wrong kind of value"), func(ss *sweepers, b *bid) { ss.add(b, time.Time{}) }, 1000},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &refusing{Backend: memory.New().Backend(), answer: test.answer}
+			c, err := New(memoryProvider{backend: b})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 1000 {
+				test.sweep(c.sweepers, &bid{lock: &c.Mutex("job").lock, owner: c.newOwner()})
+			}
+			time.Sleep(2 * DefaultLease)
+			if n := b.releases.Load(); n > test.most || n < test.most/4 {
+				t.Errorf("%s: %d calls in a lease, want %d at most", test.what, n, test.most)
+			}
+			if c.sweepers.pending(time.Now().Add(time.Hour)) {
+				t.Errorf("%s: it goes on for longer than a lease", test.what)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := c.Close(ctx); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
+// A bid that was refused before it could leave anything, and whose removal is refused, too, is done with.
+func TestRefusedBidIsSweptOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &refusing{Backend: memory.New().Backend(), answer: scriptError("NOPERM this user has no permissions to run the 'evalsha' command")}
+		c, err := New(memoryProvider{backend: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.sweepers.try(&bid{lock: &c.FairMutex("job").lock, owner: c.newOwner()})
+		time.Sleep(2 * DefaultLease)
+		if n := b.releases.Load(); n != 1 {
+			t.Errorf("%d calls, want 1", n)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

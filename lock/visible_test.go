@@ -3,12 +3,17 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/locktest"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // Who looks at the client's leases, or closes it, while locks are taken meets no grant that is half made. (The race
@@ -64,4 +69,54 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 	}
 	close(stop)
 	all.Wait()
+}
+
+// A loss that Redis told of is not blamed on a call that had failed before.
+func TestLossIsNotBlamedOnAnEarlierFailure(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []lock.Cause{lock.CauseMissing, lock.CauseTaken} {
+		synctest.Test(t, func(t *testing.T) {
+			sick := errors.New("connection refused")
+			srv := locktest.New(t, lock.WithLogger(slog.New(slog.DiscardHandler)))
+			l := try(t, srv.Client().Mutex("job"))
+			srv.FailRenewals(sick)
+			time.Sleep(lock.DefaultLease / 2)
+			if err := srv.Client().Leases()[0].LastError; !errors.Is(err, sick) {
+				t.Errorf("the last renewal's error is %v", err)
+			}
+			srv.Lose("job", cause)
+			srv.FailRenewals(nil)
+			<-l.Done()
+			if err := l.Err(); !strings.HasSuffix(err.Error(), string(cause)) || errors.Is(err, sick) {
+				t.Errorf("%q, want it to end with the cause %s", err, cause)
+			}
+		})
+	}
+}
+
+// A Close that waits for a lock that nobody releases says so after a while, and at the end which it was.
+func TestCloseNamesWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		srv := locktest.New(t)
+		c := srv.NewClient(lock.WithLogger(slog.New(slog.NewJSONHandler(s, nil))))
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			try(t, c.Mutex(name))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), lock.DefaultLease+time.Second)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(ctx) }()
+		time.Sleep(lock.DefaultLease)
+		synctest.Wait()
+		const names = `"a", "b", "c", ...`
+		waits := s.records(t, telemetry.Log{Level: slog.LevelWarn, Message: "lockdog: Close waits for locks that are not released"})
+		if len(waits) != 1 || waits[0]["level"] != "WARN" || waits[0]["locks"] != 5.0 || waits[0]["names"] != names {
+			t.Errorf("logged: %v", waits)
+		}
+		if err := <-closed; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "5 locks not released ("+names+")") {
+			t.Errorf("Close: %v", err)
+		}
+	})
 }

@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -24,8 +25,7 @@ import (
 
 // account is what the lock protects. It takes no write of a holder that came before one whose write it has.
 //
-// In SQL it is a column: UPDATE accounts SET balance = $1, token = $2 WHERE id = $3 AND token <= $2, and no row changed
-// means refused.
+// In SQL it is a column: UPDATE accounts SET balance = $1, token = $2 WHERE id = $3 AND token <= $2; no row changed means refused.
 type account struct{ balance, token int64 }
 
 var errStale = errors.New("refused: a later holder has written")
@@ -43,8 +43,7 @@ func story(ctx context.Context, out io.Writer, alice, bob *lock.Client) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	acct := &account{balance: 100}
 
-	// Alice's process will stop: a long collection of garbage, a suspended virtual machine, kill -STOP. Her lock isn't
-	// renewed then, as if its lease were fixed.
+	// Alice's process will stop: a suspended virtual machine, kill -STOP. Her lock isn't renewed then, as if its lease were fixed.
 	hers, err := alice.Mutex("account:7", lock.WithFixedLease(300*time.Millisecond)).Lock(ctx)
 	if err != nil {
 		return err
@@ -93,6 +92,7 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 func main() {
+	flag.Parse() // there are none
 	if err := run(context.Background(), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -49,7 +50,6 @@ func leader(ctx context.Context, c *lock.Client) string {
 	return strings.Split(h.Owner, ":")[0]
 }
 
-// story has north resign, and come back when south is deposed.
 func story(ctx context.Context, out io.Writer, north, south *lock.Client) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	terms, resign := make(chan *lock.Lease), make(chan struct{})
@@ -65,7 +65,6 @@ func story(ctx context.Context, out io.Writer, north, south *lock.Client) error 
 	say("north resigns: %v", <-northEnds)
 	second := <-terms
 	say("elected: %s", leader(ctx, north))
-
 	northEnds = campaign(north)
 	_, err := office(north).ForceUnlock(ctx) // an operator's doing
 	say("south is deposed, and knows: %v", errors.Is(<-southEnds, lock.ErrLost))
@@ -93,6 +92,7 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 func main() {
+	flag.Parse() // there are none
 	if err := run(context.Background(), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

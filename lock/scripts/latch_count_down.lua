@@ -28,8 +28,13 @@ if closed then
     return left
   end
   if left <= 0 then
+    local told = redis.pcall(ARGV[3], ARGV[2], '0')
+    if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+      redis.call('incr', KEYS[1])
+      redis.call('del', KEYS[2])
+      return told
+    end
     redis.call('del', KEYS[1])
-    redis.call(ARGV[3], ARGV[2], '0')
   end
 end
 return {1, now}

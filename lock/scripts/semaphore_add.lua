@@ -27,6 +27,11 @@ if type(left) == 'table' then -- no number, or an ACL forbids it
   return left
 end
 if left > 0 and tonumber(ARGV[6]) > 0 then
-  redis.call(ARGV[3], ARGV[2], left)
+  local told = redis.pcall(ARGV[3], ARGV[2], left)
+  if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+    redis.call('decrby', KEYS[1], ARGV[6])
+    redis.call('del', KEYS[2])
+    return told
+  end
 end
 return {1, now}
