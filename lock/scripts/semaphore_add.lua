@@ -29,7 +29,7 @@ end
 if left > 0 and tonumber(ARGV[6]) > 0 then
   local told = redis.pcall(ARGV[3], ARGV[2], left)
   if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
-    redis.call('decrby', KEYS[1], ARGV[6])
+    redis.call('incrby', KEYS[1], '-' .. ARGV[6])
     redis.call('del', KEYS[2])
     return told
   end
