@@ -11,8 +11,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the README's
-// table has them.
+// aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the table of
+// docs/ACL.md has them.
 var aclKinds = map[string]func(u *aclUser) error{
 	"Mutex":                 mutexCalls,
 	"one of several":        calledCalls,

@@ -24,36 +24,36 @@ const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:contro
 	"+evalsha +eval +subscribe +unsubscribe +ping " +
 	"+time +hgetall +hexists +hmget +hset +hkeys +pttl +pexpire +set +exists +del +publish +pubsub|numsub"
 
-// The README says the same.
-func TestREADMEListsTheACL(t *testing.T) {
+// docs/ACL.md says the same.
+func TestDocsListTheACL(t *testing.T) {
 	t.Parallel()
-	if !strings.Contains(strings.Join(strings.Fields(readme(t)), " "), appACL) {
-		t.Errorf("README.md doesn't list %s", appACL)
+	if !strings.Contains(strings.Join(strings.Fields(aclDoc(t)), " "), appACL) {
+		t.Errorf("docs/ACL.md doesn't list %s", appACL)
 	}
 }
 
-func readme(t *testing.T) string {
+func aclDoc(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../docs/ACL.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// aclTable are the rules that kinds need besides the Mutex's, as the README lists them.
+// aclTable are the rules that kinds need besides the Mutex's, as docs/ACL.md lists them.
 func aclTable(t *testing.T) map[string][]string {
 	t.Helper()
-	_, rest, _ := strings.Cut(readme(t), "<!-- acl -->\n")
+	_, rest, _ := strings.Cut(aclDoc(t), "<!-- acl -->\n")
 	table, _, ok := strings.Cut(rest, "<!-- /acl -->")
 	if !ok {
-		t.Fatal("README.md has no <!-- acl --> ... <!-- /acl -->")
+		t.Fatal("docs/ACL.md has no <!-- acl --> ... <!-- /acl -->")
 	}
 	rules := make(map[string][]string)
 	for _, row := range strings.Split(strings.TrimSpace(table), "\n")[2:] {
 		cells := strings.Split(strings.ReplaceAll(row, `\|`, "\x00"), "|")
 		if len(cells) != 5 {
-			t.Fatalf("README.md: a row of %d cells: %s", len(cells)-2, row)
+			t.Fatalf("docs/ACL.md: a row of %d cells: %s", len(cells)-2, row)
 		}
 		name := strings.Trim(cells[1], "` ")
 		for _, cell := range cells[2:4] {
@@ -64,7 +64,7 @@ func aclTable(t *testing.T) map[string][]string {
 	return rules
 }
 
-// The rules that the README lists are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
+// The rules that docs/ACL.md lists are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
 // a user of its own, at servers that they share.
 func TestACL(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestACL(t *testing.T) {
 	table := aclTable(t)
 	for kind := range table {
 		if aclKinds[kind] == nil {
-			t.Errorf("README.md has rules for %q, which nobody tests", kind)
+			t.Errorf("docs/ACL.md has rules for %q, which nobody tests", kind)
 		}
 	}
 	table["Mutex"] = nil
@@ -82,7 +82,7 @@ func TestACL(t *testing.T) {
 	for kind, calls := range aclKinds {
 		rules, listed := table[kind]
 		if !listed {
-			t.Errorf("README.md has no rules for %q", kind)
+			t.Errorf("docs/ACL.md has no rules for %q", kind)
 			continue
 		}
 		base, at := mutex, servers

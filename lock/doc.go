@@ -10,7 +10,7 @@
 // grant. While that lives, the client's watchdog renews it in Redis: a lock is held for as long as its holder
 // needs, and yet free again, one lease after the holder died.
 //
-// What follows is the whole contract; go doc -short lists all there is on one screen.
+// What follows is the whole contract, and so longer than a screen; go doc -short lists what is exported, without methods.
 //
 // # Kinds of locks
 //

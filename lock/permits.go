@@ -81,7 +81,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 	return lk.count(ctx, "available", permitsKey(lk.key))
 }
 
-// TryLock takes a permit if one is left. It asks once, and fails with a *HeldError, matching ErrHeld, if none is. Its Remaining
+// TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining
 // is when the next lease runs out unless it is renewed.
 //
 // Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.

@@ -136,7 +136,7 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	return m
 }
 
-// TryLock takes the lock if a majority of the nodes grants it. It asks each once, and fails with a *HeldError, matching ErrHeld, if a majority
+// TryLock takes the lock if a majority of the nodes grants it. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if a majority
 // has answered; else with what became of each node.
 //
 // Other errors are those of Mutex.TryLock; it matches ErrClosed when too few of the clients are open.

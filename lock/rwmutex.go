@@ -93,7 +93,7 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 	return &RWMutex{c.describe(writeKind, name, opts), c.describe(readKind, name, opts)}
 }
 
-// TryLock takes the lock for writing if nobody holds it. It asks once, and fails with a *HeldError, matching ErrHeld, that
+// TryLock takes the lock for writing if nobody holds it. It doesn't wait: it fails with a *HeldError, matching ErrHeld, that
 // names the writer, or one of the readers. Other errors are as for Mutex.TryLock.
 func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.writer().take(ctx, false) }
 
@@ -106,7 +106,7 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease)
 	return do(ctx, m, fn)
 }
 
-// TryRLock takes the lock for reading unless a writer holds it or waits for it. It asks once, and fails with a *HeldError,
+// TryRLock takes the lock for reading unless a writer holds it or waits for it. It doesn't wait: it fails with a *HeldError,
 // matching ErrHeld, that names this writer. Other errors are as for Mutex.TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.reader().take(ctx, false) }
 

@@ -43,7 +43,7 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) (bool, error) {
 	return s.base().setPermits(ctx, n)
 }
 
-// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. It asks once, and fails with a *HeldError,
+// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. It doesn't wait: it fails with a *HeldError,
 // matching ErrHeld, if there are fewer; nobody knows who has them, so it names no owner.
 //
 // Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't. With an error

@@ -6,7 +6,8 @@
 // nothing for telemetry beyond a few clock reads: no allocation, no span, no measurement.
 //
 // Programs use the names, to look things up or to check their own dashboards, and RenewalSpans. The Recorder, and the types
-// that it gives and takes, are what package lock counts with; they may change with it.
+// that it gives and takes, are what package lock counts with; they may change with it. Each name is a constant or a variable, so that
+// their list is longer than a screen.
 //
 // # One lock's story
 //

@@ -2,7 +2,7 @@
 //
 // It is the engine under package lock and knows no Redis. It is given a function that renews a batch of leases
 // (Config.Renew) and tells each lease's Holder what became of it. A lease costs no goroutine, no timer and no
-// allocation, only its own 120 bytes and a place in a list.
+// allocation, only its own 120 bytes and a place in a list. This is longer than a screen, as it has the engine's whole design.
 //
 // # What it costs
 //

@@ -12,6 +12,8 @@
 // What it shows is what the given clients know. The holder of a lock in another process shows up as the owner that
 // somebody here waits for; see [lock.Mutex.Inspect] for the rest.
 //
+// What follows is longer than a screen, as the whole format of the JSON stands here.
+//
 // # Queries
 //
 // They apply to the page and to the JSON. What is out of range is answered with 400 and a text that says what is allowed;
