@@ -99,7 +99,7 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: redis.Addrs(), Cluster: w.cluster, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Kind: w.kind, Peer: name, Addrs: redis.Addrs(), Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {

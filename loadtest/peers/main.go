@@ -41,6 +41,7 @@ redis-server of its own. It prints a table, and says of each target whether it i
   -seconds 2      of each measurement
   -works LIST     of %s
   -peers LIST     of %s
+  -ctx            give go-redis's clients ContextTimeoutEnabled, as a program that wants its ctx heeded does
   -json FILE      the figures of every round, for machines
 
 What the figures mean:
@@ -57,7 +58,7 @@ What the figures mean:
   client, redis       CPU time per operation in µs, in user and system mode, of all client processes and of Redis
   told                ms from DEL, FLUSHALL or a forced unlock by another client until the holder knows; the worst
 
-All clients have the defaults of their libraries, but for leases of 30 s and, where nothing wakes a waiter, 5 ms between tries.
+All clients have the defaults of their libraries, but for -ctx, leases of 30 s and, where nothing wakes a waiter, 5 ms between tries.
 Everybody gives Lock a ctx that can be canceled, and says the lock's name at each call. It exits 0 when everything could be
 measured and no two ever held one lock, whether targets are met or not; 1 else; 2 for bad flags; 130 when interrupted.
 `
@@ -78,6 +79,7 @@ type flags struct {
 	rounds int
 	window time.Duration
 	works  []workload
+	ctx    bool
 	json   string
 }
 
@@ -93,6 +95,7 @@ func parse(args []string) (f flags, err error) {
 	seconds := set.Float64("seconds", 2, "")
 	works, peers := set.String("works", "", ""), set.String("peers", "", "")
 	set.IntVar(&f.rounds, "rounds", 5, "")
+	set.BoolVar(&f.ctx, "ctx", false, "")
 	set.StringVar(&f.json, "json", "", "")
 	if err := set.Parse(args); err != nil {
 		return f, err

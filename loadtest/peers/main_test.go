@@ -33,8 +33,8 @@ func TestFlags(t *testing.T) {
 	if err != nil || f.rounds != 5 || f.window != 2*time.Second || len(f.works) != len(workloads) || f.json != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	f, err = parse([]string{"-rounds", "2", "-seconds", "0.25", "-works", "held, single", "-peers", "lockdog,raw-evalsha"})
-	if err != nil || f.rounds != 2 || f.window != 250*time.Millisecond || len(f.works) != 2 {
+	f, err = parse([]string{"-rounds", "2", "-seconds", "0.25", "-works", "held, single", "-peers", "lockdog,raw-evalsha", "-ctx"})
+	if err != nil || !f.ctx || f.rounds != 2 || f.window != 250*time.Millisecond || len(f.works) != 2 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	// In the order of the table, each with those of its peers that were asked for.

@@ -62,6 +62,7 @@ type Teller interface {
 type Config struct {
 	Addrs   []string
 	Cluster bool
+	HeedCtx bool // of go-redis's clients: ContextTimeoutEnabled
 	Lease   time.Duration
 }
 
@@ -92,7 +93,7 @@ func SendsSet(name string) bool { return name == Floor || name == Gate || name =
 // connect makes a client as most programs do: with go-redis's defaults.
 func connect(cfg Config) redis.UniversalClient {
 	if cfg.Cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs})
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs, ContextTimeoutEnabled: cfg.HeedCtx})
 	}
-	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0]})
+	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], ContextTimeoutEnabled: cfg.HeedCtx})
 }

@@ -75,7 +75,7 @@ func report(out *json.Encoder, r Reply, err error) error {
 }
 
 func (c *Config) peer() peer.Config {
-	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease}
+	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, HeedCtx: c.HeedCtx, Lease: c.Lease}
 }
 
 // prepare does what comes before the window. done is never nil.

@@ -22,6 +22,7 @@ type Config struct {
 	Peer       string        `json:"peer"`
 	Addrs      []string      `json:"addrs"`
 	Cluster    bool          `json:"cluster"`
+	HeedCtx    bool          `json:"heed_ctx"`
 	Lease      time.Duration `json:"lease"`
 	Process    int           `json:"process"` // number of this one, from 0
 	Goroutines int           `json:"goroutines"`
