@@ -81,13 +81,18 @@ interop-here: ## interop in its short form, where there are a JDK and Maven
 	else echo "== interop is left out: no JDK, or no Maven; \`make interop\` installs them"; fi
 
 # A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
+# Takes less than a minute.
+.PHONY: peers-check
+peers-check: setup bin/golangci-lint ## tidy, vet, lint and tests of the comparison with other lock libraries, which is a module of its own
+	@echo "== peers-check"
+	cd loadtest/peers && go mod tidy -diff && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
+
 # 5 rounds of 2 s each take about 15 minutes. The tests come first: nothing may run beside what is measured.
 PEERS_ROUNDS  ?= 5
 PEERS_SECONDS ?= 2
 .PHONY: peers
-peers: setup bin/golangci-lint ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
+peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
 	@echo "== peers"
-	cd loadtest/peers && go mod tidy -diff && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
 	go build -C loadtest/peers -o $(CURDIR)/bin/peers .
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
 

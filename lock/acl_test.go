@@ -95,7 +95,7 @@ func TestACL(t *testing.T) {
 		for i := -1; i < len(rules); i++ {
 			left, title := rules, kind+"/all rules"
 			if i >= 0 {
-				if rules[i] == "+ping" { // sent over a subscription that was silent for 3 s only: TestSilentSubscription
+				if rules[i] == "+ping" { // sent over a subscription that was silent for 3 s only: TestACLNeedsPing
 					continue
 				}
 				left, title = slices.Delete(slices.Clone(rules), i, i+1), kind+"/without "+rules[i]

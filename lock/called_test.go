@@ -58,7 +58,7 @@ func TestOneAsksPerRelease(t *testing.T) {
 			total := float64(clients * 2 * turns)
 			asked := float64(s.sent(t, telemetry.PurposeAcquire)) / total
 			t.Logf("%.2f asked per turn", asked)
-			if asked > clients/2 { // with all of them it is more than 5
+			if asked > 2 { // 1.3 mostly, up to 1.7 beside other work; with all of them it is more than 5
 				t.Errorf("%.2f asked per turn", asked)
 			}
 		})

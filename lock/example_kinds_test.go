@@ -12,10 +12,15 @@ import (
 	"github.com/lockdog/lockdog/lock/locktest"
 )
 
-// inLine returns when Redis has told a client of who holds the lock that it waits for.
-func inLine(c *lock.Client) {
-	for len(c.Leases()) == 0 || c.Leases()[0].WaitsFor == "" {
-		time.Sleep(time.Millisecond)
+// inLine returns when Redis has told n callers of a client who holds the lock that they wait for.
+func inLine(c *lock.Client, n int) {
+	for told := 0; told < n; time.Sleep(time.Millisecond) {
+		told = 0
+		for _, l := range c.Leases() {
+			if l.WaitsFor != "" {
+				told++
+			}
+		}
 	}
 }
 
@@ -30,8 +35,8 @@ func ExampleFairMutex() {
 		log.Fatal(err)
 	}
 	var work sync.WaitGroup
-	for _, who := range []string{"north", "east", "south"} {
-		c := srv.NewClient() // as in another process
+	one, other := srv.NewClient(), srv.NewClient() // as in two other processes
+	line := func(c *lock.Client, n int, who string) {
 		work.Go(func() {
 			err := c.FairMutex("press").Do(ctx, func(context.Context, *lock.Lease) error {
 				fmt.Println(who, "prints")
@@ -41,13 +46,17 @@ func ExampleFairMutex() {
 				log.Print(err)
 			}
 		})
-		inLine(c)
+		inLine(c, n)
 	}
-	fmt.Println(first.Release(ctx))
+	line(one, 1, "north")
+	line(one, 2, "east")
+	line(other, 1, "south")
+	if err := first.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
 	work.Wait()
 
-	// Unordered output:
-	// <nil>
+	// Output:
 	// north prints
 	// east prints
 	// south prints

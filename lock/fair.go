@@ -27,8 +27,8 @@ var fairKind = &kind{
 // otherwise), or for the rest of its WithWait if that is shorter. Until then the lock may be free and yet wait for it. All
 // times are those of Redis's clock. A release wakes the next waiter only.
 //
-// That order costs: a lock that changes hands takes about four commands each time, and nothing is handed over inside a
-// process. Use a Mutex unless the order matters.
+// That order costs: a turn that was waited for takes six commands (three questions, SUBSCRIBE, UNSUBSCRIBE, the release), and nothing is
+// handed over inside a process. Use a Mutex unless the order matters.
 //
 // The order is that of Redis's memory: a failover may lose places, and who lost its own is last when it asks again; as is one whose
 // requests Redis left unanswered for a whole lease. Holders of a plain Mutex, or an RLock, of the same name exclude those of the

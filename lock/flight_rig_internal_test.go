@@ -45,9 +45,9 @@ func newJam(t *testing.T, opts ...redistest.Option) *jam {
 }
 
 // openFor makes a client that is closed with the test.
-func openFor(t *testing.T, rdb redis.UniversalClient) *Client {
+func openFor(t *testing.T, rdb redis.UniversalClient, opts ...Option) *Client {
 	t.Helper()
-	c, err := New(rdb)
+	c, err := New(rdb, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -142,10 +143,25 @@ func TestWindow(t *testing.T) {
 		if n, held := count(telemetry.LogEnd), count(telemetry.LogHeld); n != 20 || held != 10 {
 			t.Errorf("%d and %d by name", n, held)
 		}
+		for i := range 17 {
+			b.grant().Canceled([]telemetry.CancelReason{telemetry.CancelMaxHold, telemetry.CancelHeartbeat}[i%2], nil)
+		}
+		if n := count(telemetry.LogCut); n != 10 {
+			t.Errorf("%d cut off by name", n)
+		}
 		b.Close()
-		recs := b.records.all(t, telemetry.LogMoreEnd)
-		if len(recs) != 2 || recs[0]["count"] != 15.0 || recs[1]["count"] != 2.0 {
-			t.Errorf("counts %v", recs)
+		counts := b.records.buf.String()
+		for l, want := range map[telemetry.Log][]int{
+			telemetry.LogMoreEnd: {15, 2}, telemetry.LogMoreHeld: {20}, telemetry.LogMoreCut: {7},
+		} {
+			for _, n := range want {
+				if !strings.Contains(counts, fmt.Sprintf(`"level":%q,"msg":%q,"count":%d}`, l.Level, l.Message, n)) {
+					t.Errorf("no %q with count %d", l.Message, n)
+				}
+			}
+			if n := count(l); n != len(want) {
+				t.Errorf("%q: %d records, want %d", l.Message, n, len(want))
+			}
 		}
 	})
 }

@@ -1,0 +1,128 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// parents is a hook that notes what span each script is sent below, as redisotel's would.
+type parents struct {
+	mu   sync.Mutex
+	seen []trace.SpanContext
+}
+
+func (*parents) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *parents) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.note(ctx, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *parents) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.note(ctx, cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (h *parents) note(ctx context.Context, cmds ...redis.Cmder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, cmd := range cmds {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.seen = append(h.seen, trace.SpanContextFromContext(ctx))
+		}
+	}
+}
+
+// taken are those of the scripts since it was last called.
+func (h *parents) taken() []trace.SpanContext {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := h.seen
+	h.seen = nil
+	return seen
+}
+
+// A call that is sent alone is below its own span, by whomever it is sent; of calls that share a flight the command is below the first's.
+func TestCommandsAreBelowTheSpansOfTheirCalls(t *testing.T) {
+	t.Parallel()
+	j := newJam(t)
+	spans := tracetest.NewInMemoryExporter()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	hook := &parents{}
+	rdb := j.srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	rdb.AddHook(hook)
+	j.c = openFor(t, rdb, WithTracerProvider(tracer))
+	j.n = j.c.transport.nodeOf("job")
+	below := func(what telemetry.Span, name string) {
+		t.Helper()
+		var own trace.SpanContext
+		for _, s := range spans.GetSpans() {
+			named := slices.Contains(s.Attributes, telemetry.KeyName.String(name))
+			if named && strings.HasPrefix(s.Name, what.Name) {
+				own = s.SpanContext
+			}
+		}
+		got := hook.taken()
+		if !own.IsValid() || len(got) == 0 {
+			t.Fatalf("%s of %s: span %s, %d scripts", what.Name, name, own.SpanID(), len(got))
+		}
+		for _, sc := range got {
+			if sc.SpanID() != own.SpanID() || sc.TraceID() != own.TraceID() {
+				t.Errorf("a script of the %s of %s is below span %s, not %s", what.Name, name, sc.SpanID(), own.SpanID())
+			}
+		}
+	}
+
+	alone := func(lk Locker, name string) {
+		t.Helper()
+		l, err := lk.TryLock(t.Context())
+		below(telemetry.SpanAcquire, name)
+		j.release(outcome{l, err})
+		below(telemetry.SpanRelease, name)
+	}
+	alone(j.c.Mutex("job:worker"), "job:worker") // nobody knows yet how quick Redis is
+	alone(j.c.FairMutex("job:fair"), "job:fair")
+	tries := 0
+	j.eventually(func() bool { // on a busy machine it takes some calls until one is quick
+		mayPilot := j.c.transport.mayPilot(t.Context(), j.n, DefaultLease)
+		name := fmt.Sprint("job:caller-", tries)
+		tries++
+		alone(j.c.Mutex(name), name)
+		return mayPilot
+	})
+
+	names := []string{"job:x", "job:y", "job:z"}
+	j.quiet()
+	all := j.jammed(t.Context(), names...)
+	j.off()
+	var leases []outcome
+	for _, ch := range all {
+		leases = append(leases, <-ch)
+	}
+	below(telemetry.SpanAcquire, names[0])
+	j.quiet()
+	j.fly(maxFlights)
+	var released sync.WaitGroup
+	for i, o := range leases {
+		released.Go(func() { j.release(o) })
+		j.eventually(func() bool { return j.pending() == i+1 })
+	}
+	j.off()
+	released.Wait()
+	below(telemetry.SpanRelease, names[0])
+}
