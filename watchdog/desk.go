@@ -119,16 +119,13 @@ func (e *Engine) tellRenewal(b *Batch, n *note) {
 	}
 }
 
-// ring makes an Alarm call. Of the time it returns and the one that SetAlarm may have set meanwhile the earlier holds.
+// ring makes an Alarm call.
 func (e *Engine) ring(l *Lease) {
 	l.ringing = false
 	var next time.Time
 	now := e.clock()
 	e.unlocked(l, func() { next = l.holder.Alarm(now) })
-	if next.IsZero() || !watched(l.status.Load()) || e.closed {
-		return
-	}
-	if l.alarmPos == 0 || e.since(next) < e.alarms.entries[l.alarmPos-1].at {
+	if watched(l.status.Load()) && !e.closed {
 		e.setAlarm(l, next)
 	}
 }

@@ -198,19 +198,9 @@ func (e *Engine) Check(l *Lease) bool {
 	return false
 }
 
-// SetAlarm has Holder.Alarm called at that time instead of the one set before; zero: not at all. It does nothing for
-// a lease that is not watched.
-func (e *Engine) SetAlarm(l *Lease, at time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if watched(l.status.Load()) && !e.closed {
-		e.setAlarm(l, at)
-	}
-}
-
+// setAlarm has Holder.Alarm called at that time, zero: not at all. It is called with mu held.
 func (e *Engine) setAlarm(l *Lease, at time.Time) {
 	if at.IsZero() {
-		e.alarms.remove(l)
 		return
 	}
 	ns := e.since(at)

@@ -37,7 +37,7 @@ type Holder interface {
 	Renewal(Renewal)
 	// Lost is called at most once. The lease is out of the engine already.
 	Lost(Loss)
-	// Alarm is called when the time given in Spec, by Engine.SetAlarm or by the last Alarm is reached. It returns
+	// Alarm is called when the time given in Spec, or by the last Alarm, is reached. It returns
 	// when to call again, zero for no more.
 	Alarm(now time.Time) (next time.Time)
 }

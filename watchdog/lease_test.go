@@ -47,7 +47,6 @@ func TestZeroLease(t *testing.T) {
 	}
 	e.StopRenewal(&l)
 	e.Verify(&l)
-	e.SetAlarm(&l, time.Now())
 	if got := e.Stats(); got != (watchdog.Stats{}) {
 		t.Errorf("stats %+v", got)
 	}

@@ -171,7 +171,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{
-			"watch", "watch", "watch", "remove", "stop", "check", "verify", "alarm", "move", "sleep", "sleep", "faults", "hang", "heal",
+			"watch", "watch", "watch", "remove", "stop", "check", "verify", "move", "sleep", "sleep", "faults", "hang", "heal",
 		})
 		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) op {
 			return op{kinds.Draw(t, "kind"), rapid.IntRange(0, 1000).Draw(t, "n"), time.Duration(rapid.IntRange(0, 20_000).Draw(t, "ms")) * time.Millisecond}
@@ -300,8 +300,6 @@ func (m *model) step(e *watchdog.Engine, o op) {
 		}
 	case "verify":
 		e.Verify(&x.Lease)
-	case "alarm":
-		e.SetAlarm(&x.Lease, time.Now().Add(o.kept-5*time.Second))
 	case "move":
 		m.mu.Lock()
 		x.home = string(rune('a' + o.kept%3))
@@ -314,7 +312,7 @@ func (m *model) watch(e *watchdog.Engine, o op) {
 	x := &modelLock{m: m, home: string(rune('a' + o.n%2))}
 	every := []time.Duration{interval, interval, interval / 2, 0}[o.n%4]
 	x.granted = time.Now().Add(-o.kept / 100)
-	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin, Partition: x.home, Sent: x.granted, Holder: x}
+	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin, Partition: x.home, Sent: x.granted, Holder: x, Alarm: time.Now().Add(o.kept - 5*time.Second)}
 	m.locks = append(m.locks, x)
 	e.Watch(&x.Lease, x.spec)
 }

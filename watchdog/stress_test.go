@@ -86,7 +86,7 @@ func TestStress(t *testing.T) {
 				held = append(held, l)
 				i := rand.IntN(len(held))
 				l = held[i]
-				switch rand.IntN(8) {
+				switch rand.IntN(7) {
 				case 0, 1, 2:
 					if e.Remove(&l.Lease) {
 						l.removed.Store(true)
@@ -103,8 +103,6 @@ func TestStress(t *testing.T) {
 				case 5:
 					e.Verify(&l.Lease)
 				case 6:
-					e.SetAlarm(&l.Lease, time.Now())
-				case 7:
 					_, _, _ = l.Deadline(), l.NextRenewal(), e.Stats()
 				}
 			}
