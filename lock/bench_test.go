@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -170,4 +173,58 @@ func BenchmarkHandOver(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What a renewal costs in CPU, and what WithLossNotifications adds to it: 2,000 locks, each renewed twice a second.
+func BenchmarkRenewals(b *testing.B) {
+	const locks, lease = 2000, 1500 * time.Millisecond
+	for _, test := range []struct {
+		name string
+		opts []lock.Option
+	}{{"plain", nil}, {"WithLossNotifications", []lock.Option{lock.WithLossNotifications()}}} {
+		b.Run(test.name, func(b *testing.B) {
+			srv := redistest.Start(b)
+			c, err := lock.New(srv.Client(b), append(test.opts, lock.WithWatchdog(lease))...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer closeSoon(c)
+			for i := range locks {
+				if _, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			time.Sleep(lease)
+			renewed := srv.Commands(b)["pexpire"]
+			redis, client := cpuOfRedis(b, srv), cpuOfSelf(b)
+			for b.Loop() {
+				time.Sleep(lease / 3)
+			}
+			n := float64(srv.Commands(b)["pexpire"] - renewed)
+			b.ReportMetric(float64((cpuOfRedis(b, srv)-redis).Microseconds())/n, "redis-µs/renewal")
+			b.ReportMetric(float64((cpuOfSelf(b)-client).Microseconds())/n, "client-µs/renewal")
+		})
+	}
+}
+
+func cpuOfRedis(b *testing.B, srv *redistest.Server) (d time.Duration) {
+	b.Helper()
+	info := srv.Info(b, "cpu")
+	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(info[field], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		d += time.Duration(seconds * float64(time.Second))
+	}
+	return d
+}
+
+func cpuOfSelf(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
