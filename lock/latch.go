@@ -23,13 +23,13 @@ func latchChannel(key string) string { return "redisson_countdownlatch__channel_
 // Latch describes a latch: a number in Redis that is counted down, once or by many processes, while others wait for it to be
 // open, which it is at 0. It holds no state; it may be made for every use, or shared freely. Redisson's RCountDownLatch is the same.
 //
-// A latch that was never set is open: set it before anybody waits for it. So is one that Redis lost (DEL, FLUSHALL, eviction, a failover, a restart
-// without persistence), and nobody is told. It has no lease. If somebody who was to count it down
+// A latch that was never set is open: set it before anybody waits for it. So is one that Redis lost (DEL, FLUSHALL, eviction, a
+// failover, a restart without persistence), and nobody is told. It has no lease. If somebody who was to count it down
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of nothing asks again every third of
-// WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
-// moment, is repeated before its caller is told. As with a Semaphore, receipts see to it that nothing is counted twice.
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
+// nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
+// doesn't answer, or refuses for the moment, is repeated before its caller is told. As with a Semaphore, receipts see to it that nothing is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a channel
 // in another slot. That is refused with an error that matches ErrInvalid.

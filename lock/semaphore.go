@@ -25,9 +25,9 @@ var semaphoreKind = &kind{
 //
 // An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
 //
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of nothing asks again every third of
-// WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis doesn't answer, or refuses for the
-// moment, is repeated before its caller is told.
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
+// nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
+// doesn't answer, or refuses for the moment, is repeated before its caller is told.
 type Semaphore struct{ lock }
 
 // Semaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options

@@ -116,7 +116,7 @@ type sweep struct {
 	tries  int
 	index  int // in sweepHeap
 
-	refused bool // so was the bid: a second refusal is the last
+	refused bool // as the bid was: another refusal is the last
 }
 
 // sweepHeap has the next on top: an outage may leave thousands.

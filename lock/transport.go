@@ -15,8 +15,8 @@ import (
 // whether to try again is decided by the operations above it (requests.go).
 //
 // A call that finds its node idle, and the node quick, is sent by its caller, if its ctx can't end or go-redis heeds it. Others board a
-// flight of a worker, so that a caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights, or one to each node, are
-// under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
+// flight of a worker, so that a caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights,
+// or one to each node, are under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
 	backend  backend.Backend
 	rec      *telemetry.Recorder
