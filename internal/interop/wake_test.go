@@ -28,12 +28,16 @@ var names = []string{"%s/plain-%d", "{%s}/tagged-%d", "%s/{größe}-%d"}
 // longer than what is allowed, so a waiter that heard nothing is told from one that was woken.
 func testWakes(t *testing.T, r *rig, k *kind) {
 	const lasts = 20 * time.Second
+	var opts []lock.LockOption
+	if !k.bare { // else it has no lease at all
+		opts = append(opts, lock.WithFixedLease(lasts))
+	}
 	var java, golang []time.Duration
 	for i := range len(names) + wakeRounds {
 		name := fmt.Sprintf(names[i%len(names)], t.Name(), i)
 		o, theirs := r.named(t, k, name)
 
-		h := tryLock(t, k.open(r.locks, name, lock.WithFixedLease(lasts)))
+		h := tryLock(t, k.open(r.locks, name, opts...))
 		waiter := theirs.take(t, "waiter", lasts)
 		r.awaitSubscribers(t, k, name, 1)
 		fallAsleep(k)
