@@ -175,18 +175,11 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
-	nagging := time.AfterFunc(DefaultLease, func() {
-		n, names := c.unreleased()
-		c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
-	})
-	select {
-	case <-c.grants.drained():
+	if c.awaitReleases(ctx) {
 		c.sweepers.drain(ctx)
-	case <-ctx.Done():
 	}
 	c.grants.seal()
 	within(ctx, c.engine.Close)
-	nagging.Stop()
 	if n, names := c.unreleased(); n > 0 {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
@@ -196,6 +189,24 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
 	c.rec.Close()
+}
+
+// awaitReleases waits until all locks are released, or ctx ends. After a while it says for which.
+func (c *Client) awaitReleases(ctx context.Context) bool {
+	drained := c.grants.drained()
+	patience := time.NewTimer(DefaultLease)
+	defer patience.Stop()
+	for {
+		select {
+		case <-drained:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-patience.C:
+			n, names := c.unreleased()
+			c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
+		}
+	}
 }
 
 // unreleased is how many locks are held, and what some of them are called.

@@ -213,3 +213,26 @@ func TestLatchWaitIsLeft(t *testing.T) {
 	mustBe(t, "count", count(t, l), 1)
 	mustBe(t, "releases", d.sent(t, telemetry.PurposeRelease), before)
 }
+
+// A CountDown that Redis refuses opens nothing for anybody: Redisson's waiters would believe a message.
+func TestRefusedCountDownIsNotPublished(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(600*time.Millisecond))
+	gate := c.Latch("gate")
+	if done, err := gate.Set(t.Context(), 1); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	heard := messages(t, rdb, "redisson_countdownlatch__channel__{gate}")
+	must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	if err := gate.CountDown(t.Context()); err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+		t.Errorf("CountDown: %v", err)
+	}
+	must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	must(t, "PUBLISH", rdb.Publish(t.Context(), "redisson_countdownlatch__channel__{gate}", "end").Err())
+	mustBe(t, "first message", await(t, "a message", heard).Payload, "end")
+	if n, err := gate.Count(t.Context()); n != 1 || err != nil {
+		t.Errorf("the count is %d, %v", n, err)
+	}
+}

@@ -268,3 +268,21 @@ func TestHooksSeeEveryCall(t *testing.T) {
 		}
 	}
 }
+
+// Defaults of New that limit leases say nothing to what has none, whatever it is given itself.
+func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t)
+	for _, defaults := range [][]lock.Option{
+		{lock.WithFixedLease(time.Second)},
+		{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute)},
+	} {
+		c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
+		for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
+			must(t, "Wait", c.Latch("open", opt).Wait(t.Context()))
+			if _, err := c.Semaphore("pool", opt).Available(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

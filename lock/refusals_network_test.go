@@ -331,3 +331,59 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 	free(t, l)
 	free(t, granted(t, waiter))
 }
+
+// Without a connection a call whose ctx can't end takes no longer than the lease, though go-redis would wait for one, or dial, for longer.
+func TestCallsWithoutConnectionEndWithTheLease(t *testing.T) {
+	t.Parallel()
+	const lease, slack = 11 * time.Second, time.Second
+	for what, lose := range map[string]func(rdb *redis.Client, p *redistest.Proxy, dead *atomic.Bool){
+		"the pool is empty": func(rdb *redis.Client, _ *redistest.Proxy, _ *atomic.Bool) {
+			go rdb.BLPop(context.Background(), time.Minute, "nothing")
+			for rdb.PoolStats().IdleConns > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		},
+		"nobody answers dials": func(_ *redis.Client, p *redistest.Proxy, dead *atomic.Bool) {
+			dead.Store(true)
+			p.CutAll()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			p := redistest.NewProxy(t, srv.Addr())
+			var dead atomic.Bool
+			rdb := srv.Client(t, func(o *redis.Options) {
+				o.Addr, o.PoolSize, o.MaxActiveConns, o.PoolTimeout = p.Addr(), 1, 1, time.Minute
+				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if dead.Load() {
+						select {
+						case <-ctx.Done():
+						case <-t.Context().Done():
+						}
+						return nil, context.DeadlineExceeded
+					}
+					return new(net.Dialer).DialContext(ctx, network, addr)
+				}
+			})
+			c := newScope(t).open(t, rdb, lock.WithFixedLease(lease))
+			ctx := context.Background()
+			var l *lock.Lease
+			for range 20 { // on a busy machine it takes some until Redis was quick, and callers send their calls themselves
+				if l != nil {
+					free(t, l)
+				}
+				var err error
+				if l, err = c.Mutex("job").TryLock(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lose(rdb, p, &dead)
+			left, began := time.Until(l.Deadline()), time.Now()
+			err := l.Release(ctx)
+			if took := time.Since(began); err == nil || took > left+slack {
+				t.Errorf("Release with %v left took %v: %v", left, took, err)
+			}
+		})
+	}
+}

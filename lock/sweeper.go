@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -102,8 +103,6 @@ type sweeper struct {
 	running bool
 	wake    chan struct{}
 	tasks   sweepHeap
-	fails   int       // in a row
-	resting time.Time // until then, after a failure: there may be thousands of tasks, and what fails one mostly fails all
 	done    sync.WaitGroup
 }
 
@@ -143,7 +142,11 @@ func (s *sweepHeap) Pop() any {
 	return task
 }
 
-const sweepTimeout = time.Second
+const (
+	sweepTimeout = time.Second
+	sweepRefused = 5 * time.Second      // before what was refused is tried again
+	sweepSpacing = 2 * time.Millisecond // between tasks that have failed: there may be thousands, and a Redis in trouble has enough of it
+)
 
 func (s *sweeper) add(task *sweep) {
 	s.mu.Lock()
@@ -165,18 +168,15 @@ func (s *sweeper) run() {
 	defer s.done.Done()
 	for {
 		s.mu.Lock()
-		for now := time.Now(); len(s.tasks) > 0 && now.After(s.tasks[0].until); {
-			heap.Pop(&s.tasks)
-		}
 		if len(s.tasks) == 0 {
 			s.running = false
 			s.mu.Unlock()
 			return
 		}
-		next, due := s.tasks[0], s.due()
+		next := s.tasks[0]
 		s.mu.Unlock()
 
-		if wait := time.Until(due); wait > 0 {
+		if wait := time.Until(next.due); wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:
@@ -210,12 +210,14 @@ func (s *sweeper) sweep(task *sweep) {
 	}
 	swept := err == nil && !now.Before(task.ghosts) || task.refused && err != nil && !classify(err).retry
 	if err == nil {
-		task.due, task.tries, s.fails = task.ghosts, 0, 0
+		task.due, task.tries = task.ghosts, 0
 	} else {
 		task.tries++
-		task.due = time.Now().Add(backoff(task.tries))
-		s.fails++
-		s.resting = time.Now().Add(backoff(s.fails))
+		pause := backoff(task.tries)
+		if !classify(err).retry {
+			pause = sweepRefused/2 + rand.N(sweepRefused)
+		}
+		task.due = time.Now().Add(pause + time.Duration(len(s.tasks))*sweepSpacing)
 	}
 	if swept || task.due.After(task.until) {
 		heap.Remove(&s.tasks, task.index)
@@ -224,16 +226,8 @@ func (s *sweeper) sweep(task *sweep) {
 	}
 }
 
-// due is when the next one is. It is called with mu held.
-func (s *sweeper) due() time.Time {
-	if next := s.tasks[0].due; next.After(s.resting) {
-		return next
-	}
-	return s.resting
-}
-
 func (s *sweeper) pending(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.tasks) > 0 && !s.due().After(now)
+	return len(s.tasks) > 0 && !s.tasks[0].due.After(now)
 }

@@ -70,7 +70,7 @@ func TestSweepsOfOneNodeDoNotWaitForAnother(t *testing.T) {
 	})
 }
 
-// refusing answers releases with an error, and counts them.
+// refusing answers the releases of keys that begin with "bad" with an error, and counts them.
 type refusing struct {
 	backend.Backend
 	answer   error
@@ -78,48 +78,108 @@ type refusing struct {
 }
 
 func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
-	if call.Script == releaseScript || call.Script == fairReleaseScript {
+	release := call.Script == releaseScript || call.Script == fairReleaseScript
+	if release && strings.HasPrefix(call.Keys[0], "bad") {
 		b.releases.Add(1)
 		return nil, b.answer
 	}
 	return b.Backend.Eval(ctx, call)
 }
 
-// What Redis refuses to one sweep it mostly refuses to all: thousands of them ask no more often than one.
-func TestSweepsThatAreRefusedRest(t *testing.T) {
+const (
+	noPerm     = scriptError("NOPERM this user has no permissions to run the 'evalsha' command")
+	masterDown = scriptError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
+	wrongKind  = scriptError("WRONGTYPE Operation against a key holding the wrong kind of value")
+)
+
+// sweepsRefused runs f in a bubble with a client whose sweeps of "bad" keys are answered so.
+func sweepsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client, b *refusing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &refusing{Backend: memory.New().Backend(), answer: answer}
+		c, err := New(memoryProvider{backend: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, c, b)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// However many locks are to be swept, a Redis that refuses isn't asked all the time; and after a lease they are done with.
+func TestRefusedSweepsArePaced(t *testing.T) {
 	t.Parallel()
-	const noPerm = scriptError("NOPERM this user has no permissions to run the 'evalsha' command")
 	for _, test := range []struct {
-		what   string
 		answer error
-		sweep  func(*sweepers, *bid)
-		most   int64
+		sweeps int
+		most   int64 // in a lease
 	}{
-		{"releases that failed", noPerm, func(ss *sweepers, b *bid) { ss.add(b, time.Time{}) }, 120},
-		{"bids that were refused", noPerm, (*sweepers).try, 120},
-		{"keys of another type", scriptError("WRONGTYPE Operation against a key holding the wrong kind of value"), func(ss *sweepers, b *bid) { ss.add(b, time.Time{}) }, 1000},
+		{noPerm, 1, 12},
+		{noPerm, 1000, 8000},
+		{masterDown, 1000, 20_000},
+		{wrongKind, 1000, 1000}, // nothing of ours is there: that is all
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := &refusing{Backend: memory.New().Backend(), answer: test.answer}
-			c, err := New(memoryProvider{backend: b})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 1000 {
-				test.sweep(c.sweepers, &bid{lock: &c.Mutex("job").lock, owner: c.newOwner()})
+		sweepsRefused(t, test.answer, func(t *testing.T, c *Client, b *refusing) {
+			for range test.sweeps {
+				c.sweepers.add(&bid{lock: &c.Mutex("bad").lock, owner: c.newOwner()}, time.Time{})
 			}
 			time.Sleep(2 * DefaultLease)
 			if n := b.releases.Load(); n > test.most || n < test.most/4 {
-				t.Errorf("%s: %d calls in a lease, want %d at most", test.what, n, test.most)
+				t.Errorf("%d sweeps answered %v: %d calls in a lease, want %d at most", test.sweeps, test.answer, n, test.most)
 			}
 			if c.sweepers.pending(time.Now().Add(time.Hour)) {
-				t.Errorf("%s: it goes on for longer than a lease", test.what)
+				t.Errorf("%v: it goes on for longer than a lease", test.answer)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			if err := c.Close(ctx); err != nil {
+		})
+	}
+}
+
+// What is refused holds up nothing else, and a Close waits for what isn't.
+func TestRefusedSweepsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []error{noPerm, masterDown} {
+		sweepsRefused(t, answer, func(t *testing.T, c *Client, _ *refusing) {
+			for range 1000 {
+				c.sweepers.add(&bid{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}, time.Time{})
+			}
+			time.Sleep(5 * time.Second)
+			free := func(what string, within time.Duration) {
+				t.Helper()
+				time.Sleep(within)
+				if h, err := c.Mutex("good").Inspect(t.Context()); err != nil || h.Held {
+					t.Errorf("%v, %s: %+v, %v", answer, what, h, err)
+				}
+			}
+			l, err := c.Mutex("good").TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.sweepers.add(l.g.bid, time.Time{})
+			free("swept", 10*time.Millisecond)
+			_ = l.Release(t.Context()) // is lost
+
+			late, err := c.Mutex("good").TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := New(memoryProvider{backend: c.backend})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				other.sweepers.add(&bid{lock: &other.Mutex("bad").lock, owner: other.newOwner()}, time.Time{})
+			}
+			time.Sleep(time.Second)
+			other.sweepers.add(late.g.bid, time.Time{})
+			if err := other.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
 			}
+			free("swept before Close returned", 0)
+			_ = late.Release(t.Context())
 		})
 	}
 }
@@ -127,21 +187,11 @@ func TestSweepsThatAreRefusedRest(t *testing.T) {
 // A bid that was refused before it could leave anything, and whose removal is refused, too, is done with.
 func TestRefusedBidIsSweptOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &refusing{Backend: memory.New().Backend(), answer: scriptError("NOPERM this user has no permissions to run the 'evalsha' command")}
-		c, err := New(memoryProvider{backend: b})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.sweepers.try(&bid{lock: &c.FairMutex("job").lock, owner: c.newOwner()})
+	sweepsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
+		c.sweepers.try(&bid{lock: &c.FairMutex("bad").lock, owner: c.newOwner()})
 		time.Sleep(2 * DefaultLease)
 		if n := b.releases.Load(); n != 1 {
 			t.Errorf("%d calls, want 1", n)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := c.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
 		}
 	})
 }

@@ -195,10 +195,19 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 		c.err = ErrClosed
 		return true
 	case boardPilot:
+		defer t.landed(n)
 		c.Soon = true
 		c.window = min(c.window, t.backend.Soon()) // nobody waits for it longer
-		t.pilot(c)
-		t.landed(n)
+		if ctx.Done() == nil {                     // then nothing ends a dial, or the wait for a connection
+			limited, cancel := context.WithTimeoutCause(ctx, patience, errLeft)
+			defer cancel()
+			c.ctx = limited
+		}
+		if t.pilot(c); c.err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
+			if c.err = errLeft; c.bid != nil {
+				t.orphan(c)
+			}
+		}
 		return true
 	}
 

@@ -18,10 +18,6 @@ if late(ARGV[4]) then
   return {3, now}
 end
 local closed = redis.call('exists', KEYS[1]) == 1
-local count = closed and tonumber(redis.call('get', KEYS[1]))
-if count and count <= 1 then -- before it is so: an ACL may forbid it
-  redis.call(ARGV[3], ARGV[2], '0')
-end
 -- A Redis that is full refuses SET and DECR, but not after a DEL in the same script.
 redis.call('del', KEYS[2], unpack(KEYS, 3))
 redis.call('set', KEYS[2], '1', 'px', ARGV[5]) -- also of an open latch: it may be set before this is repeated
@@ -32,6 +28,12 @@ if closed then
     return left
   end
   if left <= 0 then
+    local told = redis.pcall(ARGV[3], ARGV[2], '0')
+    if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+      redis.call('set', KEYS[1], left + 1, 'keepttl')
+      redis.call('del', KEYS[2])
+      return told
+    end
     redis.call('del', KEYS[1])
   end
 end

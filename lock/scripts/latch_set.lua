@@ -26,9 +26,13 @@ end
 if tonumber(count) > 0 then
   return {0, now, 0}
 end
-redis.call(ARGV[3], ARGV[2], '1') -- before it is so: an ACL may forbid it
 redis.call('set', KEYS[2], '1', 'px', ARGV[5])
 redis.call('set', KEYS[1], ARGV[6])
+local told = redis.pcall(ARGV[3], ARGV[2], '1')
+if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+  redis.call('del', KEYS[1], KEYS[2])
+  return told
+end
 if KEYS[3] then
   redis.call('del', unpack(KEYS, 3))
 end

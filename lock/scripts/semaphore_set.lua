@@ -22,11 +22,15 @@ end
 if redis.call('get', KEYS[1]) then
   return {0, now, 0}
 end
-if tonumber(ARGV[6]) > 0 then -- before it is so: an ACL may forbid it
-  redis.call(ARGV[3], ARGV[2], ARGV[6])
-end
 redis.call('set', KEYS[2], '1', 'px', ARGV[5])
 redis.call('set', KEYS[1], ARGV[6])
+if tonumber(ARGV[6]) > 0 then
+  local told = redis.pcall(ARGV[3], ARGV[2], ARGV[6])
+  if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+    redis.call('del', KEYS[1], KEYS[2])
+    return told
+  end
+end
 if KEYS[3] then
   redis.call('del', unpack(KEYS, 3))
 end
