@@ -322,8 +322,12 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// unsubscribed reports that a server refuses the subscription for wake-ups.
+// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that one takes it again.
 func (c *Client) unsubscribed(err error) {
+	if err == nil {
+		c.logger().Info("lockdog: Redis takes the subscription for wake-ups again")
+		return
+	}
 	c.logger().Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
 }
 

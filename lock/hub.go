@@ -20,7 +20,7 @@ type hub struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	refused func(error) // is told of the first refusal since a server last agreed
+	refused func(error) // is told of the first refusal since a server last agreed; nil: one agrees again
 	warned  atomic.Bool
 
 	mu    sync.Mutex // taken before a line's

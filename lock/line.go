@@ -280,6 +280,9 @@ func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 		}
 
 		worked = true
+		if ev.Kind == backend.Subscribed && ln.hub.warned.Swap(false) {
+			ln.hub.refused(nil)
+		}
 		for _, l := range ln.note(ev) {
 			switch ev.Kind {
 			case backend.Subscribed:
@@ -313,7 +316,6 @@ func (ln *line) note(ev backend.Event) []listener {
 	switch ev.Kind {
 	case backend.Subscribed:
 		tp.acked = true
-		ln.hub.warned.Store(false)
 	case backend.Unsubscribed: // not asked for: the channel has moved
 		tp.sent, tp.acked = false, false
 		ln.change(ev.Channel)

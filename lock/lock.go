@@ -303,10 +303,16 @@ func (lk *lock) wrap(op string, err error) error {
 	if n := lk.kind.number; n != "" && err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer")) {
 		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
 	}
+	if lk.kind.leaseless {
+		return wrapNamed(lk.kind.name, lk.name, op, err)
+	}
 	return wrapError(lk.name, op, err)
 }
 
-func wrapError(name, op string, err error) error {
+func wrapError(name, op string, err error) error { return wrapNamed("lock", name, op, err) }
+
+// wrapNamed gives an error the name of something.
+func wrapNamed(what, name, op string, err error) error {
 	var held *HeldError
 	var lost *LostError
 	var replicas *ReplicasError
@@ -318,5 +324,5 @@ func wrapError(name, op string, err error) error {
 	case strings.Contains(err.Error(), "WRONGTYPE"):
 		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
 	}
-	return fmt.Errorf("lockdog: lock %q: %s: %w", name, op, err)
+	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }

@@ -167,22 +167,24 @@ func TestRefusedSubscriptionIsSeen(t *testing.T) {
 	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }), lock.WithWatchdog(far))
 	l := try(t, c.Mutex("job"))
 	next := begin(t.Context(), c.Mutex("job"))
-	const refused = "lockdog: Redis refuses the subscription for wake-ups; waiters poll"
-	logged := func() int {
+	const refused, taken = "lockdog: Redis refuses the subscription for wake-ups; waiters poll", "lockdog: Redis takes the subscription for wake-ups again"
+	logged := func(text string) int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Count(s.text.String(), refused)
+		return strings.Count(s.text.String(), text)
 	}
-	eventually(t, patience, func() bool { return logged() == 1 })
+	eventually(t, patience, func() bool { return logged(refused) == 1 })
 	// It is tried again after 5 s; a PONG of the connection comes before.
 	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if n := s.sum(t, telemetry.MetricPubSubConnected); n != 0 {
 			t.Fatal("the subscription is said to stand")
 		}
 	}
-	if n := logged(); n != 1 {
+	if n := logged(refused); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
+	must(t, "ACL SETUSER", srv.Client(t).ACLSetUser(t.Context(), "app", "+subscribe").Err())
+	eventually(t, patience, func() bool { return logged(taken) == 1 && s.sum(t, telemetry.MetricPubSubConnected) == 1 })
 	free(t, l)
 	free(t, granted(t, next))
 }
