@@ -118,6 +118,25 @@ func TestFallingTokens(t *testing.T) {
 	}
 }
 
+// A failover to a server whose clock is ahead lets tokens fall as far if another failover leads back, and what was written last is lost.
+func TestTokensFallBehindAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		ahead time.Duration
+		again bool
+		ok    bool
+	}{{10 * time.Millisecond, true, true}, {10 * time.Millisecond, false, false}, {time.Millisecond, true, false}} {
+		s := new(script).numbered("1.0", 9000, 0, 1, 10).numbered("2.0", 5000, 500, 512, 520)
+		s.add(history.Event{At: 100 * ms, What: history.FaultOn, ID: "0", Clock: true, Loses: true, Delay: tc.ahead})
+		s.add(history.Event{At: 100 * ms, What: history.FaultOff, ID: "0"})
+		s.add(history.Event{At: 101 * ms, What: history.FaultOn, ID: "1", Loses: tc.again})
+		s.add(history.Event{At: 102 * ms, What: history.FaultOff, ID: "1"})
+		if found := history.Tokens(s.history(t)); (len(found) == 0) != tc.ok {
+			t.Errorf("%+v: %v", tc, found)
+		}
+	}
+}
+
 func TestConserved(t *testing.T) {
 	t.Parallel()
 	for n, words := range map[float64]string{3: "", 4: "4 permits are left, of 3", 2: "2 permits are left, of 3"} {

@@ -73,6 +73,7 @@ func New(events []Event) (*History, error) {
 	ops := make(map[string]*Op)
 	loose := make(map[string]int) // id of a fault -> its window
 	silent := make(map[string]bool)
+	ahead := time.Duration(0) // of others, the clocks of servers to which failovers have led
 	for _, e := range h.Events {
 		h.End = max(h.End, e.At)
 		switch e.What {
@@ -101,6 +102,13 @@ func New(events []Event) (*History, error) {
 			h.Lost = h.Lost || e.Loses
 			h.Back = h.Back || e.Back
 			h.Behind += max(0, -e.Delay)
+			if e.Loses && ahead > 0 { // it may lead back to a server that wasn't set ahead
+				h.Back = true
+				h.Behind += ahead
+			}
+			if e.Loses && e.Clock {
+				ahead += max(0, e.Delay)
+			}
 			silent[e.ID] = e.Silent
 			if e.Loses || e.Clock {
 				loose[e.ID] = len(h.Loose)
