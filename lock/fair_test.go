@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -130,43 +129,6 @@ func TestFairWakesTheNextOnly(t *testing.T) {
 		t.Errorf("%d scripts for 20 changes of hands, want 2 each", n)
 	}
 	free(t, l)
-}
-
-// A turn that was waited for takes six commands, whoever waits: what the README says of its price.
-func TestFairTurnCostsSixCommands(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	const clients, turns = 4, 25
-	var open []*lock.Client
-	for range clients {
-		c := newScope(t).open(t, srv.Client(t))
-		free(t, try(t, c.FairMutex("warm-up")))
-		open = append(open, c)
-	}
-	before := srv.Commands(t)
-	var all sync.WaitGroup
-	for _, c := range open {
-		all.Go(func() {
-			for range turns {
-				l, err := c.FairMutex("job").Lock(t.Context())
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	ran := srv.Commands(t).Since(before)
-	scripts := float64(ran["evalsha"]+ran["eval"]) / (clients * turns)
-	subscription := float64(ran["subscribe"]+ran["unsubscribe"]+ran["ping"]) / (clients * turns)
-	t.Logf("%.2f scripts and %.2f commands of the subscription per turn", scripts, subscription)
-	if scripts > 4.2 || subscription > 2.2 { // a client's first has a source to send, and its control channel
-		t.Errorf("%.2f scripts and %.2f commands of the subscription per turn, want 4 and 2", scripts, subscription)
-	}
 }
 
 // Waiting for longer than a place lasts costs no place: it is kept by asking again.
