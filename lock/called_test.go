@@ -178,18 +178,7 @@ func TestStrangersHearAllReleases(t *testing.T) {
 	var all sync.WaitGroup
 	for range clients {
 		c := newScope(t).open(t, rdb)
-		all.Go(func() {
-			for range turns {
-				l, err := c.Mutex(job).Lock(t.Context())
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
-			}
-		})
+		all.Go(func() { cycles(t, c.Mutex(job), turns) })
 	}
 	all.Wait()
 	for i := range clients * turns {

@@ -229,6 +229,7 @@ func evalshas(t *testing.T, c *redistest.Cluster) (n int) {
 
 // oneSlot is a proxy before a cluster that wants all keys it can see in one slot, those in ARGV of a renewal included.
 type oneSlot struct {
+	redistest.Hook
 	refused, calls, trips atomic.Int64
 }
 
@@ -236,8 +237,6 @@ type crossSlot struct{}
 
 func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
 func (crossSlot) RedisError()   {}
-
-func (h *oneSlot) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *oneSlot) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -22,18 +22,7 @@ func TestFairTurnCostsSixCommands(t *testing.T) {
 	before := srv.Commands(t)
 	var all sync.WaitGroup
 	for _, c := range open {
-		all.Go(func() {
-			for range turns {
-				l, err := c.FairMutex("job").Lock(t.Context())
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					return
-				}
-				if err := l.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
-			}
-		})
+		all.Go(func() { cycles(t, c.FairMutex("job"), turns) })
 	}
 	all.Wait()
 	ran := srv.Commands(t).Since(before)

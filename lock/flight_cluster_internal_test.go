@@ -169,6 +169,7 @@ func TestFlightMeetsSlotsOnTheirWay(t *testing.T) {
 
 // choosy refuses scripts that are declared to use no key, as a proxy does that has to know where they belong.
 type choosy struct {
+	redistest.Hook
 	refused atomic.Int64
 	text    string
 }
@@ -177,8 +178,6 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
-
-func (*choosy) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *choosy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -189,10 +188,6 @@ func (h *choosy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func (*choosy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // What refuses a flight gets each call by itself; for good, if it says that it wants the keys in one slot.
@@ -227,10 +222,7 @@ func TestFlightThatAClusterRefuses(t *testing.T) {
 }
 
 // panicking is a hook that panics at pipelines, by which calls go that a script's node refused.
-type panicking struct{}
-
-func (panicking) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+type panicking struct{ redistest.Hook }
 
 func (panicking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(context.Context, []redis.Cmder) error { panic("boom") }

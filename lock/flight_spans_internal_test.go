@@ -13,16 +13,16 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
 // parents is a hook that notes what span each script is sent below, as redisotel's would.
 type parents struct {
+	redistest.Hook
 	mu   sync.Mutex
 	seen []trace.SpanContext
 }
-
-func (*parents) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *parents) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

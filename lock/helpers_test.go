@@ -100,6 +100,20 @@ func try(t *testing.T, m lock.Locker) *lock.Lease {
 // noWork is what Do runs where nobody gets as far.
 func noWork(context.Context, *lock.Lease) error { return nil }
 
+// cycles takes the lock and gives it back, so many times.
+func cycles(t *testing.T, m lock.Locker, turns int) {
+	for range turns {
+		l, err := m.Lock(t.Context())
+		if err != nil {
+			t.Errorf("Lock: %v", err)
+			return
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+}
+
 // free releases a lease that must be live.
 func free(t *testing.T, l *lock.Lease) {
 	t.Helper()

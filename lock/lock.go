@@ -39,13 +39,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	if !c.made() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
 	}
-	defaults := &c.cfg.lock
-	if k.leaseless && len(opts) > 0 {
-		leaseless := *defaults
-		leaseless.maxHold, leaseless.heartbeat = 0, 0
-		defaults = &leaseless
-	}
-	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: defaults.with(opts)}
+	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts, k.leaseless)}
 	switch {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)

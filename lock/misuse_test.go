@@ -190,9 +190,10 @@ func TestRefusedSubscriptionIsSeen(t *testing.T) {
 }
 
 // panics is a hook that does so at scripts.
-type panics struct{ on atomic.Bool }
-
-func (*panics) DialHook(next redis.DialHook) redis.DialHook { return next }
+type panics struct {
+	redistest.Hook
+	on atomic.Bool
+}
 
 func (h *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -202,10 +203,6 @@ func (h *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-func (*panics) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
@@ -235,9 +232,10 @@ func TestHookThatPanics(t *testing.T) {
 }
 
 // evals is a hook that counts scripts.
-type evals struct{ n atomic.Int64 }
-
-func (*evals) DialHook(next redis.DialHook) redis.DialHook { return next }
+type evals struct {
+	redistest.Hook
+	n atomic.Int64
+}
 
 func (h *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -246,10 +244,6 @@ func (h *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func (*evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // The hooks of the program's client see every call, as redisotel's do for its spans.

@@ -122,9 +122,10 @@ func TestMultiReplicas(t *testing.T) {
 }
 
 // fussy is a proxy that wants all keys in one slot.
-type fussy struct{ refused atomic.Int32 }
-
-func (f *fussy) DialHook(next redis.DialHook) redis.DialHook { return next }
+type fussy struct {
+	redistest.Hook
+	refused atomic.Int32
+}
 
 func (f *fussy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -135,10 +136,6 @@ func (f *fussy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
-}
-
-func (f *fussy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // slots is how many slots the keys of an EVALSHA are in.

@@ -256,8 +256,8 @@ func (c *lockConfig) fail(format string, args ...any) {
 	}
 }
 
-// with returns the configuration with the options of one lock on top.
-func (defaults *lockConfig) with(opts []LockOption) *lockConfig {
+// with returns the configuration with the options of one lock on top, which may be of a kind without leases.
+func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig {
 	if len(opts) == 0 {
 		return defaults
 	}
@@ -270,7 +270,7 @@ func (defaults *lockConfig) with(opts []LockOption) *lockConfig {
 		}
 		o.applyLock(&c)
 	}
-	if c.fixedSet { // a default for watched locks does not concern this one
+	if c.fixedSet || leaseless { // a default for watched locks does not concern this one
 		if !c.maxHoldSet {
 			c.maxHold = 0
 		}

@@ -37,19 +37,16 @@ func within(t *testing.T, what string, call func(ctx context.Context) error) {
 }
 
 // callCounter counts the commands that a client is about to send.
-type callCounter struct{ calls atomic.Int64 }
-
-func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+type callCounter struct {
+	redistest.Hook
+	calls atomic.Int64
+}
 
 func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c.calls.Add(1)
 		return next(ctx, cmd)
 	}
-}
-
-func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func TestCallsReturnWhenTheirContextEnds(t *testing.T) {

@@ -136,7 +136,7 @@ func (c *client) open(counts *counts) (err error) {
 	}
 	for _, o := range servers {
 		rdb := o.dial()
-		rdb.AddHook(askings{c.diary, new(sync.Map)})
+		rdb.AddHook(askings{diary: c.diary, given: new(sync.Map)})
 		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...)
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/chaos/history"
+	"github.com/lockdog/lockdog/internal/redistest"
 )
 
 // grantID is what stands for an owner in a lock's entry in Redis, less what its kind adds. "" is nobody.
@@ -30,16 +31,9 @@ func grantID(member string) string {
 // askings is a hook of go-redis that notes which requests for a lock were given up, until when they may yet be done, and until when they were
 // made again.
 type askings struct {
+	redistest.Hook
 	diary *diary
 	given *sync.Map // owners of such requests
-}
-
-// DialHook implements redis.Hook.
-func (askings) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (askings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // ProcessHook implements redis.Hook.
