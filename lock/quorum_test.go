@@ -21,7 +21,7 @@ func TestQuorum(t *testing.T) {
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(), ns.quorum()
 	m := a.Mutex("job")
-	l := ns.everywhere(m)
+	l := a.everywhere(t, m)
 	if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
 		t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
 	}
@@ -139,7 +139,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := ns.everywhere(a.Mutex("job"))
+	l := a.everywhere(t, a.Mutex("job"))
 	work := l.Context()
 	ns.raw[0].Del(t.Context(), "job")
 	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
@@ -161,7 +161,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 
 	// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
-	l = ns.everywhere(a.Mutex("job"))
+	l = a.everywhere(t, a.Mutex("job"))
 	ns.mute(0, true)
 	ns.mute(1, true)
 	muted, deadline := time.Now(), l.Deadline()
@@ -197,7 +197,7 @@ func TestQuorumReentry(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := ns.everywhere(a.Mutex("job"))
+	l := a.everywhere(t, a.Mutex("job"))
 	for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
 		_, err := m.Lock(l.Context())
 		mustMatch(t, err, lock.ErrDeadlock)
@@ -229,7 +229,7 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a := ns.quorum()
-	l := ns.everywhere(a.Mutex("job"))
+	l := a.everywhere(t, a.Mutex("job"))
 	closed := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
@@ -294,7 +294,7 @@ func TestQuorumClose(t *testing.T) {
 
 	// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
 	p := ns.quorum()
-	l = ns.everywhere(p.Mutex("job"))
+	l = p.everywhere(t, p.Mutex("job"))
 	closeSoon(p.clients[0])
 	closeSoon(p.clients[1])
 	await(t, "Done", l.Done())

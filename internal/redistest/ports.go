@@ -48,7 +48,7 @@ func takePort() (int, error) {
 	}
 	for range portTries {
 		port := portMin + rand.IntN(portMax-portMin)
-		if ports.taken[port] != nil || !canListen(port) || !canListen(port+busPortOffset) {
+		if ports.taken[port] != nil {
 			continue
 		}
 		f, err := lockFile(filepath.Join(dir, strconv.Itoa(port)))
@@ -57,6 +57,11 @@ func takePort() (int, error) {
 		}
 		if f == nil {
 			continue // another test binary's
+		}
+		// Locked first: two binaries that try the same port would find each other there.
+		if !canListen(port) || !canListen(port+busPortOffset) {
+			_ = f.Close() // opened only to be locked; there is nothing to lose
+			continue
 		}
 		ports.taken[port] = f
 		return port, nil

@@ -153,7 +153,12 @@ func (p *Proxy) Accept(tb testing.TB) {
 	if p.listener != nil || p.ctx.Err() != nil {
 		return
 	}
-	l, err := net.Listen("tcp", p.Addr())
+	// As in Refuse: who is being started may still have the listener with which the port was tried, or the last one.
+	var l net.Listener
+	err := poll(startLimit, func(context.Context) (err error) {
+		l, err = net.Listen("tcp", p.Addr())
+		return err
+	})
 	if err != nil {
 		tb.Fatalf("redistest: proxy: %v", err)
 	}

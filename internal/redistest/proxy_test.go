@@ -256,6 +256,11 @@ func TestProxyRefuses(t *testing.T) {
 	if got := receive(t, conn, 1); got != "a" {
 		t.Errorf("received %q, want a", got)
 	}
+	other, err := net.Listen("tcp", p.Addr()) // as a process that is being started has the listener for a moment
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = other.Close() })
 	p.Accept(t)
 	again, err := net.Dial("tcp", p.Addr())
 	if err != nil {
