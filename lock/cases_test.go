@@ -132,7 +132,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
 	sp := redistest.Shared(t)
 	s := newScope(t)
-	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond))
+	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(3*time.Second))
 	l := try(t, c.Mutex("job"))
 	start, stop := l.Deadline(), make(chan struct{})
 	var wg sync.WaitGroup
@@ -149,7 +149,7 @@ func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().Sub(start) > 2*time.Second })
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().Sub(start) >= 1900*time.Millisecond })
 	close(stop)
 	wg.Wait()
 	free(t, l)
