@@ -59,7 +59,7 @@
 //     help; each script can run twice for one owner without harm.
 //   - A Token is larger than all those of its name before, also after FLUSHALL, a restart without persistence, or a failover that
 //     lost writes, as long as no server that answers has a clock behind a token it issued.
-//   - No call hangs: it returns when its ctx ends, even if go-redis does not; at most 50 ms later where the call was alone on its way to a server
+//   - No call hangs: it returns when its ctx ends, even if go-redis does not; at most 250 ms later where the call was alone on its way to a server
 //     that used to answer at once. A release whose ctx has ended before takes what is left of the lease at most. No goroutine outlives
 //     [Client.Close] by more than the ReadTimeout of the Redis client.
 //   - Calls for Mutexes that come while three are under way, one of them to their server, wait for the next round trip to it, and share it:

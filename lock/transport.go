@@ -245,7 +245,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 const pilotPatience = 10 * time.Second
 
 // quick is an answer after which the next is hoped to be as quick.
-const quick = backend.Unnoticed / 10
+const quick = backend.Unnoticed / 50
 
 // mayPilot says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
 // isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near. A ctx that can't end needn't be looked at,

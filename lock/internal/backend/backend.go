@@ -53,8 +53,9 @@ type Backend interface {
 	Close() error
 }
 
-// Unnoticed is so short that nobody minds waiting for it, and so long that no server in good health needs it.
-const Unnoticed = 50 * time.Millisecond
+// Unnoticed is so short that hardly anybody minds waiting for it, and so long that a server in good health doesn't need it, nor does a
+// process that was throttled for a moment.
+const Unnoticed = 250 * time.Millisecond
 
 // Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
 // lock/locktest has one; nobody else can implement it.
