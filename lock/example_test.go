@@ -31,7 +31,7 @@ func Example() {
 	defer stop()
 
 	ctx := context.Background()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	locks, err := lock.New(rdb)
 	if err != nil {
 		log.Fatal(err)
