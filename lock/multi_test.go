@@ -17,10 +17,13 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// brief is the lease of locks in these tests.
-const brief = 450 * time.Millisecond
+// brief is a short lease, or a part of one. Who has to hold a lock while others do something needs more: steady, or far.
+const (
+	brief  = 450 * time.Millisecond
+	steady = 2400 * time.Millisecond
+)
 
-// corner is a corner of the shared server, with clients that tell all they do.
+// corner is a corner of the shared server, with clients that tell all they do; their leases are steady.
 type corner struct {
 	t     *testing.T
 	space redistest.Space
@@ -34,7 +37,7 @@ func newCorner(t *testing.T) *corner {
 
 func (c *corner) client(opts ...lock.Option) (*lock.Client, *scope) {
 	s := newScope(c.t)
-	opts = append([]lock.Option{lock.WithKeyPrefix(c.space.Prefix()), lock.WithWatchdog(brief)}, opts...)
+	opts = append([]lock.Option{lock.WithKeyPrefix(c.space.Prefix()), lock.WithWatchdog(steady)}, opts...)
 	return s.open(c.t, c.rdb, opts...), s
 }
 
@@ -185,7 +188,7 @@ func TestMultiWaitsInOrder(t *testing.T) {
 	next := begin(t.Context(), a.Multi([]string{"c", "b", "a"}))
 	waiting(t, a, 1)
 	eventually(t, patience, func() bool { return c.exists("a") })
-	eventually(t, patience, func() bool { return as.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
+	eventually(t, patience, func() bool { return as.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2 })
 	if c.exists("c") {
 		t.Error("it took what comes after the one that it waits for")
 	}

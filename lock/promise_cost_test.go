@@ -59,9 +59,7 @@ func TestUnusedClientOpensNothing(t *testing.T) {
 	if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
 		t.Error("the empty name is a name")
 	}
-	if n := runtime.NumGoroutine(); n > before {
-		t.Errorf("%d goroutines, before New there were %d", n, before)
-	}
+	eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before }) // others' may come for a moment
 	if n := p.Conns(); n != 0 {
 		t.Errorf("%d connections", n)
 	}
@@ -90,10 +88,10 @@ func TestGoroutinesAreConstant(t *testing.T) {
 		eventually(t, patience, func() bool { return renewals() >= done })
 		// Calls in flight have a goroutine each, so look for the quietest moment.
 		gs, conns = 1<<30, 1<<30
-		quiet := time.Now().Add(300 * time.Millisecond)
+		quiet, looks := time.Now().Add(300*time.Millisecond), 0
 		eventually(t, patience, func() bool {
-			gs, conns = min(gs, goroutines()), min(conns, p.Conns())
-			return time.Now().After(quiet)
+			gs, conns, looks = min(gs, goroutines()), min(conns, p.Conns()), looks+1
+			return time.Now().After(quiet) && looks > 15
 		})
 		return gs, conns
 	}
@@ -150,7 +148,7 @@ func TestFullPoolDoesNotStopRenewal(t *testing.T) {
 		o.PoolSize, o.MaxActiveConns, o.PoolTimeout = 2, 2, 100*time.Millisecond
 	})
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
 	// The control channel's connection comes out of the same pool's limit: it is there before the pool is full.
 	l := try(t, c.Mutex("job"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +166,7 @@ func TestFullPoolDoesNotStopRenewal(t *testing.T) {
 		if err := l.Err(); err != nil {
 			t.Fatalf("with a full pool: %v", err)
 		}
-		return l.Deadline().Sub(start) > 1200*time.Millisecond
+		return l.Deadline().Sub(start) > 1500*time.Millisecond
 	})
 	if _, err := c.Mutex("other").TryLock(t.Context()); err == nil {
 		t.Error("TryLock with a full pool succeeded")

@@ -58,7 +58,7 @@ func TestScriptsCheckTheOwner(t *testing.T) {
 		untouched(t, key)
 	})
 	t.Run("renew", func(t *testing.T) {
-		l := try(t, c.Mutex("renew", lock.WithWatchdog(600*time.Millisecond)))
+		l := try(t, c.Mutex("renew", lock.WithWatchdog(steady)))
 		key := usurp("renew")
 		mustBeLost(t, l, lock.CauseTaken)
 		untouched(t, key)
@@ -116,7 +116,7 @@ func TestFullServerStillRenewsAndReleases(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(900*time.Millisecond))
+	c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
 	warm := try(t, c.Mutex("warm:up"))
 	free(t, warm) // the release script is known to the server
 	l := try(t, c.Mutex("job:1"))
@@ -138,7 +138,7 @@ func TestFullServerStillRenewsAndReleases(t *testing.T) {
 		if err := l.Err(); err != nil {
 			t.Fatalf("on a full server: %v", err)
 		}
-		return l.Deadline().Sub(start) > 1200*time.Millisecond // renewed beyond its first lease
+		return l.Deadline().Sub(start) > 1500*time.Millisecond // renewed beyond its first lease
 	})
 	free(t, l)
 	if n, err := rdb.Exists(ctx, "job:1", "job:2").Result(); err != nil || n != 0 {

@@ -17,12 +17,12 @@ func TestEndedContextLeavesTimeToRelease(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)
 	rdb := sp.Client(t)
-	const lease = 900 * time.Millisecond
+	const lease = 1500 * time.Millisecond
 	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
 	gone := errors.New("the user has gone")
-	ended := func(name string) *lock.Lease {
+	ended := func(name string, opts ...lock.LockOption) *lock.Lease {
 		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), userKey{}, "ann"))
-		l, err := c.Mutex(name).Lock(ctx)
+		l, err := c.Mutex(name, opts...).Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestEndedContextLeavesTimeToRelease(t *testing.T) {
 		return l
 	}
 
-	released, left := ended("released"), ended("left")
+	released, left := ended("released", lock.WithWatchdog(far)), ended("left")
 	// What its holder still does is protected.
 	always(t, 150*time.Millisecond, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"released").Val() == 1 })
 	free(t, released)
@@ -97,7 +97,7 @@ func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	m := c.Mutex("job", lock.WithWatchdog(time.Second))
+	m := c.Mutex("job", lock.WithWatchdog(1500*time.Millisecond))
 	l := try(t, m)
 	if err := l.Release(dead); err != nil {
 		t.Errorf("Release on a dead ctx: %v", err)
@@ -114,15 +114,15 @@ func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 		t.Error("Release succeeded though nobody answered")
 	}
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("Release took %v, the lease was a second", took)
+		t.Errorf("Release took %v, the lease was 1.5 s", took)
 	}
 	mustMatch(t, l.Release(dead), lock.ErrReleased)
 
-	l2ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
 	srv.Resume(t)
 	l = try(t, c.Mutex("other"))
 	srv.Pause(t)
+	l2ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
 	start = time.Now()
 	mustMatch(t, l.Release(l2ctx), context.DeadlineExceeded) // a live ctx bounds it too
 	if took := time.Since(start); took > 5*time.Second {
@@ -138,7 +138,7 @@ func TestLateRenewalChangesNothing(t *testing.T) {
 	sp := redistest.Shared(t)
 	rdb := sp.Client(t)
 	renewals, pulse := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(750*time.Millisecond), lock.WithRenewalClient(renewals))
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
 	late := func(name string) *lock.Lease {
 		l := try(t, c.Mutex(name))
 		pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", name)))

@@ -31,7 +31,11 @@ func newFault(t *testing.T, opts ...lock.Option) *fault {
 	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
 	f := &fault{scope: newScope(t), srv: srv, rdb: srv.Client(t), wire: wire}
 	f.c = f.open(t, rdb, opts...)
-	free(t, try(t, f.c.Mutex("warm-up")))
+	eventually(t, patience, func() bool { // the clock is that of the quickest answer, and wrong by what it took at most
+		asked := time.Now()
+		free(t, try(t, f.c.Mutex("warm-up")))
+		return time.Since(asked) < tight
+	})
 	return f
 }
 
@@ -84,7 +88,7 @@ func TestLostAnswerToAcquire(t *testing.T) {
 			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job"), redistest.Nth(1)))
 			start := time.Now()
 			l := try(t, f.c.Mutex("job"))
-			if n := f.tries("acquire", "job"); n != 2 {
+			if n := f.tries("acquire", "job"); n < 2 { // on a busy machine the second's answer may come too late
 				t.Errorf("%d tries, want 2", n)
 			}
 			f.entry(t, l)
@@ -107,22 +111,18 @@ func TestLostAnswerToAcquire(t *testing.T) {
 // A call that gives up leaves nothing behind, though Redis may have granted the lock or grants it yet.
 func TestGivenUpAcquireIsSwept(t *testing.T) {
 	t.Parallel()
-	for name, rule := range map[string]func(f *fault) redistest.Rule{
-		"answer lost": func(f *fault) redistest.Rule {
-			return redistest.ReplyTo(redistest.Drop, f.wire.script("acquire", "job"))
-		},
-		"answer late": func(f *fault) redistest.Rule {
-			return redistest.ReplyTo(redistest.Delay(150*time.Millisecond), f.wire.script("acquire", "job"))
-		},
-	} {
+	for name, verdict := range map[string]redistest.Verdict{"answer lost": redistest.Drop, "answer late": redistest.Hold} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFault(t)
-			f.wire.set(rule(f))
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			_, err := f.c.Mutex("job").Lock(ctx)
-			mustMatch(t, err, context.DeadlineExceeded)
+			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job")))
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			got := begin(ctx, f.c.Mutex("job"))
+			eventually(t, patience, func() bool { return f.tries("acquire", "job") > 0 })
+			leave()
+			mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+			f.wire.proxy.Release()
 			eventually(t, patience, func() bool { return f.tries("release", "job") > 0 && !f.exists("job") })
 		})
 	}
@@ -138,6 +138,7 @@ func TestLateAcquireChangesNothing(t *testing.T) {
 	free(t, l)
 	ran := f.srv.Commands(t)["evalsha"]
 	f.wire.set(nil)
+	pass(t, tight)
 	f.wire.proxy.Release()
 	eventually(t, patience, func() bool { return f.srv.Commands(t)["evalsha"] > ran })
 	if f.exists("job") {
@@ -152,7 +153,8 @@ func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 	direct := srv.Client(t)
 	free(t, try(t, newScope(t).open(t, direct).Mutex("warm-up"))) // gives the server the scripts
 	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
-	c := newScope(t).open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	const lease = 1500 * time.Millisecond
+	c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
 	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("acquire", "job"), redistest.Nth(1)))
 	l := try(t, c.Mutex("job"))
 	wire.proxy.AwaitHeld(t, 1)
@@ -160,7 +162,7 @@ func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 	wire.set(nil)
 	wire.proxy.Release()
 	eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 1 })
-	if ttl := direct.PTTL(t.Context(), "job").Val(); ttl > 600*time.Millisecond {
+	if ttl := direct.PTTL(t.Context(), "job").Val(); ttl > lease {
 		t.Errorf("the ghost lasts %v, longer than its lease", ttl)
 	}
 	free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
@@ -178,7 +180,7 @@ func TestLostAnswerToRelease(t *testing.T) {
 			if err := l.Release(t.Context()); err != nil {
 				t.Errorf("Release: %v, want nil: the lock was given back", err)
 			}
-			if n := f.tries("release", "job"); n != 2 {
+			if n := f.tries("release", "job"); n < 2 {
 				t.Errorf("%d tries, want 2", n)
 			}
 			if f.exists("job") {
@@ -199,11 +201,18 @@ func TestLostAnswerToRelease(t *testing.T) {
 func TestFirstReleaseOfAMissingLockIsALoss(t *testing.T) {
 	t.Parallel()
 	f := newFault(t)
-	l := try(t, f.c.Mutex("job"))
-	f.rdb.Del(t.Context(), "job")
-	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-	if n := f.tries("release", "job"); n != 1 {
-		t.Errorf("%d tries, want 1", n)
+	for sent := 0; ; {
+		l := try(t, f.c.Mutex("job"))
+		f.rdb.Del(t.Context(), "job")
+		err := l.Release(t.Context())
+		before := sent
+		if sent = f.tries("release", "job"); sent > before+1 { // the first try's answer came too late: its own deed, for all it knows
+			continue
+		}
+		mustMatch(t, err, lock.ErrLost) // whose holder may have heard of it before
+		if sent == before+1 {
+			return
+		}
 	}
 }
 
@@ -224,7 +233,7 @@ func TestLostHandOver(t *testing.T) {
 			m := f.c.Mutex("job")
 			l := try(t, m)
 			next := begin(t.Context(), m)
-			eventually(t, patience, func() bool { return f.tries("acquire", "job") == 3 }) // l, and the waiter twice
+			asleep(t, f.c, 1)
 			f.wire.set(rule(f))
 			free(t, l)
 			heir := granted(t, next)
@@ -249,20 +258,29 @@ func TestLostHandOverToWhoHasLeft(t *testing.T) {
 	t.Parallel()
 	f := newFault(t)
 	m := f.c.Mutex("job")
-	l := try(t, m)
-	ctx, cancel := context.WithCancel(t.Context())
-	next := begin(ctx, m)
-	eventually(t, patience, func() bool { return f.tries("acquire", "job") == 3 })
-	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1)))
-	released := make(chan error, 1)
-	go func() { released <- l.Release(context.Background()) }()
-	f.wire.proxy.AwaitHeld(t, 1)
-	cancel()
-	mustMatch(t, await(t, "Lock", next).err, context.Canceled)
-	if err := await(t, "Release", released); err != nil {
-		t.Errorf("Release: %v", err)
+	for left := false; !left; {
+		l := try(t, m)
+		ctx, cancel := context.WithCancel(t.Context())
+		next := begin(ctx, m)
+		asleep(t, f.c, 1)
+		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1)))
+		released := make(chan error, 1)
+		go func() { released <- l.Release(context.Background()) }()
+		f.wire.proxy.AwaitHeld(t, 1)
+		cancel()
+		got := await(t, "Lock", next)
+		if left = got.err != nil; left {
+			mustMatch(t, got.err, context.Canceled)
+		} else { // we were slower than the release's second try
+			free(t, got.Lease)
+		}
+		if err := await(t, "Release", released); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		eventually(t, patience, func() bool { return !f.exists("job") })
+		f.wire.set(nil)
+		f.wire.proxy.Release()
 	}
-	eventually(t, patience, func() bool { return !f.exists("job") })
 }
 
 // A server that was restarted, or whose scripts were flushed, is given them again. That is no error.
@@ -271,7 +289,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+	c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
 	flush := func() {
 		t.Helper()
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {

@@ -71,7 +71,7 @@ func TestTokensRiseThoughTheClockDoesNot(t *testing.T) {
 	// A hand-over draws from the same counter.
 	l := try(t, m)
 	next := begin(t.Context(), m)
-	waiting(t, c, 1)
+	asleep(t, c, 1) // it draws none by itself
 	free(t, l)
 	l = granted(t, next)
 	if l.Token() != ahead+5 {

@@ -69,7 +69,7 @@ func TestReentryTakesNoRoundTrip(t *testing.T) {
 func TestInnerContextDoesNotStopRenewal(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)
-	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond), lock.WithReentrancy())
+	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
 	outer := try(t, c.Mutex("job"))
 	ctx, cancel := context.WithCancel(outer.Context())
 	inner, err := c.Mutex("job").TryLock(ctx)
@@ -95,14 +95,14 @@ func TestZombiesAreCutOff(t *testing.T) {
 	sp := redistest.Shared(t)
 	rdb := sp.Client(t)
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(600*time.Millisecond))
+	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond))
 	other := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
 	for name, tc := range map[string]struct {
 		opt    lock.LockOption
 		reason lock.Reason
 	}{
-		"maxhold":   {lock.WithMaxHold(900 * time.Millisecond), lock.ReasonMaxHold},
-		"heartbeat": {lock.WithHeartbeat(900 * time.Millisecond), lock.ReasonHeartbeat},
+		"maxhold":   {lock.WithMaxHold(750 * time.Millisecond), lock.ReasonMaxHold},
+		"heartbeat": {lock.WithHeartbeat(750 * time.Millisecond), lock.ReasonHeartbeat}, // between two renewals
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := try(t, c.Mutex(name+":1", tc.opt))
@@ -125,7 +125,7 @@ func TestZombiesAreCutOff(t *testing.T) {
 		})
 	}
 	t.Run("alive", func(t *testing.T) {
-		l := try(t, c.Mutex("alive", lock.WithHeartbeat(900*time.Millisecond)))
+		l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
 		start := l.Deadline()
 		eventually(t, patience, func() bool {
 			l.Heartbeat()

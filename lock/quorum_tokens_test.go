@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What becomes of a quorum's tokens, and of nodes that answer late.
@@ -19,10 +21,11 @@ func TestQuorumTokensRise(t *testing.T) {
 	t.Parallel()
 	const n = 5
 	ns := startNodes(t, n)
-	parties := []*party{ns.quorum(lock.WithWatchdog(brief)), ns.quorum(lock.WithWatchdog(brief))}
-	free(t, try(t, parties[0].Mutex("job")))
-	free(t, try(t, parties[1].Mutex("job"))) // connections, scripts
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	parties := []*party{ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))}
+	for _, p := range parties { // connections, scripts, counters
+		free(t, p.everywhere(t, p.Mutex("job")))
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	}
 	rng := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
 	base := time.Now().Add(1000 * time.Hour).UnixMicro()
 	for i, rdb := range ns.raw {
@@ -41,7 +44,7 @@ func TestQuorumTokensRise(t *testing.T) {
 			t.Errorf("round %d, without nodes %v: token %d after %d", round, down, l.Token(), last)
 		}
 		last = l.Token()
-		pass(t, brief/8) // a node has a tenth to join: those that are down don't
+		pass(t, brief/8) // for the others to join; those that are down don't
 		free(t, l)
 		for _, i := range down {
 			ns.mute(i, false)
@@ -55,7 +58,7 @@ func TestQuorumTokensRise(t *testing.T) {
 func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
-	a := ns.quorum()
+	a := ns.quorum(lock.WithWatchdog(4 * steady)) // a node has a tenth of it
 	m := a.Mutex("job")
 	free(t, try(t, m))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
@@ -78,24 +81,40 @@ func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 // A node that is slow joins the lease when it answers; if that is released by then, nothing is left.
 func TestQuorumLateNode(t *testing.T) {
 	t.Parallel()
-	const lease, slow = 1500 * time.Millisecond, 80 * time.Millisecond
+	const lease, slow = 2 * steady, 80 * time.Millisecond // a node has a tenth of it
 	ns := startNodes(t, 3)
 	a := ns.quorum(lock.WithWatchdog(lease))
 	m := a.Mutex("job")
 	free(t, try(t, m))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	e := ns.wires[2]
+	e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
+	joined := func() bool { return len(a.clients[2].Leases()) == 1 }
+	var l *lock.Lease
+	eventually(t, patience, func() bool { // unless our answer comes after its time
+		l = try(t, m)
+		if joined() {
+			t.Fatal("it waited for the slow node")
+		}
+		e.proxy.AwaitHeld(t, 1)
+		e.proxy.Release()
+		for since := time.Now(); time.Since(since) < lease/10; time.Sleep(time.Millisecond) {
+			if joined() {
+				return true
+			}
+		}
+		free(t, l)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		return false
+	})
 	e.set(redistest.ReplyTo(redistest.Delay(slow), e.script("acquire", "job")))
-	l := try(t, m)
-	if n := len(a.clients[2].Leases()); n != 0 {
-		t.Errorf("it waited for the slow node")
-	}
-	eventually(t, patience, func() bool { return len(a.clients[2].Leases()) == 1 })
 	if info := a.clients[2].Leases()[0]; info.Token != l.Token() {
 		t.Errorf("%+v; the token is %d", info, l.Token())
 	}
 	ns.raw[0].Del(t.Context(), "job")
-	pass(t, lease)
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) >= 1 })
+	end := l.Deadline()
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(end) })
 	if l.Err() != nil { // the late one is of the majority now
 		t.Errorf("%v", l.Err())
 	}
@@ -103,12 +122,12 @@ func TestQuorumLateNode(t *testing.T) {
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
 	ctx, cancel := context.WithCancel(t.Context()) // whose end doesn't take the late one along
-	l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).TryLock(ctx)
+	l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	eventually(t, patience, func() bool { return len(a.clients[2].Leases()) == 1 })
+	eventually(t, patience, joined)
 	free(t, l)
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
@@ -125,7 +144,7 @@ func TestQuorumLateNode(t *testing.T) {
 func TestQuorumLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
-	a, b := ns.quorum(lock.WithWatchdog(3*time.Second)), ns.quorum(lock.WithWatchdog(3*time.Second))
+	a, b := ns.quorum(lock.WithWatchdog(far)), ns.quorum(lock.WithWatchdog(far)) // nothing runs out while we look
 	free(t, try(t, b.Mutex("job")))
 	free(t, try(t, a.Mutex("job")))
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
@@ -137,29 +156,35 @@ func TestQuorumLeavesNothing(t *testing.T) {
 	for range 10 {
 		_, err := a.Mutex("job").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrHeld)
-		eventually(t, time.Second, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
 	}
 	e := ns.wires[2]
-	e.set(redistest.ReplyTo(redistest.Delay(100*time.Millisecond), e.script("acquire", "job")))
+	e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
 	start := time.Now()
 	_, err := a.Mutex("job").TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
-	if took := time.Since(start); took > 90*time.Millisecond {
+	if took := time.Since(start); took > 900*time.Millisecond { // go-redis waits for a second
 		t.Errorf("it waited for the third node, though two had refused: %v", took)
 	}
-	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 1 })
+	e.proxy.AwaitHeld(t, 1)
+	e.set(nil)
+	e.proxy.Release()
 	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
 	// Its answer is lost, and its caller leaves.
 	for _, rule := range []redistest.Rule{
 		redistest.ReplyTo(redistest.Drop, e.script("acquire", "job")),
-		redistest.ReplyTo(redistest.Delay(200*time.Millisecond), e.script("acquire", "job")),
+		redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")),
 	} {
 		e.set(rule)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		_, err = a.Mutex("job").Lock(ctx)
-		cancel()
-		mustMatch(t, err, context.DeadlineExceeded, lock.ErrHeld)
+		ctx, leave := context.WithCancel(t.Context())
+		got := begin(ctx, a.Mutex("job"))
+		eventually(t, patience, func() bool { // it was told by the others
+			return slices.ContainsFunc(a.clients[0].Leases(), func(info lock.LeaseInfo) bool { return info.WaitsFor != "" })
+		})
+		leave()
+		mustMatch(t, await(t, "Lock", got).err, context.Canceled, lock.ErrHeld)
 		e.set(nil)
+		e.proxy.Release()
 		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
 	}
 	if owners := ns.holders("job"); owners[0] != somebodyElse || owners[1] != somebodyElse {

@@ -191,6 +191,10 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	// After its first try it is to be seen among those who wait.
 	got := begin(t.Context(), c.Mutex("job"))
 	eventually(t, patience, func() bool {
+		if len(got) > 0 { // it was over before we looked
+			mustMention(t, (<-got).err, "job", "timeout")
+			got = begin(t.Context(), c.Mutex("job"))
+		}
 		all := c.Leases()
 		return len(all) == 1 && all[0].State == lock.StateWaiting && all[0].Name == "job" && s.sum(t, telemetry.MetricWaiting) == 1
 	})
@@ -200,7 +204,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 	_, err = c.Mutex("job").Inspect(t.Context())
 	mustMention(t, err, "job", "timeout")
-	if took := time.Since(start); took > patience {
+	if took := time.Since(start); took > 2*patience {
 		t.Errorf("three calls took %v", took)
 	}
 	if n := s.sum(t, telemetry.MetricErrors, "error.type=timeout"); n != s.sum(t, telemetry.MetricErrors) || n < 6 {
@@ -221,7 +225,7 @@ func TestSilentSubscription(t *testing.T) {
 	rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
 	s := newScope(t)
 	c, other := s.open(t, rdb), newScope(t).open(t, srv.Client(t))
-	short := try(t, other.Mutex("job:short", lock.WithWatchdog(900*time.Millisecond)))
+	short := try(t, other.Mutex("job:short", lock.WithWatchdog(steady)))
 	long := try(t, other.Mutex("job:long"))
 	second := begin(t.Context(), c.Mutex("job:long"))
 	first := begin(t.Context(), c.Mutex("job:short"))
@@ -244,8 +248,8 @@ func TestSilentSubscription(t *testing.T) {
 	began := time.Now()
 	free(t, short)
 	free(t, granted(t, first))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the waiter came in after %v; the holder's lease was 0.9 s", took)
+	if took := time.Since(began); took > 2*steady {
+		t.Errorf("the waiter came in after %v; the holder's lease was %v", took, steady)
 	}
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubReconnects) == 1 })
 	if took := time.Since(began); took < 2*time.Second {
@@ -264,16 +268,11 @@ func TestSilentSubscription(t *testing.T) {
 // Where nobody listens, no command is sent, and none is counted: Redis knows of none either.
 func TestCommandsThatWereNotSentAreNotCounted(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = ln.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: ln.Addr().String(), DialerRetries: 1})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer func() { _ = rdb.Close() }()
 	s := newScope(t)
 	c := s.open(t, rdb)
-	_, err = c.Mutex("job").TryLock(t.Context())
+	_, err := c.Mutex("job").TryLock(t.Context())
 	mustMention(t, err, "job", "refused")
 	if n := s.sum(t, telemetry.MetricErrors, "error.type=network"); n == 0 || n != s.sum(t, telemetry.MetricErrors) {
 		t.Errorf("errors %v, want those of each try, type network", s.series(t, telemetry.MetricErrors))
@@ -335,7 +334,7 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 // Without a connection a call whose ctx can't end takes no longer than the lease, though go-redis would wait for one, or dial, for longer.
 func TestCallsWithoutConnectionEndWithTheLease(t *testing.T) {
 	t.Parallel()
-	const lease, slack = 11 * time.Second, time.Second
+	const lease, slack = 11 * time.Second, patience / 3
 	for what, lose := range map[string]func(rdb *redis.Client, p *redistest.Proxy, dead *atomic.Bool){
 		"the pool is empty": func(rdb *redis.Client, _ *redistest.Proxy, _ *atomic.Bool) {
 			go rdb.BLPop(context.Background(), time.Minute, "nothing")

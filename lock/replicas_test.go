@@ -41,7 +41,7 @@ func TestWithReplicas(t *testing.T) {
 			const name = "job"
 			rdb, primary, replica := shape.start(t, name)
 			client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
-			m := client.Mutex(name, lock.WithReplicas(1, time.Second))
+			m := client.Mutex(name, lock.WithReplicas(1, 2500*time.Millisecond))
 			l := try(t, m)
 			own := replica.Client(t)
 			conn := own.Conn()
@@ -60,7 +60,7 @@ func TestWithReplicas(t *testing.T) {
 				t.Errorf("%+v, %v", few, err)
 			}
 			server := primary.Client(t)
-			eventually(t, time.Second, func() bool { return server.Exists(t.Context(), name).Val() == 0 })
+			eventually(t, patience, func() bool { return server.Exists(t.Context(), name).Val() == 0 })
 			if left := client.Leases(); len(left) != 0 {
 				t.Errorf("left: %+v", left)
 			}
@@ -121,14 +121,14 @@ func TestWithReplicasRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	server := s.Client(t)
-	eventually(t, time.Second, func() bool { return server.Exists(t.Context(), "job").Val() == 0 })
+	eventually(t, patience, func() bool { return server.Exists(t.Context(), "job").Val() == 0 })
 }
 
 // TestWithReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
 func TestWithReplicasWhileSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
-	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far), lock.WithReplicas(1, time.Second))
+	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far), lock.WithReplicas(1, 2500*time.Millisecond))
 	free(t, try(t, client.Mutex("{m}a")))
 	slot := c.Slot(t, "{m}")
 	m := c.Migrate(t, slot, otherNode(t, c, slot))

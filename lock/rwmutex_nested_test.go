@@ -106,7 +106,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 	})
 	t.Run("the writer's loss", func(t *testing.T) {
 		c := r.client()
-		w := try(t, c.RWMutex("job", lock.WithWatchdog(900*time.Millisecond)))
+		w := try(t, c.RWMutex("job", lock.WithWatchdog(steady)))
 		rd, err := c.RWMutex("job").RLock(w.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func (r *rwRig) within(key string, least, most time.Duration) {
 // The hash lives as long as the longest lease, whoever renews, and no longer.
 func TestRWHashLivesAsLongAsTheLongestLease(t *testing.T) {
 	t.Parallel()
-	const short, renewed, long = 900 * time.Millisecond, 1100 * time.Millisecond, 20 * time.Second
+	const short, renewed, long = 1500 * time.Millisecond, 1700 * time.Millisecond, 30 * time.Second
 	r := newRWRig(t)
 	c := r.client(lock.WithWatchdog(short))
 	brief := try(t, c.RWMutex("job").RLocker())
@@ -119,7 +119,7 @@ func TestRWDeadHolders(t *testing.T) {
 			r.must(r.rdb.Del(r.ctx(), r.key()))
 		},
 		"a live reader of Redisson, entered twice": func(t *testing.T, r *rwRig, c *lock.Client) {
-			brief := try(t, c.RWMutex("job", lock.WithFixedLease(time.Second)).RLocker())
+			brief := try(t, c.RWMutex("job", lock.WithFixedLease(patience)).RLocker())
 			r.enter("read", javaThread, time.Minute, time.Hour)
 			r.must(r.rdb.Del(r.ctx(), r.mark(javaThread))) // of its first entry: that lease was shorter
 			_ = refused(t, c.RWMutex("job"))
@@ -246,7 +246,7 @@ func TestRWRefusesOtherKinds(t *testing.T) {
 func TestRWDeletedMarkIsALoss(t *testing.T) {
 	t.Parallel()
 	r := newRWRig(t)
-	rd := try(t, r.client(lock.WithWatchdog(450*time.Millisecond)).RWMutex("job").RLocker())
+	rd := try(t, r.client(lock.WithWatchdog(1500*time.Millisecond)).RWMutex("job").RLocker())
 	r.must(r.rdb.Del(r.ctx(), r.mark(rd.Owner())))
 	mustBeLost(t, rd, lock.CauseUnreachable)
 	if !strings.Contains(rd.Err().Error(), "the mark of the holder is missing") {
@@ -354,12 +354,16 @@ func TestRWLostAnswers(t *testing.T) {
 	}
 	// A writer that gives up before it is told that it was refused has enlisted all the same.
 	rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
-	f.wire.set(redistest.ReplyTo(redistest.Delay(100*time.Millisecond), f.wire.script("write_acquire", "job")))
-	ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
-	defer cancel()
-	_, err := m.Lock(ctx)
-	mustMatch(t, err, context.DeadlineExceeded)
-	eventually(t, patience, func() bool { return f.tries("write_release", "job") >= 4 })
+	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job")))
+	ctx, leave := context.WithCancel(r.ctx())
+	defer leave()
+	given := f.tries("write_release", "job")
+	got := begin(ctx, m)
+	r.enlisted(1)
+	leave()
+	mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+	eventually(t, patience, func() bool { return f.tries("write_release", "job") > given })
+	f.wire.proxy.Release()
 	r.enlisted(0)
 	free(t, rd)
 }

@@ -44,10 +44,12 @@ func TestRWFullRedis(t *testing.T) {
 	}
 	r.must(r.rdb.ConfigSet(r.ctx(), "maxmemory", "1"))
 	heldBy(t, refused(t, b.RWMutex("job")), w)
-	ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
-	defer cancel()
-	_, err = b.RWMutex("job").Lock(ctx)
-	mustMatch(t, err, lock.ErrHeld)
+	ctx, leave := context.WithCancel(r.ctx())
+	defer leave()
+	got := begin(ctx, b.RWMutex("job"))
+	waiting(t, b, 1)
+	leave()
+	mustMatch(t, await(t, "Lock", got).err, lock.ErrHeld, context.Canceled)
 	free(t, w)
 	r.holds("read", rd)
 	if err := refused(t, b.RWMutex("job").RLocker()); !strings.Contains(err.Error(), "OOM") {

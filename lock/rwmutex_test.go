@@ -190,7 +190,7 @@ func TestRWWaitingWriterKeepsReadersOut(t *testing.T) {
 	ctx, giveUp := context.WithCancel(r.ctx())
 	first := begin(ctx, b.RWMutex("job"))
 	r.enlisted(1)
-	second := begin(r.ctx(), c.RWMutex("job", lock.WithWait(time.Second)))
+	second := begin(r.ctx(), c.RWMutex("job", lock.WithWait(2500*time.Millisecond)))
 	r.enlisted(2)
 	waiters := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
 
@@ -216,11 +216,11 @@ func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newRWRig(t)
 	now := r.rdb.Time(r.ctx()).Val()
-	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(300 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
+	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(1200 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
 	c := r.client()
 	_ = refused(t, c.RWMutex("job").RLocker())
 	free(t, granted(t, begin(r.ctx(), c.RWMutex("job").RLocker())))
-	if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 300*time.Millisecond || now > 5*time.Second {
+	if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 1200*time.Millisecond || now > 5*time.Second {
 		t.Errorf("it took %v", now)
 	}
 }

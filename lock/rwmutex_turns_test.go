@@ -179,7 +179,7 @@ func TestRWTwoProcesses(t *testing.T) {
 func childReadWrite(addr, _ string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithWatchdog(500*time.Millisecond))
+	c, err := lock.New(rdb, lock.WithWatchdog(2*time.Second))
 	if err != nil {
 		return err
 	}

@@ -19,14 +19,17 @@ import (
 
 // Semaphores and latches among processes, and in a cluster.
 
-const crowdMost = 3 // permits
+const (
+	crowdMost  = 3 // permits
+	takerLease = 1500 * time.Millisecond
+)
 
 // childCrowd takes permits again and again on many goroutines, when the gate opens, and watches how many are taken at a time:
 // everybody with a permit counts in Redis.
 func childCrowd(addr, prefix string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(numberLease))
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(steady))
 	if err != nil {
 		return err
 	}
@@ -92,7 +95,7 @@ func childCrowd(addr, prefix string, say func(string, ...any)) error {
 // childTaker takes one permit of each kind, and has no time to give them back.
 func childTaker(addr, prefix string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(numberLease))
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(takerLease))
 	if err != nil {
 		return err
 	}
@@ -145,11 +148,11 @@ func TestSemaphoreOfADeadProcess(t *testing.T) {
 	ch := startChild(t, "taker", d.sp.Addr(), d.sp.Prefix())
 	ch.expect(t, "taken")
 	leased, bare := begin(ctx, c.Permits("leased")), acquiring(ctx, c.Semaphore("bare"), 1)
-	always(t, 2*numberLease, func() bool { return len(leased) == 0 }) // kept alive
+	always(t, takerLease+numberLease, func() bool { return len(leased) == 0 }) // kept alive
 	ch.kill(t)
 	died := time.Now()
 	l := granted(t, leased)
-	if took := time.Since(died); took > 2*numberLease {
+	if took := time.Since(died); took > patience/3 {
 		t.Errorf("it took %v", took)
 	}
 	free(t, l)
@@ -205,12 +208,14 @@ func wokenInACluster(t *testing.T, c *redistest.Cluster) {
 		bare := acquiring(ctx, waiter.Semaphore(name), 1)
 		waiting(t, waiter, 1)
 		eventually(t, patience, func() bool { return len(shardChannels(t, node)) == 1 })
+		asleep(t, waiter, 1) // it asks once more when subscribed
 		must(t, "Release", newScope(t).open(t, openCluster(t, c)).Semaphore(name).Release(ctx, 1))
 		must(t, "Acquire", await(t, "Acquire", bare))
 
 		leased := begin(ctx, waiter.Permits(name))
 		waiting(t, waiter, 1)
 		eventually(t, patience, func() bool { return len(shardChannels(t, node)) == 1 })
+		asleep(t, waiter, 1)
 		must(t, "Resize", newScope(t).open(t, openCluster(t, c)).Permits(name).Resize(ctx, 1))
 		free(t, granted(t, leased))
 		if n := s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=message"); n < 2 {
@@ -234,7 +239,7 @@ func wokenInACluster(t *testing.T, c *redistest.Cluster) {
 // alive, and waiters get in.
 func numbersMove(t *testing.T, c *redistest.Cluster) {
 	ctx := t.Context()
-	const lease = 1200 * time.Millisecond
+	const lease = steady
 	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
 	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(10*time.Second)) // has patience for so long
 	p := permits(t, client, "{moving}leased", 1)
@@ -252,7 +257,8 @@ func numbersMove(t *testing.T, c *redistest.Cluster) {
 	if err := client.Semaphore("{moving}bare").Release(short, 1); err == nil {
 		t.Error("Release while the slot moves: no error")
 	}
-	pass(t, lease*3/2)
+	since := time.Now()
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(since.Add(lease)) }) // renewed since
 	must(t, "the lease", l.Err())
 	m.Finish(t)
 	must(t, "Acquire", await(t, "Acquire", bare))

@@ -29,8 +29,8 @@ const (
 
 func TestRequestTakesTheLock(t *testing.T) {
 	t.Parallel()
-	s := launch(t, redistest.Start(t).Addr(), "-lease", "900ms")
-	first := s.change("/orders/7?work=1s")
+	s := launch(t, redistest.Start(t).Addr(), "-lease", "1500ms")
+	first := s.change("/orders/7?work=2s")
 	second := s.change("/orders/7?work=0s")
 	if first.Version != 1 || second.Version != 2 || second.Token <= first.Token {
 		t.Errorf("got %+v, then %+v", first, second)
@@ -39,7 +39,7 @@ func TestRequestTakesTheLock(t *testing.T) {
 		t.Errorf("%v acquired, want 2", n)
 	}
 	if n := s.metric("lockdog_renewals_total", ofOrders, `lockdog_outcome="renewed"`); n < 2 {
-		t.Errorf("%v renewals within 1s of a lease of 900ms", n)
+		t.Errorf("%v renewals within 2s of a lease of 1.5s", n)
 	}
 	for path, want := range map[string]int{
 		"/orders/7?work=soon": http.StatusBadRequest, "/orders/7?work=-1s": http.StatusBadRequest,
@@ -62,7 +62,7 @@ func TestInstancesContend(t *testing.T) {
 	hasty := launch(t, addr, "-wait", "10ms")
 
 	held := make(chan order, 1)
-	go func() { held <- patient.change("/orders/1?work=700ms") }()
+	go func() { held <- patient.change("/orders/1?work=2s") }()
 	patient.until("the lock is held", func() bool { return patient.metric("lockdog_held", ofOrders) == 1 })
 	if code, body := hasty.do(http.MethodPost, "/orders/1"); code != http.StatusConflict {
 		t.Errorf("POST of a held order: %d %s", code, body)
@@ -153,7 +153,7 @@ func TestShutdown(t *testing.T) {
 	server := redistest.Start(t)
 	s := launch(t, server.Addr(), "-workers", "1")
 	finished := make(chan order, 1)
-	go func() { finished <- s.change("/orders/1?work=300ms") }()
+	go func() { finished <- s.change("/orders/1?work=2s") }()
 	s.until("both locks are held", func() bool { return s.metric("lockdog_held") == 2 })
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -17,8 +17,8 @@ const (
 	wakeRounds = 20
 	wakeWithin = 100 * time.Millisecond // what a waiter of the other side is promised
 	// Few of those rounds may be later: the machine that runs this has other work, and stops a process now and then.
-	wakeOutliers = wakeRounds / 5
-	wakeOutlier  = time.Second
+	wakeOutliers = wakeRounds / 3
+	wakeOutlier  = 3 * time.Second
 )
 
 // names of locks differ in how the channel of their release is named.
