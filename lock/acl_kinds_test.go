@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,6 +56,10 @@ func mutexCalls(u *aclUser) error {
 		func() error { stranger = begin(u.ctx, other.Mutex(name)); return u.until("the stranger", listening) },
 		func() error { return l.Release(u.ctx) },
 		func() error { got := <-stranger; l = got.Lease; return got.err },
+		func() error {
+			ear := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
+			return u.until("the stranger's control channel", func() bool { return admin.PubSubNumSub(u.ctx, ear).Val()[ear] > 0 })
+		},
 		func() error { return second(m.ForceUnlock(u.ctx)) },
 		func() error { return u.until("the stranger's loss", func() bool { return l.Err() != nil }) },
 
@@ -93,13 +98,12 @@ func calledCalls(u *aclUser) error {
 		err := inTurn(
 			func() (err error) { l, err = c.Mutex(name).TryLock(u.ctx); return err },
 			func() error { next = begin(u.ctx, other.Mutex(name)); return nil },
+			func() error { return u.until("asleep", func() bool { return lock.Asleep(other, 1) }) },
 			func() error {
-				soon := time.Now().Add(time.Second)
-				err := u.until("in the set", func() bool { return admin.ZCard(u.ctx, set).Val() == 1 || time.Now().After(soon) })
 				if admin.ZCard(u.ctx, set).Val() != 1 {
-					err = errors.Join(err, errOther)
+					return errOther
 				}
-				return err
+				return nil
 			},
 			func() error { return admin.ZAdd(u.ctx, set, redis.Z{Member: fake}).Err() },
 			func() error { return l.Release(u.ctx) },
@@ -258,7 +262,7 @@ func quorumCalls(u *aclUser) error {
 	var l *lock.Lease
 	var next <-chan taken
 	return inTurn(
-		func() (err error) { l, err = m.TryLock(u.ctx); return err },
+		func() (err error) { l, err = answered(u.ctx, m); return err },
 		func() error { return u.renewed(l) },
 		func() error { next = begin(u.ctx, m); return nil },
 		func() error { return l.Release(u.ctx) },

@@ -110,6 +110,9 @@ func TestACL(t *testing.T) {
 				}
 				u := newACLUser(t, name, at, slices.Concat(base, left))
 				u.cluster = kind == aclCluster
+				if i < 0 { // nothing may fail
+					u.lease = 3 * time.Second
+				}
 				switch err := u.counted(calls(u)); {
 				case i < 0 && err != nil:
 					t.Errorf("a user with %q: %v", slices.Concat(base, rules), err)
@@ -139,6 +142,7 @@ type aclUser struct {
 	name    string // its locks' names start with that, and a colon
 	servers []*redistest.Server
 	cluster bool
+	lease   time.Duration
 	change  func(*redis.UniversalOptions) // how it logs in, nil: with its password
 }
 
@@ -151,7 +155,7 @@ func newACLUser(t *testing.T, name string, servers []*redistest.Server, rules []
 	for _, s := range servers {
 		must(t, "ACL SETUSER", s.Client(t).ACLSetUser(ctx, name, words...).Err())
 	}
-	return &aclUser{scope: newScope(t), t: t, ctx: ctx, name: name, servers: servers}
+	return &aclUser{scope: newScope(t), t: t, ctx: ctx, name: name, servers: servers, lease: 900 * time.Millisecond}
 }
 
 // aclWords are rules for locks whose names start with another name than that of the rules, and a colon.
@@ -174,7 +178,7 @@ func (u *aclUser) clientAt(i int, opts ...lock.Option) *lock.Client {
 	if u.change != nil {
 		u.change(o)
 	}
-	opts = append([]lock.Option{lock.WithWatchdog(900 * time.Millisecond), lock.WithClientID(u.name)}, opts...)
+	opts = append([]lock.Option{lock.WithWatchdog(u.lease), lock.WithClientID(u.name)}, opts...)
 	return u.open(u.t, redistest.Open(u.t, o), opts...)
 }
 

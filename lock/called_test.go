@@ -58,7 +58,7 @@ func TestOneAsksPerRelease(t *testing.T) {
 			total := float64(clients * 2 * turns)
 			asked := float64(s.sent(t, telemetry.PurposeAcquire)) / total
 			t.Logf("%.2f asked per turn", asked)
-			if asked > 2 { // 1.3 mostly, up to 1.7 beside other work; with all of them it is more than 5
+			if asked > 3.5 { // 1.3 mostly, more where who was called has no processor for 10 ms; with all of them it is more than 5
 				t.Errorf("%.2f asked per turn", asked)
 			}
 		})
@@ -100,7 +100,7 @@ func TestCalledInVain(t *testing.T) {
 			l = granted(t, second)
 			took := time.Since(freed)
 			t.Logf("after %v, woken: %v", took, s.series(t, telemetry.MetricWakeups))
-			if took > time.Second { // the lease is 30 s
+			if took > 5*time.Second { // the lease is 30 s
 				t.Errorf("the next got the lock after %v", took)
 			}
 			if n := s.sum(t, telemetry.MetricTakeovers); n != 0 {
@@ -154,7 +154,7 @@ func TestCalledInVainByOneWhoWaits(t *testing.T) {
 			l = granted(t, third)
 			took := time.Since(freed)
 			t.Logf("after %v", took)
-			if took > time.Second { // the lease is 30 s
+			if took > 5*time.Second { // the lease is 30 s
 				t.Errorf("the third got the lock after %v", took)
 			}
 			free(t, l)
@@ -202,13 +202,19 @@ func TestWhoIsInTheSet(t *testing.T) {
 		t.Error("TryLock is in the set")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(time.Second)))
-	eventually(t, patience, func() bool { return rdb.ZCard(ctx, set).Val() == 1 })
-	place := rdb.ZRangeWithScores(ctx, set, 0, -1).Val()
+	gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(3*time.Second)))
+	inSet := func() (who []redis.Z) {
+		t.Helper()
+		eventually(t, patience, func() bool {
+			who = rdb.ZRangeWithScores(ctx, set, 0, -1).Val()
+			return len(who) == 1
+		})
+		return who
+	}
+	place := inSet()
 	rdb.Del(ctx, set)
 	rdb.Publish(ctx, "redisson_lock__channel:{"+job+"}", "0")
-	eventually(t, patience, func() bool { return rdb.ZCard(ctx, set).Val() == 1 })
-	if again := rdb.ZRangeWithScores(ctx, set, 0, -1).Val(); again[0] != place[0] {
+	if again := inSet(); again[0] != place[0] {
 		t.Errorf("its place was %v, is %v", place, again)
 	}
 	cancel()
@@ -221,10 +227,10 @@ func TestWhoIsInTheSet(t *testing.T) {
 func TestNoLockStaysFree(t *testing.T) {
 	t.Parallel()
 	const (
-		lease   = 500 * time.Millisecond
+		lease   = 3 * time.Second
 		clients = 5
-		lasts   = time.Second
-		longest = 400 * time.Millisecond // some 20 ms, and what a busy machine makes of them
+		lasts   = 3 * time.Second
+		longest = 1500 * time.Millisecond // some 20 ms, and what a busy machine makes of them; without a call it is a lease
 	)
 	srv := redistest.Start(t)
 	ctx, stop := context.WithCancel(t.Context())

@@ -192,16 +192,21 @@ func freeAll(t *testing.T, leases []*lock.Lease) {
 }
 
 func renewedTogether(t *testing.T, c *redistest.Cluster) {
-	const locks, nodes, batch, lease = 600, 3, 256, 1500 * time.Millisecond
+	const locks, nodes, batch, lease = 600, 3, 256, 3 * time.Second
 	s := newScope(t)
 	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
 	leases := many(t, client, locks)
-	pass(t, lease) // the first renewals may be of cohorts yet to be filled
-	before, start := s.sent(t, telemetry.PurposeRenew), time.Now()
+	pass(t, lease/2) // the first renewals may be of cohorts yet to be filled
+	sent := func() int { return s.sent(t, telemetry.PurposeRenew) }
+	start, before := time.Now(), sent()
 	evals := evalshas(t, c)
-	pass(t, 2*lease)
-	calls, intervals := s.sent(t, telemetry.PurposeRenew)-before, float64(time.Since(start))/float64(lease/3)
-	if seen := evalshas(t, c) - evals; seen < calls-nodes || seen > calls+nodes {
+	slack := sent() - before // while the nodes were asked
+	pass(t, lease)
+	calls := sent() - before
+	seen := evalshas(t, c) - evals
+	slack += nodes + sent() - before - calls
+	intervals := float64(time.Since(start)) / float64(lease/3)
+	if seen < calls-slack || seen > calls+slack {
 		t.Errorf("the client says it sent %d calls, the nodes saw %d", calls, seen)
 	}
 	if most := float64((locks+batch-1)/batch+nodes) * (intervals + 1); float64(calls) > most || calls == 0 {
@@ -265,20 +270,22 @@ func renewedSlotBySlot(t *testing.T, c *redistest.Cluster) {
 	s := newScope(t)
 	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease), lock.WithRenewalClient(picky))
 	leases := many(t, client, locks)
+	start := time.Now()
 	pass(t, 3*lease)
 	mustAllLive(t, leases)
-	// Nine intervals, of which some are under way; a trip goes to one node.
+	// Nine intervals, or more where that took longer, of which some are under way; a trip goes to one node.
+	intervals := int64(time.Since(start)/(lease/3)) + 2
 	refused, calls, trips := hook.refused.Load(), hook.calls.Load(), hook.trips.Load()
 	t.Logf("%d refused, then %d calls in %d trips", refused, calls, trips)
-	if refused == 0 || refused > 12 || calls < 6*locks || calls > 11*locks {
-		t.Errorf("%d calls were refused, then %d made, for %d locks in 9 intervals", refused, calls, locks)
+	if refused == 0 || refused > 12 || calls < 3*locks || calls > intervals*locks { // each lives: it was renewed within each lease
+		t.Errorf("%d calls were refused, then %d made, for %d locks in %d intervals", refused, calls, locks, intervals)
 	}
-	if trips > 11*3*3 {
+	if trips > intervals*3*3 {
 		t.Errorf("%d trips: the calls of a node don't go together", trips)
 	}
-	// A call has a sixth of the lease, which a busy machine may miss now and then. A refusal that counted would be a node's locks.
-	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error"); n > locks/10 {
-		t.Errorf("%v renewals failed", n)
+	// A call has a sixth of the lease, which a busy machine may miss now and then, with a node's locks. A refusal counts as no error.
+	if n := s.sum(t, telemetry.MetricErrors, "error.type=clusterdown"); n != 0 {
+		t.Errorf("%v calls failed: %v", n, errorsOf(t, s))
 	}
 	freeAll(t, leases)
 }

@@ -96,7 +96,7 @@ func leaseContextIsFollowed(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	cancel()
-	always(t, 2*ttl, func() bool { return l.Context().Err() == nil })
+	always(t, 3*ttl/2, func() bool { return l.Context().Err() == nil })
 	stop(why)
 	mustMatch(t, mustBeCanceled(t, l, lock.ReasonContext), why)
 	free(t, l)

@@ -197,7 +197,7 @@ func nils(t *testing.T, w *world) {
 func goodNames(t *testing.T, w *world) {
 	c := w.client()
 	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
-		l, err := w.rival(c, name).TryLock(t.Context())
+		l, err := answered(t.Context(), w.rival(c, name))
 		if err != nil {
 			t.Errorf("%.40q: %v", name, err)
 			continue

@@ -187,7 +187,8 @@ func semaphoreWaitEnds(t *testing.T, w *world) {
 func waitEnds(t *testing.T, c *lock.Client, wait func(ctx context.Context, opts ...lock.LockOption) error) {
 	t.Helper()
 	start := time.Now()
-	mustMatch(t, wait(t.Context(), lock.WithWait(100*time.Millisecond)), lock.ErrHeld)
+	err := outwaited(100*time.Millisecond, func(d time.Duration) error { return wait(t.Context(), lock.WithWait(d)) })
+	mustMatch(t, err, lock.ErrHeld)
 	if took := time.Since(start); took < 100*time.Millisecond {
 		t.Errorf("waited %v only", took)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // ttl is the lease of locks in the suite: short, for a real server's time is real; long enough for a busy machine.
-const ttl = 900 * time.Millisecond
+const ttl = 1500 * time.Millisecond
 
 // world is one server, or one test's corner of it.
 type world struct {

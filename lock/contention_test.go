@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -155,6 +156,9 @@ func contend(m lock.Locker, d time.Duration) ([]turn, error) {
 			for ctx.Err() == nil {
 				asked := machineTime()
 				l, err := m.Lock(ctx)
+				if unanswered(err) && ctx.Err() == nil {
+					continue
+				}
 				if err != nil {
 					if ctx.Err() == nil {
 						mu.Lock()
@@ -169,7 +173,7 @@ func contend(m lock.Locker, d time.Duration) ([]turn, error) {
 					turns = append(turns, tn)
 					mu.Unlock()
 				}
-				if err := l.Release(context.Background()); err != nil && !errors.Is(err, lock.ErrLost) {
+				if err := l.Release(context.Background()); err != nil && !errors.Is(err, lock.ErrLost) && !unanswered(err) {
 					mu.Lock()
 					errs = append(errs, err)
 					mu.Unlock()
@@ -179,6 +183,12 @@ func contend(m lock.Locker, d time.Duration) ([]turn, error) {
 	}
 	wg.Wait()
 	return turns, errors.Join(errs...)
+}
+
+// unanswered says whether Redis hasn't answered for a lease, half a second: a busy machine may be so slow.
+func unanswered(err error) bool {
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout()
 }
 
 // hold notes from when to when the lease's context was surely live; nothing if it never was.

@@ -19,6 +19,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
 	waiting := j.jammed(t.Context(), "job:0", "job:1")
+	time.Sleep(3 * slowFlight) // later they ask for one more worker no more
 	order := make(chan string, 10)
 	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Pass, func(c redistest.Chunk) bool {
 		for _, name := range []string{"job:0", "job:fair"} {
@@ -187,13 +188,17 @@ func TestFlightsToOtherNodes(t *testing.T) {
 		tr.shared += more
 	}
 	others(mostShared)
-	j.n.lately.Store(0) // so that it isn't sent by its caller
-	start := time.Now()
-	l, err := j.c.Mutex("job").TryLock(t.Context())
-	if took := time.Since(start); took > slowFlight {
+	took := time.Hour
+	for i := 0; i < 10 && took > slowFlight; i++ { // a busy machine may be as slow with one, not with all
+		j.n.lately.Store(0) // so that it isn't sent by its caller
+		start := time.Now()
+		l, err := j.c.Mutex("job").TryLock(t.Context())
+		took = min(took, time.Since(start))
+		j.release(outcome{l, err})
+	}
+	if took > slowFlight {
 		t.Errorf("it took %v: it waited for other nodes' flights", took)
 	}
-	j.release(outcome{l, err})
 
 	j.fly(1)
 	second := make(chan outcome, 1)
@@ -232,7 +237,7 @@ func TestFlightIsLost(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			j := newJam(t)
+			j := newJamWithin(t, 500*time.Millisecond)
 			j.rdb.ScriptLoad(t.Context(), batchScript.Source)
 			names := []string{"job:1", "job:2", "job:3", "job:4"}
 			all := j.jammed(t.Context(), names...)
@@ -361,16 +366,18 @@ func TestPilotHearsOfItsCtxSoon(t *testing.T) {
 		j.release(outcome{l, err})
 		return j.c.transport.mayPilot(t.Context(), j.n, time.Minute)
 	})
-	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop, func(redistest.Chunk) bool {
+		time.AfterFunc(5*time.Millisecond, cancel) // when it is on its way
+		return true
+	}))
 	done := make(chan outcome, 1)
 	start := time.Now()
 	go func() {
 		l, err := j.c.Mutex("job").TryLock(ctx)
 		done <- outcome{l, err}
 	}()
-	time.AfterFunc(5*time.Millisecond, cancel)
 	err := (<-done).err
 	if took := time.Since(start); took > 10*time.Second { // go-redis would wait for a minute
 		t.Errorf("it took %v", took)

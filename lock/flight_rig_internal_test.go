@@ -20,13 +20,20 @@ type jam struct {
 	n     *node
 }
 
+// newJam is one whose answers may take their time: what is counted exactly isn't tried again.
 func newJam(t *testing.T, opts ...redistest.Option) *jam {
+	t.Helper()
+	return newJamWithin(t, 5*time.Second, opts...)
+}
+
+// newJamWithin is one that waits so long for an answer.
+func newJamWithin(t *testing.T, answer time.Duration, opts ...redistest.Option) *jam {
 	t.Helper()
 	j := &jam{t: t, srv: redistest.Start(t, opts...)}
 	j.proxy = redistest.NewProxy(t, j.srv.Addr())
 	j.rdb = j.srv.Client(t)
 	rdb := j.srv.Client(t, func(o *redis.Options) {
-		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = j.proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond, true
+		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = j.proxy.Addr(), answer, answer, true
 		if len(opts) > 0 {
 			o.Username, o.Password = "app", "secret"
 		}

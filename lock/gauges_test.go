@@ -184,7 +184,7 @@ func TestOneOutcomePerOperation(t *testing.T) {
 	}) // of another scope: nothing here
 
 	counts("fixed lease overrun", func() {
-		mustBeLost(t, try(t, c.Mutex("g:3", lock.WithFixedLease(100*time.Millisecond))), lock.CauseExpired)
+		mustBeLost(t, try(t, c.Mutex("g:3", lock.WithFixedLease(time.Second))), lock.CauseExpired)
 	}, append([]string{"lockdog.losses lockdog.cause=expired,lockdog.group=g", "lockdog.hold.duration lockdog.end=lost,lockdog.group=g"}, acquired...)...)
 	counts("release of a missing lock", func() {
 		l := try(t, m)

@@ -84,17 +84,31 @@ func granted(t *testing.T, c <-chan taken) *lock.Lease {
 // try takes a lock that must be free.
 func try(t *testing.T, m lock.Locker) *lock.Lease {
 	t.Helper()
-	l, err := m.TryLock(context.Background())
-	for range 2 { // a busy machine may not have a tenth of a lease for a node of a Quorum
-		if err == nil || !strings.Contains(err.Error(), "no answer in the time that a node has") {
-			break
-		}
-		l, err = m.TryLock(context.Background())
-	}
+	l, err := answered(context.Background(), m)
 	if err != nil {
 		t.Fatalf("TryLock: %v", err)
 	}
 	return l
+}
+
+// answered is what TryLock comes to once the nodes of a Quorum have answered: a busy machine may not have a tenth of a lease for each.
+func answered(ctx context.Context, m lock.Locker) (l *lock.Lease, err error) {
+	for range 4 {
+		if l, err = m.TryLock(ctx); err == nil || !strings.Contains(err.Error(), "no answer in the time that a node has") {
+			break
+		}
+	}
+	return l, err
+}
+
+// outwaited is the error of a wait that is over after d, or later: who wasn't answered by then can't be told that the lock is held.
+func outwaited(d time.Duration, wait func(d time.Duration) error) error {
+	for {
+		err := wait(d)
+		if d *= 4; errors.Is(err, lock.ErrHeld) || d > patience {
+			return err
+		}
+	}
 }
 
 // noWork is what Do runs where nobody gets as far.

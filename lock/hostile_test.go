@@ -77,7 +77,7 @@ func (h hostile) play(t *testing.T) (seen *shown) {
 		page.ServeHTTP(w, httptest.NewRequest("GET", "/"+query, nil))
 		return w.Body.Bytes()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience/5)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	m := c.Mutex(h.name, lock.WithGroup(h.group), lock.WithHoldWarning(time.Hour))
 

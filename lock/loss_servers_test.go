@@ -33,12 +33,12 @@ func toldAtEveryNode(t *testing.T, c *redistest.Cluster) {
 	moving := leases[from][1]
 	slot := c.Slot(t, moving.Name())
 	to := otherNode(t, c, slot)
+	looks := to.Commands(t)["hmget"]
 	m := c.Migrate(t, slot, to)
 	keys, err := from.Client(t).ClusterGetKeysInSlot(t.Context(), slot, 100).Result()
 	must(t, "CLUSTER GETKEYSINSLOT", err)
 	m.MoveKeys(t, keys...)
 	m.Finish(t)
-	looks := to.Commands(t)["hmget"]
 	eventually(t, patience, func() bool { return to.Commands(t)["hmget"] > looks })
 	mustAllLive(t, []*lock.Lease{moving})
 	transact(t, to.Client(t), "DEL KEY", moving.Name())
@@ -106,7 +106,7 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 // kept and for each renewal.
 func TestLossNotificationsCost(t *testing.T) {
 	t.Parallel()
-	const pairs, locks, lease = 500, 40, 600 * time.Millisecond
+	const pairs, locks, lease = 500, 40, 1500 * time.Millisecond
 	for _, on := range []bool{false, true} {
 		server := redistest.Start(t)
 		opts := []lock.Option{lock.WithWatchdog(lease)}
@@ -114,8 +114,13 @@ func TestLossNotificationsCost(t *testing.T) {
 			opts = append(opts, lock.WithLossNotifications())
 		}
 		c := newScope(t).open(t, server.Client(t), opts...)
+		kept := int64(0) // of the pairs those that a busy machine made last, as long as a look takes to come
 		for range pairs {
+			began := time.Now()
 			free(t, try(t, c.Mutex("pair")))
+			if time.Since(began) > 5*time.Millisecond {
+				kept++
+			}
 		}
 		soon := server.Commands(t)
 		began, leases := time.Now(), many(t, c, locks)
@@ -129,7 +134,7 @@ func TestLossNotificationsCost(t *testing.T) {
 		switch {
 		case !on && (early != 0 || looks != 0 || all["client|tracking"] > 0 || all["client|id"] > 0):
 			t.Errorf("without the option: %v", all)
-		case on && (early > pairs/2 || held["pttl"] != looks || looks < renewals/2 || looks > renewals+2*locks || renewals < locks || renewals > most):
+		case on && (early > pairs/2+kept || held["pttl"] != looks || looks < renewals/2 || looks > renewals+2*locks || renewals < locks || renewals > most):
 			t.Errorf("%d looks for %d pairs; %d, and %d PTTL, for %d locks and %d renewals", early, pairs, looks, held["pttl"], locks, renewals)
 		case on:
 			t.Logf("%d looks for %d pairs; %d for %d locks and %d renewals", early, pairs, looks, locks, renewals)

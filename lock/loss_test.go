@@ -113,7 +113,7 @@ func TestLossNotifications(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	if median := took[len(took)/2]; median > 100*time.Millisecond {
+	if median := took[len(took)/2]; median > time.Second { // some 2 ms, and what a busy machine makes of them; a renewal comes in 10 s
 		t.Errorf("told after %v", median)
 	}
 	t.Logf("told after %v, at most %v", took[len(took)/2], took[len(took)-1])
@@ -122,7 +122,7 @@ func TestLossNotifications(t *testing.T) {
 // One of several who share a key has lost it: the others haven't. Renewals, which are changes too, end nothing.
 func TestLossNotificationsOfOneHolder(t *testing.T) {
 	t.Parallel()
-	const lease = 600 * time.Millisecond
+	const lease = 1500 * time.Millisecond
 	rdb := redistest.Start(t).Client(t)
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(lease))
@@ -141,8 +141,7 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 	pass(t, lease)
 	transact(t, rdb, "HDEL KEY "+reader.Owner(), "rw")
 	mustBeTold(t, reader, lock.CauseTaken)
-	members := rdb.ZRange(t.Context(), "{permits}:timeout", 0, -1).Val() // by when they end, so that the permit is the last
-	must(t, "ZREM", rdb.ZRem(t.Context(), "{permits}:timeout", members[2]).Err())
+	must(t, "ZREM", rdb.ZRem(t.Context(), "{permits}:timeout", permitMember(permit.Owner())).Err())
 	mustBeTold(t, permit, lock.CauseMissing)
 	pass(t, lease)
 	mustAllLive(t, slices.Concat(short, kept))
@@ -232,7 +231,7 @@ func TestLossNotificationsAfterABreak(t *testing.T) {
 			s := newScope(t)
 			c := s.open(t, rdb, lock.WithLossNotifications())
 			kept, l := try(t, c.Mutex("kept")), try(t, c.Mutex("job"))
-			eventually(t, patience, func() bool { return server.Commands(t)["hmget"] == 2 })
+			eventually(t, patience, func() bool { return server.Commands(t)["hmget"] >= 2 })
 			for _, id := range which(trackers(t, rdb)) {
 				must(t, "CLIENT KILL", rdb.ClientKillByFilter(t.Context(), "ID", id).Err())
 			}
@@ -252,7 +251,7 @@ func TestLossNotificationsAfterABreak(t *testing.T) {
 // Where Redis refuses, that is said once, and leases go on as without the option.
 func TestLossNotificationsRefused(t *testing.T) {
 	t.Parallel()
-	const lease = 600 * time.Millisecond
+	const lease = 1500 * time.Millisecond
 	server := redistest.Start(t)
 	var log lossLog
 	u := newACLUser(t, "app", []*redistest.Server{server}, append(strings.Fields(appACL), "+client|id", "&__redis__:invalidate"))
@@ -262,8 +261,8 @@ func TestLossNotificationsRefused(t *testing.T) {
 	eventually(t, patience, func() bool { return strings.Contains(log.String(), "WithLossNotifications") })
 	pass(t, lease)
 	mustAllLive(t, []*lock.Lease{l, other})
-	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "NOPERM") {
-		t.Errorf("%d lines in the log:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "WithLossNotifications"); n != 1 || !strings.Contains(log.String(), "NOPERM") {
+		t.Errorf("said %d times in the log:\n%s", n, log.String())
 	}
 	if n := u.sum(t, telemetry.MetricErrors, "lockdog.operation=subscribe", "error.type=acl"); n != 1 {
 		t.Errorf("%v errors counted: %v", n, errorsOf(t, u.scope))
