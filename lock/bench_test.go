@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -62,6 +63,12 @@ func cycle(ctx context.Context, m *lock.Mutex) error {
 // Telemetry that goes nowhere allocates nothing: with no-op providers a cycle allocates what it does with unset ones, and
 // that is little (24 when this was written, 12 of them go-redis's own; half a one more with the race detector), while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
 func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
+	for _, heeds := range []bool{false, true} { // then calls are sent by a worker, or by their caller
+		t.Run(fmt.Sprint("ContextTimeoutEnabled ", heeds), func(t *testing.T) { telemetryAllocatesNothing(t, heeds) })
+	}
+}
+
+func telemetryAllocatesNothing(t *testing.T, heeds bool) {
 	const (
 		rounds = 4
 		cycles = 250
@@ -70,7 +77,7 @@ func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
 	srv := redistest.Start(t)
 	var mutexes []*lock.Mutex
 	for _, p := range providers {
-		c, err := lock.New(srv.Client(t), p.opts()...)
+		c, err := lock.New(srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = heeds }), p.opts()...)
 		if err != nil {
 			t.Fatal(err)
 		}

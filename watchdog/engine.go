@@ -35,7 +35,8 @@ type Engine struct {
 	solo       heap[*Lease]     // leases that are not renewed, by deadline
 	alarms     heap[*Lease]
 	spare      []*cohort // empty cohorts to be used again
-	wakeAt     int64     // when the scheduler will look next; never without leases
+	began      bool      // since the last pass there was a lease where there had been none
+	wakeAt     int64     // when the scheduler will look next; never while it has nothing to do
 	lastPass   int64
 	lastSweep  int64
 	desk       desk
@@ -124,6 +125,7 @@ func (e *Engine) begin() {
 	if e.leases > 0 {
 		return
 	}
+	e.began = true
 	if !e.started {
 		e.started = true
 		e.wg.Add(1)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// tick is how often the scheduler looks even when nothing is due, while there are leases: the sign that it lives.
+// tick is how often the scheduler looks even when nothing is due, while there are leases, or were since it last looked: the sign that it
+// lives.
 const tick = time.Second
 
 // run is the scheduler: the one goroutine that watches the clock. It calls no foreign code.
@@ -68,14 +69,17 @@ func (e *Engine) pass(now int64) {
 	for e.agenda.minAt() <= now {
 		e.agenda.entries[0].item.pass(now)
 	}
-	if e.leases == 0 || now-e.lastSweep >= int64(tick) {
+	// Who takes one lock after the other has no leases in between: it would wake the scheduler for each.
+	resting := e.leases == 0 && !e.began
+	e.began = false
+	if resting || now-e.lastSweep >= int64(tick) {
 		e.sweep()
 		e.lastSweep = now
 	}
 	e.notify()
 	e.lastPass = now
 	e.wakeAt = min(e.watches.minAt(), e.solo.minAt(), e.alarms.minAt(), e.agenda.minAt())
-	if e.leases > 0 {
+	if !resting {
 		e.wakeAt = min(e.wakeAt, now+int64(tick))
 	}
 }

@@ -284,3 +284,38 @@ func TestSweep(t *testing.T) {
 		}
 	})
 }
+
+// Who takes one lock after the other wakes the scheduler now and then, not for each; soon after the last one it rests.
+func TestOneLeaseAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases, every = 1000, 5 * time.Millisecond
+		x := newLate(t, 0)
+		passes, last := 0, int64(-1)
+		look := func() {
+			synctest.Wait()
+			x.Engine.mu.Lock()
+			defer x.Engine.mu.Unlock()
+			if x.lastPass != last {
+				passes, last = passes+1, x.lastPass
+			}
+		}
+		for range leases {
+			w := &witness{}
+			x.Watch(&w.Lease, Spec{TTL: 30 * time.Second, Interval: 10 * time.Second, Sent: time.Now(), Holder: w})
+			x.Remove(&w.Lease)
+			look()
+			time.Sleep(every)
+			look()
+		}
+		if most := int(leases*every/tick) + 2; passes > most {
+			t.Errorf("%d passes in %v, want %d at most", passes, leases*every, most)
+		}
+		time.Sleep(2 * tick)
+		look()
+		x.Engine.mu.Lock()
+		defer x.Engine.mu.Unlock()
+		if x.wakeAt != never || len(x.groups) != 0 || len(x.partitions) != 0 {
+			t.Errorf("it looks again at %d; %d groups, %d partitions are left", x.wakeAt, len(x.groups), len(x.partitions))
+		}
+	})
+}

@@ -237,7 +237,11 @@ func (noRetry) NoRetry() bool { return true }
 
 // command is the call as go-redis has it.
 func (call *Call) command(ctx context.Context) noRetry {
-	args := make([]any, 0, 3+len(call.Keys)+len(call.Args))
+	return call.commandIn(ctx, make([]any, 0, 3+len(call.Keys)+len(call.Args)))
+}
+
+// commandIn is command with its arguments in args, if that has room for them.
+func (call *Call) commandIn(ctx context.Context, args []any) noRetry {
 	if call.Full {
 		args = append(args, "eval", call.Script.source)
 	} else {
@@ -257,17 +261,29 @@ func (call *Call) command(ctx context.Context) noRetry {
 type soonContext struct {
 	context.Context
 	deadline time.Time
+	args     [13]any // room for those of the call that it is for: one allocation for both
 }
 
-func (c soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// evalSoon is Eval with Soon. A client of rdb.WithTimeout would be without its hooks.
+func (b *Redis) evalSoon(ctx context.Context, call Call) (any, error) {
+	soon := &soonContext{Context: ctx, deadline: time.Now().Add(b.soon)}
+	cmd := call.commandIn(ctx, soon.args[:0])
+	if err := b.rdb.Process(soon, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Result()
+}
 
 // Eval implements Backend.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
+	if call.Soon {
+		return b.evalSoon(ctx, call)
+	}
 	cmd := call.command(ctx)
 	rdb := b.rdb
 	switch {
-	case call.Soon: // a client of rdb.WithTimeout would be without its hooks
-		ctx = soonContext{ctx, time.Now().Add(b.soon)}
 	case call.Renew:
 		var err error
 		if rdb, err = b.renewals(call.Node); err != nil {
