@@ -178,6 +178,13 @@ func testFairWaiterDies(t *testing.T, r *rig) {
 		t.Errorf("the waiter had the lock %v after the one before it died, want within %v", took, lease+slack)
 	}
 	theirs.call(t, "waiter", "unlock")
+	until(t, "the end of what lockdog knew of the dead one, which Redisson doesn't clear away", func(ctx context.Context) error {
+		n, err := r.rdb.Exists(ctx, prefixName("lockdog_fair", prefix+t.Name())).Result()
+		if err == nil && n != 0 {
+			err = fmt.Errorf("it is there for %v", r.rdb.PTTL(ctx, prefixName("lockdog_fair", prefix+t.Name())).Val())
+		}
+		return err
+	})
 	r.leavesNothing(t, k, t.Name())
 }
 
