@@ -77,7 +77,7 @@ func testFairOrder(t *testing.T, r *rig) {
 // testFairGivesUp has the first waiter of a lock that is held give up, on either side: who waits behind it gets in as soon as
 // the lock is released.
 func testFairGivesUp(t *testing.T, r *rig) {
-	const patience = 300 * time.Millisecond
+	const patience = 1500 * time.Millisecond // in which all three are in the queue
 	k, o, theirs := r.fair(t)
 	for _, first := range []string{"go", "java"} {
 		h := tryLock(t, o)
