@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -209,6 +210,14 @@ func TestClusterFailover(t *testing.T) {
 	before := brief.Deadline()
 	eventually(t, patience, func() bool { return brief.Deadline().After(before.Add(time.Second)) || brief.Err() != nil })
 	free(t, brief)
+	eventually(t, patience, func() bool { // it passes messages on to the replicas that it knows
+		for line := range strings.Lines(replica.Client(t).ClusterNodes(t.Context()).Val()) {
+			if strings.Contains(line, fmt.Sprintf(":%d@", old.Port())) && strings.Contains(line, "slave") {
+				return true
+			}
+		}
+		return false
+	})
 	began := time.Now()
 	free(t, l)
 	free(t, granted(t, next))
