@@ -81,6 +81,9 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 	must(t, "NewQuorum", err)
 
 	member := try(t, q.Mutex("quorum"))
+	for _, c := range clients { // the last may join yet
+		eventually(t, patience, func() bool { return len(c.Leases()) == 1 })
+	}
 	transact(t, servers[0].Client(t), "DEL KEY", "quorum")
 	eventually(t, patience, func() bool { return len(seen.records(t, telemetry.LogLost)) == 1 })
 	if lost := seen.records(t, telemetry.LogLost); lost[0]["kind"] != "quorum" {
