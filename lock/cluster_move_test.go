@@ -208,7 +208,7 @@ func TestClusterFailover(t *testing.T) {
 	replica := replicaOf(t, c, old)
 	c.Failover(t, slot, old, replica)
 	before := brief.Deadline()
-	eventually(t, patience, func() bool { return brief.Deadline().After(before.Add(time.Second)) || brief.Err() != nil })
+	renewedPast(t, brief, before.Add(time.Second))
 	free(t, brief)
 	elected := replica.Client(t)
 	eventually(t, patience, func() bool { // it passes messages on to the replicas that it knows

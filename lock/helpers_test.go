@@ -101,6 +101,12 @@ func answered(ctx context.Context, m lock.Locker) (l *lock.Lease, err error) {
 	return l, err
 }
 
+// renewedPast waits until a renewal has brought the end of the lease past a time, or the lease has ended.
+func renewedPast(t *testing.T, l *lock.Lease, end time.Time) {
+	t.Helper()
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(end) })
+}
+
 // outwaited is the error of a wait that is over after d, or later: who wasn't answered by then can't be told that the lock is held.
 func outwaited(d time.Duration, wait func(d time.Duration) error) error {
 	for {

@@ -52,13 +52,7 @@ func TestMultiGivenUpIsSwept(t *testing.T) {
 			f := newFault(t)
 			free(t, try(t, f.c.Multi(both)))
 			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("multi_acquire", "a")))
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			asked := f.tries("multi_acquire", "a")
-			got := begin(ctx, f.c.Multi(both))
-			eventually(t, patience, func() bool { return f.tries("multi_acquire", "a") > asked })
-			leave()
-			mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+			f.givenUp(t, f.c.Multi(both), "multi_acquire", "a")
 			f.wire.set(nil)
 			f.wire.proxy.Release()
 			eventually(t, patience, func() bool { return !f.exists("a") && !f.exists("b") })
@@ -179,10 +173,6 @@ func TestMultiInCluster(t *testing.T) {
 	s := newScope(t)
 	c := s.open(t, openCluster(t, cl), lock.WithWatchdog(steady))
 	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(steady))
-	renewed := func(l *lock.Lease, end time.Time) {
-		t.Helper()
-		eventually(t, patience, func() bool { return l.Deadline().After(end) || l.Err() != nil })
-	}
 	calls := func(names ...string) (acquire, release int) {
 		t.Helper()
 		free(t, try(t, c.Multi(names))) // every node knows the scripts
@@ -201,7 +191,7 @@ func TestMultiInCluster(t *testing.T) {
 	end := l.Deadline()
 	next := begin(t.Context(), other.Multi([]string{"job:2", "job:3", "job:4"}))
 	waiting(t, other, 1)
-	renewed(l, end)
+	renewedPast(t, l, end)
 	if l.Err() != nil {
 		t.Error(l.Err())
 	}
@@ -215,7 +205,7 @@ func TestMultiInCluster(t *testing.T) {
 	moved := time.Now()
 	_, err := other.Multi([]string{"{x}2", "{x}4"}).TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
-	renewed(held, moved.Add(steady)) // by a call that was made since
+	renewedPast(t, held, moved.Add(steady)) // by a call that was made since
 	fresh := try(t, c.Multi([]string{"{x}5", "{x}6"}))
 	if held.Err() != nil || fresh.Token() == 0 {
 		t.Errorf("while the slot moves: %v, token %d", held.Err(), fresh.Token())

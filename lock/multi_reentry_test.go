@@ -78,7 +78,7 @@ func TestMultiReentry(t *testing.T) {
 	c.rdb.Del(t.Context(), c.key("b"))
 	mustBeLost(t, inner, lock.CauseMissing)
 	end := outer.Deadline()
-	eventually(t, patience, func() bool { return outer.Deadline().After(end) || outer.Err() != nil })
+	renewedPast(t, outer, end)
 	if outer.Err() != nil || outer.Context().Err() != nil {
 		t.Errorf("the outer lease: %v, %v", outer.Err(), outer.Context().Err())
 	}

@@ -49,6 +49,18 @@ func (f *fault) released(t *testing.T) float64 {
 // tries is how many requests of one script about a lock were on the wire.
 func (f *fault) tries(script, about string) int { return f.wire.heard(script, about) }
 
+// givenUp asks for a lock by a script, and leaves when that is on the wire.
+func (f *fault) givenUp(t *testing.T, m lock.Locker, script, about string) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	asked := f.tries(script, about)
+	got := begin(ctx, m)
+	eventually(t, patience, func() bool { return f.tries(script, about) > asked })
+	leave()
+	mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+}
+
 func (f *fault) exists(name string) bool {
 	return f.rdb.Exists(context.Background(), name).Val() == 1
 }
@@ -123,12 +135,7 @@ func TestGivenUpAcquireIsSwept(t *testing.T) {
 			t.Parallel()
 			f := newFault(t)
 			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job")))
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			got := begin(ctx, f.c.Mutex("job"))
-			eventually(t, patience, func() bool { return f.tries("acquire", "job") > 0 })
-			leave()
-			mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+			f.givenUp(t, f.c.Mutex("job"), "acquire", "job")
 			f.wire.proxy.Release()
 			eventually(t, patience, func() bool { return f.tries("release", "job") > 0 && !f.exists("job") })
 		})

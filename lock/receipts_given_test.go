@@ -98,7 +98,7 @@ func TestFullRedis(t *testing.T) {
 		t.Errorf("TryLock: %v", err)
 	}
 	end := l.Deadline()
-	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(end) })
+	renewedPast(t, l, end)
 	must(t, "the lease", l.Err())
 	if err := l.Release(ctx); err != nil {
 		t.Errorf("Release of a permit: %v", err)

@@ -235,13 +235,11 @@ type noRetry struct{ *redis.Cmd }
 
 func (noRetry) NoRetry() bool { return true }
 
-// command is the call as go-redis has it.
-func (call *Call) command(ctx context.Context) noRetry {
-	return call.commandIn(ctx, make([]any, 0, 3+len(call.Keys)+len(call.Args)))
-}
-
-// commandIn is command with its arguments in args, if that has room for them.
-func (call *Call) commandIn(ctx context.Context, args []any) noRetry {
+// command is the call as go-redis has it, with its arguments in args if that has room for them.
+func (call *Call) command(ctx context.Context, args []any) noRetry {
+	if args == nil {
+		args = make([]any, 0, 3+len(call.Keys)+len(call.Args))
+	}
 	if call.Full {
 		args = append(args, "eval", call.Script.source)
 	} else {
@@ -266,24 +264,14 @@ type soonContext struct {
 
 func (c *soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// evalSoon is Eval with Soon. A client of rdb.WithTimeout would be without its hooks.
-func (b *Redis) evalSoon(ctx context.Context, call Call) (any, error) {
-	soon := &soonContext{Context: ctx, deadline: time.Now().Add(b.soon)}
-	cmd := call.commandIn(ctx, soon.args[:0])
-	if err := b.rdb.Process(soon, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Result()
-}
-
 // Eval implements Backend.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
-	if call.Soon {
-		return b.evalSoon(ctx, call)
-	}
-	cmd := call.command(ctx)
 	rdb := b.rdb
+	var args []any
 	switch {
+	case call.Soon: // a client of rdb.WithTimeout would be without its hooks
+		soon := &soonContext{Context: ctx, deadline: time.Now().Add(b.soon)}
+		ctx, args = soon, soon.args[:0]
 	case call.Renew:
 		var err error
 		if rdb, err = b.renewals(call.Node); err != nil {
@@ -295,6 +283,7 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 			return nil, err
 		}
 	}
+	cmd := call.command(ctx, args)
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
@@ -317,7 +306,7 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	cmds := make([]noRetry, len(calls))
 	pipe := rdb.Pipeline()
 	for i := range calls {
-		cmds[i] = calls[i].command(ctx)
+		cmds[i] = calls[i].command(ctx, nil)
 		_ = pipe.Process(ctx, cmds[i])
 	}
 	_, err := pipe.Exec(ctx) // the first error; each command has its own
@@ -350,7 +339,7 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 
 // evalWait is EvalWait on one server. Where WAIT alone failed there is a reply and an error.
 func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, timeout time.Duration, asking bool) (any, int, error) {
-	cmd := call.command(ctx)
+	cmd := call.command(ctx, nil)
 	wait := redis.NewIntCmd(ctx, "wait", replicas, timeout.Milliseconds())
 	pipe := rdb.Pipeline()
 	if asking {
