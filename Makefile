@@ -47,15 +47,14 @@ fuzz: ## every fuzz target for FUZZTIME
 
 # One package at a time: leases of half a second and the race detector need the cores to themselves.
 # gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
-# be green where nothing was tested. One, two or three failed tests are run again by themselves, and called flaky if they pass: see again.sh.
+# be green where nothing was tested.
 .PHONY: cover
 cover: bin/gotestsum setup ## all tests with the race detector, and their coverage
 	@echo "== test"
 	go test $(TESTFLAGS) -run='^$$' ./... >/dev/null # builds, on all cores
 	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- \
 		$(TESTFLAGS) -p=1 -shuffle=on -count=1 -timeout=$(TIMEOUT) \
-		-coverprofile=bin/coverage.out ./... | tee bin/test.log || \
-		internal/ci/again.sh bin/test.json -race -timeout=$(TIMEOUT)
+		-coverprofile=bin/coverage.out ./... | tee bin/test.log
 	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
 	awk -v module=$(MODULE) -v need='$(COVERED)' -v least=$(LEAST) -f internal/ci/coverage.awk bin/coverage.out
