@@ -169,11 +169,13 @@ func tokensRisePastTheClock(t *testing.T, w *world) {
 	}
 	const ahead = 4_000_000_000_000_000 // the year 2096, in µs
 	w.raw.setString(fence, strconv.FormatInt(ahead, 10))
-	for i := range int64(3) {
+	last := int64(ahead)
+	for range 3 {
 		l := try(t, w.lock(c, "a"))
-		if l.Token() != ahead+1+i {
-			t.Errorf("token %d, the counter stood at %d", l.Token(), ahead+i)
+		if l.Token() <= last || l.Token() > last+4 { // each of up to four tries draws one
+			t.Errorf("token %d, the counter stood at %d", l.Token(), last)
 		}
+		last = l.Token()
 		free(t, l)
 	}
 }
