@@ -87,11 +87,8 @@ func (q *queue) callable(is bool) {
 
 // watch has the line ask for a lock that was called to another client. It is called with mu held.
 func (q *queue) watch() {
-	first := q.claimBy.IsZero()
 	q.claimBy = time.Now().Add(unclaimed + rand.N(unclaimed))
-	if first { // else its timer goes off soon enough to see the new time
-		q.signal()
-	}
+	q.signal()
 }
 
 // guard looks after a lock that the bid has given back, if it may have been called quietly: the line asks for it, or, if nobody stands in

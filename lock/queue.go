@@ -19,6 +19,8 @@ type queue struct {
 	handing    bool      // a release is handing the lock over to the head
 	due        wakeup    // why the head should ask now
 	checkAt    time.Time // when the head asks anyway
+	timer      *time.Timer
+	rings      time.Time // when timer does, perhaps before the alarm, zero: it isn't set
 	polling    bool      // ... although no lease is expected to have run out by then
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
@@ -44,8 +46,29 @@ func (q *queue) alarm() time.Time {
 	return q.checkAt
 }
 
-// ring has the head ask if it is time. It is called with mu held.
-func (q *queue) ring(now time.Time) {
+// arm sets the timer, unless it rings soon enough. It is called with mu held.
+func (q *queue) arm() {
+	at := q.alarm()
+	if !q.rings.IsZero() && !at.Before(q.rings) {
+		return
+	}
+	q.rings = at
+	if q.timer == nil {
+		q.timer = time.AfterFunc(time.Until(at), q.ring)
+		return
+	}
+	q.timer.Reset(time.Until(at))
+}
+
+// ring has the head ask if it is time.
+func (q *queue) ring() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.rings = time.Time{}
+	if q.attempting || q.handing {
+		return // the end of that sets it anew
+	}
+	now := time.Now()
 	switch {
 	case q.due != wakeNone || now.Before(q.alarm()):
 	case now.Before(q.checkAt):
@@ -55,6 +78,7 @@ func (q *queue) ring(now time.Time) {
 	default:
 		q.due = wakeExpiry
 	}
+	q.signal()
 }
 
 // caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
@@ -72,10 +96,14 @@ func (q *queue) rouse(why wakeup) {
 	q.signal()
 }
 
-// signal has the head look at the queue. It is called with mu held.
+// signal has the head ask if it should, and else when it is time. It is called with mu held.
 func (q *queue) signal() {
-	if q.head != nil {
+	switch {
+	case q.head == nil:
+	case q.due != wakeNone:
 		q.head.wake()
+	default:
+		q.arm()
 	}
 }
 

@@ -147,6 +147,9 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	q.count--
 	if q.head == nil {
 		delete(ws.queues, q.key)
+		if q.timer != nil {
+			q.timer.Stop()
+		}
 		return func() { ws.unlisten(q) }
 	}
 	q.signal()
@@ -174,8 +177,6 @@ func (w *waiter) asks() terms {
 func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*bid, verdict, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	var failing time.Time // since when every attempt has failed
 	for {
 		ws.mu.Lock()
@@ -184,22 +185,15 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			a.Wakeup(telemetry.WakeupLocal)
 			return w.bid, *w.won, nil
 		}
-		q, now := w.q, time.Now()
+		q := w.q
 		head := q.head == w && !q.handing
-		if head {
-			q.ring(now)
-		}
 		if !head || q.due == wakeNone {
-			alarm := q.alarm()
-			ws.mu.Unlock()
 			if head {
-				timer.Reset(time.Until(alarm))
-			} else {
-				timer.Stop()
+				q.arm()
 			}
+			ws.mu.Unlock()
 			select {
 			case <-w.signal:
-			case <-timer.C:
 			case <-ctx.Done():
 				return ws.quit(w, w.stopped(context.Cause(ctx)))
 			case <-patience:
@@ -215,7 +209,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		}
 		why, interrupted, awaited := q.due, q.interrupted, q.awaited
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
-		asked := w.asks()
+		asked, began := w.asks(), time.Now()
 		asked.caller = q.caller()
 		ws.mu.Unlock()
 
@@ -256,7 +250,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			return ws.quit(w, w.stopped(context.Cause(ctx)))
 		default:
 			if failing.IsZero() {
-				failing = now
+				failing = began
 			}
 			w.failed = err
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))

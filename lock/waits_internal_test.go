@@ -40,3 +40,26 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 		t.Errorf("the channel %s is listened to for nobody", channel)
 	}
 }
+
+// The timer of a line that rings while its head asks, or is handed the lock, is no reason to ask again: the answer says when to.
+func TestTimerRingsWhileTheHeadAsks(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]func(q *queue){
+		"asks":   func(q *queue) { q.attempting = true },
+		"handed": func(q *queue) { q.handing = true },
+		"idle":   func(*queue) {},
+	} {
+		q := &queue{ws: &waits{}, head: &waiter{lock: &lock{kind: mutexKind}}, checkAt: time.Now().Add(-time.Second)}
+		busy(q)
+		q.ring()
+		if asks := q.due != wakeNone; asks != (name == "idle") {
+			t.Errorf("%s: it is to ask: %v", name, asks)
+		}
+		q.attempting, q.handing, q.due = false, false, wakeNone
+		q.checkAt = time.Now().Add(time.Hour)
+		q.signal()
+		if !q.rings.Equal(q.checkAt) || !q.timer.Stop() {
+			t.Errorf("%s: the timer isn't set for the time after that", name)
+		}
+	}
+}
