@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the table of
@@ -41,17 +42,13 @@ func mutexCalls(u *aclUser) error {
 	channel := "redisson_lock__channel:{" + name + "}"
 	listening := func() bool { return admin.PubSubNumSub(u.ctx, channel).Val()[channel] > 0 }
 	var l *lock.Lease
-	var heir, stranger <-chan taken
+	var stranger <-chan taken
 	return inTurn(
 		func() (err error) { l, err = m.TryLock(u.ctx); return err },
 		func() error { return u.renewed(l) },
 		func() error { return expected(second(m.TryLock(u.ctx)), lock.ErrHeld) },
-		func() error { heir = begin(u.ctx, m); return u.waits(c, 1, 4) }, // it asks again when subscribed
-		func() error {
-			return errors.Join(second(m.Inspect(u.ctx)), second(m.Inspect(u.ctx)), second(m.Inspect(u.ctx)))
-		}, // now it sleeps
-		func() error { return l.Release(u.ctx) },
-		func() error { got := <-heir; l = got.Lease; return got.err },
+		func() error { return second(m.Inspect(u.ctx)) },
+		func() (err error) { l, err = u.handsOver(c, m, l); return err },
 		func() error { return u.until("unsubscribed", func() bool { return !listening() }) },
 		func() error { stranger = begin(u.ctx, other.Mutex(name)); return u.until("the stranger", listening) },
 		func() error { return l.Release(u.ctx) },
@@ -77,6 +74,26 @@ func mutexCalls(u *aclUser) error {
 		func() error { return second(other.Mutex(forced).ForceUnlock(u.ctx)) },
 		func() error { return u.until("our loss", func() bool { return l.Err() != nil }) },
 	)
+}
+
+// handsOver gives a lock back for which a call of the same client waits, until that has it without asking for it.
+func (u *aclUser) handsOver(c *lock.Client, m lock.Locker, l *lock.Lease) (*lock.Lease, error) {
+	for range 5 { // it may be about to ask just then
+		heir := begin(u.ctx, m)
+		if err := u.until("asleep", func() bool { return lock.Asleep(c, 1) }); err != nil {
+			return nil, err
+		}
+		asked := u.sent(u.t, telemetry.PurposeAcquire)
+		if err := l.Release(u.ctx); err != nil {
+			return nil, err
+		}
+		got := <-heir
+		if got.err != nil || u.sent(u.t, telemetry.PurposeAcquire) == asked {
+			return got.Lease, got.err
+		}
+		l = got.Lease
+	}
+	return nil, errOther
 }
 
 // A client that waits is called, another that listens, too, and nobody is left.

@@ -14,7 +14,7 @@ func init() {
 		}
 	}
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind} {
-		add(k.acquire, k.release, k.force, k.inspect)
+		add(k.acquire, k.release, k.handOver, k.force, k.inspect)
 	}
 	add(renewScript, countScript, semaphoreUndoScript, semaphoreAddScript, semaphoreSetScript, latchSetScript, latchCountDownScript)
 	add(multiAcquireScript, multiReleaseScript, raiseScript, batchScript)

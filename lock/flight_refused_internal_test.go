@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -157,6 +158,7 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 	const answer = 2 * time.Second
 	j := newJamWithin(t, answer)
 	ctx := t.Context()
+	j.rdb.ScriptLoad(ctx, handOverScript.Source)
 	l, err := j.c.Mutex("job").TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -170,12 +172,18 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 	}()
 	j.eventually(func() bool { return Asleep(j.c, 1) })
 	j.quiet()
-	releases := 0
+	handOvers := 0
 	j.proxy.SetRule(func(c redistest.Chunk) redistest.Verdict {
-		if c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(releaseScript.SHA)) && bytes.Contains(c.Data, []byte(l.Owner())) {
-			if releases++; releases == 1 {
+		ours := func(s *backend.Script) bool {
+			return c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(s.SHA)) && bytes.Contains(c.Data, []byte(l.Owner()))
+		}
+		switch {
+		case ours(handOverScript):
+			if handOvers++; handOvers == 1 {
 				return redistest.Hold
 			}
+			return redistest.Drop
+		case ours(releaseScript):
 			return redistest.Drop
 		}
 		return redistest.Pass

@@ -68,7 +68,7 @@ func FuzzReplies(f *testing.F) {
 	for _, seed := range [][]byte{
 		{},
 		{0xff, 0, 1},                             // a stray number
-		{0xff, 2, 0, 6, 0, 0, 0, 0, 0, 0},        // granted, at the time that is the token
+		{0xff, 2, 0, 6, 0, 0, 0, 0, 0, 0},        // granted, or handed over, at the time that is the token
 		{0, 1, 0, 5, 0, 9},                       // granted, released, renewed
 		{0, 0, 0, 5, 0, 9, 24, 'a', 'b', 'c', 3}, // held by abc
 		{0, 2, 0, 5, 0, 9},                       // late, handed over
@@ -159,9 +159,15 @@ func fuzzFreed(t *testing.T, reply any) {
 		}
 		return
 	}
-	if reply == int64(1) {
-		if got != (freed{outcome: freedPublished}) || now != 0 {
-			t.Errorf("1 read as %+v at %d", got, now)
+	if n, ok := reply.(int64); ok {
+		want, at := freed{outcome: freedPublished}, int64(0)
+		if n > leastTime {
+			want, at = freed{outcome: freedHandedOver, token: n}, n
+		} else if n != 1 {
+			t.Fatalf("%d read as %+v", n, got)
+		}
+		if got != want || now != at {
+			t.Errorf("%d read as %+v at %d", n, got, now)
 		}
 		return
 	}

@@ -119,7 +119,7 @@ func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
-	alien := !lk.kind.handsOver || !q.head.lock.kind.handsOver
+	alien := lk.kind.handOver == nil || q.head.lock.kind.handOver == nil
 	if alien || q.attempting || q.handing || tired || blind || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed

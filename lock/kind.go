@@ -14,6 +14,9 @@ type kind struct {
 
 	acquire, release, force, inspect *backend.Script
 
+	// handOver is a release that may hand the lock to a waiter of the same client. Nil: none does.
+	handOver *backend.Script
+
 	// keys are those of its scripts: the lock, the token counter, and what the kind has besides. Nil: the first two.
 	keys func(lk *lock, owner string) []string
 	// channel is where a release is heard of.
@@ -34,7 +37,6 @@ type kind struct {
 	renewed func(lk *lock) string
 
 	calls     bool // a release may call one of the clients that wait, see called.go
-	handsOver bool // a release may hand the lock to a waiter of the same client
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
 	enlists   bool // a waiter has a place in Redis, which it keeps by asking again and has to give up
 	alone     bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own

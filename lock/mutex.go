@@ -8,8 +8,9 @@ import (
 var mutexKind = &kind{
 	name:    "mutex",
 	acquire: acquireScript, release: releaseScript, force: forceScript, inspect: inspectScript,
-	channel: channelOf,
-	calls:   true, handsOver: true, oneKey: true,
+	handOver: handOverScript,
+	channel:  channelOf,
+	calls:    true, oneKey: true,
 }
 
 // Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every

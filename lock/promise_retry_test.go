@@ -31,6 +31,7 @@ func newFault(t *testing.T, opts ...lock.Option) *fault {
 	// go-redis's own retries, three of them by default, are what has to be kept out.
 	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
 	f := &fault{scope: newScope(t), srv: srv, rdb: srv.Client(t), wire: wire}
+	loadScripts(t, f.rdb)
 	f.c = f.open(t, rdb, opts...)
 	eventually(t, patience, func() bool { // the clock is that of the quickest answer, and wrong by what it took at most
 		asked := time.Now()
@@ -235,10 +236,10 @@ func TestLostHandOver(t *testing.T) {
 	t.Parallel()
 	for name, rule := range map[string]func(f *fault) redistest.Rule{
 		"answer lost": func(f *fault) redistest.Rule {
-			return redistest.ReplyTo(redistest.Drop, f.wire.script("release", "job"), redistest.Nth(1))
+			return redistest.ReplyTo(redistest.Drop, f.wire.script("hand_over", "job"), redistest.Nth(1))
 		},
 		"request late": func(f *fault) redistest.Rule {
-			return redistest.When(redistest.Up, redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1))
+			return redistest.When(redistest.Up, redistest.Hold, f.wire.script("hand_over", "job"), redistest.Nth(1))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +278,7 @@ func TestLostHandOverToWhoHasLeft(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		next := begin(ctx, m)
 		asleep(t, f.c, 1)
-		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("release", "job"), redistest.Nth(1)))
+		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("hand_over", "job"), redistest.Nth(1)))
 		released := make(chan error, 1)
 		go func() { released <- l.Release(context.Background()) }()
 		f.wire.proxy.AwaitHeld(t, 1)

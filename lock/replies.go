@@ -131,10 +131,13 @@ const (
 	freedTaken   // not ours any more, but somebody's
 )
 
-// readFreed reads the answer of the release script. It returns Redis's time, too, 0 where that isn't in it.
+// readFreed reads the answer of the release and hand-over scripts. It returns Redis's time, too, 0 where that isn't in it.
 func readFreed(reply any) (freed, int64, error) {
-	if n, ok := reply.(int64); ok && n == 1 {
+	switch n, _ := reply.(int64); {
+	case n == 1:
 		return freed{outcome: freedPublished}, 0, nil
+	case n > leastTime:
+		return freed{outcome: freedHandedOver, token: n}, n, nil
 	}
 	_, nums, err := ints(reply, 2)
 	if err != nil {

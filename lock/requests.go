@@ -182,7 +182,11 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 		}
 	}
 	traits := t.backend.Traits()
-	c := t.callTo(b.lock.key, telemetry.PurposeRelease, kind.release)
+	script := kind.release
+	if heir != nil {
+		script = kind.handOver
+	}
+	c := t.callTo(b.lock.key, telemetry.PurposeRelease, script)
 	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
 	c.Args = append(c.Args, b.member())
 	if kind.release != releaseScript { // which makes it of the key: that takes less than sending it

@@ -228,6 +228,14 @@ func (e *ear) heard(script, about string) int {
 	return n
 }
 
+// loadScripts gives a server all scripts: then each call is one request.
+func loadScripts(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	for name, script := range lock.Scripts {
+		must(t, name, rdb.ScriptLoad(context.Background(), script.Source).Err())
+	}
+}
+
 // scriptSHAs are the digests of the scripts by which Redis knows them.
 func scriptSHAs() map[string]string {
 	shas := make(map[string]string)

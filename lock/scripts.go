@@ -12,11 +12,12 @@ import (
 var scriptFiles embed.FS
 
 var (
-	acquireScript = loadScript("acquire", "clock", "token")
-	renewScript   = loadScript("renew", "clock", "demoted")
-	releaseScript = loadScript("release")
-	forceScript   = loadScript("force")
-	inspectScript = loadScript("inspect", "clock")
+	acquireScript  = loadScript("acquire", "clock", "token")
+	renewScript    = loadScript("renew", "clock", "demoted")
+	releaseScript  = loadScript("release")
+	handOverScript = loadScript("hand_over", "clock", "token")
+	forceScript    = loadScript("force")
+	inspectScript  = loadScript("inspect", "clock")
 
 	countScript            = loadScript("count")
 	semaphoreAcquireScript = loadScript("semaphore_acquire", "clock")
@@ -43,8 +44,8 @@ var (
 
 // batchScript runs several of the scripts that it carries, which are functions in it.
 var (
-	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release"}
-	batchScript = loadBatch([]string{"clock", "token", "demoted"}, "acquire", "release")
+	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
+	batchScript = loadBatch([]string{"clock", "token", "demoted"}, "acquire", "release", "hand_over")
 )
 
 func loadBatch(shared []string, operations ...string) *backend.Script {
@@ -76,6 +77,9 @@ func readScript(name string) string {
 	text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
 	if err != nil {
 		panic(err) // the file is part of the program
+	}
+	if name == "hand_over" { // or else it is a release
+		return string(text) + readScript("release")
 	}
 	return string(text)
 }

@@ -179,7 +179,7 @@ func (tw *twins) step() {
 	case n < 9:
 		tw.call(releaseScript, p.keys[:1], owner, "publish", "numsub", pick(2))
 	case n < 12:
-		tw.call(releaseScript, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
+		tw.call(handOverScript, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {
@@ -247,7 +247,7 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 	if !ok {
 		return fmt.Sprintf("%#v", reply)
 	}
-	now := map[string]int{"renew": 0, "inspect": 0, "acquire": 1, "release": 1, "fair_acquire": 1, "fair_release": 1}[script.Name]
+	now := map[string]int{"renew": 0, "inspect": 0, "acquire": 1, "release": 1, "hand_over": 1, "fair_acquire": 1, "fair_release": 1}[script.Name]
 	var words []string
 	for i, v := range list {
 		word := fmt.Sprintf("%#v", v)

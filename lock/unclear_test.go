@@ -118,6 +118,7 @@ func newLane(t *testing.T, srv *redistest.Server, s [2]*scope, sum *tally, i int
 	}
 	through, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond), func(o *redis.Options) { o.MaxRetries = 3 })
 	ln.wire = wire
+	loadScripts(t, ln.rdb)
 	ln.a, ln.b = s[0].open(t, through, lock.WithWatchdog(unclearLease)), s[1].open(t, ln.rdb, lock.WithWatchdog(unclearLease))
 	for _, c := range []*lock.Client{ln.a, ln.b} { // they know the clock from here on
 		ln.told("Release", ln.release(ln.take(c)))
@@ -134,7 +135,7 @@ var steps = []struct {
 	{"acquire", "acquire", (*lane).acquire},
 	{"acquire of a waiter", "acquire", (*lane).wait},
 	{"renew", "renew", (*lane).renew},
-	{"hand-over", "release", (*lane).handOver},
+	{"hand-over", "hand_over", (*lane).handOver},
 	{"release", "release", (*lane).giveBack},
 }
 

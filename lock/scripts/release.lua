@@ -1,21 +1,13 @@
--- Gives the lock back: straight to a waiter of the same client, or to one of the clients that wait, or to all.
+-- Gives the lock back: to one of the clients that wait, or to all.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the token counter of the lock's slot; only with a hand-over
 -- ARGV[1]  owner
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded; '' = they can't be counted
 -- ARGV[4]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
--- ARGV[5]  only with a hand-over: next owner ...
--- ARGV[6]  its lease, ms
--- ARGV[7]  not-after: the server time in µs after which nothing is handed over; 0 = unknown
--- ARGV[8]  its traceparent, '' = none
--- ARGV[9]  how many of the channel's subscribers are our own; with more, another process waits and
---          the lock is published instead
 --
--- Returns  1                released and published
---          {2, now, token}  handed over
---          {0, 0, taken}    not the owner's (any more); taken = 1 when somebody else holds it
+-- Returns  1              released and published
+--          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
 -- What is published is '0', at which all ask; or '0' on the channel of the client that has waited longest, <channel>:<number>, and perhaps that
 -- number for the others, at which they wait a moment. Redisson's waiters know '0' only. So one client is called where as many listen as
@@ -33,43 +25,11 @@ if not found[1] then
 end
 redis.call('del', KEYS[1])
 
-local listening
-if ARGV[5] then
-  local time = redis.call('time')
-  local now = time[1] * 1000000 + time[2]
-  local notAfter = tonumber(ARGV[7])
-  listening = redis.call('pubsub', ARGV[3], channel)[2]
-  if listening <= tonumber(ARGV[9]) and (notAfter == 0 or now <= notAfter) then
-    local token = now
-    local meta = string.format('%.0f', token)
-    local last = redis.pcall('set', KEYS[2], meta, 'get')
-    if type(last) ~= 'table' then -- else the slot is on its way to another node, which takes what is new
-      last = tonumber(last) or 0
-      if last >= token and last < 9007199254740992 then -- see token.lua
-        token = last + 1
-        meta = string.format('%.0f', token)
-        redis.call('set', KEYS[2], meta)
-      end
-      if ARGV[8] ~= '' then
-        meta = meta .. ' ' .. ARGV[8]
-      end
-      if type(redis.pcall('hset', KEYS[1], ARGV[5], 1, '@lockdog', meta)) == 'number' then
-        local set = redis.pcall('pexpire', KEYS[1], ARGV[6])
-        if type(set) == 'table' then -- see acquire.lua
-          redis.call('del', KEYS[1])
-          return set
-        end
-        return {2, now, token}
-      end
-    end
-  end
-end
-
 local message = '0'
 if ARGV[4] ~= '0' and found[2] and string.byte(found[2]) == 43 then
   local set = 'lockdog_wait:' .. tagged
   local waiting = redis.pcall('zcard', set)
-  listening = listening or redis.call('pubsub', ARGV[3], channel)[2]
+  local listening = redis.call('pubsub', ARGV[3], channel)[2]
   if waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
     if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then
