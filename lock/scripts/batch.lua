@@ -7,7 +7,7 @@
 --       those that all have, then the first operation's own, the second's own...
 --
 -- Returns  the answer of each operation, or the text of its error
-local answers = {}
+local answers, answered = {}, 0
 
 -- fill puts what all have in its places, and says which places are left, how many, and where in 'sent' what belongs there begins.
 local function fill(places, letters, sent, at)
@@ -44,15 +44,18 @@ while arg <= last do
       args[ownArgs[i]] = ARGV[arg]
       arg = arg + 1
     end
-    local ran, answer = pcall(run, keys, args)
-    if type(answer) == 'table' and answer.err then -- as text: at some errors within a list go-redis stops reading, and keeps the connection
-      answer = answer.err
+    local _, answer = pcall(run, keys, args)
+    if type(answer) ~= 'number' then
+      if type(answer) == 'table' and answer.err then -- as text: at some errors within a list go-redis stops reading, and keeps the connection
+        answer = answer.err
+      end
+      local refused = demoted(answer)
+      if refused then
+        return refused
+      end
     end
-    local refused = demoted(answer)
-    if refused then
-      return refused
-    end
-    answers[#answers + 1] = answer
+    answered = answered + 1
+    answers[answered] = answer
   end
 end
 return answers
