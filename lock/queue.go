@@ -19,9 +19,9 @@ type queue struct {
 	handing    bool      // a release is handing the lock over to the head
 	due        wakeup    // why the head should ask now
 	checkAt    time.Time // when the head asks anyway
-	timer      *time.Timer
-	rings      time.Time // when timer does, perhaps before the alarm, zero: it isn't set
 	polling    bool      // ... although no lease is expected to have run out by then
+	timer      *time.Timer
+	rings      time.Time // when timer does, at the alarm or before it, zero: it isn't set
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
 
