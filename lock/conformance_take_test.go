@@ -169,10 +169,13 @@ func tokensRisePastTheClock(t *testing.T, w *world) {
 	}
 	const ahead = 4_000_000_000_000_000 // the year 2096, in µs
 	w.raw.setString(fence, strconv.FormatInt(ahead, 10))
-	last := int64(ahead)
+	last, most := int64(ahead), int64(1)
+	if w.kind.quorum { // each of up to four tries draws one
+		most = 4
+	}
 	for range 3 {
 		l := try(t, w.lock(c, "a"))
-		if l.Token() <= last || l.Token() > last+4 { // each of up to four tries draws one
+		if l.Token() <= last || l.Token() > last+most {
 			t.Errorf("token %d, the counter stood at %d", l.Token(), last)
 		}
 		last = l.Token()
