@@ -2,6 +2,7 @@ package lock
 
 import (
 	"embed"
+	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
@@ -14,8 +15,8 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = loadScript("acquire", "clock", "token")
 	renewScript    = loadScript("renew", "clock", "demoted")
-	releaseScript  = loadScript("release")
-	handOverScript = loadScript("hand_over", "clock", "token")
+	releaseScript  = newScript("release", releaseSource)
+	handOverScript = newScript("hand_over", readScripts("clock", "token"), handOverSource)
 	forceScript    = loadScript("force")
 	inspectScript  = loadScript("inspect", "clock")
 
@@ -42,44 +43,42 @@ var (
 	raiseScript        = loadScript("raise")
 )
 
+// What can't be handed over is released.
+var (
+	releaseSource  = readScripts("channel", "release")
+	handOverSource = readScripts("channel", "hand_over", "release")
+)
+
 // batchScript runs several of the scripts that it carries, which are functions in it.
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
-	batchScript = loadBatch([]string{"clock", "token", "demoted"}, "acquire", "release", "hand_over")
+	batchScript = newScript("batch", readScripts("clock", "token", "demoted"), "local operations = {}\n",
+		operation("acquire", readScripts("acquire")), operation("release", releaseSource), operation("hand_over", handOverSource),
+		readScripts("batch"))
 )
 
-func loadBatch(shared []string, operations ...string) *backend.Script {
-	source := readScripts(shared) + "local operations = {}\n"
-	for _, name := range operations {
-		source += "operations." + name + " = function(KEYS, ARGV)\n" + readScript(name) + "end\n"
-	}
-	return newScript("batch", source)
+// operation makes a function of a script.
+func operation(name, source string) string {
+	return "operations." + name + " = function(KEYS, ARGV)\n" + source + "end\n"
 }
 
 // loadScript returns the script of a file, after what it shares with others, if anything.
 func loadScript(name string, shared ...string) *backend.Script {
-	return newScript(name, readScripts(shared))
+	return newScript(name, readScripts(shared...), readScripts(name))
 }
 
-// newScript returns the script of a file, after what goes before it.
-func newScript(name, before string) *backend.Script {
-	return backend.NewScript(name, before+readScript(name))
+// newScript returns the script of some texts, one after the other.
+func newScript(name string, texts ...string) *backend.Script {
+	return backend.NewScript(name, strings.Join(texts, ""))
 }
 
-func readScripts(names []string) (source string) {
+func readScripts(names ...string) (source string) {
 	for _, name := range names {
-		source += readScript(name)
+		text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			panic(err) // the file is part of the program
+		}
+		source += string(text)
 	}
 	return source
-}
-
-func readScript(name string) string {
-	text, err := scriptFiles.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		panic(err) // the file is part of the program
-	}
-	if name == "hand_over" { // or else it is a release
-		return string(text) + readScript("release")
-	}
-	return string(text)
 }

@@ -16,9 +16,8 @@
 --
 -- The old owner's entry goes last: where a step is refused (by an ACL, say), the release that follows still finds it, and deletes all. The
 -- lock is never without an entry, for a slot on its way to another node takes no key that it hasn't. And the first write is one that a full
--- Redis takes: then it takes the others, too. It comes after clock.lua and token.lua.
+-- Redis takes: then it takes the others, too. It comes after clock.lua, token.lua and channel.lua.
 if not late(ARGV[7]) and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
-  local channel = 'redisson_lock__channel:' .. (string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}')
   local listening = redis.call('pubsub', ARGV[3], channel)[2]
   if (listening == 0 or listening == 1 and ARGV[9] == '1') and redis.pcall('pexpire', KEYS[1], ARGV[6]) == 1 then
     local drawn, token, meta = pcall(draw, KEYS[2]) -- the counter may be on its way to another node

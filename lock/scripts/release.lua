@@ -13,8 +13,7 @@
 -- number for the others, at which they wait a moment. Redisson's waiters know '0' only. So one client is called where as many listen as
 -- are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody
 -- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
-local tagged = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}' -- so Redisson names what belongs to a key
-local channel = 'redisson_lock__channel:' .. tagged -- on which waiters listen
+-- It comes after channel.lua.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   local taken = redis.call('exists', KEYS[1])
