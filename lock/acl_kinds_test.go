@@ -73,7 +73,34 @@ func mutexCalls(u *aclUser) error {
 		},
 		func() error { return second(other.Mutex(forced).ForceUnlock(u.ctx)) },
 		func() error { return u.until("our loss", func() bool { return l.Err() != nil }) },
+		func() error { return u.manyAtOnce(c) },
 	)
+}
+
+// manyAtOnce takes many locks at once. What may not be done for all of them together is done for one after the other, so only Redis knows.
+func (u *aclUser) manyAtOnce(c *lock.Client) error {
+	all := make(chan error)
+	for i := range 64 {
+		go func() {
+			l, err := c.Mutex(fmt.Sprint(u.name, ":many-", i)).TryLock(u.ctx)
+			if err == nil {
+				err = l.Release(u.ctx)
+			}
+			all <- err
+		}()
+	}
+	var errs []error
+	for range 64 {
+		errs = append(errs, <-all)
+	}
+	log, err := u.admin().ACLLog(u.ctx, 100).Result()
+	errs = append(errs, err)
+	for _, entry := range log {
+		if entry.Username == u.name && (entry.Object == "mget" || entry.Object == "mset") {
+			errs = append(errs, fmt.Errorf("%s was refused %d times", entry.Object, entry.Count))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // handsOver gives a lock back for which a call of the same client waits, until that has it without asking for it.

@@ -2,20 +2,17 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// mostAboard bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 µs
+// mostAboard bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 to 5 µs
 // for each of them.
 const mostAboard = 64
 
@@ -224,124 +221,6 @@ func (t *transport) sendAll(w *worker) {
 		if c.err != nil && elsewhere(c.err) {
 			t.backend.Moved(ctx)
 			break
-		}
-	}
-}
-
-// sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
-// so that what is wrong with one (a key that an ACL forbids, say) is its error only.
-//
-// The locks of a cluster's node are of many slots, and unnamed in what the script is declared to use. Redis looks at each command of the
-// script all the same: it refuses one whose key's slot is another node's, or has moved so far that the key is there. That is the first
-// command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
-func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*call) {
-	w.pack()
-	batch := backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args}
-	if unnamed {
-		w.args[0] = len(w.args) + 1
-		w.args = append(w.args, w.boxed...)
-		batch = backend.Call{Script: batchScript, Near: w.keys[0], Args: w.args}
-	}
-	// It counts as a command of the first one's purpose.
-	reply, err := t.eval(ctx, w.aboard[0].purpose, batch)
-	clear(w.keys)
-	clear(w.boxed)
-	clear(w.args)
-	var answer redis.Error
-	if errors.As(err, &answer) {
-		if wantsOneSlot(err) { // a proxy before a cluster does, and will with all others
-			t.apart.Store(true)
-		}
-		return w.aboard
-	}
-	answers, _ := reply.([]any)
-	if err == nil && len(answers) != len(w.aboard) {
-		err = unreadable(reply)
-	}
-	for i, c := range w.aboard {
-		if c.err = err; err != nil {
-			continue
-		}
-		text, failed := answers[i].(string)
-		switch {
-		case !failed:
-			c.reply = answers[i]
-		case unnamed && strings.Contains(text, attempted):
-			if wantsOneSlot(scriptError(text)) {
-				t.apart.Store(true)
-			}
-			refused = append(refused, c)
-		default:
-			c.err = scriptError(text)
-		}
-	}
-	return refused
-}
-
-// attempted is in what a node of a cluster says to a command of a script that it doesn't run for its key's sake.
-const attempted = "cript attempted to "
-
-// The letters of batch.lua.
-const (
-	common = '='
-	own    = '.'
-)
-
-// pack makes the keys and arguments of batch.lua. It changes the order of the calls: those that are alike come together.
-func (w *worker) pack() {
-	w.keys, w.boxed, w.args = w.keys[:0], w.boxed[:0], append(w.args[:0], 0)
-	for left := w.aboard; len(left) > 0; {
-		first, count := left[0], 1
-		for i, c := range left {
-			if i > 0 && c.Script == first.Script && len(c.Keys) == len(first.Keys) && len(c.Args) == len(first.Args) {
-				left[count], left[i] = c, left[count]
-				count++
-			}
-		}
-		alike := left[:count]
-		left = left[count:]
-
-		keys := letters(alike, len(first.Keys), func(c *call, i int) bool { return c.Keys[i] == first.Keys[i] })
-		args := letters(alike, len(first.Args), func(c *call, i int) bool { return c.Args[i] == first.Args[i] })
-		w.args = append(w.args, carried[first.Script], count, keys, args)
-		w.add(first, keys, args, common)
-		for _, c := range alike {
-			w.add(c, keys, args, own)
-		}
-	}
-}
-
-// letters says of each of n keys or arguments whether the calls have it in common.
-func letters(calls []*call, n int, same func(c *call, i int) bool) string {
-	text := make([]byte, n)
-	for i := range text {
-		text[i] = common
-		for _, c := range calls {
-			if !same(c, i) {
-				text[i] = own
-				break
-			}
-		}
-	}
-	return string(text)
-}
-
-// add adds the keys and arguments of a call that have the letter.
-func (w *worker) add(c *call, keys, args string, letter byte) {
-	for i := range keys {
-		if keys[i] != letter {
-			continue
-		}
-		w.keys = append(w.keys, c.Keys[i])
-		if i < len(c.Boxed) {
-			w.boxed = append(w.boxed, c.Boxed[i])
-		} else {
-			w.boxed = append(w.boxed, c.Keys[i])
-		}
-	}
-	for i := range args {
-		if args[i] == letter {
-			w.args = append(w.args, c.Args[i])
 		}
 	}
 }

@@ -15,8 +15,8 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = loadScript("acquire", "clock", "token")
 	renewScript    = loadScript("renew", "clock", "demoted")
-	releaseScript  = newScript("release", releaseSource)
-	handOverScript = newScript("hand_over", readScripts("clock", "token"), handOverSource)
+	releaseScript  = loadScript("release", "channel")
+	handOverScript = newScript("hand_over", readScripts("clock", "token", "channel", "hand_over", "release")) // what can't be, is released
 	forceScript    = loadScript("force")
 	inspectScript  = loadScript("inspect", "clock")
 
@@ -43,23 +43,24 @@ var (
 	raiseScript        = loadScript("raise")
 )
 
-// What can't be handed over is released.
-var (
-	releaseSource  = readScripts("channel", "release")
-	handOverSource = readScripts("channel", "hand_over", "release")
-)
-
-// batchScript runs several of the scripts that it carries, which are functions in it.
+// batchScript runs several of the scripts that it carries, which are functions in it, and has shorter ways for many of one kind.
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
-	batchScript = newScript("batch", readScripts("clock", "token", "demoted"), "local operations = {}\n",
-		operation("acquire", readScripts("acquire")), operation("release", releaseSource), operation("hand_over", handOverSource),
+	batchScript = newScript("batch", readScripts("clock", "token", "demoted", "channel"), "local operations, together = {}, {}\n",
+		function("operations.acquire", "KEYS, ARGV", "acquire"),
+		function("operations.release", "KEYS, ARGV", "release"),
+		function("operations.hand_over", "KEYS, ARGV", "hand_over", "release"),
+		function("together.acquire", columns, "acquire_all"),
+		function("together.release", columns, "release_all"),
 		readScripts("batch"))
 )
 
-// operation makes a function of a script.
-func operation(name, source string) string {
-	return "operations." + name + " = function(KEYS, ARGV)\n" + source + "end\n"
+// columns are what batch.lua says of where the keys and arguments stand.
+const columns = "count, firstKey, keyStep, firstArg, argStep"
+
+// function makes a function of a script's files.
+func function(name, parameters string, files ...string) string {
+	return name + " = function(" + parameters + ")\n" + readScripts(files...) + "end\n"
 }
 
 // loadScript returns the script of a file, after what it shares with others, if anything.

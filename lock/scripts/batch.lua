@@ -1,27 +1,29 @@
--- Runs several operations one after the other, each as if it were alone: the scripts named in 'operations'. Those of one script come
--- together, and what all of them have in common is sent once, for reading it again and again would take as long as the commands do.
+-- Runs several operations, each as if it were alone: the scripts named in 'operations'. Those of one script come together. What all of them
+-- have in common is sent once, for reading it again and again would take as long as the commands do; and where 'together' has a shorter way
+-- for all of them, that is tried first.
 --
 -- KEYS  the keys of the operations, and
--- ARGV  0, or the place in ARGV where the keys begin, in place of KEYS. Then the operations' arguments: of each script first its name, the
---       number of operations, and a letter for each key and for each argument: '=' all have the same, '.' each has its own. Then come
---       those that all have, then the first operation's own, the second's own...
+-- ARGV  0, or the place in ARGV where the keys begin, in place of KEYS: in a cluster, where no command may take keys of several slots. Then
+--       the operations' arguments: of each script first its name, the number of operations, and a letter for each key and for each argument:
+--       '=' all have the same, '.' each has its own. Then, for one letter after the other, the one value or each operation's.
 --
--- Returns  the answer of each operation, or the text of its error
-local answers, answered = {}, 0
+-- Returns  the answer of each operation, or the text of its error: one for all in a row that have the same, after their number
+local answers, answered, previous = {}, 0
 
--- fill puts what all have in its places, and says which places are left, how many, and where in 'sent' what belongs there begins.
-local function fill(places, letters, sent, at)
-  local own, count = {}, 0
+-- columns says where in what was sent the values of each letter stand: that of the operation i at first + i * step. It puts the values
+-- that all have in their places, and returns which are left, and where the next columns begin.
+local function columns(letters, sent, at, count, places)
+  local first, step, own = {}, {}, {}
   for i = 1, #letters do
     if string.sub(letters, i, i) == '=' then
-      places[i] = sent[at]
+      first[i], step[i], places[i] = at, 0, sent[at]
       at = at + 1
     else
-      count = count + 1
-      own[count] = i
+      first[i], step[i], own[#own + 1] = at - 1, 1, i
+      at = at + count
     end
   end
-  return own, count, at
+  return first, step, own, at
 end
 
 local named, key, arg, last = KEYS, 1, 2, #ARGV
@@ -30,21 +32,32 @@ if ARGV[1] ~= '0' then
   last = key - 1
 end
 while arg <= last do
-  local run, count = operations[ARGV[arg]], tonumber(ARGV[arg + 1])
+  local name, count = ARGV[arg], tonumber(ARGV[arg + 1])
   local keys, args = {}, {} -- of one operation after the other: making them anew would cost as much as a command
-  local ownKeys, ownArgs, keyCount, argCount
-  ownKeys, keyCount, key = fill(keys, ARGV[arg + 2], named, key)
-  ownArgs, argCount, arg = fill(args, ARGV[arg + 3], ARGV, arg + 4)
-  for _ = 1, count do
-    for i = 1, keyCount do
-      keys[ownKeys[i]] = named[key]
-      key = key + 1
+  local firstKey, keyStep, ownKeys, firstArg, argStep, ownArgs
+  firstKey, keyStep, ownKeys, key = columns(ARGV[arg + 2], named, key, count, keys)
+  firstArg, argStep, ownArgs, arg = columns(ARGV[arg + 3], ARGV, arg + 4, count, args)
+
+  local done = {}
+  if together[name] and count > 1 and named == KEYS then
+    local all, what = pcall(together[name], count, firstKey, keyStep, firstArg, argStep)
+    done = all and what or done
+  end
+  local run, keyCount, argCount = operations[name], #ownKeys, #ownArgs
+  for i = 1, count do
+    local answer = done[i]
+    if not answer then
+      for j = 1, keyCount do
+        local place = ownKeys[j]
+        keys[place] = named[firstKey[place] + i]
+      end
+      for j = 1, argCount do
+        local place = ownArgs[j]
+        args[place] = ARGV[firstArg[place] + i]
+      end
+      local _
+      _, answer = pcall(run, keys, args)
     end
-    for i = 1, argCount do
-      args[ownArgs[i]] = ARGV[arg]
-      arg = arg + 1
-    end
-    local _, answer = pcall(run, keys, args)
     if type(answer) ~= 'number' then
       if type(answer) == 'table' and answer.err then -- as text: at some errors within a list go-redis stops reading, and keeps the connection
         answer = answer.err
@@ -54,8 +67,13 @@ while arg <= last do
         return refused
       end
     end
-    answered = answered + 1
-    answers[answered] = answer
+    if answer == previous then
+      answers[answered - 1] = answers[answered - 1] + 1
+    else
+      previous = answer
+      answers[answered + 1], answers[answered + 2] = 1, answer
+      answered = answered + 2
+    end
   end
 end
 return answers

@@ -1,3 +1,5 @@
--- The channel on which the lock's waiters listen, named as Redisson names what belongs to a key.
-local tagged = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
-local channel = 'redisson_lock__channel:' .. tagged
+-- tagged names what belongs to a lock, so that it is in the lock's slot: as Redisson does, such as the channel on which the waiters listen.
+local channels = 'redisson_lock__channel:'
+local function tagged(prefix, key)
+  return string.find(key, '{', 1, true) and prefix .. key or prefix .. '{' .. key .. '}'
+end

@@ -18,7 +18,7 @@
 -- lock is never without an entry, for a slot on its way to another node takes no key that it hasn't. And the first write is one that a full
 -- Redis takes: then it takes the others, too. It comes after clock.lua, token.lua and channel.lua.
 if not late(ARGV[7]) and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
-  local listening = redis.call('pubsub', ARGV[3], channel)[2]
+  local listening = redis.call('pubsub', ARGV[3], tagged(channels, KEYS[1]))[2]
   if (listening == 0 or listening == 1 and ARGV[9] == '1') and redis.pcall('pexpire', KEYS[1], ARGV[6]) == 1 then
     local drawn, token, meta = pcall(draw, KEYS[2]) -- the counter may be on its way to another node
     if drawn then

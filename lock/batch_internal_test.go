@@ -1,0 +1,252 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// A batch does what its operations do one after the other, whatever they find, and whatever their user may not do.
+func TestBatchIsAsOneByOne(t *testing.T) {
+	t.Parallel()
+	const seed, rounds = 8, 60
+	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestFlightWithAForbiddenKey
+		"", "-mset", "-mget", "-exists", "-hset", "-pexpire", "-del", "-publish", "-hmget", "resetchannels &redisson_lock__channel:{job:[0-4]}",
+	} {
+		t.Run(rules, func(t *testing.T) {
+			t.Parallel()
+			words := append([]string{"on", ">secret", "~*", "&*", "+@all"}, strings.Fields(rules)...)
+			srv := redistest.Start(t, redistest.WithUser("app", words...))
+			b := &bench{t: t, admin: srv.Client(t), random: rand.New(rand.NewPCG(seed, 1))}
+			b.app = srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
+			b.ear = b.admin.PSubscribe(t.Context(), "*")
+			t.Cleanup(func() { _ = b.ear.Close() })
+			if _, err := b.ear.Receive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for round := range rounds {
+				b.counters = []int{1, 5, 10}[round%3]
+				world, w := b.world(), &worker{aboard: b.calls()}
+				w.pack()
+				single := b.play(world, w, b.oneByOne)
+				batch := b.play(world, w, b.asBatch)
+				if !slices.Equal(single, batch) {
+					t.Fatalf("round %d of seed %d, after\n%s\none by one\n%s\nin a batch\n%s", round, seed, strings.Join(world, "\n"),
+						strings.Join(single, "\n"), strings.Join(batch, "\n"))
+				}
+			}
+			if stats := srv.Commands(t); rules == "" && (stats["mset"] == 0 || stats["del"] == 0) {
+				t.Errorf("nothing was done at once: %v", stats)
+			}
+		})
+	}
+}
+
+// bench is where operations are tried at a server.
+type bench struct {
+	t          *testing.T
+	admin, app *redis.Client
+	ear        *redis.PubSub
+	random     *rand.Rand
+	counters   int
+}
+
+func (b *bench) pick(texts ...string) string { return texts[b.random.IntN(len(texts))] }
+
+func (b *bench) name() string  { return fmt.Sprint("job:", b.random.IntN(9)) }
+func (b *bench) owner() string { return b.pick("me", "me", "me", "you") }
+
+// counter is that of a name: some share one, as the names of a slot do.
+func (b *bench) counter(name string) string {
+	return fmt.Sprint("fence:", int(name[len(name)-1]-'0')%b.counters)
+}
+
+// world is what the operations find: commands that make it.
+func (b *bench) world() (commands []string) {
+	for i := range b.random.IntN(7) {
+		name := fmt.Sprint("job:", i)
+		if b.random.IntN(3) == 0 {
+			commands = append(commands, "SET "+b.counter(name)+" "+b.pick("12", "abc", "3000000000000000"))
+		}
+		switch b.random.IntN(12) {
+		case 0:
+			commands = append(commands, "HSET "+name+" java 2")
+		case 1:
+			commands = append(commands, "SET "+name+" text")
+		case 2:
+			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
+		case 3:
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD lockdog_wait:{"+name+"} 5 1000000001")
+		case 4, 5, 6, 7:
+			commands = append(commands, "HSET "+name+" me 1 @lockdog 12")
+		}
+	}
+	return commands
+}
+
+// calls are some operations.
+func (b *bench) calls() (all []*call) {
+	same := b.random.IntN(2) == 0 // mostly they are alike
+	other := func(usual any, texts ...string) any {
+		if same || b.random.IntN(4) > 0 {
+			return usual
+		}
+		return b.pick(texts...)
+	}
+	for range 1 + b.random.IntN(12) {
+		c, name := &call{}, b.name()
+		if b.random.IntN(2) == 0 {
+			c.Call = backend.Call{Script: acquireScript, Keys: []string{name, b.counter(name)}}
+			c.Args = []any{b.owner(), other(1000000, "2000000"), other("0", "1", "3000000000000000"), other("", "00-parent-01")}
+			if b.random.IntN(6) == 0 {
+				c.Keys, c.Args = append(c.Keys, "lockdog_wait:{"+name+"}"), append(c.Args, "1000000002", "0", "0")
+			}
+		} else {
+			c.Call = backend.Call{Script: releaseScript, Keys: []string{name}}
+			c.Args = []any{b.owner(), "publish", "numsub", other("1", "0", "2")}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// play runs the calls in the world, and says all that can be seen of it.
+func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen []string) {
+	ctx := b.t.Context()
+	b.admin.FlushAll(ctx)
+	for _, command := range world {
+		var words []any
+		for _, word := range strings.Fields(command) {
+			words = append(words, word)
+		}
+		if err := b.admin.Do(ctx, words...).Err(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	drawn := make(map[string]int64)
+	for i, answer := range run(w) {
+		c := w.aboard[i]
+		text := b.general(answer)
+		if v, _, err := readVerdict(answer); c.Script == acquireScript && err == nil && v.granted {
+			text = "granted"
+			if v.token <= drawn[c.Keys[1]] {
+				b.t.Errorf("a token of %d after %d", v.token, drawn[c.Keys[1]])
+			}
+			drawn[c.Keys[1]] = v.token
+		}
+		seen = append(seen, fmt.Sprint(c.Keys, c.Args, " -> ", text))
+	}
+	for name, last := range drawn {
+		if text := b.admin.Get(ctx, name).Val(); text != fmt.Sprint(last) {
+			b.t.Errorf("the counter %s is at %s, and the last token was %d", name, text, last)
+		}
+	}
+	return append(append(seen, b.state(ctx)...), b.heard(ctx)...)
+}
+
+func (b *bench) oneByOne(w *worker) (answers []any) {
+	for _, c := range w.aboard {
+		reply, err := b.app.Eval(b.t.Context(), c.Script.Source, c.Keys, c.Args...).Result()
+		if err != nil {
+			reply = err.Error()
+		}
+		answers = append(answers, reply)
+	}
+	return answers
+}
+
+func (b *bench) asBatch(w *worker) (answers []any) {
+	reply, err := b.app.Eval(b.t.Context(), batchScript.Source, w.keys, w.args...).Result()
+	if err == nil {
+		err = w.unpack(reply)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, c := range w.aboard {
+		answers = append(answers, c.reply)
+	}
+	return answers
+}
+
+// state is what the server holds.
+func (b *bench) state(ctx context.Context) (seen []string) {
+	for _, key := range b.admin.Keys(ctx, "*").Val() {
+		value := ""
+		switch b.admin.Type(ctx, key).Val() {
+		case "hash":
+			value = b.general(fmt.Sprint(b.admin.HGetAll(ctx, key).Val()))
+		case "zset":
+			value = b.general(fmt.Sprint(b.admin.ZRange(ctx, key, 0, -1).Val()))
+		default:
+			value = b.general(b.admin.Get(ctx, key).Val())
+		}
+		seen = append(seen, fmt.Sprint(key, ": ", value, b.admin.PTTL(ctx, key).Val().Round(time.Minute)))
+	}
+	slices.Sort(seen)
+	return seen
+}
+
+// heard are the messages of one play. Those of different locks may come in any order.
+func (b *bench) heard(ctx context.Context) (seen []string) {
+	b.admin.Publish(ctx, "end", "")
+	for {
+		m, err := b.ear.ReceiveMessage(ctx)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if m.Channel == "end" {
+			slices.Sort(seen)
+			return seen
+		}
+		seen = append(seen, m.Channel+" <- "+m.Payload)
+	}
+}
+
+var (
+	aTime    = regexp.MustCompile(`\b1[0-9]{15}\b`)
+	aLease   = regexp.MustCompile(`\b([1-9])[0-9]{6}\b|\b[1-9][0-9]{5}\b`)
+	anywhere = regexp.MustCompile(` script: .*|@?user_script:[0-9]+: ?`)
+)
+
+// general is an answer without the time, what is left of leases, and where in a script an error was met.
+func (b *bench) general(answer any) string {
+	text := anywhere.ReplaceAllString(fmt.Sprint(answer), "")
+	return aLease.ReplaceAllString(aTime.ReplaceAllString(text, "T"), "lease")
+}
+
+// An answer that isn't one for each call is none.
+func TestBatchIsUnreadable(t *testing.T) {
+	t.Parallel()
+	w := &worker{aboard: []*call{{}, {}, {}}}
+	for _, reply := range []any{
+		nil, "text", int64(3),
+		[]any{},
+		[]any{int64(3)},
+		[]any{int64(2), int64(1)},
+		[]any{int64(4), int64(1)},
+		[]any{int64(3), int64(1), int64(1)},
+		[]any{int64(3), int64(1), int64(1), int64(1)},
+		[]any{int64(0), int64(1), int64(3), int64(1)},
+		[]any{int64(-1), int64(1)},
+		[]any{"3", int64(1)},
+	} {
+		if err := w.unpack(reply); !errors.Is(err, errReply) {
+			t.Errorf("%v: %v", reply, err)
+		}
+	}
+	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.aboard[0].reply != int64(7) || w.aboard[2].reply != "text" {
+		t.Errorf("%v, %v, %v", err, w.aboard[0].reply, w.aboard[2].reply)
+	}
+}

@@ -1,0 +1,27 @@
+-- Releases several locks, as release.lua releases one, with a command that takes many keys. See acquire_all.lua.
+--
+-- Returns  the answers to those that it released, for which nobody waits that wakes by another message than '0'. All others are left to
+--          release.lua; and everything, where a step is refused.
+local lock, owner, publish = firstKey[1], firstArg[1], ARGV[firstArg[2] + argStep[2]]
+local lockStep, ownerStep = keyStep[1], argStep[1]
+local done, freed, gone, n = {}, {}, {}, 0
+for i = 1, count do
+  local key = KEYS[lock + i * lockStep]
+  local found = redis.call('hmget', key, ARGV[owner + i * ownerStep], '@lockdog')
+  if found[1] and not freed[key] and not (found[2] and string.byte(found[2]) == 43) then
+    n = n + 1
+    freed[key] = true
+    gone[n] = key
+    done[i] = 1
+  end
+end
+redis.call('del', unpack(gone))
+for i = 1, count do
+  if done[i] then
+    local told = redis.pcall(publish, tagged(channels, KEYS[lock + i * lockStep]), '0')
+    if type(told) == 'table' then
+      done[i] = told
+    end
+  end
+end
+return done
