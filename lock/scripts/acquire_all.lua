@@ -1,19 +1,20 @@
 -- Takes several locks, as acquire.lua takes one, with commands that take many keys: a command takes Redis less time than Lua's call of it does.
 --
--- first[i] + step[i] * n  where in KEYS or ARGV the key or argument i of the operation n stands, which counts from 0
+-- KEYS and ARGV are those of batch.lua: the key or argument j of the operation i, counted from 1, stands at first[j] + i * step[j].
 --
--- Returns  the answers to those that it took. All others are left to acquire.lua: all, when one of the locks is held, and one for which the
---          time can't be the token. Where a step is refused, everything is left to it, for to run it twice for one owner is safe.
+-- Returns  the answers to those that it took. The others are left to acquire.lua: those for which the time can't be the token, and all when
+--          one of the locks is held, or their not-after isn't the same. Where a step is refused, everything is left to it: to run it again
+--          for an owner who has the lock is safe.
 local lock, counter = firstKey[1], firstKey[2]
-if #firstKey ~= 2 or keyStep[2] == 0 or redis.call('exists', unpack(KEYS, lock + 1, lock + count)) > 0 then
+if #firstKey ~= 2 or keyStep[2] == 0 or argStep[3] ~= 0 or late(ARGV[firstArg[3]])
+    or redis.call('exists', unpack(KEYS, lock + 1, lock + count)) > 0 then
   return {}
 end
 local last = redis.call('mget', unpack(KEYS, counter + 1, counter + count))
 local done, drawn, tokens, n = {}, {}, {}, 0
-local notAfter, notAfterStep = firstArg[3], argStep[3]
 for i = 1, count do
   local key, before = KEYS[counter + i], last[i]
-  if not drawn[key] and (not before or later(nowText, before)) and not late(ARGV[notAfter + i * notAfterStep]) then
+  if not drawn[key] and (not before or later(nowText, before)) then
     drawn[key] = true -- which also leaves a lock's second acquire to acquire.lua
     tokens[n + 1], tokens[n + 2] = key, nowText
     n = n + 2

@@ -1,7 +1,7 @@
 -- Releases several locks, as release.lua releases one, with a command that takes many keys. See acquire_all.lua.
 --
--- Returns  the answers to those that it released, for which nobody waits that wakes by another message than '0'. All others are left to
---          release.lua; and everything, where a step is refused.
+-- Returns  the answers to those that it released. The others are left to release.lua: those that aren't their owner's (any more), and those
+--          of which one client is called. Where a step is refused, everything is, for nothing was done.
 local lock, owner, publish = firstKey[1], firstArg[1], ARGV[firstArg[2] + argStep[2]]
 local lockStep, ownerStep = keyStep[1], argStep[1]
 local done, freed, gone, n = {}, {}, {}, 0
