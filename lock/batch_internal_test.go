@@ -40,7 +40,11 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 				world, w := b.world(), &worker{aboard: b.calls()}
 				w.pack()
 				single := b.play(world, w, b.oneByOne)
+				before := b.mistakes()
 				batch := b.play(world, w, b.asBatch)
+				if n := b.mistakes(); rules == "" && n != before {
+					t.Errorf("commands that make no sense: %s, before %s", n, before)
+				}
 				if !slices.Equal(single, batch) {
 					t.Fatalf("round %d of seed %d, after\n%s\none by one\n%s\nin a batch\n%s", round, seed, strings.Join(world, "\n"),
 						strings.Join(single, "\n"), strings.Join(batch, "\n"))
@@ -60,6 +64,13 @@ type bench struct {
 	ear        *redis.PubSub
 	random     *rand.Rand
 	counters   int
+}
+
+// mistakes is how often the server has answered with an error for which it has no name.
+func (b *bench) mistakes() string {
+	_, rest, _ := strings.Cut(b.admin.Info(b.t.Context(), "errorstats").Val(), "errorstat_ERR:")
+	count, _, _ := strings.Cut(rest, "\r\n")
+	return count
 }
 
 func (b *bench) pick(texts ...string) string { return texts[b.random.IntN(len(texts))] }

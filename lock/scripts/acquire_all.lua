@@ -21,7 +21,9 @@ for i = 1, count do
     done[i] = now
   end
 end
-redis.call('mset', unpack(tokens))
+if n > 0 then
+  redis.call('mset', unpack(tokens))
+end
 local owner, lease, traceparent = firstArg[1], firstArg[2], firstArg[4]
 local ownerStep, leaseStep, traceparentStep = argStep[1], argStep[2], argStep[4]
 for i = 1, count do

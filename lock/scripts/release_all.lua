@@ -15,7 +15,9 @@ for i = 1, count do
     done[i] = 1
   end
 end
-redis.call('del', unpack(gone))
+if n > 0 then
+  redis.call('del', unpack(gone))
+end
 for i = 1, count do
   if done[i] then
     local told = redis.pcall(publish, tagged(channels, KEYS[lock + i * lockStep]), '0')
