@@ -40,21 +40,18 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		err = w.unpack(reply)
 	}
 	for _, c := range w.aboard {
-		if c.err = err; err != nil {
-			c.reply = nil
-			continue
-		}
 		text, failed := c.reply.(string)
-		if !failed {
-			continue
-		}
-		c.reply, c.err = nil, scriptError(text)
-		if unnamed && strings.Contains(text, attempted) {
-			if wantsOneSlot(c.err) {
+		switch {
+		case err != nil:
+			c.reply, c.err = nil, err
+		case unnamed && failed && strings.Contains(text, attempted):
+			if wantsOneSlot(scriptError(text)) {
 				t.apart.Store(true)
 			}
-			c.err = nil
+			c.reply = nil
 			refused = append(refused, c)
+		case failed:
+			c.reply, c.err = nil, scriptError(text)
 		}
 	}
 	return refused

@@ -2,9 +2,10 @@
 --
 -- KEYS and ARGV are those of batch.lua: the key or argument j of the operation i, counted from 1, stands at first[j] + i * step[j].
 --
--- Returns  the answers to those that it took. The others are left to acquire.lua: those for which the time can't be the token, and all when
---          one of the locks is held, or their not-after isn't the same. Where a step is refused, everything is left to it: to run it again
---          for an owner who has the lock is safe.
+-- Returns  the answers to those that it took. The others are left to acquire.lua: those for which the time can't be the token; and all, when
+--          one of the locks is held, when they have other keys than a lock and a counter of its own each, and when they come too late, or
+--          their not-after isn't the same. Where a step is refused, everything is left to it: to run it again for an owner who has the lock
+--          is safe.
 local lock, counter = firstKey[1], firstKey[2]
 if #firstKey ~= 2 or keyStep[2] == 0 or argStep[3] ~= 0 or late(ARGV[firstArg[3]])
     or redis.call('exists', unpack(KEYS, lock + 1, lock + count)) > 0 then

@@ -40,8 +40,10 @@ while arg <= last do
 
   local done = {}
   if together[name] and count > 1 and named == KEYS then
-    local all, what = pcall(together[name], count, firstKey, keyStep, firstArg, argStep)
-    done = all and what or done
+    local worked, did = pcall(together[name], count, firstKey, keyStep, firstArg, argStep)
+    if worked then
+      done = did
+    end
   end
   local run, keyCount, argCount = operations[name], #ownKeys, #ownArgs
   for i = 1, count do
