@@ -203,7 +203,7 @@ func TestRWForceUnlock(t *testing.T) {
 	}
 	force(false)
 	w := try(t, a.RWMutex("job"))
-	rd, err := a.RWMutex("job").RLock(w.Context())
+	rd, err := a.RWMutex("job", lock.WithLeaseContext(r.ctx())).RLock(w.Context()) // else the loss of w may cancel it first
 	if err != nil {
 		t.Fatal(err)
 	}

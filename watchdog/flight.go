@@ -124,6 +124,11 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		n.deadline = l.deadline.Load()
 		r.notes = append(r.notes, n)
 	}
+	for i := len(c.leases) - 1; i >= 0; i-- {
+		if l := c.leases[i]; l.verify && l.tries == 0 { // it joined in flight, and wasn't aboard
+			e.move(l, g.gatherAt(now))
+		}
+	}
 	e.replan(c, sent, now, renewed, failures)
 	if p.ready.len() > 0 || p.loose.len() > 0 {
 		e.call(p, now) // a place in flight is free

@@ -3,6 +3,7 @@ package watchdog_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,10 +74,13 @@ func TestVerifyInFlight(t *testing.T) {
 		e := start(t, s)
 		locks := watch(e, 2, nil)
 		sleep(e, interval+time.Second/2)
-		e.Verify(&locks[0].Lease)
+		late := watch(e, 2, nil) // in the same cohort, but not aboard
+		e.Verify(&locks[0].Lease, &late[0].Lease)
 		sleep(e, 2*time.Second)
-		if len(locks[0].renewals) != 2 || len(locks[1].renewals) != 1 {
-			t.Errorf("%d and %d renewals, want 2 and 1", len(locks[0].renewals), len(locks[1].renewals))
+		for i, want := range []int{2, 1, 1, 0} {
+			if got := len(slices.Concat(locks, late)[i].renewals); got != want {
+				t.Errorf("lock %d: %d renewals, want %d", i, got, want)
+			}
 		}
 	})
 }
