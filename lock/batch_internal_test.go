@@ -89,7 +89,7 @@ func (b *bench) world() (commands []string) {
 	for i := range b.random.IntN(7) {
 		name := fmt.Sprint("job:", i)
 		if b.random.IntN(3) == 0 {
-			commands = append(commands, "SET "+b.counter(name)+" "+b.pick("12", "abc", "3000000000000000"))
+			commands = append(commands, "DEL "+b.counter(name), b.pick("SET", "SET", "SET", "RPUSH")+" "+b.counter(name)+" "+b.pick("12", "abc", "3000000000000000"))
 		}
 		if free {
 			continue
