@@ -209,17 +209,16 @@ func reserve(rdb redis.UniversalClient) redis.UniversalClient {
 		return redis.NewClusterClient(&o)
 	default:
 		o := ownOptions(rdb.(*redis.Client), renewalConns)
-		if o.MaintNotificationsConfig != nil {
-			mn := *o.MaintNotificationsConfig
-			o.MaintNotificationsConfig = &mn
-		}
 		return redis.NewClient(&o)
 	}
 }
 
-// ownOptions are the options of rdb for a client of our own, with so many connections.
+// ownOptions are the options of rdb for a client of our own, with so many connections. What they point to is changed while rdb connects;
+// WithTimeout is go-redis's one way to a copy, made under its lock.
 func ownOptions(rdb *redis.Client, conns int) redis.Options {
-	o := *rdb.Options()
+	read, write := rdb.Options().ReadTimeout, rdb.Options().WriteTimeout
+	o := *rdb.WithTimeout(read).Options()
+	o.WriteTimeout = write
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an

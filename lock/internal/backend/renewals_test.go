@@ -2,10 +2,12 @@ package backend_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
@@ -30,5 +32,28 @@ func TestRenewalClientSharesNothing(t *testing.T) {
 	}
 	if _, err := b.Eval(t.Context(), call); err == nil {
 		t.Error("a renewal after Close succeeded")
+	}
+}
+
+// The client for renewals is made while the program's connects, which changes its options.
+func TestRenewalClientWhileConnecting(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
+	defer func() { _ = rdb.Close() }()
+	b, err := backend.NewRedis(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan error, 1)
+	go func() { connected <- rdb.Ping(t.Context()).Err() }()
+	time.Sleep(20 * time.Millisecond) // whatever tells that it has connected would tell the race detector that this comes first
+	call := backend.Call{Script: backend.NewScript("none", "return 1"), Keys: []string{"k"}, Renew: true, Full: true}
+	if _, err := b.Eval(t.Context(), call); err != nil {
+		t.Error(err)
+	}
+	if err := <-connected; err != nil {
+		t.Error(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
