@@ -211,6 +211,28 @@ func TestRWWaitingWriterKeepsReadersOut(t *testing.T) {
 	r.nothing()
 }
 
+// When a writer has waited for long enough, the one behind it in the same client keeps readers out.
+func TestRWNextWriterTakesThePlace(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	a, b := r.client(), r.client()
+	reader := try(t, a.RWMutex("job").RLocker())
+	first := begin(r.ctx(), b.RWMutex("job", lock.WithWait(clearly)))
+	r.enlisted(1)
+	place := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()[0]
+	next := begin(r.ctx(), b.RWMutex("job"))
+	waiting(t, b, 2)
+	mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld)
+	eventually(t, patience, func() bool {
+		places := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
+		return len(places) == 1 && places[0] != place
+	})
+	_ = refused(t, a.RWMutex("job").RLocker())
+	free(t, reader)
+	free(t, granted(t, next))
+	r.nothing()
+}
+
 // A writer that dies while it waits keeps readers out until its place has run out.
 func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	t.Parallel()

@@ -289,8 +289,8 @@ func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
-		if q.head == w && w.lock.kind.shared && q.due == wakeNone {
-			q.due = wakeLocal // there may be enough for the next
+		if kind := w.lock.kind; q.head == w && (kind.shared || kind.enlists) && q.due == wakeNone {
+			q.due = wakeLocal // there may be enough for the next, or it has to take its own place in Redis
 		}
 		after = ws.leave(w)
 		called := q.due == wakeMessage || q.due == wakeUnclaimed || !q.claimBy.IsZero()
