@@ -41,6 +41,7 @@ func (r *ref) rest() {
 	for _, g := range grants {
 		r.grant(g.client, g.read, g.fixed, g.refGot)
 	}
+	r.erased = r.erased && len(r.waits) > 0
 	r.progress(now)
 }
 

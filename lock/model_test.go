@@ -49,6 +49,7 @@ type ref struct {
 	places  time.Time // until when somebody who waits no longer may have a place in Redis
 	ready   time.Time // since when somebody who waits could have it, zero: nobody could
 	silent  bool      // ... and nobody was told
+	erased  bool      // the lock was taken from Redis since anybody began to wait
 	bad     []string
 	log     []string
 }
@@ -68,6 +69,7 @@ type refWait struct {
 	client int
 	read   bool
 	fixed  bool
+	behind bool // another of its client waited already
 	until  time.Time
 	got    chan refGot
 }
@@ -211,12 +213,12 @@ func (r *ref) may(read bool) bool {
 }
 
 // hidden says whether a writer waits behind a reader of its own client: of such a one the others don't know until the reader has had
-// its turn, which takes a while where the lock has vanished in silence.
+// its turn, which takes a while where the lock has vanished in silence. Where it has, nor may they of one behind a writer of its client.
 func (r *ref) hidden() bool {
 	reader := make(map[int]bool)
 	return slices.ContainsFunc(r.waits, func(w *refWait) bool {
 		reader[w.client] = reader[w.client] || w.read
-		return !w.read && reader[w.client]
+		return !w.read && (reader[w.client] || r.erased && w.behind)
 	})
 }
 
@@ -248,7 +250,8 @@ func (r *ref) step(t *testing.T, o modelOp) {
 			r.grant(o.Client, o.Read, o.Fixed, refGot{l, nil, time.Now()})
 		}
 	case "lock":
-		w := &refWait{o.Client, o.Read, o.Fixed, time.Now().Add(o.For), make(chan refGot, 1)}
+		behind := slices.ContainsFunc(r.waits, func(w *refWait) bool { return w.client == o.Client })
+		w := &refWait{o.Client, o.Read, o.Fixed, behind, time.Now().Add(o.For), make(chan refGot, 1)}
 		r.waits = append(r.waits, w)
 		m := r.locker(o.Client, o.Read, fixedIf(o.Fixed), lock.WithWait(o.For))
 		go func() {
@@ -288,7 +291,7 @@ func (r *ref) step(t *testing.T, o modelOp) {
 	case "del":
 		r.server.Del(modelName)
 		r.vanish(true)
-		r.unclear = time.Time{}
+		r.unclear, r.erased = time.Time{}, true
 	case "close":
 		r.close(o.Client)
 		r.clients[o.Client] = r.open(t)
