@@ -15,13 +15,8 @@ local last = redis.call('mget', unpack(KEYS, counter + 1, counter + count))
 local done, drawn, tokens, n = {}, {}, {}, 0
 for i = 1, count do
   local key, before = KEYS[counter + i], last[i]
-  local behind
-  if before then
-    behind = later(nowText, before)
-  else
-    behind = redis.call('exists', key) == 0 -- it may hold something else, which MSET would do away with
-  end
-  if behind and not drawn[key] then
+  if not drawn[key] and (before and later(nowText, before)
+      or not before and redis.call('exists', key) == 0) then -- where it holds something else, MSET would do away with that
     drawn[key] = true -- which also leaves a lock's second acquire to acquire.lua
     tokens[n + 1], tokens[n + 2] = key, nowText
     n = n + 2
