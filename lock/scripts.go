@@ -15,8 +15,8 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = loadScript("acquire", "clock", "token")
 	renewScript    = loadScript("renew", "clock", "demoted")
-	releaseScript  = loadScript("release", "channel")
-	handOverScript = newScript("hand_over", readScripts("clock", "token", "channel", "hand_over", "release")) // what can't be, is released
+	releaseScript  = loadScript("release", "channel", "entry")
+	handOverScript = newScript("hand_over", readScripts("channel"), handOver("clock", "token"))
 	forceScript    = loadScript("force")
 	inspectScript  = loadScript("inspect", "clock")
 
@@ -47,20 +47,25 @@ var (
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
 	batchScript = newScript("batch", readScripts("clock", "token", "demoted", "channel"), "local operations, together = {}, {}\n",
-		function("operations.acquire", "KEYS, ARGV", "acquire"),
-		function("operations.release", "KEYS, ARGV", "release"),
-		function("operations.hand_over", "KEYS, ARGV", "hand_over", "release"),
-		function("together.acquire", columns, "acquire_all"),
-		function("together.release", columns, "release_all"),
+		function("operations.acquire", "KEYS, ARGV", readScripts("acquire")),
+		function("operations.release", "KEYS, ARGV", readScripts("entry", "release")),
+		function("operations.hand_over", "KEYS, ARGV", handOver()),
+		function("together.acquire", columns, readScripts("acquire_all")),
+		function("together.release", columns, readScripts("release_all")),
 		readScripts("batch"))
 )
 
 // columns are what batch.lua says of where the keys and arguments stand.
 const columns = "count, firstKey, keyStep, firstArg, argStep"
 
-// function makes a function of a script's files.
-func function(name, parameters string, files ...string) string {
-	return name + " = function(" + parameters + ")\n" + readScripts(files...) + "end\n"
+// function makes a function of a script.
+func function(name, parameters, source string) string {
+	return name + " = function(" + parameters + ")\n" + source + "end\n"
+}
+
+// handOver hands over where no other process waits, for which it may need what others share, and releases what can't be handed over.
+func handOver(shared ...string) string {
+	return readScripts("entry", "near") + "if near then\n" + readScripts(shared...) + readScripts("hand_over") + "end\n" + readScripts("release")
 }
 
 // loadScript returns the script of a file, after what it shares with others, if anything.

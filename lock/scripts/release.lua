@@ -13,9 +13,7 @@
 -- number for the others, at which they wait a moment. Redisson's waiters know '0' only. So one client is called where as many listen as
 -- are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who isn't in it, with one less, somebody
 -- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
--- It comes after channel.lua.
-local channel = tagged(channels, KEYS[1])
-local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+-- It comes after channel.lua and entry.lua.
 if not found[1] then
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
@@ -29,7 +27,7 @@ local message = '0'
 if ARGV[4] ~= '0' and found[2] and string.byte(found[2]) == 43 then
   local set = tagged('lockdog_wait:', KEYS[1])
   local waiting = redis.pcall('zcard', set)
-  local listening = redis.call('pubsub', ARGV[3], channel)[2]
+  listening = listening or redis.call('pubsub', ARGV[3], channel)[2]
   if waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
     if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then

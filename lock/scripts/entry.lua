@@ -1,0 +1,4 @@
+-- What a release begins with: the owner's entry in the lock, and what its '@lockdog' says; either may be missing. It comes after channel.lua.
+local channel = tagged(channels, KEYS[1])
+local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+local listening -- to the channel; nil = not counted

@@ -1,0 +1,8 @@
+-- near says whether the lock may go straight to a waiter of the client that releases it: no other process waits. It comes after entry.lua.
+--
+-- ARGV[9]  how many of the channel's subscribers are our own, 0 or 1; with more, another process waits
+local near = false
+if found[1] then
+  listening = redis.call('pubsub', ARGV[3], channel)[2]
+  near = listening == 0 or listening == 1 and ARGV[9] == '1'
+end
