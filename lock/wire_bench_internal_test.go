@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// The least that a lock can be, for comparison.
+const (
+	setNX     = `return redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2])`
+	deleteOwn = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
+)
+
+// What our scripts have Redis do, and nothing of what they make of it.
+const (
+	bareAcquire = `redis.call('hgetall', KEYS[1])
+redis.call('time')
+redis.call('set', KEYS[2], '1000000000000000', 'get')
+redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', '1000000000000000')
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1`
+	bareRelease = `redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+redis.call('del', KEYS[1])
+redis.call(ARGV[2], 'redisson_lock__channel:{wire}', '0')
+return 1`
+	bareHeld = `return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1])}`
+)
+
+// BenchmarkWire says how much of an operation is Redis's and the wire's: what our scripts have Redis do takes as long with nothing around it,
+// so no change of ours makes lockdog faster than that. All have the same go-redis client, but for the last of each.
+func BenchmarkWire(b *testing.B) {
+	const owner, lease = "wire/1:0123456789abcdef-1", 30_000
+	srv := redistest.Start(b)
+	rdb, heeding := srv.Client(b), srv.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	take, give := []string{"wire", fenceKey("", "wire")}, []string{"wire"}
+	acquireArgs, releaseArgs := []any{owner, lease, int64(1) << 52, ""}, []any{owner, "publish", "numsub", int(callLoudly)}
+	run := func(source string, keys []string, args ...any) func(context.Context) error {
+		s := redis.NewScript(source)
+		return func(ctx context.Context) error {
+			if err := s.Run(ctx, rdb, keys, args...).Err(); !errors.Is(err, redis.Nil) {
+				return err
+			}
+			return nil
+		}
+	}
+	both := func(first, second func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := first(ctx); err != nil {
+				return err
+			}
+			return second(ctx)
+		}
+	}
+	open := func(rdb *redis.Client) *Client {
+		c, err := New(rdb, WithTracerProvider(tracenoop.NewTracerProvider()), WithMeterProvider(metricnoop.NewMeterProvider()))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = c.Close(context.Background()) })
+		return c
+	}
+	locked := func(c *Client) func(context.Context) error {
+		return func(ctx context.Context) error {
+			l, err := c.Mutex("wire").TryLock(ctx)
+			if err != nil {
+				return err
+			}
+			return l.Release(ctx)
+		}
+	}
+	refused := func(c *Client) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if _, err := c.Mutex("held").TryLock(ctx); !errors.Is(err, ErrHeld) {
+				return fmt.Errorf("TryLock of a lock that is held: %w", err)
+			}
+			return nil
+		}
+	}
+	plain, heeds := open(rdb), open(heeding)
+	l, err := plain.Mutex("held").Lock(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Release(context.Background()) })
+	if err := rdb.Set(b.Context(), "floor:held", "another", 0).Err(); err != nil {
+		b.Fatal(err)
+	}
+	for _, w := range []struct {
+		name string
+		op   func(context.Context) error
+	}{
+		{"free/SET-NX", both(func(ctx context.Context) error {
+			return rdb.SetNX(ctx, "floor", owner, lease*time.Millisecond).Err()
+		}, run(deleteOwn, []string{"floor"}, owner))},
+		{"free/bare-commands", both(run(bareAcquire, take, acquireArgs...), run(bareRelease, give, releaseArgs...))},
+		{"free/scripts", both(run(acquireScript.Source, take, acquireArgs...), run(releaseScript.Source, give, releaseArgs...))},
+		{"free/lockdog", locked(plain)},
+		{"free/lockdog-ContextTimeoutEnabled", locked(heeds)},
+		{"held/SET-NX", run(setNX, []string{"floor:held"}, owner, lease)},
+		{"held/bare-commands", run(bareHeld, []string{"held"}, owner)},
+		{"held/script", run(acquireScript.Source, []string{"held", fenceKey("", "held")}, acquireArgs...)},
+		{"held/lockdog", refused(plain)},
+		{"held/lockdog-ContextTimeoutEnabled", refused(heeds)},
+	} {
+		b.Run(w.name, func(b *testing.B) {
+			ctx := b.Context()
+			for b.Loop() {
+				if err := w.op(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
