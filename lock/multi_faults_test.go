@@ -187,8 +187,15 @@ func TestMultiInCluster(t *testing.T) {
 	if a, r := calls("{x}1", "{x}2", "{x}3"); a != 1 || r != 1 {
 		t.Errorf("one tag: %d calls to acquire, %d to release", a, r)
 	}
-	if a, r := calls("job:1", "job:2", "job:3", "job:4"); a != 4 || r > 4 { // they are released at once, and those of a node may meet
-		t.Errorf("no tag: %d calls to acquire, %d to release", a, r)
+	var apart []string
+	for _, n := range cl.Nodes {
+		apart = append(apart, namesOn(t, cl, n, 1)...)
+	}
+	if a, r := calls(apart...); a != 3 || r != 3 {
+		t.Errorf("a name on each node: %d calls to acquire, %d to release", a, r)
+	}
+	if a, r := calls(namesOn(t, cl, cl.Nodes[0], 4)...); a != 4 || r < 1 || r > 4 { // they are released at once, and may meet on their way
+		t.Errorf("no tag, one node: %d calls to acquire, %d to release", a, r)
 	}
 	l := try(t, c.Multi([]string{"job:1", "job:2", "job:3"}))
 	end := l.Deadline()
