@@ -52,7 +52,7 @@ func newJamWithin(t *testing.T, answer time.Duration, opts ...redistest.Option) 
 }
 
 // openFor makes a client that is closed with the test.
-func openFor(t *testing.T, rdb redis.UniversalClient, opts ...Option) *Client {
+func openFor(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Client {
 	t.Helper()
 	c, err := New(rdb, opts...)
 	if err != nil {

@@ -16,8 +16,8 @@
 --
 -- The old owner's entry goes last: where a step is refused (by an ACL, say), the release that follows still finds it, and deletes all. The
 -- lock is never without an entry, for a slot on its way to another node takes no key that it hasn't. And the first write is one that a full
--- Redis takes: then it takes the others, too. It comes after near.lua, and then clock.lua and token.lua: where another process waits, nobody
--- asks for the time.
+-- Redis takes: then it takes the others, too. It comes after clock.lua and token.lua, and they after near.lua: where another process waits,
+-- only a batch asks for the time.
 if not late(ARGV[7]) and redis.pcall('pexpire', KEYS[1], ARGV[6]) == 1 then
   local drawn, token, meta = pcall(draw, KEYS[2]) -- the counter may be on its way to another node
   if drawn then
