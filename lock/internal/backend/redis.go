@@ -276,6 +276,11 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 		if rdb, err = b.renewals(call.Node); err != nil {
 			return nil, err
 		}
+		if call.Near != "" {
+			if rdb, err = b.clientOf(ctx, rdb, call.Near); err != nil {
+				return nil, err
+			}
+		}
 	case call.Near != "":
 		var err error
 		if rdb, err = b.clientOf(ctx, b.rdb, call.Near); err != nil {
