@@ -29,6 +29,7 @@ type Redis struct {
 type topology interface {
 	Prepare(ctx context.Context, key string) error
 	Node(key string) string
+	Layout() string
 	Follow(ctx context.Context)
 	Moved(ctx context.Context)
 	Traits() Traits
