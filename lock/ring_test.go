@@ -13,7 +13,7 @@ import (
 )
 
 // TestRingLosesAShard shows what a Ring can't promise: its servers know nothing of each other, so a shard that leaves takes its
-// locks along. Who holds one is told at the next renewal; until then somebody else may get it from another shard. The
+// locks along. Their holders are told soon; until then somebody else may get such a lock from another shard. The
 // locks of the other shards don't notice.
 func TestRingLosesAShard(t *testing.T) {
 	t.Parallel()
