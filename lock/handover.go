@@ -85,17 +85,21 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	return f, nil
 }
 
-// passOn is leave for a waiter that has got in.
-func (ws *waits) passOn(w *waiter, v verdict) (after func()) {
+// passOn is leave for a waiter that has got in. When it asked, last was the place of the last in line: the answer says nothing to those
+// who have joined since.
+func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
 	q, b := w.q, w.bid
 	switch kind := w.lock.kind; {
 	case kind.opens:
 		after = ws.leave(w)
-		for q.head != nil {
+		for q.head != nil && q.head.place <= last {
 			o := q.head
 			after = ws.leave(o)
 			o.won = &v
 			o.wake()
+		}
+		if q.head != nil {
+			q.rouse(wakeLocal) // what it waits for may have happened before it came
 		}
 		return after
 	case kind.shared:

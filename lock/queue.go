@@ -14,6 +14,7 @@ type queue struct {
 	head    *waiter
 	tail    *waiter
 	count   int
+	joined  uint64 // how many have joined so far
 
 	attempting bool      // the head is asking Redis
 	handing    bool      // a release is handing the lock over to the head

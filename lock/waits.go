@@ -31,7 +31,8 @@ type waiter struct {
 	signal chan struct{} // something has changed
 	won    *verdict      // the lock was handed over
 	since  time.Time
-	failed error // of the last attempt, nil when Redis answered it
+	place  uint64 // its number in the line, from 1
+	failed error  // of the last attempt, nil when Redis answered it
 	prev   *waiter
 	next   *waiter
 }
@@ -113,6 +114,8 @@ func (ws *waits) join(w *waiter, seen verdict) {
 	}
 	w.q, q.tail = q, w
 	q.count++
+	q.joined++
+	w.place = q.joined
 	ws.mu.Unlock()
 
 	if !first {
@@ -209,7 +212,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		}
 		why, interrupted, awaited := q.due, q.interrupted, q.awaited
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
-		asked, began := w.asks(), time.Now()
+		asked, began, last := w.asks(), time.Now(), q.joined
 		asked.caller = q.caller()
 		ws.mu.Unlock()
 
@@ -224,7 +227,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		case err == nil && v.granted:
 			b := w.bid
 			q.since, q.claimBy = v.now, time.Time{} // it was claimed
-			after := ws.passOn(w, v)
+			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
 			after()
 			switch {
