@@ -64,7 +64,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	}
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
-		b.topology = &cluster{rdb: c}
+		b.topology = newCluster(c)
 	case *redis.Ring:
 		b.topology = ring{c}
 	case *redis.Client:
