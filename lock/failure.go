@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -53,7 +54,7 @@ func elsewhere(err error) bool {
 	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
 		return !errors.Is(err, context.Canceled)
 	}
-	return strings.Contains(err.Error(), notLocal)
+	return notHere(err)
 }
 
 // classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts. A
@@ -76,6 +77,8 @@ func classify(err error) failure {
 		return failure{telemetry.ErrorOther, false, true}
 	case errors.As(err, &replicas):
 		return failure{telemetry.ErrorOther, true, false}
+	case errors.Is(err, backend.ErrElsewhere):
+		return failure{telemetry.ErrorClusterdown, true, false}
 	case errors.Is(err, errLate):
 		return failure{telemetry.ErrorTimeout, true, false}
 	case noConnection(err):

@@ -485,6 +485,10 @@ func (ln *line) check(conn backend.PubSub, pause time.Duration) {
 	ln.checking = true
 	channels := slices.Collect(maps.Keys(ln.topics))
 	ln.done.Go(func() {
+		ln.backend.Follow(ln.ctx) // nobody publishes at a primary that was replaced
+		if ln.backend.Traits().PerNode {
+			sleep(ln.ctx, movedPause) // the new layout comes in the background
+		}
 		current := conn.Current(ln.ctx, channels)
 		if !current {
 			ln.backend.Moved(ln.ctx)

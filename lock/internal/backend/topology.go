@@ -13,8 +13,21 @@ import (
 // ErrGone matches the outcome of looking for a server that isn't one of them any more.
 var ErrGone = errors.New("lockdog: the server is gone")
 
-// single is one server, or the primary that Sentinel names.
-type single struct{ rdb *redis.Client }
+// direct is what the shapes have in common that don't need Follow.
+type direct struct{}
+
+func (direct) Follow(context.Context)        {}
+func (direct) during(string) context.Context { return context.Background() }
+func (direct) close()                        {}
+func (direct) optionsAt(_ string, rdb *redis.Client, conns int) *redis.Options {
+	return ownOptions(rdb, conns)
+}
+
+// single is one server.
+type single struct {
+	direct
+	rdb *redis.Client
+}
 
 func (s single) Prepare(context.Context, string) error { return nil }
 func (s single) Node(string) string                    { return s.rdb.Options().Addr }
@@ -25,9 +38,7 @@ func (s single) Traits() Traits {
 	return Traits{Combine: true, Publish: "publish", NumSub: "numsub"}
 }
 
-func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string) (*redis.Client, error) {
-	return rdb.(*redis.Client), nil
-}
+func (s single) clientOf(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
@@ -37,7 +48,10 @@ func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
 
 // ring is several servers that know nothing of each other. A channel lives where its lock does: go-redis hashes both by
 // the tag.
-type ring struct{ rdb *redis.Ring }
+type ring struct {
+	direct
+	rdb *redis.Ring
+}
 
 func (r ring) Prepare(context.Context, string) error { return nil }
 func (r ring) Moved(context.Context)                 {}
@@ -55,8 +69,8 @@ func (r ring) Node(key string) string {
 	return shard.Options().Addr
 }
 
-func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.Ring).GetShardClientForKey(key)
+func (r ring) clientOf(_ context.Context, key string) (*redis.Client, error) {
+	return r.rdb.GetShardClientForKey(key)
 }
 
 func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
@@ -83,6 +97,7 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 // release inside its script, which publishes with the other command where the first is refused. So nobody has to know what a node was
 // when it was met first, and nodes of both kinds can live in one cluster while it is upgraded.
 type cluster struct {
+	direct
 	rdb    *redis.ClusterClient
 	given  bool        // the program gives out the slots: nothing says that the servers pass plain messages on to each other
 	loaded atomic.Bool // rdb knows a layout
@@ -112,6 +127,15 @@ func (c *cluster) Node(key string) string {
 	return node.Options().Addr
 }
 
+// Follow asks for the layout anew where the servers don't tell that it has changed: those behind a layout that the program makes up, as
+// NewFailoverClusterClient does, aren't in cluster mode.
+func (c *cluster) Follow(ctx context.Context) {
+	if c.given {
+		c.rdb.ReloadState(ctx)
+	}
+}
+
+// Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
@@ -126,8 +150,8 @@ func (c *cluster) Control(key string) Station {
 	return Station{Bus: true}
 }
 
-func (c *cluster) clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.ClusterClient).MasterForKey(ctx, key)
+func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, error) {
+	return c.rdb.MasterForKey(ctx, key)
 }
 
 // Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to
