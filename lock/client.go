@@ -95,7 +95,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	c.transport = newTransport(b, c.rec, c.orphaned, c.panicked)
 	c.sweepers = newSweepers(c.transport)
-	c.hub = newHub(b, c.rec, c.unsubscribed)
+	c.hub = newHub(b, c.rec, c.unsubscribed, c.watchElsewhere)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
@@ -294,6 +294,12 @@ func (c *Client) watchControl(key string) {
 	}
 }
 
+// watchElsewhere is watchControl for what is held, after the server of a control channel has gone: its keys are at others.
+func (c *Client) watchElsewhere(gone backend.Station) {
+	c.controls.Delete(gone)
+	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
+}
+
 // controller is the listener of a control channel. A message names an owner whose lock was taken away. It is not
 // believed: the watchdog looks.
 type controller struct{ c *Client }
@@ -324,13 +330,17 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that one takes it again.
-func (c *Client) unsubscribed(err error) {
+// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that it takes it again.
+func (c *Client) unsubscribed(node string, err error) {
+	logger := c.logger()
+	if node != "" {
+		logger = logger.With("node", node)
+	}
 	if err == nil {
-		c.logger().Info("lockdog: Redis takes the subscription for wake-ups again")
+		logger.Info("lockdog: Redis takes the subscription for wake-ups again")
 		return
 	}
-	c.logger().Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+	logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
 }
 
 // panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a flight, called

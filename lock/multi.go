@@ -291,7 +291,7 @@ func sweepAll(bids []*bid, granted bool) {
 
 // together says whether one script may use all keys: where there is one server, or they have one hash tag.
 func (c *Client) together(keys []string) bool {
-	if t := c.backend.Traits(); !t.PerNode && t.NumSub != "" && !c.apart.Load() { // a cluster has one of them, a Ring both
+	if !c.backend.Traits().PerNode && !c.apart.Load() {
 		return true
 	}
 	tag, ok := backend.HashTag(keys[0])

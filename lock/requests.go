@@ -176,11 +176,6 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
 func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	kind := b.lock.kind
-	if kind.deed { // maybe the client's first operation
-		if err := t.prepare(ctx, b.lock); err != nil {
-			return freed{}, time.Time{}, err
-		}
-	}
 	traits := t.backend.Traits()
 	script := kind.release
 	if heir != nil {
@@ -239,11 +234,6 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 
 // force takes the lock away from whoever holds it.
 func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
-	if !t.prepared.Load() { // how the servers publish isn't known before their first answer
-		if _, err := t.inspect(ctx, lk); err != nil {
-			return false, err
-		}
-	}
 	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix}
 	if lk.kind.freeing != nil {
 		args = append(args, lk.kind.freeing(lk)...)

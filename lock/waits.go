@@ -226,9 +226,14 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.since, q.claimBy = v.now, time.Time{} // it was claimed
+			q.since, q.claimBy = v.now, time.Time{}      // it was claimed
+			unheard := why == wakeExpiry && q.subscribed // its release, or that of whoever had it since
+			channel := q.channel
 			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
+			if unheard {
+				ws.c.hub.doubt(channel)
+			}
 			after()
 			switch {
 			case why == wakePoll && !awaited, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:

@@ -74,7 +74,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
-		return &cluster{rdb: c}
+		return newCluster(c)
 	case *redis.Ring:
 		return ring{rdb: c}
 	default:
