@@ -164,6 +164,9 @@ func (r *run) misbehave(t *testing.T) {
 			if f.alone { // nobody elects a primary whose predecessor has yet to come back as its replica
 				r.rig.whole(t)
 			}
+			if f.ready != nil {
+				f.ready(t, r, s)
+			}
 			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r.rig.shape, s)}
 			e.At = now()
 			r.say("%v begins", s)

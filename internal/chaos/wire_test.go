@@ -27,6 +27,7 @@ type orders struct {
 	Parties int // workers of all clients
 	Forces  bool
 	Slow    bool
+	Stale   bool
 	Store   string
 	History string // the file
 }
