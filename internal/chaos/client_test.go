@@ -50,7 +50,7 @@ type client struct {
 	settling atomic.Bool
 	settle   chan struct{} // closed then
 	warm     sync.Once
-	isWarm   atomic.Bool
+	holds    atomic.Bool // see sayHold
 	workers  sync.WaitGroup
 	stat     history.Event
 	lag      lag
@@ -178,6 +178,8 @@ func (c *client) obey(input *bufio.Scanner, want string) error {
 		case want:
 			feed()
 			return nil
+		case sayHold:
+			c.holds.Store(true)
 		case sayStarve:
 			n, err := strconv.Atoi(number)
 			if err != nil {
@@ -274,8 +276,5 @@ func (c *client) watchGoroutines() (stop func()) {
 
 // granted says once that locks can be taken.
 func (c *client) granted() {
-	c.warm.Do(func() {
-		fmt.Println(saysWarm)
-		c.isWarm.Store(true)
-	})
+	c.warm.Do(func() { fmt.Println(saysWarm) })
 }

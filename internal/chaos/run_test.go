@@ -59,6 +59,9 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		r.clients = append(r.clients, r.start(t, i))
 	}
 	r.await(t, saysWarm, warmLimit)
+	if s.Stale {
+		r.tell(t, sayHold)
+	}
 	time.Sleep(warmUp) // the clients' own
 	stopWatching := r.watch()
 	t.Cleanup(func() { stopWatching() })

@@ -133,7 +133,7 @@ func (w *worker) choose() job {
 		j.hold = time.Duration((0.5 + 1.2*w.rng.Float64()) * float64(j.lease))
 		j.lazy = w.rng.IntN(3) == 0
 	}
-	if w.c.Stale && t.Long && !w.tries && w.c.isWarm.Load() {
+	if w.c.Stale && t.Long && !w.tries && w.c.holds.Load() {
 		return job{target: t, kind: j.kind, how: "lock", lease: j.lease, hold: 3*j.lease + 5*time.Second}
 	}
 	if w.c.Slow {

@@ -32,7 +32,7 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 			return -1
 		})
 		var live []*Op
-		told := make(map[*Op]bool)
+		told := false
 		for _, e := range edges {
 			if !e.start {
 				live = slices.DeleteFunc(live, func(o *Op) bool { return o == e.op })
@@ -53,10 +53,10 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 						excused = append(excused, other)
 						break
 					}
-					if told[other] { // of a name that is taken over and over once is enough
+					if told { // one who stays meets many
 						break
 					}
-					told[other] = true
+					told = true
 					found = append(found, violation("stale", name, other.Call.At, until,
 						"%s: %s (token %d) and %s (token %d) were live at one time, for %v at least, and both were granted or renewed after the switch to another primary",
 						name, other.Owner, other.Token, e.op.Owner, e.op.Token, until.Sub(e.at)))
