@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -76,6 +77,8 @@ func classify(err error) failure {
 		return failure{telemetry.ErrorOther, false, true}
 	case errors.As(err, &replicas):
 		return failure{telemetry.ErrorOther, true, false}
+	case errors.Is(err, backend.ErrElsewhere):
+		return failure{telemetry.ErrorClusterdown, true, false}
 	case errors.Is(err, errLate):
 		return failure{telemetry.ErrorTimeout, true, false}
 	case noConnection(err):

@@ -267,6 +267,7 @@ func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 			return worked, errSilent
 		case errors.Is(err, backend.ErrIdle):
 			asked = true
+			ln.done.Go(func() { ln.backend.Follow(ln.ctx) }) // nobody publishes at a primary that was replaced
 			ln.rec.Command(telemetry.PurposeSubscribe)
 			if err := conn.Ping(ln.ctx); err != nil {
 				return worked, err

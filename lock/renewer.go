@@ -44,7 +44,7 @@ func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 
 	var count [watchdog.Moved + 1]int
 	for i := range b.Results {
-		if err != nil {
+		if err != nil && b.Results[i].Outcome != watchdog.Moved {
 			b.Results[i] = watchdog.Result{Err: err}
 		}
 		count[b.Results[i].Outcome]++
@@ -58,6 +58,7 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	if len(all) == 0 {
 		return nil
 	}
+	defer r.there(ctx, b)
 	if r.bySlot.Load() {
 		r.callBySlot(ctx, b, all)
 		return nil
@@ -98,6 +99,17 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 		all = append(all, i)
 	}
 	return all
+}
+
+// there drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
+// itself for one, and what it says means nothing to whoever asks for the lock now.
+func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
+	r.t.backend.Follow(ctx)
+	for i, l := range b.Leases {
+		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
+			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+		}
+	}
 }
 
 // callBySlot renews leases of the batch by one call for each slot, in one round trip.

@@ -23,6 +23,9 @@ type Backend interface {
 	// one call. It does no I/O.
 	Node(key string) string
 
+	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
+	// primary. It returns when that is known, or ctx ends.
+	Follow(ctx context.Context)
 	// Moved says that a key was not where Node had it, or that nobody answered there.
 	Moved(ctx context.Context)
 
@@ -89,7 +92,7 @@ type Call struct {
 	Full   bool   // send the source: the server doesn't know the script (yet)
 	Soon   bool   // give up after Soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
-	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
+	Node   string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is ErrElsewhere
 	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
 	Keys   []string
 	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates

@@ -9,8 +9,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// single is one server, or the primary that Sentinel names.
-type single struct{ rdb *redis.Client }
+// direct is what the shapes have in common that don't need Follow.
+type direct struct{}
+
+func (direct) Follow(context.Context)        {}
+func (direct) during(string) context.Context { return context.Background() }
+func (direct) close()                        {}
+func (direct) optionsAt(_ string, rdb *redis.Client, conns int) *redis.Options {
+	return ownOptions(rdb, conns)
+}
+
+// single is one server.
+type single struct {
+	direct
+	rdb *redis.Client
+}
 
 func (s single) Prepare(context.Context, string) error { return nil }
 func (s single) Node(string) string                    { return s.rdb.Options().Addr }
@@ -21,9 +34,7 @@ func (s single) Traits() Traits {
 	return Traits{Combine: true, Publish: "publish", NumSub: "numsub"}
 }
 
-func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string) (*redis.Client, error) {
-	return rdb.(*redis.Client), nil
-}
+func (s single) clientOf(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
@@ -33,7 +44,10 @@ func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
 
 // ring is several servers that know nothing of each other. A channel lives where its lock does: go-redis hashes both by
 // the tag.
-type ring struct{ rdb *redis.Ring }
+type ring struct {
+	direct
+	rdb *redis.Ring
+}
 
 func (r ring) Prepare(context.Context, string) error { return nil }
 func (r ring) Moved(context.Context)                 {}
@@ -51,8 +65,8 @@ func (r ring) Node(key string) string {
 	return shard.Options().Addr
 }
 
-func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.Ring).GetShardClientForKey(key)
+func (r ring) clientOf(_ context.Context, key string) (*redis.Client, error) {
+	return r.rdb.GetShardClientForKey(key)
 }
 
 func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
@@ -74,6 +88,7 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 
 // cluster is a Redis Cluster.
 type cluster struct {
+	direct
 	rdb    *redis.ClusterClient
 	traits atomic.Pointer[Traits] // nil until Prepare
 }
@@ -106,6 +121,15 @@ func (c *cluster) Node(key string) string {
 	return node.Options().Addr
 }
 
+// Follow asks for the layout anew where the servers don't tell that it has changed: those behind a layout that the program makes up, as
+// NewFailoverClusterClient does, aren't in cluster mode.
+func (c *cluster) Follow(ctx context.Context) {
+	if c.rdb.Options().ClusterSlots != nil {
+		c.rdb.ReloadState(ctx)
+	}
+}
+
+// Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
@@ -118,8 +142,8 @@ func (c *cluster) Traits() Traits {
 // Control is a plain channel: it belongs to a client, not to a slot, and the cluster passes it on to every node.
 func (c *cluster) Control(string) Station { return Station{Bus: true} }
 
-func (c *cluster) clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.ClusterClient).MasterForKey(ctx, key)
+func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, error) {
+	return c.rdb.MasterForKey(ctx, key)
 }
 
 // Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to

@@ -41,6 +41,9 @@ func (connection) Prepare(context.Context, string) error { return nil }
 // Node implements backend.Backend: there is one.
 func (connection) Node(string) string { return "memory" }
 
+// Follow implements backend.Backend.
+func (connection) Follow(context.Context) {}
+
 // Moved implements backend.Backend.
 func (connection) Moved(context.Context) {}
 
