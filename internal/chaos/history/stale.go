@@ -33,9 +33,12 @@ func (h *History) confirmed(o *Op, s Event) bool {
 	if !ok {
 		return false
 	}
-	lag := time.Duration(h.Stats[o.Call.Proc].Counts[StatLagAll])
+	slack := switchSlack
+	if len(h.Wheres[o.Call.Proc]) == 0 { // it didn't tell, and may have had no CPU to hear of the switch
+		slack += time.Duration(h.Stats[o.Call.Proc].Counts[StatLagAll])
+	}
 	return slices.ContainsFunc(o.Untils, func(until Time) bool {
-		return until.Add(-o.Call.Lease) > moved.Add(switchSlack+lag) // a lease is trusted for a little less, so it was sent later
+		return until.Add(-o.Call.Lease) > moved.Add(slack) // a lease is trusted for a little less, so it was sent later
 	})
 }
 
