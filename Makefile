@@ -111,7 +111,7 @@ chaos: setup ## faults by the hundred, on real servers and clients: nothing held
 		go test -tags=chaos -race -parallel=6 -count=1 -timeout=$(CHAOS_LIMIT) -run='^Test(Chaos|Table)$$' -v ./internal/chaos $(CHAOS_FLAGS) | sed -u '/^=== /d'
 
 .PHONY: chaos-short
-chaos-short: ## chaos in its short form: 48 runs, in less than two minutes
+chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
 	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
 
 .PHONY: bench
