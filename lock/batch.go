@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,7 +43,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		switch {
 		case err != nil:
 			c.reply, c.err = nil, err
-		case unnamed && failed && strings.Contains(text, attempted):
+		case unnamed && failed && notHere(scriptError(text)):
 			if wantsOneSlot(scriptError(text)) {
 				t.apart.Store(true)
 			}
@@ -56,9 +55,6 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	}
 	return refused
 }
-
-// attempted is in what a node of a cluster says to a command of a script that it doesn't run for its key's sake.
-const attempted = "cript attempted to "
 
 // The letters of batch.lua.
 const (

@@ -44,6 +44,7 @@ type Client struct {
 	grants    *registry
 	receipts  *receipts
 	lookouts  *lookouts // nil without WithLossNotifications
+	layout    *layoutWatch
 
 	gate      *gate
 	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
@@ -101,6 +102,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if cfg.lossNotices {
 		c.lookouts = newLookouts(c)
 	}
+	c.layout = newLayoutWatch(c)
 	c.renewer = newRenewer(c.transport, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -184,7 +186,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.lookouts.close, c.sweepers.close, c.transport.close)
+	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}

@@ -54,7 +54,7 @@ func elsewhere(err error) bool {
 	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
 		return !errors.Is(err, context.Canceled)
 	}
-	return strings.Contains(err.Error(), notLocal)
+	return notHere(err)
 }
 
 // classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts. A

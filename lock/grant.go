@@ -67,6 +67,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	lk.c.lookouts.add(g)
+	lk.c.layout.start()
 	l.follow()
 	return l
 }

@@ -22,6 +22,8 @@ end
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if own then
   redis.call('del', KEYS[1])
+else
+  redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
 end
 
 local wake = own

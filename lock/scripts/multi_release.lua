@@ -16,6 +16,10 @@ local function release(key, owner, channel)
   if type(own) == 'table' then
     return own.err
   elseif own == 0 then
+    local writes = redis.pcall('hdel', key, owner) -- see release.lua
+    if type(writes) == 'table' then
+      return writes.err
+    end
     return redis.pcall('exists', key) == 1 and 2 or 0
   end
   for _, done in ipairs({redis.pcall('del', key), redis.pcall(ARGV[1], channel, '0')}) do

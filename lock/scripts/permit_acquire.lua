@@ -21,7 +21,11 @@ if late(ARGV[3]) then
 end
 local ms = math.floor(now / 1000)
 
-local value = redis.call('get', KEYS[1]) or '0'
+local value = redis.call('get', KEYS[1])
+if not value then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  value = '0'
+end
 if not string.find(value, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end

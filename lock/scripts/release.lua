@@ -15,6 +15,7 @@
 -- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
 -- It comes after channel.lua and entry.lua.
 if not found[1] then
+  redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
     redis.pcall(ARGV[2], channel, '0')

@@ -7,6 +7,7 @@
 -- Returns  1 the lock was held, 0 it was free. Running it twice is harmless.
 local seen = look('', true)
 if redis.call('exists', KEYS[1]) == 0 then
+  redis.call('del', KEYS[1]) -- see inspect.lua
   return 0
 elseif not seen.mode then
   return alien()

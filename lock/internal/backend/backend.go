@@ -23,6 +23,9 @@ type Backend interface {
 	// one call. It does no I/O.
 	Node(key string) string
 
+	// Layout is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
+	// happens. It does no I/O.
+	Layout() string
 	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
 	// primary. It returns when that is known, or ctx ends.
 	Follow(ctx context.Context)

@@ -29,6 +29,7 @@ type Redis struct {
 type topology interface {
 	Prepare(ctx context.Context, key string) error
 	Node(key string) string
+	Layout() string
 	Follow(ctx context.Context)
 	Moved(ctx context.Context)
 	Traits() Traits
@@ -275,7 +276,7 @@ func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, t
 func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
 	addr, asking, sent := redirection(answer)
 	c, ok := b.topology.(*cluster)
-	if !sent || !ok {
+	if !sent || !ok || len(call.Keys) == 0 {
 		return nil, answer
 	}
 	node, err := c.at(ctx, addr)

@@ -70,15 +70,26 @@ func (r *reserved) close() error {
 // clients, a firewall or the credentials let in nobody new) f runs once more, over the program's connections, which may be open: a
 // renewal may be repeated.
 func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
+	key := call.Near
+	if key == "" {
+		key = call.Keys[0]
+	}
 	if b.renew != nil {
 		b.renewTopology.Follow(ctx)
-		return f(ctx, b.renew)
+		if call.Near == "" {
+			return f(ctx, b.renew)
+		}
+		node, err := b.renewTopology.clientOf(ctx, key)
+		if err != nil {
+			return err
+		}
+		return f(ctx, node)
 	}
-	programs, err := b.clientOf(ctx, call.Keys[0])
+	programs, err := b.clientOf(ctx, key)
 	if err != nil {
 		return err
 	}
-	if b.Node(call.Keys[0]) != call.Node {
+	if b.Node(key) != call.Node {
 		return ErrElsewhere
 	}
 	if call.Node == "" { // not known yet

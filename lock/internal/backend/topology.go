@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -12,6 +13,7 @@ import (
 // direct is what the shapes have in common that don't need Follow.
 type direct struct{}
 
+func (direct) Layout() string                { return "" }
 func (direct) Follow(context.Context)        {}
 func (direct) during(string) context.Context { return context.Background() }
 func (direct) close()                        {}
@@ -55,6 +57,16 @@ func (r ring) Control(key string) Station            { return Station{Node: r.No
 
 func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSub: "numsub"}
+}
+
+// Layout names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
+func (r ring) Layout() string {
+	addrs := []string{"ring"}
+	for _, shard := range r.rdb.GetShardClients() {
+		addrs = append(addrs, shard.Options().Addr)
+	}
+	slices.Sort(addrs)
+	return strings.Join(addrs, " ")
 }
 
 func (r ring) Node(key string) string {
@@ -119,6 +131,14 @@ func (c *cluster) Node(key string) string {
 		return ""
 	}
 	return node.Options().Addr
+}
+
+// Layout is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
+func (c *cluster) Layout() string {
+	if c.rdb.Options().ClusterSlots == nil {
+		return ""
+	}
+	return "made up " + c.Node(SlotTag(0))
 }
 
 // Follow asks for the layout anew where the servers don't tell that it has changed: those behind a layout that the program makes up, as
