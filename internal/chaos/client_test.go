@@ -151,15 +151,12 @@ func (c *client) open(counts *counts) (err error) {
 	return err
 }
 
-// leftByGoRedis are the goroutines that a failover cluster client leaves behind: its Close doesn't close what listens to a Sentinel.
-func (c *client) leftByGoRedis() (all []goleak.Option) {
+// leftByGoRedis has goleak ignore what go-redis leaves behind.
+func (c *client) leftByGoRedis() []goleak.Option {
 	if c.Master == "" || !c.Cluster {
 		return nil
 	}
-	for _, f := range []string{"(*sentinelFailover).listen", "(*channel).initHealthCheck.func1", "(*channel).initMsgChan.func1"} {
-		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9."+f))
-	}
-	return all
+	return redistest.FailoverClusterLeak()
 }
 
 // names are all that are contended for.
