@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockdog/lockdog/internal/chaos/history"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
 
