@@ -57,8 +57,8 @@ func elsewhere(err error) bool {
 	return notHere(err)
 }
 
-// classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts. A
-// failure on the way there or back leaves it open.
+// classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts, for no script fails after its
+// effect (scripts/tell.lua). A failure on the way there or back leaves it open.
 func classify(err error) failure {
 	var answer redis.Error
 	if errors.As(err, &answer) && !errors.Is(err, redis.Nil) { // no script of ours answers nil

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,6 +137,9 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
+			if f.untold != nil {
+				rel.Error(classify(f.untold).kind)
+			}
 			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
 				return freed{outcome: freedPublished, unconfirmed: true, sent: f.sent}, nil
@@ -167,8 +171,8 @@ type heir struct {
 // releaseOnce gives the lock back in one try.
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
 	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
-	if err != nil {
-		t.rec.Error(ctx, telemetry.OpRelease, classify(err).kind)
+	if failed := cmp.Or(err, f.untold); failed != nil {
+		t.rec.Error(ctx, telemetry.OpRelease, classify(failed).kind)
 	}
 	return f, err
 }
@@ -242,11 +246,17 @@ func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, ok := reply.(int64)
-	if !ok {
+	if n, ok := reply.(int64); ok {
+		return n == 1, nil
+	}
+	list, nums, err := ints(reply, 1)
+	if err != nil || nums[0] != 1 {
 		return false, unreadable(reply)
 	}
-	return n == 1, nil
+	if err := untold(list, 1); err != nil {
+		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(err).kind)
+	}
+	return true, nil
 }
 
 // inspect reads the lock's entry.

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -109,8 +110,8 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		all, errs, err := t.tryReleaseAll(ctx, bids, max(time.Until(deadline), 0))
 		if err == nil {
 			for i := range all {
-				if errs[i] != nil {
-					rels[i].Error(classify(errs[i]).kind)
+				if err := cmp.Or(errs[i], all[i].untold); err != nil {
+					rels[i].Error(classify(err).kind)
 				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
 					all[i] = freed{outcome: freedPublished, unconfirmed: true, sent: all[i].sent} // our own earlier try took it away
 				}
@@ -192,6 +193,10 @@ func readFreedOne(v any) (freed, error) {
 		}
 	case string:
 		return freed{}, scriptError(v)
+	case []any:
+		if len(v) == 2 && v[0] == int64(1) {
+			return freed{outcome: freedPublished, untold: untold(v, 1)}, nil
+		}
 	}
 	return freed{}, unreadable(v)
 }

@@ -6,7 +6,7 @@
 -- ARGV[2i+1]   channel that its waiters listen on
 --
 -- Returns  {now, result...}, one result per lock:
---          1 released and published, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
+--          1 released and published, {1, text} released, and the message refused with that error, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
 -- Every key is touched through pcall, so that one bad key never keeps the others.
 local out = {now}
@@ -22,12 +22,12 @@ local function release(key, owner, channel)
     end
     return redis.pcall('exists', key) == 1 and 2 or 0
   end
-  for _, done in ipairs({redis.pcall('del', key), redis.pcall(ARGV[1], channel, '0')}) do
-    if type(done) == 'table' then
-      return done.err
-    end
+  local deleted = redis.pcall('del', key)
+  if type(deleted) == 'table' then
+    return deleted.err
   end
-  return 1
+  local _, refused = tell(ARGV[1], channel, '0')
+  return refused and {1, refused} or 1
 end
 
 for i, key in ipairs(KEYS) do

@@ -44,6 +44,6 @@ elseif left >= tonumber(ARGV[5]) then
   answer = {1, now, 0, left, -1}
 end
 if KEYS[3] then
-  redis.call('del', unpack(KEYS, 3))
+  redis.pcall('del', unpack(KEYS, 3))
 end
 return answer
