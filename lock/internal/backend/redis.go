@@ -322,7 +322,7 @@ func (b *Redis) Timeout() time.Duration { return b.timeout }
 
 // Close implements Backend.
 func (b *Redis) Close() error {
-	b.topology.close()
+	b.close()
 	if b.renewTopology != nil {
 		b.renewTopology.close()
 	}
