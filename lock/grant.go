@@ -77,14 +77,14 @@ func (l *Lease) init(g *grant, lk *lock, ctx context.Context) {
 	l.g, l.ctx = g, lk.follows(ctx)
 }
 
-// follows is what a lease taken with ctx follows. Where that is another ctx, it knows all the same in whose Context it was taken.
+// follows is what a lease taken with ctx follows. Where that is another ctx, takenIn of it is the lease in whose Context ctx was made.
 func (lk *lock) follows(ctx context.Context) context.Context {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {
 		return ctx
 	}
 	if outer := leaseOf(ctx); outer != nil {
-		return context.WithValue(lc, leaseKey{}, outer)
+		return context.WithValue(lc, takenInKey{}, outer)
 	}
 	return lc
 }

@@ -159,7 +159,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 			t.under = outer.g.bid.owner
 		case k.above == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
-		case !lk.cfg.reentrant, k.shared && k != lk.kind: // who joined that wouldn't be alone
+		case !lk.joins(outer):
 			return nil, telemetry.AcquireError, ErrDeadlock
 		default:
 			if joined := outer.g.join(ctx, lk); joined != nil {

@@ -157,7 +157,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 	locks := t.m.locks
 	outer := make([]*Lease, len(locks))
 	for i := range locks {
-		if outer[i] = held(t.ctx, &locks[i]); outer[i] != nil && !t.m.cfg.reentrant {
+		if outer[i] = held(t.ctx, &locks[i]); outer[i] != nil && !locks[i].joins(outer[i]) {
 			return telemetry.AcquireError, locks[i].wrap("acquire", ErrDeadlock)
 		}
 	}
