@@ -122,9 +122,8 @@ func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 		return nil, nil, true // nobody to wake here
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
-	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
 	alien := lk.kind.handOver == nil || q.head.lock.kind.handOver == nil
-	if alien || q.attempting || q.handing || tired || blind || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
+	if alien || q.attempting || q.handing || tired || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed
 	}

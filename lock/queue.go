@@ -85,7 +85,7 @@ func (q *queue) ring() {
 // caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
 func (q *queue) caller() caller {
 	c := q.ws.c
-	if !q.subscribed || !q.called || !q.head.lock.kind.calls || c.backend.Traits().NumSub == "" {
+	if !q.subscribed || !q.called || !q.head.lock.kind.calls {
 		return caller{}
 	}
 	return caller{number: c.number, since: q.since, more: min(q.count-1, 1)}

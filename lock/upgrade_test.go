@@ -86,6 +86,69 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 }
 
+// Whatever is given back on a node without sharded pub/sub wakes who waits for it in another client, and within one.
+func TestEveryKindOnANodeBefore7(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+	node := namesOn(t, c, c.Nodes[0], 1)[0]
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	other := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	lockers := map[string]func(c *lock.Client, name string) lock.Locker{
+		"mutex": func(c *lock.Client, name string) lock.Locker { return c.Mutex(name) },
+		"fair":  func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) },
+		"write": func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) },
+		"read":  func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() },
+		"multi": func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) },
+		"permits": func(c *lock.Client, name string) lock.Locker {
+			_, err := c.Permits(name).SetPermits(t.Context(), 1)
+			must(t, "SetPermits", err)
+			return c.Permits(name)
+		},
+	}
+	for kind, locker := range lockers {
+		for who, waiter := range map[string]*lock.Client{"another client": other, "the same client": holder} {
+			name := "{" + node + "}" + kind
+			l := try(t, locker(holder, name))
+			awaited := locker(waiter, name)
+			if kind == "read" { // readers don't wait for each other
+				awaited = waiter.RWMutex(name)
+			}
+			next := begin(context.Background(), awaited)
+			asleep(t, waiter, 1)
+			free(t, mustWake(t, kind+", awaited by "+who, l, next))
+		}
+	}
+
+	// Those that are nobody's.
+	s := holder.Semaphore("{" + node + "}semaphore")
+	_, err := s.SetPermits(t.Context(), 1)
+	must(t, "SetPermits", err)
+	must(t, "Acquire", s.Acquire(t.Context(), 1))
+	gate := holder.Latch(node) // no other name of it may be in use
+	_, err = gate.Set(t.Context(), 1)
+	must(t, "Set", err)
+	for what, turn := range map[string]struct{ wait, give func() error }{
+		"semaphore": {
+			func() error { return other.Semaphore("{"+node+"}semaphore").Acquire(context.Background(), 1) },
+			func() error { return s.Release(t.Context(), 1) },
+		},
+		"latch": {
+			func() error { return other.Latch(node).Wait(context.Background()) },
+			func() error { return gate.CountDown(t.Context()) },
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- turn.wait() }()
+		asleep(t, other, 1)
+		given := time.Now()
+		must(t, what, turn.give())
+		must(t, what, await(t, what, done))
+		if took := time.Since(given); took > soonWoken {
+			t.Errorf("%s: the waiter went on after %v", what, took)
+		}
+	}
+}
+
 // A slot moves from a node that can't say so to one that publishes otherwise.
 func TestSlotMovesToAnUpgradedNode(t *testing.T) {
 	t.Parallel()

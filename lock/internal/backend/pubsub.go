@@ -98,9 +98,17 @@ func (p *clusterPubSub) serves() bool {
 // owns asks the node which slots it has. An error is no reason to leave it: without cluster mode it knows nothing of slots, and one that
 // doesn't answer doesn't answer PING, either.
 func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
+	if p.cluster.mute.Load() {
+		return nil, errMute
+	}
 	text, err := p.node.ClusterNodes(ctx).Result()
+	if err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "cluster support disabled")) {
+		p.cluster.mute.Store(true)
+	}
 	return readOwnSlots(text), err
 }
+
+var errMute = errors.New("lockdog: the servers don't tell which slots they have")
 
 // shardedPubSub listens to the channels of locks at the node of their keys: sharded channels if it has them, else plain ones. What it
 // has, the connection's first answer says, which is about this very process: a node that is upgraded breaks the connection. One
@@ -153,7 +161,7 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 		ev, err := p.redisPubSub.Receive(ctx, timeout)
 		switch {
 		case err == nil && ev.Kind == Subscribed:
-			p.learn(shardingThere)
+			_ = p.learn(shardingThere) // only what is missing has something to do
 		case unknownCommand(err):
 			if err := p.learn(shardingMissing); err != nil {
 				return Event{}, err

@@ -114,6 +114,7 @@ type cluster struct {
 	rdb    *redis.ClusterClient
 	given  bool        // the program gives out the slots: nothing says that the servers pass plain messages on to each other
 	loaded atomic.Bool // rdb knows a layout
+	mute   atomic.Bool // the servers don't tell which slots they have: an ACL forbids it, or they are without cluster mode
 }
 
 func newCluster(rdb *redis.ClusterClient) *cluster {
