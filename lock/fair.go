@@ -31,8 +31,9 @@ var fairKind = &kind{
 // handed over inside a process. Use a Mutex unless the order matters.
 //
 // The order is that of Redis's memory: a failover may lose places, and who lost its own is last when it asks again; as is one whose
-// requests Redis left unanswered for a whole lease. Holders of a plain Mutex, or an RLock, of the same name exclude those of the
-// FairMutex, but stand in no queue.
+// requests Redis left unanswered for a whole lease. The queue expires one day after the last deadline in it, unless only Redisson's waiters
+// are left.
+// Holders of a plain Mutex, or an RLock, of the same name exclude those of the FairMutex, but stand in no queue.
 type FairMutex struct{ lock }
 
 var _ Locker = (*FairMutex)(nil)

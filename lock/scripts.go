@@ -31,8 +31,8 @@ var (
 	latchCountDownScript   = loadScript("latch_count_down", "clock")
 	latchWaitScript        = loadScript("latch_wait", "clock")
 
-	fairAcquireScript = loadScript("fair_acquire", "clock", "token")
-	fairReleaseScript = loadScript("fair_release", "clock")
+	fairAcquireScript = loadScript("fair_acquire", "clock", "token", "fair_queue", "fair_expiry")
+	fairReleaseScript = loadScript("fair_release", "clock", "fair_queue", "fair_expiry")
 	fairForceScript   = loadScript("fair_force")
 )
 

@@ -11,41 +11,32 @@
 --
 -- Returns  {1, now}         released
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
-local ms = math.floor(now / 1000)
-
-local function leave(waiter)
-  redis.call('lrem', KEYS[3], 1, waiter)
-  redis.call('zrem', KEYS[4], waiter)
-  redis.call('zrem', KEYS[5], waiter)
-end
+--
+-- When the lock is deleted, nothing that is refused fails the release any more.
+-- It comes after clock.lua, fair_queue.lua and fair_expiry.lua.
+local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if own then
-  redis.call('del', KEYS[1])
-end
+local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
+local wake = own or waits and redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
-local wake = own
-if redis.call('zscore', KEYS[4], ARGV[1]) or redis.call('zscore', KEYS[5], ARGV[1]) then
-  wake = wake or redis.call('lindex', KEYS[3], 0) == ARGV[1]
-  leave(ARGV[1])
-end
-
-local taken = redis.call('exists', KEYS[1])
-if wake and taken == 0 then
-  local head
-  repeat
-    head = redis.call('lindex', KEYS[3], 0)
-    local place = head and tonumber(redis.call('zscore', KEYS[5], head) or redis.call('zscore', KEYS[4], head) or 0)
-    local dead = head and place <= ms
-    if dead then
-      leave(head)
-    end
-  until not dead
+local function finish()
+  if waits then
+    leave(queue, ARGV[1])
+    restore(queue)
+  end
+  local head = wake and first(queue, math.floor(now / 1000))
   if head then
     redis.call(ARGV[3], ARGV[2] .. ':' .. head, '0')
   end
 end
+
 if own then
+  redis.call('del', KEYS[1])
+  pcall(finish)
   return {1, now}
 end
+local taken = redis.call('exists', KEYS[1])
+wake = wake and taken == 0
+finish()
 return {0, now, taken}
