@@ -3,6 +3,7 @@ package lock
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,6 +260,96 @@ func (d *fairDesk) forever() {
 		if left := d.rdb.PTTL(d.t.Context(), key).Val(); left != -1 {
 			d.t.Fatalf("%s expires after %v, want never", key, left)
 		}
+	}
+}
+
+// meta checks what the holder says of itself: these marks, and then a token.
+func (d *fairDesk) meta(want string) {
+	d.t.Helper()
+	meta := d.rdb.HGet(d.t.Context(), d.key, metaField).Val()
+	if rest := strings.TrimLeft(meta, marks); meta != want+rest || parseMeta(meta).token == 0 {
+		d.t.Fatalf("the holder's %s is %q, want %q and a token", metaField, meta, want)
+	}
+}
+
+// Whoever waits for a FairMutex leaves a mark with a holder of ours. The release then wakes the next in the queue, and hands the lock to nobody.
+func TestFairWaitersMarkTheHolder(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(d *fairDesk){
+		"once": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.meta("")
+			d.waits("go:1")
+			d.meta("+~")
+			d.waits("go:1")
+			d.wait("a:1", clientA, 0)
+			d.meta("+~")
+		},
+		"beside that of others": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.wait("a:1", clientA, 0)
+			d.meta("+")
+			d.waits("go:1")
+			d.meta("+~")
+		},
+		"but not if they don't wait": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.eval(fairAcquireScript.Source, d.keys, []any{"go:1", 60_000, 0, "", 0, channelOf(d.key), "publish"})
+			d.meta("")
+		},
+		"but not one of Redisson's": func(d *fairDesk) {
+			d.javaTakes("java:0")
+			d.waits("go:1")
+			d.must("the hash", d.rdb.HGetAll(d.t.Context(), d.key).Val(), map[string]string{"java:0": "1"})
+		},
+		"and it outlives a second acquire": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.waits("go:1")
+			d.take("h:1", "", 0)
+			d.meta("+~")
+			d.take("h:1", clientA, 0)
+			d.meta("+~")
+		},
+		"and one of a Multi": func(d *fairDesk) {
+			take := func() {
+				d.eval(multiAcquireScript.Source, []string{d.key, fenceKey("", d.key)}, []any{60_000, 0, "h:1", ""})
+			}
+			take()
+			d.meta("")
+			d.waits("go:1")
+			take()
+			d.meta("+~")
+		},
+		"and a Quorum's raised token": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.waits("go:1")
+			d.eval(raiseScript.Source, []string{d.key, fenceKey("", d.key)}, []any{"h:1", 1 << 52, ""})
+			d.meta("+~")
+		},
+		"a release wakes the next that lives": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.waits("go:1")
+			d.waits("go:2")
+			d.dies("go:1")
+			d.ears["go:2"] = d.hear(channelOf(d.key) + ":go:2")
+			d.must("the message", d.release("h:1", 2), "0")
+			d.queue("go:2")
+		},
+		"nothing is handed over": func(d *fairDesk) {
+			d.take("h:1", "", 0)
+			d.waits("go:1")
+			d.ears["go:1"] = d.hear(channelOf(d.key) + ":go:1")
+			d.must("the answer", d.eval(handOverScript.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "h:2", 30_000, 0, "", 0}), []int64{1})
+			d.must("the message", d.heard("go:1"), "0")
+			d.must("the lock", d.rdb.Exists(d.t.Context(), d.key).Val(), 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newFairDesk(t)
+			d.rdb.Del(t.Context(), d.key)
+			test(d)
+		})
 	}
 }
 

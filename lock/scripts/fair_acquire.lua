@@ -20,7 +20,8 @@
 -- waiter of its own brings all deadlines forward by 300 s. So ours have as many times 300 s more than they need as
 -- there are waiters of Redisson's before them.
 --
--- It comes after clock.lua, token.lua, fair_queue.lua and fair_expiry.lua.
+-- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
+-- script has it from the start. It comes after clock.lua, token.lua, fair_queue.lua and fair_expiry.lua.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
@@ -58,7 +59,7 @@ if ours or #hash == 0 and (not head or head == ARGV[1]) then
   if ARGV[4] ~= '' then
     meta = meta .. ' ' .. ARGV[4]
   end
-  redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
+  redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', '+~' .. meta)
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
   if type(set) == 'table' then -- see acquire.lua
     redis.call('del', KEYS[1])
@@ -96,6 +97,9 @@ if keep > 0 then
     redis.call('pexpire', queue.alive, keep)
   end
   lengthen(queue, ms)
+  if meta ~= '' and string.byte(meta, 2) ~= 126 then -- that this is refused (a full Redis) is no reason to fail: it asks again
+    redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == 43 and string.sub(meta, 2) or meta))
+  end
 end
 
 if #hash > 0 then

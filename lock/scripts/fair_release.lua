@@ -1,4 +1,5 @@
--- Gives the lock back and wakes the next in the queue; or takes an owner that gives up waiting out of it.
+-- Gives the lock back, and wakes the next in the queue and those that wait for a Mutex of the name; or takes an owner that gives up waiting out of
+-- the queue.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  unused: all scripts of a kind take the same keys
@@ -6,13 +7,14 @@
 -- KEYS[4]  Redisson's deadlines
 -- KEYS[5]  until when a waiter of ours is taken to be alive
 -- ARGV[1]  owner
--- ARGV[2]  channel that the next in the queue listens on, less ':<owner>'
+-- ARGV[2]  channel that waiters for a Mutex listen on; the next in the queue does on that and ':<owner>'
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         released
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
--- When the lock is deleted, nothing that is refused fails the release any more.
+-- Waiters for a Mutex stand in no queue: whoever asks first gets the lock, and the next in the queue is told first. They are told at every
+-- release, for not all of them leave a mark. When the lock is deleted, nothing that is refused fails the release any more.
 -- It comes after clock.lua, fair_queue.lua and fair_expiry.lua.
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
@@ -34,6 +36,7 @@ end
 if own then
   redis.call('del', KEYS[1])
   pcall(finish)
+  redis.pcall(ARGV[3], ARGV[2], '0')
   return {1, now}
 end
 local taken = redis.call('exists', KEYS[1])

@@ -8,15 +8,19 @@
 -- Returns  {now, result...}, one result per lock:
 --          1 released and published, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
--- Every key is touched through pcall, so that one bad key never keeps the others.
+-- Every key is touched through pcall, so that one bad key never keeps the others. It comes after clock.lua, demoted.lua, channel.lua,
+-- fair_queue.lua and fair_wake.lua.
 local out = {now}
 
 local function release(key, owner, channel)
-  local own = redis.pcall('hexists', key, owner)
-  if type(own) == 'table' then
-    return own.err
-  elseif own == 0 then
+  local found = redis.pcall('hmget', key, owner, '@lockdog')
+  if found.err then
+    return found.err
+  elseif not found[1] then
     return redis.pcall('exists', key) == 1 and 2 or 0
+  end
+  if string.byte(found[2] or '', 2) == 126 then -- see fair_acquire.lua
+    wakeFair(key, ARGV[1], channel)
   end
   for _, done in ipairs({redis.pcall('del', key), redis.pcall(ARGV[1], channel, '0')}) do
     if type(done) == 'table' then
