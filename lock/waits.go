@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ type waits struct {
 
 	mu     sync.Mutex // guards the queues and all in them
 	queues map[string]*queue
+	fair   fairLines
 	guests map[*waiter]HeldError // they wait elsewhere, for what they saw
 }
 
@@ -61,7 +63,7 @@ const (
 )
 
 func newWaits(c *Client) *waits {
-	return &waits{c: c, queues: make(map[string]*queue), guests: make(map[*waiter]HeldError)}
+	return &waits{c: c, queues: make(map[string]*queue), fair: fairLines{byKey: make(map[string]*list.List)}, guests: make(map[*waiter]HeldError)}
 }
 
 // busy says whether somebody stands in line for the lock already.
@@ -76,6 +78,9 @@ func (ws *waits) wake(key string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.queues[key]; q != nil {
+		q.rouse(wakeLocal)
+	}
+	if q := ws.fair.first(key); q != nil {
 		q.rouse(wakeLocal)
 	}
 }
@@ -108,6 +113,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 		}
 		q.saw(seen.holder, seen.meta)
 		ws.queues[line] = q
+		ws.fair.add(q)
 	} else {
 		w.prev = q.tail
 		q.tail.next = w
@@ -150,6 +156,7 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	q.count--
 	if q.head == nil {
 		delete(ws.queues, q.key)
+		ws.fair.remove(q)
 		if q.timer != nil {
 			q.timer.Stop()
 		}
