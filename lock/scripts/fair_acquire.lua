@@ -73,9 +73,21 @@ local left = #hash > 0 and redis.call('pttl', KEYS[1])
 local keep = tonumber(ARGV[5])
 if keep > 0 then
   local known = redis.call('zscore', queue.deadlines, ARGV[1])
+  -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
+  local dead = redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)
+  local before = 0
+  -- There are some of Redisson's, or dead ones. The dead don't count here: those that Redisson took out of the queue would hide as many of its own.
+  if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
+    for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
+      if waiter == ARGV[1] then
+        break
+      elseif not redis.call('zscore', queue.alive, waiter) then
+        before = before + 1
+      end
+    end
+  end
   local refused = after(function()
-    -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
-    for _, waiter in ipairs(redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)) do
+    for _, waiter in ipairs(dead) do
       if waiter ~= ARGV[1] then
         leave(queue, waiter)
       end
@@ -83,23 +95,13 @@ if keep > 0 then
     if not known then
       redis.call('rpush', queue.waiters, ARGV[1])
       redis.call('zadd', queue.deadlines, 0, ARGV[1])
-    end
-    redis.call('zadd', queue.alive, number(ms + keep), ARGV[1])
-    local before = 0
-    -- There are some of Redisson's, or dead ones. The dead don't count here: those that Redisson took out of the queue would hide as many of its own.
-    if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
-      for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
-        if waiter == ARGV[1] then
-          break
-        elseif not redis.call('zscore', queue.alive, waiter) then
-          before = before + 1
-        end
-      end
+      redis.call('zadd', queue.alive, 0, ARGV[1])
     end
     if redis.call('pttl', queue.alive) < keep then -- past it nobody in it is alive
       redis.call('pexpire', queue.alive, keep)
     end
     redis.call('zadd', queue.deadlines, number(ms + before * patience + keep), ARGV[1])
+    redis.call('zadd', queue.alive, number(ms + keep), ARGV[1])
   end)
   if refused then
     if not known then
