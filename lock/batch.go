@@ -3,11 +3,11 @@ package lock
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
@@ -44,7 +44,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		switch {
 		case err != nil:
 			c.reply, c.err = nil, err
-		case unnamed && failed && strings.Contains(text, attempted):
+		case unnamed && failed && refusalOf(text).kind == telemetry.ErrorClusterdown: // for its key's sake
 			if wantsOneSlot(scriptError(text)) {
 				t.apart.Store(true)
 			}
@@ -56,9 +56,6 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	}
 	return refused
 }
-
-// attempted is in what a node of a cluster says to a command of a script that it doesn't run for its key's sake.
-const attempted = "cript attempted to "
 
 // The letters of batch.lua.
 const (

@@ -153,9 +153,6 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 	return nil
 }
 
-// notLocal is how a node says, within a script, that a key is another node's.
-const notLocal = "non local key"
-
 // wantsOneSlot says whether an error is that of a server, or a proxy, that wants the keys of a call in one slot.
 func wantsOneSlot(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") || strings.Contains(err.Error(), "hash to the same slot"))
