@@ -97,7 +97,7 @@ peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUN
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
 
 # Runs of the kept schedules, the fixed seeds 1, 2, 3... and one fresh one. CHAOS_RUNS=1 CHAOS_SEED=s makes the faults of seed s again.
-# Each shape of Redis has its servers, and mostly waits: all five go on at a time. CHAOS_FLAGS, of the tests: -chaos.kind, -chaos.shape and
+# Each shape of Redis has its servers, and mostly waits: all six go on at a time. CHAOS_FLAGS, of the tests: -chaos.kind, -chaos.shape and
 # -chaos.fault bound what is made up; -chaos.results=file keeps what runs came to, and with -chaos.table=../../README.md
 # that becomes the table there.
 CHAOS_RUNS  ?= 100
@@ -108,10 +108,10 @@ CHAOS_FLAGS ?=
 chaos: setup ## faults by the hundred, on real servers and clients: nothing held twice, nothing lost in silence
 	@echo "== chaos"
 	CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_SEED=$(CHAOS_SEED) \
-		go test -tags=chaos -race -parallel=5 -count=1 -timeout=$(CHAOS_LIMIT) -run='^Test(Chaos|Table)$$' -v ./internal/chaos $(CHAOS_FLAGS) | sed -u '/^=== /d'
+		go test -tags=chaos -race -parallel=6 -count=1 -timeout=$(CHAOS_LIMIT) -run='^Test(Chaos|Table)$$' -v ./internal/chaos $(CHAOS_FLAGS) | sed -u '/^=== /d'
 
 .PHONY: chaos-short
-chaos-short: ## chaos in its short form: 48 runs, in less than two minutes
+chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
 	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
 
 .PHONY: bench

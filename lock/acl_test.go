@@ -125,9 +125,9 @@ func TestACL(t *testing.T) {
 }
 
 // startOneNodeCluster starts a cluster of one node.
-func startOneNodeCluster(t *testing.T) *redistest.Server {
+func startOneNodeCluster(t *testing.T, opts ...redistest.Option) *redistest.Server {
 	t.Helper()
-	s := redistest.Start(t, redistest.WithConfig("cluster-enabled", "yes"), redistest.WithConfig("cluster-announce-ip", "127.0.0.1"))
+	s := redistest.Start(t, append(opts, redistest.WithConfig("cluster-enabled", "yes"), redistest.WithConfig("cluster-announce-ip", "127.0.0.1"))...)
 	rdb := s.Client(t)
 	must(t, "CLUSTER ADDSLOTS", rdb.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	eventually(t, patience, func() bool { return strings.Contains(rdb.ClusterInfo(t.Context()).Val(), "cluster_state:ok") })
@@ -144,6 +144,7 @@ type aclUser struct {
 	cluster bool
 	lease   time.Duration
 	change  func(*redis.UniversalOptions) // how it logs in, nil: with its password
+	hook    func(server int) redis.Hook   // of its clients, nil: none
 }
 
 // newACLUser makes the user at the servers. The names of its locks start otherwise than those of the rules.
@@ -179,7 +180,11 @@ func (u *aclUser) clientAt(i int, opts ...lock.Option) *lock.Client {
 		u.change(o)
 	}
 	opts = append([]lock.Option{lock.WithWatchdog(u.lease), lock.WithClientID(u.name)}, opts...)
-	return u.open(u.t, redistest.Open(u.t, o), opts...)
+	rdb := redistest.Open(u.t, o)
+	if u.hook != nil {
+		rdb.AddHook(u.hook(i))
+	}
+	return u.open(u.t, rdb, opts...)
 }
 
 // admin may do everything.

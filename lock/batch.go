@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
@@ -44,7 +43,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		switch {
 		case err != nil:
 			c.reply, c.err = nil, err
-		case unnamed && failed && refusalOf(text).kind == telemetry.ErrorClusterdown: // for its key's sake
+		case unnamed && failed && notHere(scriptError(text)):
 			if wantsOneSlot(scriptError(text)) {
 				t.apart.Store(true)
 			}

@@ -55,16 +55,13 @@ const (
 
 // append adds what the release script takes. Constants aren't boxed anew each time, as what is in traits would be.
 func (c calling) append(args []any, traits backend.Traits) []any {
-	if traits.NumSub == "" || rand.IntN(wakeAll) == 0 {
+	if rand.IntN(wakeAll) == 0 {
 		c = callAll
 	}
-	switch traits.NumSub {
-	case "numsub":
-		return append(args, "numsub", int(c))
-	case "shardnumsub":
+	if traits.NumSub == "shardnumsub" {
 		return append(args, "shardnumsub", int(c))
 	}
-	return append(args, "", int(c))
+	return append(args, "numsub", int(c))
 }
 
 // callee hears of the releases that call this client.
@@ -94,7 +91,7 @@ func (q *queue) watch() {
 // guard looks after a lock that the bid has given back, if it may have been called quietly: the line asks for it, or, if nobody stands in
 // it any more, all are woken.
 func (ws *waits) guard(q *queue, b *bid) {
-	if q == nil || !b.lock.kind.calls || ws.c.backend.Traits().NumSub == "" {
+	if q == nil || !b.lock.kind.calls {
 		return
 	}
 	ws.mu.Lock()

@@ -44,6 +44,7 @@ type Client struct {
 	grants    *registry
 	receipts  *receipts
 	lookouts  *lookouts // nil without WithLossNotifications
+	layout    *layoutWatch
 
 	gate      *gate
 	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
@@ -94,13 +95,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	c.transport = newTransport(b, c.rec, c.orphaned, c.panicked)
 	c.sweepers = newSweepers(c.transport)
-	c.hub = newHub(b, c.rec, c.unsubscribed)
+	c.hub = newHub(b, c.rec, c.unsubscribed, c.watchElsewhere)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
 	if cfg.lossNotices {
 		c.lookouts = newLookouts(c)
 	}
+	c.layout = newLayoutWatch(c)
 	c.renewer = newRenewer(c.transport, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -184,7 +186,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.lookouts.close, c.sweepers.close, c.transport.close)
+	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
@@ -292,6 +294,12 @@ func (c *Client) watchControl(key string) {
 	}
 }
 
+// watchElsewhere is watchControl for what is held, after the server of a control channel has gone: its keys are at others.
+func (c *Client) watchElsewhere(gone backend.Station) {
+	c.controls.Delete(gone)
+	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
+}
+
 // controller is the listener of a control channel. A message names an owner whose lock was taken away. It is not
 // believed: the watchdog looks.
 type controller struct{ c *Client }
@@ -322,13 +330,17 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that one takes it again.
-func (c *Client) unsubscribed(err error) {
+// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that it takes it again.
+func (c *Client) unsubscribed(node string, err error) {
+	logger := c.logger()
+	if node != "" {
+		logger = logger.With("node", node)
+	}
 	if err == nil {
-		c.logger().Info("lockdog: Redis takes the subscription for wake-ups again")
+		logger.Info("lockdog: Redis takes the subscription for wake-ups again")
 		return
 	}
-	c.logger().Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
+	logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
 }
 
 // panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a flight, called

@@ -266,7 +266,7 @@ func renewedSlotBySlot(t *testing.T, c *redistest.Cluster) {
 	const locks, lease = 60, 1500 * time.Millisecond
 	picky := redistest.Open(t, c.Universal())
 	hook := &oneSlot{}
-	picky.AddHook(hook)
+	picky.(*redis.ClusterClient).OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
 	s := newScope(t)
 	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease), lock.WithRenewalClient(picky))
 	leases := many(t, client, locks)

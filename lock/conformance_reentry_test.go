@@ -18,6 +18,7 @@ var reentryBehaviours = []behaviour{
 	{name: "re-entry/the outer is released first", test: outerReleasedFirst},
 	{name: "re-entry/loss ends all", test: lossEndsAll},
 	{name: "re-entry/through another lock", test: joinsThroughAnother},
+	{name: "re-entry/through WithLeaseContext", test: joinsThroughLeaseContext},
 }
 
 func deadlockAtOnce(t *testing.T, w *world) {
@@ -175,4 +176,39 @@ func joinsThroughAnother(t *testing.T, w *world) {
 	})
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, a)
+}
+
+// A lease that was taken with one ctx and follows another was taken within the leases of both.
+func joinsThroughLeaseContext(t *testing.T, w *world) {
+	c := w.client()
+	x, y := try(t, w.lock(c, "x")), try(t, w.lock(c, "y"))
+	z := enter(t, x.Context(), w.lock(c, "z", lock.WithLeaseContext(y.Context())))
+	within := enter(t, z.Context(), w.lock(c, "within"))
+	apart := enter(t, context.Background(), w.lock(c, "apart"))
+	twice := enter(t, apart.Context(), w.lock(c, "twice", lock.WithLeaseContext(within.Context())))
+	deadlocks := func(ctx context.Context, name string, opts ...lock.LockOption) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(ctx, ttl/3) // Lock would wait for itself
+		defer cancel()
+		_, err := w.lock(c, name, opts...).Lock(ctx)
+		mustMatch(t, err, lock.ErrDeadlock)
+		_, err = w.lock(c, name, opts...).TryLock(ctx)
+		mustMatch(t, err, lock.ErrDeadlock)
+	}
+	for _, l := range []*lock.Lease{z, within, twice} {
+		deadlocks(l.Context(), "x")
+		deadlocks(l.Context(), "y")
+	}
+	deadlocks(twice.Context(), "apart")
+	deadlocks(x.Context(), "y", lock.WithLeaseContext(y.Context())) // it would end with the lease it waits for
+	deadlocks(context.Background(), "y", lock.WithLeaseContext(z.Context()))
+
+	for outer, name := range map[*lock.Lease]string{x: "x", y: "y", within: "within", apart: "apart"} {
+		again := enter(t, twice.Context(), w.lock(c, name, lock.WithReentrancy()))
+		if !w.joined(again, outer) {
+			t.Errorf("%s: it didn't join", name)
+		}
+		free(t, again)
+	}
+	freeAll(t, []*lock.Lease{twice, apart, within, z, y, x})
 }

@@ -34,8 +34,8 @@
 //     suspended, the monotonic clock may stand still, so that after it has resumed a lease that ran out meanwhile
 //     seems to live, for up to the time it had left. (A stopped process is no such case: its clock goes on.)
 //   - The shards of a go-redis Ring know nothing of each other: one that leaves the Ring, or is thought dead by it, takes its locks along.
-//     Who holds one learns of it at the next renewal; until then somebody else may get it from another shard. No WithReplicas
-//     helps there. Two programs whose Rings differ in their shards don't exclude each other.
+//     Its holder learns of it a tenth of a second after its own Ring does; until then somebody else may get it from another shard. No
+//     WithReplicas helps there. Two programs whose Rings differ in their shards don't exclude each other.
 //   - A Redis that evicts keys with an expiry (maxmemory-policy volatile-*, allkeys-*) evicts locks. Use noeviction.
 //
 // For these cases every grant has a [Lease.Token]. A store that keeps the largest token it has seen, and refuses smaller ones,

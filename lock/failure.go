@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -68,6 +69,7 @@ var phrases = []struct {
 	{"while the cluster is down", failure{telemetry.ErrorClusterdown, true, false}},
 	{"non local key", failure{telemetry.ErrorClusterdown, true, false}}, // it is another node's by now
 	{"hash to the same slot", failure{telemetry.ErrorClusterdown, false, false}},
+	{"undeclared keys were accessed", failure{telemetry.ErrorClusterdown, true, false}}, // while the slot moves
 	{"ACL failure", failure{telemetry.ErrorACL, false, false}},
 	{"user executing the script can't", failure{telemetry.ErrorACL, false, false}},
 	{"AUTH <password> called", failure{telemetry.ErrorACL, false, false}},
@@ -116,7 +118,14 @@ func elsewhere(err error) bool {
 	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
 		return !errors.Is(err, context.Canceled)
 	}
-	return false
+	return notHere(err)
+}
+
+// notHere reports whether a node of a cluster refused a command of a script because of where its keys are: they are another node's, or on the way
+// to one. The command didn't run.
+func notHere(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "ttempted to access") || strings.Contains(text, "undeclared keys were accessed")
 }
 
 // answered reports whether an error is an answer of the server.
@@ -132,8 +141,8 @@ func passing(err error) bool {
 	return ok && f.retry && !f.unclear
 }
 
-// classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts. A
-// failure on the way there or back leaves it open.
+// classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts, for no script fails after its
+// effect (scripts/tell.lua). A failure on the way there or back leaves it open.
 func classify(err error) failure {
 	if answer, ok := answered(err); ok {
 		return refusalOf(answer.Error())
@@ -145,6 +154,8 @@ func classify(err error) failure {
 		return failure{telemetry.ErrorOther, false, true}
 	case errors.As(err, &replicas):
 		return failure{telemetry.ErrorOther, true, false}
+	case errors.Is(err, backend.ErrElsewhere):
+		return failure{telemetry.ErrorClusterdown, true, false}
 	case errors.Is(err, errLate):
 		return failure{telemetry.ErrorTimeout, true, false}
 	case noConnection(err):

@@ -74,6 +74,7 @@ var refusalTexts = []struct {
 	{"ERR Script attempted to access a non local key in a cluster node script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", passesAs(telemetry.ErrorClusterdown)},
 	{"@user_script: 1: Lua script attempted to access a non local key in a cluster node", passesAs(telemetry.ErrorClusterdown)},
 	{"ERR Attempted to access a non local key in a cluster node", passesAs(telemetry.ErrorClusterdown)},
+	{"ERR Unable to execute command 'hexists' in script because undeclared keys were accessed during rehashing of the slot", passesAs(telemetry.ErrorClusterdown)},
 
 	// What stays as it is until somebody changes it.
 	{"CROSSSLOT Keys in request don't hash to the same slot", staysAs(telemetry.ErrorClusterdown)},

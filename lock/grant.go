@@ -67,6 +67,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	lk.c.lookouts.add(g)
+	lk.c.layout.start()
 	l.follow()
 	return l
 }
@@ -76,14 +77,14 @@ func (l *Lease) init(g *grant, lk *lock, ctx context.Context) {
 	l.g, l.ctx = g, lk.follows(ctx)
 }
 
-// follows is what a lease taken with ctx follows. Where that is another ctx, it knows all the same in whose Context it was taken.
+// follows is what a lease taken with ctx follows. Where that is another ctx, takenIn of it is the lease in whose Context ctx was made.
 func (lk *lock) follows(ctx context.Context) context.Context {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {
 		return ctx
 	}
 	if outer := leaseOf(ctx); outer != nil {
-		return context.WithValue(lc, leaseKey{}, outer)
+		return context.WithValue(lc, takenInKey{}, outer)
 	}
 	return lc
 }
@@ -143,7 +144,7 @@ func (g *grant) only(l *Lease) bool {
 // cancel takes the permission to work away: the lease is renewed no more.
 func (g *grant) cancel(reason Reason, err error) {
 	g.mu.Lock()
-	if g.state != grantHeld {
+	if g.state != grantHeld || g.end() != nil { // a loss is decided before the state changes
 		g.mu.Unlock()
 		return
 	}
@@ -171,7 +172,10 @@ func (g *grant) abandon() {
 // finish is the last step of every grant, taken once.
 func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	g.mu.Lock()
-	if g.state == grantEnded {
+	decided := g.told().err // by lose, which is still being told
+	switch {
+	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
+		g.state == grantReleasing && end == telemetry.EndClosed: // the release under way reports its own end
 		g.mu.Unlock()
 		return
 	}
@@ -271,14 +275,12 @@ func (g *grant) leave(l *Lease) (last bool, err error) {
 		}
 		return false, nil
 	}
+	g.state = grantReleasing
 	g.mu.Unlock()
 
 	if !g.lock.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
 		return false, g.ended()
 	}
-	g.mu.Lock()
-	g.state = grantReleasing
-	g.mu.Unlock()
 	return true, nil
 }
 

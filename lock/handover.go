@@ -85,17 +85,21 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	return f, nil
 }
 
-// passOn is leave for a waiter that has got in.
-func (ws *waits) passOn(w *waiter, v verdict) (after func()) {
+// passOn is leave for a waiter that has got in. When it asked, last was the place of the last in line: the answer says nothing to those
+// who have joined since.
+func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
 	q, b := w.q, w.bid
 	switch kind := w.lock.kind; {
 	case kind.opens:
 		after = ws.leave(w)
-		for q.head != nil {
+		for q.head != nil && q.head.place <= last {
 			o := q.head
 			after = ws.leave(o)
 			o.won = &v
 			o.wake()
+		}
+		if q.head != nil {
+			q.rouse(wakeLocal) // what it waits for may have happened before it came
 		}
 		return after
 	case kind.shared:
@@ -118,9 +122,8 @@ func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 		return nil, nil, true // nobody to wake here
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
-	blind := ws.c.backend.Traits().NumSub == "" // other processes' waiters can't be seen
 	alien := lk.kind.handOver == nil || q.head.lock.kind.handOver == nil
-	if alien || q.attempting || q.handing || tired || blind || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
+	if alien || q.attempting || q.handing || tired || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed
 	}

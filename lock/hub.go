@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
@@ -20,8 +19,8 @@ type hub struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	refused func(error) // is told of the first refusal since a server last agreed; nil: one agrees again
-	warned  atomic.Bool
+	refused func(node string, err error) // is told when a server refuses to be listened to, and, without err, when it agrees again
+	gone    func(backend.Station)        // is told when a control channel is listened to no more, for its server is gone
 
 	mu    sync.Mutex // taken before a line's
 	lines map[backend.Station]*line
@@ -35,8 +34,8 @@ type listener interface {
 	message(payload string)
 }
 
-func newHub(b backend.Backend, rec *telemetry.Recorder, refused func(error)) *hub {
-	h := &hub{backend: b, rec: rec, refused: refused, lines: make(map[backend.Station]*line), where: make(map[string]*line)}
+func newHub(b backend.Backend, rec *telemetry.Recorder, refused func(node string, err error), gone func(backend.Station)) *hub {
+	h := &hub{backend: b, rec: rec, refused: refused, gone: gone, lines: make(map[backend.Station]*line), where: make(map[string]*line)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -65,7 +64,7 @@ func (h *hub) unlisten(channel string, l listener) {
 	}
 }
 
-// control listens to a control channel, for good.
+// control listens to a control channel, for as long as its server is there.
 func (h *hub) control(at backend.Station, channel string, l listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,12 +92,36 @@ func (h *hub) stationOf(channel string) backend.Station {
 
 // rehome gives the channels of a line that live on another node by now to that node's line.
 func (h *hub) rehome(from *line) {
+	for _, l := range h.move(from) {
+		l.down()
+	}
+}
+
+// move is rehome, and returns the listeners who heard of messages until now.
+func (h *hub) move(from *line) (heard []listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, tp := range from.evict(func(tp *topic) bool { return h.stationOf(tp.channel) != from.at }) {
+	for _, tp := range from.evict(func(tp *topic) bool {
+		at := h.stationOf(tp.channel)
+		return at != from.at && (at.Node != "" || !h.backend.Traits().PerNode) // else its node isn't known just now
+	}) {
+		if tp.acked {
+			heard = append(heard, tp.listeners...)
+		}
 		to := h.line(h.stationOf(tp.channel))
 		h.where[tp.channel] = to
 		to.adopt(tp)
+	}
+	return heard
+}
+
+// doubt has a channel looked after on which a message seems to have been missed.
+func (h *hub) doubt(channel string) {
+	h.mu.Lock()
+	ln := h.where[channel]
+	h.mu.Unlock()
+	if ln != nil {
+		ln.doubt()
 	}
 }
 

@@ -38,7 +38,7 @@ type kind struct {
 
 	calls     bool // a release may call one of the clients that wait, see called.go
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
-	enlists   bool // a waiter has a place in Redis, which it keeps by asking again and has to give up
+	enlists   bool // the head of a line has a place in Redis, which it keeps by asking again and has to give up
 	alone     bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own
 	many      bool // whoever holds it may take it once more
 	shared    bool // when a waiter has got in, or has left, there may be enough for the next
@@ -63,7 +63,7 @@ func (k *kind) refuses(remaining time.Duration) string {
 // terms are what somebody who asks for a lock wants beside it.
 type terms struct {
 	until   time.Time     // the end of the wait, zero: the lock's own options say it
-	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it doesn't wait
+	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it takes none
 	waited  time.Duration // since it first asked
 	under   string        // owner of the lease of the kind above that the caller has
 	permits int           // of a semaphore

@@ -101,9 +101,6 @@ func (lk *lock) hearable(ctx context.Context) error {
 	if backend.SlotOf(key) == backend.SlotOf(channel) {
 		return nil
 	}
-	if err := lk.c.transport.prepare(ctx, lk); err != nil {
-		return err
-	}
 	if lk.c.backend.Traits().PerNode {
 		return fmt.Errorf("%w: latch %q: its key %q has a {tag}, but Redisson's channel of it, %q, lives in another slot of the cluster; use a name, and a key prefix, without braces",
 			ErrInvalid, lk.name, key, channel)

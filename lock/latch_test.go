@@ -129,6 +129,40 @@ func TestLatchOfMany(t *testing.T) {
 	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()] == 0 })
 }
 
+// The answer that a latch is open is for those who stood in line when it was asked for. Somebody who came later may have closed the
+// latch before, as those do who use one latch for barrier after barrier.
+func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	rdb, wire := throughProxy(t, d.sp)
+	loadScripts(t, d.rdb)
+	c, other, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), d.client(), t.Context()
+	gate := closed(t, other, "gate", 1)
+	first := awaiting(ctx, c.Latch("gate"))
+	asleep(t, c, 1)
+	with := awaiting(ctx, c.Latch("gate"))
+	waiting(t, c, 2)
+
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("latch_wait", "gate"), redistest.Nth(1)))
+	must(t, "CountDown", gate.CountDown(ctx))
+	wire.proxy.AwaitHeld(t, 1)
+	closed(t, other, "gate", 1)
+	late := awaiting(ctx, c.Latch("gate"))
+	waiting(t, c, 3)
+	wire.set(nil)
+	wire.proxy.Release()
+	must(t, "Wait", await(t, "the first", first))
+	must(t, "Wait", await(t, "who stood in line with it", with))
+	eventually(t, patience, func() bool {
+		if len(late) > 0 {
+			t.Fatalf("Wait of a latch that is closed: %v; the count is %d", <-late, count(t, gate))
+		}
+		return lock.Asleep(c, 1)
+	})
+	must(t, "CountDown", gate.CountDown(ctx))
+	must(t, "Wait", await(t, "who came later", late))
+}
+
 // Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
 func TestLatchLostMessage(t *testing.T) {
 	t.Parallel()

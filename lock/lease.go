@@ -312,20 +312,57 @@ func leaseOf(ctx context.Context) *Lease {
 	return l
 }
 
-// held finds the live lease of a lock among those in whose context ctx was made: one of the lock's own kind, if there
-// is one.
+type takenInKey struct{}
+
+// takenIn is the lease within which a lease was taken that follows ctx by WithLeaseContext, nil if there is none.
+func takenIn(ctx context.Context) *Lease {
+	l, _ := ctx.Value(takenInKey{}).(*Lease)
+	return l
+}
+
+// held finds the live lease of a lock among those in whose Context ctx was made, or the ctx that the new lease is to follow: one of the
+// lock's own kind, if there is one.
 func held(ctx context.Context, lk *lock) (found *Lease) {
-	for l := leaseOf(ctx); l != nil; l = leaseOf(l.follows()) {
-		of := l.of(lk.c, lk.key)
-		switch {
-		case of == nil || !of.alive():
-		case of.g.lock.kind == lk.kind:
-			return of
-		case found == nil:
-			found = of
-		}
+	var forks []*Lease       // other ways to go on
+	var seen map[*Lease]bool // where there are several, they may meet again
+	l := leaseOf(ctx)
+	if lc := lk.cfg.leaseCtx; lc != nil {
+		forks = append(forks, leaseOf(lc))
 	}
-	return found
+	for {
+		for l != nil && !seen[l] {
+			of := l.of(lk.c, lk.key)
+			switch {
+			case of == nil || !of.alive():
+			case of.g.lock.kind == lk.kind:
+				return of
+			case found == nil:
+				found = of
+			}
+			if seen != nil {
+				seen[l] = true
+			}
+			ctx := l.follows()
+			if in := takenIn(ctx); in != nil {
+				forks = append(forks, in)
+			}
+			l = leaseOf(ctx)
+		}
+		last := len(forks) - 1
+		if last < 0 {
+			return found
+		}
+		if seen == nil {
+			seen = make(map[*Lease]bool)
+		}
+		l, forks = forks[last], forks[:last]
+	}
+}
+
+// joins reports whether the lock may join a lease of it: if it is to, and unless others have the lock beside that lease.
+func (lk *lock) joins(outer *Lease) bool {
+	of := outer.g.lock.kind
+	return lk.cfg.reentrant && (!of.shared || of == lk.kind)
 }
 
 // of is the lease of one lock: this one, or a member of its bundle; nil if it has none.
@@ -373,8 +410,11 @@ func (c *leaseContext) Err() error {
 
 // Value implements context.Context.
 func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
+	switch key {
+	case leaseKey{}:
 		return c.lease
+	case takenInKey{}: // that is said of the lease, not of what is taken in its Context
+		return nil
 	}
 	return c.Context.Value(key)
 }

@@ -3,9 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,10 +32,20 @@ type line struct {
 	leaving map[string]int      // UNSUBSCRIBE sent, not acknowledged yet
 	kick    chan struct{}       // something has changed
 	conn    backend.PubSub
-	alive   bool // something has come over conn
-	singly  bool // conn has refused a SUBSCRIBE: send one channel at a time, so that it refuses only that
-	pausing bool // a second try of refused subscriptions is planned
-	urgent  int  // topics that someone waits on, unlike a control channel
+	alive   bool                // something has come over conn
+	stray   map[string]struct{} // conn has subscribed to these channels, which are another line's by now
+	singly  bool                // conn has refused a SUBSCRIBE: send one channel at a time, so that it refuses only that
+	pausing time.Time           // when what isn't heard is tried again, zero: nothing is planned
+	urgent  int                 // topics that someone waits on, unlike a control channel
+
+	// What the server refuses.
+	refusing   int       // topics
+	refusals   int       // in a row
+	since      time.Time // of the first in a row
+	complained bool      // the log has been told
+
+	checking bool // whether the server still is where the channels are published
+	checked  time.Time
 }
 
 // topic is one channel.
@@ -45,6 +55,7 @@ type topic struct {
 	control   bool // it stays with its line, and can do with slow answers
 	sent      bool // SUBSCRIBE was sent over the present connection
 	acked     bool
+	refused   bool // by the server, and not acked since
 }
 
 const (
@@ -54,7 +65,10 @@ const (
 	idlePatience    = 30 * time.Second // nobody waits: only a forced unlock would be noticed later
 
 	refusedPause        = 5 * time.Second        // before a refused subscription is tried again
-	movedPause          = 100 * time.Millisecond // ... and one that came to the wrong node
+	movedPause          = 100 * time.Millisecond // ... and one that came to the wrong node, or to a server that isn't ready: the first time
+	mostMovedPauses     = 8                      // ... and later
+	refusalLasts        = 5 * time.Second        // after which the log is told of such a refusal, too
+	doubtPause          = time.Second            // between two looks for where the channels are published, unless it is time
 	maxChannelsPerWrite = 500
 )
 
@@ -63,7 +77,7 @@ var errSilent = &timeoutError{"lockdog: the subscription's connection is silent"
 func newLine(h *hub, at backend.Station) *line {
 	return &line{
 		hub: h, at: at, backend: h.backend, rec: h.rec, ctx: h.ctx, kick: make(chan struct{}, 1),
-		topics: make(map[string]*topic), changed: make(map[string]struct{}), leaving: make(map[string]int),
+		topics: make(map[string]*topic), changed: make(map[string]struct{}), leaving: make(map[string]int), stray: make(map[string]struct{}),
 	}
 }
 
@@ -117,6 +131,17 @@ func (ln *line) remove(tp *topic) {
 	if !tp.control {
 		ln.urgent--
 	}
+	ln.pardon(tp)
+}
+
+// pardon notes that a topic isn't refused, or not here any more. It is called with mu held.
+func (ln *line) pardon(tp *topic) {
+	if tp.refused {
+		tp.refused = false
+		if ln.refusing--; ln.refusing == 0 {
+			ln.refusals, ln.since = 0, time.Time{}
+		}
+	}
 }
 
 // evict removes the topics that are not to be here any more.
@@ -126,6 +151,9 @@ func (ln *line) evict(strange func(*topic) bool) (out []*topic) {
 	for _, tp := range ln.topics {
 		if !tp.control && len(tp.listeners) > 0 && strange(tp) {
 			ln.remove(tp)
+			if tp.acked {
+				ln.stray[tp.channel] = struct{}{}
+			}
 			ln.change(tp.channel)
 			out = append(out, tp)
 		}
@@ -199,11 +227,26 @@ func (ln *line) run() {
 		ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
 		ln.rec.PubSubReconnect()
 		ln.backend.Moved(ln.ctx)
+		if ln.at.Bus && errors.Is(err, backend.ErrGone) {
+			ln.abandon()
+		}
 		if fails++; worked {
 			fails = 1
 		}
 		sleep(ln.ctx, min(backoff(fails), 2*time.Second))
 	}
+}
+
+// abandon gives up the control channel of a server that is gone. A Ring's shard may come back at any moment, so its stays.
+func (ln *line) abandon() {
+	ln.mu.Lock()
+	for _, tp := range ln.topics {
+		if tp.control {
+			ln.remove(tp)
+		}
+	}
+	ln.mu.Unlock()
+	ln.hub.gone(ln.at)
 }
 
 // connect has one connection, until it breaks or isn't wanted any more. It says whether it ever worked.
@@ -238,9 +281,11 @@ func (ln *line) lost() {
 	ln.mu.Lock()
 	ln.conn, ln.alive, ln.singly = nil, false, false
 	clear(ln.leaving)
+	clear(ln.stray)
 	var told []listener
 	for channel, tp := range ln.topics {
 		tp.sent, tp.acked = false, false
+		ln.pardon(tp)
 		told = append(told, tp.listeners...)
 		if len(tp.listeners) == 0 {
 			ln.remove(tp)
@@ -257,8 +302,13 @@ func (ln *line) lost() {
 // receive hands out what comes over the connection, until it breaks. It says whether it ever worked.
 func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 	asked := false
+	ln.mu.Lock()
+	ln.checked = time.Now()
+	ln.mu.Unlock()
 	for {
-		ev, err := conn.Receive(ln.ctx, ln.patience())
+		patience := ln.patience()
+		ev, err := conn.Receive(ln.ctx, patience)
+		ln.check(conn, patience)
 		var refused redis.Error
 		switch {
 		case err == nil:
@@ -280,10 +330,11 @@ func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 		}
 
 		worked = true
-		if ev.Kind == backend.Subscribed && ln.hub.warned.Swap(false) {
-			ln.hub.refused(nil)
+		told := ln.note(ev)
+		if ev.Kind == backend.Subscribed && ln.appeased() {
+			ln.hub.refused(ln.at.Node, nil)
 		}
-		for _, l := range ln.note(ev) {
+		for _, l := range told {
 			switch ev.Kind {
 			case backend.Subscribed:
 				l.up()
@@ -309,6 +360,7 @@ func (ln *line) note(ev backend.Event) []listener {
 		}
 		return nil
 	}
+	delete(ln.stray, ev.Channel)
 	tp := ln.topics[ev.Channel]
 	if tp == nil {
 		return nil
@@ -316,9 +368,10 @@ func (ln *line) note(ev backend.Event) []listener {
 	switch ev.Kind {
 	case backend.Subscribed:
 		tp.acked = true
+		ln.pardon(tp)
 	case backend.Unsubscribed: // not asked for: the channel has moved
-		tp.sent, tp.acked = false, false
-		ln.change(ev.Channel)
+		tp.acked = false
+		ln.again(movedPause, true)
 	}
 	return slices.Clone(tp.listeners)
 }
@@ -332,46 +385,124 @@ func (ln *line) patience() time.Duration {
 	return idlePatience
 }
 
-// refused notes that the server will not let us listen, and has what it meant tried again later, one by one: which
-// channels it meant, the answer doesn't say.
-func (ln *line) refused(err error) {
-	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
-	if !ln.hub.warned.Swap(true) {
-		ln.hub.refused(err)
-	}
+// appeased reports whether the server takes what it has refused, of which the log was told.
+func (ln *line) appeased() bool {
 	ln.mu.Lock()
-	ln.alive = false
+	defer ln.mu.Unlock()
+	if !ln.complained || ln.refusing > 0 {
+		return false
+	}
+	ln.complained = false
+	return true
+}
+
+// refused notes that the server will not let us listen, and has what it meant tried again later, one by one: which
+// channels it meant, the answer doesn't say. A server that may stop refusing by itself (the channel's slot has moved, the cluster isn't
+// complete) is asked again soon, and the log hears of it only if it lasts.
+func (ln *line) refused(err error) {
+	what := classify(err)
+	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, what.kind)
+	ln.mu.Lock()
+	ln.singly = true
+	clear(ln.leaving) // it may be one of these that isn't acknowledged
 	var told []listener
 	for _, tp := range ln.topics {
 		if tp.sent && !tp.acked {
 			told = append(told, tp.listeners...)
+			if !tp.refused {
+				tp.refused = true
+				ln.refusing++
+			}
 		}
 	}
-	pausing := ln.pausing
-	ln.singly, ln.pausing = true, true
+	if ln.since.IsZero() {
+		ln.since = time.Now()
+	}
+	ln.alive = ln.alive && len(told) == 0
+	pause := refusedPause
+	if what.retry {
+		pause = movedPause * time.Duration(min(1<<min(ln.refusals, 10), mostMovedPauses))
+		ln.refusals++
+	}
+	complain := !ln.complained && len(told) > 0 && (!what.retry || time.Since(ln.since) > refusalLasts)
+	ln.complained = ln.complained || complain
+	ln.again(pause, what.retry)
 	ln.mu.Unlock()
-	pause := refusedPause/2 + rand.N(refusedPause)
-	if strings.Contains(err.Error(), "MOVED") || strings.Contains(err.Error(), "CLUSTERDOWN") {
-		pause = movedPause/2 + rand.N(movedPause)
-		ln.backend.Moved(ln.ctx)
+	if complain {
+		ln.hub.refused(ln.at.Node, err)
 	}
 	for _, l := range told {
 		l.down()
 	}
-	if pausing {
+}
+
+// again has the channels that aren't heard looked for and subscribed to anew after a pause. It is called with mu held.
+func (ln *line) again(pause time.Duration, moved bool) {
+	pause = pause/2 + rand.N(pause)
+	until := time.Now().Add(pause)
+	if !ln.pausing.IsZero() && !until.Before(ln.pausing) {
 		return
 	}
+	ln.pausing = until
 	ln.done.Go(func() {
+		if moved {
+			ln.backend.Moved(ln.ctx)
+		}
 		sleep(ln.ctx, pause)
 		ln.hub.rehome(ln)
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		ln.pausing = false
+		if ln.pausing.Equal(until) {
+			ln.pausing = time.Time{}
+		}
 		for channel, tp := range ln.topics {
 			if !tp.acked {
 				tp.sent = false
 				ln.change(channel)
 			}
+		}
+	})
+}
+
+// doubt has the line look whether its server still is where its channels are published.
+func (ln *line) doubt() {
+	ln.mu.Lock()
+	conn := ln.conn
+	ln.mu.Unlock()
+	if conn != nil {
+		ln.check(conn, doubtPause)
+	}
+}
+
+// check is doubt for when it hasn't looked for so long. A server that has left the cluster, or has handed on its slots, goes on answering
+// PING.
+func (ln *line) check(conn backend.PubSub, pause time.Duration) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.conn != conn || ln.checking || time.Since(ln.checked) < pause || ln.ctx.Err() != nil {
+		return
+	}
+	ln.checking = true
+	channels := slices.Collect(maps.Keys(ln.topics))
+	ln.done.Go(func() {
+		ln.backend.Follow(ln.ctx) // nobody publishes at a primary that was replaced
+		if ln.backend.Traits().PerNode {
+			sleep(ln.ctx, movedPause) // the new layout comes in the background
+		}
+		current := conn.Current(ln.ctx, channels)
+		if !current {
+			ln.backend.Moved(ln.ctx)
+			sleep(ln.ctx, movedPause)
+			if ln.at.Bus {
+				_ = conn.Close() // and then another node is found
+			}
+		}
+		ln.hub.rehome(ln)
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.checking, ln.checked = false, time.Now()
+		if !current {
+			ln.checked = time.Time{} // the layout may not be known yet
 		}
 	})
 }

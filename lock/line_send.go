@@ -39,6 +39,10 @@ func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
 		tp := ln.topics[channel]
 		switch {
 		case tp == nil:
+			if _, ok := ln.stray[channel]; ok {
+				unsubscribe = append(unsubscribe, channel)
+				ln.leaving[channel]++
+			}
 		case len(tp.listeners) == 0:
 			if tp.sent {
 				unsubscribe = append(unsubscribe, channel)
@@ -51,6 +55,7 @@ func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
 		}
 	}
 	clear(ln.changed)
+	clear(ln.stray)
 	slices.SortFunc(subscribe, func(a, b string) int { return strings.Compare(b, a) }) // a lock's channel after those that begin with it: see callee
 	return subscribe, unsubscribe, len(ln.topics) == 0
 }

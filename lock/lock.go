@@ -159,7 +159,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 			t.under = outer.g.bid.owner
 		case k.above == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
-		case !lk.cfg.reentrant, k.shared && k != lk.kind: // who joined that wouldn't be alone
+		case !lk.joins(outer):
 			return nil, telemetry.AcquireError, ErrDeadlock
 		default:
 			if joined := outer.g.join(ctx, lk); joined != nil {
@@ -188,7 +188,9 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
 			until = time.Now().Add(lk.cfg.wait)
 		}
-		t.keep = lk.keep(until)
+		if lk.kind.alone { // in a shared line others may get ahead, and then this one holds a place without asking
+			t.keep = lk.keep(until)
+		}
 	}
 	asking := ctx
 	if !until.IsZero() {
@@ -207,7 +209,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 			switch {
 			case !b.ghosts.IsZero(): // it may have left something, or do so yet
 				lk.c.sweepers.add(b, b.ghosts)
-			case wait && lk.kind.enlists:
+			case t.keep > 0: // it may have a place
 				lk.c.sweepers.try(b)
 			}
 			if ctx.Err() != nil {

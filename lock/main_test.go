@@ -6,4 +6,4 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(m, redistest.FailoverClusterLeak()...) }

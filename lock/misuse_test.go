@@ -3,15 +3,18 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -281,4 +284,26 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Leases that were taken in two Contexts each: to see which they were taken in costs no more than there are.
+func TestDeadlockIsSeenThroughManyForks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := openHooked(t, memory.New(), hooked{})
+		in := func(ctx, follows context.Context, name string) *lock.Lease {
+			l, err := c.Mutex(name, lock.WithLeaseContext(follows)).TryLock(ctx)
+			must(t, "TryLock", err)
+			return l
+		}
+		a, b := try(t, c.Mutex("a")), try(t, c.Mutex("b"))
+		for i := range 40 {
+			a, b = in(a.Context(), b.Context(), fmt.Sprint("a", i)), in(b.Context(), a.Context(), fmt.Sprint("b", i))
+		}
+		free(t, in(a.Context(), b.Context(), "another"))
+		for _, name := range []string{"a", "b", "a0", "b38"} {
+			_, err := c.Mutex(name).TryLock(a.Context())
+			mustMatch(t, err, lock.ErrDeadlock)
+		}
+	})
 }

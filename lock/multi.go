@@ -157,7 +157,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 	locks := t.m.locks
 	outer := make([]*Lease, len(locks))
 	for i := range locks {
-		if outer[i] = held(t.ctx, &locks[i]); outer[i] != nil && !t.m.cfg.reentrant {
+		if outer[i] = held(t.ctx, &locks[i]); outer[i] != nil && !locks[i].joins(outer[i]) {
 			return telemetry.AcquireError, locks[i].wrap("acquire", ErrDeadlock)
 		}
 	}
@@ -293,7 +293,7 @@ func sweepAll(bids []*bid, granted bool) {
 
 // together says whether one script may use all keys: where there is one server, or they have one hash tag.
 func (c *Client) together(keys []string) bool {
-	if t := c.backend.Traits(); !t.PerNode && t.NumSub != "" && !c.apart.Load() { // a cluster has one of them, a Ring both
+	if !c.backend.Traits().PerNode && !c.apart.Load() {
 		return true
 	}
 	tag, ok := backend.HashTag(keys[0])

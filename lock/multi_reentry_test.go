@@ -85,3 +85,14 @@ func TestMultiReentry(t *testing.T) {
 	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
 	free(t, outer)
 }
+
+// What joined a lease that others have beside it wouldn't be alone.
+func TestMultiJoinsNoSharedLease(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	a, _ := c.client(lock.WithWatchdog(far))
+	rd := try(t, a.RWMutex("a").RLocker())
+	_, err := a.Multi([]string{"a", "b"}, lock.WithReentrancy()).TryLock(rd.Context())
+	mustMatch(t, err, lock.ErrDeadlock)
+	free(t, rd)
+}

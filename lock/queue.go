@@ -14,6 +14,7 @@ type queue struct {
 	head    *waiter
 	tail    *waiter
 	count   int
+	joined  uint64 // how many have joined so far
 
 	attempting bool      // the head is asking Redis
 	handing    bool      // a release is handing the lock over to the head
@@ -85,7 +86,7 @@ func (q *queue) ring() {
 // caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
 func (q *queue) caller() caller {
 	c := q.ws.c
-	if !q.subscribed || !q.called || !q.head.lock.kind.calls || c.backend.Traits().NumSub == "" {
+	if !q.subscribed || !q.called || !q.head.lock.kind.calls {
 		return caller{}
 	}
 	return caller{number: c.number, since: q.since, more: min(q.count-1, 1)}

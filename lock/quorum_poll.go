@@ -170,7 +170,9 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 	b := newBundle(t.ctx, &m.locks[0], m.name, need, len(granted))
 	b.nodes = true
 	for _, v := range granted {
-		t.admit(b, token, v)
+		if !t.admit(b, token, v) {
+			b.without()
+		}
 	}
 	if len(b.all()) < need {
 		b.giveUp(t.ctx)
@@ -187,8 +189,8 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 	return &b.whole, nil
 }
 
-// admit makes a vote a member of the lease.
-func (t *quorumTry) admit(b *bundle, token int64, v vote) {
+// admit makes a vote a member of the lease. It reports false when the node's client closes.
+func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
 	var l *Lease
 	if !lk.c.isClosing() {
@@ -197,12 +199,13 @@ func (t *quorumTry) admit(b *bundle, token int64, v vote) {
 	switch {
 	case l == nil:
 		lk.c.sweepers.add(v.bid, v.bid.ghosts)
-		b.without()
+		return false
 	case !b.add(l):
 		ctx, cancel := t.limited(v.node)
 		_ = l.Release(ctx) // the lease has ended meanwhile
 		cancel()
 	}
+	return true
 }
 
 // lose ends the acquire of a node that is no part of the lease.

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -351,4 +354,45 @@ func TestQuorumInput(t *testing.T) {
 	if _, err := q.Mutex("job", lock.WithWatchdog(time.Second)).TryLock(t.Context()); err == nil || errors.Is(err, lock.ErrInvalid) {
 		t.Errorf("with one lease for all: %v", err)
 	}
+}
+
+// A node that grants the lock late, while its client closes, was never counted on: it must not cost the lease a node.
+func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var servers []*memory.Server
+		var clients []*lock.Client
+		late := map[int]*gate{3: newGate(), 4: newGate()}
+		for i := range 5 {
+			var h hooked
+			if g := late[i]; g != nil {
+				h.up = func(call backend.Call) {
+					if call.Script == lock.Scripts["acquire"] {
+						g.pass()
+					}
+				}
+			}
+			servers = append(servers, memory.New())
+			clients = append(clients, openHooked(t, servers[i], h))
+		}
+		q, err := lock.NewQuorum(clients...)
+		must(t, "NewQuorum", err)
+		l, err := q.Mutex("job").TryLock(context.Background())
+		must(t, "TryLock", err)
+		close(late[3].opened)
+		synctest.Wait() // it is held at four nodes
+		closed := closing(clients[4], context.Background())
+		synctest.Wait()
+		close(late[4].opened)
+		must(t, "Close", <-closed)
+
+		owner := servers[0].Holder("job")
+		servers[0].Del("job")
+		servers[0].Notify(owner)
+		synctest.Wait()
+		if err := l.Err(); err != nil {
+			t.Errorf("held at three of five nodes, it ended: %v", err)
+		}
+		free(t, l)
+	})
 }

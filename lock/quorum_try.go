@@ -81,7 +81,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		if outer == nil {
 			continue
 		}
-		if !m.cfg.reentrant {
+		if !lk.joins(outer) {
 			return t.fail(telemetry.AcquireError, ErrDeadlock)
 		}
 		found = true

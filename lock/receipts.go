@@ -103,15 +103,6 @@ func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, kee
 	return false, err
 }
 
-// prepare learns how the servers pass messages on, where that isn't known yet.
-func (t *transport) prepare(ctx context.Context, lk *lock) error {
-	if t.prepared.Load() || t.backend.Node(lk.key) != "" {
-		return nil
-	}
-	_, err := t.simple(ctx, telemetry.OpInspect, countScript, []string{lk.key})
-	return err
-}
-
 // give performs a deed that others wait for: on a ctx that has ended, too, and while the client closes, as long as it can.
 func (lk *lock) give(ctx context.Context, op string, deed func() (*bid, error)) error {
 	if ctx != nil && ctx.Err() != nil {

@@ -212,9 +212,6 @@ func (o *outlasting) suffer(t *testing.T, word string) {
 	o.lasts(t, func() bool { return o.refused(t, "acquire") > 5*group && o.refused(t, "release") > 8 })
 	_, err := o.other.TryLock(t.Context())
 	mustMention(t, err, "other", word)
-	if _, err := o.other.Inspect(t.Context()); err != nil {
-		t.Errorf("Inspect: %v", err)
-	}
 }
 
 // refused is how often a primary that takes no writes said so.

@@ -201,7 +201,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
 		Since: g.hold.Since(), Lease: g.lock.cfg.lease, Deadline: deadline, NextRenewal: next,
 		LastError: told.lastErr, Reason: told.reason, TraceID: g.traceID(),
-	}, g.state != grantEnded && !deadline.IsZero() // the watchdog has it yet to be given
+	}, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
 }
 
 // Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.

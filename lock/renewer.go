@@ -44,7 +44,7 @@ func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 
 	var count [watchdog.Moved + 1]int
 	for i := range b.Results {
-		if err != nil {
+		if err != nil && b.Results[i].Outcome != watchdog.Moved {
 			b.Results[i] = watchdog.Result{Err: err}
 		}
 		count[b.Results[i].Outcome]++
@@ -58,32 +58,74 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	if len(all) == 0 {
 		return nil
 	}
-	if r.bySlot.Load() {
-		r.callBySlot(ctx, b, all)
-		return nil
-	}
-	call := r.request(ctx, b, all)
-	sent := time.Now()
-	reply, err := r.t.eval(ctx, telemetry.PurposeRenew, call)
-	if err == nil {
-		err = r.read(ctx, b, all, reply, sent)
-	}
-	if wantsOneSlot(err) || err == nil && slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return wantsOneSlot(r.Err) }) {
-		r.bySlot.Store(true) // it will want that again
-		r.callBySlot(ctx, b, all)
-		return nil
-	}
-	if err != nil {
+	defer r.there(ctx, b)
+	if err := r.callAll(ctx, b, all); err != nil {
 		r.rec.Error(ctx, telemetry.OpRenew, classify(err).kind)
 		if elsewhere(err) {
 			r.t.backend.Moved(ctx)
 		}
 		return err
 	}
+	r.callDoubtful(ctx, b, all)
 	for i := range b.Results {
 		r.look(ctx, b, i)
 	}
 	return nil
+}
+
+// callAll renews leases of the batch, by one call where the server lets it.
+func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) error {
+	if !r.bySlot.Load() {
+		call := r.request(ctx, b, all)
+		if len(all) > 1 && r.t.backend.Traits().Unnamed {
+			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
+			// other locks are missing, as they have yet to come or are another node's.
+			call.Near, call.Keys = call.Keys[0], nil
+		}
+		sent := time.Now()
+		reply, err := r.t.eval(ctx, telemetry.PurposeRenew, call)
+		if err == nil {
+			err = r.read(ctx, b, all, reply, sent)
+		}
+		if !wantsOneSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return wantsOneSlot(r.Err) })) {
+			return err
+		}
+		r.bySlot.Store(true) // it will want that again
+	}
+	r.callBySlot(ctx, b, all)
+	return nil
+}
+
+// callDoubtful asks again for each lease of a cluster that a call for several didn't renew as the server lacks the key. A node that a slot
+// is on the way to lacks keys that it has yet to be sent, and says so only of the keys that a call declares: here, the one. For those that
+// have moved on, go-redis follows the redirection.
+func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int) {
+	if len(all) == 1 || !r.t.backend.Traits().Unnamed && !r.bySlot.Load() {
+		return
+	}
+	var calls []backend.Call
+	var which []int
+	for _, i := range all {
+		res := &b.Results[i]
+		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && notHere(res.Err) {
+			calls, which = append(calls, r.request(ctx, b, []int{i})), append(which, i)
+		}
+	}
+	if len(calls) == 0 {
+		return
+	}
+	for n, res := range r.t.evalEach(ctx, calls, func(int) telemetry.Purpose { return telemetry.PurposeRenew }) {
+		var results []watchdog.Result
+		err := res.Err
+		if err == nil { // the time in it may be another node's
+			results, _, err = readRenewals(res.Reply, 1)
+		}
+		if err != nil {
+			b.Results[which[n]] = watchdog.Result{Err: err}
+		} else {
+			b.Results[which[n]] = results[0]
+		}
+	}
 }
 
 // here finds the leases whose locks live where the batch goes, and sends the others on: a server asked for a lock that is another's
@@ -98,6 +140,17 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 		all = append(all, i)
 	}
 	return all
+}
+
+// there drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
+// itself for one, and what it says means nothing to whoever asks for the lock now.
+func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
+	r.t.backend.Follow(ctx)
+	for i, l := range b.Leases {
+		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
+			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+		}
+	}
 }
 
 // callBySlot renews leases of the batch by one call for each slot, in one round trip.
@@ -118,11 +171,10 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 		if err == nil {
 			err = r.read(ctx, b, parts[i], res.Reply, sent)
 		}
-		for _, at := range parts[i] {
-			if err != nil {
+		if err != nil {
+			for _, at := range parts[i] {
 				b.Results[at] = watchdog.Result{Err: err}
 			}
-			r.look(ctx, b, at)
 		}
 	}
 }

@@ -118,6 +118,7 @@ func parseMeta(s string) meta {
 type freed struct {
 	outcome     freedOutcome
 	unconfirmed bool      // an earlier try may have done it; its answer never came
+	untold      error     // released, but the server refused a step that tells waiters of it
 	token       int64     // of the waiter who got the lock
 	sent        time.Time // before the request left
 }
@@ -139,14 +140,14 @@ func readFreed(reply any) (freed, int64, error) {
 	case n > leastTime:
 		return freed{outcome: freedHandedOver, token: n}, n, nil
 	}
-	_, nums, err := ints(reply, 2)
+	list, nums, err := ints(reply, 2)
 	if err != nil {
 		return freed{}, 0, err
 	}
 	now := nums[1]
 	switch nums[0] {
 	case 1:
-		return freed{outcome: freedPublished}, now, nil
+		return freed{outcome: freedPublished, untold: untold(list, 2)}, now, nil
 	case 2, 0:
 		_, more, err := ints(reply, 3)
 		if err != nil {
@@ -163,6 +164,16 @@ func readFreed(reply any) (freed, int64, error) {
 		return freed{}, now, errLate
 	}
 	return freed{}, 0, unreadable(reply)
+}
+
+// untold is the error that an answer has at this place, nil if it has none.
+func untold(answer []any, at int) error {
+	if len(answer) > at {
+		if text, ok := answer[at].(string); ok {
+			return scriptError(text)
+		}
+	}
+	return nil
 }
 
 // readHolder reads the answer of the inspect script.

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,6 +141,9 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
+			if f.untold != nil {
+				rel.Error(classify(f.untold).kind)
+			}
 			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
 				return freed{outcome: freedPublished, unconfirmed: true, sent: f.sent}, nil
@@ -187,8 +191,8 @@ type heir struct {
 // releaseOnce gives the lock back in one try.
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
 	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
-	if err != nil {
-		t.rec.Error(ctx, telemetry.OpRelease, classify(err).kind)
+	if failed := cmp.Or(err, f.untold); failed != nil {
+		t.rec.Error(ctx, telemetry.OpRelease, classify(failed).kind)
 	}
 	return f, err
 }
@@ -196,11 +200,6 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
 func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	kind := b.lock.kind
-	if kind.deed { // maybe the client's first operation
-		if err := t.prepare(ctx, b.lock); err != nil {
-			return freed{}, time.Time{}, err
-		}
-	}
 	traits := t.backend.Traits()
 	script := kind.release
 	if heir != nil {
@@ -259,11 +258,6 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 
 // force takes the lock away from whoever holds it.
 func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
-	if !t.prepared.Load() { // how the servers publish isn't known before their first answer
-		if _, err := t.inspect(ctx, lk); err != nil {
-			return false, err
-		}
-	}
 	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix}
 	if lk.kind.freeing != nil {
 		args = append(args, lk.kind.freeing(lk)...)
@@ -272,11 +266,17 @@ func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, ok := reply.(int64)
-	if !ok {
+	if n, ok := reply.(int64); ok {
+		return n == 1, nil
+	}
+	list, nums, err := ints(reply, 1)
+	if err != nil || nums[0] != 1 {
 		return false, unreadable(reply)
 	}
-	return n == 1, nil
+	if err := untold(list, 1); err != nil {
+		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(err).kind)
+	}
+	return true, nil
 }
 
 // inspect reads the lock's entry.

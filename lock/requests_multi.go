@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -122,10 +123,9 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		if err == nil {
 			for n, i := range left {
 				all[i], errs[i] = freed[n], failed[n]
-				switch {
-				case errs[i] != nil:
-					rels[i].Error(classify(errs[i]).kind)
-				case all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline):
+				if err := cmp.Or(errs[i], all[i].untold); err != nil {
+					rels[i].Error(classify(err).kind)
+				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
 					all[i].outcome, all[i].unconfirmed = freedPublished, true // our own earlier try took it away
 				}
 			}
@@ -197,6 +197,10 @@ func readFreedOne(v any) (freed, error) {
 		}
 	case string:
 		return freed{}, scriptError(v)
+	case []any:
+		if len(v) == 2 && v[0] == int64(1) {
+			return freed{outcome: freedPublished, untold: untold(v, 1)}, nil
+		}
 	}
 	return freed{}, unreadable(v)
 }

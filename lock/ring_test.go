@@ -13,7 +13,7 @@ import (
 )
 
 // TestRingLosesAShard shows what a Ring can't promise: its servers know nothing of each other, so a shard that leaves takes its
-// locks along. Who holds one is told at the next renewal; until then somebody else may get it from another shard. The
+// locks along. Their holders are told soon; until then somebody else may get such a lock from another shard. The
 // locks of the other shards don't notice.
 func TestRingLosesAShard(t *testing.T) {
 	t.Parallel()
@@ -63,6 +63,30 @@ func TestRingLosesAShard(t *testing.T) {
 	pass(t, lease+lease/5)
 	mustAllLive(t, staying)
 	freeAll(t, append(staying, stolen))
+}
+
+// TestRingTellsAtOnce has a shard leave right after a lock on it was taken, with a lease of which the first renewal is far away.
+func TestRingTellsAtOnce(t *testing.T) {
+	t.Parallel()
+	const lease = time.Minute
+	addrs := map[string]string{"shard0": redistest.Start(t).Addr(), "shard1": redistest.Start(t).Addr()}
+	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
+	client := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	var leaving *lock.Lease
+	for _, l := range many(t, client, 20) {
+		shard, err := ring.GetShardClientForKey(l.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shard.Options().Addr == addrs["shard1"] {
+			leaving = l
+		}
+	}
+	if leaving == nil {
+		t.Fatal("none of the locks is on the shard")
+	}
+	ring.SetAddrs(map[string]string{"shard0": addrs["shard0"]})
+	mustBeLost(t, leaving, lock.CauseMissing)
 }
 
 // TestRingGrows adds a shard: what is taken on it is kept.

@@ -29,7 +29,7 @@ var (
 	rwInspectScript = rwScript("rw_inspect")
 )
 
-func rwScript(name string) *backend.Script { return loadScript(name, "clock", "token", "rw") }
+func rwScript(name string) *backend.Script { return loadScript(name, "clock", "token", "tell", "rw") }
 
 // rwKeys are the keys that scripts/rw.lua tells of.
 func rwKeys(lk *lock, owner string) []string {

@@ -352,9 +352,9 @@ func TestRWLostAnswers(t *testing.T) {
 		f.wire.set(nil)
 		r.nothing()
 	}
-	// A writer that gives up before it is told that it was refused has enlisted all the same.
+	// A writer that gives up before it is told that it was refused has enlisted all the same, once it asks in line.
 	rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
-	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job")))
+	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job"), redistest.Nth(2)))
 	ctx, leave := context.WithCancel(r.ctx())
 	defer leave()
 	given := f.tries("write_release", "job")

@@ -233,6 +233,33 @@ func TestRWNextWriterTakesThePlace(t *testing.T) {
 	r.nothing()
 }
 
+// A writer whose first answer is slow gets in line behind a reader of its client. It keeps out nobody until it is its turn to ask:
+// else that reader would wait for a writer that doesn't ask, beside a free lock, for a lease.
+func TestRWWriterBehindAReaderOfItsClient(t *testing.T) {
+	t.Parallel()
+	r := newRWRig(t)
+	sp := redistest.Shared(t)
+	rdb, wire := throughProxy(t, sp)
+	loadScripts(t, sp.Client(t))
+	holder := r.client()
+	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
+	held := try(t, holder.RWMutex("job").RLocker())
+
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("write_acquire", r.key()), redistest.Nth(1)))
+	writer := begin(r.ctx(), c.RWMutex("job"))
+	wire.proxy.AwaitHeld(t, 1)
+	reader := begin(r.ctx(), c.RWMutex("job").RLocker())
+	eventually(t, patience, func() bool { return len(reader) == 1 || len(c.Leases()) == 1 }) // it is in, or waits
+	wire.set(nil)
+	wire.proxy.Release()
+	r.enlisted(1)
+	free(t, held)
+	first := granted(t, reader)
+	free(t, first)
+	free(t, granted(t, writer))
+	r.nothing()
+}
+
 // A writer that dies while it waits keeps readers out until its place has run out.
 func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	t.Parallel()

@@ -15,38 +15,38 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = loadScript("acquire", "clock", "token")
 	renewScript    = loadScript("renew", "clock", "demoted")
-	releaseScript  = loadScript("release", "channel", "entry")
-	handOverScript = newScript("hand_over", readScripts("channel"), handOver("clock", "token"))
-	forceScript    = loadScript("force")
+	releaseScript  = loadScript("release", "channel", "tell", "entry")
+	handOverScript = newScript("hand_over", readScripts("channel", "tell"), handOver("clock", "token"))
+	forceScript    = loadScript("force", "tell")
 	inspectScript  = loadScript("inspect", "clock")
 
 	countScript            = loadScript("count")
 	semaphoreAcquireScript = loadScript("semaphore_acquire", "clock")
-	semaphoreUndoScript    = loadScript("semaphore_undo", "clock")
-	semaphoreAddScript     = loadScript("semaphore_add", "clock")
-	semaphoreSetScript     = loadScript("semaphore_set", "clock")
-	permitAcquireScript    = loadScript("permit_acquire", "clock", "token")
-	permitReleaseScript    = loadScript("permit_release", "clock")
-	latchSetScript         = loadScript("latch_set", "clock")
-	latchCountDownScript   = loadScript("latch_count_down", "clock")
+	semaphoreUndoScript    = loadScript("semaphore_undo", "clock", "tell")
+	semaphoreAddScript     = loadScript("semaphore_add", "clock", "tell")
+	semaphoreSetScript     = loadScript("semaphore_set", "clock", "tell")
+	permitAcquireScript    = loadScript("permit_acquire", "clock", "token", "tell")
+	permitReleaseScript    = loadScript("permit_release", "clock", "tell")
+	latchSetScript         = loadScript("latch_set", "clock", "tell")
+	latchCountDownScript   = loadScript("latch_count_down", "clock", "tell")
 	latchWaitScript        = loadScript("latch_wait", "clock")
 
-	fairAcquireScript = loadScript("fair_acquire", "clock", "token")
-	fairReleaseScript = loadScript("fair_release", "clock")
-	fairForceScript   = loadScript("fair_force")
+	fairAcquireScript = loadScript("fair_acquire", "clock", "token", "tell")
+	fairReleaseScript = loadScript("fair_release", "clock", "tell")
+	fairForceScript   = loadScript("fair_force", "tell")
 )
 
 // Several locks at once.
 var (
 	multiAcquireScript = loadScript("multi_acquire", "clock")
-	multiReleaseScript = loadScript("multi_release", "clock", "demoted")
+	multiReleaseScript = loadScript("multi_release", "clock", "demoted", "tell")
 	raiseScript        = loadScript("raise")
 )
 
 // batchScript runs several of the scripts that it carries, which are functions in it, and has shorter ways for many of one kind.
 var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
-	batchScript = newScript("batch", readScripts("clock", "token", "demoted", "channel"), "local operations, together = {}, {}\n",
+	batchScript = newScript("batch", readScripts("clock", "token", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", readScripts("acquire")),
 		function("operations.release", "KEYS, ARGV", readScripts("entry", "release")),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),

@@ -31,7 +31,8 @@ type waiter struct {
 	signal chan struct{} // something has changed
 	won    *verdict      // the lock was handed over
 	since  time.Time
-	failed error // of the last attempt, nil when Redis answered it
+	place  uint64 // its number in the line, from 1
+	failed error  // of the last attempt, nil when Redis answered it
 	prev   *waiter
 	next   *waiter
 }
@@ -113,6 +114,8 @@ func (ws *waits) join(w *waiter, seen verdict) {
 	}
 	w.q, q.tail = q, w
 	q.count++
+	q.joined++
+	w.place = q.joined
 	ws.mu.Unlock()
 
 	if !first {
@@ -209,7 +212,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		}
 		why, interrupted, awaited := q.due, q.interrupted, q.awaited
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
-		asked, began := w.asks(), time.Now()
+		asked, began, last := w.asks(), time.Now(), q.joined
 		asked.caller = q.caller()
 		ws.mu.Unlock()
 
@@ -224,8 +227,13 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		case err == nil && v.granted:
 			b := w.bid
 			q.since, q.claimBy, q.failing = v.now, time.Time{}, time.Time{} // it was claimed
-			after := ws.passOn(w, v)
+			unheard := why == wakeExpiry && q.subscribed                    // its release, or that of whoever had it since
+			channel := q.channel
+			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
+			if unheard {
+				ws.c.hub.doubt(channel)
+			}
 			after()
 			switch {
 			case why == wakePoll && !awaited, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:

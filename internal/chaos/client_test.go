@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockdog/lockdog/internal/chaos/history"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
 
@@ -50,6 +51,7 @@ type client struct {
 	settling atomic.Bool
 	settle   chan struct{} // closed then
 	warm     sync.Once
+	holds    atomic.Bool // see sayHold
 	workers  sync.WaitGroup
 	stat     history.Event
 	lag      lag
@@ -76,7 +78,7 @@ func runClient(input *bufio.Scanner) error {
 		return err
 	}
 	c.stat.Counts[history.StatClients] = float64(len(c.all))
-	stopWatching, stopKeeping := c.watchGoroutines(), c.keepPermits()
+	stopWatching, stopKeeping, stopTelling := c.watchGoroutines(), c.keepPermits(), c.tellWhere()
 	for i := range c.Workers {
 		w, err := newWorker(c, i)
 		if err != nil {
@@ -93,6 +95,7 @@ func runClient(input *bufio.Scanner) error {
 	close(c.settle)
 	c.workers.Wait()
 	stopKeeping()
+	stopTelling()
 	c.diary.note(history.Event{At: now(), What: history.Idle})
 	c.measure(history.StatIdle, history.StatHeapIdle)
 	fmt.Println(saysIdle)
@@ -109,7 +112,7 @@ func runClient(input *bufio.Scanner) error {
 	stopMeasuring()
 	c.stat.Counts[history.StatLag] = float64(c.lag.since(settled))
 	c.stat.Counts[history.StatLagAll] = float64(c.lag.since(time.Time{}))
-	if err := goleak.Find(quiet, goleak.IgnoreTopFunction("bufio.(*Scanner).Scan")); err != nil {
+	if err := goleak.Find(append(c.leftByGoRedis(), quiet, goleak.IgnoreTopFunction("bufio.(*Scanner).Scan"))...); err != nil {
 		c.stat.Why = err.Error()
 	}
 	c.stat.At = now()
@@ -149,6 +152,14 @@ func (c *client) open(counts *counts) (err error) {
 	return err
 }
 
+// leftByGoRedis has goleak ignore what go-redis leaves behind.
+func (c *client) leftByGoRedis() []goleak.Option {
+	if c.Master == "" || !c.Cluster {
+		return nil
+	}
+	return redistest.FailoverClusterLeak()
+}
+
 // names are all that are contended for.
 func (c *client) names() (all []string) {
 	for _, t := range c.Targets {
@@ -165,6 +176,8 @@ func (c *client) obey(input *bufio.Scanner, want string) error {
 		case want:
 			feed()
 			return nil
+		case sayHold:
+			c.holds.Store(true)
 		case sayStarve:
 			n, err := strconv.Atoi(number)
 			if err != nil {

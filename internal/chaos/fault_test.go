@@ -20,6 +20,9 @@ type fault struct {
 	// loses says whether Redis may lose, or do in vain, writes that it has confirmed.
 	loses func(shape string, s step) bool
 	clock bool // a server's clock steps
+	stale bool // a primary goes on that has been replaced: leases of all lengths are held for longer than that takes
+	// ready, if there is one, waits for the moment to begin.
+	ready func(t *testing.T, r *run, s step)
 	put   func(t *testing.T, r *run, s step) (heal func(t *testing.T))
 }
 
@@ -39,7 +42,7 @@ var calm = fault{name: "calm", put: func(*testing.T, *run, step) func(*testing.T
 func nothing(*testing.T) {}
 
 // faults are all of them.
-var faults = slices.Concat([]fault{calm}, networkFaults, processFaults, alone(slices.Concat(serverFaults, failoverFaults, clockFaults)))
+var faults = slices.Concat([]fault{calm}, networkFaults, processFaults, alone(slices.Concat(serverFaults, failoverFaults, staleFaults, clockFaults)))
 
 func alone(all []fault) []fault {
 	for i := range all {
@@ -61,7 +64,7 @@ func always(string, step) bool { return true }
 // A primary that says nothing for a while is replaced, where there is somebody to do so.
 func ifReplaced(shape string, s step) bool {
 	switch shape {
-	case sentinel:
+	case sentinel, failoverCluster:
 		return s.For > 600*time.Millisecond
 	case cluster:
 		return s.For > 1200*time.Millisecond

@@ -13,7 +13,7 @@ import (
 // replaced waits until another primary than old serves the step's name.
 func (r *run) replaced(t *testing.T, s step, old *redistest.Server) {
 	t.Helper()
-	if r.rig.shape == sentinel {
+	if r.rig.sentinel != nil {
 		r.rig.sentinel.AwaitFailover(t, old)
 		return
 	}
@@ -35,7 +35,7 @@ var failoverFaults = []fault{
 			r.replaced(t, s, victim)
 			victim.Restart(t, redistest.KeepData)
 		}
-	}), sentinel, cluster),
+	}), failsOver...),
 	// What was granted while the replica didn't listen is lost for certain.
 	only(onVictim("failover, replica behind", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
 		replica := r.rig.replicaOf(t, victim)
@@ -48,31 +48,35 @@ var failoverFaults = []fault{
 			r.replaced(t, s, victim)
 			victim.Restart(t, redistest.KeepData)
 		}
-	}), sentinel, cluster),
-	only(disagrees("failover, new primary's clock ahead", always, 1, killPrimary), sentinel, cluster),
-	only(disagrees("failover, new primary's clock behind", always, -1, killPrimary), sentinel, cluster),
+	}), failsOver...),
+	only(disagrees("failover, new primary's clock ahead", always, 1, killPrimary), failsOver...),
+	only(disagrees("failover, new primary's clock behind", always, -1, killPrimary), failsOver...),
 	only(disagrees("failover, ordered, clock behind", nil, -1, orderFailover), cluster),
 	// The old one wakes up believing that it still is the primary.
 	only(onVictim("failover, primary stopped", always, func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
+		since := now()
 		victim.Pause(t)
 		return func(t *testing.T) {
 			defer victim.Resume(t)
 			r.replaced(t, s, victim)
+			if r.rig.sentinel != nil { // a Cluster's clients are told by the old primary, when it goes on
+				r.switched(s, victim, since)
+			}
 		}
-	}), sentinel, cluster),
-	only(onVictim("failover, ordered", func(shape string, _ step) bool { return shape == sentinel },
+	}), failsOver...),
+	only(onVictim("failover, ordered", func(shape string, _ step) bool { return shape != cluster },
 		func(t *testing.T, r *run, s step, victim *redistest.Server) func(*testing.T) {
-			if r.rig.shape == sentinel {
+			if r.rig.sentinel != nil {
 				r.rig.sentinel.Failover(t)
 				return nothing
 			}
 			return orderFailover(t, r, s, victim)
-		}), sentinel, cluster),
+		}), failsOver...),
 	only(onVictim("replica stopped", nil, func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
 		replica := r.rig.replicaOf(t, victim)
 		replica.Pause(t)
 		return func(t *testing.T) { replica.Resume(t) }
-	}), replicated, sentinel, cluster),
+	}), replicated, sentinel, failoverCluster, cluster),
 	only(onVictim("slot moved", nil, moveSlot), cluster),
 }
 

@@ -5,6 +5,7 @@ package chaos_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +93,7 @@ var serverFaults = []fault{
 			wait()
 		}
 	}),
-	onVictim("server killed, restarted with its data", func(shape string, _ step) bool { return shape == sentinel || shape == cluster },
+	onVictim("server killed, restarted with its data", func(shape string, _ step) bool { return slices.Contains(failsOver, shape) },
 		func(t *testing.T, r *run, _ step, victim *redistest.Server) func(*testing.T) {
 			victim.Kill(t)
 			return func(t *testing.T) { victim.Restart(t, redistest.KeepData) }

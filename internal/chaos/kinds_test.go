@@ -62,7 +62,7 @@ var families = []family{
 			return c.locks.Mutex(names[0], append(opts, lock.WithRedissonTokens())...)
 		},
 	}}},
-	{name: "replicas", shapes: []string{replicated, sentinel, cluster}, force: forceMutex, kinds: []kind{{
+	{name: "replicas", shapes: []string{replicated, sentinel, failoverCluster, cluster}, force: forceMutex, kinds: []kind{{
 		name: "replicas", weight: 1, room: 1,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Mutex(names[0], append(opts, lock.WithReplicas(1, replicaPatience))...)

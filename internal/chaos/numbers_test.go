@@ -26,7 +26,9 @@ func (r *run) giveNumbers(t *testing.T) {
 	if !f.counted {
 		return
 	}
-	rdb := r.orders(0).dial()
+	o := r.orders(0)
+	o.Cluster = r.rig.cluster != nil // a failover cluster client would leave goroutines behind
+	rdb := o.dial()
 	locks, err := lock.New(rdb)
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func TestRender(t *testing.T) {
 		came("failover, replica behind", "replicas", history.Facts{}),
 	})
 	for _, line := range []string{
-		"8 runs (single 0, replicated 0, sentinel 8, cluster 0, quorum 0), 1,200 grants; 1 of the runs violated a check.",
+		"8 runs (single 0, replicated 0, sentinel 8, failover cluster 0, cluster 0, quorum 0), 1,200 grants; 1 of the runs violated a check.",
 		"| calm | 1 | - | in 0.1 s after it (0.1 s) | - |",
 		"| server stopped | 3 | 20 % lose it: unreachable at 2.0 s | 20 % fail; in 0.4 s after it (0.4 s) | `losses` unreachable (`lost`, LockLost) |",
 		"| SCRIPT FLUSH | 2 | - | - | - |",
@@ -51,6 +51,7 @@ func TestRender(t *testing.T) {
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
+	shortest, longest := time.Hour, time.Duration(0)
 	for seed := range uint64(2000) {
 		s := newSchedule(seed, wish{})
 		f, ok := familyNamed(s.Family)
@@ -58,6 +59,9 @@ func TestSchedules(t *testing.T) {
 			t.Fatalf("%v", s)
 		}
 		seen[s.Shape], seen[s.Family] = true, true
+		if s.Stale {
+			shortest, longest = min(shortest, s.Lease), max(longest, s.Lease)
+		}
 		for _, st := range s.Steps {
 			fault, ok := faultNamed(st.Fault)
 			if !ok || !fault.on(s.Shape) || !f.survives(s.Shape, st) || st.Client >= s.Clients || st.Target >= len(s.Targets) {
@@ -65,6 +69,9 @@ func TestSchedules(t *testing.T) {
 			}
 			seen[st.Fault] = true
 		}
+	}
+	if shortest != 2*time.Second || longest != 30*time.Second {
+		t.Errorf("leases beside a primary that was replaced are of %v to %v", shortest, longest)
 	}
 	for _, f := range faults {
 		if !seen[f.name] {

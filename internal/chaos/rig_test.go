@@ -22,11 +22,16 @@ const (
 	single     = "single"
 	replicated = "replicated" // a primary, and a replica that nobody promotes
 	sentinel   = "sentinel"
-	cluster    = "cluster"
-	quorum     = "quorum" // servers that know nothing of each other
+	// The same servers, behind redis.NewFailoverClusterClient.
+	failoverCluster = "failover cluster"
+	cluster         = "cluster"
+	quorum          = "quorum" // servers that know nothing of each other
 )
 
-var shapes = []string{single, replicated, sentinel, cluster, quorum}
+var shapes = []string{single, replicated, sentinel, failoverCluster, cluster, quorum}
+
+// failsOver are those in which a replica takes its primary's place.
+var failsOver = []string{sentinel, failoverCluster, cluster}
 
 // quorumNodes is how many servers a Quorum has.
 const quorumNodes = 3
@@ -34,6 +39,10 @@ const quorumNodes = 3
 const (
 	adminName     = "chaos" // may do everything, whatever a fault does to the user of the clients
 	adminPassword = "chaos"
+
+	// The user that Sentinels and replicas log in as. Who takes away its rights cuts a server off from them, and from nobody else.
+	keeper         = "keeper"
+	keeperPassword = "keeper"
 
 	// healthLimit bounds how long a shape may take to be whole again. A Cluster that lost a primary takes five seconds.
 	healthLimit = 40 * time.Second
@@ -46,6 +55,7 @@ type rig struct {
 	universal *redis.UniversalOptions
 	servers   []*redistest.Server // those with data
 	sentinel  *redistest.Sentinel
+	sentinels []*redis.Client
 	cluster   *redistest.Cluster
 	admins    map[*redistest.Server]*redis.Client
 	clock     *clock
@@ -59,6 +69,9 @@ func startRig(t *testing.T, shape string) *rig {
 	r := &rig{shape: shape, admins: make(map[*redistest.Server]*redis.Client), clock: newClock(t)}
 	opts := []redistest.Option{
 		redistest.WithUser(adminName, "on", ">"+adminPassword, "~*", "&*", "+@all"),
+		redistest.WithUser(keeper, "on", ">"+keeperPassword, "~*", "&*", "+@all"),
+		redistest.WithConfig("masteruser", keeper),
+		redistest.WithConfig("masterauth", keeperPassword),
 		redistest.WithConfig("enable-debug-command", "yes"),
 		redistest.WithConfig("busy-reply-threshold", "100"),
 		// What was answered is in the file: a killed server loses nothing of it.
@@ -80,17 +93,18 @@ func startRig(t *testing.T, shape string) *rig {
 	case replicated:
 		p := redistest.StartReplicated(t, 1, opts...)
 		r.servers, r.universal = append([]*redistest.Server{p.Primary}, p.Replicas...), p.Universal()
-	case sentinel:
+	case sentinel, failoverCluster:
 		r.sentinel = redistest.StartSentinel(t, 1, opts...)
 		r.servers, r.universal = r.sentinel.Servers, r.sentinel.Universal()
+		r.universal.IsClusterMode = shape == failoverCluster
 		for _, s := range r.sentinel.Sentinels {
-			// Else nobody would fail over for ten seconds after the last time.
 			c := redis.NewClient(&redis.Options{Addr: s.Addr()})
 			t.Cleanup(func() { _ = c.Close() })
-			if err := c.Do(t.Context(), "SENTINEL", "SET", redistest.SentinelName, "failover-timeout", "1500").Err(); err != nil {
-				t.Fatal(err)
-			}
+			r.sentinels = append(r.sentinels, c)
 		}
+		// Else nobody would fail over for ten seconds after the last time.
+		r.tellSentinels(t, "SENTINEL", "SET", redistest.SentinelName, "failover-timeout", "1500")
+		r.tellSentinels(t, "SENTINEL", "SET", redistest.SentinelName, "auth-user", keeper, "auth-pass", keeperPassword)
 	case cluster:
 		r.cluster = redistest.StartCluster(t, 1, append(opts, redistest.WithConfig("cluster-allow-replica-migration", "no"))...)
 		r.servers, r.universal = r.cluster.Nodes, r.cluster.Universal()
@@ -102,6 +116,10 @@ func startRig(t *testing.T, shape string) *rig {
 			o.DialTimeout, o.ReadTimeout, o.ContextTimeoutEnabled = time.Second, 10*time.Second, true
 		})
 	}
+	if r.sentinel != nil {
+		r.each(t, "CLIENT", "KILL", "USER", "redistest") // the Sentinels come back as the keeper
+		r.whole(t)
+	}
 	r.clock.find(t, r)
 	for range clients {
 		var gates []*gate
@@ -112,6 +130,27 @@ func startRig(t *testing.T, shape string) *rig {
 	}
 	return r
 }
+
+// tellSentinels runs a command on all Sentinels.
+func (r *rig) tellSentinels(t *testing.T, command ...any) {
+	t.Helper()
+	for _, c := range r.sentinels {
+		if err := c.Do(t.Context(), command...).Err(); err != nil {
+			t.Fatalf("%v on Sentinel %s: %v", command, c.Options().Addr, err)
+		}
+	}
+}
+
+// demoteAfter is how long, at least, the Sentinels let a server believe that it still is the primary, once they can talk to it.
+func (r *rig) demoteAfter(t *testing.T, d time.Duration) {
+	t.Helper()
+	r.tellSentinels(t, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", (d / 4).Milliseconds()) // that is how Sentinel counts it
+}
+
+const (
+	demoteSoon = 800 * time.Millisecond // as redistest has it
+	demoteLate = 8 * time.Second        // Sentinel's default, to which up to ten seconds come
+)
 
 // admin is a connection of our own to a server, which no proxy is in front of.
 func (r *rig) admin(s *redistest.Server) *redis.Client { return r.admins[s] }
@@ -139,6 +178,8 @@ func (r *rig) reset(t *testing.T) {
 		}
 		r.each(t, "CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
 		r.each(t, "ACL", "SETUSER", "default", "+@all", "&*")
+		r.each(t, "ACL", "SETUSER", keeper, "+@all")
+		r.demoteAfter(t, demoteSoon)
 	}
 	r.broken = true
 	r.whole(t)
@@ -191,14 +232,14 @@ func (r *rig) unwell(ctx context.Context) error {
 			return fmt.Errorf("%s is not in sync with its primary", s.Addr())
 		}
 	}
-	want := map[string]int{single: 1, replicated: 1, sentinel: 1, cluster: 3, quorum: quorumNodes}[r.shape]
+	want := map[string]int{single: 1, replicated: 1, sentinel: 1, failoverCluster: 1, cluster: 3, quorum: quorumNodes}[r.shape]
 	if primaries != want || replicas != len(r.servers)-want {
 		return fmt.Errorf("%d primaries with %d replicas", primaries, replicas)
 	}
-	switch r.shape {
-	case sentinel:
+	switch {
+	case r.sentinel != nil:
 		return r.sentinelsDisagree(ctx)
-	case cluster:
+	case r.cluster != nil:
 		return r.clusterDisagrees(ctx)
 	}
 	return nil
@@ -312,7 +353,7 @@ func (r *rig) victim(t *testing.T, name string) *redistest.Server {
 	switch r.shape {
 	case quorum:
 		return r.servers[int(name[len(name)-1])%len(r.servers)]
-	case sentinel:
+	case sentinel, failoverCluster:
 		return r.sentinel.Primary(t)
 	case cluster:
 		return r.cluster.Owner(t, r.cluster.Slot(t, name))

@@ -59,6 +59,9 @@ func play(t *testing.T, rig *rig, s schedule, dir string) *run {
 		r.clients = append(r.clients, r.start(t, i))
 	}
 	r.await(t, saysWarm, warmLimit)
+	if s.Stale {
+		r.tell(t, sayHold)
+	}
 	time.Sleep(warmUp) // the clients' own
 	stopWatching := r.watch()
 	t.Cleanup(func() { stopWatching() })
@@ -163,6 +166,9 @@ func (r *run) misbehave(t *testing.T) {
 		actions = append(actions, action{s.At, func() {
 			if f.alone { // nobody elects a primary whose predecessor has yet to come back as its replica
 				r.rig.whole(t)
+			}
+			if f.ready != nil {
+				f.ready(t, r, s)
 			}
 			e := history.Event{What: history.FaultOn, ID: id, Name: s.Fault, Silent: f.silent, Clock: f.clock, Loses: f.loses != nil && f.loses(r.rig.shape, s)}
 			e.At = now()

@@ -23,6 +23,7 @@ type schedule struct {
 	Steps   []step
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
 	Slow    bool `json:",omitempty"` // locks are many, and held for seconds: longer than a failover takes
+	Stale   bool `json:",omitempty"` // one name is held for several leases, and the clients tell where their commands go
 }
 
 // step is one fault of a schedule.
@@ -90,6 +91,12 @@ func newSchedule(seed uint64, w wish) schedule {
 		s.Steps = append(s.Steps, st)
 	}
 	s.Forces = rng.IntN(2) == 0
+	for _, st := range s.Steps {
+		if f, _ := faultNamed(st.Fault); f.stale {
+			s.stale(rng, st)
+			return s
+		}
+	}
 	if w.slow {
 		s.slow()
 	}
@@ -104,6 +111,22 @@ func (s *schedule) slow() {
 	for i := range 8 {
 		s.Targets = append(s.Targets, target{Name: fmt.Sprintf("%s:%d", f, i), Family: f})
 	}
+}
+
+// staleLeases are what those of schedule.stale are drawn from: long ones seldom, as such a run takes three of them.
+var staleLeases = []int{2, 2, 2, 3, 3, 3, 5, 5, 5, 9, 9, 9, 9, 15, 30}
+
+// stale is for a primary that was replaced and goes on: as long as it takes until the new one has given the lock to somebody else.
+// The fault has the run to itself, and nobody takes a lock away.
+func (s *schedule) stale(rng *rand.Rand, st step) {
+	s.Stale, s.Forces, s.Lease = true, false, time.Duration(staleLeases[rng.IntN(len(staleLeases))])*time.Second
+	for i, t := range s.Targets {
+		if t.Long {
+			st.Target = i
+		}
+	}
+	st.For = s.Lease + time.Second + st.For
+	s.Steps = []step{st}
 }
 
 // shapeOf is the shape of a seed: in turn, and now and then the one that is for a Quorum alone.

@@ -225,7 +225,7 @@ func renderDoubles(outcomes []outcome) string {
 	var b strings.Builder
 	all := 0
 	b.WriteString("| a failover that loses writes | lock | runs | in which two held it | pairs | stale writes refused |\n|---|---|---|---|---|---|\n")
-	for _, fault := range []string{"failover, primary killed", "failover, primary stopped", "failover, replica behind"} {
+	for _, fault := range []string{"failover, primary killed", "failover, primary stopped", "failover, primary cut off", "failover, replica behind"} {
 		for _, lock := range []struct{ family, words string }{{"mutex", "Mutex"}, {"replicas", "Mutex, WithReplicas(1)"}} {
 			runs, both, pairs, stale := 0, 0, 0, 0
 			for _, o := range pick(outcomes, fault) {

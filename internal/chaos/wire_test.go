@@ -27,6 +27,7 @@ type orders struct {
 	Parties int // workers of all clients
 	Forces  bool
 	Slow    bool
+	Stale   bool
 	Store   string
 	History string // the file
 }
@@ -40,6 +41,7 @@ type target struct {
 // What the parent says, after the orders.
 const (
 	saySettle = "settle" // the faults are over: get all you want once more, then be idle
+	sayHold   = "hold"   // all clients are warm: hold for long what is to be held for long
 	sayClose  = "close"  // close the client
 	sayStarve = "starve" // followed by a number: have as many loops take the CPU, of which there is one
 	sayFeed   = "feed"   // no more of that

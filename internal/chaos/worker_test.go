@@ -129,9 +129,12 @@ func (w *worker) choose() job {
 	if w.tries && w.rng.IntN(10) > 0 {
 		j.how, j.opts, j.limit = "try", nil, 0
 	}
-	if t.Long && w.rng.IntN(4) == 0 {
+	if t.Long && w.rng.IntN(4) == 0 && !w.c.Stale {
 		j.hold = time.Duration((0.5 + 1.2*w.rng.Float64()) * float64(j.lease))
 		j.lazy = w.rng.IntN(3) == 0
+	}
+	if w.c.Stale && t.Long && !w.tries && w.c.holds.Load() {
+		return job{target: t, kind: j.kind, how: "lock", lease: j.lease, hold: 3*j.lease + 5*time.Second}
 	}
 	if w.c.Slow {
 		j.hold = time.Duration(1000+w.rng.IntN(4000)) * time.Millisecond

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,11 @@ func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluste
 		// something, and an idle one sends a ping every ten seconds.
 		WithConfig("repl-ping-replica-period", "1"),
 	}, opts...))
-	c := &Cluster{Nodes: startServers(tb, slices.Repeat([]config{cfg}, clusterPrimaries*(1+replicasPerPrimary))...)}
+	configs := make([]config, clusterPrimaries*(1+replicasPerPrimary))
+	for i := range configs {
+		configs[i] = cfg.forNode(i)
+	}
+	c := &Cluster{Nodes: startServers(tb, configs...)}
 	c.form(tb)
 	c.replicate(tb)
 	await(tb, "cluster ready", c.Nodes, func(ctx context.Context, s *Server) error {
@@ -55,7 +60,11 @@ func (c *Cluster) form(tb testing.TB) {
 	for i, s := range c.Nodes {
 		if i < clusterPrimaries {
 			from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries-1
-			errs = append(errs, s.admin.ClusterAddSlotsRange(ctx, from, to).Err())
+			slots := make([]int, 0, to-from+1) // not as a range, which servers before 7 don't know
+			for slot := from; slot <= to; slot++ {
+				slots = append(slots, slot)
+			}
+			errs = append(errs, s.admin.ClusterAddSlots(ctx, slots...).Err())
 		}
 		// Nodes that were born with one epoch would first have to sort that out.
 		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
@@ -97,23 +106,15 @@ func (c *Cluster) complete(ctx context.Context, s *Server, perShard int) error {
 	if err := stateOK(ctx, s); err != nil {
 		return err
 	}
-	shards, err := s.admin.ClusterShards(ctx).Result()
+	shards, err := s.shards(ctx)
 	if err != nil {
 		return err
 	}
-	covered := int64(0)
+	covered := 0
 	for _, shard := range shards {
-		for _, r := range shard.Slots {
-			covered += r.End - r.Start + 1
-		}
-		online := 0
-		for _, n := range shard.Nodes {
-			if n.Health == "online" {
-				online++
-			}
-		}
-		if online != perShard {
-			return fmt.Errorf("it knows %d nodes of slots %v, want %d", online, shard.Slots, perShard)
+		covered += len(shard.slots)
+		if shard.online != perShard {
+			return fmt.Errorf("it knows %d nodes of the shard of %d, want %d", shard.online, shard.primary, perShard)
 		}
 	}
 	if covered != clusterSlots {
@@ -173,23 +174,78 @@ func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 }
 
 func (c *Cluster) ownerSeenBy(ctx context.Context, s *Server, slot int) (*Server, error) {
-	shards, err := s.admin.ClusterShards(ctx).Result()
+	shards, err := s.shards(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, shard := range shards {
-		if !slices.ContainsFunc(shard.Slots, func(r redis.SlotRange) bool {
-			return r.Start <= int64(slot) && int64(slot) <= r.End
-		}) {
-			continue
-		}
-		for _, n := range shard.Nodes {
-			if n.Role == "master" {
-				return byPort(c.Nodes, int(n.Port))
-			}
+		if shard.slots[slot] {
+			return byPort(c.Nodes, shard.primary)
 		}
 	}
 	return nil, fmt.Errorf("nobody serves slot %d", slot)
+}
+
+// shard is a primary with slots, as a node sees it.
+type shard struct {
+	primary int // its port
+	slots   map[int]bool
+	online  int // nodes, the primary included
+}
+
+// shards reads CLUSTER NODES, which every version has: "<id> <host>:<port>@<bus port> <flags> <primary's id, or -> <4 more> <slots>...".
+func (s *Server) shards(ctx context.Context) ([]*shard, error) {
+	text, err := s.admin.ClusterNodes(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	byID, online := make(map[string]*shard), make(map[string]int)
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			return nil, fmt.Errorf("redistest: unreadable line of CLUSTER NODES: %q", line)
+		}
+		id := f[0]
+		if f[3] != "-" {
+			id = f[3]
+		}
+		if !strings.Contains(f[2], "fail") && !strings.Contains(f[2], "handshake") && f[7] == "connected" {
+			online[id]++
+		}
+		if len(f) == 8 || f[3] != "-" {
+			continue
+		}
+		sh := &shard{slots: make(map[int]bool)}
+		if _, err := fmt.Sscanf(f[1], "127.0.0.1:%d", &sh.primary); err != nil {
+			return nil, fmt.Errorf("redistest: unreadable address in CLUSTER NODES: %q", line)
+		}
+		for _, r := range f[8:] {
+			if strings.HasPrefix(r, "[") { // on its way
+				continue
+			}
+			from, to, found := strings.Cut(r, "-")
+			if !found {
+				to = from
+			}
+			first, err1 := strconv.Atoi(from)
+			last, err2 := strconv.Atoi(to)
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, err
+			}
+			for slot := first; slot <= last; slot++ {
+				sh.slots[slot] = true
+			}
+		}
+		byID[id] = sh
+	}
+	shards := make([]*shard, 0, len(byID))
+	for id, sh := range byID {
+		sh.online = online[id]
+		if len(sh.slots) > 0 {
+			shards = append(shards, sh)
+		}
+	}
+	return shards, nil
 }
 
 // AwaitFailover waits until every running node sees another primary than old
@@ -229,6 +285,23 @@ func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func
 		return stateOK(ctx, s)
 	})
 	return owner
+}
+
+// Remove has a node without slots leave the cluster: it goes on running, by itself, and the others forget it.
+func (c *Cluster) Remove(tb testing.TB, s *Server) {
+	tb.Helper()
+	id := s.nodeID(tb)
+	ctx, cancel := adminContext()
+	defer cancel()
+	errs := []error{s.admin.Do(ctx, "CLUSTER", "RESET").Err()}
+	for _, other := range c.running(tb) {
+		if other != s {
+			errs = append(errs, other.admin.Do(ctx, "CLUSTER", "FORGET", id).Err())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("redistest: remove node %d: %v", s.port, err)
+	}
 }
 
 func (c *Cluster) running(tb testing.TB) []*Server {

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"crypto/rand"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +38,23 @@ func WithUser(name string, rules ...string) Option {
 	}
 }
 
+// PubSubBefore7 says whether the server is to know no sharded pub/sub, as servers before 7 don't. LOCKDOG_REDIS_BEFORE_7 names
+// such a server to run; without it, the usual one runs with the commands taken away.
+func PubSubBefore7(on bool) Option {
+	return func(c *config) { c.before7 = on }
+}
+
+// OnNode applies options to one node of a shape only: the i-th of [Cluster.Nodes].
+func OnNode(i int, opts ...Option) Option {
+	return func(c *config) {
+		c.onNode = append(c.onNode, func(node int, c *config) {
+			if node == i {
+				*c = c.with(opts...)
+			}
+		})
+	}
+}
+
 // config is everything a redis.conf is made of but the port and the folder,
 // which each attempt to start chooses anew.
 type config struct {
@@ -45,7 +63,19 @@ type config struct {
 	password      string // of the default user; empty: none
 	adminPassword string
 	sentinel      bool
+	before7       bool
+	onNode        []func(node int, c *config)
 }
+
+// forNode is the configuration of one node of a shape.
+func (c config) forNode(i int) config {
+	for _, apply := range c.onNode {
+		apply(i, &c)
+	}
+	return c
+}
+
+const before7Env = "LOCKDOG_REDIS_BEFORE_7"
 
 // adminUser is whom the helpers of this package log in as, so that they work
 // whatever a test forbids the default user. Its random password also tells our
@@ -93,6 +123,11 @@ func (c config) text(port int, dir string) string {
 		)
 		if c.password != "" {
 			lines = append(lines, confLine("requirepass", c.password))
+		}
+	}
+	if c.before7 && os.Getenv(before7Env) == "" {
+		for _, command := range []string{"ssubscribe", "sunsubscribe", "spublish", "pubsub"} { // of PUBSUB it is a subcommand
+			lines = append(lines, confLine("rename-command", command, ""))
 		}
 	}
 	lines = append(lines, c.lines...)

@@ -24,6 +24,6 @@
 //   - Helpers that take a [testing.TB] end the test on failure, and so must be
 //     called from the test's own goroutine.
 //
-// Redis 7.0 or newer is needed. Pausing uses SIGSTOP, so this package builds on
+// Redis 6.2 or newer is needed; some tests need 7.0. Pausing uses SIGSTOP, so this package builds on
 // Unix only.
 package redistest

@@ -27,6 +27,17 @@ func (s *Server) Restart(tb testing.TB, data Data) {
 	}
 }
 
+// RestartAs is Restart with more options: another version of the server, say.
+func (s *Server) RestartAs(tb testing.TB, data Data, opts ...Option) {
+	tb.Helper()
+	cfg := s.cfg
+	s.cfg = cfg.with(opts...)
+	if err := os.WriteFile(s.confPath(), []byte(s.cfg.text(s.port, s.dir)), 0o600); err != nil {
+		tb.Fatalf("redistest: redis.conf: %v", err)
+	}
+	s.Restart(tb, data)
+}
+
 func (s *Server) restart(data Data) error {
 	if data == KeepData && !s.cfg.sentinel && !s.process().Ended() {
 		ctx, cancel := adminContext()
@@ -51,7 +62,7 @@ func (s *Server) restart(data Data) error {
 	if err := os.RemoveAll(filepath.Join(s.dir, logName)); err != nil {
 		return fmt.Errorf("redistest: remove log: %w", err)
 	}
-	bin, err := binary()
+	bin, err := s.cfg.binary()
 	if err != nil {
 		return err
 	}

@@ -133,6 +133,14 @@ func (s *Sentinel) Failover(tb testing.TB) *Server {
 // orderAgain is after how long an ordered failover that didn't come about is ordered again.
 const orderAgain = 10 * time.Second
 
+// CutOff keeps the Sentinels from demoting a server, as a partition between them and it would: they can look at it, but not make it a replica.
+func (s *Sentinel) CutOff(tb testing.TB, server *Server) {
+	tb.Helper()
+	await(tb, "ACL SETUSER", []*Server{server}, func(ctx context.Context, server *Server) error {
+		return server.admin.Do(ctx, "ACL", "SETUSER", adminUser, "-replicaof", "-slaveof").Err()
+	})
+}
+
 func (s *Sentinel) awaitPrimary(tb testing.TB, what string, check func(*Server) error) *Server {
 	tb.Helper()
 	var primary *Server

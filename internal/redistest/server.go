@@ -58,7 +58,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 
 // startServer tries other ports when somebody was faster to take the first.
 func startServer(cfg config) (*Server, error) {
-	bin, err := binary()
+	bin, err := cfg.binary()
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,11 @@ func startOnFreePort(bin string, cfg config) (*Server, error) {
 	return s, nil
 }
 
-func binary() (string, error) {
+func (c config) binary() (string, error) {
 	name := os.Getenv("LOCKDOG_REDIS_SERVER")
+	if old := os.Getenv(before7Env); c.before7 && old != "" {
+		name = old
+	}
 	if name == "" {
 		name = "redis-server"
 	}

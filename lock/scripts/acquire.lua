@@ -30,6 +30,7 @@ for i = 1, #hash, 2 do
 end
 local tooLate = late(ARGV[3])
 if not ours then
+  local left = redis.call('pttl', KEYS[1])
   -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
   -- the release wakes all, too.
   if KEYS[3] and meta ~= '' and not tooLate then
@@ -41,7 +42,7 @@ if not ours then
       end
     end
   end
-  return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
+  return {0, now, left, holder, meta}
 end
 if tooLate then
   return {2, now}

@@ -5,7 +5,11 @@
 --          though they are given back by the next who takes one.
 --
 -- Returns  the number
-local n = redis.call('get', KEYS[1]) or '0'
+local n = redis.call('get', KEYS[1])
+if not n then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  n = '0'
+end
 if not string.find(n, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end

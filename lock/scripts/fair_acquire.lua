@@ -41,10 +41,10 @@ end
 
 local function number(n) return string.format('%.0f', n) end
 
-local function leave(waiter)
-  redis.call('lrem', KEYS[3], 1, waiter)
+local function leave(waiter) -- one that is left in the list alone is dead
   redis.call('zrem', KEYS[4], waiter)
   redis.call('zrem', KEYS[5], waiter)
+  redis.call('lrem', KEYS[3], 1, waiter)
 end
 
 -- The dead leave the head of the queue.
@@ -60,9 +60,7 @@ repeat
 until not dead
 
 if ours or #hash == 0 and (not head or head == ARGV[1]) then
-  if redis.call('zscore', KEYS[4], ARGV[1]) then
-    leave(ARGV[1])
-  end
+  local waits = redis.call('zscore', KEYS[4], ARGV[1])
   local token
   token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
@@ -74,37 +72,52 @@ if ours or #hash == 0 and (not head or head == ARGV[1]) then
     redis.call('del', KEYS[1])
     return set
   end
+  if waits then
+    after(function() leave(ARGV[1]) end)
+  end
   return {1, now, token}
 end
 
+local left = #hash > 0 and redis.call('pttl', KEYS[1])
 local keep = tonumber(ARGV[5])
 if keep > 0 then
-  if not redis.call('zscore', KEYS[4], ARGV[1]) then
-    redis.call('rpush', KEYS[3], ARGV[1])
-    redis.call('zadd', KEYS[4], 0, ARGV[1])
-    redis.call('zadd', KEYS[5], 0, ARGV[1])
-  end
-  local before = 0
-  if redis.call('zcard', KEYS[4]) > redis.call('zcard', KEYS[5]) then -- there are some of Redisson's
-    for _, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
-      if waiter == ARGV[1] then
-        break
-      elseif not redis.call('zscore', KEYS[5], waiter) then
-        before = before + 1
+  local known = redis.call('zscore', KEYS[4], ARGV[1])
+  local refused = after(function()
+    if not known then
+      redis.call('rpush', KEYS[3], ARGV[1])
+      redis.call('zadd', KEYS[4], 0, ARGV[1])
+      redis.call('zadd', KEYS[5], 0, ARGV[1])
+    end
+    local before = 0
+    if redis.call('zcard', KEYS[4]) > redis.call('zcard', KEYS[5]) then -- there are some of Redisson's
+      for _, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
+        if waiter == ARGV[1] then
+          break
+        elseif not redis.call('zscore', KEYS[5], waiter) then
+          before = before + 1
+        end
       end
     end
-  end
-  redis.call('zadd', KEYS[4], number(ms + before * patience + keep), ARGV[1])
-  redis.call('zadd', KEYS[5], number(ms + keep), ARGV[1])
-  if redis.call('pttl', KEYS[5]) < keep then -- past it nobody in it is alive
-    redis.call('pexpire', KEYS[5], keep)
+    if redis.call('pttl', KEYS[5]) < keep then -- past it nobody in it is alive
+      redis.call('pexpire', KEYS[5], keep)
+    end
+    redis.call('zadd', KEYS[4], number(ms + before * patience + keep), ARGV[1])
+    redis.call('zadd', KEYS[5], number(ms + keep), ARGV[1])
+  end)
+  if refused then
+    if not known then
+      redis.pcall('zrem', KEYS[4], ARGV[1])
+      redis.pcall('zrem', KEYS[5], ARGV[1])
+      redis.pcall('lrem', KEYS[3], 1, ARGV[1])
+    end
+    return redis.error_reply(refused)
   end
 end
 
 if #hash > 0 then
-  return {0, now, redis.call('pttl', KEYS[1]), holder, meta}
+  return {0, now, left, holder, meta}
 end
 if cleared then -- nobody has told it
-  redis.call(ARGV[7], ARGV[6] .. ':' .. head, '0')
+  tell(ARGV[7], ARGV[6] .. ':' .. head, '0')
 end
 return {0, now, place - ms, '', ''}

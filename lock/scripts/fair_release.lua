@@ -10,28 +10,18 @@
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         released
+--          {1, now, text}   released, and a step that wakes the next was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local ms = math.floor(now / 1000)
 
-local function leave(waiter)
-  redis.call('lrem', KEYS[3], 1, waiter)
+local function leave(waiter) -- one that is left in the list alone is dead
   redis.call('zrem', KEYS[4], waiter)
   redis.call('zrem', KEYS[5], waiter)
+  redis.call('lrem', KEYS[3], 1, waiter)
 end
 
-local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if own then
-  redis.call('del', KEYS[1])
-end
-
-local wake = own
-if redis.call('zscore', KEYS[4], ARGV[1]) or redis.call('zscore', KEYS[5], ARGV[1]) then
-  wake = wake or redis.call('lindex', KEYS[3], 0) == ARGV[1]
-  leave(ARGV[1])
-end
-
-local taken = redis.call('exists', KEYS[1])
-if wake and taken == 0 then
+-- The dead leave the head of the queue, and who is next is woken.
+local function wakeNext()
   local head
   repeat
     head = redis.call('lindex', KEYS[3], 0)
@@ -42,10 +32,37 @@ if wake and taken == 0 then
     end
   until not dead
   if head then
-    redis.call(ARGV[3], ARGV[2] .. ':' .. head, '0')
+    local _, refused = tell(ARGV[3], ARGV[2] .. ':' .. head, '0')
+    return refused
   end
 end
-if own then
-  return {1, now}
+
+local function waits()
+  return redis.call('zscore', KEYS[4], ARGV[1]) or redis.call('zscore', KEYS[5], ARGV[1])
+end
+
+local refused
+if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('del', KEYS[1])
+  local unheard
+  refused = after(function()
+    if waits() then
+      leave(ARGV[1])
+    end
+  end)
+  local failed = after(function() unheard = wakeNext() end)
+  refused = refused or failed or unheard
+  return refused and {1, now, refused} or {1, now}
+end
+
+redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
+local taken = redis.call('exists', KEYS[1])
+if waits() then
+  local first = redis.call('lindex', KEYS[3], 0) == ARGV[1]
+  redis.call('zrem', KEYS[4], ARGV[1])
+  after(function() leave(ARGV[1]) end)
+  if first and taken == 0 then
+    after(wakeNext)
+  end
 end
 return {0, now, taken}

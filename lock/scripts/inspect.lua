@@ -4,7 +4,11 @@
 -- KEYS[1]  the lock
 --
 -- Returns  {now, remaining ms (-2 free, -1 no expiry), fields and values of the hash...}
-local out = {now, redis.call('pttl', KEYS[1])}
+local left = redis.call('pttl', KEYS[1])
+if left == -2 then
+  redis.call('del', KEYS[1]) -- nothing; refused by a replica, which may lack what its primary has
+end
+local out = {now, left}
 for _, v in ipairs(redis.call('hgetall', KEYS[1])) do
   out[#out + 1] = v
 end

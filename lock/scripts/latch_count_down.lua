@@ -28,11 +28,11 @@ if closed then
     return left
   end
   if left <= 0 then
-    local told = redis.pcall(ARGV[3], ARGV[2], '0')
-    if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+    local _, refused = tell(ARGV[3], ARGV[2], '0')
+    if refused then -- an ACL forbids it: what is refused isn't done
       redis.call('set', KEYS[1], left + 1, 'keepttl')
       redis.call('del', KEYS[2])
-      return told
+      return redis.error_reply(refused)
     end
     redis.call('del', KEYS[1])
   end

@@ -5,7 +5,11 @@
 --
 -- Returns  {1, now, 0}           open
 --          {0, now, -1, '', ''}  closed
-local count = redis.call('get', KEYS[1]) or '0'
+local count = redis.call('get', KEYS[1])
+if not count then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  count = '0'
+end
 if not string.find(count, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end

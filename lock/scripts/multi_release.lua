@@ -6,7 +6,7 @@
 -- ARGV[2i+1]   channel that its waiters listen on
 --
 -- Returns  {now, result...}, one result per lock:
---          1 released and published, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
+--          1 released and published, {1, text} released, and the message refused with that error, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
 -- Every key is touched through pcall, so that one bad key never keeps the others.
 local out = {now}
@@ -16,14 +16,18 @@ local function release(key, owner, channel)
   if type(own) == 'table' then
     return own.err
   elseif own == 0 then
+    local writes = redis.pcall('hdel', key, owner) -- see release.lua
+    if type(writes) == 'table' then
+      return writes.err
+    end
     return redis.pcall('exists', key) == 1 and 2 or 0
   end
-  for _, done in ipairs({redis.pcall('del', key), redis.pcall(ARGV[1], channel, '0')}) do
-    if type(done) == 'table' then
-      return done.err
-    end
+  local deleted = redis.pcall('del', key)
+  if type(deleted) == 'table' then
+    return deleted.err
   end
-  return 1
+  local _, refused = tell(ARGV[1], channel, '0')
+  return refused and {1, refused} or 1
 end
 
 for i, key in ipairs(KEYS) do

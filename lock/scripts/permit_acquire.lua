@@ -21,16 +21,22 @@ if late(ARGV[3]) then
 end
 local ms = math.floor(now / 1000)
 
-local value = redis.call('get', KEYS[1]) or '0'
+local value = redis.call('get', KEYS[1])
+if not value then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  value = '0'
+end
 if not string.find(value, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end
 local left = tonumber(value)
+local again = redis.call('zscore', KEYS[2], ARGV[1])
 -- A hundred at most: the rest is for the next call, which their age makes come at once.
 local over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
-if #over > 0 then
-  redis.call('zrem', KEYS[2], unpack(over))
-  left = redis.call('incrby', KEYS[1], #over)
+for i = #over, 1, -1 do
+  if over[i] == ARGV[1] then
+    table.remove(over, i)
+  end
 end
 
 local function remaining()
@@ -45,25 +51,60 @@ local function remaining()
   return math.max(rest, 0)
 end
 
-local again = redis.call('zscore', KEYS[2], ARGV[1])
-if not again and left < 1 then
-  return {0, now, remaining(), '', ''}
-end
-
-local token = draw(KEYS[3])
-redis.call('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
-local ttl = redis.call('pttl', KEYS[1])
-if ttl > 0 then -- somebody wants the semaphore to be gone by then
-  redis.call('pexpire', KEYS[2], ttl)
-end
-if not again then
-  left = redis.pcall('decr', KEYS[1])
-  if type(left) == 'table' then -- an ACL may forbid it
-    redis.call('zrem', KEYS[2], ARGV[1])
-    return left
+-- take writes: first what can be undone. It returns the error of what was refused, and then has changed nothing.
+local function take(mine)
+  local function undo(refused)
+    if again then
+      redis.pcall('zadd', KEYS[2], again, ARGV[1])
+    elseif mine then
+      redis.pcall('zrem', KEYS[2], ARGV[1])
+    end
+    return refused
+  end
+  if #over > 0 then -- no such member: that it is refused is known before anything was done
+    redis.call('zrem', KEYS[2], '')
+  end
+  if mine then
+    local ttl = redis.call('pttl', KEYS[1])
+    local set = redis.pcall('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
+    if type(set) ~= 'table' and ttl > 0 then -- somebody wants the semaphore to be gone by then
+      set = redis.pcall('pexpire', KEYS[2], ttl)
+    end
+    if type(set) == 'table' then
+      return undo(set)
+    end
+  end
+  local more = #over - ((again or not mine) and 0 or 1)
+  local set = left
+  if more == -1 then
+    set = redis.pcall('decr', KEYS[1])
+  elseif more > 0 then
+    set = redis.pcall('incrby', KEYS[1], more)
+  end
+  if type(set) == 'table' then -- an ACL may forbid it
+    return undo(set)
+  end
+  left = set
+  if #over > 0 then
+    redis.call('zrem', KEYS[2], unpack(over))
   end
 end
-if #over > 0 and left > 0 then
-  redis.call(ARGV[6], ARGV[5], left)
+
+local mine = again or left + #over > 0
+local token = mine and draw(KEYS[3])
+local refused
+if mine or #over > 0 then
+  refused = take(mine)
 end
-return {1, now, token, left, remaining()}
+if refused then
+  return refused
+end
+if not mine then
+  return {0, now, remaining(), '', ''}
+end
+local rest = -1
+after(function() rest = remaining() end)
+if #over > 0 and left > 0 then
+  tell(ARGV[6], ARGV[5], left)
+end
+return {1, now, token, left, rest}

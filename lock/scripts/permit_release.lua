@@ -7,13 +7,16 @@
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now}     released
+-- Returns  {1, now}     released; {1, now, text} as well, but a step that follows was refused with that error
 --          {0, now, 0}  not the owner's (any more)
 if redis.call('zrem', KEYS[2], ARGV[1]) == 0 then
   return {0, now, 0}
 end
-local left = redis.call('incr', KEYS[1])
-if left > 0 then
-  redis.call(ARGV[3], ARGV[2], left)
+local left, refused, _ = redis.pcall('incr', KEYS[1])
+if type(left) == 'table' then -- no number, or an ACL forbids it: it ran out now, and the next acquire takes it back
+  refused = left.err
+  redis.pcall('zadd', KEYS[2], string.format('%.0f', math.floor(now / 1000)), ARGV[1])
+elseif left > 0 then
+  _, refused = tell(ARGV[3], ARGV[2], left)
 end
-return {1, now}
+return refused and {1, now, refused} or {1, now}

@@ -10,6 +10,7 @@
 --
 -- Whenever it runs, and however often, it lowers nothing.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   return 0
 end
 local last = redis.call('get', KEYS[2])

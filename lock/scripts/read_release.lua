@@ -5,14 +5,20 @@
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         given back, and published if nobody else holds the lock
+--          {1, now, text}   given back, and a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
-redis.call('del', KEYS[5])
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
-  return {0, now, redis.call('exists', KEYS[1])}
+  local taken = redis.call('exists', KEYS[1])
+  redis.pcall('del', KEYS[5])
+  return {0, now, taken}
 end
-settle(seen)
+local refused = after(function()
+  settle(seen)
+  redis.call('del', KEYS[5])
+end)
 if not seen.longest then
-  redis.call(ARGV[3], ARGV[2], '0')
+  local _, unheard = tell(ARGV[3], ARGV[2], '0')
+  refused = refused or unheard
 end
-return {1, now}
+return refused and {1, now, refused} or {1, now}

@@ -7,6 +7,7 @@
 -- ARGV[4]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
 --
 -- Returns  1              released and published
+--          {1, 0, text}   released, and a step that tells of it was refused with that error; waiters have their timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
 -- What is published is '0', at which all ask; or '0' on the channel of the client that has waited longest, <channel>:<number>, and perhaps that
@@ -15,6 +16,7 @@
 -- in it doesn't listen any more. The set isn't in KEYS: a release makes none, and who may not use it (an ACL, a slot that moves) wakes all.
 -- It comes after channel.lua and entry.lua.
 if not found[1] then
+  redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
     redis.pcall(ARGV[2], channel, '0')
@@ -23,24 +25,31 @@ if not found[1] then
 end
 redis.call('del', KEYS[1])
 
-local message = '0'
+local message, refused = '0'
 if ARGV[4] ~= '0' and found[2] and string.byte(found[2]) == 43 then
   local set = tagged('lockdog_wait:', KEYS[1])
   local waiting = redis.pcall('zcard', set)
-  listening = listening or redis.call('pubsub', ARGV[3], channel)[2]
-  if waiting == listening then
+  if not listening then
+    local counted = redis.pcall('pubsub', ARGV[3], channel)
+    listening, refused = counted[2], counted.err
+  end
+  if listening and waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
     if first and string.find(first, '^%d%d%d%d%d%d%d%d%d%d$') then
-      if redis.call(ARGV[2], channel .. ':' .. first, '0') > 0 then -- else it is gone
+      if tell(ARGV[2], channel .. ':' .. first, '0') > 0 then -- else it is gone
         if ARGV[4] == '2' then
           return 1
         end
         message = first
       end
     end
-  elseif type(waiting) == 'number' and waiting > listening then
+  elseif listening and type(waiting) == 'number' and waiting > listening then
     redis.pcall('del', set) -- those who live are in it again when they have asked
   end
 end
-redis.call(ARGV[2], channel, message)
+local _, unheard = tell(ARGV[2], channel, message)
+refused = unheard or refused
+if refused then
+  return {1, 0, refused}
+end
 return 1

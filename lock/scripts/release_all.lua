@@ -2,7 +2,7 @@
 --
 -- Returns  the answers to those that it released. The others are left to release.lua: those that aren't their owner's (any more), and those
 --          of which one client is called. Where a step is refused, everything is, for nothing was done; but not for a message, whose error is
---          the answer, as release.lua's is.
+--          in the answer, as in release.lua's.
 local lock, owner, publish = firstKey[1], firstArg[1], ARGV[firstArg[2] + argStep[2]]
 local lockStep, ownerStep = keyStep[1], argStep[1]
 local done, freed, gone, n = {}, {}, {}, 0
@@ -21,9 +21,9 @@ if n > 0 then
 end
 for i = 1, count do
   if done[i] then
-    local told = redis.pcall(publish, tagged(channels, KEYS[lock + i * lockStep]), '0')
-    if type(told) == 'table' then
-      done[i] = told
+    local _, refused = tell(publish, tagged(channels, KEYS[lock + i * lockStep]), '0')
+    if refused then
+      done[i] = {1, 0, refused}
     end
   end
 end

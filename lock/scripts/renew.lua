@@ -9,7 +9,8 @@
 -- Returns  {now, result...}, one result per lease:
 --          1 renewed, 0 the lock is gone, 2 it has another owner, 3 came too late, or the error's text.
 --
--- Every key is touched through pcall, so that one bad key never spoils the others' renewal.
+-- Every key is touched through pcall, so that one bad key never spoils the others' renewal. A lease isn't told gone before a write of
+-- its key was let through: it changes nothing, but a replica, which may be behind or empty, refuses it.
 local tooLate = late(ARGV[1])
 
 local function beside(key, suffix)
@@ -47,12 +48,15 @@ local function permit(timeouts, member, lease)
   local score = redis.pcall('zscore', timeouts, member)
   if type(score) == 'table' then
     return score.err
-  elseif not score or tonumber(score) <= now / 1000 then -- run out, and as good as gone: anybody may take it
-    return 0
-  elseif tooLate then
+  end
+  local gone = not score or tonumber(score) <= now / 1000 -- run out, and as good as gone: anybody may take it
+  if tooLate and not gone then
     return 3
   end
-  redis.pcall('zrem', timeouts, '') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
+  local writes = redis.pcall('zrem', timeouts, '') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
+  if gone then
+    return type(writes) == 'table' and writes.err or 0
+  end
   local set = redis.pcall('zadd', timeouts, string.format('%.0f', math.floor(now / 1000) + string.sub(lease, 2)), member)
   return type(set) == 'table' and set.err or 1
 end
@@ -68,8 +72,12 @@ for i = 2, #ARGV, 3 do
     if type(own) == 'table' then
       result = own.err
     elseif own == 0 then
-      local exists = redis.pcall('exists', ARGV[i])
-      result = exists == 1 and 2 or 0
+      local writes = redis.pcall('hdel', ARGV[i], ARGV[i + 1]) -- no such field
+      if type(writes) == 'table' then
+        result = writes.err
+      else
+        result = redis.pcall('exists', ARGV[i]) == 1 and 2 or 0
+      end
     elseif tooLate then
       result = 3
     else

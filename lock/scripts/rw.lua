@@ -126,28 +126,34 @@ local function grant(mode)
   if ARGV[4] ~= '' then
     meta = meta .. ' ' .. ARGV[4]
   end
-  redis.call('set', KEYS[5], meta, 'px', ARGV[2])
-  if redis.call('hexists', KEYS[1], 'mode') == 0 then
-    redis.call('hset', KEYS[1], 'mode', mode)
-  end
-  redis.call('hset', KEYS[1], ARGV[1], 1)
-  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
-    local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
-    if type(set) == 'table' then -- see acquire.lua
-      redis.call('del', KEYS[5])
-      redis.call('hdel', KEYS[1], ARGV[1])
-      if redis.call('hlen', KEYS[1]) == 1 then
-        redis.call('del', KEYS[1])
-      end
-      return set
+  local refused = after(function()
+    redis.call('set', KEYS[5], meta, 'px', ARGV[2])
+    if redis.call('hexists', KEYS[1], 'mode') == 0 then
+      redis.call('hset', KEYS[1], 'mode', mode)
     end
+    redis.call('hset', KEYS[1], ARGV[1], 1)
+    if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+      redis.call('pexpire', KEYS[1], ARGV[2])
+    end
+  end)
+  if refused then -- see acquire.lua
+    redis.pcall('del', KEYS[5])
+    redis.pcall('hdel', KEYS[1], ARGV[1])
+    if redis.pcall('hlen', KEYS[1]) == 1 then
+      redis.pcall('del', KEYS[1])
+    end
+    return redis.error_reply(refused)
   end
   return {1, now, token}
 end
 
--- gone tells those who wait that a writer is gone.
+-- gone tells those who wait that a writer is gone. It returns the text of what was refused.
 local function gone(publish, channel)
-  if redis.call(publish, channel, '1') > 0 or redis.call('exists', KEYS[3]) == 1 then
-    redis.call('set', KEYS[4], ms, 'px', turn)
-  end
+  local heard, unheard = tell(publish, channel, '1')
+  local refused = after(function()
+    if heard > 0 or redis.call('exists', KEYS[3]) == 1 then
+      redis.call('set', KEYS[4], ms, 'px', turn)
+    end
+  end)
+  return unheard or refused
 end

@@ -4,22 +4,27 @@
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>' and ':write'
 --
--- Returns  1 the lock was held, 0 it was free. Running it twice is harmless.
+-- Returns  as force.lua. Running it twice is harmless.
 local seen = look('', true)
 if redis.call('exists', KEYS[1]) == 0 then
+  redis.call('del', KEYS[1]) -- see inspect.lua
   return 0
 elseif not seen.mode then
   return alien()
 end
 local fields = redis.call('hgetall', KEYS[1])
 redis.call('del', KEYS[1])
-gone(ARGV[2], ARGV[1])
+local refused = gone(ARGV[2], ARGV[1])
 for i = 1, #fields, 2 do
   local owner = fields[i]
   local client = string.match(owner, '^(.+)%-%d+$') or string.match(owner, '^(.+)%-%d+:write$')
   if client then
-    redis.call('del', mark(owner, 1))
-    redis.call('publish', ARGV[3] .. client, owner)
+    redis.pcall('del', mark(owner, 1))
+    local _, unheard = tell('publish', ARGV[3] .. client, owner)
+    refused = refused or unheard
   end
+end
+if refused then
+  return {1, refused}
 end
 return 1

@@ -8,6 +8,7 @@ if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
 end
 local one = seen.writer or seen.longest
 if not one then
+  redis.call('hdel', KEYS[1], '') -- no such field; refused by a replica, which may lack what its primary has
   return {now, -2}
 end
 return {now, shown(one.left), one.name, tostring(one.count), '@lockdog', said(one.name),

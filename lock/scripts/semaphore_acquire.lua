@@ -19,7 +19,11 @@ if late(ARGV[3]) then
   return {2, now}
 end
 
-local value = redis.call('get', KEYS[1]) or '0'
+local value = redis.call('get', KEYS[1])
+if not value then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  value = '0'
+end
 if not string.find(value, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end
@@ -40,6 +44,6 @@ elseif left >= tonumber(ARGV[5]) then
   answer = {1, now, 0, left, -1}
 end
 if KEYS[3] then
-  redis.call('del', unpack(KEYS, 3))
+  redis.pcall('del', unpack(KEYS, 3))
 end
 return answer

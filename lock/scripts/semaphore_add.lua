@@ -27,11 +27,11 @@ if type(left) == 'table' then -- no number, or an ACL forbids it
   return left
 end
 if left > 0 and tonumber(ARGV[6]) > 0 then
-  local told = redis.pcall(ARGV[3], ARGV[2], left)
-  if type(told) == 'table' then -- an ACL forbids it: what is refused isn't done
+  local _, refused = tell(ARGV[3], ARGV[2], left)
+  if refused then -- an ACL forbids it: what is refused isn't done
     redis.call('incrby', KEYS[1], '-' .. ARGV[6])
     redis.call('del', KEYS[2])
-    return told
+    return redis.error_reply(refused)
   end
 end
 return {1, now}

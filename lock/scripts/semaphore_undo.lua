@@ -8,19 +8,34 @@
 -- ARGV[3]   'publish', or 'spublish' where channels are sharded
 -- ARGV[4]   how long the receipt is kept, ms
 --
--- Returns  {1, now}     given back
+-- Returns  {1, now}     given back; {1, now, text} as well, and the message was refused with that error
 --          {0, now, 0}  there was nothing to give back
 --
 -- Safe to run twice: the receipt says that it has been done.
 local taken = tonumber(redis.call('get', KEYS[2]) or 0)
--- A Redis that is full refuses SET and INCRBY, but not after a DEL in the same script.
-redis.call('del', KEYS[2], unpack(KEYS, 3))
-redis.call('set', KEYS[2], 'undone', 'px', ARGV[4])
-if not taken or taken == 0 then
+-- A Redis that is full refuses SET and INCRBY, but not after a PEXPIRE in the same script.
+redis.call('pexpire', KEYS[2], ARGV[4])
+local left = taken and taken > 0 and redis.pcall('incrby', KEYS[1], taken)
+if type(left) == 'table' then -- no number, or an ACL forbids it
+  return left
+end
+local set = redis.pcall('set', KEYS[2], 'undone', 'px', ARGV[4])
+if type(set) == 'table' and set.err then
+  if left then
+    redis.call('incrby', KEYS[1], -taken)
+  end
+  return set
+end
+if KEYS[3] then
+  redis.pcall('del', unpack(KEYS, 3))
+end
+if not left then
   return {0, now, 0}
 end
-local left = redis.call('incrby', KEYS[1], taken)
 if left > 0 then
-  redis.call(ARGV[3], ARGV[2], left)
+  local _, refused = tell(ARGV[3], ARGV[2], left)
+  if refused then
+    return {1, now, refused}
+  end
 end
 return {1, now}

@@ -17,6 +17,8 @@ if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
   return alien()
 end
 if seen.longest and not mine then
+  local one = seen.writer or seen.longest
+  local meta = said(one.name)
   if #seen.dead > 0 then
     settle(seen)
   end
@@ -24,12 +26,12 @@ if seen.longest and not mine then
   if keep > 0 and not late(ARGV[3]) then
     -- No reason to fail if that is refused (a full Redis, an ACL): then the caller waits without being preferred.
     redis.pcall('zadd', KEYS[3], ms + keep, ARGV[1])
-    if redis.call('pttl', KEYS[3]) < keep then
+    local left = redis.pcall('pttl', KEYS[3])
+    if type(left) == 'number' and left < keep then
       redis.pcall('pexpire', KEYS[3], keep)
     end
   end
-  local one = seen.writer or seen.longest
-  return {0, now, shown(seen.left), one.name, said(one.name)}
+  return {0, now, shown(seen.left), one.name, meta}
 end
 if late(ARGV[3]) then
   return {2, now}
@@ -37,5 +39,8 @@ end
 if not mine then -- nobody, or the dead
   redis.call('del', KEYS[1])
 end
-redis.call('zrem', KEYS[3], ARGV[1])
-return grant('write')
+local answer = grant('write')
+if not answer.err then
+  redis.pcall('zrem', KEYS[3], ARGV[1])
+end
+return answer

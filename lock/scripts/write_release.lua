@@ -6,17 +6,28 @@
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         given back and published
+--          {1, now, text}   given back, and a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
-redis.call('del', KEYS[5])
-local waited = redis.call('zrem', KEYS[3], ARGV[1]) == 1
-redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
 if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
-  settle(seen)
-  gone(ARGV[3], ARGV[2])
-  return {1, now}
+  local refused = after(function() settle(seen) end)
+  refused = gone(ARGV[3], ARGV[2]) or refused
+  local failed = after(function()
+    redis.call('del', KEYS[5])
+    redis.call('zrem', KEYS[3], ARGV[1])
+    redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
+  end)
+  refused = refused or failed
+  return refused and {1, now, refused} or {1, now}
 end
-if waited and redis.call('exists', KEYS[3]) == 0 then -- readers waited for it
-  redis.call(ARGV[3], ARGV[2], '1')
+local taken = redis.call('exists', KEYS[1])
+if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
+  after(function()
+    redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
+    if redis.call('exists', KEYS[3]) == 0 then -- readers waited for it
+      tell(ARGV[3], ARGV[2], '1')
+    end
+  end)
 end
-return {0, now, redis.call('exists', KEYS[1])}
+redis.pcall('del', KEYS[5])
+return {0, now, taken}

@@ -49,6 +49,8 @@ const (
 	Stat     = "stat"     // goroutines, connections, heap: Counts
 	Note     = "note"     // for the reader only
 	Skew     = "skew"     // the servers' clock was set off by Delay
+	Switch   = "switch"   // in the course of the fault ID another primary took the place of Server, some time from Since to At
+	Where    = "where"    // from At on, the Redis client of the process sends the commands for Name, all names if that is "", to Server
 	Complain = "complain" // the process failed at what it has to be able to do: Why
 )
 
@@ -101,6 +103,7 @@ type Event struct {
 	Token  int64            `json:"k,omitempty"`
 	Tokens map[string]int64 `json:"ks,omitempty"` // by name, where they are several
 	Owners []string         `json:"os,omitempty"`
+	Server string           `json:"at,omitempty"`
 	Until  Time             `json:"until,omitempty"`
 	Since  Time             `json:"since,omitempty"`
 	Delay  time.Duration    `json:"d,omitempty"`

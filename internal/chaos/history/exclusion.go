@@ -7,7 +7,8 @@ import (
 )
 
 // Exclusion checks that of no name more than there is room for was held at one instant, as far as the holders' own Contexts
-// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it returns the first of the two.
+// said so: for a mutex, that no two were live. Where Redis may have forgotten a grant, it returns the first of the two. If a failover
+// lost the grant, that explains no renewal made after it: then a primary renewed that had been replaced.
 func Exclusion(h *History) (found []Violation, excused []*Op) {
 	for name, ops := range h.byName() {
 		type edge struct {
@@ -31,6 +32,7 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 			return -1
 		})
 		var live []*Op
+		told := false
 		for _, e := range edges {
 			if !e.start {
 				live = slices.DeleteFunc(live, func(o *Op) bool { return o == e.op })
@@ -47,7 +49,17 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 				case slices.ContainsFunc(append(live, e.op), func(o *Op) bool { return h.forced(name, o.Call.At, e.at) }):
 					// Whom it was taken from may be told a moment later, or hear of its grant only then.
 				case h.excused(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease)):
-					excused = append(excused, other)
+					if h.explains(append(live, e.op), e.op.Call.Room, h.excuses(e.at, e.at, max(e.op.Call.Lease, other.Call.Lease))) {
+						excused = append(excused, other)
+						break
+					}
+					if told { // one who stays meets many
+						break
+					}
+					told = true
+					found = append(found, violation("stale", name, other.Call.At, until,
+						"%s: %s (token %d) and %s (token %d) were live at one time, for %v at least, and both were granted or renewed after the switch to another primary",
+						name, other.Owner, other.Token, e.op.Owner, e.op.Token, until.Sub(e.at)))
 				default:
 					found = append(found, violation("exclusion", name, other.Call.At, until,
 						"%s: %s (token %d) and %s (token %d) were live at one time, for %v at least",

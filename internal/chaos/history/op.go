@@ -21,6 +21,7 @@ type Op struct {
 	LastLive     Time // when the Context was last known to be live
 	LastUntil    Time // the last deadline seen
 	RenewedAt    []Time
+	Untils       []Time // all deadlines seen
 	DeadAt       Time
 	Dead         string
 	Late         time.Duration
@@ -39,7 +40,10 @@ func (o *Op) Live() (from, to Time, ok bool) {
 }
 
 // Window is a stretch of time.
-type Window struct{ From, To Time }
+type Window struct {
+	From, To Time
+	Fault    string // the ID of the fault that it is about, if it is about one
+}
 
 func (w Window) meets(from, to Time) bool { return from <= w.To && to >= w.From }
 
@@ -54,7 +58,9 @@ type History struct {
 	Killed    map[int]Time  // client processes that were killed
 	Started   map[int]bool  // client processes that called anything
 	Loose     []Window      // when Redis may have lost writes, or a server's clock stepped
-	Lost      bool          // Redis may have lost writes at all
+	Switches  []Event
+	Wheres    map[int][]Event // by process
+	Lost      bool            // Redis may have lost writes at all
 	Forces    map[string][]Force
 	Back      bool          // a server's clock stepped backwards
 	Behind    time.Duration // ... by so much
@@ -67,7 +73,7 @@ type History struct {
 func New(events []Event) (*History, error) {
 	h := &History{
 		Events: slices.Clone(events), Summaries: map[int]Event{}, Stats: map[int]Event{}, Idle: map[int]Time{},
-		Killed: map[int]Time{}, Started: map[int]bool{}, Forces: map[string][]Force{},
+		Killed: map[int]Time{}, Started: map[int]bool{}, Forces: map[string][]Force{}, Wheres: map[int][]Event{},
 	}
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	ops := make(map[string]*Op)
@@ -96,8 +102,12 @@ func New(events []Event) (*History, error) {
 			h.Killed[e.Proc] = e.At
 		case Settle:
 			h.Settle = e.At
+		case Switch:
+			h.Switches = append(h.Switches, e)
+		case Where:
+			h.Wheres[e.Proc] = append(h.Wheres[e.Proc], e)
 		case Forced:
-			h.Forces[e.Name] = append(h.Forces[e.Name], Force{Window{e.Since, e.At}, e.Why == WhyYes || e.Why == WhyNo})
+			h.Forces[e.Name] = append(h.Forces[e.Name], Force{Window{From: e.Since, To: e.At}, e.Why == WhyYes || e.Why == WhyNo})
 		case FaultOn:
 			h.Lost = h.Lost || e.Loses
 			h.Back = h.Back || e.Back
@@ -112,7 +122,7 @@ func New(events []Event) (*History, error) {
 			silent[e.ID] = e.Silent
 			if e.Loses || e.Clock {
 				loose[e.ID] = len(h.Loose)
-				h.Loose = append(h.Loose, Window{e.At, 1<<63 - 1})
+				h.Loose = append(h.Loose, Window{From: e.At, To: 1<<63 - 1, Fault: e.ID})
 			}
 		case FaultOff:
 			if silent[e.ID] {
@@ -145,6 +155,7 @@ func (o *Op) note(e Event) {
 	switch e.What {
 	case Grant:
 		o.Granted, o.Returned, o.Owner, o.Token, o.Tokens, o.LastUntil = true, e.At, e.Owner, e.Token, e.Tokens, e.Until
+		o.Untils = append(o.Untils, e.Until)
 	case Refuse:
 		o.Returned, o.Refused = e.At, e.Why
 	case Live:
@@ -152,6 +163,7 @@ func (o *Op) note(e Event) {
 	case Renewed:
 		o.LastUntil = e.Until
 		o.RenewedAt = append(o.RenewedAt, e.At)
+		o.Untils = append(o.Untils, e.Until)
 	case Overdue:
 		o.Overdue = append(o.Overdue, e)
 	case Dead:
@@ -170,12 +182,20 @@ func (o *Op) note(e Event) {
 // excused says whether Redis may have forgotten by then what it granted: a write that was lost is missed until the lease
 // that it gave, or renewed, has run out.
 func (h *History) excused(from, to Time, lease time.Duration) bool {
-	return slices.ContainsFunc(h.Loose, func(w Window) bool {
+	return len(h.excuses(from, to, lease)) > 0
+}
+
+// excuses are the faults for which it is so.
+func (h *History) excuses(from, to Time, lease time.Duration) (faults []string) {
+	for _, w := range h.Loose {
 		if w.To < 1<<63-1 {
 			w.To = w.To.Add(lease + looseSlack)
 		}
-		return w.meets(from, to)
-	})
+		if w.meets(from, to) {
+			faults = append(faults, w.Fault)
+		}
+	}
+	return faults
 }
 
 // looseSlack is for what was on its way when Redis was whole again.

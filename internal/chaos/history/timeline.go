@@ -33,7 +33,7 @@ func (h *History) Timeline(from, to Time, name string) string {
 		if n, ok := names[e.ID]; ok && e.Proc > 0 {
 			about = n
 		}
-		ours := slices.Contains([]string{FaultOn, FaultOff, Settle, Restart, Signal, Note, Idle, Complain}, e.What)
+		ours := slices.Contains([]string{FaultOn, FaultOff, Settle, Restart, Signal, Note, Switch, Idle, Complain}, e.What)
 		if e.At < from || e.At > to || name != "" && about != name && !ours {
 			continue
 		}
@@ -63,6 +63,7 @@ func (e Event) line(name string, start Time) string {
 	add(e.Delay != 0, "by %v", e.Delay)
 	add(e.Last != 0, "after %d", e.Last)
 	add(e.Loses, "(writes may be lost)")
+	add(e.Server != "", "at %s", e.Server)
 	add(e.Why != "", "%s", e.Why)
 	add(len(e.Counts) > 0, "%v", e.Counts)
 	add(len(e.Ended) > 0, "%d ended", len(e.Ended))

@@ -15,7 +15,7 @@ type Backend interface {
 	// The context may be ignored until Timeout has passed.
 	Eval(ctx context.Context, call Call) (any, error)
 
-	// Prepare learns what Node and Traits need to know. It is called before the first Eval, again until it has
+	// Prepare learns what Node needs to know. It is called before the first Eval, again until it has
 	// succeeded once, and does I/O only where there is more than one server.
 	Prepare(ctx context.Context, key string) error
 
@@ -23,10 +23,16 @@ type Backend interface {
 	// one call. It does no I/O.
 	Node(key string) string
 
+	// Layout is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
+	// happens. It does no I/O.
+	Layout() string
+	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
+	// primary. It returns when that is known, or ctx ends.
+	Follow(ctx context.Context)
 	// Moved says that a key was not where Node had it, or that nobody answered there.
 	Moved(ctx context.Context)
 
-	// Traits is how the servers pass messages on.
+	// Traits is how the servers pass messages on. It doesn't change.
 	Traits() Traits
 
 	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
@@ -67,14 +73,14 @@ type Traits struct {
 	Unnamed bool   // ... in its arguments, as those that it is declared to use have to be of one slot
 	PerNode bool   // a message is heard on the node of its channel only
 	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
-	Publish any    // the command that publishes on a lock's channel: a string, boxed as it goes into every release
-	NumSub  string // the PUBSUB subcommand that counts a channel's subscribers; "" where none sees them all
+	Publish any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
+	NumSub  string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
 }
 
 // Station is what one subscription connection can listen to.
 type Station struct {
 	Node string // the channels of this node; "" where all are heard everywhere
-	Bus  bool   // of a cluster: the channels that are not sharded
+	Bus  bool   // of a cluster: the channels that are never sharded
 }
 
 // Result is what became of one call of several.
@@ -89,7 +95,7 @@ type Call struct {
 	Full   bool   // send the source: the server doesn't know the script (yet)
 	Soon   bool   // give up after Soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
-	Node   string // of a renewal: where Keys were when it was made up; a Ring asks there, whatever it thinks by now
+	Node   string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is ErrElsewhere
 	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
 	Keys   []string
 	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates
@@ -104,6 +110,9 @@ type PubSub interface {
 	Ping(ctx context.Context) error
 	// Receive waits for the next event. ErrIdle after timeout without one; any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
+	// Current reports whether the server that it is connected to is still where these channels are published. It may ask that
+	// server.
+	Current(ctx context.Context, channels []string) bool
 	Close() error
 }
 

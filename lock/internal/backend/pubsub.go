@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,13 +57,193 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 	}
 }
 
-// shardedPubSub listens to sharded channels. One command takes channels of one slot only.
-type shardedPubSub struct{ redisPubSub }
+// Current implements PubSub: there is one server.
+func (p *redisPubSub) Current(context.Context, []string) bool { return true }
+
+// ringPubSub listens at a shard.
+type ringPubSub struct {
+	redisPubSub
+	ring ring
+	addr string
+}
+
+// Current implements PubSub.
+func (p *ringPubSub) Current(ctx context.Context, _ []string) bool {
+	_, err := p.ring.at(ctx, p.addr)
+	return err == nil
+}
+
+// clusterPubSub listens to plain channels at a node.
+type clusterPubSub struct {
+	redisPubSub
+	cluster *cluster
+	node    *redis.Client
+}
+
+// Current implements PubSub: any primary with slots will do.
+func (p *clusterPubSub) Current(ctx context.Context, _ []string) bool {
+	if !p.serves() {
+		return false
+	}
+	owns, err := p.owns(ctx)
+	return err != nil || owns.any()
+}
+
+// serves reports whether the node is a primary of the layout as the program's client has it now.
+func (p *clusterPubSub) serves() bool {
+	_, err := p.cluster.at(context.Background(), p.node.Options().Addr)
+	return !errors.Is(err, ErrGone)
+}
+
+// owns asks the node which slots it has. An error is no reason to leave it: without cluster mode it knows nothing of slots, and one that
+// doesn't answer doesn't answer PING, either.
+func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
+	if p.cluster.mute.Load() {
+		return nil, errMute
+	}
+	text, err := p.node.ClusterNodes(ctx).Result()
+	if err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "cluster support disabled")) {
+		p.cluster.mute.Store(true)
+	}
+	return readOwnSlots(text), err
+}
+
+var errMute = errors.New("lockdog: the servers don't tell which slots they have")
+
+// shardedPubSub listens to the channels of locks at the node of their keys: sharded channels if it has them, else plain ones. What it
+// has, the connection's first answer says, which is about this very process: a node that is upgraded breaks the connection. One
+// command takes sharded channels of one slot only.
+type shardedPubSub struct {
+	clusterPubSub
+
+	mu    sync.Mutex
+	has   sharding
+	tried []func(plainly bool) error // what was sent before the first answer
+}
+
+type sharding uint8
+
+const (
+	shardingUnknown sharding = iota
+	shardingThere
+	shardingMissing
+)
 
 func (p *shardedPubSub) Subscribe(ctx context.Context, channels ...string) error {
-	return p.ps.SSubscribe(ctx, channels...)
+	return p.send(func(plainly bool) error {
+		if plainly {
+			return p.ps.Subscribe(ctx, channels...)
+		}
+		return p.ps.SSubscribe(ctx, channels...)
+	})
 }
 
 func (p *shardedPubSub) Unsubscribe(ctx context.Context, channels ...string) error {
-	return p.ps.SUnsubscribe(ctx, channels...)
+	return p.send(func(plainly bool) error {
+		if plainly {
+			return p.ps.Unsubscribe(ctx, channels...)
+		}
+		return p.ps.SUnsubscribe(ctx, channels...)
+	})
+}
+
+func (p *shardedPubSub) send(command func(plainly bool) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.has == shardingUnknown {
+		p.tried = append(p.tried, command)
+	}
+	return command(p.has == shardingMissing)
+}
+
+func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Event, error) {
+	for {
+		ev, err := p.redisPubSub.Receive(ctx, timeout)
+		switch {
+		case err == nil && ev.Kind == Subscribed:
+			_ = p.learn(shardingThere) // only what is missing has something to do
+		case unknownCommand(err):
+			if err := p.learn(shardingMissing); err != nil {
+				return Event{}, err
+			}
+			continue
+		}
+		return ev, err
+	}
+}
+
+// learn notes the first answer. Where there is no sharding, what was tried is done plainly.
+func (p *shardedPubSub) learn(has sharding) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.has != shardingUnknown {
+		return nil
+	}
+	p.has = has
+	tried := p.tried
+	p.tried = nil
+	if has == shardingMissing {
+		for _, command := range tried {
+			if err := command(true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *shardedPubSub) plain() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.has == shardingMissing
+}
+
+// unknownCommand reports whether a server doesn't know what it was sent.
+func unknownCommand(err error) bool {
+	var refused redis.Error
+	return errors.As(err, &refused) && strings.Contains(strings.ToLower(err.Error()), "unknown")
+}
+
+// Current implements PubSub. A node tells who listens to a sharded channel when its slot leaves; of plain ones it says nothing, so it is
+// asked.
+func (p *shardedPubSub) Current(ctx context.Context, channels []string) bool {
+	if !p.serves() {
+		return false
+	}
+	if !p.plain() {
+		return true
+	}
+	owns, err := p.owns(ctx)
+	return err != nil || !slices.ContainsFunc(channels, func(channel string) bool { return !owns.has(SlotOf(channel)) })
+}
+
+// ownSlots are the slots that a node has, as ranges.
+type ownSlots [][2]int
+
+func (o ownSlots) any() bool { return len(o) > 0 }
+
+func (o ownSlots) has(slot int) bool {
+	return slices.ContainsFunc(o, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
+}
+
+// readOwnSlots reads them from a node's answer to CLUSTER NODES: "<id> <address> myself,master - <4 more> <slots>...".
+func readOwnSlots(text string) (own ownSlots) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 8 || !strings.Contains(fields[2], "myself") || !strings.Contains(fields[2], "master") {
+			continue
+		}
+		for _, r := range fields[8:] {
+			first, last, several := strings.Cut(r, "-")
+			if !several {
+				last = first
+			}
+			from, err := strconv.Atoi(first)
+			to, err2 := strconv.Atoi(last)
+			if err == nil && err2 == nil { // else it is a slot on its way, named once more
+				own = append(own, [2]int{from, to})
+			}
+		}
+	}
+	return own
 }

@@ -5,18 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// renewalConns bounds the connections that renewals open to each server, beside the program's own
-// pool: as many as a watchdog has calls in flight to one server.
-const renewalConns = 8
 
 // Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
 // go through another one, so that they never queue behind the program's own commands.
@@ -27,54 +20,70 @@ type Redis struct {
 
 	soon time.Duration // see Soon
 
-	reserved sync.Once // the connections for renewals are made with the first one
-	renew    redis.UniversalClient
-	shards   shardClients                        // a Ring's, in place of renew
-	owned    bool                                // renew was made here
-	layout   atomic.Pointer[redis.ClusterClient] // renew, where it has a layout of its own to reload
+	renew         redis.UniversalClient // the program's own choice for renewals, nil: none
+	renewTopology topology              // ... and its shape
+	reserved      reserved              // are for renewals where there is no such choice
 }
 
 // topology is what differs between the shapes of Redis.
 type topology interface {
 	Prepare(ctx context.Context, key string) error
 	Node(key string) string
+	Layout() string
+	Follow(ctx context.Context)
 	Moved(ctx context.Context)
 	Traits() Traits
-	// clientOf is the client of the one server that key lives on.
-	clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error)
-	// at is the client of a node.
+	// clientOf is the program's client of the one server that key lives on.
+	clientOf(ctx context.Context, key string) (*redis.Client, error)
+	// at is the program's client of a node.
 	at(ctx context.Context, node string) (*redis.Client, error)
+	// optionsAt are the options for a client of our own to a node, with so many connections. rdb is the program's client of the node.
+	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
 	Subscribe(ctx context.Context, at Station) (PubSub, error)
 	Control(key string) Station
+	// during returns a context that ends when a connection of ours to a node has to.
+	during(node string) context.Context
+	close()
 }
 
-// NewRedis returns a backend over rdb, without any I/O. Where renew is nil, renewals get a client of their
+// NewRedis returns a backend over rdb, without any I/O. Where renew is nil, renewals get clients of their
 // own with rdb's options.
 func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	timeout, err := readTimeout(rdb)
 	if err != nil {
 		return nil, err
 	}
-	b := &Redis{rdb: rdb, renew: renew, timeout: timeout}
+	b := &Redis{rdb: rdb, timeout: timeout}
+	b.topology = newTopology(rdb, &b.reserved)
 	if renew != nil {
 		if _, err := readTimeout(renew); err != nil {
 			return nil, fmt.Errorf("the client given to WithRenewalClient: %w", err)
 		}
-		b.keepLayout()
+		b.renew, b.renewTopology = renew, newTopology(renew, nil)
 	}
-	switch c := rdb.(type) {
-	case *redis.ClusterClient:
-		b.topology = &cluster{rdb: c}
-	case *redis.Ring:
-		b.topology = ring{c}
-	case *redis.Client:
-		b.topology = single{c}
+	if c, ok := rdb.(*redis.Client); ok {
 		b.soon = timeout
 		if c.Options().ContextTimeoutEnabled {
 			b.soon = min(timeout, Unnoticed)
 		}
 	}
 	return b, nil
+}
+
+// newTopology returns the shape of a client.
+func newTopology(rdb redis.UniversalClient, own *reserved) topology {
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		return newCluster(c)
+	case *redis.Ring:
+		return ring{rdb: c}
+	default:
+		node := rdb.(*redis.Client) // readTimeout lets no other pass
+		if node.Options().Addr == sentinelled {
+			return newFailover(node, own)
+		}
+		return single{rdb: node}
+	}
 }
 
 // readTimeout rejects clients whose calls might never return.
@@ -121,113 +130,6 @@ func ringReadTimeout(c *redis.Ring) time.Duration {
 	return 5 * time.Second // go-redis's default; the shards are yet to come
 }
 
-// renewals is the client that the renewals of a node's keys go through.
-func (b *Redis) renewals(node string) (redis.UniversalClient, error) {
-	if r, ok := b.rdb.(*redis.Ring); ok && b.renew == nil {
-		return b.shards.of(r, node)
-	}
-	b.reserved.Do(func() {
-		if b.renew == nil {
-			b.renew, b.owned = reserve(b.rdb), true
-			b.keepLayout()
-		}
-	})
-	if b.renew == nil { // closed before the first
-		return nil, redis.ErrClosed
-	}
-	return b.renew, nil
-}
-
-// shardClients are the clients for renewals of a Ring's shards. A second Ring would not do: it wouldn't hear of SetAddrs, and
-// might think another shard dead than the program's.
-type shardClients struct {
-	mu     sync.Mutex
-	byAddr map[string]*redis.Client
-	closed bool
-}
-
-// of returns the client of the Ring's shard with an address.
-func (s *shardClients) of(r *redis.Ring, addr string) (*redis.Client, error) {
-	shard, err := ring{r}.at(context.Background(), addr)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, redis.ErrClosed
-	}
-	c := s.byAddr[addr]
-	if c == nil {
-		c = reserve(shard).(*redis.Client)
-		if s.byAddr == nil {
-			s.byAddr = make(map[string]*redis.Client)
-		}
-		s.byAddr[addr] = c
-	}
-	return c, nil
-}
-
-func (s *shardClients) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	var errs []error
-	for _, c := range s.byAddr {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// keepLayout notes that the client for renewals knows a layout of its own.
-func (b *Redis) keepLayout() {
-	if c, ok := b.renew.(*redis.ClusterClient); ok {
-		b.layout.Store(c)
-	}
-}
-
-// Moved implements Backend. go-redis itself looks for a new layout when it is told MOVED, but not when a node is gone; and else
-// once a minute.
-func (b *Redis) Moved(ctx context.Context) {
-	b.topology.Moved(ctx)
-	if c := b.layout.Load(); c != nil {
-		c.ReloadState(ctx)
-	}
-}
-
-// reserve returns a client with the same options as rdb and a small pool of its own.
-func reserve(rdb redis.UniversalClient) redis.UniversalClient {
-	switch c := rdb.(type) {
-	case *redis.ClusterClient:
-		o := *c.Options()
-		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = renewalConns, 0, renewalConns, 0
-		o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-		l := &layout{rdb: c}
-		o.Addrs = slices.Clone(o.Addrs) // go-redis appends to the one that it was given
-		o.ClusterSlots, o.NewClient = l.slots, l.client(o.NewClient)
-		return redis.NewClusterClient(&o)
-	default:
-		o := ownOptions(rdb.(*redis.Client), renewalConns)
-		return redis.NewClient(&o)
-	}
-}
-
-// ownOptions are the options of rdb for a client of our own, with so many connections. What they point to is changed while rdb connects;
-// WithTimeout is go-redis's one way to a copy, made under its lock.
-func ownOptions(rdb *redis.Client, conns int) redis.Options {
-	read, write := rdb.Options().ReadTimeout, rdb.Options().WriteTimeout
-	o := *rdb.WithTimeout(read).Options()
-	o.WriteTimeout = write
-	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
-	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
-	// error, or panic where maintenance notifications are required.
-	o.PushNotificationProcessor = nil
-	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; nothing that we read may come from it
-	return o
-}
-
 // noRetry makes go-redis send a command once only: it would re-run a script up to three times, unseen. In a
 // pipeline it does so for all commands.
 type noRetry struct{ *redis.Cmd }
@@ -272,13 +174,18 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 		soon := &soonContext{Context: ctx, deadline: time.Now().Add(b.soon)}
 		ctx, args = soon, soon.args[:0]
 	case call.Renew:
-		var err error
-		if rdb, err = b.renewals(call.Node); err != nil {
-			return nil, err
+		var cmd noRetry
+		err := b.renewing(ctx, &call, func(ctx context.Context, rdb redis.UniversalClient) error {
+			cmd = call.command(ctx, nil)
+			return rdb.Process(ctx, cmd)
+		})
+		if err != nil {
+			return b.redirected(ctx, &call, err)
 		}
+		return cmd.Result()
 	case call.Near != "":
 		var err error
-		if rdb, err = b.clientOf(ctx, b.rdb, call.Near); err != nil {
+		if rdb, err = b.clientOf(ctx, call.Near); err != nil {
 			return nil, err
 		}
 	}
@@ -291,28 +198,35 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 
 // EvalEach implements Backend.
 func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
-	rdb := b.rdb
 	results := make([]Result, len(calls))
-	if calls[0].Renew {
-		var err error
-		if rdb, err = b.renewals(calls[0].Node); err != nil {
-			for i := range results {
+	run := func(ctx context.Context, rdb redis.UniversalClient) error {
+		cmds := make([]noRetry, len(calls))
+		pipe := rdb.Pipeline()
+		for i := range calls {
+			cmds[i] = calls[i].command(ctx, nil)
+			_ = pipe.Process(ctx, cmds[i])
+		}
+		_, err := pipe.Exec(ctx) // the first error; each command has its own
+		for i, cmd := range cmds {
+			results[i].Reply, results[i].Err = cmd.Result()
+			if results[i].Err == nil && results[i].Reply == nil {
 				results[i].Err = err
 			}
-			return results
 		}
+		return err
 	}
-	cmds := make([]noRetry, len(calls))
-	pipe := rdb.Pipeline()
-	for i := range calls {
-		cmds[i] = calls[i].command(ctx, nil)
-		_ = pipe.Process(ctx, cmds[i])
+	if !calls[0].Renew {
+		_ = run(ctx, b.rdb)
+		return results
 	}
-	_, err := pipe.Exec(ctx) // the first error; each command has its own
-	for i, cmd := range cmds {
-		results[i].Reply, results[i].Err = cmd.Result()
-		if results[i].Err == nil && results[i].Reply == nil {
-			results[i].Err = err
+	err := b.renewing(ctx, &calls[0], run)
+	for i := range results {
+		r := &results[i]
+		if r.Reply == nil && r.Err == nil { // there was no way to the server
+			r.Err = err
+		}
+		if r.Err != nil {
+			r.Reply, r.Err = b.redirected(ctx, &calls[i], r.Err)
 		}
 	}
 	return results
@@ -321,7 +235,7 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 // EvalWait implements Backend. WAIT speaks of the writes of its own connection, so both go through one, of the one
 // server that has the key. There go-redis follows no redirection of a cluster.
 func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (any, int, error) {
-	rdb, err := b.clientOf(ctx, b.rdb, call.Keys[0])
+	rdb, err := b.clientOf(ctx, call.Keys[0])
 	if err != nil {
 		return nil, 0, err
 	}
@@ -358,6 +272,31 @@ func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, t
 	return reply, int(acked), nil
 }
 
+// redirected runs a renewal where a node of a cluster sends it, or returns the node's answer where it sends it nowhere.
+func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
+	addr, asking, sent := redirection(answer)
+	c, ok := b.topology.(*cluster)
+	if !sent || !ok || len(call.Keys) == 0 {
+		return nil, answer
+	}
+	node, err := c.at(ctx, addr)
+	if err != nil { // go-redis has yet to hear of it
+		return nil, answer
+	}
+	own, err := b.reserved.of(addr, func() *redis.Options { return c.optionsAt(addr, node, renewalConns) })
+	if err != nil {
+		return nil, err
+	}
+	cmd := call.command(ctx, nil)
+	pipe := own.Pipeline()
+	if asking {
+		_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
+	}
+	_ = pipe.Process(ctx, cmd)
+	_, _ = pipe.Exec(ctx)
+	return cmd.Result()
+}
+
 // redirection reads the answer of a node that a key is at another, for good or, asking, while its slot moves.
 func redirection(err error) (addr string, asking, ok bool) {
 	words := strings.Fields(err.Error())
@@ -365,6 +304,14 @@ func redirection(err error) (addr string, asking, ok bool) {
 		return "", false, false
 	}
 	return words[2], words[0] == "ASK", true
+}
+
+// Moved implements Backend.
+func (b *Redis) Moved(ctx context.Context) {
+	b.topology.Moved(ctx)
+	if b.renewTopology != nil {
+		b.renewTopology.Moved(ctx)
+	}
 }
 
 // Soon implements Backend.
@@ -375,9 +322,9 @@ func (b *Redis) Timeout() time.Duration { return b.timeout }
 
 // Close implements Backend.
 func (b *Redis) Close() error {
-	b.reserved.Do(func() {}) // no renewal starts any more
-	if b.owned {
-		return b.renew.Close()
+	b.close()
+	if b.renewTopology != nil {
+		b.renewTopology.close()
 	}
-	return b.shards.close()
+	return b.reserved.close()
 }

@@ -2,15 +2,35 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// single is one server, or the primary that Sentinel names.
-type single struct{ rdb *redis.Client }
+// ErrGone matches the outcome of looking for a server that isn't one of them any more.
+var ErrGone = errors.New("lockdog: the server is gone")
+
+// direct is what the shapes have in common that don't need Follow.
+type direct struct{}
+
+func (direct) Layout() string                { return "" }
+func (direct) Follow(context.Context)        {}
+func (direct) during(string) context.Context { return context.Background() }
+func (direct) close()                        {}
+func (direct) optionsAt(_ string, rdb *redis.Client, conns int) *redis.Options {
+	return ownOptions(rdb, conns)
+}
+
+// single is one server.
+type single struct {
+	direct
+	rdb *redis.Client
+}
 
 func (s single) Prepare(context.Context, string) error { return nil }
 func (s single) Node(string) string                    { return s.rdb.Options().Addr }
@@ -21,9 +41,7 @@ func (s single) Traits() Traits {
 	return Traits{Combine: true, Publish: "publish", NumSub: "numsub"}
 }
 
-func (s single) clientOf(_ context.Context, rdb redis.UniversalClient, _ string) (*redis.Client, error) {
-	return rdb.(*redis.Client), nil
-}
+func (s single) clientOf(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
@@ -33,7 +51,10 @@ func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
 
 // ring is several servers that know nothing of each other. A channel lives where its lock does: go-redis hashes both by
 // the tag.
-type ring struct{ rdb *redis.Ring }
+type ring struct {
+	direct
+	rdb *redis.Ring
+}
 
 func (r ring) Prepare(context.Context, string) error { return nil }
 func (r ring) Moved(context.Context)                 {}
@@ -41,6 +62,16 @@ func (r ring) Control(key string) Station            { return Station{Node: r.No
 
 func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSub: "numsub"}
+}
+
+// Layout names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
+func (r ring) Layout() string {
+	addrs := []string{"ring"}
+	for _, shard := range r.rdb.GetShardClients() {
+		addrs = append(addrs, shard.Options().Addr)
+	}
+	slices.Sort(addrs)
+	return strings.Join(addrs, " ")
 }
 
 func (r ring) Node(key string) string {
@@ -51,8 +82,8 @@ func (r ring) Node(key string) string {
 	return shard.Options().Addr
 }
 
-func (r ring) clientOf(_ context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.Ring).GetShardClientForKey(key)
+func (r ring) clientOf(_ context.Context, key string) (*redis.Client, error) {
+	return r.rdb.GetShardClientForKey(key)
 }
 
 func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
@@ -60,7 +91,7 @@ func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redisPubSub{shard.Subscribe(ctx)}, nil
+	return &ringPubSub{redisPubSub{shard.Subscribe(ctx)}, r, at.Node}, nil
 }
 
 func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
@@ -69,34 +100,38 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 			return shard, nil
 		}
 	}
-	return nil, fmt.Errorf("lockdog: the ring has no shard %q any more", addr)
+	return nil, fmt.Errorf("%w: the ring has no shard %q any more", ErrGone, addr)
 }
 
-// cluster is a Redis Cluster.
+// cluster is a Redis Cluster, or what a ClusterClient takes for one: servers without cluster mode whose slots the program gives out.
+//
+// A lock's waiters listen at the node of its key, and its releases are published there: by sharded pub/sub where the node has it, else
+// plainly. Each side learns which from that very node whenever it matters: a subscription by its first command on each connection, a
+// release inside its script, which publishes with the other command where the first is refused. So nobody has to know what a node was
+// when it was met first, and nodes of both kinds can live in one cluster while it is upgraded.
 type cluster struct {
+	direct
 	rdb    *redis.ClusterClient
-	traits atomic.Pointer[Traits] // nil until Prepare
+	given  bool        // the program gives out the slots: nothing says that the servers pass plain messages on to each other
+	loaded atomic.Bool // rdb knows a layout
+	mute   atomic.Bool // the servers don't tell which slots they have: an ACL forbids it, or they are without cluster mode
 }
 
-// Prepare loads the cluster's layout, and asks whether it has sharded channels.
+func newCluster(rdb *redis.ClusterClient) *cluster {
+	return &cluster{rdb: rdb, given: rdb.Options().ClusterSlots != nil}
+}
+
+// Prepare loads the cluster's layout.
 func (c *cluster) Prepare(ctx context.Context, key string) error {
-	node, err := c.rdb.MasterForKey(ctx, key)
-	if err != nil {
+	if _, err := c.rdb.MasterForKey(ctx, key); err != nil {
 		return err
 	}
-	traits := &Traits{Combine: true, Unnamed: true, PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub"}
-	if err := node.PubSubShardNumSub(ctx, key).Err(); err != nil {
-		if !strings.Contains(strings.ToLower(err.Error()), "unknown") {
-			return err
-		}
-		traits = &Traits{Combine: true, Unnamed: true, Publish: "publish"} // before Redis 7
-	}
-	c.traits.Store(traits)
+	c.loaded.Store(true)
 	return nil
 }
 
 func (c *cluster) Node(key string) string {
-	if c.traits.Load() == nil { // the layout isn't loaded, and MasterForKey would do it
+	if !c.loaded.Load() { // MasterForKey would load the layout
 		return ""
 	}
 	node, err := c.rdb.MasterForKey(context.Background(), key)
@@ -106,33 +141,59 @@ func (c *cluster) Node(key string) string {
 	return node.Options().Addr
 }
 
+// Layout is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
+func (c *cluster) Layout() string {
+	if c.rdb.Options().ClusterSlots == nil {
+		return ""
+	}
+	return "made up " + c.Node(SlotTag(0))
+}
+
+// Follow asks for the layout anew where the servers don't tell that it has changed: those behind a layout that the program makes up, as
+// NewFailoverClusterClient does, aren't in cluster mode.
+func (c *cluster) Follow(ctx context.Context) {
+	if c.given {
+		c.rdb.ReloadState(ctx)
+	}
+}
+
+// Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
-	if t := c.traits.Load(); t != nil {
-		return *t
-	}
-	return Traits{Combine: true, Unnamed: true, Publish: "publish"} // how calls are combined doesn't change
+	return Traits{Combine: true, Unnamed: true, PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub"}
 }
 
-// Control is a plain channel: it belongs to a client, not to a slot, and the cluster passes it on to every node.
-func (c *cluster) Control(string) Station { return Station{Bus: true} }
+// Control is a plain channel: it belongs to a client, not to a slot, and a cluster passes it on to every node.
+func (c *cluster) Control(key string) Station {
+	if c.given {
+		return Station{Node: c.Node(key), Bus: true}
+	}
+	return Station{Bus: true}
+}
 
-func (c *cluster) clientOf(ctx context.Context, rdb redis.UniversalClient, key string) (*redis.Client, error) {
-	return rdb.(*redis.ClusterClient).MasterForKey(ctx, key)
+func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, error) {
+	return c.rdb.MasterForKey(ctx, key)
 }
 
 // Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to
 // any node when somebody reads from it before it is given one; and there it stays, and is told MOVED.
 func (c *cluster) Subscribe(ctx context.Context, at Station) (PubSub, error) {
-	if at.Bus || !c.Traits().PerNode {
-		return &redisPubSub{c.rdb.Subscribe(ctx)}, nil
+	var node *redis.Client
+	var err error
+	if at.Node == "" && at.Bus {
+		node, err = c.rdb.MasterForKey(ctx, SlotTag(rand.IntN(Slots)))
+	} else {
+		node, err = c.at(ctx, at.Node)
 	}
-	node, err := c.at(ctx, at.Node)
 	if err != nil {
 		return nil, err
 	}
-	return &shardedPubSub{redisPubSub{node.SSubscribe(ctx)}}, nil
+	ps := clusterPubSub{redisPubSub: redisPubSub{node.Subscribe(ctx)}, cluster: c, node: node}
+	if at.Bus {
+		return &ps, nil
+	}
+	return &shardedPubSub{clusterPubSub: ps}, nil
 }
 
 // at is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
@@ -147,5 +208,5 @@ func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
 			return node, nil
 		}
 	}
-	return nil, fmt.Errorf("lockdog: the cluster has no primary %q any more", addr)
+	return nil, fmt.Errorf("%w: the cluster has no primary %q any more", ErrGone, addr)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,8 @@ type Tracking struct {
 	clients [2]*redis.Client
 	ear     redisPubSub
 	eye     *redis.Conn
-	stop    func() bool
+	stops   []func() bool // of what would close it
+	once    sync.Once
 }
 
 // Look asks whether members are there, of a hash or a sorted set.
@@ -53,9 +55,12 @@ func (b *Redis) Track(ctx context.Context, node string) (*Tracking, error) {
 	if err != nil {
 		return nil, err
 	}
+	companion := func(connected func(context.Context, *redis.Conn) error) *redis.Client {
+		return companion(b.optionsAt(node, rdb, 1), connected)
+	}
 	t := &Tracking{}
 	var id atomic.Int64
-	t.clients[0] = companion(rdb, func(ctx context.Context, cn *redis.Conn) error {
+	t.clients[0] = companion(func(ctx context.Context, cn *redis.Conn) error {
 		own, err := cn.ClientID(ctx).Result()
 		if err == nil && !id.CompareAndSwap(0, own) {
 			return errTwice
@@ -63,14 +68,14 @@ func (b *Redis) Track(ctx context.Context, node string) (*Tracking, error) {
 		return err
 	})
 	var dialed atomic.Bool
-	t.clients[1] = companion(rdb, func(context.Context, *redis.Conn) error {
+	t.clients[1] = companion(func(context.Context, *redis.Conn) error {
 		if !dialed.CompareAndSwap(false, true) {
 			return errTwice
 		}
 		return nil
 	})
 	t.ear.ps, t.eye = t.clients[0].Subscribe(ctx), t.clients[1].Conn()
-	t.stop = context.AfterFunc(ctx, t.close)
+	t.stops = []func() bool{context.AfterFunc(ctx, t.close), context.AfterFunc(b.during(node), t.close)}
 	if err := t.begin(ctx, &id, b.timeout); err != nil {
 		t.Close()
 		return nil, err
@@ -89,9 +94,8 @@ func (t *Tracking) begin(ctx context.Context, ear *atomic.Int64, timeout time.Du
 	return t.eye.Process(ctx, redis.NewCmd(ctx, "client", "tracking", "on", "redirect", ear.Load()))
 }
 
-// companion returns a client with the options of rdb for one connection, which go-redis never replaces in silence.
-func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) error) *redis.Client {
-	o := ownOptions(rdb, 1)
+// companion returns a client for one connection, which go-redis never replaces in silence.
+func companion(o *redis.Options, connected func(context.Context, *redis.Conn) error) *redis.Client {
 	programs := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 		if programs != nil {
@@ -104,7 +108,7 @@ func companion(rdb *redis.Client, connected func(context.Context, *redis.Conn) e
 	o.Protocol, o.PipelinePoolSize = 2, -1
 	o.ConnMaxIdleTime, o.ConnMaxLifetime, o.DialerRetries = -1, 0, 1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // needs RESP3
-	return redis.NewClient(&o)
+	return redis.NewClient(o)
 }
 
 // Look looks at keys, and has the next change of each told. An error is that of the connection. It is for one goroutine, like Ping.
@@ -172,14 +176,17 @@ func (t *Tracking) Receive(ctx context.Context, timeout time.Duration) (keys []s
 
 // Close closes the connections. Calls in flight fail.
 func (t *Tracking) Close() {
-	if t.stop() {
-		t.close()
+	for _, stop := range t.stops {
+		stop()
 	}
+	t.close()
 }
 
 func (t *Tracking) close() {
-	_ = t.ear.Close()
-	for _, c := range t.clients {
-		_ = c.Close()
-	}
+	t.once.Do(func() {
+		_ = t.ear.Close()
+		for _, c := range t.clients {
+			_ = c.Close()
+		}
+	})
 }

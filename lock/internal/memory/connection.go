@@ -41,6 +41,12 @@ func (connection) Prepare(context.Context, string) error { return nil }
 // Node implements backend.Backend: there is one.
 func (connection) Node(string) string { return "memory" }
 
+// Layout implements backend.Backend.
+func (connection) Layout() string { return "" }
+
+// Follow implements backend.Backend.
+func (connection) Follow(context.Context) {}
+
 // Moved implements backend.Backend.
 func (connection) Moved(context.Context) {}
 

@@ -134,6 +134,9 @@ func (c *conn) pop() (backend.Event, bool) {
 	return ev, true
 }
 
+// Current implements backend.PubSub: there is one server.
+func (*conn) Current(context.Context, []string) bool { return true }
+
 // Close implements backend.PubSub. It may be called twice.
 func (c *conn) Close() error {
 	c.s.mu.Lock()

@@ -1,0 +1,428 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// A lease ends once, whatever meets: all channels tell of the same end.
+
+const endsLease = 30 * time.Second
+
+// way is one in which a lease ends, or loses its permission to work.
+type way struct {
+	name  string
+	opts  func(first bool) []lock.LockOption // nil: none
+	take  func(r *endsRig)
+	end   string // what Recent says of it when it came first
+	why   string
+	fixed bool // the lease isn't renewed, so that nobody learns what became of it in Redis
+	asks  bool // it needs a lease that is renewed
+	like  bool // it comes about as another does: not for all subjects
+}
+
+// with says whether a lease can have both ends.
+func (w way) with(other way) bool {
+	return w.name != other.name && (!w.fixed || !other.asks) && (!w.asks || !other.fixed)
+}
+
+// limit is when a limit on a lease is due: before the lease could run out when it is to come first, else after that.
+func limit(first bool) time.Duration {
+	if first {
+		return endsLease / 2
+	}
+	return 3 * endsLease
+}
+
+var ways = []way{
+	{name: "missing", end: "lost", why: "missing", asks: true, take: func(r *endsRig) { r.lose((*memory.Server).Del) }},
+	{name: "taken", end: "lost", why: "taken", asks: true, like: true, take: func(r *endsRig) {
+		r.lose(func(s *memory.Server, keys ...string) { s.Take(keys[0], "thief") })
+	}},
+	{name: "unreachable", end: "lost", why: "unreachable", asks: true, take: func(r *endsRig) {
+		r.lose(func(s *memory.Server, keys ...string) { s.CutOff(keys[0], s.Holder(keys[0])) })
+		time.Sleep(endsLease)
+	}},
+	{name: "forced", end: "lost", why: "missing", asks: true, like: true, take: func(r *endsRig) {
+		r.lose(func(s *memory.Server, keys ...string) { // through a client of another process
+			_, _ = openHooked(r.t, s, hooked{}).Mutex(keys[0]).ForceUnlock(context.Background())
+		})
+	}},
+	{
+		name: "expired", end: "lost", why: "expired", fixed: true, take: func(*endsRig) { time.Sleep(endsLease) },
+		opts: func(bool) []lock.LockOption { return []lock.LockOption{lock.WithFixedLease(endsLease)} },
+	},
+	{name: "ctx", end: "canceled", why: "context", take: func(r *endsRig) { r.cancel() }},
+	{
+		name: "max hold", end: "canceled", why: "max_hold", asks: true, like: true, take: func(r *endsRig) { sleepUntil(r.since.Add(limit(r.first == "max hold"))) },
+		opts: func(first bool) []lock.LockOption { return []lock.LockOption{lock.WithMaxHold(limit(first))} },
+	},
+	{
+		name: "heartbeat", end: "canceled", why: "heartbeat", asks: true, take: func(r *endsRig) { sleepUntil(r.since.Add(limit(r.first == "heartbeat"))) },
+		opts: func(first bool) []lock.LockOption { return []lock.LockOption{lock.WithHeartbeat(limit(first))} },
+	},
+	{name: "close", end: "closed", why: "closed", take: func(r *endsRig) { r.close(r.closing) }},
+	{name: "abandon", end: "closed", why: "closed", take: func(r *endsRig) {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		r.stop() // a Close that was first goes on until then
+		r.close(ended)
+	}},
+	{name: "release", end: "released", take: func(r *endsRig) {
+		r.all.Go(func() { r.released <- r.l.Release(context.Background()) })
+	}},
+}
+
+// endsRig is one lease, with everything that tells of its end.
+type endsRig struct {
+	*scope
+	t        *testing.T
+	first    string // the name of the way that is to come first
+	servers  []*memory.Server
+	clients  []*lock.Client
+	keys     []string // those of its locks
+	l        *lock.Lease
+	since    time.Time
+	cancel   context.CancelFunc
+	closing  context.Context // of a Close that waits
+	stop     context.CancelFunc
+	released chan error
+	all      sync.WaitGroup
+	gate     *gate // at which the first end is held up as soon as it has begun to tell
+}
+
+// heldUp is a logger that waits at the gate when it is told of an end.
+type heldUp struct {
+	slog.Handler
+	gate *gate
+}
+
+func (s heldUp) Handle(ctx context.Context, r slog.Record) error {
+	err := s.Handler.Handle(ctx, r)
+	if slices.Contains([]string{telemetry.LogLost.Message, telemetry.LogCut.Message, telemetry.LogEnd.Message}, r.Message) {
+		s.gate.pass()
+	}
+	return err
+}
+
+// subjects are what has a lease.
+var subjects = map[string]func(r *endsRig, opts []lock.LockOption) lock.Locker{
+	"mutex": func(r *endsRig, opts []lock.LockOption) lock.Locker {
+		r.keys = []string{"job:1"}
+		return r.clients[0].Mutex("job:1", opts...)
+	},
+	"multi": func(r *endsRig, opts []lock.LockOption) lock.Locker {
+		r.keys = []string{"job:1", "job:2"}
+		return r.clients[0].Multi(r.keys, opts...)
+	},
+	"quorum": func(r *endsRig, opts []lock.LockOption) lock.Locker {
+		r.keys = []string{"job:1"}
+		q, err := lock.NewQuorum(r.clients...)
+		must(r.t, "NewQuorum", err)
+		return q.Mutex("job:1", opts...)
+	},
+}
+
+func newEndsRig(t *testing.T, subject string, first way, opts []lock.LockOption, held bool) *endsRig {
+	r := &endsRig{scope: newScope(t), t: t, first: first.name, gate: newGate(), released: make(chan error, 1)}
+	r.closing, r.stop = context.WithCancel(context.Background())
+	if !held {
+		close(r.gate.opened)
+	}
+	nodes := 1
+	if subject == "quorum" {
+		nodes = 3
+	}
+	h := hooked{down: func(call backend.Call) error {
+		if first.name == "release" && (call.Script == lock.Scripts["release"] || call.Script == lock.Scripts["multi_release"]) {
+			r.gate.pass()
+		}
+		return nil
+	}}
+	for range nodes {
+		s := memory.New()
+		r.servers = append(r.servers, s)
+		r.clients = append(r.clients, openHooked(t, s, h, lock.WithTracerProvider(r.tracer), lock.WithMeterProvider(r.meter),
+			lock.WithLogger(slog.New(heldUp{slog.NewJSONHandler(r, nil), r.gate})), lock.WithWatchdog(endsLease)))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	l, err := subjects[subject](r, opts).TryLock(ctx)
+	must(t, "TryLock", err)
+	synctest.Wait()
+	r.l, r.since = l, time.Now()
+	return r
+}
+
+// lose does something to the lock at every server, and has the holder look.
+func (r *endsRig) lose(how func(s *memory.Server, keys ...string)) {
+	for _, s := range r.servers {
+		owner := s.Holder(r.keys[0])
+		if how(s, r.keys[0]); owner != "" {
+			s.Notify(owner)
+		}
+	}
+}
+
+// close closes the clients.
+func (r *endsRig) close(ctx context.Context) {
+	for _, c := range r.clients {
+		r.all.Go(func() { _ = c.Close(ctx) }) // says what it left
+	}
+}
+
+// over waits until everything has been told.
+func (r *endsRig) over() {
+	if !r.gate.isOpen() {
+		close(r.gate.opened)
+	}
+	synctest.Wait()
+	r.stop()
+	r.close(r.closing)
+	r.all.Wait()
+	synctest.Wait()
+}
+
+// agree fails the test unless every channel tells of one end. It returns what Recent says, by owner.
+func (r *endsRig) agree(what string) map[string]lock.EndedLease {
+	t := r.t
+	t.Helper()
+	ended := make(map[string]lock.EndedLease)
+	for _, c := range r.clients {
+		for _, e := range c.Recent() {
+			if other, ok := ended[e.Owner]; ok {
+				t.Errorf("%s: Recent has two ends of %s: %+v and %+v", what, e.Owner, other, e)
+			}
+			ended[e.Owner] = e
+		}
+		for _, l := range c.Leases() {
+			t.Errorf("%s: Leases has %+v yet", what, l)
+		}
+	}
+	told := func(owner string, logs ...telemetry.Log) (n int) {
+		for _, log := range logs {
+			for _, record := range r.records(t, log) {
+				if record[telemetry.LogKeyOwner] == owner {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	marks := func(name, owner string) (n int) {
+		for i := range 2 {
+			for _, span := range r.spansNamed(fmt.Sprintf("%s job", name)) {
+				if i == 0 && attrsOf(span)[telemetry.KeyOwner] == owner {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	ends := make(map[string]float64) // so many of each, by metric and label
+	for owner, e := range ended {
+		lost, canceled := 0, 0
+		ends["hold "+e.End]++
+		switch e.End {
+		case "lost":
+			lost = 1
+			ends["loss "+e.Why]++
+			if !errors.Is(e.Err, lock.ErrLost) {
+				t.Errorf("%s: Recent: lost, with the error %v", what, e.Err)
+			}
+		case "canceled", "closed":
+			canceled = 1
+			ends["cancellation "+e.Why]++
+		default:
+			if !errors.Is(e.Err, lock.ErrReleased) {
+				t.Errorf("%s: Recent: %s, with the error %v", what, e.End, e.Err)
+			}
+		}
+		for channel, n := range map[string][2]int{
+			"records of a loss":         {told(owner, telemetry.LogLost), lost},
+			"records of a cancellation": {told(owner, telemetry.LogEnd, telemetry.LogCut), canceled},
+			"spans of a loss":           {marks("lost", owner), lost},
+			"spans of a cancellation":   {marks("cancel", owner), canceled},
+			"spans of the hold":         {marks("hold", owner), 1},
+		} {
+			if n[0] != n[1] {
+				t.Errorf("%s: %d %s of %s, want %d; Recent says %s %s", what, n[0], channel, owner, n[1], e.End, e.Why)
+			}
+		}
+	}
+	for _, m := range []struct {
+		metric telemetry.Metric
+		name   string
+		label  string
+		values []string
+	}{
+		{telemetry.MetricHoldDuration, "hold", "lockdog.end", []string{"released", "lost", "canceled", "closed"}},
+		{telemetry.MetricLosses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled"}},
+		{telemetry.MetricCancellations, "cancellation", "lockdog.reason", []string{"context", "max_hold", "heartbeat", "closed"}},
+	} {
+		for _, value := range m.values {
+			if got, want := r.sum(t, m.metric, m.label+"="+value), ends[m.name+" "+value]; got != want {
+				t.Errorf("%s: %s has %v of %s, Recent %v", what, m.metric.Name, got, value, want)
+			}
+		}
+	}
+	if n := r.sum(t, telemetry.MetricHeld); n != 0 {
+		t.Errorf("%s: %v are held yet", what, n)
+	}
+	r.agreeLease(what, ended)
+	return ended
+}
+
+// agreeLease checks what the lease itself says.
+func (r *endsRig) agreeLease(what string, ended map[string]lock.EndedLease) {
+	t := r.t
+	t.Helper()
+	err, cause := r.l.Err(), context.Cause(r.l.Context())
+	has := func(end, why string) bool {
+		for _, e := range ended {
+			if e.End == end && (why == "" || e.Why == why) {
+				return true
+			}
+		}
+		return false
+	}
+	var lost *lock.LostError
+	var canceled *lock.CanceledError
+	ok := false
+	switch {
+	case errors.As(cause, &canceled):
+		ok = has("canceled", string(canceled.Reason)) || has("closed", string(canceled.Reason))
+	case errors.As(cause, &lost):
+		ok = has("lost", string(lost.Cause)) && errors.Is(err, lock.ErrLost)
+	case errors.Is(cause, lock.ErrReleased):
+		// Of several locks each ends by itself: the client may close after the release has begun, and before it has come to all.
+		ok = (has("released", "") || len(ended) > 1) && errors.Is(err, lock.ErrReleased) || has("lost", "") && errors.Is(err, lock.ErrLost)
+	}
+	if !ok {
+		t.Errorf("%s: the Context ended with %v, Err is %v, Recent has %+v", what, cause, err, ended)
+	}
+	if e, single := ended[r.l.Owner()]; single && len(ended) == 1 && !errors.Is(err, e.Err) {
+		t.Errorf("%s: Err is %v, Recent has %v", what, err, e.Err)
+	}
+	select {
+	case first := <-r.released: // without an answer of Redis the lease is released, too, which is not confirmed
+		if errors.Is(first, lock.ErrLost) != errors.Is(err, lock.ErrLost) || first == nil && !errors.Is(err, lock.ErrReleased) {
+			t.Errorf("%s: Release returned %v, Err is %v", what, first, err)
+		}
+	default:
+		if again := r.l.Release(context.Background()); !errors.Is(again, err) {
+			t.Errorf("%s: Err is %v, Release after it returns %v", what, err, again)
+		}
+	}
+	if now := r.l.Err(); !errors.Is(now, err) {
+		t.Errorf("%s: Err was %v, and is %v", what, err, now)
+	}
+}
+
+// TestOneEnd plays every pair of ends: one after the other, the second while the first is being told, and both at once.
+func TestOneEnd(t *testing.T) {
+	t.Parallel()
+	for subject := range subjects {
+		for _, first := range ways {
+			for _, second := range ways {
+				if !first.with(second) || subject != "mutex" && (first.like || second.like) {
+					continue
+				}
+				for _, order := range []string{"then", "during", "and"} {
+					if order == "during" && first.end == "closed" && second.end == "closed" { // the second Close waits in a sync.Once, for which no bubble waits
+						continue
+					}
+					what := fmt.Sprintf("%s: %s %s %s", subject, first.name, order, second.name)
+					t.Run(what, func(t *testing.T) {
+						t.Parallel()
+						synctest.Test(t, func(t *testing.T) { playEnds(t, subject, first, second, order) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func playEnds(t *testing.T, subject string, first, second way, order string) {
+	var opts []lock.LockOption
+	if first.opts != nil {
+		opts = append(opts, first.opts(true)...)
+	}
+	if second.opts != nil {
+		opts = append(opts, second.opts(order == "and")...)
+	}
+	r := newEndsRig(t, subject, first, opts, order == "during")
+	switch order {
+	case "then":
+		first.take(r)
+		synctest.Wait()
+		second.take(r)
+	case "during":
+		r.all.Go(func() { first.take(r) })
+		<-r.gate.reached
+		second.take(r)
+	case "and":
+		r.all.Go(func() { first.take(r) })
+		second.take(r)
+	}
+	synctest.Wait()
+	r.over()
+	ended := r.agree(order)
+	if order == "and" || subject == "quorum" || t.Failed() {
+		return
+	}
+	if e := ended[r.l.Owner()]; e.End != first.end || e.Why != first.why { // the first name's, which is what is lost
+		t.Errorf("it ended as %s %s, want %s %s", e.End, e.Why, first.end, first.why)
+	}
+}
+
+// TestOneEndOnRedis has the client close, the holder release and the ctx end at the moment of a loss.
+func TestOneEndOnRedis(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	rdb := sp.Client(t)
+	for i := range 40 {
+		r := &endsRig{scope: newScope(t), t: t, released: make(chan error, 1)}
+		c := r.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		r.clients = []*lock.Client{c}
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(ctx)
+		must(t, "TryLock", err)
+		r.l = l
+		control := sp.Prefix() + "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
+		eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] > 0 })
+		_, err = c.Mutex(fmt.Sprintf("job:%d", i)).ForceUnlock(t.Context())
+		must(t, "ForceUnlock", err)
+		if i%2 == 0 {
+			await(t, "Context", l.Context().Done())
+		}
+		ended, stop := context.WithCancel(t.Context())
+		stop()
+		var all sync.WaitGroup
+		all.Go(func() { _ = c.Close(ended) })
+		if i%3 == 0 {
+			all.Go(cancel)
+		}
+		all.Wait()
+		cancel()
+		await(t, "Done", l.Done())
+		eventually(t, patience, func() bool { // it was lost or canceled, and that was told
+			return len(c.Recent()) == 1 && len(r.records(t, telemetry.LogLost))+len(r.records(t, telemetry.LogEnd)) > 0
+		})
+		r.agree(fmt.Sprint("round ", i))
+	}
+}

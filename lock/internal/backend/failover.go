@@ -1,0 +1,184 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sentinelled is the address that go-redis gives a client made by NewFailoverClient.
+const sentinelled = "FailoverClient"
+
+// ErrElsewhere is the outcome of a renewal that was to go where its lock doesn't live any more. Nothing was sent.
+var ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
+
+var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
+
+// failover is the primary that Sentinel names. An old primary may be alive, and take itself for the primary still: it stood still until it
+// was replaced, or is cut off from Sentinel. go-redis closes the connections to it, but only those in the pools of the client that
+// NewFailoverClient returned. So ours are made for one address each, and left when another primary is named.
+//
+// go-redis doesn't tell which one that is. Its dialer does: it asks Sentinel each time, and has the program's client follow, too.
+type failover struct {
+	single
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	reserved *reserved
+	primary  atomic.Pointer[primary] // nil while it isn't known
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	turn   chan struct{} // one dial at a time
+	asked  time.Time     // when the last began; guarded by turn
+}
+
+// primary is the one that was named last.
+type primary struct {
+	addr   string
+	ctx    context.Context // ends when another is named
+	cancel context.CancelFunc
+}
+
+func newFailover(rdb *redis.Client, reserved *reserved) *failover {
+	f := &failover{single: single{rdb: rdb}, dial: rdb.Options().Dialer, reserved: reserved, turn: make(chan struct{}, 1)}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f
+}
+
+// Prepare learns which server is the primary. Where that can't be had, calls show what is wrong.
+func (f *failover) Prepare(ctx context.Context, _ string) error {
+	f.Follow(ctx)
+	return nil
+}
+
+// Node is the address of the primary that was named last.
+func (f *failover) Node(string) string {
+	if p := f.primary.Load(); p != nil {
+		return p.addr
+	}
+	return ""
+}
+
+// Moved asks in the background.
+func (f *failover) Moved(context.Context) { go f.Follow(f.ctx) }
+
+// Follow asks Sentinel, through go-redis's dialer. Where no Sentinel answers, the connections that are open count as right, as they do for
+// go-redis.
+func (f *failover) Follow(ctx context.Context) {
+	began := time.Now()
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	if f.asked.After(began) { // by another caller, meanwhile
+		<-f.turn
+		return
+	}
+	f.asked = time.Now()
+	done := make(chan struct{})
+	go func() { // go-redis doesn't heed ctx while it asks Sentinel
+		defer close(done)
+		defer func() { <-f.turn }()
+		conn, err := f.dial(f.ctx, "tcp", sentinelled)
+		if err != nil {
+			var op *net.OpError // it has been named, though it can't be reached
+			if errors.As(err, &op) && op.Op == "dial" && op.Addr != nil {
+				f.found(op.Addr.String())
+			}
+			return
+		}
+		f.found(conn.RemoteAddr().String())
+		_ = conn.Close()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// found notes who the primary is, and closes our connections to the one before.
+func (f *failover) found(addr string) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	next := &primary{addr, ctx, cancel}
+	for {
+		old := f.primary.Load()
+		switch {
+		case old != nil && old.addr == addr:
+			cancel()
+			return
+		case !f.primary.CompareAndSwap(old, next):
+			continue
+		case old != nil:
+			old.cancel()
+			if f.reserved != nil {
+				f.reserved.drop(old.addr)
+			}
+		}
+		return
+	}
+}
+
+// optionsAt are those of a client that reaches one address, and none when another primary was named.
+func (f *failover) optionsAt(node string, rdb *redis.Client, conns int) *redis.Options {
+	o := ownOptions(rdb, conns)
+	o.Addr = node
+	o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := f.dial(ctx, network, sentinelled)
+		if err != nil {
+			return nil, err
+		}
+		if addr := conn.RemoteAddr().String(); addr != node {
+			_ = conn.Close()
+			f.found(addr)
+			return nil, ErrElsewhere
+		}
+		return conn, nil
+	}
+	return o
+}
+
+// during returns a context that ends when node isn't the primary any more.
+func (f *failover) during(node string) context.Context {
+	if p := f.primary.Load(); p != nil && p.addr == node {
+		return p.ctx
+	}
+	gone, cancel := context.WithCancel(f.ctx)
+	cancel()
+	return gone
+}
+
+// Subscribe connects to the primary, and to no other: when another is named, the connection ends.
+func (f *failover) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
+	if f.Node("") == "" {
+		f.Follow(ctx)
+	}
+	node := f.Node("")
+	if node == "" {
+		return nil, errNoPrimary
+	}
+	c, err := f.reserved.of(node, func() *redis.Options { return f.optionsAt(node, f.rdb, renewalConns) })
+	if err != nil {
+		return nil, err
+	}
+	ps := &followingPubSub{redisPubSub: redisPubSub{c.Subscribe(ctx)}}
+	ps.stop = context.AfterFunc(f.during(node), func() { _ = ps.ps.Close() })
+	return ps, nil
+}
+
+// followingPubSub ends when another primary is named.
+type followingPubSub struct {
+	redisPubSub
+	stop func() bool
+}
+
+func (p *followingPubSub) Close() error {
+	p.stop()
+	return p.redisPubSub.Close()
+}
+
+// close ends what is under way.
+func (f *failover) close() { f.cancel() }

@@ -1,0 +1,161 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// renewalConns bounds the connections that renewals open to each server, beside the program's own
+// pool: as many as a watchdog has calls in flight to one server.
+const renewalConns = 8
+
+// reserved are the clients for renewals, one for each server, with the options that the program's client has for that server. A second
+// client of the program's kind would not do: go-redis tells only the client that it gave the program of a Sentinel's switch, or of a Ring's
+// new shards, and a ClusterClient has a layout of its own.
+type reserved struct {
+	mu     sync.Mutex
+	byAddr map[string]*redis.Client
+	closed bool
+}
+
+// of returns the client for a server, made from its options at first.
+func (r *reserved) of(addr string, options func() *redis.Options) (*redis.Client, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, redis.ErrClosed
+	}
+	c := r.byAddr[addr]
+	if c == nil {
+		c = redis.NewClient(options())
+		if r.byAddr == nil {
+			r.byAddr = make(map[string]*redis.Client)
+		}
+		r.byAddr[addr] = c
+	}
+	return c, nil
+}
+
+// drop closes the client for a server. Its calls in flight fail.
+func (r *reserved) drop(addr string) {
+	r.mu.Lock()
+	c := r.byAddr[addr]
+	delete(r.byAddr, addr)
+	r.mu.Unlock()
+	if c != nil {
+		_ = c.Close()
+	}
+}
+
+func (r *reserved) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var errs []error
+	for _, c := range r.byAddr {
+		errs = append(errs, c.Close())
+	}
+	clear(r.byAddr)
+	return errors.Join(errs...)
+}
+
+// renewing runs f over the connections for renewals at the server that the call is for. Where none can be opened (the server has no room for
+// clients, a firewall or the credentials let in nobody new) f runs once more, over the program's connections, which may be open: a
+// renewal may be repeated.
+func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
+	key := call.Near
+	if key == "" {
+		key = call.Keys[0]
+	}
+	if b.renew != nil {
+		b.renewTopology.Follow(ctx)
+		if call.Near == "" {
+			return f(ctx, b.renew)
+		}
+		node, err := b.renewTopology.clientOf(ctx, key)
+		if err != nil {
+			return err
+		}
+		return f(ctx, node)
+	}
+	programs, err := b.clientOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	if b.Node(key) != call.Node {
+		return ErrElsewhere
+	}
+	if call.Node == "" { // not known yet
+		return f(ctx, programs)
+	}
+	own, err := b.reserved.of(call.Node, func() *redis.Options { return b.optionsAt(call.Node, programs, renewalConns) })
+	if err != nil {
+		return err
+	}
+
+	// A new connection may take all of the time: a firewall that drops packets doesn't say no.
+	first, cancel := ctx, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok && own.PoolStats().TotalConns == 0 {
+		first, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	err = f(first, own)
+	cancel()
+	switch {
+	case err == nil:
+		return nil
+	case b.during(call.Node).Err() != nil: // that is why
+		return ErrElsewhere
+	case ctx.Err() != nil || silent(err) || own.PoolStats().TotalConns > 0 && !unauthenticated(err):
+		return err
+	}
+	return f(ctx, programs)
+}
+
+// silent reports whether a server didn't answer over a connection: it wouldn't over another either.
+func silent(err error) bool {
+	var op *net.OpError
+	var ne net.Error
+	dialing := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
+	return !dialing && errors.As(err, &ne) && ne.Timeout()
+}
+
+// unauthenticated reports whether a server let a connection in, but not its user. To go-redis that isn't a failure to connect.
+func unauthenticated(err error) bool {
+	return strings.HasPrefix(err.Error(), "NOAUTH") || strings.HasPrefix(err.Error(), "WRONGPASS")
+}
+
+// ownOptions are the options of rdb for a client of our own, with so many connections. What they point to is changed while rdb connects;
+// WithTimeout is go-redis's one way to a copy, made under its lock.
+func ownOptions(rdb *redis.Client, conns int) *redis.Options {
+	read, write := rdb.Options().ReadTimeout, rdb.Options().WriteTimeout
+	o := exported(rdb.WithTimeout(read).Options())
+	o.WriteTimeout = write
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.DialerRetries, o.PipelinePoolSize = 1, -1 // retries are the watchdog's; one pool, so that its size says whether there is a connection
+	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
+	// error, or panic where maintenance notifications are required.
+	o.PushNotificationProcessor = nil
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; nothing that we read may come from it
+	return o
+}
+
+// exported copies the fields that a program could set. The one that it can't has the nodes of a cluster be asked for reads as replicas: there a
+// script runs on a replica, too.
+func exported(from *redis.Options) *redis.Options {
+	var to redis.Options
+	src, dst := reflect.ValueOf(from).Elem(), reflect.ValueOf(&to).Elem()
+	for i := range src.NumField() {
+		if src.Type().Field(i).IsExported() {
+			dst.Field(i).Set(src.Field(i))
+		}
+	}
+	return &to
+}

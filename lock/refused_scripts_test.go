@@ -1,0 +1,269 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// An error that a server answers says that the script changed nothing that lasts. Each script that the kinds run is tried before on a copy of
+// the data, for a user that may not use one of its commands, one after the other.
+func TestRefusedScriptsChangeNothing(t *testing.T) {
+	t.Parallel()
+	for kind, calls := range aclKinds {
+		switch kind {
+		case "WithReplicas", "WithLossNotifications", aclCluster: // they have no scripts of their own
+			continue
+		}
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+			u := newACLUser(t, "app", servers, []string{"~*", "&*", "+@all"})
+			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+			defer cancel()
+			u.ctx, u.lease = ctx, 9*time.Second
+			stage := newTrials(t)
+			u.hook = func(i int) redis.Hook { return &tried{stage: stage, of: servers[i].Client(t)} }
+			if err := calls(u); err != nil {
+				t.Error(err)
+			}
+			if len(stage.runs) < 2 {
+				t.Errorf("tried: %v", stage.runs)
+			}
+			t.Logf("tried: %v", stage.runs)
+		})
+	}
+}
+
+// A node that doesn't know SPUBLISH, as one of an older version among newer ones: who listens there does so to plain channels.
+func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
+	t.Parallel()
+	node := startOneNodeCluster(t, redistest.WithConfig("rename-command", "SPUBLISH", ""))
+	rdb := redistest.Open(t, &redis.UniversalOptions{Addrs: []string{node.Addr()}, IsClusterMode: true})
+	s := newScope(t)
+	c := s.open(t, rdb, lock.WithWatchdog(far))
+	ear := node.Client(t).PSubscribe(t.Context(), "redisson_*")
+	defer func() { _ = ear.Close() }()
+	_, err := ear.Receive(t.Context())
+	must(t, "PSUBSCRIBE", err)
+	heard := ear.Channel()
+	told := func(what, channel string) {
+		t.Helper()
+		if m := await(t, what, heard); m.Channel != channel {
+			t.Errorf("%s: heard %v", what, m)
+		}
+	}
+	free(t, try(t, c.Mutex("job")))
+	told("Mutex", "redisson_lock__channel:{job}")
+	l := try(t, c.Mutex("forced"))
+	if was, err := c.Mutex("forced").ForceUnlock(t.Context()); err != nil || !was {
+		t.Errorf("ForceUnlock: %v, %v", was, err)
+	}
+	told("ForceUnlock", "redisson_lock__channel:{forced}")
+	await(t, "the forced lease", l.Done())
+	free(t, try(t, c.RWMutex("rw")))
+	told("RWMutex", "redisson_rwlock:{rw}")
+	_, err = c.Semaphore("permits").SetPermits(t.Context(), 1)
+	must(t, "SetPermits", err)
+	told("SetPermits", "redisson_sc:{permits}")
+	if n := s.series(t, telemetry.MetricErrors); len(n) > 0 {
+		t.Errorf("errors %v", n)
+	}
+}
+
+// trials is where scripts are tried.
+type trials struct {
+	t          *testing.T
+	srv        *redistest.Server
+	admin, app *redis.Client
+	bySHA      map[string]string // names of scripts
+
+	mu   sync.Mutex
+	runs map[string]int // of scripts
+}
+
+const trialsOfEach = 8 // calls of a script that are tried: one is like the other
+
+func newTrials(t *testing.T) *trials {
+	s := &trials{t: t, srv: redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword)), bySHA: make(map[string]string), runs: make(map[string]int)}
+	s.admin = s.srv.Client(t)
+	s.app = s.srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
+	for name, script := range lock.Scripts {
+		s.bySHA[script.SHA], s.bySHA[script.Source] = name, name
+	}
+	return s
+}
+
+// tried is a hook of a client by which each script is tried before it is run.
+type tried struct {
+	redistest.Hook
+	stage *trials
+	of    *redis.Client // of its server
+}
+
+func (h *tried) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			h.stage.try(h.of, cmd.Args())
+		}
+		return next(ctx, cmd)
+	}
+}
+
+var commandOfScript = regexp.MustCompile(`'([a-z]{3,})'`)
+
+// try runs a script once for each command that it has.
+func (s *trials) try(of *redis.Client, args []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := s.bySHA[args[1].(string)]
+	if s.runs[name]++; s.runs[name] > trialsOfEach {
+		return
+	}
+	ctx, source := context.Background(), lock.Scripts[name].Source
+	world, err := copyOf(ctx, of)
+	listeners, err2 := s.listen(ctx, of)
+	defer func() {
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}()
+	if err := errors.Join(err, err2); err != nil {
+		s.t.Errorf("%s: the copy: %v", name, err)
+		return
+	}
+	if name == "fair_acquire" && of.ZScore(ctx, "redisson_lock_timeout:{app:a}", somebodyElse).Val() == 1 {
+		return // the dead leave the queue, whoever asks
+	}
+	known := s.admin.Command(ctx).Val()
+	commands := []string{"publish"} // in ARGV
+	for _, m := range commandOfScript.FindAllStringSubmatch(source, -1) {
+		if known[m[1]] != nil {
+			commands = append(commands, m[1])
+		}
+	}
+	slices.Sort(commands)
+	for _, command := range slices.Compact(commands) {
+		rules := []string{"resetkeys", "allkeys", "resetchannels", "allchannels", "+@all", "-" + command}
+		if err := errors.Join(s.admin.FlushAll(ctx).Err(), world.restore(ctx, s.admin), s.admin.ACLSetUser(ctx, "app", rules...).Err()); err != nil {
+			s.t.Errorf("%s: the copy: %v", name, err)
+			return
+		}
+		before, err := stateOf(ctx, s.admin)
+		reply, refused := s.app.Do(ctx, append([]any{"eval", source}, args[2:]...)...).Result()
+		after, err2 := stateOf(ctx, s.admin)
+		if err := errors.Join(err, err2); err != nil {
+			s.t.Error(err)
+		}
+		spent := func(line string) bool { // a receipt that nobody asks for any more
+			return strings.Contains(line, ":lockdog_receipt:") && (len(args) < 5 || !strings.HasPrefix(line, fmt.Sprint(args[4], ":")))
+		}
+		before, after = slices.DeleteFunc(before, spent), slices.DeleteFunc(after, spent)
+		if (refused != nil || allRefused(name, reply)) && !slices.Equal(before, after) {
+			s.t.Errorf("%s without %s: %v, %v; before\n%s\nafter\n%s\nargs %q", name, command, reply, refused, strings.Join(before, "\n"), strings.Join(after, "\n"), args[2:])
+		}
+	}
+}
+
+// allRefused reports whether all answers of a script for several locks are the texts of errors.
+func allRefused(name string, reply any) bool {
+	list, _ := reply.([]any)
+	switch {
+	case name == "multi_release" && len(list) > 1:
+		return !slices.ContainsFunc(list[1:], func(v any) bool { _, text := v.(string); return !text })
+	case name == "batch":
+		for i := 1; i < len(list); i += 2 {
+			if _, text := list[i].(string); !text {
+				return false
+			}
+		}
+		return len(list) > 0
+	}
+	return false
+}
+
+// listen subscribes to what the clients of a server do.
+func (s *trials) listen(ctx context.Context, of *redis.Client) (listeners []*redis.PubSub, err error) {
+	channels, err := of.PubSubChannels(ctx, "*").Result()
+	if err != nil || len(channels) == 0 {
+		return nil, err
+	}
+	counts, err := of.PubSubNumSub(ctx, channels...).Result()
+	for _, channel := range channels {
+		for range counts[channel] {
+			l := s.admin.Subscribe(ctx, channel)
+			_, failed := l.Receive(ctx)
+			listeners, err = append(listeners, l), errors.Join(err, failed)
+		}
+	}
+	return listeners, err
+}
+
+// dump is a server's data.
+type dump map[string]struct {
+	data string
+	left time.Duration
+}
+
+func copyOf(ctx context.Context, rdb *redis.Client) (dump, error) {
+	d := make(dump)
+	keys, err := rdb.Keys(ctx, "*").Result()
+	for _, key := range keys {
+		data, failed := rdb.Dump(ctx, key).Result()
+		if errors.Is(failed, redis.Nil) {
+			continue
+		}
+		left, failed2 := rdb.PTTL(ctx, key).Result()
+		err = errors.Join(err, failed, failed2)
+		d[key] = struct {
+			data string
+			left time.Duration
+		}{data, max(left, 0)}
+	}
+	return d, err
+}
+
+func (d dump) restore(ctx context.Context, rdb *redis.Client) (err error) {
+	for key, v := range d {
+		err = errors.Join(err, rdb.Restore(ctx, key, v.left, v.data).Err())
+	}
+	return err
+}
+
+// stateOf is a server's data in words, but for how long a key is kept. Token counters are left out: they only rise, whoever makes them.
+func stateOf(ctx context.Context, rdb *redis.Client) (state []string, err error) {
+	keys, err := rdb.Keys(ctx, "*").Result()
+	for _, key := range keys {
+		if strings.HasPrefix(key, "lockdog:fence:") || strings.HasPrefix(key, "redisson_lock_token:") {
+			continue
+		}
+		var value any
+		var failed error
+		switch kind := rdb.Type(ctx, key).Val(); kind {
+		case "string":
+			value, failed = rdb.Get(ctx, key).Result()
+		case "hash":
+			value, failed = rdb.HGetAll(ctx, key).Result()
+		case "list":
+			value, failed = rdb.LRange(ctx, key, 0, -1).Result()
+		case "zset":
+			value, failed = rdb.ZRangeWithScores(ctx, key, 0, -1).Result()
+		}
+		err = errors.Join(err, failed)
+		state = append(state, fmt.Sprintf("%s: %v, expires: %t", key, value, rdb.PTTL(ctx, key).Val() > 0))
+	}
+	slices.Sort(state)
+	return state, err
+}

@@ -1,0 +1,290 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// A cluster on its way from a version without sharded pub/sub to one that has it: both kinds of node live in it, and a release has to
+// reach its waiters on either.
+
+// soonWoken is how long a waiter may take to get in after a release whose message it should hear. The leases here are far longer.
+const soonWoken = 6 * time.Second
+
+// mustWake releases a lock, whose waiter must get in soon.
+func mustWake(t *testing.T, what string, l *lock.Lease, next <-chan taken) *lock.Lease {
+	t.Helper()
+	released := time.Now()
+	if err := l.Release(context.Background()); err != nil {
+		t.Errorf("%s: Release: %v", what, err)
+	}
+	got := granted(t, next)
+	if took := time.Since(released); took > soonWoken {
+		t.Errorf("%s: the waiter got in after %v", what, took)
+	}
+	return got
+}
+
+// behindNode waits until a client's one waiter hears of releases.
+func behindNode(t *testing.T, c *lock.Client, m *lock.Mutex) <-chan taken {
+	t.Helper()
+	next := begin(context.Background(), m)
+	asleep(t, c, 1)
+	return next
+}
+
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+	before, after := c.Nodes[0], c.Nodes[1]
+	names := map[string]string{"the old node": namesOn(t, c, before, 1)[0], "the new node": namesOn(t, c, after, 1)[0]}
+
+	// Whichever node a client meets first, it wakes, and is woken, at either.
+	clients := make(map[string]*lock.Client)
+	for where, name := range names {
+		clients[where] = newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+		free(t, try(t, clients[where].Mutex(name)))
+	}
+	for holder, h := range clients {
+		for waiter, w := range clients {
+			for where, name := range names {
+				what := fmt.Sprintf("released by who met %s first, awaited by who met %s first, at %s", holder, waiter, where)
+				for _, turn := range []string{"first", "again"} {
+					l := try(t, h.Mutex(name))
+					if h == w {
+						w = newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+					}
+					next := behindNode(t, w, w.Mutex(name))
+					free(t, mustWake(t, what+", "+turn, l, next))
+				}
+			}
+		}
+	}
+
+	// A node is upgraded where it stands, under a lock that is held and awaited.
+	name := names["the old node"]
+	holder, waiter := clients["the new node"], clients["the old node"]
+	l := try(t, holder.Mutex(name))
+	next := behindNode(t, waiter, waiter.Mutex(name))
+	before.RestartAs(t, redistest.KeepData, redistest.PubSubBefore7(false))
+	eventually(t, patience, func() bool { return len(lockChannels(t, before)) == 1 })
+	l = mustWake(t, "after the upgrade", l, next)
+	next = behindNode(t, holder, holder.Mutex(name))
+	free(t, mustWake(t, "after the upgrade, the other way round", l, next))
+	if n := len(before.Client(t).PubSubChannels(t.Context(), "redisson_lock__*").Val()); n != 0 {
+		t.Errorf("%d channels are listened to that no release is published on", n)
+	}
+}
+
+// Whatever is given back on a node without sharded pub/sub wakes who waits for it in another client, and within one.
+func TestEveryKindOnANodeBefore7(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+	node := namesOn(t, c, c.Nodes[0], 1)[0]
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	other := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	lockers := map[string]func(c *lock.Client, name string) lock.Locker{
+		"mutex": func(c *lock.Client, name string) lock.Locker { return c.Mutex(name) },
+		"fair":  func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) },
+		"write": func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) },
+		"read":  func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() },
+		"multi": func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) },
+		"permits": func(c *lock.Client, name string) lock.Locker {
+			_, err := c.Permits(name).SetPermits(t.Context(), 1)
+			must(t, "SetPermits", err)
+			return c.Permits(name)
+		},
+	}
+	for kind, locker := range lockers {
+		for who, waiter := range map[string]*lock.Client{"another client": other, "the same client": holder} {
+			name := "{" + node + "}" + kind
+			l := try(t, locker(holder, name))
+			awaited := locker(waiter, name)
+			if kind == "read" { // readers don't wait for each other
+				awaited = waiter.RWMutex(name)
+			}
+			next := begin(context.Background(), awaited)
+			asleep(t, waiter, 1)
+			free(t, mustWake(t, kind+", awaited by "+who, l, next))
+		}
+	}
+
+	// Those that are nobody's.
+	s := holder.Semaphore("{" + node + "}semaphore")
+	_, err := s.SetPermits(t.Context(), 1)
+	must(t, "SetPermits", err)
+	must(t, "Acquire", s.Acquire(t.Context(), 1))
+	gate := holder.Latch(node) // no other name of it may be in use
+	_, err = gate.Set(t.Context(), 1)
+	must(t, "Set", err)
+	for what, turn := range map[string]struct{ wait, give func() error }{
+		"semaphore": {
+			func() error { return other.Semaphore("{"+node+"}semaphore").Acquire(context.Background(), 1) },
+			func() error { return s.Release(t.Context(), 1) },
+		},
+		"latch": {
+			func() error { return other.Latch(node).Wait(context.Background()) },
+			func() error { return gate.CountDown(t.Context()) },
+		},
+	} {
+		done := make(chan error, 1)
+		go func() { done <- turn.wait() }()
+		asleep(t, other, 1)
+		given := time.Now()
+		must(t, what, turn.give())
+		must(t, what, await(t, what, done))
+		if took := time.Since(given); took > soonWoken {
+			t.Errorf("%s: the waiter went on after %v", what, took)
+		}
+	}
+}
+
+// A slot moves from a node that can't say so to one that publishes otherwise.
+func TestSlotMovesToAnUpgradedNode(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
+	name := namesOn(t, c, c.Nodes[0], 1)[0]
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	l := try(t, holder.Mutex(name))
+	next := behindNode(t, waiter, waiter.Mutex(name))
+	c.Migrate(t, c.Slot(t, name), c.Nodes[1]).Finish(t)
+	free(t, mustWake(t, "the slot has moved", l, next))
+}
+
+// standalones are servers without cluster mode behind a cluster client, whose slots the program gives out.
+func standalones(t *testing.T, all func() []*redistest.Server) *redis.ClusterClient {
+	t.Helper()
+	c := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			servers := all()
+			slots := make([]redis.ClusterSlot, len(servers))
+			for i, s := range servers {
+				slots[i] = redis.ClusterSlot{
+					Start: i * 16384 / len(servers), End: (i+1)*16384/len(servers) - 1, Nodes: []redis.ClusterNode{{Addr: s.Addr()}},
+				}
+			}
+			return slots, nil
+		},
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// controls are the connections to a server that listen to one plain channel: a control channel, for a waiter listens to two.
+func controls(t *testing.T, rdb *redis.Client) int {
+	t.Helper()
+	list, err := rdb.Do(t.Context(), "client", "list", "type", "pubsub").Text()
+	must(t, "CLIENT LIST", err)
+	return strings.Count(list, " sub=1 ")
+}
+
+// Nobody passes messages on between servers without cluster mode: what a lock's waiters and its holder have to hear is said at its server.
+func TestStandaloneServersAsACluster(t *testing.T) {
+	t.Parallel()
+	for _, before7 := range []bool{false, true} {
+		t.Run(fmt.Sprint("before 7: ", before7), func(t *testing.T) {
+			t.Parallel()
+			servers := make([]*redistest.Server, 3)
+			for i := range servers {
+				servers[i] = redistest.Start(t, redistest.PubSubBefore7(before7))
+			}
+			all := func() []*redistest.Server { return servers }
+			rdb := standalones(t, all)
+			holder := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+			waiter := newScope(t).open(t, standalones(t, all), lock.WithWatchdog(far))
+			for i := range 6 {
+				name := fmt.Sprint("job:", i)
+				l := try(t, holder.Mutex(name))
+				l = mustWake(t, name, l, behindNode(t, waiter, waiter.Mutex(name)))
+
+				// Both clients have held it, so both listen there for forced unlocks.
+				node, err := rdb.MasterForKey(t.Context(), name)
+				must(t, "MasterForKey", err)
+				eventually(t, patience, func() bool { return controls(t, node) == 2 })
+				forced := time.Now()
+				if ok, err := holder.Mutex(name).ForceUnlock(t.Context()); !ok || err != nil {
+					t.Errorf("%s: ForceUnlock: %v, %v", name, ok, err)
+				}
+				mustBeLost(t, l, lock.CauseMissing)
+				if took := time.Since(forced); took > soonWoken {
+					t.Errorf("%s: the holder knew after %v", name, took)
+				}
+			}
+		})
+	}
+}
+
+// The program takes a server out of those it gives slots to. What is held at the others is looked after there, and nobody goes on asking for
+// the one that is gone.
+func TestStandaloneServerIsTakenOut(t *testing.T) {
+	t.Parallel()
+	all := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	var left atomic.Int32
+	rdb := standalones(t, func() []*redistest.Server { return all[left.Load():] })
+	s := newScope(t)
+	client := s.open(t, rdb, lock.WithWatchdog(far))
+	nodes := make(map[*redis.Client]bool)
+	for i := 0; len(nodes) < 2; i++ {
+		l := try(t, client.Mutex(fmt.Sprint("job:", i)))
+		node, err := rdb.MasterForKey(t.Context(), l.Name())
+		must(t, "MasterForKey", err)
+		nodes[node] = true
+	}
+	eventually(t, patience, func() bool { return controls(t, all[0].Client(t)) == 1 && controls(t, all[1].Client(t)) == 1 })
+	left.Store(1)
+	all[0].Kill(t)
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubConnected) == 0 })
+	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubConnected) == 1 })
+	before := s.sum(t, telemetry.MetricPubSubReconnects)
+	free(t, try(t, client.Mutex("job:new")))
+	pass(t, 3*time.Second)
+	if n := s.sum(t, telemetry.MetricPubSubReconnects) - before; n != 0 {
+		t.Errorf("%v attempts to connect to the server that is gone", n)
+	}
+}
+
+// A server that has left the cluster goes on answering PING. Whoever listens there has to notice.
+func TestNodeLeavesTheCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, redistest.PubSubBefore7(true))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	l := try(t, holder.Mutex("job"))
+	replicated(t, c.Owner(t, c.Slot(t, "job")))
+	next := behindNode(t, waiter, waiter.Mutex("job"))
+	var ear *redistest.Server
+	for _, node := range c.Nodes {
+		list, err := node.Client(t).Do(t.Context(), "client", "list", "type", "pubsub").Text()
+		must(t, "CLIENT LIST", err)
+		if strings.Contains(list, " sub=2 ") {
+			ear = node
+		}
+	}
+	if ear == nil {
+		t.Fatal("nobody listens")
+	}
+	if ear.Info(t, "replication")["role"] == "master" {
+		for slot := range 16384 {
+			if c.Owner(t, slot) == ear {
+				c.Failover(t, slot, ear, replicaOf(t, c, ear))
+				break
+			}
+		}
+	}
+	c.Remove(t, ear)
+	released := time.Now()
+	free(t, l)
+	free(t, granted(t, next)) // which is far less than the lease
+	t.Logf("woken %v after the release", time.Since(released).Round(time.Millisecond))
+}
