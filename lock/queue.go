@@ -28,6 +28,7 @@ type queue struct {
 	rings      time.Time // when timer does, at the alarm or before it, zero: it isn't set
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
+	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
 
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of

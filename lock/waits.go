@@ -93,9 +93,9 @@ func (w *waiter) wake() {
 	}
 }
 
-// enter puts a waiter at the end of the line.
-func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict) *waiter {
-	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now()}
+// enter puts a waiter at the end of the line, who has seen who holds the lock, or failed.
+func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict, failed error) *waiter {
+	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	ws.join(w, seen)
 	return w
 }
@@ -233,8 +233,8 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.since, q.claimBy = v.now, time.Time{}      // it was claimed
-			unheard := why == wakeExpiry && q.subscribed // its release, or that of whoever had it since
+			q.since, q.claimBy, q.failing = v.now, time.Time{}, time.Time{} // it was claimed
+			unheard := why == wakeExpiry && q.subscribed                    // its release, or that of whoever had it since
 			channel := q.channel
 			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
@@ -250,7 +250,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			}
 			return b, v, nil
 		case err == nil:
-			failing, w.failed, q.moving = time.Time{}, nil, v.moving
+			failing, q.failing, w.failed, q.moving = time.Time{}, time.Time{}, nil, v.moving
 			q.saw(v.holder, v.meta)
 			if q.since == 0 && asked.caller.waits() {
 				q.since = v.now
@@ -264,8 +264,14 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			ws.mu.Unlock()
 			return ws.quit(w, w.stopped(context.Cause(ctx)))
 		default:
+			if q.failing.IsZero() {
+				q.failing = began
+			}
 			if failing.IsZero() {
-				failing = began
+				failing = q.failing // also as those before it in line saw it
+				if w.since.After(failing) {
+					failing = w.since
+				}
 			}
 			w.failed = err
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
