@@ -368,6 +368,7 @@ func clusterCalls(u *aclUser) error {
 		func() (err error) { l, err = other.Mutex(name).TryLock(u.ctx); return err },
 		func() (err error) { held, err = other.Mutex(another).TryLock(u.ctx); return err },
 		func() error { return u.renewed(l) },
+		func() (err error) { l, err = u.handsOver(other, other.Mutex(name), l); return err }, // who listens is counted
 		func() error { next = begin(u.ctx, c.Mutex(name)); return u.until("listening", listening(name)) },
 		func() error { last = begin(u.ctx, c.Mutex(another)); return u.until("listening", listening(another)) },
 		func() error { return l.Release(u.ctx) },

@@ -63,8 +63,9 @@ func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 // for it go on. An open latch stays as it is. It works on a ctx that has ended, and then goes on for one lease at most;
 // otherwise it returns at the latest when ctx ends.
 //
-// After an error that comes of Redis not answering, don't repeat it: the client goes on with it for two minutes. What Redis refused
-// (NOPERM, OOM) was not done, and is yours to repeat. A client that is closed counts nothing down (ErrClosed).
+// After an error that comes of Redis not answering, or of a state that Redis leaves by itself (READONLY, NOREPLICAS, LOADING and the like), don't
+// repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) was not done, and is yours to repeat. A
+// client that is closed counts nothing down (ErrClosed).
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
 	return lk.give(ctx, "count down", func() (*bid, error) {
