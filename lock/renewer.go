@@ -143,12 +143,17 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 }
 
 // there drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
-// itself for one, and what it says means nothing to whoever asks for the lock now.
+// itself for one, and what it says means nothing to whoever asks for the lock now. An answer doesn't count either while that isn't known.
 func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
-	r.t.backend.Follow(ctx)
+	known := r.t.backend.Follow(ctx)
 	for i, l := range b.Leases {
-		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
+		at := r.t.backend.Node(grantOf(l).lock.key)
+		switch {
+		case at != "" && at != b.Partition:
 			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+		case !known && b.Results[i].Err == nil:
+			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
+			r.rec.Error(ctx, telemetry.OpRenew, classify(backend.ErrNotNamed).kind)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -88,4 +90,80 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 		t.Errorf("told of the forced unlock after %v", after)
 	}
 	free(t, l)
+}
+
+// TestSilentSentinel has the Sentinel that a client asks fall silent together with the primary, which goes on when it has been replaced. The client
+// can't know of that, so nothing that the old primary says may count.
+func TestSilentSentinel(t *testing.T) {
+	t.Parallel()
+	for _, cluster := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cluster client %v", cluster), func(t *testing.T) {
+			t.Parallel()
+			const lease = 9 * time.Second
+			servers := redistest.StartSentinel(t, 1)
+			silent, others := servers.Sentinels[0], servers.Sentinels[1:]
+			client := func(sentinels ...*redistest.Server) *lock.Client {
+				o := servers.Universal()
+				o.Addrs, o.IsClusterMode = nil, cluster
+				for _, s := range sentinels {
+					o.Addrs = append(o.Addrs, s.Addr()) // go-redis learns of the rest, but asks the first that answered
+				}
+				return newScope(t).open(t, redistest.Open(t, o), lock.WithWatchdog(lease))
+			}
+			holder, other := client(silent), client(others...)
+			l := try(t, holder.Mutex("job"))
+			renewedPast(t, l, l.Deadline())
+			old := servers.Primary(t)
+			awaitReplica(t, old)
+			replicated(t, old)
+			servers.CutOff(t, old)
+			silent.Pause(t)
+			old.Pause(t)
+			asked := redis.NewSentinelClient(&redis.Options{Addr: others[0].Addr()})
+			defer func() { _ = asked.Close() }()
+			eventually(t, 2*patience, func() bool {
+				named, err := asked.GetMasterAddrByName(t.Context(), redistest.SentinelName).Result()
+				return err == nil && net.JoinHostPort(named[0], named[1]) != old.Addr()
+			})
+			old.Resume(t)
+			got, err := other.Mutex("job", lock.WithWait(3*lease)).Lock(t.Context())
+			if err == nil && l.Context().Err() == nil {
+				t.Errorf("two holders: the first is trusted for another %v", time.Until(l.Deadline()))
+			}
+			silent.Resume(t)
+			if err == nil {
+				free(t, got)
+			} else {
+				mustMatch(t, err, lock.ErrHeld) // the first holder has found the new primary
+				free(t, l)
+			}
+		})
+	}
+}
+
+// TestSentinelsDie has all Sentinels die. The primary is well, so a lease lives, unless it is shorter than go-redis takes to find out that it has
+// nobody to ask.
+func TestSentinelsDie(t *testing.T) {
+	t.Parallel()
+	const lease = 15 * time.Second
+	servers := redistest.StartSentinel(t, 1)
+	var leases []*lock.Lease
+	for i, cluster := range []bool{false, true} {
+		o := servers.Universal()
+		o.IsClusterMode = cluster
+		c := newScope(t).open(t, redistest.Open(t, o), lock.WithWatchdog(lease))
+		leases = append(leases, try(t, c.Mutex(fmt.Sprint("job", i))))
+	}
+	for _, s := range servers.Sentinels {
+		s.Kill(t)
+	}
+	for range 2 {
+		for _, l := range leases {
+			renewedPast(t, l, l.Deadline())
+			if l.Err() != nil {
+				t.Fatalf("the lease ended: %v", l.Err())
+			}
+		}
+	}
+	freeAll(t, leases)
 }

@@ -27,8 +27,8 @@ type Backend interface {
 	// happens. It does no I/O.
 	Layout() string
 	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
-	// primary. It returns when that is known, or ctx ends.
-	Follow(ctx context.Context)
+	// primary. Then Node names that. It is false when that isn't known as ctx ends: nothing that was done meanwhile can be relied on.
+	Follow(ctx context.Context) bool
 	// Moved says that a key was not where Node had it, or that nobody answered there.
 	Moved(ctx context.Context)
 

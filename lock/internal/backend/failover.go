@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,6 +14,17 @@ const sentinelled = "FailoverClient"
 
 // ErrElsewhere is the outcome of a renewal that was to go where its lock doesn't live any more. Nothing was sent.
 var ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
+
+// ErrNotNamed is the outcome of a renewal when it isn't known whether it was made where it had to be.
+var ErrNotNamed error = notNamedError{}
+
+type notNamedError struct{}
+
+func (notNamedError) Error() string {
+	return "lockdog: timeout: no Sentinel has said in time which server is the primary"
+}
+func (notNamedError) Timeout() bool   { return true }
+func (notNamedError) Temporary() bool { return true }
 
 var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 
@@ -29,10 +39,9 @@ type failover struct {
 	reserved *reserved
 	primary  atomic.Pointer[primary] // nil while it isn't known
 
+	who    *question // is the primary
 	ctx    context.Context
 	cancel context.CancelFunc
-	turn   chan struct{} // one dial at a time
-	asked  time.Time     // when the last began; guarded by turn
 }
 
 // primary is the one that was named last.
@@ -43,7 +52,8 @@ type primary struct {
 }
 
 func newFailover(rdb *redis.Client, reserved *reserved) *failover {
-	f := &failover{single: single{rdb: rdb}, dial: rdb.Options().Dialer, reserved: reserved, turn: make(chan struct{}, 1)}
+	f := &failover{single: single{rdb: rdb}, dial: rdb.Options().Dialer, reserved: reserved}
+	f.who = newQuestion(f.ask)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -63,41 +73,26 @@ func (f *failover) Node(string) string {
 }
 
 // Moved asks in the background.
-func (f *failover) Moved(context.Context) { go f.Follow(f.ctx) }
+func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
-// Follow asks Sentinel, through go-redis's dialer. Where no Sentinel answers, the connections that are open count as right, as they do for
-// go-redis.
-func (f *failover) Follow(ctx context.Context) {
-	began := time.Now()
-	select {
-	case f.turn <- struct{}{}:
-	case <-ctx.Done():
-		return
-	}
-	if f.asked.After(began) { // by another caller, meanwhile
-		<-f.turn
-		return
-	}
-	f.asked = time.Now()
-	done := make(chan struct{})
-	go func() { // go-redis doesn't heed ctx while it asks Sentinel
-		defer close(done)
-		defer func() { <-f.turn }()
-		conn, err := f.dial(f.ctx, "tcp", sentinelled)
-		if err != nil {
-			var op *net.OpError // it has been named, though it can't be reached
-			if errors.As(err, &op) && op.Op == "dial" && op.Addr != nil {
-				f.found(op.Addr.String())
-			}
-			return
+// Follow asks Sentinel. Where none can be reached, the connections that are open count as right, as they do for go-redis. Where one is silent, it
+// isn't known whether there is another primary, until go-redis has found another Sentinel to ask.
+func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
+
+// ask has go-redis's dialer ask Sentinel.
+func (f *failover) ask() error {
+	conn, err := f.dial(f.ctx, "tcp", sentinelled)
+	if err != nil {
+		// A primary that was named, but can't be reached. The error of a Sentinel that can't be is wrapped.
+		if op, ok := err.(*net.OpError); ok && op.Op == "dial" && op.Addr != nil { //nolint:errorlint // see above
+			f.found(op.Addr.String())
+			return nil
 		}
-		f.found(conn.RemoteAddr().String())
-		_ = conn.Close()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+		return err
 	}
+	f.found(conn.RemoteAddr().String())
+	_ = conn.Close()
+	return nil
 }
 
 // found notes who the primary is, and closes our connections to the one before.

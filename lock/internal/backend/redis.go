@@ -30,7 +30,7 @@ type topology interface {
 	Prepare(ctx context.Context, key string) error
 	Node(key string) string
 	Layout() string
-	Follow(ctx context.Context)
+	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
 	Traits() Traits
 	// clientOf is the program's client of the one server that key lives on.

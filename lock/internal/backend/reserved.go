@@ -75,7 +75,9 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		key = call.Keys[0]
 	}
 	if b.renew != nil {
-		b.renewTopology.Follow(ctx)
+		if !b.renewTopology.Follow(ctx) { // it might renew at a primary that was replaced
+			return ErrNotNamed
+		}
 		if call.Near == "" {
 			return f(ctx, b.renew)
 		}

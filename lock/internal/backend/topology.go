@@ -19,7 +19,7 @@ var ErrGone = errors.New("lockdog: the server is gone")
 type direct struct{}
 
 func (direct) Layout() string                { return "" }
-func (direct) Follow(context.Context)        {}
+func (direct) Follow(context.Context) bool   { return true }
 func (direct) during(string) context.Context { return context.Background() }
 func (direct) close()                        {}
 func (direct) optionsAt(_ string, rdb *redis.Client, conns int) *redis.Options {
@@ -115,10 +115,16 @@ type cluster struct {
 	given  bool        // the program gives out the slots: nothing says that the servers pass plain messages on to each other
 	loaded atomic.Bool // rdb knows a layout
 	mute   atomic.Bool // the servers don't tell which slots they have: an ACL forbids it, or they are without cluster mode
+
+	layout *question // if given: what it is now
+	slots  atomic.Pointer[[]redis.ClusterSlot]
 }
 
 func newCluster(rdb *redis.ClusterClient) *cluster {
-	return &cluster{rdb: rdb, given: rdb.Options().ClusterSlots != nil}
+	c := &cluster{rdb: rdb, given: rdb.Options().ClusterSlots != nil}
+	c.layout = newQuestion(c.ask)
+	c.slots.Store(&[]redis.ClusterSlot{})
+	return c
 }
 
 // Prepare loads the cluster's layout.
@@ -143,18 +149,38 @@ func (c *cluster) Node(key string) string {
 
 // Layout is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
 func (c *cluster) Layout() string {
-	if c.rdb.Options().ClusterSlots == nil {
+	if !c.given {
 		return ""
 	}
 	return "made up " + c.Node(SlotTag(0))
 }
 
-// Follow asks for the layout anew where the servers don't tell that it has changed: those behind a layout that the program makes up, as
-// NewFailoverClusterClient does, aren't in cluster mode.
-func (c *cluster) Follow(ctx context.Context) {
-	if c.given {
-		c.rdb.ReloadState(ctx)
+// Follow asks for the layout where the servers don't tell that it has changed: those behind a layout that the program makes up, as
+// NewFailoverClusterClient does, aren't in cluster mode. It is false where go-redis has yet to hear of the answer.
+func (c *cluster) Follow(ctx context.Context) bool {
+	if !c.given {
+		return true
 	}
+	if !c.layout.answered(ctx) {
+		return false
+	}
+	for _, r := range *c.slots.Load() {
+		node, err := c.rdb.MasterForKey(ctx, SlotTag(r.Start))
+		if err == nil && len(r.Nodes) > 0 && node.Options().NodeAddress != r.Nodes[0].Addr {
+			c.rdb.ReloadState(ctx)
+			return false
+		}
+	}
+	return true
+}
+
+// ask asks the program for its layout.
+func (c *cluster) ask() error {
+	slots, err := c.rdb.Options().ClusterSlots(context.Background())
+	if err == nil {
+		c.slots.Store(&slots)
+	}
+	return err
 }
 
 // Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.

@@ -45,7 +45,7 @@ func (connection) Node(string) string { return "memory" }
 func (connection) Layout() string { return "" }
 
 // Follow implements backend.Backend.
-func (connection) Follow(context.Context) {}
+func (connection) Follow(context.Context) bool { return true }
 
 // Moved implements backend.Backend.
 func (connection) Moved(context.Context) {}
