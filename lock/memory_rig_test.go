@@ -10,17 +10,20 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
-// hooked is a client's way to the server in memory, with hooks that may block or fail: up before a call reaches the server, down before
-// its answer is back. Either may be nil.
+// hooked is a client's way to the server in memory, with hooks that may block, or lose what is under way: up before a call reaches the
+// server, down before its answer is back, heard before the client is told what a subscription received. Any may be nil.
 type hooked struct {
 	backend.Backend
-	up   func(backend.Call)
-	down func(backend.Call) error // what the caller is told instead of the answer, nil: the answer
+	up    func(backend.Call) error // what the caller is told, and the server isn't asked; nil: it is
+	down  func(backend.Call) error // what the caller is told instead of the answer, nil: the answer
+	heard func()
 }
 
 func (h hooked) Eval(ctx context.Context, call backend.Call) (any, error) {
 	if h.up != nil {
-		h.up(call)
+		if lost := h.up(call); lost != nil {
+			return nil, lost
+		}
 	}
 	reply, err := h.Backend.Eval(ctx, call)
 	if h.down != nil {
@@ -29,6 +32,28 @@ func (h hooked) Eval(ctx context.Context, call backend.Call) (any, error) {
 		}
 	}
 	return reply, err
+}
+
+func (h hooked) Subscribe(ctx context.Context, at backend.Station) (backend.PubSub, error) {
+	ps, err := h.Backend.Subscribe(ctx, at)
+	if err != nil || h.heard == nil {
+		return ps, err
+	}
+	return lateEar{ps, h.heard}, nil
+}
+
+// lateEar is a subscription that is told late.
+type lateEar struct {
+	backend.PubSub
+	heard func()
+}
+
+func (e lateEar) Receive(ctx context.Context, timeout time.Duration) (backend.Event, error) {
+	ev, err := e.PubSub.Receive(ctx, timeout)
+	if err == nil {
+		e.heard()
+	}
+	return ev, err
 }
 
 func (h hooked) EvalEach(ctx context.Context, calls []backend.Call) []backend.Result {

@@ -366,10 +366,11 @@ func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 		for i := range 5 {
 			var h hooked
 			if g := late[i]; g != nil {
-				h.up = func(call backend.Call) {
+				h.up = func(call backend.Call) error {
 					if call.Script == lock.Scripts["acquire"] {
 						g.pass()
 					}
+					return nil
 				}
 			}
 			servers = append(servers, memory.New())

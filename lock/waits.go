@@ -276,7 +276,10 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			w.failed = err
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			replicas := (*ReplicasError)(nil)
-			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: it is being swept
+			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: its last try is being swept
+			if spent && !w.bid.ghosts.IsZero() {                                                 // an earlier try may have won
+				ws.c.sweepers.add(w.bid, w.bid.ghosts)
+			}
 			if spent && !w.lock.kind.alone {
 				w.bid = w.lock.newBid(a)
 			}
