@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,10 +94,15 @@ func (u *aclUser) manyAtOnce(c *lock.Client) error {
 	for range 64 {
 		errs = append(errs, <-all)
 	}
+	return errors.Join(append(errs, u.refused("mget", "mset"))...)
+}
+
+// refused is nil unless Redis refused commands whose want a script survives.
+func (u *aclUser) refused(commands ...string) error {
 	log, err := u.admin().ACLLog(u.ctx, 100).Result()
-	errs = append(errs, err)
+	errs := []error{err}
 	for _, entry := range log {
-		if entry.Username == u.name && (entry.Object == "mget" || entry.Object == "mset") {
+		if entry.Username == u.name && slices.Contains(commands, entry.Object) {
 			errs = append(errs, fmt.Errorf("%s was refused %d times", entry.Object, entry.Count))
 		}
 	}
@@ -173,10 +179,10 @@ func calledCalls(u *aclUser) error {
 	return nil
 }
 
-// Before it waits one of Redisson's, who is gone.
+// Before it waits one of Redisson's, who is gone, and behind it another, who is gone by the end.
 func fairCalls(u *aclUser) error {
 	c, admin, name := u.client(), u.admin(), u.name+":a"
-	m := c.FairMutex(name)
+	m, last := c.FairMutex(name), "java:2"
 	queue, deadlines := "redisson_lock_queue:{"+name+"}", "redisson_lock_timeout:{"+name+"}"
 	var l *lock.Lease
 	var next, after <-chan taken
@@ -188,13 +194,17 @@ func fairCalls(u *aclUser) error {
 		},
 		func() error { next = begin(u.ctx, m); return u.waits(c, 1, 3) },
 		func() error { after = begin(u.ctx, m); return u.waits(c, 2, 5) },
+		func() error { return admin.RPush(u.ctx, queue, last).Err() },
+		func() error { return admin.ZAdd(u.ctx, deadlines, redis.Z{Score: 1e13, Member: last}).Err() },
 		func() error { return admin.ZAdd(u.ctx, deadlines, redis.Z{Score: 1, Member: somebodyElse}).Err() },
 		func() error { return u.renewed(l) },
 		func() error { return l.Release(u.ctx) },
 		func() error { return u.had(next) },
 		func() error { return u.had(after) },
+		func() error { return admin.ZAdd(u.ctx, deadlines, redis.Z{Score: 1, Member: last}).Err() },
 		func() (err error) { l, err = m.TryLock(u.ctx); return err },
 		func() error { _, err := m.ForceUnlock(u.ctx); return err },
+		func() error { return u.refused("zrange", "persist") },
 	)
 }
 

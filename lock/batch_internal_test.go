@@ -22,7 +22,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 	t.Parallel()
 	const seed, rounds = 8, 150
 	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestFlightWithAForbiddenKey
-		"", "-mset", "-mget", "-exists", "-hset", "-pexpire", "-del", "-publish", "-hmget", "resetchannels &redisson_lock__channel:{job:[0-4]}",
+		"", "-mset", "-mget", "-exists", "-hset", "-pexpire", "-del", "-publish", "-hmget", "-lindex", "resetchannels &redisson_lock__channel:{job:[0-4]}",
 	} {
 		t.Run(strings.TrimSpace("+@all "+rules), func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +94,11 @@ func (b *bench) world() (commands []string) {
 		if free {
 			continue
 		}
-		switch b.random.IntN(9) {
+		if b.random.IntN(2) == 0 { // somebody waits for a FairMutex, the first is perhaps dead
+			key := prefixName("redisson_lock_queue", name)
+			commands = append(commands, "RPUSH "+key+" fair:1 fair:2", "ZADD "+prefixName("redisson_lock_timeout", name)+" 9000000000000 fair:2 "+b.pick("5", "9000000000000")+" fair:1")
+		}
+		switch b.random.IntN(11) {
 		case 0:
 			commands = append(commands, "HSET "+name+" java 2")
 		case 1:
@@ -103,7 +107,11 @@ func (b *bench) world() (commands []string) {
 			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
 		case 3:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+waitsKey(name)+" 5 "+clientA)
-		case 4, 5, 6, 7:
+		case 4:
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12")
+		case 5:
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+waitsKey(name)+" 5 "+clientA)
+		case 6, 7, 8, 9:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog 12")
 		}
 	}
@@ -134,6 +142,10 @@ func (b *bench) calls() (all []*call) {
 		} else {
 			c.Call = backend.Call{Script: releaseScript, Keys: []string{name}}
 			c.Args = []any{releaser[name], "publish", "numsub", other("1", "0", "2")}
+			if b.random.IntN(4) == 0 {
+				c.Script, c.Keys = handOverScript, append(c.Keys, b.counter(name))
+				c.Args = append(c.Args, "next", other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), "", other("0", "1"))
+			}
 		}
 		all = append(all, c)
 	}
@@ -157,12 +169,12 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 	for i, answer := range run(w) {
 		c := w.aboard[i]
 		text := b.general(answer)
-		if v, _, err := readVerdict(answer); c.Script == acquireScript && err == nil && v.granted {
+		if token := granted(c, answer); token > 0 {
 			text = "granted"
-			if v.token <= drawn[c.Keys[1]] {
-				b.t.Errorf("a token of %d after %d", v.token, drawn[c.Keys[1]])
+			if token <= drawn[c.Keys[1]] {
+				b.t.Errorf("a token of %d after %d", token, drawn[c.Keys[1]])
 			}
-			drawn[c.Keys[1]] = v.token
+			drawn[c.Keys[1]] = token
 		}
 		seen = append(seen, fmt.Sprint(c.Keys, c.Args, " -> ", text))
 	}
@@ -172,6 +184,16 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 		}
 	}
 	return append(append(seen, b.state(ctx)...), b.heard(ctx)...)
+}
+
+// granted is the token of a lock that the call took, or handed over; 0: it did neither.
+func granted(c *call, answer any) int64 {
+	if c.Script == acquireScript {
+		v, _, _ := readVerdict(answer)
+		return v.token
+	}
+	f, _, _ := readFreed(answer)
+	return f.token
 }
 
 func (b *bench) oneByOne(w *worker) (answers []any) {
@@ -206,6 +228,8 @@ func (b *bench) state(ctx context.Context) (seen []string) {
 		switch b.admin.Type(ctx, key).Val() {
 		case "hash":
 			value = b.general(fmt.Sprint(b.admin.HGetAll(ctx, key).Val()))
+		case "list":
+			value = fmt.Sprint(b.admin.LRange(ctx, key, 0, -1).Val())
 		case "zset":
 			value = b.general(fmt.Sprint(b.admin.ZRange(ctx, key, 0, -1).Val()))
 		default:

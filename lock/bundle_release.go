@@ -181,6 +181,7 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 	}
 	freed, failed := c.transport.releaseAll(sctx, rels, bids, deadline)
 	for n, i := range held {
+		c.waits.wakeDeaf(keys[n])
 		errs[i] = members[i].g.given(&rels[n], freed[n], failed[n])
 	}
 	return true

@@ -336,8 +336,10 @@ func TestWaitersOfAFullRedis(t *testing.T) {
 func TestMetaOfALockThatOthersWaitFor(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"7", "7 00-ab-cd-01", ""} {
-		if got, want := parseMeta("+"+text), parseMeta(text); got != want {
-			t.Errorf("%q: %+v, want %+v", "+"+text, got, want)
+		for _, mark := range []string{"+", "+~"} {
+			if got, want := parseMeta(mark+text), parseMeta(text); got != want {
+				t.Errorf("%q: %+v, want %+v", mark+text, got, want)
+			}
 		}
 	}
 }

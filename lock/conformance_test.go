@@ -50,10 +50,12 @@ func TestConformance(t *testing.T) {
 			}
 		}
 	}
-	for _, b := range numbers.table {
-		t.Run("numbers/"+b.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { b.test(t, openMemory(t, kindOfLock{})) })
-		})
+	for _, theme := range []theme{numbers, mixed} {
+		for _, b := range theme.table {
+			t.Run(theme.name+"/"+b.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { b.test(t, openMemory(t, kindOfLock{})) })
+			})
+		}
 	}
 }

@@ -19,7 +19,8 @@
 // [Quorum] is held by the majority of independent servers. All are Lockers, and what is said here of a Mutex goes for them, but
 // for what their own documentation says. A [Semaphore] and a [Latch] are numbers without leases.
 //
-// A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other.) But a
+// A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other, and
+// a release of one wakes waiters of the other; see [FairMutex].) But a
 // Semaphore, a Latch and what Permits are left are a number each, as Redisson has them: nothing tells one's from another's of the same name.
 //
 // # What is not guaranteed
@@ -101,11 +102,11 @@
 // # In Redis
 //
 // A lock is a hash at its name, with a field for the owner, as Redisson's RLock has it; holders in Java and in Go exclude
-// and wake each other. One more field, @lockdog, has the token and the holder's trace. Besides there is one counter of
-// tokens per hash slot in use, <prefix>lockdog:fence:{n}, which never expires. The other kinds are kept as Redisson's RFairLock,
-// RReadWriteLock, RSemaphore, RPermitExpirableSemaphore and RCountDownLatch are. Keys of ours are beside them: lockdog_wait, which
-// clients wait for a Mutex; lockdog_fair, until when waiters are alive; lockdog_writers and lockdog_turn, whose turn it is;
-// lockdog_receipt, what was done already.
+// and wake each other. One more field, @lockdog, has the token and the holder's trace, and before them '+' or '+~' when others wait.
+// Besides there is one counter of tokens per hash slot in use, <prefix>lockdog:fence:{n}, which never expires. The other kinds are kept as
+// Redisson's RFairLock, RReadWriteLock, RSemaphore, RPermitExpirableSemaphore and RCountDownLatch are. Keys of ours are beside them:
+// lockdog_wait, which clients wait for a Mutex; lockdog_fair, until when waiters are alive; lockdog_writers and lockdog_turn, whose turn it
+// is; lockdog_receipt, what was done already.
 //
 // # Words
 //

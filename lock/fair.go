@@ -5,7 +5,7 @@ import "context"
 // fairKind is Redisson's RFairLock.
 var fairKind = &kind{
 	name:    "fair",
-	acquire: fairAcquireScript, release: fairReleaseScript, force: fairForceScript, inspect: inspectScript,
+	acquire: fairAcquireScript, release: fairReleaseScript, force: forceScript, inspect: inspectScript,
 	keys: func(lk *lock, _ string) []string {
 		return []string{
 			lk.key, lk.counter(),
@@ -25,14 +25,19 @@ var fairKind = &kind{
 // Every waiter has a place in Redis, which it keeps by asking again every third of its lease. One that gives up leaves
 // it at once; one that died, when it hasn't asked for one lease (30 s unless WithWatchdog or WithFixedLease say
 // otherwise), or for the rest of its WithWait if that is shorter. Until then the lock may be free and yet wait for it. All
-// times are those of Redis's clock. A release wakes the next waiter only.
+// times are those of Redis's clock. A release wakes the next in the queue only.
 //
 // That order costs: a turn that was waited for takes six commands (three questions, SUBSCRIBE, UNSUBSCRIBE, the release), and nothing is
 // handed over inside a process. Use a Mutex unless the order matters.
 //
 // The order is that of Redis's memory: a failover may lose places, and who lost its own is last when it asks again; as is one whose
-// requests Redis left unanswered for a whole lease. Holders of a plain Mutex, or an RLock, of the same name exclude those of the
-// FairMutex, but stand in no queue.
+// requests Redis left unanswered for a whole lease. The queue expires one day after the last deadline in it, unless only Redisson's waiters
+// are left.
+//
+// A Mutex, a Multi, a Mutex of a Quorum and Redisson's RLock of the same name exclude the FairMutex, but stand in no queue: after a release,
+// whoever asks first gets the lock. A release of lockdog's wakes the next in the queue and the waiters of the other kinds. A release of
+// Redisson's wakes waiters of its own kind only: behind an RLock a waiter for a FairMutex asks every third of its lease, and behind
+// an RFairLock a waiter for a Mutex asks when the holder's lease should have run out.
 type FairMutex struct{ lock }
 
 var _ Locker = (*FairMutex)(nil)
@@ -58,7 +63,7 @@ func (m *FairMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Leas
 // Inspect says who holds the lock, as Mutex.Inspect does.
 func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().look(ctx) }
 
-// ForceUnlock frees the lock whoever holds it, and wakes the next waiter. Else it is as Mutex.ForceUnlock.
+// ForceUnlock frees the lock whoever holds it, and wakes the waiters that a release wakes. Else it is as Mutex.ForceUnlock.
 func (m *FairMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }
 
 func (m *FairMutex) base() *lock {

@@ -18,7 +18,9 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	}
 	if w == nil {
 		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, nil, nil)
-		if !subscribed {
+		if subscribed {
+			ws.wakeDeaf(g.lock.key)
+		} else {
 			ws.wake(g.lock.key)
 		}
 		ws.guard(q, g.bid)
@@ -60,6 +62,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		}
 		settle(why)
 		ws.mu.Unlock()
+		ws.wakeDeaf(g.lock.key)
 		ws.guard(q, g.bid)
 		return f, err
 	}

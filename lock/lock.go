@@ -204,6 +204,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		v, err = lk.attempt(asking, a, b, t)
 		t.outside = false
 		switch {
+		case wait && asking.Err() == nil && passing(err): // it is waited out in line
 		case err != nil:
 			switch {
 			case !b.ghosts.IsZero(): // it may have left something, or do so yet
@@ -217,8 +218,9 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 			return nil, v, telemetry.AcquireError, err
 		case v.granted:
 			return b, v, telemetry.AcquireAcquired, nil
+		default:
+			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		}
-		a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		if !wait {
 			held := v.holder
 			held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
@@ -231,7 +233,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		defer timer.Stop()
 		patience = timer.C
 	}
-	b, v, err = lk.c.waits.wait(ctx, asking, lk.c.waits.enter(lk, b, t, until, v), a, patience)
+	b, v, err = lk.c.waits.wait(ctx, asking, lk.c.waits.enter(lk, b, t, until, v, err), a, patience)
 	switch {
 	case err == nil:
 		return b, v, telemetry.AcquireAcquired, nil

@@ -211,6 +211,8 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 			c.apart.Store(true)
 		}
 		return telemetry.AcquireError, nil
+	case t.wait && passing(err): // waited out one by one
+		return telemetry.AcquireError, nil
 	}
 	return telemetry.AcquireError, err
 }

@@ -39,8 +39,10 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().t
 // only.
 //
 // The error is a *HeldError when WithWait is over, or what Redis answered last if that was a failure; it matches ErrHeld and the cause of
-// ctx when ctx ended while waiting; else as for TryLock. While Redis fails, a call asks four times; one that waits already goes on for
-// as long as a lease before it gives up.
+// ctx when ctx ended while waiting; else as for TryLock.
+//
+// What Redis refuses for a while (READONLY, NOREPLICAS, LOADING and the like, as in a failover) is waited out, for one lease at most. While
+// Redis doesn't answer, a call asks four times; one that waits already goes on for as long as a lease before it gives up.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.

@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"io"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,4 +171,46 @@ func TestLateRenewalChangesNothing(t *testing.T) {
 		t.Errorf("a late renewal has set another owner's lease to %v", ttl)
 	}
 	free(t, l)
+}
+
+// An operation whose ctx ends between two tries says so, and of what the last try failed.
+func TestCtxThatEndsBetweenTriesIsTheError(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	type call func(ctx context.Context) error
+	for what, prepare := range map[string]func(t *testing.T, c *lock.Client) call{
+		"Release":            func(t *testing.T, c *lock.Client) call { return try(t, c.Mutex("a")).Release },
+		"Release of a Multi": func(t *testing.T, c *lock.Client) call { return try(t, c.Multi([]string{"a", "b"})).Release },
+		"CountDown":          func(t *testing.T, c *lock.Client) call { return closed(t, c, "a", 9).CountDown },
+		"Count": func(_ *testing.T, c *lock.Client) call {
+			return func(ctx context.Context) error { _, err := c.Latch("a").Count(ctx); return err }
+		},
+		"TryLock": func(_ *testing.T, c *lock.Client) call {
+			return func(ctx context.Context) error { _, err := c.Mutex("a").TryLock(ctx); return err }
+		},
+		"TryLock of a Multi": func(_ *testing.T, c *lock.Client) call {
+			return func(ctx context.Context) error { _, err := c.Multi([]string{"a", "b"}).TryLock(ctx); return err }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			rdb, wire := throughProxy(t, sp)
+			c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()+what+":"))
+			call := prepare(t, c)
+			cause := errors.New("the request is over")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			cuts := 0
+			wire.set(redistest.When(redistest.Up, redistest.Cut, redistest.Contains("evalsha"), func(redistest.Chunk) bool {
+				if cuts++; cuts == 2 {
+					cancel(cause)
+				}
+				return true
+			}))
+			err := call(ctx)
+			if !errors.Is(err, cause) || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%v; it should say that the request is over, and what failed", err)
+			}
+		})
+	}
 }

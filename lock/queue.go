@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/list"
 	"math/rand/v2"
 	"time"
 )
@@ -15,6 +16,8 @@ type queue struct {
 	tail    *waiter
 	count   int
 	joined  uint64 // how many have joined so far
+	fairKey string        // of a waiter for a FairMutex: the lock's key, and ...
+	place   *list.Element // ... its place among their lines
 
 	attempting bool      // the head is asking Redis
 	handing    bool      // a release is handing the lock over to the head
@@ -25,6 +28,7 @@ type queue struct {
 	rings      time.Time // when timer does, at the alarm or before it, zero: it isn't set
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
+	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
 
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of

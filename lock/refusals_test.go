@@ -39,6 +39,8 @@ var refusals = []struct {
 	{"a replica", "acquire: READONLY, type readonly; of a held lock: ErrHeld", nil, replica},
 	{"a primary that is demoted for a while", "renewals: READONLY, lease kept; acquire: type readonly", nil, demoted},
 	{"a primary that loads its data", "renewals: LOADING, lease kept; acquire: type loading", loads, loading},
+	{"a primary without its replicas", "renewals: NOREPLICAS, lease kept; acquire: type readonly", nil, outlasts(spells[0])},
+	{"a primary that can't save", "renewals: MISCONF, lease kept; acquire: type readonly", nil, outlasts(spells[1])},
 	{"a Redis that is full", "hand-over works; another process's waiter: OOM", nil, full},
 	{"SCRIPT FLUSH before a hand-over", "nothing", nil, flushed},
 	{"a script that keeps Redis busy", "renewals: BUSY, lease kept; acquire: type busy; a waiter waits on", []redistest.Option{redistest.WithConfig("busy-reply-threshold", "10")}, busy},

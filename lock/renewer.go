@@ -205,13 +205,6 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 	return nil
 }
 
-// notHere reports whether a node of a cluster refused a command of a script because of where its keys are: they are another node's, or on the way
-// to one. The command didn't run.
-func notHere(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "ttempted to access") || strings.Contains(text, "undeclared keys were accessed")
-}
-
 // wantsOneSlot says whether an error is that of a server, or a proxy, that wants the keys of a call in one slot.
 func wantsOneSlot(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") || strings.Contains(err.Error(), "hash to the same slot"))

@@ -104,9 +104,12 @@ type meta struct {
 	traceparent string
 }
 
-// parseMeta reads a '@lockdog' field. The '+' before the token says that others wait. Anybody may have written it: what doesn't parse counts as absent.
+// marks are what may stand before the token in a '@lockdog' field: a release of the lock has to look for waiters. See acquire.lua.
+const marks = "+~"
+
+// parseMeta reads a '@lockdog' field. Anybody may have written it: what doesn't parse counts as absent.
 func parseMeta(s string) meta {
-	token, traceparent, _ := strings.Cut(s, " ")
+	token, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
 	n, err := strconv.ParseInt(token, 10, 64)
 	if err != nil || n < 0 {
 		n = 0

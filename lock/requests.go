@@ -73,9 +73,12 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 	return verdict{}, err
 }
 
-// cutOff is the outcome of an acquire whose ctx has ended after the last try failed so.
+// cutOff is the outcome of an operation that failed so: the cause of ctx goes before it, if that has ended.
 func cutOff(ctx context.Context, failed error) error {
 	cause := context.Cause(ctx)
+	if cause == nil {
+		return failed
+	}
 	if errors.Is(failed, cause) || errors.Is(failed, ctx.Err()) {
 		return cause
 	}
@@ -134,6 +137,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
 func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, call calling, heir *heir, failed func(failure, time.Time)) (freed, error) {
 	unclear := false
+	var last error
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
@@ -153,13 +157,29 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 			heir = nil
 		}
 		unclear = unclear || what.unclear
-		if ctx.Err() != nil {
-			return freed{}, context.Cause(ctx)
-		}
-		if wait := backoff(try); !what.retry || errors.Is(err, errLeft) || time.Until(deadline) <= wait || !sleep(ctx, wait) {
-			return freed{}, err
+		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
+			return freed{}, cutOff(ctx, last)
 		}
 	}
+}
+
+// again pauses before a release is tried again. It reports whether it is to be.
+func (t *transport) again(ctx context.Context, what failure, err error, try int, deadline time.Time) bool {
+	pause := backoff(try)
+	return what.retry && !errors.Is(err, errLeft) && time.Until(deadline) > pause && sleep(ctx, pause)
+}
+
+// failedOf is what an operation failed of: its last try, unless it was the end of ctx that failed that.
+func failedOf(ctx context.Context, last, err error) error {
+	switch {
+	case ctx.Err() == nil:
+		return err
+	case last != nil:
+		return last
+	case errors.Is(err, errLeft):
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // heir is the waiter to whom a release hands the lock.
@@ -273,25 +293,26 @@ func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backe
 	var err error
 	for try := range maxTries {
 		if try > 0 && !sleep(ctx, backoff(try)) {
-			return nil, context.Cause(ctx)
+			break
 		}
 		c := t.newCall(telemetry.PurposeOther, s, keys, args...)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
-			return nil, t.left(ctx, &timeoutError{"lockdog: timeout: no answer of Redis"})
+			err = failedOf(ctx, err, t.left(ctx, &timeoutError{"lockdog: timeout: no answer of Redis"}))
+			break
 		}
-		reply := c.reply
-		err = c.err
+		reply, failed := c.reply, c.err
 		t.recycle(c)
-		if err == nil {
+		if failed == nil {
 			return reply, nil
 		}
-		f := classify(err)
+		f := classify(failed)
 		t.rec.Error(ctx, op, f.kind)
+		err = failedOf(ctx, err, failed)
 		if !f.retry {
 			break
 		}
 	}
-	return nil, err
+	return nil, cutOff(ctx, err)
 }
 
 // backoff is the pause before a try, with jitter.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -23,14 +24,15 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 	var err error
 	for try := range maxTries {
 		if try > 0 && !sleep(ctx, backoff(try)) {
-			return joint{}, context.Cause(ctx)
+			break
 		}
-		var j joint
-		if j, err = t.tryAcquireAll(ctx, bids); err == nil {
+		j, failed := t.tryAcquireAll(ctx, bids)
+		if failed == nil {
 			return j, nil
 		}
+		err = failedOf(ctx, err, failed)
 		if ctx.Err() != nil {
-			return joint{}, context.Cause(ctx)
+			break
 		}
 		if wantsOneByOne(err) {
 			break
@@ -41,7 +43,7 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 			break
 		}
 	}
-	return joint{}, err
+	return joint{}, cutOff(ctx, err)
 }
 
 func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, error) {
@@ -105,49 +107,51 @@ func readJoint(reply any, n int) (j joint, now int64, err error) {
 
 // releaseAll gives locks back, trying until deadline. It says what became of each.
 func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
+	all, errs := make([]freed, len(bids)), make([]error, len(bids))
+	left := make([]int, len(bids)) // to be released
+	for i := range left {
+		left[i] = i
+	}
 	unclear := false
+	var last error
 	for try := 1; ; try++ {
-		all, errs, err := t.tryReleaseAll(ctx, bids, max(time.Until(deadline), 0))
+		some := make([]*bid, len(left))
+		for n, i := range left {
+			some[n] = bids[i]
+		}
+		freed, failed, err := t.tryReleaseAll(ctx, some, max(time.Until(deadline), 0))
 		if err == nil {
-			for i := range all {
+			for n, i := range left {
+				all[i], errs[i] = freed[n], failed[n]
 				if err := cmp.Or(errs[i], all[i].untold); err != nil {
 					rels[i].Error(classify(err).kind)
 				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
-					all[i] = freed{outcome: freedPublished, unconfirmed: true, sent: all[i].sent} // our own earlier try took it away
+					all[i].outcome, all[i].unconfirmed = freedPublished, true // our own earlier try took it away
 				}
+			}
+			left = slices.DeleteFunc(left, func(i int) bool { return !passing(errs[i]) })
+			if len(left) == 0 {
+				return all, errs
+			}
+			err = errs[left[0]]
+		} else {
+			if wantsOneByOne(err) && !unclear {
+				for _, i := range left {
+					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, callLoudly, nil, nil)
+				}
+				return all, errs
+			}
+			rels[left[0]].Error(classify(err).kind)
+		}
+		what := classify(err)
+		unclear = unclear || what.unclear
+		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
+			for _, i := range left {
+				errs[i] = cutOff(ctx, last)
 			}
 			return all, errs
 		}
-		what := classify(err)
-		if wantsOneByOne(err) && !unclear {
-			return t.releaseEach(ctx, rels, bids, deadline)
-		}
-		rels[0].Error(what.kind)
-		unclear = unclear || what.unclear
-		if ctx.Err() != nil {
-			return failAll(len(bids), context.Cause(ctx))
-		}
-		if wait := backoff(try); !what.retry || errors.Is(err, errLeft) || time.Until(deadline) <= wait || !sleep(ctx, wait) {
-			return failAll(len(bids), err)
-		}
 	}
-}
-
-// releaseEach is releaseAll where no script can have them all.
-func (t *transport) releaseEach(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
-	all, errs := make([]freed, len(bids)), make([]error, len(bids))
-	for i, b := range bids {
-		all[i], errs[i] = t.release(ctx, &rels[i], b, deadline, callLoudly, nil, nil)
-	}
-	return all, errs
-}
-
-func failAll(n int, err error) ([]freed, []error) {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return make([]freed, n), errs
 }
 
 // tryReleaseAll is one try.

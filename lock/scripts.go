@@ -15,9 +15,9 @@ var scriptFiles embed.FS
 var (
 	acquireScript  = loadScript("acquire", "clock", "token")
 	renewScript    = loadScript("renew", "clock", "demoted")
-	releaseScript  = loadScript("release", "channel", "tell", "entry")
+	releaseScript  = newScript("release", readScripts("channel", "tell", "entry"), wakeFair, readScripts("release"))
 	handOverScript = newScript("hand_over", readScripts("channel", "tell"), handOver("clock", "token"))
-	forceScript    = loadScript("force", "tell")
+	forceScript    = loadScript("force", "channel", "tell", "fair_queue", "fair_wake")
 	inspectScript  = loadScript("inspect", "clock")
 
 	countScript            = loadScript("count")
@@ -31,15 +31,14 @@ var (
 	latchCountDownScript   = loadScript("latch_count_down", "clock", "tell")
 	latchWaitScript        = loadScript("latch_wait", "clock")
 
-	fairAcquireScript = loadScript("fair_acquire", "clock", "token", "tell")
-	fairReleaseScript = loadScript("fair_release", "clock", "tell")
-	fairForceScript   = loadScript("fair_force", "tell")
+	fairAcquireScript = loadScript("fair_acquire", "clock", "token", "tell", "fair_queue", "fair_expiry")
+	fairReleaseScript = loadScript("fair_release", "clock", "tell", "fair_queue", "fair_expiry")
 )
 
 // Several locks at once.
 var (
 	multiAcquireScript = loadScript("multi_acquire", "clock")
-	multiReleaseScript = loadScript("multi_release", "clock", "demoted", "tell")
+	multiReleaseScript = loadScript("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
 	raiseScript        = loadScript("raise")
 )
 
@@ -48,7 +47,7 @@ var (
 	carried     = map[*backend.Script]any{acquireScript: "acquire", releaseScript: "release", handOverScript: "hand_over"}
 	batchScript = newScript("batch", readScripts("clock", "token", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", readScripts("acquire")),
-		function("operations.release", "KEYS, ARGV", readScripts("entry", "release")),
+		function("operations.release", "KEYS, ARGV", readScripts("entry"), wakeFair, readScripts("release")),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),
 		function("together.acquire", columns, readScripts("acquire_all")),
 		function("together.release", columns, readScripts("release_all")),
@@ -58,14 +57,18 @@ var (
 // columns are what batch.lua says of where the keys and arguments stand.
 const columns = "count, firstKey, keyStep, firstArg, argStep"
 
+// wakeFair wakes the next in the queue of a FairMutex of the lock's name, where the owner's entry says that there is one. A release that needn't
+// has nothing more to do for it.
+var wakeFair = "if found[1] and queued == 126 then\n" + readScripts("fair_queue", "fair_wake", "fair_marked") + "end\n"
+
 // function makes a function of a script.
-func function(name, parameters, source string) string {
-	return name + " = function(" + parameters + ")\n" + source + "end\n"
+func function(name, parameters string, source ...string) string {
+	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
 }
 
 // handOver hands over where no other process waits, for which it may need what others share, and releases what can't be handed over.
 func handOver(shared ...string) string {
-	return readScripts("entry", "near") + "if near then\n" + readScripts(shared...) + readScripts("hand_over") + "end\n" + readScripts("release")
+	return readScripts("entry", "near") + "if near then\n" + readScripts(shared...) + readScripts("hand_over") + "end\n" + wakeFair + readScripts("release")
 }
 
 // loadScript returns the script of a file, after what it shares with others, if anything.

@@ -84,7 +84,8 @@ type twinPlace struct {
 func newTwinPlace(prefix, name string) twinPlace {
 	key := prefix + name
 	keys := []string{key, fenceKey(prefix, key)}
-	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), waitsKey(key)), append(slices.Clone(keys), key+":queue", key+":deadlines", key+":alive")}
+	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), waitsKey(key)), append(slices.Clone(keys),
+		prefixName("redisson_lock_queue", key), prefixName("redisson_lock_timeout", key), prefixName("lockdog_fair", key))}
 }
 
 // permitScript gives a permit, for the renewals to find.
@@ -194,7 +195,7 @@ func (tw *twins) step() {
 	case n < 22:
 		tw.call(fairReleaseScript, p.fair, owner, p.channel, "publish")
 	case n < 23:
-		tw.call(fairForceScript, p.fair, p.channel, "publish", twinControl)
+		tw.call(forceScript, p.fair, p.channel, "publish", twinControl)
 	case n < 24:
 		tw.call(permitScript, p.keys[:1], owner, lease)
 	case n < 25:
@@ -261,11 +262,9 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 			word = fmt.Sprintf("%d min", (n+30_000)/60_000)
 		}
 		if text, isText := v.(string); isText {
-			if token, trace, _ := strings.Cut(strings.TrimPrefix(text, "+"), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
+			if token, trace, _ := strings.Cut(strings.TrimLeft(text, marks), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
 				word = fmt.Sprintf("token of the last grant: %v, %s", parseMeta(text).token <= s.last, trace)
-				if text[0] == '+' {
-					word += ", and others wait"
-				}
+				word += ", marked " + text[:len(text)-len(strings.TrimLeft(text, marks))]
 			}
 		}
 		words = append(words, word)

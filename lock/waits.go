@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -18,6 +19,7 @@ type waits struct {
 
 	mu     sync.Mutex // guards the queues and all in them
 	queues map[string]*queue
+	fair   fairLines
 	guests map[*waiter]HeldError // they wait elsewhere, for what they saw
 }
 
@@ -61,7 +63,7 @@ const (
 )
 
 func newWaits(c *Client) *waits {
-	return &waits{c: c, queues: make(map[string]*queue), guests: make(map[*waiter]HeldError)}
+	return &waits{c: c, queues: make(map[string]*queue), fair: fairLines{byKey: make(map[string]*list.List)}, guests: make(map[*waiter]HeldError)}
 }
 
 // busy says whether somebody stands in line for the lock already.
@@ -78,6 +80,9 @@ func (ws *waits) wake(key string) {
 	if q := ws.queues[key]; q != nil {
 		q.rouse(wakeLocal)
 	}
+	if q := ws.fair.first(key); q != nil {
+		q.rouse(wakeLocal)
+	}
 }
 
 // wake has the waiter look again.
@@ -88,9 +93,9 @@ func (w *waiter) wake() {
 	}
 }
 
-// enter puts a waiter at the end of the line.
-func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict) *waiter {
-	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now()}
+// enter puts a waiter at the end of the line, who has seen who holds the lock, or failed.
+func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict, failed error) *waiter {
+	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	ws.join(w, seen)
 	return w
 }
@@ -108,6 +113,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 		}
 		q.saw(seen.holder, seen.meta)
 		ws.queues[line] = q
+		ws.fair.add(q)
 	} else {
 		w.prev = q.tail
 		q.tail.next = w
@@ -150,6 +156,7 @@ func (ws *waits) leave(w *waiter) (after func()) {
 	q.count--
 	if q.head == nil {
 		delete(ws.queues, q.key)
+		ws.fair.remove(q)
 		if q.timer != nil {
 			q.timer.Stop()
 		}
@@ -226,8 +233,8 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.since, q.claimBy = v.now, time.Time{}      // it was claimed
-			unheard := why == wakeExpiry && q.subscribed // its release, or that of whoever had it since
+			q.since, q.claimBy, q.failing = v.now, time.Time{}, time.Time{} // it was claimed
+			unheard := why == wakeExpiry && q.subscribed                    // its release, or that of whoever had it since
 			channel := q.channel
 			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
@@ -243,7 +250,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			}
 			return b, v, nil
 		case err == nil:
-			failing, w.failed, q.moving = time.Time{}, nil, v.moving
+			failing, q.failing, w.failed, q.moving = time.Time{}, time.Time{}, nil, v.moving
 			q.saw(v.holder, v.meta)
 			if q.since == 0 && asked.caller.waits() {
 				q.since = v.now
@@ -257,8 +264,14 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			ws.mu.Unlock()
 			return ws.quit(w, w.stopped(context.Cause(ctx)))
 		default:
+			if q.failing.IsZero() {
+				q.failing = began
+			}
 			if failing.IsZero() {
-				failing = began
+				failing = q.failing // also as those before it in line saw it
+				if w.since.After(failing) {
+					failing = w.since
+				}
 			}
 			w.failed = err
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))

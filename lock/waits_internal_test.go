@@ -22,7 +22,7 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 
 	c.hub.mu.Lock() // the waiter stands in line, and gets no further
 	entered := make(chan *waiter)
-	go func() { entered <- c.waits.enter(&m.lock, b, terms{}, time.Time{}, verdict{}) }()
+	go func() { entered <- c.waits.enter(&m.lock, b, terms{}, time.Time{}, verdict{}, nil) }()
 	for start := time.Now(); !c.waits.busy(m.key); runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
 			t.Fatal("the waiter doesn't get in line")

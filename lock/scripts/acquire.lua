@@ -1,6 +1,7 @@
 -- Takes a free lock for one owner, or says who holds it.
 --
--- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '[+]<token>[ <traceparent>]'; with '+' the release looks at KEYS[3]
+-- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '[+[~]]<token>[ <traceparent>]'; with '+' the release looks at KEYS[3],
+--          with '~' at the queue of a FairMutex (see fair_acquire.lua)
 -- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
 -- KEYS[3]  the clients that wait: a sorted set of client -> since when, µs; only for one that hears of releases. See release.lua
 -- ARGV[1]  owner
@@ -19,9 +20,13 @@
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua and token.lua.
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, ours = '', '', #hash == 0
+local mark = KEYS[3] and '+'
 for i = 1, #hash, 2 do
   if hash[i] == '@lockdog' then
     meta = hash[i + 1]
+    if string.byte(meta, 2) == 126 then -- '~'; a second run for one owner keeps it
+      mark = '+~'
+    end
   elseif hash[i] == ARGV[1] then
     ours = true
   elseif holder == '' and hash[i] ~= 'mode' then -- which is of a read-write lock
@@ -57,8 +62,8 @@ end
 if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
-if KEYS[3] then
-  meta = '+' .. meta
+if mark then
+  meta = mark .. meta
 end
 redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', meta)
 local set = redis.pcall('pexpire', KEYS[1], ARGV[2])

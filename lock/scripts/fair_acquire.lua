@@ -19,9 +19,13 @@
 -- Redisson knows KEYS[4] only, by which a waiter leaves the queue when its deadline is past; and each grant to a
 -- waiter of its own brings all deadlines forward by 300 s. So ours have as many times 300 s more than they need as
 -- there are waiters of Redisson's before them.
+--
+-- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
+-- script has it from the start. It comes after clock.lua, token.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
+local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, ours = '', '', false
@@ -41,39 +45,26 @@ end
 
 local function number(n) return string.format('%.0f', n) end
 
-local function leave(waiter) -- one that is left in the list alone is dead
-  redis.call('zrem', KEYS[4], waiter)
-  redis.call('zrem', KEYS[5], waiter)
-  redis.call('lrem', KEYS[3], 1, waiter)
-end
-
--- The dead leave the head of the queue.
-local head, place, cleared
-repeat
-  head = redis.call('lindex', KEYS[3], 0)
-  place = head and tonumber(redis.call('zscore', KEYS[5], head) or redis.call('zscore', KEYS[4], head) or 0)
-  local dead = head and head ~= ARGV[1] and place <= ms
-  if dead then
-    leave(head)
-    cleared = true
-  end
-until not dead
+local head, place, cleared = first(queue, ms, ARGV[1])
 
 if ours or #hash == 0 and (not head or head == ARGV[1]) then
-  local waits = redis.call('zscore', KEYS[4], ARGV[1])
+  local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1]) -- it is in neither where Redisson took it out, or the queue was lost
   local token
   token, meta = draw(KEYS[2])
   if ARGV[4] ~= '' then
     meta = meta .. ' ' .. ARGV[4]
   end
-  redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', meta)
+  redis.call('hset', KEYS[1], ARGV[1], 1, '@lockdog', '+~' .. meta)
   local set = redis.pcall('pexpire', KEYS[1], ARGV[2])
   if type(set) == 'table' then -- see acquire.lua
     redis.call('del', KEYS[1])
     return set
   end
-  if waits then
-    after(function() leave(ARGV[1]) end)
+  if known then
+    after(function()
+      leave(queue, ARGV[1])
+      restore(queue)
+    end)
   end
   return {1, now, token}
 end
@@ -81,36 +72,48 @@ end
 local left = #hash > 0 and redis.call('pttl', KEYS[1])
 local keep = tonumber(ARGV[5])
 if keep > 0 then
-  local known = redis.call('zscore', KEYS[4], ARGV[1])
-  local refused = after(function()
-    if not known then
-      redis.call('rpush', KEYS[3], ARGV[1])
-      redis.call('zadd', KEYS[4], 0, ARGV[1])
-      redis.call('zadd', KEYS[5], 0, ARGV[1])
-    end
-    local before = 0
-    if redis.call('zcard', KEYS[4]) > redis.call('zcard', KEYS[5]) then -- there are some of Redisson's
-      for _, waiter in ipairs(redis.call('lrange', KEYS[3], 0, -1)) do
-        if waiter == ARGV[1] then
-          break
-        elseif not redis.call('zscore', KEYS[5], waiter) then
-          before = before + 1
-        end
+  local known = redis.call('zscore', queue.deadlines, ARGV[1])
+  -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
+  local dead = redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)
+  local before = 0
+  -- There are some of Redisson's, or dead ones. The dead don't count here: those that Redisson took out of the queue would hide as many of its own.
+  if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
+    for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
+      if waiter == ARGV[1] then
+        break
+      elseif not redis.call('zscore', queue.alive, waiter) then
+        before = before + 1
       end
     end
-    if redis.call('pttl', KEYS[5]) < keep then -- past it nobody in it is alive
-      redis.call('pexpire', KEYS[5], keep)
+  end
+  local refused = after(function()
+    for _, waiter in ipairs(dead) do
+      if waiter ~= ARGV[1] then
+        leave(queue, waiter)
+      end
     end
-    redis.call('zadd', KEYS[4], number(ms + before * patience + keep), ARGV[1])
-    redis.call('zadd', KEYS[5], number(ms + keep), ARGV[1])
+    if not known then
+      redis.call('rpush', queue.waiters, ARGV[1])
+      redis.call('zadd', queue.deadlines, 0, ARGV[1])
+      redis.call('zadd', queue.alive, 0, ARGV[1])
+    end
+    if redis.call('pttl', queue.alive) < keep then -- past it nobody in it is alive
+      redis.call('pexpire', queue.alive, keep)
+    end
+    redis.call('zadd', queue.deadlines, number(ms + before * patience + keep), ARGV[1])
+    redis.call('zadd', queue.alive, number(ms + keep), ARGV[1])
   end)
   if refused then
     if not known then
-      redis.pcall('zrem', KEYS[4], ARGV[1])
-      redis.pcall('zrem', KEYS[5], ARGV[1])
-      redis.pcall('lrem', KEYS[3], 1, ARGV[1])
+      redis.pcall('zrem', queue.deadlines, ARGV[1])
+      redis.pcall('zrem', queue.alive, ARGV[1])
+      redis.pcall('lrem', queue.waiters, 1, ARGV[1])
     end
     return redis.error_reply(refused)
+  end
+  lengthen(queue, ms)
+  if meta ~= '' and string.byte(meta, 2) ~= 126 then -- that this is refused (a full Redis) is no reason to fail: it asks again
+    redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == 43 and string.sub(meta, 2) or meta))
   end
 end
 

@@ -1,4 +1,5 @@
--- Gives the lock back and wakes the next in the queue; or takes an owner that gives up waiting out of it.
+-- Gives the lock back, and wakes the next in the queue and those that wait for a Mutex of the name; or takes an owner that gives up waiting out of
+-- the queue.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  unused: all scripts of a kind take the same keys
@@ -6,63 +7,48 @@
 -- KEYS[4]  Redisson's deadlines
 -- KEYS[5]  until when a waiter of ours is taken to be alive
 -- ARGV[1]  owner
--- ARGV[2]  channel that the next in the queue listens on, less ':<owner>'
+-- ARGV[2]  channel that waiters for a Mutex listen on; the next in the queue does on that and ':<owner>'
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 --
 -- Returns  {1, now}         released
 --          {1, now, text}   released, and a step that wakes the next was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
-local ms = math.floor(now / 1000)
+--
+-- Waiters for a Mutex stand in no queue: whoever asks first gets the lock, and the next in the queue is told first. They are told at every
+-- release, for not all of them leave a mark. When the lock is deleted, nothing that is refused fails the release any more.
+-- It comes after clock.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
-local function leave(waiter) -- one that is left in the list alone is dead
-  redis.call('zrem', KEYS[4], waiter)
-  redis.call('zrem', KEYS[5], waiter)
-  redis.call('lrem', KEYS[3], 1, waiter)
-end
+local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
+local wake = own or waits and redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
--- The dead leave the head of the queue, and who is next is woken.
-local function wakeNext()
-  local head
-  repeat
-    head = redis.call('lindex', KEYS[3], 0)
-    local place = head and tonumber(redis.call('zscore', KEYS[5], head) or redis.call('zscore', KEYS[4], head) or 0)
-    local dead = head and place <= ms
-    if dead then
-      leave(head)
-    end
-  until not dead
+-- finish takes the owner out of the queue, and wakes the next in it. It returns what was refused of a message.
+local function finish()
+  if waits then
+    leave(queue, ARGV[1])
+    restore(queue)
+  end
+  local head = wake and first(queue, math.floor(now / 1000))
   if head then
     local _, refused = tell(ARGV[3], ARGV[2] .. ':' .. head, '0')
     return refused
   end
 end
 
-local function waits()
-  return redis.call('zscore', KEYS[4], ARGV[1]) or redis.call('zscore', KEYS[5], ARGV[1])
-end
-
-local refused
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+if own then
   redis.call('del', KEYS[1])
-  local unheard
-  refused = after(function()
-    if waits() then
-      leave(ARGV[1])
-    end
-  end)
-  local failed = after(function() unheard = wakeNext() end)
-  refused = refused or failed or unheard
+  local untold
+  local refused = after(function() untold = finish() end)
+  local _, unheard = tell(ARGV[3], ARGV[2], '0')
+  refused = refused or untold or unheard
   return refused and {1, now, refused} or {1, now}
 end
-
 redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
 local taken = redis.call('exists', KEYS[1])
-if waits() then
-  local first = redis.call('lindex', KEYS[3], 0) == ARGV[1]
-  redis.call('zrem', KEYS[4], ARGV[1])
-  after(function() leave(ARGV[1]) end)
-  if first and taken == 0 then
-    after(wakeNext)
-  end
+if waits then
+  redis.call('zrem', queue.deadlines, ARGV[1])
+  wake = wake and taken == 0
+  after(finish)
 end
 return {0, now, taken}

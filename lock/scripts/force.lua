@@ -1,20 +1,30 @@
 -- Takes the lock away from whoever holds it, wakes the waiters and tells the holder.
 --
 -- KEYS[1]  the lock
+-- KEYS[3]  of a FairMutex only: its queue, which is then looked at whatever the holder's '@lockdog' says
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>'
 --
 -- Returns  1 the lock was held, 0 it was free; {1, text} it was held, and a message was refused with that error. Running it twice is harmless.
-local fields = redis.call('hkeys', KEYS[1])
+--
+-- It comes after channel.lua, tell.lua, fair_queue.lua and fair_wake.lua.
+local hash = redis.call('hgetall', KEYS[1])
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
+local queued = KEYS[3]
+for i = 1, #hash, 2 do
+  queued = queued or hash[i] == '@lockdog' and string.byte(hash[i + 1], 2) == 126 -- see fair_acquire.lua
+end
+if queued then
+  wakeFair(KEYS[1], ARGV[2], ARGV[1])
+end
 local _, refused = tell(ARGV[2], ARGV[1], '0')
-for _, owner in ipairs(fields) do
-  local client = string.match(owner, '^(.+)%-%d+$')
+for i = 1, #hash, 2 do
+  local client = string.match(hash[i], '^(.+)%-%d+$')
   if client then
-    local _, unheard = tell('publish', ARGV[3] .. client, owner)
+    local _, unheard = tell('publish', ARGV[3] .. client, hash[i])
     refused = refused or unheard
   end
 end

@@ -15,6 +15,7 @@
 -- what an ACL, or a full memory, refuses then undoes them.
 
 local last = {} -- token by counter
+local marks = {} -- '+~' where a FairMutex of the name is waited for, see fair_acquire.lua: a second run for one owner keeps it
 for i = 1, #KEYS / 2 do
   local lock, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local hash = redis.call('hgetall', lock)
@@ -22,6 +23,7 @@ for i = 1, #KEYS / 2 do
   for j = 1, #hash, 2 do
     if hash[j] == '@lockdog' then
       meta = hash[j + 1]
+      marks[i] = string.byte(meta, 2) == 126 and '+~'
     elseif hash[j] == ARGV[2 * i + 1] then
       ours = true
     elseif holder == '' and hash[j] ~= 'mode' then -- which is of a read-write lock
@@ -53,7 +55,7 @@ for i = 1, #KEYS / 2 do
   end
   last[counter] = token
   local text = string.format('%.0f', token)
-  local meta = text
+  local meta = (marks[i] or '') .. text
   if ARGV[2 * i + 2] ~= '' then
     meta = meta .. ' ' .. ARGV[2 * i + 2]
   end

@@ -8,14 +8,15 @@
 -- Returns  {now, result...}, one result per lock:
 --          1 released and published, {1, text} released, and the message refused with that error, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
--- Every key is touched through pcall, so that one bad key never keeps the others.
+-- Every key is touched through pcall, so that one bad key never keeps the others. It comes after clock.lua, demoted.lua, channel.lua,
+-- tell.lua, fair_queue.lua and fair_wake.lua.
 local out = {now}
 
 local function release(key, owner, channel)
-  local own = redis.pcall('hexists', key, owner)
-  if type(own) == 'table' then
-    return own.err
-  elseif own == 0 then
+  local found = redis.pcall('hmget', key, owner, '@lockdog')
+  if found.err then
+    return found.err
+  elseif not found[1] then
     local writes = redis.pcall('hdel', key, owner) -- see release.lua
     if type(writes) == 'table' then
       return writes.err
@@ -25,6 +26,9 @@ local function release(key, owner, channel)
   local deleted = redis.pcall('del', key)
   if type(deleted) == 'table' then
     return deleted.err
+  end
+  if string.byte(found[2] or '', 2) == 126 then -- see fair_acquire.lua
+    wakeFair(key, ARGV[1], channel)
   end
   local _, refused = tell(ARGV[1], channel, '0')
   return refused and {1, refused} or 1

@@ -9,7 +9,8 @@
 -- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
 --
 -- Whenever it runs, and however often, it lowers nothing.
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
+if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   return 0
 end
@@ -19,6 +20,9 @@ if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
   redis.call('set', KEYS[2], ARGV[2])
 end
 local meta = ARGV[2]
+if found[2] and string.byte(found[2], 2) == 126 then -- '~': a FairMutex of the name is waited for, see fair_acquire.lua
+  meta = '+~' .. meta
+end
 if ARGV[3] ~= '' then
   meta = meta .. ' ' .. ARGV[3]
 end

@@ -1,0 +1,80 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+// deafBackend is a server that refuses subscriptions.
+type deafBackend struct{ backend.Backend }
+
+func (deafBackend) Subscribe(context.Context, backend.Station) (backend.PubSub, error) {
+	return nil, errors.New("no subscription for you")
+}
+
+// A release in the same process wakes the waiter of every kind although Redis can't tell it; otherwise it would ask twice a second.
+func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
+	t.Parallel()
+	for _, holder := range alikes {
+		for _, waiter := range alikes {
+			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := openMemory(t, kindOfLock{})
+					b := deafBackend{memory.New().Backend()}
+					w.dials[0] = func() redis.UniversalClient { return memoryProvider{backend: b} }
+					c := w.client()
+					l := try(t, holder.make(c, "a", lock.WithWatchdog(far)))
+					next := begin(t.Context(), waiter.make(c, "a", lock.WithWatchdog(far)))
+					<-time.After(time.Minute)
+					synctest.Wait()
+					freed := time.Now()
+					free(t, l)
+					got := granted(t, next)
+					if took := time.Since(freed); took > 20*time.Millisecond { // not by asking twice a second
+						t.Errorf("the waiter got in after %v", took)
+					}
+					free(t, got)
+				})
+			})
+		}
+	}
+}
+
+// A holder that finds its lock gone makes way for a waiter of every kind in its process, long before that would have asked by itself.
+func TestLossWakesWaitersOfItsProcess(t *testing.T) {
+	t.Parallel()
+	const lease = 3 * time.Minute
+	for _, holder := range alikes {
+		for _, waiter := range alikes {
+			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := openMemory(t, kindOfLock{})
+					c := w.client()
+					l := try(t, holder.make(c, "a", lock.WithWatchdog(lease)))
+					next := begin(t.Context(), waiter.make(c, "a", lock.WithWatchdog(far)))
+					synctest.Wait()
+					began := time.Now()
+					w.raw.del(w.key("a"))
+					<-l.Done()
+					_ = l.Release(t.Context()) // of a Multi's other name
+					got := granted(t, next)
+					if took := time.Since(began); took > lease/2 {
+						t.Errorf("the waiter got in after %v", took)
+					}
+					free(t, got)
+				})
+			})
+		}
+	}
+}

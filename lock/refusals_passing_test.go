@@ -1,0 +1,354 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// A primary may refuse all writes for a while: after a failover, until a replica has caught up, or while it can't write to its disk. What
+// waits, holds or releases a lock then has to outlast that.
+
+// spell is such a while.
+type spell struct {
+	word  string // what the server says
+	begin func(t *testing.T, rdb *redis.Client)
+	end   func(t *testing.T, rdb *redis.Client)
+}
+
+var spells = []spell{
+	{
+		word:  "NOREPLICAS",
+		begin: func(t *testing.T, rdb *redis.Client) { configure(t, rdb, "min-replicas-to-write", "1") },
+		end:   func(t *testing.T, rdb *redis.Client) { configure(t, rdb, "min-replicas-to-write", "0") },
+	},
+	{
+		word: "MISCONF",
+		begin: func(t *testing.T, rdb *redis.Client) {
+			if err := os.Mkdir(dumpOf(t, rdb), 0o700); err != nil { // no snapshot can be moved there
+				t.Fatal(err)
+			}
+			configure(t, rdb, "save", "900 1")
+			snapshot(t, rdb)
+		},
+		end: func(t *testing.T, rdb *redis.Client) {
+			if err := os.Remove(dumpOf(t, rdb)); err != nil {
+				t.Fatal(err)
+			}
+			snapshot(t, rdb)
+		},
+	},
+}
+
+func configure(t *testing.T, rdb *redis.Client, directive, value string) {
+	t.Helper()
+	if err := rdb.ConfigSet(context.Background(), directive, value).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dumpOf is where a server keeps its snapshot.
+func dumpOf(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	where, err := rdb.ConfigGet(context.Background(), "d*").Result()
+	if err != nil || where["dir"] == "" || where["dbfilename"] == "" {
+		t.Fatalf("%v, %v", where, err)
+	}
+	return filepath.Join(where["dir"], where["dbfilename"])
+}
+
+// snapshot has a server try to make one.
+func snapshot(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	if err := rdb.BgSave(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// over begins a spell at some servers, and returns what ends it. Either waits until it is so.
+func (s spell) over(t *testing.T, servers ...*redis.Client) (end func()) {
+	t.Helper()
+	refuses := func(rdb *redis.Client) bool {
+		err := rdb.Set(context.Background(), "probe", 1, 0).Err()
+		if err != nil && !strings.HasPrefix(err.Error(), s.word) {
+			t.Fatal(err)
+		}
+		return err != nil
+	}
+	for _, rdb := range servers {
+		s.begin(t, rdb)
+		eventually(t, patience, func() bool { return refuses(rdb) })
+	}
+	return func() {
+		t.Helper()
+		for _, rdb := range servers {
+			s.end(t, rdb)
+		}
+		for _, rdb := range servers {
+			eventually(t, patience, func() bool { return !refuses(rdb) })
+		}
+	}
+}
+
+// outlasts is a row of the table of refusals.
+func outlasts(s spell) func(*testing.T, *refusal) {
+	return func(t *testing.T, r *refusal) {
+		var end func()
+		r.keptThrough(t, "readonly", s.word, func() { end = s.over(t, r.rdb) }, func() { end() })
+	}
+}
+
+// ordeal is calls that are made in a spell, or before it, none of which may fail.
+type ordeal struct {
+	whose  string
+	calls  map[string]<-chan error
+	failed atomic.Bool
+}
+
+// begin begins calls.
+func (o *ordeal) begin(what string, n int, call func() error) {
+	if o.calls == nil {
+		o.calls = make(map[string]<-chan error)
+	}
+	done := make(chan error, n)
+	o.calls[what] = done
+	for range n {
+		go func() {
+			err := call()
+			o.failed.Store(o.failed.Load() || err != nil)
+			done <- err
+		}()
+	}
+}
+
+// lasts waits until Redis has refused them often enough, or one of them has failed.
+func (o *ordeal) lasts(t *testing.T, enough func() bool) {
+	t.Helper()
+	eventually(t, patience, func() bool { return o.failed.Load() || enough() })
+}
+
+// outlasted waits for the end of all calls.
+func (o *ordeal) outlasted(t *testing.T) {
+	t.Helper()
+	for what, done := range o.calls {
+		for range cap(done) {
+			if err := await(t, o.whose+" "+what, done); err != nil {
+				t.Errorf("%s %s: %v", o.whose, what, err)
+			}
+		}
+	}
+}
+
+// lockAndRelease is a call of Lock, and the release.
+func lockAndRelease(m lock.Locker) func() error {
+	return func() error {
+		l, err := m.Lock(context.Background())
+		if err == nil {
+			err = l.Release(context.Background())
+		}
+		return err
+	}
+}
+
+// several is a Multi of more than one name.
+var several = kindOfLock{
+	name: "multi of three",
+	make: func(c *lock.Client, name string, opts ...lock.LockOption) subject {
+		return oneOf{c.Multi([]string{name, name + ":2", name + ":3"}, opts...), c.Mutex(name, opts...)}
+	},
+}
+
+// group is how many wait for the same.
+const group = 10
+
+// outlasting is a kind of lock in a spell.
+type outlasting struct {
+	*scope
+	ordeal
+	given *lock.Lease // released in it, while others wait
+	spare *lock.Lease // ... while nobody does
+	free  subject
+	other subject
+}
+
+// prepare takes locks, and has others wait for them.
+func prepare(t *testing.T, srv *redistest.Server, k kindOfLock) *outlasting {
+	t.Helper()
+	o := &outlasting{scope: newScope(t), ordeal: ordeal{whose: k.name + ": who"}}
+	c := o.open(t, srv.Client(t))
+	lockOf := func(name string, opts ...lock.LockOption) subject { return k.make(c, k.name+":"+name, opts...) }
+	rival := func(name string, opts ...lock.LockOption) subject {
+		if k.rival != nil {
+			return k.rival(c, k.name+":"+name, opts...)
+		}
+		return lockOf(name, opts...)
+	}
+	o.free, o.other = lockOf("free"), lockOf("other") // a Permits is written to by that
+	o.given, o.spare = try(t, rival("given")), try(t, lockOf("spare"))
+	try(t, rival("left", lock.WithFixedLease(1500*time.Millisecond))) // its holder vanishes
+	o.begin("waits for a release", group, lockAndRelease(lockOf("given")))
+	o.begin("waits for a lease to end", group, lockAndRelease(lockOf("left")))
+	waiting(t, c, 2*group)
+	return o
+}
+
+// suffer goes on in the spell, until all calls were refused over and over.
+func (o *outlasting) suffer(t *testing.T, word string) {
+	t.Helper()
+	o.begin("releases", 1, func() error { return o.given.Release(context.Background()) })
+	o.begin("releases what nobody waits for", 1, func() error { return o.spare.Release(context.Background()) })
+	o.begin("asks for a free lock", group, lockAndRelease(o.free))
+	o.lasts(t, func() bool { return o.refused(t, "acquire") > 5*group && o.refused(t, "release") > 8 })
+	_, err := o.other.TryLock(t.Context())
+	mustMention(t, err, "other", word)
+}
+
+// refused is how often a primary that takes no writes said so.
+func (s *scope) refused(t *testing.T, operation string) int {
+	t.Helper()
+	return int(s.sum(t, telemetry.MetricErrors, "lockdog.operation="+operation, "error.type=readonly"))
+}
+
+// Whoever waits for a lock, or gives one back, outlasts a primary that refuses writes for a while, and gets what it wanted long before a lease
+// is over. So does a call that only begins to wait meanwhile. (Leases are kept: TestRefusals.)
+func TestRefusalsThatPass(t *testing.T) {
+	t.Parallel()
+	for _, spell := range spells {
+		t.Run(spell.word, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			var kinds []*outlasting
+			for _, k := range append([]kindOfLock{several}, allKinds...) {
+				kinds = append(kinds, prepare(t, srv, k))
+			}
+			end := spell.over(t, srv.Client(t))
+			for _, o := range kinds {
+				o.suffer(t, spell.word)
+			}
+			end()
+			for _, o := range kinds {
+				o.outlasted(t)
+				free(t, try(t, o.other))
+			}
+		})
+	}
+}
+
+// The numbers of semaphores and latches are changed as often as was asked for, be it late.
+func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
+	t.Parallel()
+	for _, spell := range spells {
+		t.Run(spell.word, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			ctx, sc := t.Context(), newScope(t)
+			c := sc.open(t, srv.Client(t))
+			s, gate := c.Semaphore("sem"), closed(t, c, "gate", 2)
+			_, err := s.SetPermits(ctx, 5)
+			must(t, "SetPermits", err)
+			must(t, "Acquire", s.Acquire(ctx, 4))
+			o := ordeal{whose: spell.word}
+			o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
+			waiting(t, c, 1)
+
+			end := spell.over(t, srv.Client(t))
+			o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
+			o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
+			o.begin("Resize", 2, func() error { return s.Resize(ctx, 10) })
+			o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
+			o.begin("Set", 1, func() error { _, err := c.Latch("new").Set(ctx, 7); return err })
+			o.lasts(t, func() bool { return sc.refused(t, "acquire") > 20 && sc.refused(t, "release") > 20 })
+			mustMention(t, s.TryAcquire(ctx, 1), "sem", spell.word)
+			mustBe(t, "permits", available(t, s), 1)
+			_, err = c.Mutex("job").ForceUnlock(ctx)
+			mustMention(t, err, "job", spell.word)
+			end()
+			o.outlasted(t)
+			mustBe(t, "permits", available(t, s), 1-3+2*2+2*10)
+			mustBe(t, "count", count(t, gate), 0)
+			mustBe(t, "count", count(t, c.Latch("new")), 7)
+		})
+	}
+}
+
+// A Quorum outlasts it at all of its nodes.
+func TestRefusalsThatPassAtAQuorum(t *testing.T) {
+	t.Parallel()
+	for _, spell := range spells {
+		t.Run(spell.word, func(t *testing.T) {
+			t.Parallel()
+			ns := startNodes(t, 3)
+			p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
+			given := p.everywhere(t, p.Mutex("given"))
+			o := ordeal{whose: "who"}
+			o.begin("waits", group, lockAndRelease(p.Mutex("given")))
+			waiting(t, p.clients[0], group)
+			end := spell.over(t, ns.raw...)
+			o.begin("releases", 1, func() error { return given.Release(context.Background()) })
+			o.begin("asks for a free lock", group, lockAndRelease(p.Mutex("free")))
+			o.lasts(t, func() bool { return p.refused(t, "acquire") > 5*group && p.refused(t, "release") > 20 })
+			end()
+			o.outlasted(t)
+			eventually(t, patience, func() bool { return ns.held("given") == 0 && ns.held("free") == 0 })
+		})
+	}
+}
+
+// What doesn't pass is waited out for one lease, by those behind the first in line, too: not for one lease after the other.
+func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
+	t.Parallel()
+	const waiters = 8
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(ttl))
+	free(t, try(t, c.Mutex("job")))
+	if err := rdb.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody is there
+		t.Fatal(err)
+	}
+	began := time.Now()
+	var all []<-chan taken
+	for range waiters {
+		all = append(all, begin(t.Context(), c.Mutex("job")))
+	}
+	for _, w := range all {
+		mustMention(t, await(t, "Lock", w).err, "job", "READONLY")
+	}
+	if took := time.Since(began); took < ttl || took > waiters/2*ttl {
+		t.Errorf("all have failed after %v, want about %v", took, ttl)
+	}
+}
+
+// A ctx or a WithWait that ends meanwhile ends the wait, with what Redis said last.
+func TestRefusalOutlivesTheWait(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	c := newScope(t).open(t, srv.Client(t))
+	end := spells[0].over(t, rdb)
+	defer end()
+	_, err := c.Mutex("job", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
+	mustMention(t, err, "job", "NOREPLICAS")
+	if errors.Is(err, lock.ErrHeld) {
+		t.Errorf("%v: nobody holds it", err)
+	}
+	cause := errors.New("the request is over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, cause)
+	defer cancel()
+	_, err = c.Mutex("job").Lock(ctx)
+	mustMention(t, err, "job", "NOREPLICAS")
+	mustMatch(t, err, cause)
+	if errors.Is(err, lock.ErrHeld) {
+		t.Errorf("%v: nobody holds it", err)
+	}
+}
