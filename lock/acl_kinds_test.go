@@ -376,6 +376,7 @@ func clusterCalls(u *aclUser) error {
 		func() error { return held.Release(u.ctx) },
 		func() error { return u.had(last) },
 		func() (err error) { l, err = c.Mutex(name).TryLock(u.ctx); return err },
+		func() (err error) { l, err = u.handsOver(c, c.Mutex(name), l); return err },
 		func() error { _, err := other.Mutex(name).ForceUnlock(u.ctx); return err },
 		func() error { return u.until("loss", func() bool { return l.Err() != nil }) },
 	)

@@ -15,7 +15,7 @@ type queue struct {
 	head    *waiter
 	tail    *waiter
 	count   int
-	joined  uint64 // how many have joined so far
+	joined  uint64        // how many have joined so far
 	fairKey string        // of a waiter for a FairMutex: the lock's key, and ...
 	place   *list.Element // ... its place among their lines
 

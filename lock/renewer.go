@@ -132,12 +132,10 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 // by now would say that it is gone.
 func (r *renewer) here(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
-	for i, l := range b.Leases {
-		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
-			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
-			continue
+	for i := range b.Leases {
+		if !r.moved(b, i) {
+			all = append(all, i)
 		}
-		all = append(all, i)
 	}
 	return all
 }
@@ -146,11 +144,21 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 // itself for one, and what it says means nothing to whoever asks for the lock now.
 func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
 	r.t.backend.Follow(ctx)
-	for i, l := range b.Leases {
-		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
-			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
-		}
+	for i := range b.Leases {
+		r.moved(b, i)
 	}
+}
+
+// moved sends a lease on if its lock lives elsewhere than where the batch goes, and reports whether it does.
+func (r *renewer) moved(b *watchdog.Batch, i int) bool {
+	lk := grantOf(b.Leases[i]).lock
+	at := r.t.backend.Node(lk.key)
+	if at == "" || at == b.Partition {
+		return false
+	}
+	lk.c.watchControl(lk.key) // a forced unlock is told of there
+	b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+	return true
 }
 
 // callBySlot renews leases of the batch by one call for each slot, in one round trip.
@@ -218,8 +226,7 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 	}
 	if elsewhere(res.Err) {
 		r.t.backend.Moved(ctx)
-		if at := r.t.backend.Node(grantOf(b.Leases[i]).lock.key); at != "" && at != b.Partition {
-			*res = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+		if r.moved(b, i) {
 			return
 		}
 	}
