@@ -368,7 +368,6 @@ func clusterCalls(u *aclUser) error {
 		func() (err error) { l, err = other.Mutex(name).TryLock(u.ctx); return err },
 		func() (err error) { held, err = other.Mutex(another).TryLock(u.ctx); return err },
 		func() error { return u.renewed(l) },
-		func() (err error) { l, err = u.handsOver(other, other.Mutex(name), l); return err }, // who listens is counted
 		func() error { next = begin(u.ctx, c.Mutex(name)); return u.until("listening", listening(name)) },
 		func() error { last = begin(u.ctx, c.Mutex(another)); return u.until("listening", listening(another)) },
 		func() error { return l.Release(u.ctx) },
@@ -377,6 +376,7 @@ func clusterCalls(u *aclUser) error {
 		func() error { return held.Release(u.ctx) },
 		func() error { return u.had(last) },
 		func() (err error) { l, err = c.Mutex(name).TryLock(u.ctx); return err },
+		func() (err error) { l, err = u.handsOver(c, c.Mutex(name), l); return err },
 		func() error { _, err := other.Mutex(name).ForceUnlock(u.ctx); return err },
 		func() error { return u.until("loss", func() bool { return l.Err() != nil }) },
 	)

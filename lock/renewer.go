@@ -132,12 +132,10 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 // by now would say that it is gone.
 func (r *renewer) here(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
-	for i, l := range b.Leases {
-		if at := r.t.backend.Node(grantOf(l).lock.key); at != "" && at != b.Partition {
-			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
-			continue
+	for i := range b.Leases {
+		if !r.moved(b, i) {
+			all = append(all, i)
 		}
-		all = append(all, i)
 	}
 	return all
 }
@@ -146,16 +144,24 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 // itself for one, and what it says means nothing to whoever asks for the lock now. An answer doesn't count either while that isn't known.
 func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
 	known := r.t.backend.Follow(ctx)
-	for i, l := range b.Leases {
-		at := r.t.backend.Node(grantOf(l).lock.key)
-		switch {
-		case at != "" && at != b.Partition:
-			b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
-		case !known && b.Results[i].Err == nil:
+	for i := range b.Leases {
+		if !r.moved(b, i) && !known && b.Results[i].Err == nil {
 			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
 			r.rec.Error(ctx, telemetry.OpRenew, classify(backend.ErrNotNamed).kind)
 		}
 	}
+}
+
+// moved sends a lease on if its lock lives elsewhere than where the batch goes, and reports whether it does.
+func (r *renewer) moved(b *watchdog.Batch, i int) bool {
+	lk := grantOf(b.Leases[i]).lock
+	at := r.t.backend.Node(lk.key)
+	if at == "" || at == b.Partition {
+		return false
+	}
+	lk.c.watchControl(lk.key) // a forced unlock is told of there
+	b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+	return true
 }
 
 // callBySlot renews leases of the batch by one call for each slot, in one round trip.
@@ -223,8 +229,7 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 	}
 	if elsewhere(res.Err) {
 		r.t.backend.Moved(ctx)
-		if at := r.t.backend.Node(grantOf(b.Leases[i]).lock.key); at != "" && at != b.Partition {
-			*res = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+		if r.moved(b, i) {
 			return
 		}
 	}

@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  owner
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
--- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded; '' = they can't be counted
+-- ARGV[3]  'numsub', or 'shardnumsub' where channels are sharded; a server that doesn't know it can't count them
 -- ARGV[4]  0 when all who wait are to be woken, 1 when one client may be and all may hear of it, 2 when only that one is to hear
 --
 -- Returns  1              released and published
@@ -19,7 +19,7 @@ if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
-    redis.pcall(ARGV[2], channel, '0')
+    tell(ARGV[2], channel, '0')
   end
   return {0, 0, taken}
 end
@@ -32,6 +32,9 @@ if ARGV[4] ~= '0' and called == 43 then
   if not listening then
     local counted = redis.pcall('pubsub', ARGV[3], channel)
     listening, refused = counted[2], counted.err
+    if refused and string.find(refused, 'nknown', 1, true) then -- by a node of a cluster before Redis 7: all are woken
+      refused = nil
+    end
   end
   if listening and waiting == listening then
     local first = redis.pcall('zpopmin', set)[1]
