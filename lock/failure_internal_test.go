@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -137,7 +138,7 @@ func TestEveryRefusalIsDecided(t *testing.T) {
 
 // redisError is an error as go-redis makes it of an answer.
 func redisError(text string) error {
-	cmd := redis.NewCmd(nil)
+	cmd := redis.NewCmd(context.Background())
 	cmd.SetErr(scriptError(text))
 	return cmd.Err()
 }
