@@ -130,6 +130,9 @@ func (c *clientConfig) check() error {
 	if err := checkBraces("the key prefix", c.prefix); err != nil {
 		return err
 	}
+	if err := checkReserved("the key prefix", c.prefix); err != nil {
+		return err
+	}
 	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id)) {
 		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of valid UTF-8", ErrInvalid, c.id, maxTextBytes)
 	}

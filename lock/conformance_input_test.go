@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ type badLock struct {
 	says []string
 }
 
-var badLockTable = []badLock{
+var badNameTable = []badLock{
 	{name: "", says: []string{"name is empty"}},
 	{name: strings.Repeat("n", 1100), says: []string{"nnnnnnnn", "1024"}},
 	{name: "\xff\xfe", says: []string{`\xff\xfe`, "UTF-8"}},
@@ -36,6 +37,21 @@ var badLockTable = []badLock{
 	{name: "a}b", says: []string{"a}b", "{tag}"}},
 	{name: "{}", says: []string{"{}", "{tag}"}},
 	{name: "}{", says: []string{"}{", "{tag}"}},
+	reserved("lockdog:fence:{27923}", "lockdog:fence:"),
+	reserved("app:lockdog:fence:{0}", "lockdog:fence:"), // of a client with another prefix
+	reserved("lockdog_wait:{job}", "lockdog_wait:"),
+	reserved("lockdog_fair:{job}", "lockdog_fair:"),
+	reserved("redisson_lock_queue:{job}", "redisson_lock_queue:"),
+	reserved("redisson_lock_timeout:{job}", "redisson_lock_timeout:"),
+	reserved("redisson_lock_token:{job}", "redisson_lock_token:"),
+	reserved("redisson_unlock_latch:{job}:0", "redisson_unlock_latch:"),
+	reserved("{job}:lockdog_writers", ":lockdog_writers"),
+	reserved("{job}:lockdog_turn", ":lockdog_turn"),
+	reserved("{job}:lockdog_receipt:app:1", ":lockdog_receipt:"),
+	reserved("{job}:app:1:rwlock_timeout:1", ":rwlock_timeout:"),
+}
+
+var badLockTable = slices.Concat(badNameTable, []badLock{
 	with(lock.WithWatchdog(99*time.Millisecond)).saying("99ms", "100ms to 8760h"),
 	with(lock.WithWatchdog(0)).saying("0s", "100ms to 8760h"),
 	with(lock.WithWatchdog(-time.Second)).saying("-1s", "100ms to 8760h"),
@@ -56,6 +72,11 @@ var badLockTable = []badLock{
 	with(lock.WithGroup("\xff")).saying("WithGroup", "UTF-8"),
 	with(lock.WithRenewalSpans(telemetry.RenewalSpans(200))).saying("WithRenewalSpans(200)"),
 	with(nil).saying("option is nil"),
+})
+
+// reserved is a name that has in it what keys of ours, or of Redisson, are named by.
+func reserved(name, part string) badLock {
+	return badLock{name: name, says: []string{name, part, "reserved"}}
 }
 
 func with(opts ...lock.LockOption) badLock { return badLock{name: "orders:42", opts: opts} }
@@ -94,7 +115,7 @@ func badLocks(t *testing.T, w *world) {
 }
 
 func badClients(t *testing.T, w *world) {
-	for _, b := range badLockTable[7:] { // what a lock can't have, a client can't have as its default
+	for _, b := range badLockTable[len(badNameTable):] { // what a lock can't have, a client can't have as its default
 		opts := make([]lock.Option, len(b.opts))
 		for i, o := range b.opts {
 			if o != nil {
@@ -196,7 +217,7 @@ func nils(t *testing.T, w *world) {
 
 func goodNames(t *testing.T, w *world) {
 	c := w.client()
-	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
+	for _, name := range []string{"a", "{tag}", "a{tag}b", "{a}{b}", "a b\n\t", "ключ", "{job}:timeout", "lockdog:job", "redisson_lock", strings.Repeat("n", 1000), "%s%d", "*", "'"} {
 		l, err := answered(t.Context(), w.rival(c, name))
 		if err != nil {
 			t.Errorf("%.40q: %v", name, err)

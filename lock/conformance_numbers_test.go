@@ -297,7 +297,7 @@ func numbersClose(t *testing.T, w *world) {
 
 func badNumbers(t *testing.T, w *world) {
 	c := w.client()
-	for _, b := range badLockTable[:7] {
+	for _, b := range badNameTable {
 		s, l := c.Semaphore(b.name), c.Latch(b.name)
 		for what, err := range map[string]error{
 			"TryAcquire": s.TryAcquire(t.Context(), 1), "Acquire": s.Acquire(t.Context(), 1), "Release": s.Release(t.Context(), 1),

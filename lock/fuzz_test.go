@@ -295,7 +295,7 @@ func FuzzParseMeta(f *testing.F) {
 	})
 }
 
-// FuzzNames checks that all that one lock uses lives in one slot, whatever its name.
+// FuzzNames checks that all that one lock uses lives in one slot, whatever its name, and that no lock can be named as what another uses.
 func FuzzNames(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", "a"},
@@ -312,6 +312,9 @@ func FuzzNames(f *testing.F) {
 		{"a}", "{b}"},
 		{"\xff", "a"},
 		{"", ""},
+		{"", "lockdog:fence:{27923}"},
+		{"lockdog:", "fence:{0}"},
+		{"", "{a}:rwlock_timeout:1"},
 	} {
 		f.Add(seed[0], seed[1])
 	}
@@ -326,7 +329,12 @@ func FuzzNames(f *testing.F) {
 		if checkBraces("", prefix) != nil || !utf8.ValidString(prefix) {
 			return // New refuses the prefix
 		}
-		lk := &lock{kind: mutexKind, c: &Client{cfg: clientConfig{prefix: prefix}}, key: key, cfg: &lockConfig{}}
+		lk := &lock{kind: mutexKind, c: &Client{cfg: clientConfig{prefix: prefix}, receipts: newReceipts()}, key: key, cfg: &lockConfig{}}
+		for _, beside := range keysBeside(lk.c, name) {
+			if checkName(beside) == nil {
+				t.Errorf("%q has %q beside it, which another lock may be named", key, beside)
+			}
+		}
 		keys := twoKeys(lk, "")
 		slot := plainSlot(key)
 		for _, part := range []string{channelOf(key), keys[0], keys[1]} {

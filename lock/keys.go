@@ -22,7 +22,37 @@ func checkName(name string) error {
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%w: the lock's name %q is not valid UTF-8", ErrInvalid, name)
 	}
+	if err := checkReserved("the lock's name", name); err != nil {
+		return err
+	}
 	return checkBraces("the lock's name", name)
+}
+
+// fencePart is what the keys of token counters are named by.
+const fencePart = "lockdog:fence:"
+
+// reserved are the parts of names by which keys can be told that belong to a lock or to a slot, ours and Redisson's. A lock so named would
+// overwrite another's state. A part is reserved wherever it stands: with another client's key prefix before it, it may be such a key.
+//
+// "{name}:timeout" isn't reserved, under which a Permits has its leases: programs name locks so, and no kind overwrites what it finds there,
+// as it isn't of the kind's type.
+var reserved = []string{
+	fencePart, "lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:",
+	":rwlock_timeout:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
+}
+
+// checkReserved rejects text that has a reserved part in it.
+func checkReserved(what, s string) error {
+	if !strings.Contains(s, "lock") { // which all of them have, and few names
+		return nil
+	}
+	for _, part := range reserved {
+		if strings.Contains(s, part) {
+			return fmt.Errorf("%w: %s %q contains %q, which is reserved for keys that lockdog or Redisson keep beside locks; choose another name",
+				ErrInvalid, what, s, part)
+		}
+	}
+	return nil
 }
 
 // checkBraces rejects text whose braces give no hash tag: in a cluster the lock and its channel, which
@@ -77,5 +107,5 @@ func (cs *counters) of(prefix, key string) any {
 // fenceKey is the counter that a lock draws its tokens from: one per slot, so that their number is bounded
 // however many names there are, and in the lock's own slot, so that one script may use both.
 func fenceKey(prefix, key string) string {
-	return prefix + "lockdog:fence:{" + backend.SlotTag(backend.SlotOf(key)) + "}"
+	return prefix + fencePart + "{" + backend.SlotTag(backend.SlotOf(key)) + "}"
 }

@@ -1,0 +1,49 @@
+package lock
+
+import (
+	"errors"
+	"testing"
+)
+
+// keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Permits: their key ends as names
+// do that programs have, and holds what no kind of lock writes over.
+func keysBeside(c *Client, name string) []string {
+	const owner = "app/1:1baf5f32b89d56cd-3"
+	var keys []string
+	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind, quorumKind, multiKind} {
+		for _, cfg := range []*lockConfig{{}, {javaTokens: true}} {
+			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
+			keys = append(keys, lk.keys(owner)...)
+		}
+	}
+	key := c.cfg.prefix + name
+	keys = append(keys, waitsKey(key), receiptKey(key, owner))
+	kept := keys[:0]
+	for _, k := range keys {
+		if k != key && k != permitsKey(key) {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
+
+// No lock can be named as a key that another lock has beside its own, whatever the key prefixes of the clients.
+func TestNoLockIsNamedAsAnothersKey(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "app:", "{app}:"} {
+		for _, name := range []string{"job", "{job}", "a{job}b"} {
+			if prefix != "" && name != "job" {
+				continue
+			}
+			keys := keysBeside(&Client{cfg: clientConfig{prefix: prefix}, receipts: newReceipts()}, name)
+			if len(keys) < 15 {
+				t.Fatalf("keys of %q: %q", name, keys)
+			}
+			for _, key := range keys {
+				if err := checkName(key); !errors.Is(err, ErrInvalid) {
+					t.Errorf("%q, which %q with prefix %q has beside its own, is taken for a name: %v", key, name, prefix, err)
+				}
+			}
+		}
+	}
+}
