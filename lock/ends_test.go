@@ -382,8 +382,8 @@ func playEnds(t *testing.T, subject string, first, second way, order string) {
 	synctest.Wait()
 	r.over()
 	ended := r.agree(order)
-	if order == "and" || subject == "quorum" || t.Failed() {
-		return
+	if order == "and" || order == "during" && subject != "mutex" || subject == "quorum" || t.Failed() {
+		return // which of several locks has begun to end isn't known
 	}
 	if e := ended[r.l.Owner()]; e.End != first.end || e.Why != first.why { // the first name's, which is what is lost
 		t.Errorf("it ended as %s %s, want %s %s", e.End, e.Why, first.end, first.why)
