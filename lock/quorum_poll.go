@@ -33,6 +33,9 @@ type tally struct {
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
 var errNodeTimeout = &timeoutError{"lockdog: timeout: no answer in the time that a node has"}
 
+// errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
+var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
+
 // poll asks all nodes at once, and returns the lease if a majority grants it, else what it came to: then it has given back what it got. Nodes
 // that haven't answered when it is decided are out yet, and aren't asked again until they have.
 func (t *quorumTry) poll() (*Lease, *tally) {
@@ -313,7 +316,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 	for i, v := range by {
 		switch {
 		case v == nil:
-			failed = append(failed, atNode(t.m.locks[i].node(), errNodeTimeout))
+			failed = append(failed, atNode(t.m.locks[i].node(), errNotAwaited))
 		case errors.Is(v.err, ErrClosed):
 			closed++
 			failed = append(failed, atNode(t.m.locks[i].node(), errors.New("the client is closed")))
@@ -343,7 +346,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 	case answered >= need && held != nil:
 		r.held = held
 	default:
-		r.err = fmt.Errorf("%d of %d nodes answered, %d are needed: %w", answered, n, need, failed)
+		r.err = fmt.Errorf("%d of %d nodes gave an answer that counts, %d are needed: %w", answered, n, need, failed)
 		r.final = hopeless+closed > n-need
 	}
 	return r

@@ -397,3 +397,23 @@ func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 		free(t, l)
 	})
 }
+
+// A Quorum whose nodes lack replicas says so, of the nodes that told; those whose answer was no longer needed weren't slow.
+func TestQuorumWithoutReplicasSaysWhy(t *testing.T) {
+	t.Parallel()
+	var clients []*lock.Client
+	for range 3 {
+		clients = append(clients, newScope(t).open(t, redistest.Start(t).Client(t)))
+	}
+	q, err := lock.NewQuorum(clients...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = q.Mutex("job", lock.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context())
+	if replicas := (*lock.ReplicasError)(nil); !errors.As(err, &replicas) {
+		t.Fatalf("TryLock: %v", err)
+	}
+	if text := err.Error(); strings.Contains(text, "no answer") || !strings.Contains(text, "0 of 3 nodes gave an answer that counts") {
+		t.Errorf("TryLock: %v", err)
+	}
+}
