@@ -11,7 +11,7 @@ MODULE    := github.com/lockdog/lockdog
 COVERED   := lock watchdog telemetry
 LEAST     := 90
 FUZZTIME  := 3s
-TIMEOUT   := 9m
+TIMEOUT   := 15m
 # Tests wait for Redis and for leases more than for the processor: four at a time take little more than half as long as two.
 TESTFLAGS := -race -parallel=4 -coverpkg=./lock/...,./watchdog/...,./telemetry/...
 
