@@ -39,7 +39,7 @@ func (h hooked) Subscribe(ctx context.Context, at backend.Station) (backend.PubS
 	if err != nil || h.heard == nil {
 		return ps, err
 	}
-	return lateEar{ps, h.heard}, nil
+	return &lateEar{ps, h.heard}, nil
 }
 
 // lateEar is a subscription that is told late.
@@ -48,7 +48,7 @@ type lateEar struct {
 	heard func()
 }
 
-func (e lateEar) Receive(ctx context.Context, timeout time.Duration) (backend.Event, error) {
+func (e *lateEar) Receive(ctx context.Context, timeout time.Duration) (backend.Event, error) {
 	ev, err := e.PubSub.Receive(ctx, timeout)
 	if err == nil {
 		e.heard()

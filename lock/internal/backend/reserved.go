@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,12 +22,18 @@ const renewalConns = 8
 // new shards, and a ClusterClient has a layout of its own.
 type reserved struct {
 	mu     sync.Mutex
-	byAddr map[string]*redis.Client
+	byAddr map[string]*ownClient
 	closed bool
 }
 
+// ownClient is a client for renewals.
+type ownClient struct {
+	*redis.Client
+	opened atomic.Int64 // connections so far that a server let in
+}
+
 // of returns the client for a server, made from its options at first.
-func (r *reserved) of(addr string, options func() *redis.Options) (*redis.Client, error) {
+func (r *reserved) of(addr string, options func() *redis.Options) (*ownClient, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -34,9 +41,21 @@ func (r *reserved) of(addr string, options func() *redis.Options) (*redis.Client
 	}
 	c := r.byAddr[addr]
 	if c == nil {
-		c = redis.NewClient(options())
+		c = &ownClient{}
+		o := options()
+		programs := o.OnConnect
+		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+			if programs != nil {
+				if err := programs(ctx, cn); err != nil {
+					return err
+				}
+			}
+			c.opened.Add(1)
+			return nil
+		}
+		c.Client = redis.NewClient(o)
 		if r.byAddr == nil {
-			r.byAddr = make(map[string]*redis.Client)
+			r.byAddr = make(map[string]*ownClient)
 		}
 		r.byAddr[addr] = c
 	}
@@ -103,18 +122,21 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	}
 
 	// A new connection may take all of the time: a firewall that drops packets doesn't say no.
+	opened := own.opened.Load()
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok && own.PoolStats().TotalConns == 0 {
 		first, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 	}
-	err = f(first, own)
+	err = f(first, own.Client)
 	cancel()
 	switch {
 	case err == nil:
 		return nil
 	case b.during(call.Node).Err() != nil: // that is why
 		return ErrElsewhere
-	case ctx.Err() != nil || silent(err) || own.PoolStats().TotalConns > 0 && !unauthenticated(err):
+	case ctx.Err() != nil || silent(err):
+		return err
+	case (own.PoolStats().TotalConns > 0 || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection
 		return err
 	}
 	return f(ctx, programs)
