@@ -122,9 +122,9 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	}
 
 	// A new connection may take all of the time: a firewall that drops packets doesn't say no.
-	opened := own.opened.Load()
+	had, opened := own.PoolStats().TotalConns > 0, own.opened.Load()
 	first, cancel := ctx, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok && own.PoolStats().TotalConns == 0 {
+	if deadline, ok := ctx.Deadline(); ok && !had {
 		first, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 	}
 	err = f(first, own.Client)
@@ -136,7 +136,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return ErrElsewhere
 	case ctx.Err() != nil || silent(err):
 		return err
-	case (own.PoolStats().TotalConns > 0 || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection
+	case (had || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection
 		return err
 	}
 	return f(ctx, programs)
