@@ -19,7 +19,7 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 	cl := redistest.StartCluster(t, 1)
 	j := &jam{t: t}
 	c := openFor(t, redistest.Open(t, cl.Universal()).(*redis.ClusterClient))
-	l, err := c.Mutex("job", WithWatchdog(time.Hour)).TryLock(t.Context())
+	l, err := c.Mutex("job", WithWatchdog(10*time.Minute)).TryLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 	j.eventually(func() bool { // it looks by itself every 30 s
 		ln.doubt()
 		now := ear()
-		return now != nil && now != old
+		return now != nil && now != old && ln.settled()
 	})
 	other := openFor(t, redistest.Open(t, cl.Universal()).(*redis.ClusterClient))
 	if ok, err := other.Mutex("job").ForceUnlock(t.Context()); !ok || err != nil {
@@ -62,4 +62,11 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 	case <-time.After(15 * time.Second):
 		t.Error("the holder hasn't heard that its lock was taken away")
 	}
+}
+
+// settled reports whether the line listens, and isn't about to leave its connection.
+func (ln *line) settled() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.alive && !ln.checking && !ln.checked.IsZero()
 }

@@ -69,12 +69,13 @@ type Provider interface{ LockdogBackend() Backend }
 
 // Traits is how the servers pass messages on.
 type Traits struct {
-	Combine bool   // a script may have the keys of several locks of a node
-	Unnamed bool   // ... in its arguments, as those that it is declared to use have to be of one slot
-	PerNode bool   // a message is heard on the node of its channel only
-	OneSlot bool   // one SUBSCRIBE takes channels of one slot only
-	Publish any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
-	NumSub  string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
+	Combine   bool   // a script may have the keys of several locks of a node
+	Unnamed   bool   // ... in its arguments, as those that it is declared to use have to be of one slot
+	Redirects bool   // a server that isn't a key's says so
+	PerNode   bool   // a message is heard on the node of its channel only
+	OneSlot   bool   // one SUBSCRIBE takes channels of one slot only
+	Publish   any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
+	NumSub    string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
 }
 
 // Station is what one subscription connection can listen to.

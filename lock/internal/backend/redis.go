@@ -37,7 +37,7 @@ type topology interface {
 	clientOf(ctx context.Context, key string) (*redis.Client, error)
 	// at is the program's client of a node.
 	at(ctx context.Context, node string) (*redis.Client, error)
-	// optionsAt are the options for a client of our own to a node, with so many connections. rdb is the program's client of the node.
+	// optionsAt are the options for a client of our own to a node, with so many connections, as those of rdb, the program's client of it.
 	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
 	Subscribe(ctx context.Context, at Station) (PubSub, error)
 	Control(key string) Station

@@ -110,7 +110,9 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	if b.Node(key) != call.Node {
+	at := b.Node(key)
+	unnamed := at == "" && b.Traits().Redirects // then the server itself says whether the key is its, but programs is that of any
+	if at != call.Node && !unnamed {
 		return ErrElsewhere
 	}
 	if call.Node == "" { // not known yet
@@ -134,7 +136,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return nil
 	case b.during(call.Node).Err() != nil: // that is why
 		return ErrElsewhere
-	case ctx.Err() != nil || silent(err):
+	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
 	case (had || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection
 		return err
