@@ -230,6 +230,9 @@ func rwCalls(u *aclUser) error {
 			return err
 		},
 		func() error { next = begin(u.ctx, m); return u.waits(c, 1, 4) },
+		func() error { // what was sent may not have arrived
+			return u.until("the writer's place", func() bool { return admin.ZCard(u.ctx, "{"+name+"}:lockdog_writers").Val() == 1 })
+		},
 		func() error { return expected(second(m.TryRLock(u.ctx)), lock.ErrHeld) }, // the writer goes first
 		func() error { return r.Release(u.ctx) },
 		func() error { _, err := m.Inspect(u.ctx); return err },

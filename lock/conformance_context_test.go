@@ -16,6 +16,7 @@ var contextBehaviours = []behaviour{
 	{name: "Context/ended at once", test: ctxEndsAtOnce},
 	{name: "Context/WithLeaseContext", test: leaseContextIsFollowed},
 	{name: "Context/WithLeaseContext ended", test: leaseContextEnded},
+	{name: "Context/WithLeaseContext ends while it waits", test: leaseContextEndsTheWait},
 	{name: "Context/values and deadline", test: valuesAndDeadline},
 	{name: "Context/children", test: childrenEnd},
 	{name: "Context/asked for after the end", test: contextAfterTheEnd},
@@ -113,6 +114,19 @@ func leaseContextEnded(t *testing.T, w *world) {
 	if keys := w.rest(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
+}
+
+func leaseContextEndsTheWait(t *testing.T, w *world) {
+	c := w.client()
+	l := try(t, w.rival(c, "a"))
+	why := errors.New("shutting down")
+	work, stop := context.WithCancelCause(t.Context())
+	done := begin(context.Background(), w.lock(c, "a", lock.WithLeaseContext(work)))
+	waiting(t, c, 1)
+	stop(why)
+	mustMatch(t, await(t, "Lock", done).err, why)
+	free(t, l)
+	free(t, try(t, w.lock(c, "a")))
 }
 
 type valueKey struct{}

@@ -112,7 +112,11 @@ func (e *CanceledError) Unwrap() error { return e.err }
 
 func canceledByContext(name string, ctx context.Context) *CanceledError {
 	return &CanceledError{name, ReasonContext, fmt.Errorf(
-		"the ctx given to Lock ended; use WithWait or WithLeaseContext if it was meant to bound the wait only: %w", context.Cause(ctx))}
+		"the ctx given to Lock, or to WithLeaseContext, ended; to bound the wait only, use WithWait: %w", context.Cause(ctx))}
+}
+
+func leaseContextEnded(ctx context.Context) error {
+	return fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(ctx))
 }
 
 // ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.

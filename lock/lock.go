@@ -125,9 +125,23 @@ func (lk *lock) takeable(ctx context.Context) error {
 		return err
 	}
 	if lc := lk.cfg.leaseCtx; lc != nil && lc.Err() != nil {
-		return lk.wrap("acquire", fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(lc)))
+		return lk.wrap("acquire", leaseContextEnded(lc))
 	}
 	return nil
+}
+
+// bounded returns the ctx to take the lock with: it ends with the one that the lease is to follow, too, as the lease would be canceled by then.
+func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
+	lc := lk.cfg.leaseCtx
+	if lc == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	unfollow := context.AfterFunc(lc, func() { cancel(leaseContextEnded(lc)) })
+	return ctx, func() {
+		unfollow()
+		cancel(nil)
+	}
 }
 
 // take is Lock and TryLock.
@@ -139,6 +153,8 @@ func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
 		return nil, lk.wrap("acquire", ErrClosed)
 	}
 	defer lk.c.gate.leave()
+	ctx, stop := lk.bounded(ctx)
+	defer stop()
 
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, lk.cfg.lease)
 	l, outcome, err := lk.obtain(ctx, sctx, &a, wait)

@@ -98,6 +98,8 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 		return nil, m.wrap("acquire", ErrClosed)
 	}
 	defer m.c.gate.leave()
+	ctx, stop := m.bounded(ctx)
+	defer stop()
 	t := &multiTry{m: m, ctx: ctx, wait: wait}
 	if wait && m.cfg.wait >= 0 {
 		t.until = time.Now().Add(m.cfg.wait)

@@ -102,7 +102,7 @@ func WithWait(d time.Duration) LockOption {
 }
 
 // WithLeaseContext makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
-// then bounds the wait only. Re-entry is seen through both.
+// then bounds the wait only. Re-entry is seen through both. The wait ends with either: with a lease that is over nobody is served.
 func WithLeaseContext(ctx context.Context) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if ctx == nil {

@@ -163,6 +163,8 @@ func (m *QuorumMutex) take(ctx context.Context, wait bool) (*Lease, error) {
 	if err := m.takeable(ctx); err != nil {
 		return nil, err
 	}
+	ctx, stop := m.bounded(ctx)
+	defer stop()
 	t := newQuorumTry(ctx, m)
 	l, err := t.rejoin()
 	if l == nil && err == nil {

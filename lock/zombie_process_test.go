@@ -85,7 +85,7 @@ func childStuck(addr, prefix string, say func(string, ...any)) error {
 		return context.Cause(l.Context())
 	}
 	say("canceled: %s, counted %v, logged %d", canceled.Reason,
-		s.sum(orphan{}, telemetry.MetricCancellations, "lockdog.reason=heartbeat"), len(s.records(orphan{}, telemetry.LogCut)))
+		s.sum(orphan{}, telemetry.MetricCancellations, "lockdog.reason=heartbeat"), s.logged(telemetry.LogCut))
 	return nil
 }
 
@@ -167,6 +167,16 @@ func childZombie(addr, prefix string, say func(string, ...any)) error {
 	say("the store says: %s", hear())
 	err = l.Release(context.Background())
 	say("released: %v, counted %v, logged %d", errors.Is(err, lock.ErrLost),
-		s.sum(orphan{}, telemetry.MetricLosses, "lockdog.cause=stalled"), len(s.records(orphan{}, telemetry.LogLost)))
+		s.sum(orphan{}, telemetry.MetricLosses, "lockdog.cause=stalled"), s.logged(telemetry.LogLost))
 	return nil
+}
+
+// logged is how many records of one kind there are, once there is one: they are written a little later than the loss is counted.
+func (s *scope) logged(kind telemetry.Log) int {
+	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(time.Millisecond) {
+		if n := len(s.records(orphan{}, kind)); n > 0 {
+			return n
+		}
+	}
+	return 0
 }
