@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-# In the order written, and never at once: they all want every core. (But see tools.)
+# In the order written, and never at once: they all want every core.
 .NOTPARALLEL:
 
 MODULE    := github.com/lockdog/lockdog
@@ -13,16 +13,25 @@ LEAST     := 90
 FUZZTIME  := 3s
 TIMEOUT   := 15m
 # Tests wait for Redis and for leases more than for the processor: four at a time take little more than half as long as two.
-TESTFLAGS := -race -parallel=4 -coverpkg=./lock/...,./watchdog/...,./telemetry/...
+TESTFLAGS := -parallel=4 -p=1 -count=1 -timeout=$(TIMEOUT)
 
 .PHONY: help
 help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
+# One package at a time: leases of half a second and the race detector need the cores to themselves.
+# gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
+# be green where nothing was tested.
 .PHONY: test
-test: setup tools tidy-check cover interop-here lint ## all tests and checks; closes with the results of the tests
-	@echo "== results"
-	@sed -nE 's/\tcoverage:.*//; /^(ok|DONE)/p' bin/test.log
+test: setup bin/gotestsum ## all tests, with the race detector
+	@echo "== test"
+	go test -race -run='^$$' ./... >/dev/null # builds, on all cores
+	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- -race -shuffle=on $(TESTFLAGS) ./...
+	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
+		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
+
+.PHONY: check
+check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short ## all that CI checks
 
 .PHONY: setup
 setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
@@ -45,18 +54,14 @@ fuzz: ## every fuzz target for FUZZTIME
 	@echo "== fuzz"
 	internal/ci/fuzz.sh $(FUZZTIME)
 
-# One package at a time: leases of half a second and the race detector need the cores to themselves.
-# gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
-# be green where nothing was tested.
+# Without the race detector, whose runs are those of `make test`. Those judge the tests, too: here one that fails is named, and counts as
+# what it has run.
 .PHONY: cover
-cover: bin/gotestsum setup ## all tests with the race detector, and their coverage
-	@echo "== test"
-	go test $(TESTFLAGS) -run='^$$' ./... >/dev/null # builds, on all cores
-	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- \
-		$(TESTFLAGS) -p=1 -shuffle=on -count=1 -timeout=$(TIMEOUT) \
-		-coverprofile=bin/coverage.out ./... | tee bin/test.log
-	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
-		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
+cover: setup ## what the tests cover
+	@echo "== cover"
+	mkdir -p bin
+	go test $(TESTFLAGS) -coverpkg=./lock/...,./watchdog/...,./telemetry/... -coverprofile=bin/coverage.out ./... >bin/cover.log || \
+		grep -E '^(FAIL|panic|--- FAIL)' bin/cover.log
 	awk -v module=$(MODULE) -v need='$(COVERED)' -v least=$(LEAST) -f internal/ci/coverage.awk bin/coverage.out
 
 # Takes less than a minute, and minutes more where Jaeger is yet to be built. -v: it prints what it measured.
@@ -72,13 +77,6 @@ interop: ## share locks with the real Redisson: Go and Java, on one Redis and on
 	@echo "== interop"
 	internal/ci/setup.sh java
 	go test -tags=interop -race -parallel=6 -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
-
-# Part of `make test`. What CI runs of it is longer, and installs what is missing.
-.PHONY: interop-here
-interop-here: ## interop in its short form, where there are a JDK and Maven
-	@if command -v javac >/dev/null && command -v mvn >/dev/null; then \
-		INTEROP_SECONDS=4 $(MAKE) --no-print-directory interop; \
-	else echo "== interop is left out: no JDK, or no Maven; \`make interop\` installs them"; fi
 
 # A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
 # Takes less than a minute.
@@ -137,13 +135,6 @@ bin/gotestsum:     TOOL := gotest.tools/gotestsum
 bin/golangci-lint bin/gotestsum: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
 	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
-
-# The first time golangci-lint takes minutes to build. It does so in the background, with what the tests leave of the cores, as
-# they mostly wait; where it isn't there when it is wanted, lint builds it. It doesn't lint then: leases of a second want the cores.
-.PHONY: tools
-tools:
-	@mkdir -p bin
-	@nice -n 19 $(MAKE) --no-print-directory bin/golangci-lint >bin/tools.log 2>&1 &
 
 .PHONY: clean
 clean: ## remove what make built
