@@ -31,7 +31,7 @@ test: setup bin/gotestsum ## all tests, with the race detector
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
 
 .PHONY: check
-check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short ## all that CI checks
+check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short servers-short ## all that CI checks
 
 .PHONY: setup
 setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
@@ -111,6 +111,18 @@ chaos: setup ## faults by the hundred, on real servers and clients: nothing held
 .PHONY: chaos-short
 chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
 	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
+
+# Takes about ten minutes for each server, and prints a table of server and suite. SUITES=short on the newest Redis and Valkey is what CI runs.
+SERVERS ?= installed redis-6.2 redict-7.3 redis-8.0 redis-8 valkey-8.0 valkey-8.1 valkey-9
+SUITES  ?= lock redistest interop chaos
+.PHONY: servers
+servers: ## the suites of tests on each server that people run
+	@echo "== servers"
+	internal/ci/suites.sh "$(SERVERS)" "$(SUITES)"
+
+.PHONY: servers-short
+servers-short: ## what goes by a server's answers, on the newest Redis and Valkey
+	@$(MAKE) --no-print-directory servers SERVERS="redis-8 valkey-9" SUITES=short
 
 .PHONY: bench
 bench: setup ## all benchmarks

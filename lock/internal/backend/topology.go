@@ -120,11 +120,14 @@ type cluster struct {
 
 	layout *question // if given: what it is now
 	slots  atomic.Pointer[[]redis.ClusterSlot]
+	ctx    context.Context // ends with the client; the program may be asked until then
+	cancel context.CancelFunc
 }
 
 func newCluster(rdb *redis.ClusterClient) *cluster {
 	c := &cluster{rdb: rdb, given: rdb.Options().ClusterSlots != nil}
 	c.layout = newQuestion(c.ask)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.slots.Store(&[]redis.ClusterSlot{})
 	return c
 }
@@ -186,12 +189,14 @@ func (c *cluster) Follow(ctx context.Context) bool {
 
 // ask asks the program for its layout.
 func (c *cluster) ask() error {
-	slots, err := c.rdb.Options().ClusterSlots(context.Background())
+	slots, err := c.rdb.Options().ClusterSlots(c.ctx)
 	if err == nil {
 		c.slots.Store(&slots)
 	}
 	return err
 }
+
+func (c *cluster) close() { c.cancel() }
 
 // Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,5 +39,32 @@ func TestNodeOfASlotWithoutOne(t *testing.T) {
 		if at := b.Node(key); (at != "") != served(key) {
 			t.Errorf("the lock of slot %d is said to live at %q", backend.SlotOf(key), at)
 		}
+	}
+}
+
+// A program that doesn't know its layout just now is not asked for longer than the client lives.
+func TestMadeUpLayoutIsAskedForWhileTheClientLives(t *testing.T) {
+	asked := make(chan context.Context, 100)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(ctx context.Context) ([]redis.ClusterSlot, error) {
+		asked <- ctx
+		return nil, context.Canceled
+	}})
+	defer func() { _ = rdb.Close() }()
+	b, err := backend.NewRedis(rdb, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(t.Context())
+	ctx := <-asked
+	if ctx.Err() != nil {
+		t.Errorf("asked with a ctx that has ended: %v", ctx.Err())
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the question outlives the client")
 	}
 }
