@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 
 const patience = time.Minute // for a real process, on a busy machine
 
-// program is the program as users have it, which ends with the test at the latest.
+// program is the program, built as the tests are, so that nothing is built twice. It ends with the test at the latest.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "loadtest")
-	if out, err := exec.Command("go", "build", "-o", name, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-race", "-o", name, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

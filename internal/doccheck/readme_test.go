@@ -98,7 +98,7 @@ func TestProgramCompiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	vet := exec.Command("go", "vet", file)
+	vet := exec.Command("go", "vet", "-race", file) // as the tests are built, so that nothing is built twice
 	vet.Dir = root
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("go vet: %v\n%s", err, out)
