@@ -64,7 +64,8 @@ var phrases = []struct {
 }{
 	{"unknown command", failure{telemetry.ErrorOther, false, false}}, // first, for it quotes the command
 	{"max number of clients", failure{telemetry.ErrorPool, true, false}},
-	{"killed by user with SCRIPT KILL", failure{telemetry.ErrorBusy, true, false}}, // which ends only what has written nothing
+	{"you want redirect to does not exist", failure{telemetry.ErrorNetwork, true, false}}, // CLIENT TRACKING: the other connection has broken
+	{"killed by user with SCRIPT KILL", failure{telemetry.ErrorBusy, true, false}},        // which ends only what has written nothing
 	{"on a stale replica", failure{telemetry.ErrorLoading, true, false}},
 	{"while the cluster is down", failure{telemetry.ErrorClusterdown, true, false}},
 	{"non local key", failure{telemetry.ErrorClusterdown, true, false}}, // it is another node's by now

@@ -55,6 +55,7 @@ var refusalTexts = []struct {
 	{"BUSY Valkey is busy running a module command.", passesAs(telemetry.ErrorBusy)},
 	{"ERR Error running script (call to f_0c3fb311b229ef82e9f7b580efecec9809a488ea): @user_script:1: Script killed by user with SCRIPT KILL... ", passesAs(telemetry.ErrorBusy)}, // only one that wrote nothing can be
 	{"ERR Script killed by user with SCRIPT KILL... script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", passesAs(telemetry.ErrorBusy)},
+	{"ERR The client ID you want redirect to does not exist", passesAs(telemetry.ErrorNetwork)}, // of CLIENT TRACKING
 	{"ERR max number of clients reached", passesAs(telemetry.ErrorPool)},
 	{"ERR max number of clients + cluster connections reached", passesAs(telemetry.ErrorPool)},
 	{"NOSCRIPT No matching script. Please use EVAL.", passesAs(telemetry.ErrorNoscript)},

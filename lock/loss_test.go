@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -117,6 +118,25 @@ func TestLossNotifications(t *testing.T) {
 		t.Errorf("told after %v", median)
 	}
 	t.Logf("told after %v, at most %v", took[len(took)/2], took[len(took)-1])
+}
+
+// tokenProvider is a program whose credentials change while it runs.
+type tokenProvider struct{}
+
+func (tokenProvider) Subscribe(auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	return auth.NewBasicCredentials("app", appPassword), func() error { return nil }, nil
+}
+
+// Credentials that a program hands out are for the connections that tell of losses, too.
+func TestLossNotificationsWithStreamedCredentials(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all"))
+	rdb := s.Client(t, func(o *redis.Options) { o.StreamingCredentialsProvider = tokenProvider{} })
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	l := try(t, c.Mutex("job"))
+	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 })
+	must(t, "DEL", s.Client(t).Del(t.Context(), "job").Err())
+	await(t, "the loss", l.Done())
 }
 
 // One of several who share a key has lost it: the others haven't. Renewals, which are changes too, end nothing.

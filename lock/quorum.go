@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -64,6 +65,7 @@ var quorumKind = func() *kind {
 type Quorum struct {
 	clients []*Client
 	need    int
+	silent  []atomic.Bool // the nodes that couldn't be reached when last asked
 
 	mu    sync.Mutex
 	lines map[string]*quorumLine // by key
@@ -95,7 +97,10 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 		}
 		at[addr] = i
 	}
-	q := &Quorum{clients: append([]*Client(nil), clients...), need: len(clients)/2 + 1, lines: make(map[string]*quorumLine)}
+	q := &Quorum{
+		clients: append([]*Client(nil), clients...), need: len(clients)/2 + 1,
+		silent: make([]atomic.Bool, len(clients)), lines: make(map[string]*quorumLine),
+	}
 	return q, nil
 }
 

@@ -47,7 +47,7 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 		}
 	}
 	var in, granted []vote
-	for len(in) < n && len(granted) < need && len(in)-len(granted) <= n-need {
+	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
 		in, granted = t.receive(<-t.votes, in, granted)
 	}
 	for more := true; more && len(in) < n; { // those that are as quick
@@ -76,6 +76,22 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	return nil, t.count(in, err)
 }
 
+// awaits reports whether the poll goes on for a vote that is out. One that others granted keeps them from theirs meanwhile, so a node that
+// couldn't be reached when last asked is waited for only where the others can't be a majority.
+func (t *quorumTry) awaits() bool {
+	out, silent := 0, 0
+	for i := range t.out {
+		if t.m.q.silent[i].Load() {
+			silent++
+			continue
+		}
+		if t.out[i] {
+			out++
+		}
+	}
+	return out > 0 || len(t.out)-silent < t.m.q.need && slices.Contains(t.out, true)
+}
+
 // ask asks one node.
 func (t *quorumTry) ask(i int) {
 	v := vote{node: i}
@@ -92,7 +108,16 @@ func (t *quorumTry) ask(i int) {
 	if errors.Is(v.err, errNodeTimeout) {
 		a.Error(telemetry.ErrorTimeout)
 	}
+	if t.calls.Err() == nil {
+		t.m.q.silent[i].Store(unreached(v.err))
+	}
 	t.votes <- v
+}
+
+// unreached reports whether a call failed without an answer.
+func unreached(err error) bool {
+	kind := classify(err).kind
+	return err != nil && (kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork)
 }
 
 // limited is the ctx of a call to one node. It doesn't follow the caller's, but that of all calls.

@@ -137,3 +137,51 @@ func TestQuorumContention(t *testing.T) {
 	}
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 }
+
+// A node that doesn't answer is waited for once by each process. Those whose votes are split don't wait for it each time, with a vote that the
+// others need.
+func TestQuorumContentionBesideASilentNode(t *testing.T) {
+	t.Parallel()
+	const processes, goroutines, each, lease = 3, 2, 60, 10 * time.Second // a node has a second
+	ns := startNodes(t, 3)
+	var parties []*party
+	for range processes {
+		p := ns.quorum(lock.WithWatchdog(lease))
+		parties = append(parties, p)
+		free(t, try(t, p.Mutex("job"))) // connections, scripts
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	}
+	ns.mute(2, true)
+	var mu sync.Mutex
+	slow, freed := 0, time.Now()
+	var all sync.WaitGroup
+	for _, p := range parties {
+		for range goroutines {
+			all.Go(func() {
+				for range each {
+					l, err := p.Mutex("job").Lock(t.Context())
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					mu.Lock()
+					if time.Since(freed) > lease/12 {
+						slow++
+					}
+					mu.Unlock()
+					err = l.Release(t.Context())
+					mu.Lock()
+					freed = time.Now()
+					mu.Unlock()
+					if err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if slow > processes {
+		t.Errorf("the lock was free for the time of a node before %d of %d turns", slow, processes*goroutines*each)
+	}
+}

@@ -25,7 +25,7 @@ type Tracker interface {
 type Tracking struct {
 	clients [2]*redis.Client
 	ear     redisPubSub
-	eye     *redis.Conn
+	eye     *redis.Client // of one connection; not its Conn, for which go-redis forgets a StreamingCredentialsProvider, and panics
 	stops   []func() bool // of what would close it
 	once    sync.Once
 }
@@ -74,7 +74,7 @@ func (b *Redis) Track(ctx context.Context, node string) (*Tracking, error) {
 		}
 		return nil
 	})
-	t.ear.ps, t.eye = t.clients[0].Subscribe(ctx), t.clients[1].Conn()
+	t.ear.ps, t.eye = t.clients[0].Subscribe(ctx), t.clients[1]
 	t.stops = []func() bool{context.AfterFunc(ctx, t.close), context.AfterFunc(b.during(node), t.close)}
 	if err := t.begin(ctx, &id, b.timeout); err != nil {
 		t.Close()
