@@ -35,7 +35,8 @@ var quorumKind = func() *kind {
 // replication, whose failovers can lose a lock that was granted: of three nodes one may be gone, of five two.
 //
 //   - All nodes are asked at once, each for a tenth of the lease at most, and for a second at most. The lock is had as soon as a majority
-//     has granted it; the others join when they answer. A node that is down costs nothing as long as a majority answers.
+//     has granted it; the others join when they answer. A node that is down costs nothing as long as a majority answers, but for the first
+//     call to find it so while others contend. A first call also connects: over a network the lease has to be of 60 round trips or more.
 //   - The lease is trusted as each of its members is: from before the request, less the margin for clocks that run apart. Its Deadline is that until
 //     which a majority is trusted. Each client renews at its own node; one that is lost costs nothing until the majority is.
 //   - A call without a majority gives back what it got, also at nodes whose answer is yet to come.

@@ -31,7 +31,7 @@ type tally struct {
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
-var errNodeTimeout = &timeoutError{"lockdog: timeout: no answer in the time that a node has"}
+var errNodeTimeout = &timeoutError{"lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most 1s"}
 
 // errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
