@@ -81,6 +81,7 @@ func TestACLLogHasWhatEachClientTriedOnce(t *testing.T) {
 	for _, e := range log {
 		got[e.Object] += e.Count
 	}
+	delete(got, "client|setinfo") // go-redis's, of servers from 7.2 on
 	if !maps.Equal(got, want) {
 		t.Errorf("ACL LOG has %v, want %v", got, want)
 	}

@@ -255,7 +255,10 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	}
 	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
-	if n, err := before.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
+	writes := before.Conn() // WAIT speaks of the writes of its own connection
+	defer func() { _ = writes.Close() }()
+	must(t, "SET", writes.Set(t.Context(), "mark", 1, 0).Err())
+	if n, err := writes.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
 		t.Fatalf("WAIT: %v, %v", n, err)
 	}
 	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())

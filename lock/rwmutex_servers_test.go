@@ -24,7 +24,7 @@ func TestRWWithoutExpiry(t *testing.T) {
 	r := &rwRig{t: t, rdb: srv.Client(t)}
 	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }))
 	for _, lk := range []lock.Locker{c.RWMutex("job"), c.RWMutex("job").RLocker()} {
-		if err := refused(t, lk); !strings.Contains(err.Error(), "can't run this command") {
+		if err := refused(t, lk); !refusedByACL(err) {
 			t.Errorf("%v", err)
 		}
 		r.nothing()

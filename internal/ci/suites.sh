@@ -11,7 +11,7 @@ read -ra suites <<<"$2"
 short='^Test(Conformance|Shapes|Refus|ACL|Loss|Cluster|Flight|MovingSlot|SlotMove|Demoted|StalePrimary|IncompleteCluster|ReleaseWhereSPublish|RWWithoutExpiry|MultiUndoes)'
 
 run() {
-	local flags=(-race -parallel=8 -count=1 -timeout=20m)
+	local flags=(-race -parallel=4 -count=1 -timeout=20m)
 	case $1 in
 	lock) go test "${flags[@]}" ./lock ;;
 	short) go test "${flags[@]}" -run "$short" ./lock ;;

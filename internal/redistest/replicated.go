@@ -33,7 +33,20 @@ func startReplicas(tb testing.TB, primary *Server, n int) []*Server {
 	}
 	replicas := startServers(tb, configs...)
 	awaitOnline(tb, primary, n)
+	awaitLoaded(tb, replicas)
 	return replicas
+}
+
+// awaitLoaded waits until the replicas themselves say that they have their copy: Valkey 9 reads it a second after the primary has sent it.
+func awaitLoaded(tb testing.TB, replicas []*Server) {
+	tb.Helper()
+	await(tb, "copies of the primary", replicas, func(ctx context.Context, s *Server) error {
+		info, err := s.info(ctx, "replication")
+		if err == nil && info["master_link_status"] != "up" {
+			err = fmt.Errorf("the replica's link is %s", info["master_link_status"])
+		}
+		return err
+	})
 }
 
 // awaitOnline waits until the primary has n replicas that got their copy and
