@@ -51,14 +51,23 @@ func (r *refusal) keptThrough(t *testing.T, kind, text string, refuse, recover f
 	free(t, try(t, c.Mutex("other")))
 }
 
+// onAReplica waits until a replica has all that was written before. WAIT speaks of the writes of its own connection.
+func onAReplica(t *testing.T, primary *redis.Client) {
+	t.Helper()
+	conn := primary.Conn()
+	defer func() { _ = conn.Close() }()
+	must(t, "SET", conn.Set(t.Context(), "mark", 1, 0).Err())
+	if n, err := conn.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
+		t.Fatalf("WAIT: %v, %v", n, err)
+	}
+}
+
 func replica(t *testing.T, _ *refusal) {
 	s := newScope(t)
 	rs := redistest.StartReplicated(t, 1)
 	direct := rs.Primary.Client(t)
 	l := try(t, newScope(t).open(t, direct).Mutex("held"))
-	if n, err := direct.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
-		t.Fatalf("WAIT: %v, %v", n, err)
-	}
+	onAReplica(t, direct)
 	c := s.open(t, rs.Replicas[0].Client(t))
 	_, err := c.Mutex("job").TryLock(t.Context())
 	mustMention(t, err, "job", "READONLY")
@@ -255,12 +264,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	}
 	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
-	writes := before.Conn() // WAIT speaks of the writes of its own connection
-	defer func() { _ = writes.Close() }()
-	must(t, "SET", writes.Set(t.Context(), "mark", 1, 0).Err())
-	if n, err := writes.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
-		t.Fatalf("WAIT: %v, %v", n, err)
-	}
+	onAReplica(t, before)
 	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())
 	if err := errors.Join(err, after.ReplicaOf(t.Context(), "NO", "ONE").Err(), before.ReplicaOf(t.Context(), host, port).Err()); err != nil {
 		t.Fatal(err)
