@@ -55,6 +55,9 @@ type client struct {
 	workers  sync.WaitGroup
 	stat     history.Event
 	lag      lag
+
+	ending sync.Mutex
+	ended  map[lock.EndedLease]bool // so far; guarded by ending
 }
 
 func runClient(input *bufio.Scanner) error {
@@ -78,7 +81,7 @@ func runClient(input *bufio.Scanner) error {
 		return err
 	}
 	c.stat.Counts[history.StatClients] = float64(len(c.all))
-	stopWatching, stopKeeping, stopTelling := c.watchGoroutines(), c.keepPermits(), c.tellWhere()
+	stopWatching, stopKeeping, stopTelling, stopEnded := c.watchGoroutines(), c.keepPermits(), c.tellWhere(), c.watchEnded()
 	for i := range c.Workers {
 		w, err := newWorker(c, i)
 		if err != nil {
@@ -96,6 +99,7 @@ func runClient(input *bufio.Scanner) error {
 	c.workers.Wait()
 	stopKeeping()
 	stopTelling()
+	stopEnded()
 	c.diary.note(history.Event{At: now(), What: history.Idle})
 	c.measure(history.StatIdle, history.StatHeapIdle)
 	fmt.Println(saysIdle)
@@ -234,13 +238,49 @@ func (c *client) summarize(counts *counts) error {
 		return err
 	}
 	s := history.Event{At: now(), What: history.Summary, Counts: all}
-	for _, c := range c.all {
-		for _, l := range c.Recent() {
-			s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
-		}
+	c.noteEnded()
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	for l := range c.ended {
+		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
 	}
 	c.diary.note(s)
 	return nil
+}
+
+// noteEnded takes in what Client.Recent says.
+func (c *client) noteEnded() {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.ended == nil {
+		c.ended = make(map[lock.EndedLease]bool)
+	}
+	for _, of := range c.all {
+		for _, l := range of.Recent() {
+			l.Err = nil // some can't be keys of a map
+			c.ended[l] = true
+		}
+	}
+}
+
+// watchEnded takes it in before it is forgotten: Client.Recent has the last thousand leases, and a long run more.
+func (c *client) watchEnded() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			c.noteEnded()
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // measure notes how many goroutines there are, and how large the heap is.
