@@ -33,7 +33,7 @@ test: setup bin/gotestsum ## all tests, with the race detector
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi
 
 .PHONY: check
-check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short servers-short ## all that CI checks
+check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short servers-short ## all checks: what CI runs, and other servers
 
 .PHONY: setup
 setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
@@ -112,7 +112,7 @@ chaos: setup ## faults by the hundred, on real servers and clients: nothing held
 chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
 	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
 
-# Takes about ten minutes for each server, and prints a table of server and suite. SUITES=short on the newest Redis and Valkey is what CI runs.
+# Takes about ten minutes for each server, and prints a table of server and suite. servers-short is the part that goes by what a server answers.
 SERVERS ?= installed redis-6.2 redict-7.3 redis-8.0 redis-8 valkey-8.0 valkey-8.1 valkey-9
 SUITES  ?= lock redistest interop chaos
 .PHONY: servers
