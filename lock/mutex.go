@@ -20,8 +20,8 @@ type Mutex struct{ lock }
 var _ Locker = (*Mutex)(nil)
 
 // Mutex describes the lock with a name: 1 to 1,024 bytes of UTF-8 with the key prefix, whose braces, if any, make a hash tag, and that has no part
-// by which keys beside a lock are named, such as "lockdog:fence:" or "redisson_lock_queue:". It does no I/O and never fails: what is wrong with the name or the options
-// is the error, matching ErrInvalid, of the first use.
+// by which keys beside a lock are named, such as "lockdog:fence:" or "redisson_lock_queue:". It does no I/O and never fails: what is wrong with the
+// name or the options is the error, matching ErrInvalid, of the first use.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.describe(mutexKind, name, opts)}
 }

@@ -31,7 +31,7 @@ type tally struct {
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
-var errNodeTimeout = &timeoutError{"lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most 1s"}
+var errNodeTimeout = &timeoutError{fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodePatience)}
 
 // errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
@@ -76,20 +76,20 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	return nil, t.count(in, err)
 }
 
-// awaits reports whether the poll goes on for a vote that is out. One that others granted keeps them from theirs meanwhile, so a node that
-// couldn't be reached when last asked is waited for only where the others can't be a majority.
+// awaits reports whether the poll goes on for a vote that is out. It keeps meanwhile what it was granted, which other callers may lack for
+// their majority. So a node that couldn't be reached when last asked is waited for only where the others can't be a majority.
 func (t *quorumTry) awaits() bool {
-	out, silent := 0, 0
-	for i := range t.out {
-		if t.m.q.silent[i].Load() {
-			silent++
-			continue
-		}
-		if t.out[i] {
-			out++
+	others := 0
+	for i, out := range t.out {
+		switch {
+		case t.m.q.silent[i].Load():
+		case out:
+			return true
+		default:
+			others++
 		}
 	}
-	return out > 0 || len(t.out)-silent < t.m.q.need && slices.Contains(t.out, true)
+	return others < t.m.q.need && slices.Contains(t.out, true)
 }
 
 // ask asks one node.
@@ -116,8 +116,11 @@ func (t *quorumTry) ask(i int) {
 
 // unreached reports whether a call failed without an answer.
 func unreached(err error) bool {
+	if err == nil {
+		return false
+	}
 	kind := classify(err).kind
-	return err != nil && (kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork)
+	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
 // limited is the ctx of a call to one node. It doesn't follow the caller's, but that of all calls.

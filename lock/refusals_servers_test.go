@@ -51,23 +51,12 @@ func (r *refusal) keptThrough(t *testing.T, kind, text string, refuse, recover f
 	free(t, try(t, c.Mutex("other")))
 }
 
-// onAReplica waits until a replica has all that was written before. WAIT speaks of the writes of its own connection.
-func onAReplica(t *testing.T, primary *redis.Client) {
-	t.Helper()
-	conn := primary.Conn()
-	defer func() { _ = conn.Close() }()
-	must(t, "SET", conn.Set(t.Context(), "mark", 1, 0).Err())
-	if n, err := conn.Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
-		t.Fatalf("WAIT: %v, %v", n, err)
-	}
-}
-
 func replica(t *testing.T, _ *refusal) {
 	s := newScope(t)
 	rs := redistest.StartReplicated(t, 1)
 	direct := rs.Primary.Client(t)
 	l := try(t, newScope(t).open(t, direct).Mutex("held"))
-	onAReplica(t, direct)
+	replicated(t, rs.Primary)
 	c := s.open(t, rs.Replicas[0].Client(t))
 	_, err := c.Mutex("job").TryLock(t.Context())
 	mustMention(t, err, "job", "READONLY")
@@ -264,7 +253,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	}
 	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
-	onAReplica(t, before)
+	replicated(t, rs.Primary)
 	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())
 	if err := errors.Join(err, after.ReplicaOf(t.Context(), "NO", "ONE").Err(), before.ReplicaOf(t.Context(), host, port).Err()); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,8 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
 // on a ctx that has ended, and then goes on for one lease at most; otherwise it returns at the latest when ctx ends.
 //
 // After an error that comes of Redis not answering, or of a state that Redis leaves by itself (READONLY, NOREPLICAS, LOADING and the like), don't
-// repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) was not done, and is yours to repeat. A client that is closed gives nothing back (ErrClosed): release before.
+// repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) was not done, and is yours to repeat. A
+// client that is closed gives nothing back (ErrClosed): release before.
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.give(ctx, "release", func() (*bid, error) {

@@ -93,7 +93,7 @@ func (w *waiter) wake() {
 	}
 }
 
-// enter puts a waiter at the end of the line, who has seen who holds the lock, or failed.
+// enter puts a waiter at the end of the line. It has asked already: seen is who held the lock then, or failed why that isn't known.
 func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict, failed error) *waiter {
 	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	ws.join(w, seen)

@@ -43,16 +43,10 @@ func (r *reserved) of(addr string, options func() *redis.Options) (*ownClient, e
 	if c == nil {
 		c = &ownClient{}
 		o := options()
-		programs := o.OnConnect
-		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-			if programs != nil {
-				if err := programs(ctx, cn); err != nil {
-					return err
-				}
-			}
+		alsoOnConnect(o, func(context.Context, *redis.Conn) error {
 			c.opened.Add(1)
 			return nil
-		}
+		})
 		c.Client = redis.NewClient(o)
 		if r.byAddr == nil {
 			r.byAddr = make(map[string]*ownClient)
@@ -111,7 +105,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return err
 	}
 	at := b.Node(key)
-	unnamed := at == "" && b.Traits().Redirects // then the server itself says whether the key is its, but programs is that of any
+	unnamed := at == "" && b.Traits().Redirects // programs may be of any node; but ours, asked for a key that it doesn't have, says so
 	if at != call.Node && !unnamed {
 		return ErrElsewhere
 	}
@@ -171,6 +165,19 @@ func ownOptions(rdb *redis.Client, conns int) *redis.Options {
 	o.PushNotificationProcessor = nil
 	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; nothing that we read may come from it
 	return o
+}
+
+// alsoOnConnect has f called on each new connection after what the program has there.
+func alsoOnConnect(o *redis.Options, f func(ctx context.Context, cn *redis.Conn) error) {
+	programs := o.OnConnect
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if programs != nil {
+			if err := programs(ctx, cn); err != nil {
+				return err
+			}
+		}
+		return f(ctx, cn)
+	}
 }
 
 // exported copies the fields that a program could set. The one that it can't has the nodes of a cluster be asked for reads as replicas: there a

@@ -96,15 +96,7 @@ func (t *Tracking) begin(ctx context.Context, ear *atomic.Int64, timeout time.Du
 
 // companion returns a client for one connection, which go-redis never replaces in silence.
 func companion(o *redis.Options, connected func(context.Context, *redis.Conn) error) *redis.Client {
-	programs := o.OnConnect
-	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
-		if programs != nil {
-			if err := programs(ctx, cn); err != nil {
-				return err
-			}
-		}
-		return connected(ctx, cn)
-	}
+	alsoOnConnect(o, connected)
 	o.Protocol, o.PipelinePoolSize = 2, -1
 	o.ConnMaxIdleTime, o.ConnMaxLifetime, o.DialerRetries = -1, 0, 1
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // needs RESP3
