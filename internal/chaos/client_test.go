@@ -55,13 +55,11 @@ type client struct {
 	workers  sync.WaitGroup
 	stat     history.Event
 	lag      lag
-
-	ending sync.Mutex
-	ended  map[lock.EndedLease]bool // so far; guarded by ending
+	ended    map[lock.EndedLease]bool // see noteEnded
 }
 
 func runClient(input *bufio.Scanner) error {
-	c := &client{settle: make(chan struct{})}
+	c := &client{settle: make(chan struct{}), ended: make(map[lock.EndedLease]bool)}
 	if !input.Scan() {
 		return errors.New("no orders")
 	}
@@ -239,8 +237,6 @@ func (c *client) summarize(counts *counts) error {
 	}
 	s := history.Event{At: now(), What: history.Summary, Counts: all}
 	c.noteEnded()
-	c.ending.Lock()
-	defer c.ending.Unlock()
 	for l := range c.ended {
 		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why})
 	}
@@ -248,13 +244,8 @@ func (c *client) summarize(counts *counts) error {
 	return nil
 }
 
-// noteEnded takes in what Client.Recent says.
+// noteEnded takes in what Client.Recent says. Not for two goroutines at once: watchEnded calls it until it is stopped, summarize after that.
 func (c *client) noteEnded() {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if c.ended == nil {
-		c.ended = make(map[lock.EndedLease]bool)
-	}
 	for _, of := range c.all {
 		for _, l := range of.Recent() {
 			l.Err = nil // some can't be keys of a map
@@ -265,21 +256,25 @@ func (c *client) noteEnded() {
 
 // watchEnded takes it in before it is forgotten: Client.Recent has the last thousand leases, and a long run more.
 func (c *client) watchEnded() (stop func()) {
+	return every(time.Second, func(context.Context) { c.noteEnded() })
+}
+
+// every calls f now, and again whenever pause has passed since it returned. stop ends its ctx, and returns when f isn't running any more.
+func every(pause time.Duration, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var loop sync.WaitGroup
+	loop.Go(func() {
 		for ctx.Err() == nil {
-			c.noteEnded()
+			f(ctx)
 			select {
-			case <-time.After(time.Second):
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-ended
+		loop.Wait()
 	}
 }
 

@@ -61,26 +61,17 @@ func setPermits(ctx context.Context, c *lock.Client, t target) (bool, error) {
 
 // keepPermits gives names their permits when Redis has forgotten that they have any, as every program does at its start.
 func (c *client) keepPermits() (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for c.Targets[0].Family == "permits" {
-			for _, t := range c.Targets {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				_, _ = setPermits(ctx, c.locks, t) // else the next time
-				cancel()
-			}
-			select {
-			case <-time.After(200 * time.Millisecond):
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
+	if c.Targets[0].Family != "permits" {
+		return func() {}
 	}
+	return every(200*time.Millisecond, func(ctx context.Context) {
+		for _, t := range c.Targets {
+			// stop waits for a call, and doesn't cancel it: goroutines are counted afterwards.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			_, _ = setPermits(ctx, c.locks, t) // else the next time
+			cancel()
+		}
+	})
 }
 
 // countNumbers notes what is left of all permits, once what clients have yet to clear up has had time for it.

@@ -23,29 +23,16 @@ func (c *client) tellWhere() (stop func()) {
 	if !c.Stale {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		last := make(map[string]string)
-		for ctx.Err() == nil {
-			for _, name := range c.names() {
-				// What fails says nothing: there will be another.
-				if server, err := whereGoes(ctx, c.rdbs[0], name); err == nil && server != last[name] {
-					last[name] = server
-					c.diary.note(history.Event{At: now(), What: history.Where, Name: name, Server: server})
-				}
-			}
-			select {
-			case <-time.After(whereEvery):
-			case <-ctx.Done():
+	last := make(map[string]string)
+	return every(whereEvery, func(ctx context.Context) {
+		for _, name := range c.names() {
+			// What fails says nothing: there will be another.
+			if server, err := whereGoes(ctx, c.rdbs[0], name); err == nil && server != last[name] {
+				last[name] = server
+				c.diary.note(history.Event{At: now(), What: history.Where, Name: name, Server: server})
 			}
 		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
+	})
 }
 
 // whereGoes is the port of the server that commands for a name go to.
