@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,37 +94,18 @@ func TestQuorumContention(t *testing.T) {
 	t.Parallel()
 	const processes, goroutines, each = 4, 3, 8
 	ns := startNodes(t, 3)
-	var mu sync.Mutex
-	inside, last, turns := 0, int64(0), 0
-	var all sync.WaitGroup
-	start := time.Now()
 	var parties []*party
 	for range processes {
-		p := ns.quorum(lock.WithWatchdog(3 * time.Second))
-		parties = append(parties, p)
-		for range goroutines {
-			all.Go(func() {
-				for range each {
-					l, err := p.Mutex("job").Lock(t.Context())
-					if err != nil {
-						t.Errorf("Lock: %v", err)
-						return
-					}
-					mu.Lock()
-					if inside++; inside != 1 || l.Token() <= last {
-						t.Errorf("%d hold it, token %d after %d", inside, l.Token(), last)
-					}
-					last, turns = l.Token(), turns+1
-					inside--
-					mu.Unlock()
-					if err := l.Release(t.Context()); err != nil {
-						t.Errorf("Release: %v", err)
-					}
-				}
-			})
-		}
+		parties = append(parties, ns.quorum(lock.WithWatchdog(3*time.Second)))
 	}
-	all.Wait()
+	last, turns := int64(0), 0
+	start := time.Now()
+	lockInTurn(t, parties, goroutines, each, func(l *lock.Lease) {
+		if l.Token() <= last {
+			t.Errorf("token %d after %d", l.Token(), last)
+		}
+		last, turns = l.Token(), turns+1
+	}, func() {})
 	if turns != processes*goroutines*each {
 		t.Errorf("%d turns", turns)
 	}
@@ -152,9 +134,26 @@ func TestQuorumContentionBesideASilentNode(t *testing.T) {
 		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	}
 	ns.mute(2, true)
-	var mu sync.Mutex
 	slow, freed := 0, time.Now()
-	var all sync.WaitGroup
+	lockInTurn(t, parties, goroutines, each, func(*lock.Lease) {
+		if time.Since(freed) > lease/12 {
+			slow++
+		}
+	}, func() { freed = time.Now() })
+	if slow > processes {
+		t.Errorf("the lock was free for the time of a node before %d of %d turns", slow, processes*goroutines*each)
+	}
+}
+
+// lockInTurn has goroutines of all parties lock one name, each so many times, and watches that they exclude each other. held is called by whoever
+// has the lock, released by whoever just gave it back; both one call at a time.
+func lockInTurn(t *testing.T, parties []*party, goroutines, each int, held func(*lock.Lease), released func()) {
+	t.Helper()
+	var (
+		mu     sync.Mutex
+		inside atomic.Int32
+		all    sync.WaitGroup
+	)
 	for _, p := range parties {
 		for range goroutines {
 			all.Go(func() {
@@ -164,14 +163,16 @@ func TestQuorumContentionBesideASilentNode(t *testing.T) {
 						t.Errorf("Lock: %v", err)
 						return
 					}
-					mu.Lock()
-					if time.Since(freed) > lease/12 {
-						slow++
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d hold it", n)
 					}
+					mu.Lock()
+					held(l)
 					mu.Unlock()
+					inside.Add(-1)
 					err = l.Release(t.Context())
 					mu.Lock()
-					freed = time.Now()
+					released()
 					mu.Unlock()
 					if err != nil {
 						t.Errorf("Release: %v", err)
@@ -181,7 +182,4 @@ func TestQuorumContentionBesideASilentNode(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if slow > processes {
-		t.Errorf("the lock was free for the time of a node before %d of %d turns", slow, processes*goroutines*each)
-	}
 }
