@@ -93,15 +93,20 @@ func TestProgramCompiles(t *testing.T) {
 	if lines := strings.Count(code, "\n"); lines > 35 {
 		t.Errorf("%d lines: too long for a first look", lines)
 	}
-	dir := t.TempDir()
-	file := filepath.Join(dir, "main.go")
+	mustVet(t, code)
+}
+
+// mustVet fails the test unless the code compiles, as a package of one file, and `go vet` has nothing to say about it.
+func mustVet(t *testing.T, code string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "code.go")
 	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	vet := exec.Command("go", "vet", "-race", file) // as the tests are built, so that nothing is built twice
 	vet.Dir = root
 	if out, err := vet.CombinedOutput(); err != nil {
-		t.Errorf("go vet: %v\n%s", err, out)
+		t.Errorf("go vet: %v\n%s\n%s", err, out, code)
 	}
 }
 

@@ -2,9 +2,6 @@ package doccheck_test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -54,17 +51,7 @@ func TestPiecesCompile(t *testing.T) {
 				fmt.Fprintf(&imports, "\t%q\n", path)
 			}
 		}
-		dir := t.TempDir()
-		file := filepath.Join(dir, "p.go")
-		code := fmt.Sprintf(frame, &imports, m[1])
-		if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		vet := exec.Command("go", "vet", "-race", file) // as the tests are built, so that nothing is built twice
-		vet.Dir = root
-		if out, err := vet.CombinedOutput(); err != nil {
-			t.Errorf("go vet: %v\n%s\n%s", err, out, code)
-		}
+		mustVet(t, fmt.Sprintf(frame, &imports, m[1]))
 	}
 	if pieces == 0 {
 		t.Error("no pieces of code found")
