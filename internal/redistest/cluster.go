@@ -124,10 +124,10 @@ func (c *Cluster) complete(ctx context.Context, s *Server, perShard int) error {
 	if err != nil {
 		return err
 	}
-	if info["role"] == "slave" && info["master_link_status"] != "up" {
-		return errors.New("it is not in sync with its primary")
+	if info["role"] != "slave" {
+		return nil
 	}
-	return nil
+	return linkUp(info)
 }
 
 func stateOK(ctx context.Context, s *Server) error {

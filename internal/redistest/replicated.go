@@ -42,11 +42,19 @@ func awaitLoaded(tb testing.TB, replicas []*Server) {
 	tb.Helper()
 	await(tb, "copies of the primary", replicas, func(ctx context.Context, s *Server) error {
 		info, err := s.info(ctx, "replication")
-		if err == nil && info["master_link_status"] != "up" {
-			err = fmt.Errorf("the replica's link is %s", info["master_link_status"])
+		if err != nil {
+			return err
 		}
-		return err
+		return linkUp(info)
 	})
+}
+
+// linkUp checks, in what a replica says in INFO replication, that it has its copy and follows its primary.
+func linkUp(info map[string]string) error {
+	if status := info["master_link_status"]; status != "up" {
+		return fmt.Errorf("it is not in sync with its primary: its link is %s", status)
+	}
+	return nil
 }
 
 // awaitOnline waits until the primary has n replicas that got their copy and
