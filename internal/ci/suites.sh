@@ -16,14 +16,13 @@ run() {
 	lock) go test "${flags[@]}" ./lock ;;
 	short) go test "${flags[@]}" -run "$short" ./lock ;;
 	redistest) go test "${flags[@]}" ./internal/redistest ;;
-	interop) INTEROP_SECONDS=4 go test "${flags[@]}" -tags=interop ./internal/interop ;;
-	chaos) CHAOS_RUNS=${CHAOS_RUNS:-24} go test "${flags[@]}" -tags=chaos -parallel=6 -run='^TestChaos$' ./internal/chaos ;;
+	interop) make --no-print-directory interop INTEROP_SECONDS=4 TIMEOUT=20m ;;
+	chaos) make --no-print-directory chaos CHAOS_RUNS="${CHAOS_RUNS:-24}" CHAOS_LIMIT=20m ;;
 	*) echo "no suite $1" >&2 && return 2 ;;
 	esac
 }
 
 internal/ci/setup.sh
-for suite in "${suites[@]}"; do [[ $suite != interop ]] || internal/ci/setup.sh java; done
 mkdir -p bin/servers
 others=()
 for server in "${servers[@]}"; do [[ $server == installed ]] || others+=("$server"); done
