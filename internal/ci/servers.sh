@@ -20,7 +20,7 @@ libraries=(libc6 libatomic1 libgcc-s1 libstdc++6 libjemalloc2 liblzf1 liblua5.4-
 home=$PWD/bin/servers
 apt=$home/.apt
 
-# updated has apt know the other releases, in folders of its own.
+# updated fetches apt's package lists of the other releases, once, into a folder of our own: the system's lists stay as they are.
 updated() {
 	[[ ! -e $apt/updated ]] || return 0
 	command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {

@@ -76,7 +76,8 @@ if keep > 0 then
   -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
   local dead = redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)
   local before = 0
-  -- There are some of Redisson's, or dead ones. The dead don't count here: those that Redisson took out of the queue would hide as many of its own.
+  -- The list is read only if there are more deadlines than live waiters of ours: the others are of Redisson's waiters, or of dead ones. The dead
+  -- must not be counted as ours: one that Redisson removed has no deadline any more but is still in queue.alive, and would hide one of Redisson's.
   if redis.call('zcard', queue.deadlines) > redis.call('zcount', queue.alive, '(' .. number(ms), '+inf') then
     for _, waiter in ipairs(redis.call('lrange', queue.waiters, 0, -1)) do
       if waiter == ARGV[1] then
