@@ -11,23 +11,20 @@ MODULE    := github.com/lockdog/lockdog
 COVERED   := lock watchdog telemetry
 LEAST     := 90
 FUZZTIME  := 3s
-TIMEOUT   := 15m
-# Tests wait for Redis and for leases more than for the processor: four at a time take little more than half as long as
-# two. Eight would take a quarter less, and fail where others use the machine.
-TESTFLAGS := -race -parallel=4 -p=1 -shuffle=on -count=1 -timeout=$(TIMEOUT) -coverpkg=./lock/...,./watchdog/...,./telemetry/...
+TIMEOUT   := 30m
+# Tests wait for Redis and for leases more than for the processor.
+TESTFLAGS := -race -parallel=6 -p=3 -exec=$(CURDIR)/internal/ci/turn.sh -shuffle=on -count=1 -timeout=$(TIMEOUT) -coverpkg=./lock/...,./watchdog/...,./telemetry/...
 
 .PHONY: help
 help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
-# One package at a time: leases of half a second and the race detector need the cores to themselves.
-# gotestsum prints what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would
-# be green where nothing was tested.
+# Packages are built and tested side by side; those of lock have the cores to themselves, see internal/ci/turn.sh. gotestsum prints
+# what `go test` does, and names the skipped tests; here a skipped test is a failed one, or CI would be green where nothing was tested.
 .PHONY: test
 test: setup bin/gotestsum ## all tests, with the race detector
 	@echo "== test"
 	rm -f bin/coverage.out
-	go list -race -test -deps -export ./... >/dev/null # compiles, on all cores
 	bin/gotestsum --format standard-quiet --jsonfile bin/test.json -- $(TESTFLAGS) -coverprofile=bin/coverage.out ./...
 	@if grep -q '"Action":"skip".*"Test":' bin/test.json; then \
 		echo "the tests named above were skipped; here all have to run" >&2; exit 1; fi

@@ -112,7 +112,7 @@ func openRing(t *testing.T, o *redis.RingOptions) *redis.Ring {
 }
 
 // atOnce bounds the behaviours under way. They mostly wait, so more of them than cores do.
-const atOnce = 24
+const atOnce = 30
 
 // TestShapes isn't parallel to other tests: it makes more load than the tests of promises can do with.
 func TestShapes(t *testing.T) {
