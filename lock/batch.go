@@ -30,7 +30,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	clear(w.args)
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		if wantsOneSlot(err) { // a proxy before a cluster does, and will with all others
+		if keptApart(err) { // of a proxy before a cluster, which will say so of all others
 			t.apart.Store(true)
 		}
 		return w.aboard
@@ -39,19 +39,24 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		err = w.unpack(reply)
 	}
 	for _, c := range w.aboard {
-		text, failed := c.reply.(string)
-		switch {
-		case err != nil:
+		if err != nil {
 			c.reply, c.err = nil, err
-		case unnamed && failed && notHere(scriptError(text)):
-			if wantsOneSlot(scriptError(text)) {
-				t.apart.Store(true)
-			}
-			c.reply = nil
-			refused = append(refused, c)
-		case failed:
-			c.reply, c.err = nil, scriptError(text)
+			continue
 		}
+		text, failed := c.reply.(string)
+		if !failed {
+			continue
+		}
+		c.reply = nil
+		keys := refusalOf(text).keys
+		if !unnamed || keys == 0 {
+			c.err = scriptError(text)
+			continue
+		}
+		if keys == keysApart {
+			t.apart.Store(true)
+		}
+		refused = append(refused, c)
 	}
 	return refused
 }

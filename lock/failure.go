@@ -21,7 +21,21 @@ type failure struct {
 	kind    telemetry.ErrorType
 	retry   bool // the next try may well succeed
 	unclear bool // the script may have run, or may run yet
+	keys    keyFault
 }
+
+// passes is the failure of a call that ran nothing, and may succeed when it is made again; lasts of one that won't.
+func passes(kind telemetry.ErrorType) failure { return failure{kind: kind, retry: true} }
+func lasts(kind telemetry.ErrorType) failure  { return failure{kind: kind} }
+
+// keyFault is what a node of a cluster has against the keys of a call, or of a command in its script. The command didn't run.
+type keyFault int
+
+const (
+	keysAway      keyFault = iota + 1 // one is another node's, or on the way to one
+	keysSeparated                     // some have left for another node, and others haven't: a call for one alone is served
+	keysApart                         // they are of several slots, which the server, or a proxy before it, doesn't take in one call
+)
 
 // refusals are the answers by which a server says that it ran nothing: all of those that Redis 6.2 to 8 and Valkey 8 and 9 have for a
 // call of a script. Retried are those that a server may stop giving by itself: a failover ends, a replica catches up, a disk is written to
@@ -33,28 +47,28 @@ var refusals = []struct {
 	word string
 	failure
 }{
-	{"NOSCRIPT", failure{telemetry.ErrorNoscript, true, false}},
-	{"READONLY", failure{telemetry.ErrorReadonly, true, false}},
-	{"REDIRECT", failure{telemetry.ErrorReadonly, true, false}}, // READONLY of a Valkey that knows the primary
-	{"NOREPLICAS", failure{telemetry.ErrorReadonly, true, false}},
-	{"MISCONF", failure{telemetry.ErrorReadonly, true, false}},
-	{"UNBLOCKED", failure{telemetry.ErrorReadonly, true, true}}, // of WAIT, as the primary becomes a replica: the script has run
-	{"LOADING", failure{telemetry.ErrorLoading, true, false}},
-	{"MASTERDOWN", failure{telemetry.ErrorLoading, true, false}},
-	{"CLUSTERDOWN", failure{telemetry.ErrorClusterdown, true, false}},
-	{"TRYAGAIN", failure{telemetry.ErrorClusterdown, true, false}},
-	{"MOVED", failure{telemetry.ErrorClusterdown, true, false}},
-	{"ASK", failure{telemetry.ErrorClusterdown, true, false}},
-	{"BUSY", failure{telemetry.ErrorBusy, true, false}},
-	{"CROSSSLOT", failure{telemetry.ErrorClusterdown, false, false}},
-	{"OOM", failure{telemetry.ErrorOOM, false, false}},
-	{"NOPERM", failure{telemetry.ErrorACL, false, false}},
-	{"NOAUTH", failure{telemetry.ErrorACL, false, false}},
-	{"WRONGPASS", failure{telemetry.ErrorACL, false, false}},
-	{"DENIED", failure{telemetry.ErrorACL, false, false}}, // by the protected mode
-	{"NOPROTO", failure{telemetry.ErrorOther, false, false}},
-	{"EXECABORT", failure{telemetry.ErrorOther, false, false}},
-	{"WRONGTYPE", failure{telemetry.ErrorOther, false, false}},
+	{"NOSCRIPT", passes(telemetry.ErrorNoscript)},
+	{"READONLY", passes(telemetry.ErrorReadonly)},
+	{"REDIRECT", passes(telemetry.ErrorReadonly)}, // READONLY of a Valkey that knows the primary
+	{"NOREPLICAS", passes(telemetry.ErrorReadonly)},
+	{"MISCONF", passes(telemetry.ErrorReadonly)},
+	{"UNBLOCKED", failure{kind: telemetry.ErrorReadonly, retry: true, unclear: true}}, // of WAIT, as the primary becomes a replica: the script has run
+	{"LOADING", passes(telemetry.ErrorLoading)},
+	{"MASTERDOWN", passes(telemetry.ErrorLoading)},
+	{"CLUSTERDOWN", passes(telemetry.ErrorClusterdown)},
+	{"TRYAGAIN", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysSeparated}},
+	{"MOVED", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysAway}},
+	{"ASK", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysAway}},
+	{"BUSY", passes(telemetry.ErrorBusy)},
+	{"CROSSSLOT", failure{kind: telemetry.ErrorClusterdown, keys: keysApart}},
+	{"OOM", lasts(telemetry.ErrorOOM)},
+	{"NOPERM", lasts(telemetry.ErrorACL)},
+	{"NOAUTH", lasts(telemetry.ErrorACL)},
+	{"WRONGPASS", lasts(telemetry.ErrorACL)},
+	{"DENIED", lasts(telemetry.ErrorACL)}, // by the protected mode
+	{"NOPROTO", lasts(telemetry.ErrorOther)},
+	{"EXECABORT", lasts(telemetry.ErrorOther)},
+	{"WRONGTYPE", lasts(telemetry.ErrorOther)},
 }
 
 // phrases are refusals that have no word of their own, but ERR.
@@ -62,18 +76,18 @@ var phrases = []struct {
 	text string
 	failure
 }{
-	{"unknown command", failure{telemetry.ErrorOther, false, false}}, // first, for it quotes the command
-	{"max number of clients", failure{telemetry.ErrorPool, true, false}},
-	{"you want redirect to does not exist", failure{telemetry.ErrorNetwork, true, false}}, // CLIENT TRACKING: the other connection has broken
-	{"killed by user with SCRIPT KILL", failure{telemetry.ErrorBusy, true, false}},        // which ends only what has written nothing
-	{"on a stale replica", failure{telemetry.ErrorLoading, true, false}},
-	{"while the cluster is down", failure{telemetry.ErrorClusterdown, true, false}},
-	{"non local key", failure{telemetry.ErrorClusterdown, true, false}}, // it is another node's by now
-	{"hash to the same slot", failure{telemetry.ErrorClusterdown, false, false}},
-	{"undeclared keys were accessed", failure{telemetry.ErrorClusterdown, true, false}}, // while the slot moves
-	{"ACL failure", failure{telemetry.ErrorACL, false, false}},
-	{"user executing the script can't", failure{telemetry.ErrorACL, false, false}},
-	{"AUTH <password> called", failure{telemetry.ErrorACL, false, false}},
+	{"unknown command", lasts(telemetry.ErrorOther)}, // first, for it quotes the command
+	{"max number of clients", passes(telemetry.ErrorPool)},
+	{"you want redirect to does not exist", passes(telemetry.ErrorNetwork)}, // CLIENT TRACKING: the other connection has broken
+	{"killed by user with SCRIPT KILL", passes(telemetry.ErrorBusy)},        // which ends only what has written nothing
+	{"on a stale replica", passes(telemetry.ErrorLoading)},
+	{"while the cluster is down", passes(telemetry.ErrorClusterdown)},
+	{"non local key", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysAway}}, // it is another node's by now
+	{"hash to the same slot", failure{kind: telemetry.ErrorClusterdown, keys: keysApart}},
+	{"undeclared keys were accessed", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysAway}}, // while the slot moves
+	{"ACL failure", lasts(telemetry.ErrorACL)},
+	{"user executing the script can't", lasts(telemetry.ErrorACL)},
+	{"AUTH <password> called", lasts(telemetry.ErrorACL)},
 }
 
 // refusalOf finds a server's answer in the two lists. What isn't in them is final.
@@ -119,15 +133,11 @@ func elsewhere(err error) bool {
 	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
 		return !errors.Is(err, context.Canceled)
 	}
-	return notHere(err)
+	return false
 }
 
-// notHere reports whether a node of a cluster refused a command of a script because of where its keys are: they are another node's, or on the way
-// to one. The command didn't run.
-func notHere(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "ttempted to access") || strings.Contains(text, "undeclared keys were accessed")
-}
+// keptApart says whether an error is that of a server, or a proxy, that wants the keys of a call in one slot.
+func keptApart(err error) bool { return err != nil && classify(err).keys == keysApart }
 
 // answered reports whether an error is an answer of the server.
 func answered(err error) (redis.Error, bool) {
@@ -152,25 +162,25 @@ func classify(err error) failure {
 	var panicked *panicError
 	switch {
 	case errors.As(err, &panicked):
-		return failure{telemetry.ErrorOther, false, true}
+		return failure{kind: telemetry.ErrorOther, unclear: true}
 	case errors.As(err, &replicas):
-		return failure{telemetry.ErrorOther, true, false}
+		return passes(telemetry.ErrorOther)
 	case errors.Is(err, backend.ErrElsewhere):
-		return failure{telemetry.ErrorClusterdown, true, false}
+		return passes(telemetry.ErrorClusterdown)
 	case errors.Is(err, errLate):
-		return failure{telemetry.ErrorTimeout, true, false}
+		return passes(telemetry.ErrorTimeout)
 	case noConnection(err):
-		return failure{telemetry.ErrorPool, true, false}
+		return passes(telemetry.ErrorPool)
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrClosed):
-		return failure{telemetry.ErrorOther, false, false}
+		return lasts(telemetry.ErrorOther)
 	case notDialed(err):
-		return failure{telemetry.ErrorNetwork, true, false}
+		return passes(telemetry.ErrorNetwork)
 	}
 	var ne net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
-		return failure{telemetry.ErrorTimeout, true, true}
+		return failure{kind: telemetry.ErrorTimeout, retry: true, unclear: true}
 	}
-	return failure{telemetry.ErrorNetwork, true, true}
+	return failure{kind: telemetry.ErrorNetwork, retry: true, unclear: true}
 }
 
 // unsent says whether a call with this error never left the process.

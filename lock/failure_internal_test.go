@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -15,13 +17,17 @@ import (
 var (
 	passesAs = func(kind telemetry.ErrorType) failure { return failure{kind: kind, retry: true} }
 	staysAs  = func(kind telemetry.ErrorType) failure { return failure{kind: kind} }
+	away     = failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysAway}
+	apart    = failure{kind: telemetry.ErrorClusterdown, keys: keysApart}
 )
 
-// refusalTexts are all refusals that a script call can meet.
-var refusalTexts = []struct {
+type refusalText struct {
 	text string
 	want failure
-}{
+}
+
+// refusalTexts are all refusals that a script call can meet.
+var refusalTexts = []refusalText{
 	// A primary that takes no writes for a while.
 	{"NOREPLICAS Not enough good replicas to write.", passesAs(telemetry.ErrorReadonly)},
 	{"NOREPLICAS Not enough good replicas to write. script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", passesAs(telemetry.ErrorReadonly)},
@@ -40,8 +46,8 @@ var refusalTexts = []struct {
 	{"READONLY Can not run script with write flag on readonly replica", passesAs(telemetry.ErrorReadonly)},
 	{"ERR Error running script (call to f_0c3fb311b229ef82e9f7b580efecec9809a488ea): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica. ", passesAs(telemetry.ErrorReadonly)},
 	{"REDIRECT 127.0.0.1:6379", passesAs(telemetry.ErrorReadonly)},
-	{"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)", failure{telemetry.ErrorReadonly, true, true}}, // of WAIT: the script has run
-	{"UNBLOCKED client unblocked via CLIENT UNBLOCK", failure{telemetry.ErrorReadonly, true, true}},
+	{"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)", failure{kind: telemetry.ErrorReadonly, retry: true, unclear: true}}, // of WAIT: the script has run
+	{"UNBLOCKED client unblocked via CLIENT UNBLOCK", failure{kind: telemetry.ErrorReadonly, retry: true, unclear: true}},
 	{"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", passesAs(telemetry.ErrorLoading)},
 	{"MASTERDOWN Link with MASTER is down, replica-serve-stale-data is set to 'no' and 'allow-stale' flag is not set on the script.", passesAs(telemetry.ErrorLoading)},
 	{"ERR Can not execute the command on a stale replica script: on @user_script:1.", passesAs(telemetry.ErrorLoading)},
@@ -62,9 +68,9 @@ var refusalTexts = []struct {
 	{"NOSCRIPT No matching script.", passesAs(telemetry.ErrorNoscript)},
 
 	// A cluster that has yet to settle.
-	{"MOVED 3999 127.0.0.1:6381", passesAs(telemetry.ErrorClusterdown)},
-	{"ASK 3999 127.0.0.1:6381", passesAs(telemetry.ErrorClusterdown)},
-	{"TRYAGAIN Multiple keys request during rehashing of slot", passesAs(telemetry.ErrorClusterdown)},
+	{"MOVED 3999 127.0.0.1:6381", away},
+	{"ASK 3999 127.0.0.1:6381", away},
+	{"TRYAGAIN Multiple keys request during rehashing of slot", failure{kind: telemetry.ErrorClusterdown, retry: true, keys: keysSeparated}},
 	{"CLUSTERDOWN The cluster is down", passesAs(telemetry.ErrorClusterdown)},
 	{"CLUSTERDOWN The cluster is down and only accepts read commands", passesAs(telemetry.ErrorClusterdown)},
 	{"CLUSTERDOWN Hash slot not served", passesAs(telemetry.ErrorClusterdown)},
@@ -73,19 +79,21 @@ var refusalTexts = []struct {
 	{"@user_script: 1: Lua script attempted to execute a command while the cluster is down", passesAs(telemetry.ErrorClusterdown)},
 	{"ERR Can not execute a command 'hmget' while the cluster is down script: on @user_script:1.", passesAs(telemetry.ErrorClusterdown)},
 	{"ERR Can not execute a write command 'del' while the cluster is down and readonly", passesAs(telemetry.ErrorClusterdown)},
-	{"ERR Script attempted to access a non local key in a cluster node script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", passesAs(telemetry.ErrorClusterdown)},
-	{"@user_script: 1: Lua script attempted to access a non local key in a cluster node", passesAs(telemetry.ErrorClusterdown)},
-	{"ERR Attempted to access a non local key in a cluster node", passesAs(telemetry.ErrorClusterdown)},
-	{"ERR Unable to execute command 'hexists' in script because undeclared keys were accessed during rehashing of the slot", passesAs(telemetry.ErrorClusterdown)},
+	{"ERR Script attempted to access a non local key in a cluster node script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", away},
+	{"@user_script: 1: Lua script attempted to access a non local key in a cluster node", away},
+	{"ERR Attempted to access a non local key in a cluster node", away},
+	{"ERR Unable to execute command 'hexists' in script because undeclared keys were accessed during rehashing of the slot", away},
 
 	// What stays as it is until somebody changes it.
-	{"CROSSSLOT Keys in request don't hash to the same slot", staysAs(telemetry.ErrorClusterdown)},
-	{"ERR Script attempted to access keys that do not hash to the same slot", staysAs(telemetry.ErrorClusterdown)},
-	{"ERR Command 'hmget' in script attempted to access keys that don't hash to the same slot", staysAs(telemetry.ErrorClusterdown)},
+	{"CROSSSLOT Keys in request don't hash to the same slot", apart},
+	{"ERR Script attempted to access keys that do not hash to the same slot", apart},
+	{"ERR Command 'hmget' in script attempted to access keys that don't hash to the same slot", apart},
 	{"OOM command not allowed when used memory > 'maxmemory'.", staysAs(telemetry.ErrorOOM)},
 	{"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'", staysAs(telemetry.ErrorOOM)},
 	{"@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.", staysAs(telemetry.ErrorOOM)},
 	{"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand", staysAs(telemetry.ErrorACL)},
+	{"NOPERM this user has no permissions to run the 'get' command", staysAs(telemetry.ErrorACL)},
+	{"NOPERM this user has no permissions to access one of the keys used as arguments", staysAs(telemetry.ErrorACL)},
 	{"NOPERM No permissions to access a key", staysAs(telemetry.ErrorACL)},
 	{"ERR ACL failure in script: User app has no permissions to run the 'set' command script: on @user_script:1.", staysAs(telemetry.ErrorACL)},
 	{"ERR The user executing the script can't run this command or subcommand", staysAs(telemetry.ErrorACL)},
@@ -136,6 +144,22 @@ func TestEveryRefusalIsDecided(t *testing.T) {
 		}
 	}
 }
+
+// ScriptError is the error that a script answered as a text.
+func ScriptError(text string) error { return scriptError(text) }
+
+// Decided is what a refusal means, and whether refusalTexts has what the server said.
+func Decided(err error) (kind telemetry.ErrorType, retry, known bool) {
+	f, text := classify(err), alike(err.Error())
+	return f.kind, f.retry, slices.ContainsFunc(refusalTexts, func(row refusalText) bool {
+		return alike(row.text) == text && row.want == f
+	})
+}
+
+// varying is what differs between texts that say the same: which script, where, who and whom.
+var varying = regexp.MustCompile(`^-|[ .]*( script: .*@user_script:\d+\.)?[ .]*$|f_[0-9a-f]{40}|\d+ 127\.0\.0\.1:\d+|'[a-zA-Z]+'|with args beginning with: .*`)
+
+func alike(text string) string { return varying.ReplaceAllString(text, "") }
 
 // redisError is an error as go-redis makes it of an answer.
 func redisError(text string) error {

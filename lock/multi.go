@@ -209,7 +209,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	case sctx.Err() != nil:
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
-		if wantsOneSlot(err) {
+		if keptApart(err) {
 			c.apart.Store(true)
 		}
 		return telemetry.AcquireError, nil
@@ -307,5 +307,5 @@ func (c *Client) together(keys []string) bool {
 
 // wantsOneByOne says whether a script failed since it has several keys, or those of several locks.
 func wantsOneByOne(err error) bool {
-	return wantsOneSlot(err) || strings.Contains(err.Error(), "TRYAGAIN")
+	return keptApart(err) || classify(err).keys == keysSeparated
 }

@@ -59,7 +59,8 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	rdb := redistest.Open(t, &redis.UniversalOptions{Addrs: []string{node.Addr()}, IsClusterMode: true})
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithWatchdog(far))
-	ear := node.Client(t).PSubscribe(t.Context(), "redisson_*")
+	admin := node.Client(t)
+	ear := admin.PSubscribe(t.Context(), "redisson_*")
 	defer func() { _ = ear.Close() }()
 	_, err := ear.Receive(t.Context())
 	must(t, "PSUBSCRIBE", err)
@@ -73,6 +74,7 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	free(t, try(t, c.Mutex("job")))
 	told("Mutex", "redisson_lock__channel:{job}")
 	l := try(t, c.Mutex("forced"))
+	eventually(t, patience, func() bool { return len(admin.PubSubChannels(t.Context(), "lockdog:control:*").Val()) == 1 })
 	if was, err := c.Mutex("forced").ForceUnlock(t.Context()); err != nil || !was {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -87,7 +86,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !wantsOneSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return wantsOneSlot(r.Err) })) {
+		if !keptApart(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return keptApart(r.Err) })) {
 			return err
 		}
 		r.bySlot.Store(true) // it will want that again
@@ -107,7 +106,7 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 	var which []int
 	for _, i := range all {
 		res := &b.Results[i]
-		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && notHere(res.Err) {
+		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && classify(res.Err).keys != 0 {
 			calls, which = append(calls, r.request(ctx, b, []int{i})), append(which, i)
 		}
 	}
@@ -214,11 +213,6 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 		b.Results[at] = results[i]
 	}
 	return nil
-}
-
-// wantsOneSlot says whether an error is that of a server, or a proxy, that wants the keys of a call in one slot.
-func wantsOneSlot(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "CROSSSLOT") || strings.Contains(err.Error(), "hash to the same slot"))
 }
 
 // look counts what one lease's renewal failed of, and sends it on if its lock has moved.

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Starts a test binary for go test -exec: turn.sh BINARY [ARGUMENT...]. Packages are built and tested side by side, but the tests of lock, whose
-# leases of a second are renewed on real servers, wait until no others run, and others until they have ended.
+# Starts a test binary for `go test -exec`, which builds and tests packages side by side: turn.sh BINARY [ARGUMENT...]. The tests of lock renew
+# leases of a second on real servers, and so run while no others do, except those that need no clock but a fake one: they take what is left of the cores.
 set -euo pipefail
 
-command -v flock >/dev/null || { echo "no flock: on Debian, apt-get install util-linux" >&2; exit 1; }
 case $1 in
 */lock.test) mode=--exclusive ;;
+*/watchdog.test | */memory.test | */locktest.test) exec nice -n 19 "$@" ;;
 *) mode=--shared ;;
 esac
+command -v flock >/dev/null || { echo "flock is missing. Run as root:  apt-get install -y util-linux" >&2; exit 1; }
 exec flock --close "$mode" "$0" "$@"
