@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,4 +296,70 @@ func TestReplicaClaimsNothing(t *testing.T) {
 	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=missing"); n != 0 {
 		t.Errorf("%v renewals were told that the lock is gone", n)
 	}
+}
+
+// A slot that goes to and fro costs nobody a lock, and no caller an error: neither who holds, nor who waits and takes turns.
+func TestSlotMovesToAndFro(t *testing.T) {
+	t.Parallel()
+	const tag, lease, moves, processes, goroutines = "{busy}", 9 * time.Second, 6, 2, 8
+	c := redistest.StartCluster(t, 0)
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	_, err := holder.Permits(tag+"permits").SetPermits(t.Context(), 3)
+	must(t, "SetPermits", err)
+	held := append(many(t, holder, 30), // of other slots, in the same batches
+		try(t, holder.Mutex(tag+"mutex")), try(t, holder.FairMutex(tag+"fair")), try(t, holder.RWMutex(tag+"read").RLocker()),
+		try(t, holder.RWMutex(tag+"write")), try(t, holder.Permits(tag+"permits")), try(t, holder.Multi([]string{tag + "one", tag + "two"})))
+
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var inside, turns atomic.Int32
+	for range processes {
+		client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+		for i := range goroutines {
+			m := lock.Locker(client.Mutex(tag + "contended"))
+			if i%2 == 1 {
+				m = client.Mutex(fmt.Sprint(tag, "own", i), lock.WithWait(lease)) // shared by a goroutine of each process
+			}
+			all.Go(func() {
+				for ctx.Err() == nil {
+					began := time.Now()
+					l, err := m.Lock(t.Context())
+					if err != nil {
+						t.Errorf("Lock of %s, after %v: %v", m.Name(), time.Since(began), err)
+						return
+					}
+					if i%2 == 0 {
+						if n := inside.Add(1); n != 1 {
+							t.Errorf("%d hold %s", n, m.Name())
+						}
+						turns.Add(1)
+						inside.Add(-1)
+					}
+					if waited := time.Since(began); waited > lease {
+						t.Errorf("%s: waited for %v", m.Name(), waited)
+					}
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("Release of %s: %v", m.Name(), err)
+					}
+				}
+			})
+		}
+	}
+	slot := c.Slot(t, tag)
+	for range moves {
+		before := turns.Load()
+		c.MoveSlot(t, slot, otherNode(t, c, slot))
+		eventually(t, patience, func() bool { return turns.Load() > before+processes*goroutines })
+		mustAllLive(t, held)
+	}
+	stop()
+	all.Wait()
+	renewedAll(t, "the slot has moved six times", lease, held)
+	freeAll(t, held)
+	for _, name := range []string{"contended", "own1", "own3"} {
+		if h, err := holder.Mutex(tag + name).Inspect(t.Context()); err != nil || h.Held {
+			t.Errorf("%s, released by all: %+v, %v", name, h, err)
+		}
+	}
+	t.Logf("%d turns", turns.Load())
 }

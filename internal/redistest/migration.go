@@ -1,7 +1,10 @@
 package redistest
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -83,4 +86,33 @@ func (m *Migration) Finish(tb testing.TB) {
 	if err := errors.Join(errs...); err != nil {
 		tb.Fatalf("redistest: finish migrating slot %d: %v", m.slot, err)
 	}
+}
+
+// MoveSlot moves a slot to another primary: in one step where the servers have CLUSTER MIGRATESLOTS, as Valkey 9 does, else as a Migration. It
+// returns when every running node says that the slot is served there.
+func (c *Cluster) MoveSlot(tb testing.TB, slot int, to *Server) {
+	tb.Helper()
+	if !c.migrateAtOnce(tb, slot, to) {
+		c.Migrate(tb, slot, to).Finish(tb)
+	}
+	await(tb, "a slot's new owner", c.running(tb), func(ctx context.Context, s *Server) error {
+		owner, err := c.ownerSeenBy(ctx, s, slot)
+		if err == nil && owner != to {
+			err = fmt.Errorf("slot %d is still served by %d", slot, owner.port)
+		}
+		return err
+	})
+}
+
+// migrateAtOnce reports whether the servers know how to.
+func (c *Cluster) migrateAtOnce(tb testing.TB, slot int, to *Server) bool {
+	tb.Helper()
+	from, id := c.Owner(tb, slot), to.nodeID(tb)
+	ctx, cancel := adminContext()
+	defer cancel()
+	err := from.admin.Do(ctx, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", id).Err()
+	if err != nil && !strings.Contains(strings.ToLower(err.Error()), "unknown subcommand") {
+		tb.Fatalf("redistest: migrate slot %d at once: %v", slot, err)
+	}
+	return err == nil
 }
