@@ -316,30 +316,31 @@ func TestSlotMovesToAndFro(t *testing.T) {
 	for range processes {
 		client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
 		for i := range goroutines {
-			m := lock.Locker(client.Mutex(tag + "contended"))
+			name := tag + "contended"
 			if i%2 == 1 {
-				m = client.Mutex(fmt.Sprint(tag, "own", i), lock.WithWait(lease)) // shared by a goroutine of each process
+				name = fmt.Sprint(tag, "own", i) // shared by a goroutine of each process
 			}
+			m := client.Mutex(name)
 			all.Go(func() {
 				for ctx.Err() == nil {
 					began := time.Now()
 					l, err := m.Lock(t.Context())
 					if err != nil {
-						t.Errorf("Lock of %s, after %v: %v", m.Name(), time.Since(began), err)
+						t.Errorf("Lock of %s, after %v: %v", name, time.Since(began), err)
 						return
 					}
 					if i%2 == 0 {
 						if n := inside.Add(1); n != 1 {
-							t.Errorf("%d hold %s", n, m.Name())
+							t.Errorf("%d hold %s", n, name)
 						}
 						turns.Add(1)
 						inside.Add(-1)
 					}
 					if waited := time.Since(began); waited > lease {
-						t.Errorf("%s: waited for %v", m.Name(), waited)
+						t.Errorf("%s: waited for %v", name, waited)
 					}
 					if err := l.Release(t.Context()); err != nil {
-						t.Errorf("Release of %s: %v", m.Name(), err)
+						t.Errorf("Release of %s: %v", name, err)
 					}
 				}
 			})
