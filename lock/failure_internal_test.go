@@ -35,7 +35,9 @@ var refusalTexts = []refusalText{
 	{"ERR Error running script (call to f_0c3fb311b229ef82e9f7b580efecec9809a488ea): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write. ", passesAs(telemetry.ErrorReadonly)},
 	{"@user_script: 1: -NOREPLICAS Not enough good replicas to write.", passesAs(telemetry.ErrorReadonly)},
 	{"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.", passesAs(telemetry.ErrorReadonly)},
+	{"@user_script: 1: -MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.", passesAs(telemetry.ErrorReadonly)},
 	{"MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Writable scripts are blocked. Use 'no-writes' flag for read only scripts.", passesAs(telemetry.ErrorReadonly)},
+	{"MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs for details about the RDB error.", passesAs(telemetry.ErrorReadonly)},
 	{"MISCONF Redis is configured to persist data to AOF, but it's currently unable to persist to disk. Writable scripts are blocked. Use 'no-writes' flag for read only scripts. AOF error: No space left on device", passesAs(telemetry.ErrorReadonly)},
 	{"MISCONF Errors writing to the AOF file: No space left on device", passesAs(telemetry.ErrorReadonly)},
 	{"@user_script: 1: -MISCONF Errors writing to the AOF file: No space left on device", passesAs(telemetry.ErrorReadonly)},
@@ -59,6 +61,7 @@ var refusalTexts = []refusalText{
 	{"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", passesAs(telemetry.ErrorBusy)},
 	{"BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.", passesAs(telemetry.ErrorBusy)},
 	{"BUSY Valkey is busy running a module command.", passesAs(telemetry.ErrorBusy)},
+	{"BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", passesAs(telemetry.ErrorBusy)},
 	{"ERR Error running script (call to f_0c3fb311b229ef82e9f7b580efecec9809a488ea): @user_script:1: Script killed by user with SCRIPT KILL... ", passesAs(telemetry.ErrorBusy)}, // only one that wrote nothing can be
 	{"ERR Script killed by user with SCRIPT KILL... script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", passesAs(telemetry.ErrorBusy)},
 	{"ERR The client ID you want redirect to does not exist", passesAs(telemetry.ErrorNetwork)}, // of CLIENT TRACKING
@@ -93,10 +96,15 @@ var refusalTexts = []refusalText{
 	{"@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.", staysAs(telemetry.ErrorOOM)},
 	{"NOPERM this user has no permissions to run the 'evalsha' command or its subcommand", staysAs(telemetry.ErrorACL)},
 	{"NOPERM this user has no permissions to run the 'get' command", staysAs(telemetry.ErrorACL)},
+	{"NOPERM User app has no permissions to run the 'get' command", staysAs(telemetry.ErrorACL)},
 	{"NOPERM this user has no permissions to access one of the keys used as arguments", staysAs(telemetry.ErrorACL)},
 	{"NOPERM No permissions to access a key", staysAs(telemetry.ErrorACL)},
 	{"ERR ACL failure in script: User app has no permissions to run the 'set' command script: on @user_script:1.", staysAs(telemetry.ErrorACL)},
+	{"ERR ACL failure in script: No permissions to access a key", staysAs(telemetry.ErrorACL)},
+	{"ERR ACL failure in script: No permissions to access a channel", staysAs(telemetry.ErrorACL)},
 	{"ERR The user executing the script can't run this command or subcommand", staysAs(telemetry.ErrorACL)},
+	{"@user_script: 1: The user executing the script can't run this command or subcommand", staysAs(telemetry.ErrorACL)},
+	{"@user_script: 1: The user executing the script can't publish to the channel mentioned in the command", staysAs(telemetry.ErrorACL)},
 	{"@user_script: 1: The user executing the script can't access at least one of the keys mentioned in the command arguments", staysAs(telemetry.ErrorACL)},
 	{"ERR The user executing the script can't publish to the channel mentioned in the command", staysAs(telemetry.ErrorACL)},
 	{"NOAUTH Authentication required.", staysAs(telemetry.ErrorACL)},
@@ -111,6 +119,8 @@ var refusalTexts = []refusalText{
 	{"ERR unknown command 'EVALSHA', with args beginning with: 'b3f1' '2' 'BUSY' ", staysAs(telemetry.ErrorOther)},
 	{"ERR unknown command `evalsha`, with args beginning with: `LOADING`, ", staysAs(telemetry.ErrorOther)},
 	{"ERR Unknown Redis command called from script script: 1674cfdbf16873d9ffa8ba05a3f956f4babf3d2f, on @user_script:1.", staysAs(telemetry.ErrorOther)},
+	{"@user_script: 1: Unknown Redis command called from Lua script", staysAs(telemetry.ErrorOther)},
+	{"ERR Unknown command called from script script: on @user_script:1.", staysAs(telemetry.ErrorOther)},
 	{"ERR This Redis command is not allowed from script", staysAs(telemetry.ErrorOther)},
 	{"@user_script: 1: Write commands not allowed after non deterministic commands. Call redis.replicate_commands() at the start of your script in order to switch to single commands replication mode.", staysAs(telemetry.ErrorOther)},
 	{"ERR Write commands are not allowed from read-only scripts.", staysAs(telemetry.ErrorOther)},
@@ -156,8 +166,9 @@ func Decided(err error) (kind telemetry.ErrorType, retry, known bool) {
 	})
 }
 
-// varying is what differs between texts that say the same: which script, where, who and whom.
-var varying = regexp.MustCompile(`^-|[ .]*( script: .*@user_script:\d+\.)?[ .]*$|f_[0-9a-f]{40}|\d+ 127\.0\.0\.1:\d+|'[a-zA-Z]+'|with args beginning with: .*`)
+// varying is what differs between texts that say the same: which script, where, who and whom, and how Redis 6.2 wraps it.
+var varying = regexp.MustCompile(`^(ERR Error running script \(call to f_[0-9a-f]{40}\): @user_script:\d+: )?(@user_script: \d+: )?-?|` +
+	`[\s.]*( script: ([0-9a-f]{40}, )?on @user_script:\d+\.)?\s*$|\d+ 127\.0\.0\.1:\d+|['\x60][a-zA-Z]+['\x60]|with args beginning with: .*|Redis|Valkey|Redict`)
 
 func alike(text string) string { return varying.ReplaceAllString(text, "") }
 
