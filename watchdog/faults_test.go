@@ -46,7 +46,8 @@ func TestOutageShorterThanTheLease(t *testing.T) {
 					s.up()
 					sleep(e, ttl)
 					recovery := s.take()
-					if got, most := busiest(recovery, 100*time.Millisecond), allowed(cohorts, interval); got > most {
+					// One more than the pace: a cohort may come back from its last pause when its deadline presses.
+					if got, most := busiest(recovery, 100*time.Millisecond), allowed(cohorts, interval)+1; got > most {
 						t.Errorf("%d calls within 100 ms of the recovery, want %d at most", got, most)
 					}
 					if len(sum.lost) != 0 {
