@@ -187,7 +187,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	if r.logs(LogLost) && b.admit(burstLost) {
-		h.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+		h.lock.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
 			slog.String(LogKeyCause, cause.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
 	}
 }
@@ -216,7 +216,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		kind, in = LogCut, burstCut
 	}
 	if r.logs(kind) && r.ends.admit(in) {
-		h.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+		h.lock.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
 			slog.String(LogKeyReason, reason.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
 	}
 }
@@ -231,7 +231,7 @@ func (h *Hold) Warn(held time.Duration) {
 	if h.grant != nil {
 		sc = h.grant.held
 	}
-	h.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Duration(LogKeyHeld, held))
+	h.lock.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Duration(LogKeyHeld, held))
 }
 
 // End ends the hold, once: further calls do nothing.

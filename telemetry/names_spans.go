@@ -40,6 +40,7 @@ const (
 	KeyTaken       attribute.Key = "lockdog.batch.taken"
 	KeyFailed      attribute.Key = "lockdog.batch.failed"
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
+	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
 )
 
@@ -107,6 +108,11 @@ var (
 			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyErrorType,
 		},
 	}
+	SpanForce = Span{
+		Name: "force unlock", Parent: "caller",
+		Description: "One call to ForceUnlock: who called it, and whose lock was taken away.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOutcome, KeyForcedBy, KeyOwner, KeyErrorType},
+	}
 	SpanHold = Span{
 		Name: "hold", Parent: "held",
 		Description: "The whole time the lock was held, made at its end.",
@@ -115,7 +121,7 @@ var (
 )
 
 // Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanHold}
+var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {
@@ -131,6 +137,7 @@ var (
 	LogEnd  = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
 	LogFail = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
 	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
+	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
 	LogHeld = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
 
 	LogMoreLost = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
@@ -143,7 +150,7 @@ var (
 
 // Logs lists every kind of log record. Read only.
 var Logs = []Log{
-	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld,
+	LogLost, LogCut, LogEnd, LogFail, LogBack, LogForced, LogHeld,
 	LogMoreLost, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
 }
 
@@ -162,6 +169,8 @@ const (
 	LogKeyRemaining = "remaining"
 	LogKeyHeld      = "held"
 	LogKeyNode      = "node"
+	LogKeyBy        = "by"
+	LogKeyCaller    = "caller"
 	LogKeyCount     = "count"
 	LogKeyTraceID   = "trace_id"
 	LogKeySpanID    = "span_id"

@@ -71,9 +71,9 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	}
 	switch {
 	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(burstFail):
-		h.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
+		h.lock.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
 	case recovered && r.logs(LogBack) && ev.Burst.admit(burstBack):
-		h.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
+		h.lock.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
 	}
 }
 

@@ -72,7 +72,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 			h.Lost(telemetry.LossMissing, errStory, burst)
 		}
 		burst.Flush()
-		for c := telemetry.LossMissing; c <= telemetry.LossStalled; c++ {
+		for c := telemetry.LossMissing; c <= telemetry.LossForced; c++ {
 			h.Lost(c, errStory, nil)
 		}
 		for c := telemetry.CancelContext; c <= telemetry.CancelClosed; c++ {
@@ -94,6 +94,10 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	batch.End(0, 0, 0, 1, errStory)
 	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0)
 	batch.End(1, 0, 0, 0, nil)
+	for _, err := range []error{nil, errStory} {
+		_, f := r.StartForce(ctx, l)
+		f.End(err == nil, []string{"app:1"}, "operator", "main.main (main.go:1)", telemetry.ErrorTimeout, err)
+	}
 	for op := telemetry.OpAcquire; op <= telemetry.OpForceUnlock; op++ {
 		for t := telemetry.ErrorTimeout; t <= telemetry.ErrorOther; t++ {
 			r.Error(ctx, op, t)
