@@ -30,6 +30,9 @@ func (l *Lock) log(record Log, sc trace.SpanContext, err error, attrs ...slog.At
 	l.rec.log(ctx, record, all...)
 }
 
+// seconds is a duration as metrics and spans have it: a JSON handler would write that of slog.Duration in nanoseconds.
+func seconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, d.Seconds()) }
+
 func (r *Recorder) log(ctx context.Context, l Log, attrs ...slog.Attr) {
 	r.slog().LogAttrs(ctx, l.Level, l.Message, attrs...)
 }

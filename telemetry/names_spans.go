@@ -51,7 +51,7 @@ const (
 	LinkBatch     = "batch"      // the call that renewed
 )
 
-// Span describes one kind of span. All are of kind INTERNAL.
+// Span describes one kind of span. All are of kind INTERNAL but SpanBatch, which is CLIENT.
 type Span struct {
 	Name        string          // followed by a space and the group, unless Plain
 	Plain       bool            // the name is the whole name
@@ -86,20 +86,21 @@ var (
 	}
 	SpanBatch = Span{
 		Name: "renew batch", Plain: true, Parent: "none",
-		Description: "One renewal call to Redis, for up to a batch of leases.",
+		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed.",
 		Attributes: []attribute.Key{
-			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed,
+			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyErrorType,
+			semconv.DBSystemNameKey, semconv.ServerAddressKey, semconv.ServerPortKey, semconv.DBOperationBatchSizeKey,
 		},
 	}
 	SpanLost = Span{
 		Name: "lost", Parent: "held",
-		Description: "The lease was lost. Status error.",
-		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization},
+		Description: "The lease was lost. Status error. Where held isn't sampled: root of a trace of its own, which links to the acquire.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyErrorType},
 	}
 	SpanCancel = Span{
 		Name: "cancel", Parent: "held",
-		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close.",
-		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyReason},
+		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close. A root of its own as `lost` is.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyReason},
 	}
 	SpanRelease = Span{
 		Name: "release", Parent: "caller of Release",
@@ -137,8 +138,9 @@ var (
 	LogEnd  = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
 	LogFail = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
 	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
-	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
 	LogHeld = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
+
+	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
 
 	LogMoreLost = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
 	LogMoreFail = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
@@ -150,7 +152,7 @@ var (
 
 // Logs lists every kind of log record. Read only.
 var Logs = []Log{
-	LogLost, LogCut, LogEnd, LogFail, LogBack, LogForced, LogHeld,
+	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
 	LogMoreLost, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
 }
 
