@@ -175,7 +175,7 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		rdb.Set(t.Context(), "g:string", "x", 0)
 		_, err := c.Mutex("g:string").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrInvalid)
-	}, failed("error", "lockdog.errors error.type=other,lockdog.operation=acquire")...)
+	}, failed("error", "lockdog.errors error.type=_OTHER,lockdog.operation=acquire")...)
 	counts("deadlock", func() {
 		l := try(t, foreign.Mutex("g:2"))
 		_, err := foreign.Mutex("g:2").TryLock(l.Context())

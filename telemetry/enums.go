@@ -211,11 +211,11 @@ const (
 	ErrorACL                          // NOPERM, NOAUTH, WRONGPASS
 	ErrorOOM                          // OOM: maxmemory is reached
 	ErrorBusy                         // BUSY: a script runs for too long
-	ErrorOther                        // anything else
+	ErrorOther                        // anything else; named as the semantic conventions have it
 )
 
 var errorTypes = []string{
-	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "other",
+	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "_OTHER",
 }
 
 // String is the value as an attribute has it.
