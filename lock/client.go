@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -303,18 +304,27 @@ func (c *Client) watchElsewhere(gone backend.Station) {
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
 }
 
-// controller is the listener of a control channel. A message names an owner whose lock was taken away. It is not
-// believed: the watchdog looks.
+// controller is the listener of a control channel. A message names an owner whose lock was taken away, and may say after it who did
+// that. It is not believed: the watchdog looks. If the lock is gone indeed, that is then why.
 type controller struct{ c *Client }
+
+// forcedBy stands between the owner and who took the lock away, as in scripts/forced.lua.
+const forcedBy = " forced by "
 
 func (controller) up()   {}
 func (controller) down() {}
 
-func (ct controller) message(owner string) {
+func (ct controller) message(text string) {
 	ct.c.grants.each(func(g *grant) {
-		if g.bid.owner == owner {
-			ct.c.engine.Verify(&g.wd)
+		rest, ok := strings.CutPrefix(text, g.bid.owner)
+		by, forced := strings.CutPrefix(rest, forcedBy)
+		if !ok || rest != "" && !forced {
+			return
 		}
+		if forced {
+			g.accuse(by)
+		}
+		ct.c.engine.Verify(&g.wd)
 	})
 }
 

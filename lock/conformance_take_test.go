@@ -295,7 +295,7 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 		_, err := w.lock(operator, "a").ForceUnlock(t.Context())
 		return err != nil
 	})
-	mustBeLost(t, l, lock.CauseMissing)
+	mustBeLost(t, l, lock.CauseForced)
 	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 	if other.Err() != nil {
 		t.Errorf("another lease ended: %v", other.Err())

@@ -57,7 +57,7 @@ var ways = []way{
 		r.lose(func(s *memory.Server, keys ...string) { s.CutOff(keys[0], s.Holder(keys[0])) })
 		time.Sleep(endsLease)
 	}},
-	{name: "forced", end: "lost", why: "missing", asks: true, like: true, take: func(r *endsRig) {
+	{name: "forced", end: "lost", why: "forced", asks: true, like: true, take: func(r *endsRig) {
 		r.lose(func(s *memory.Server, keys ...string) { // through a client of another process
 			_, _ = openHooked(r.t, s, hooked{}).Mutex(keys[0]).ForceUnlock(context.Background())
 		})
@@ -271,7 +271,7 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 		values []string
 	}{
 		{telemetry.MetricHoldDuration, "hold", "lockdog.end", []string{"released", "lost", "canceled", "closed"}},
-		{telemetry.MetricLosses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled"}},
+		{telemetry.MetricLosses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}},
 		{telemetry.MetricCancellations, "cancellation", "lockdog.reason", []string{"context", "max_hold", "heartbeat", "closed"}},
 	} {
 		for _, value := range m.values {

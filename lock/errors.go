@@ -60,6 +60,7 @@ const (
 	CauseExpired     Cause = "expired"     // a lease that isn't renewed ran out
 	CauseUnreachable Cause = "unreachable" // no renewal succeeded before the deadline
 	CauseStalled     Cause = "stalled"     // this process was too late to renew: no CPU, or stopped
+	CauseForced      Cause = "forced"      // it was taken away by ForceUnlock, of a client that said so
 )
 
 // LostError says that a lease ended without a release, and how. It matches ErrLost.
@@ -80,7 +81,7 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap returns the last renewal's error, if that is what lost the lease.
+// Unwrap returns the last renewal's error, if that is what lost the lease, or whose ForceUnlock it was.
 func (e *LostError) Unwrap() error { return e.err }
 
 // Reason says why a lease was canceled: its holder lost the permission to work before it released.

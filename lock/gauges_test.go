@@ -175,7 +175,7 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		rdb.Set(t.Context(), "g:string", "x", 0)
 		_, err := c.Mutex("g:string").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrInvalid)
-	}, failed("error", "lockdog.errors error.type=other,lockdog.operation=acquire")...)
+	}, failed("error", "lockdog.errors error.type=_OTHER,lockdog.operation=acquire")...)
 	counts("deadlock", func() {
 		l := try(t, foreign.Mutex("g:2"))
 		_, err := foreign.Mutex("g:2").TryLock(l.Context())
@@ -196,8 +196,8 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		if _, err := foreign.Mutex("g:1").ForceUnlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		mustBeLost(t, l, lock.CauseMissing)
-	}, append([]string{"lockdog.losses lockdog.cause=missing,lockdog.group=g", "lockdog.hold.duration lockdog.end=lost,lockdog.group=g"}, acquired...)...)
+		mustBeLost(t, l, lock.CauseForced)
+	}, append([]string{"lockdog.losses lockdog.cause=forced,lockdog.group=g", "lockdog.hold.duration lockdog.end=lost,lockdog.group=g"}, acquired...)...)
 	counts("canceled, then released", func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		l, err := m.Lock(ctx)

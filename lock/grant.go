@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -206,12 +207,16 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !wrongType(err) {
 		err = nil // Redis has answered: that it hadn't before isn't why
 	}
-	lost := &LostError{Name: g.lock.name, Cause: lossCauses[cause].cause, err: err}
 	g.mu.Lock()
 	if g.end() != nil {
 		g.mu.Unlock()
 		return
 	}
+	why := lossCauses[cause]
+	if told := g.told(); told.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
+		why, err = lossCause{CauseForced, telemetry.LossForced}, told.forced
+	}
+	lost := &LostError{Name: g.lock.name, Cause: why.cause, err: err}
 	g.uncommon().err = lost
 	for l := range g.leases() {
 		l.stop(lost) // before anything that may take a while
@@ -219,7 +224,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	canceled := g.told().reason != ""
 	g.mu.Unlock()
 	if !canceled {
-		g.hold.Lost(lossCauses[cause].telemetry, err, burst)
+		g.hold.Lost(why.telemetry, err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
@@ -227,6 +232,14 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 		g.lock.c.sweepers.add(g.bid, g.bid.ghosts)
 	}
 	g.lock.c.waits.wake(g.lock.key)
+}
+
+// accuse notes who took the lock away by ForceUnlock, if it turns out that it was taken away.
+func (g *grant) accuse(by string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.uncommon()
+	r.forced, r.forcedAt = fmt.Errorf("ForceUnlock by %.*q", maxTextBytes, by), time.Now()
 }
 
 // check looks at the clock, and says whether the grant may still be trusted.
@@ -337,6 +350,9 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	if g.rare != nil || r.Result.Err != nil {
 		g.uncommon().lastErr = r.Result.Err
 	}
+	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.told().forcedAt) && g.told().forced != nil {
+		g.rare.forced = nil // it wasn't so
+	}
 	g.mu.Unlock()
 	g.lock.c.renewer.report(g, r)
 }
@@ -346,11 +362,14 @@ func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
 }
 
-// lossCauses gives the watchdog's causes their names here and in telemetry.
-var lossCauses = map[watchdog.Cause]struct {
+// lossCause is why a lease was lost, here and in telemetry.
+type lossCause struct {
 	cause     Cause
 	telemetry telemetry.LossCause
-}{
+}
+
+// lossCauses gives the watchdog's causes their names here and in telemetry.
+var lossCauses = map[watchdog.Cause]lossCause{
 	watchdog.CauseMissing:     {CauseMissing, telemetry.LossMissing},
 	watchdog.CauseTaken:       {CauseTaken, telemetry.LossTaken},
 	watchdog.CauseExpired:     {CauseExpired, telemetry.LossExpired},

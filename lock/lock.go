@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -85,12 +88,34 @@ func (lk *lock) look(ctx context.Context) (h Holder, err error) {
 // forceUnlock is ForceUnlock.
 func (lk *lock) forceUnlock(ctx context.Context) (was bool, err error) {
 	err = lk.call(ctx, "force unlock", func() (err error) {
-		was, err = lk.c.transport.force(ctx, lk)
+		ctx, f := lk.c.rec.StartForce(ctx, &lk.tel)
+		var owners []string
+		was, owners, err = lk.c.transport.force(ctx, lk)
+		kind := classify(err).kind
+		if errors.Is(err, context.Canceled) {
+			kind = telemetry.ErrorOther
+		}
+		f.End(was, owners, lk.c.cfg.id, callerOf(), kind, lk.wrap("force unlock", err))
 		lk.c.waits.wake(lk.key)
 		return err
 	})
 	return was, err
 }
+
+// callerOf is where in the program the function of this package was called that is running: "pkg.Func (file.go:42)".
+func callerOf() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !more || !strings.HasPrefix(f.Function, ownPackage) {
+			return fmt.Sprintf("%s (%s:%d)", path.Base(f.Function), filepath.Base(f.File), f.Line)
+		}
+	}
+}
+
+// ownPackage is how the names of this package's functions begin.
+const ownPackage = "github.com/lockdog/lockdog/lock."
 
 // call runs an operation other than taking the lock.
 func (lk *lock) call(ctx context.Context, op string, f func() error) error {

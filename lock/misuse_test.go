@@ -87,7 +87,7 @@ func TestSubscriptionErrors(t *testing.T) {
 	srv.Kill(t)
 	const subscribing = "lockdog.operation=subscribe"
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricErrors, subscribing) >= 5 })
-	if n := s.sum(t, telemetry.MetricErrors, subscribing, "error.type=other"); n > 0 {
+	if n := s.sum(t, telemetry.MetricErrors, subscribing, "error.type=_OTHER"); n > 0 {
 		t.Errorf("%v are of no kind: %v", n, s.series(t, telemetry.MetricErrors))
 	}
 	srv.Restart(t, redistest.LoseData)

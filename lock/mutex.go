@@ -56,7 +56,8 @@ func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().l
 
 // ForceUnlock frees the lock whoever holds it, and wakes who waits for it. It says whether the lock was held. A holder in a
 // lockdog client is told within milliseconds that its lease is lost, if its subscription stands (it is made with the client's
-// first grant), else at its next renewal; what it does until then is for tokens to stop.
+// first grant), as CauseForced and by which client, else at its next renewal; what it does until then is for tokens to stop.
+// Each call that took a lock away is logged as a warning.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }
 
 func (m *Mutex) base() *lock {

@@ -328,7 +328,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 	if was, err := m.ForceUnlock(t.Context()); err != nil || !was {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
-	mustBeLost(t, l, lock.CauseMissing)
+	mustBeLost(t, l, lock.CauseForced)
 	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
 		t.Errorf("%v errors: %v", n, s.series(t, telemetry.MetricErrors))
 	}

@@ -251,7 +251,7 @@ func (t *quorumTry) lose(v vote) {
 	case errors.Is(v.err, ErrClosed):
 		a.Fail(telemetry.AcquireCanceled, v.err)
 	default:
-		a.Fail(telemetry.AcquireError, v.err) // nothing, if it was granted
+		a.FailHandled() // nothing, if it was granted
 	}
 }
 

@@ -10,6 +10,9 @@ type rare struct {
 	beat    time.Duration // the last heartbeat, after the grant
 	warned  bool
 
+	forced   error     // what the control channel says of a ForceUnlock; nil: nothing
+	forcedAt time.Time // when it said so
+
 	unlimited bool // another lock looks after WithMaxHold and WithHeartbeat
 	joined    []*Lease
 }

@@ -37,18 +37,23 @@ func newRenewer(t *transport, rec *telemetry.Recorder) *renewer {
 func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 	rd := &round{burst: r.rec.NewBurst()}
 	b.Attachment = rd
-	ctx, rd.span = r.rec.StartBatch(ctx, b.Partition, len(b.Leases), max(b.Sent.Sub(b.Planned), 0))
+	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool { return grantOf(l).hold.ShowsRenewal() })
+	ctx, rd.span = r.rec.StartBatch(ctx, b.Partition, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
 	err := r.call(ctx, b)
 	rd.end = time.Now()
 
 	var count [watchdog.Moved + 1]int
+	var why error
 	for i := range b.Results {
 		if err != nil && b.Results[i].Outcome != watchdog.Moved {
 			b.Results[i] = watchdog.Result{Err: err}
 		}
 		count[b.Results[i].Outcome]++
+		if why == nil && b.Results[i].Outcome == watchdog.Failed {
+			why = b.Results[i].Err
+		}
 	}
-	rd.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], err)
+	rd.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], classify(why).kind, err)
 }
 
 // call renews the batch and fills its results; an error is that of all leases.

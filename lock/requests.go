@@ -256,27 +256,27 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	return f, expires, nil
 }
 
-// force takes the lock away from whoever holds it.
-func (t *transport) force(ctx context.Context, lk *lock) (bool, error) {
-	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix}
+// force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
+func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
+	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix, lk.c.cfg.id}
 	if lk.kind.freeing != nil {
 		args = append(args, lk.kind.freeing(lk)...)
 	}
 	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.kind.force, lk.plainKeys(), args...)
-	if err != nil {
-		return false, err
-	}
-	if n, ok := reply.(int64); ok {
-		return n == 1, nil
+	if err != nil || reply == int64(0) {
+		return false, nil, err
 	}
 	list, nums, err := ints(reply, 1)
-	if err != nil || nums[0] != 1 {
-		return false, unreadable(reply)
+	if err != nil || nums[0] != 1 || len(list) < 2 {
+		return false, nil, unreadable(reply)
 	}
 	if err := untold(list, 1); err != nil {
 		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(err).kind)
 	}
-	return true, nil
+	for _, owner := range list[2:] {
+		owners = append(owners, fmt.Sprint(owner))
+	}
+	return true, owners, nil
 }
 
 // inspect reads the lock's entry.

@@ -25,7 +25,7 @@ var (
 		shared: true,
 	}
 
-	rwForceScript   = rwScript("rw_force")
+	rwForceScript   = loadScript("rw_force", "clock", "token", "tell", "rw", "forced")
 	rwInspectScript = rwScript("rw_inspect")
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What read-write locks keep in Redis, beside holders of other programs and those that died.
@@ -194,7 +195,8 @@ func TestRWManyReadersInRedis(t *testing.T) {
 func TestRWForceUnlock(t *testing.T) {
 	t.Parallel()
 	r := newRWRig(t)
-	a, b := r.client(), r.client()
+	s := newScope(t)
+	a, b := r.client(), s.open(t, r.dial(), lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
 	force := func(want bool) {
 		t.Helper()
 		if was, err := b.RWMutex("job").ForceUnlock(r.ctx()); err != nil || was != want {
@@ -215,11 +217,15 @@ func TestRWForceUnlock(t *testing.T) {
 		await(t, "Done", l.Done())
 		mustMatch(t, l.Err(), lock.ErrLost)
 	}
+	if records := s.records(t, telemetry.LogForced); len(records) != 1 || records[0]["kind"] != "write" ||
+		!slices.Contains([]any{w.Owner() + ", " + rd.Owner(), rd.Owner() + ", " + w.Owner()}, records[0]["owner"]) {
+		t.Errorf("of %s and %s: records %v", w.Owner(), rd.Owner(), records)
+	}
 	got := granted(t, next)
 	r.holds("read", got)
 	eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 2 })
 	force(true)
-	mustBeLost(t, got, lock.CauseMissing)
+	mustBeLost(t, got, lock.CauseForced)
 	r.nothing()
 }
 

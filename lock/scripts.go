@@ -17,7 +17,7 @@ var (
 	renewScript    = loadScript("renew", "clock", "demoted")
 	releaseScript  = newScript("release", readScripts("channel", "tell", "entry"), wakeFair, readScripts("release"))
 	handOverScript = newScript("hand_over", readScripts("channel", "tell"), handOver("clock", "token"))
-	forceScript    = loadScript("force", "channel", "tell", "fair_queue", "fair_wake")
+	forceScript    = loadScript("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
 	inspectScript  = loadScript("inspect", "clock")
 
 	countScript            = loadScript("count")

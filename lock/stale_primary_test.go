@@ -85,7 +85,7 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 	if was, err := other.Mutex("told").ForceUnlock(t.Context()); err != nil || !was {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
-	mustBeLost(t, told, lock.CauseMissing)
+	mustBeLost(t, told, lock.CauseForced)
 	if after := time.Since(forced); after > lease/6 {
 		t.Errorf("told of the forced unlock after %v", after)
 	}

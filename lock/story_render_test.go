@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -118,6 +119,8 @@ func (r *renderer) value(kv attribute.KeyValue) string {
 		if kv.Value.Type() == attribute.FLOAT64 && kv.Value.AsFloat64() >= 0 {
 			return "<some>"
 		}
+	case semconv.ServerPortKey:
+		return "<port>"
 	case telemetry.KeyToken:
 		return r.tokens[kv.Value.AsInt64()]
 	}

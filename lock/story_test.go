@@ -36,11 +36,15 @@ func TestStory(t *testing.T) {
 		t.Helper()
 		eventually(t, patience, func() bool { return len(s.spansNamed(name)) == n })
 	}
+	heard := func(l *lock.Lease) (control string) {
+		t.Helper()
+		control = "lockdog:control:" + l.Owner()[:len(l.Owner())-2] // less "-<seq>"
+		eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] == 1 })
+		return control
+	}
 	check := func(l *lock.Lease) { // as after a forced unlock
 		t.Helper()
-		control := "lockdog:control:" + l.Owner()[:len(l.Owner())-2] // less "-<seq>"
-		eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] == 1 })
-		rdb.Publish(t.Context(), control, l.Owner())
+		rdb.Publish(t.Context(), heard(l), l.Owner())
 	}
 	free(t, try(t, a.Mutex("warm:up"))) // the server knows the scripts, the connection for renewals is a new one
 	s.spans.Reset()
@@ -79,10 +83,11 @@ func TestStory(t *testing.T) {
 	l := granted(t, next)
 
 	// An operator takes it away.
+	heard(l)
 	if _, err := a.Mutex("story:1").ForceUnlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mustBeLost(t, l, lock.CauseMissing)
+	mustBeLost(t, l, lock.CauseForced)
 	mustMatch(t, l.Release(bctx), lock.ErrLost)
 	spans("hold story", 2)
 	brequest.End()

@@ -189,13 +189,13 @@ func (tw *twins) step() {
 		}
 		tw.call(renewScript, p.keys[:1], args...)
 	case n < 16:
-		tw.call(forceScript, p.keys[:1], p.channel, "publish", twinControl)
+		tw.call(forceScript, p.keys[:1], p.channel, "publish", twinControl, "twin")
 	case n < 20:
 		tw.call(fairAcquireScript, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
 	case n < 22:
 		tw.call(fairReleaseScript, p.fair, owner, p.channel, "publish")
 	case n < 23:
-		tw.call(forceScript, p.fair, p.channel, "publish", twinControl)
+		tw.call(forceScript, p.fair, p.channel, "publish", twinControl, "twin")
 	case n < 24:
 		tw.call(permitScript, p.keys[:1], owner, lease)
 	case n < 25:

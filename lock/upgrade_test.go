@@ -216,7 +216,7 @@ func TestStandaloneServersAsACluster(t *testing.T) {
 				if ok, err := holder.Mutex(name).ForceUnlock(t.Context()); !ok || err != nil {
 					t.Errorf("%s: ForceUnlock: %v, %v", name, ok, err)
 				}
-				mustBeLost(t, l, lock.CauseMissing)
+				mustBeLost(t, l, lock.CauseForced)
 				if took := time.Since(forced); took > soonWoken {
 					t.Errorf("%s: the holder knew after %v", name, took)
 				}

@@ -29,6 +29,7 @@ type Acquire struct {
 	takenOver bool
 	errorType ErrorType
 	failed    bool
+	handled   bool
 	waiting   bool
 	ended     bool
 }
@@ -190,6 +191,12 @@ func (a *Acquire) Fail(outcome AcquireOutcome, err error) {
 	a.end(outcome, err, nil)
 }
 
+// FailHandled is Fail with AcquireError for a part of a lock that was had without it: no error of the span.
+func (a *Acquire) FailHandled() {
+	a.handled = true
+	a.Fail(AcquireError, nil)
+}
+
 func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
@@ -228,12 +235,20 @@ func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
 		}
 	}
 	if outcome == AcquireError {
-		if a.failed {
-			attrs = append(attrs, KeyErrorType.String(a.errorType.String()))
+		attrs = append(attrs, errorType(a.errorType, a.failed))
+		if !a.handled {
+			fail(a.span, err)
 		}
-		fail(a.span, err)
 	}
 	a.span.SetAttributes(attrs...)
+}
+
+// errorType is the kind of what failed last, of one that no call to Redis told of ErrorOther.
+func errorType(t ErrorType, known bool) attribute.KeyValue {
+	if !known {
+		t = ErrorOther
+	}
+	return KeyErrorType.String(t.String())
 }
 
 // fail gives a span the status of err.

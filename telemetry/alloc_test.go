@@ -41,10 +41,10 @@ func cycle(ctx context.Context, r *telemetry.Recorder, s *parts) {
 	a.Grant(h, "app:1", 7)
 	r.WatchdogLeases(1)
 	r.Command(telemetry.PurposeAcquire)
-	_, s.batch = r.StartBatch(ctx, "n", 1, 0)
+	_, s.batch = r.StartBatch(ctx, "n", 1, 0, h.ShowsRenewal())
 	now := time.Now()
 	h.Renewal(&telemetry.RenewalEvent{Start: now, End: now, Attempt: 1, Elapsed: 10 * time.Second, TTL: ttl, Batch: &s.batch})
-	s.batch.End(1, 0, 0, 0, nil)
+	s.batch.End(1, 0, 0, 0, 0, nil)
 	r.Error(h.Context(actx), telemetry.OpRenew, telemetry.ErrorTimeout)
 	_, rel := r.StartRelease(ctx, h)
 	rel.End(telemetry.ReleaseReleased, false, nil)
@@ -145,7 +145,7 @@ func BenchmarkCycle(b *testing.B) {
 				_, a := r.StartAcquire(ctx, &s.lock, ttl)
 				a.Grant(&s.hold, "app:1", 7)
 				defer s.hold.End(telemetry.EndReleased)
-				_, s.batch = r.StartBatch(ctx, "n", 1, 0)
+				_, s.batch = r.StartBatch(ctx, "n", 1, 0, s.hold.ShowsRenewal())
 				ev := renewed(time.Now())
 				ev.Batch = &s.batch
 				for b.Loop() {

@@ -2,8 +2,12 @@ package telemetry
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -12,30 +16,58 @@ import (
 type RenewBatch struct {
 	rec   *Recorder // nil when ended, or never started
 	ctx   context.Context
-	span  trace.Span // nil with a no-op tracer
+	span  trace.Span // nil with a no-op tracer, and while nothing is to be shown
 	start time.Time
+	node  string
 	size  int
+	lag   time.Duration
+	quiet bool // there is a span only if a renewal fails
 }
 
-// newRoot is made once: a slice of options made per call is an allocation also where nothing traces.
-var newRoot = []trace.SpanStartOption{trace.WithNewRoot()}
-
-// StartBatch begins a renewal call for size leases to node, made lag after it was due. The span is the root of
-// a trace of its own. The call to Redis is to run in the ctx this returns, so that instrumentation of the
-// Redis client makes no roots of its own.
-func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag time.Duration) (context.Context, RenewBatch) {
-	ctx, span := r.tracing.start(ctx, SpanBatch.Name, newRoot...)
+// StartBatch begins a renewal call for size leases to node, made lag after it was due. With shown, which says that Hold.ShowsRenewal of one
+// of them, there is a span, the root of a trace of its own; without, only if one of them fails. The call to Redis is to run in the ctx
+// this returns, so that instrumentation of the Redis client makes no roots of its own.
+func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag time.Duration, shown bool) (context.Context, RenewBatch) {
+	b := RenewBatch{rec: r, node: node, size: size, lag: lag}
+	switch {
+	case shown:
+		ctx, b.span = b.begin(ctx, r)
+		b.start = r.clock(ctx, b.span)
+	case r.tracing.live():
+		b.quiet, b.start, ctx = true, time.Now(), Untraced(ctx)
+	default:
+		b.start = r.clock(ctx, nil)
+	}
+	b.ctx = ctx
 	r.metrics.scheduleLag.Record(ctx, max(lag, 0).Seconds())
 	r.metrics.batchSize.Record(ctx, int64(size))
-	if span != nil && span.IsRecording() {
-		span.SetAttributes(KeyNode.String(node), KeyBatchSize.Int(size), KeyLag.Float64(lag.Seconds()))
-	}
-	return ctx, RenewBatch{rec: r, ctx: ctx, span: span, start: r.clock(ctx, span), size: size}
+	return ctx, b
 }
 
-// End ends the call, once. The counts are of leases; failed are those that got no answer. err, if the call as
+// begin starts the span, with all that a sampler may go by.
+func (b *RenewBatch) begin(ctx context.Context, r *Recorder, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	attrs := make([]attribute.KeyValue, 0, len(SpanBatch.Attributes))
+	attrs = append(attrs, semconv.DBSystemNameRedis, KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
+	host, port, err := net.SplitHostPort(b.node)
+	if err != nil { // a socket, or not known
+		host = b.node
+	}
+	if host != "" {
+		attrs = append(attrs, semconv.ServerAddress(host))
+	}
+	if n, err := strconv.Atoi(port); err == nil {
+		attrs = append(attrs, semconv.ServerPort(n))
+	}
+	if b.size > 1 { // one operation is no batch, by the conventions
+		attrs = append(attrs, semconv.DBOperationBatchSize(b.size))
+	}
+	opts = append(opts, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+	return r.tracing.start(ctx, SpanBatch.Name, opts...)
+}
+
+// End ends the call, once. The counts are of leases; failed are those that got no answer, for the reason t. err, if the call as
 // a whole failed, is the span's error.
-func (b *RenewBatch) End(renewed, missing, taken, failed int, err error) {
+func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err error) {
 	r := b.rec
 	if r == nil {
 		return
@@ -50,12 +82,19 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, err error) {
 	}
 	took(b.ctx, r.metrics.batchTime, b.start, at(r.metrics.batchSets, outcome))
 	r.leases.settle(b.ctx, nil)
+	if b.quiet && outcome != BatchOK {
+		_, b.span = b.begin(context.Background(), r, trace.WithTimestamp(b.start),
+			trace.WithAttributes(KeyOutcome.String(outcome.String()), KeyErrorType.String(t.String())))
+	}
 	if b.span == nil {
 		return
 	}
 	if b.span.IsRecording() {
 		b.span.SetAttributes(KeyOutcome.String(outcome.String()),
 			KeyRenewed.Int(renewed), KeyMissing.Int(missing), KeyTaken.Int(taken), KeyFailed.Int(failed))
+		if outcome != BatchOK {
+			b.span.SetAttributes(KeyErrorType.String(t.String()))
+		}
 		if outcome == BatchError || err != nil {
 			fail(b.span, err)
 		}

@@ -22,6 +22,10 @@
 //	caller ── release ┄┄ link ┄┄> held
 //	renew batch (a trace of its own) <┄┄ link ┄┄ renew
 //
+// Where the acquire isn't sampled, a loss or a cancellation is the root of a trace of its own, if the sampler wants it. It starts with its
+// cause or reason, the group and the kind of the lock as attributes, so that a sampler can keep the losses. A batch has a span where a
+// renewal in it is shown, or failed.
+//
 // After 360 renewals in one trace they go on in a new one, whose root is another "held" span that links to
 // the first. The sampler is asked again for it. If it declines, the renewals stay in the old trace, thinned
 // out as under [RenewalSpansThinned], and the sampler is asked again 360 renewals later.

@@ -109,9 +109,10 @@ const (
 	LossExpired                      // a fixed lease was overrun
 	LossUnreachable                  // no renewal succeeded before the deadline
 	LossStalled                      // this process was not scheduled in time to try
+	LossForced                       // taken away by ForceUnlock, which said so
 )
 
-var lossCauses = []string{"missing", "taken", "expired", "unreachable", "stalled"}
+var lossCauses = []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}
 
 // String is the value as an attribute has it.
 func (c LossCause) String() string { return text(lossCauses, c) }
@@ -146,6 +147,21 @@ var releaseOutcomes = []string{"released", "lost", "error"}
 
 // String is the value as an attribute has it.
 func (o ReleaseOutcome) String() string { return text(releaseOutcomes, o) }
+
+// ForceOutcome is what one call to ForceUnlock came to. It is computed by Force.End.
+type ForceOutcome uint8
+
+// The outcomes of a forced unlock.
+const (
+	ForceForced ForceOutcome = iota // somebody held it
+	ForceFree                       // nobody did
+	ForceError                      // the server could not be asked
+)
+
+var forceOutcomes = []string{"forced", "free", "error"}
+
+// String is the value as an attribute has it.
+func (o ForceOutcome) String() string { return text(forceOutcomes, o) }
 
 // BatchOutcome is what one renewal call came to. It is computed by RenewBatch.End.
 type BatchOutcome uint8
@@ -195,11 +211,11 @@ const (
 	ErrorACL                          // NOPERM, NOAUTH, WRONGPASS
 	ErrorOOM                          // OOM: maxmemory is reached
 	ErrorBusy                         // BUSY: a script runs for too long
-	ErrorOther                        // anything else
+	ErrorOther                        // anything else; named as the semantic conventions have it
 )
 
 var errorTypes = []string{
-	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "other",
+	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "_OTHER",
 }
 
 // String is the value as an attribute has it.

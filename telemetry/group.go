@@ -15,7 +15,7 @@ import (
 type group struct {
 	name string
 
-	acquireSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, holdSpan string
+	acquireSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 
 	observe []metric.ObserveOption
 	add     []metric.AddOption
@@ -56,6 +56,7 @@ func newGroup(name string, m *instruments) *group {
 		lostSpan:    SpanLost.Name + " " + name,
 		cancelSpan:  SpanCancel.Name + " " + name,
 		releaseSpan: SpanRelease.Name + " " + name,
+		forceSpan:   SpanForce.Name + " " + name,
 		holdSpan:    SpanHold.Name + " " + name,
 
 		observe: []metric.ObserveOption{option},
@@ -98,6 +99,7 @@ func (g *group) appear(ctx context.Context, m *instruments) {
 		{m.losses, g.losses},
 		{m.cancellations, g.cancellations},
 		{m.releases, g.releases},
+		{m.forced, [][]metric.AddOption{g.add}},
 	} {
 		for _, set := range z.sets {
 			z.counter.Add(ctx, 0, set...)

@@ -138,21 +138,31 @@ func (h *Hold) untraced() trace.SpanContext {
 	return h.parent.SpanContext()
 }
 
-// mark makes a short span under the held one, if that is recorded.
-func (h *Hold) mark(name string, now time.Time, attrs ...attribute.KeyValue) trace.Span {
-	t := h.trail.Load()
+// mark makes a short span under the held one. Where that is not recorded the span is the root of a trace of its own, linked to the acquire:
+// the sampler is asked again, and sees why, of which group and kind from the start. The ctx is for what is measured; the span is nil if
+// it is not recorded.
+func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context.Context, trace.Span) {
+	ctx, t := h.here(), h.trail.Load()
+	if t == nil && h.parent == nil {
+		return ctx, nil
+	}
+	opts := make([]trace.SpanStartOption, 0, 4)
+	opts = append(opts, trace.WithTimestamp(now),
+		trace.WithAttributes(why, KeyGroup.String(h.lock.group.name), KeyKind.String(h.lock.kind)))
 	if t == nil {
-		return nil
+		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{
+			SpanContext: h.parent.SpanContext(), Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
+		}))
 	}
-	_, span := h.lock.rec.tracing.start(t.ctx, name, trace.WithTimestamp(now))
+	own, span := h.lock.rec.tracing.start(ctx, name, opts...)
 	if span == nil || !span.IsRecording() {
-		return nil
+		return ctx, nil
 	}
-	span.SetAttributes(
-		KeyName.String(h.lock.name), KeyGroup.String(h.lock.group.name),
-		KeyOwner.String(h.owner), KeyToken.Int64(h.token))
-	span.SetAttributes(attrs...)
-	return span
+	span.SetAttributes(KeyName.String(h.lock.name), KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	if t == nil {
+		ctx = own
+	}
+	return ctx, span
 }
 
 // Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
@@ -161,13 +171,14 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
 	}
-	r, g, ctx := h.lock.rec, h.lock.group, h.here()
+	r, g := h.lock.rec, h.lock.group
 	g.mu.Lock()
 	h.state |= holdLost
 	g.setFailing(h, false)
 	g.mu.Unlock()
-	r.metrics.losses.Add(ctx, 1, at(g.losses, cause)...)
 	now := h.now()
+	ctx, span := h.mark(g.lostSpan, now, KeyCause.String(cause.String()))
+	r.metrics.losses.Add(ctx, 1, at(g.losses, cause)...)
 	used := h.utilization(now)
 	if cause == LossUnreachable || cause == LossStalled {
 		// No renewal came to tell how late it was.
@@ -177,8 +188,9 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		}
 	}
 	sc := h.logged()
-	if span := h.mark(g.lostSpan, now, KeyCause.String(cause.String()), KeyUtilization.Float64(used)); span != nil {
+	if span != nil {
 		sc = span.SpanContext()
+		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(cause.String()))
 		if err == nil {
 			fail(span, lossError(cause))
 		} else {
@@ -187,8 +199,8 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	if r.logs(LogLost) && b.admit(burstLost) {
-		h.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
-			slog.String(LogKeyCause, cause.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
+		h.lock.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+			slog.String(LogKeyCause, cause.String()), seconds(LogKeyHeld, now.Sub(h.start)))
 	}
 }
 
@@ -204,10 +216,11 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		return
 	}
 	r, g := h.lock.rec, h.lock.group
-	r.metrics.cancellations.Add(h.here(), 1, at(g.cancellations, reason)...)
 	now := h.now()
+	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String()))
+	r.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason)...)
 	sc := h.logged()
-	if span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String())); span != nil {
+	if span != nil {
 		sc = span.SpanContext()
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
@@ -216,8 +229,8 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		kind, in = LogCut, burstCut
 	}
 	if r.logs(kind) && r.ends.admit(in) {
-		h.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
-			slog.String(LogKeyReason, reason.String()), slog.Duration(LogKeyHeld, now.Sub(h.start)))
+		h.lock.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+			slog.String(LogKeyReason, reason.String()), seconds(LogKeyHeld, now.Sub(h.start)))
 	}
 }
 
@@ -231,7 +244,7 @@ func (h *Hold) Warn(held time.Duration) {
 	if h.grant != nil {
 		sc = h.grant.held
 	}
-	h.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Duration(LogKeyHeld, held))
+	h.lock.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), seconds(LogKeyHeld, held))
 }
 
 // End ends the hold, once: further calls do nothing.

@@ -26,6 +26,7 @@ type instruments struct {
 	cancellations  metric.Int64Counter
 	releases       metric.Int64Counter
 	releaseTime    metric.Float64Histogram
+	forced         metric.Int64Counter
 	errors         metric.Int64Counter
 	scheduleLag    metric.Float64Histogram
 	batchSize      metric.Int64Histogram
@@ -60,6 +61,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		cancellations:  b.counter(MetricCancellations),
 		releases:       b.counter(MetricReleases),
 		releaseTime:    b.histogram(MetricReleaseDuration),
+		forced:         b.counter(MetricForced),
 		errors:         b.counter(MetricErrors),
 		scheduleLag:    b.histogram(MetricScheduleLag),
 		batchSize:      b.intHistogram(MetricBatchSize),

@@ -9,12 +9,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// log writes a record about h. The span context goes into ctx, where handlers that know OpenTelemetry look for
+// log writes a record about l. The span context goes into ctx, where handlers that know OpenTelemetry look for
 // it, and into the attributes, for all others.
-func (h *Hold) log(l Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
+func (l *Lock) log(record Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 	all := make([]slog.Attr, 0, len(attrs)+6)
-	all = append(all, slog.String(LogKeyName, h.lock.name), slog.String(LogKeyGroup, h.lock.group.name))
-	if kind := h.lock.kind; kind != "mutex" {
+	all = append(all, slog.String(LogKeyName, l.name), slog.String(LogKeyGroup, l.group.name))
+	if kind := l.kind; kind != "mutex" {
 		all = append(all, slog.String(LogKeyKind, kind))
 	}
 	all = append(all, attrs...)
@@ -27,8 +27,11 @@ func (h *Hold) log(l Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 		all = append(all,
 			slog.String(LogKeyTraceID, sc.TraceID().String()), slog.String(LogKeySpanID, sc.SpanID().String()))
 	}
-	h.lock.rec.log(ctx, l, all...)
+	l.rec.log(ctx, record, all...)
 }
+
+// seconds is a duration as metrics and spans have it: a JSON handler would write that of slog.Duration in nanoseconds.
+func seconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, d.Seconds()) }
 
 func (r *Recorder) log(ctx context.Context, l Log, attrs ...slog.Attr) {
 	r.slog().LogAttrs(ctx, l.Level, l.Message, attrs...)

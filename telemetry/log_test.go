@@ -60,7 +60,7 @@ func TestBurst(t *testing.T) {
 	last := span[len(span)-1].SpanContext
 	for key, want := range map[string]any{
 		"name": "orders:42", "group": "orders", "owner": "app:1", "token": 7.0, "error": "boom", "error_type": "network",
-		"attempt": 1.0, "node": "127.0.0.1:6379", "trace_id": last.TraceID().String(), "span_id": last.SpanID().String(),
+		"attempt": 1.0, "remaining": 20.0, "node": "127.0.0.1:6379", "trace_id": last.TraceID().String(), "span_id": last.SpanID().String(),
 	} {
 		if recs[0][key] != want {
 			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
@@ -91,7 +91,7 @@ func TestHoldWarning(t *testing.T) {
 	}
 	caller := trace.SpanContextFromContext(b.caller)
 	for key, want := range map[string]any{
-		"name": "orders:42", "owner": "app:1", "token": 7.0, "held": float64(90 * time.Second), "trace_id": caller.TraceID().String(),
+		"name": "orders:42", "owner": "app:1", "token": 7.0, "held": 90.0, "trace_id": caller.TraceID().String(),
 	} {
 		if recs[0][key] != want {
 			t.Errorf("%s = %v, want %v", key, recs[0][key], want)

@@ -155,6 +155,11 @@ var (
 		Buckets:     durationBuckets,
 		Labels:      []Label{groupLabel},
 	}
+	MetricForced = Metric{
+		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total", Kind: Counter, Unit: "{lock}",
+		Description: "Locks that ForceUnlock took away from their holders, counted where it was called.",
+		Labels:      []Label{groupLabel},
+	}
 	MetricErrors = Metric{
 		Name: "lockdog.errors", Prometheus: "lockdog_errors_total", Kind: Counter, Unit: "{error}",
 		Description: "Calls to Redis that failed, by operation and kind of error.",
@@ -204,7 +209,7 @@ var Metrics = []Metric{
 	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,
 	MetricRenewals, MetricLate, MetricUtilization, MetricLosses, MetricCancellations,
-	MetricReleases, MetricReleaseDuration,
+	MetricReleases, MetricReleaseDuration, MetricForced,
 	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricWatchdogLeases, MetricTickAge,
 	MetricPubSubConnected, MetricPubSubReconnects, MetricCommands,
 }

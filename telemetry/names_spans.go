@@ -40,6 +40,7 @@ const (
 	KeyTaken       attribute.Key = "lockdog.batch.taken"
 	KeyFailed      attribute.Key = "lockdog.batch.failed"
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
+	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
 )
 
@@ -50,7 +51,7 @@ const (
 	LinkBatch     = "batch"      // the call that renewed
 )
 
-// Span describes one kind of span. All are of kind INTERNAL.
+// Span describes one kind of span. All are of kind INTERNAL but SpanBatch, which is CLIENT.
 type Span struct {
 	Name        string          // followed by a space and the group, unless Plain
 	Plain       bool            // the name is the whole name
@@ -85,20 +86,21 @@ var (
 	}
 	SpanBatch = Span{
 		Name: "renew batch", Plain: true, Parent: "none",
-		Description: "One renewal call to Redis, for up to a batch of leases.",
+		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed.",
 		Attributes: []attribute.Key{
-			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed,
+			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyErrorType,
+			semconv.DBSystemNameKey, semconv.ServerAddressKey, semconv.ServerPortKey, semconv.DBOperationBatchSizeKey,
 		},
 	}
 	SpanLost = Span{
 		Name: "lost", Parent: "held",
-		Description: "The lease was lost. Status error.",
-		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization},
+		Description: "The lease was lost. Status error. Where held isn't sampled: root of a trace of its own, which links to the acquire.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyErrorType},
 	}
 	SpanCancel = Span{
 		Name: "cancel", Parent: "held",
-		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close.",
-		Attributes:  []attribute.Key{KeyName, KeyGroup, KeyOwner, KeyToken, KeyReason},
+		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close. A root of its own as `lost` is.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyReason},
 	}
 	SpanRelease = Span{
 		Name: "release", Parent: "caller of Release",
@@ -106,6 +108,11 @@ var (
 		Attributes: []attribute.Key{
 			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyErrorType,
 		},
+	}
+	SpanForce = Span{
+		Name: "force unlock", Parent: "caller",
+		Description: "One call to ForceUnlock: who called it, and whose lock was taken away.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOutcome, KeyForcedBy, KeyOwner, KeyErrorType},
 	}
 	SpanHold = Span{
 		Name: "hold", Parent: "held",
@@ -115,7 +122,7 @@ var (
 )
 
 // Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanHold}
+var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {
@@ -133,6 +140,8 @@ var (
 	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
 	LogHeld = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
 
+	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
+
 	LogMoreLost = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
 	LogMoreFail = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
 	LogMoreBack = Log{"more lock renewals recovered", slog.LevelInfo, "How many recovered renewals were not logged by name."}
@@ -143,7 +152,7 @@ var (
 
 // Logs lists every kind of log record. Read only.
 var Logs = []Log{
-	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld,
+	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
 	LogMoreLost, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
 }
 
@@ -162,6 +171,8 @@ const (
 	LogKeyRemaining = "remaining"
 	LogKeyHeld      = "held"
 	LogKeyNode      = "node"
+	LogKeyBy        = "by"
+	LogKeyCaller    = "caller"
 	LogKeyCount     = "count"
 	LogKeyTraceID   = "trace_id"
 	LogKeySpanID    = "span_id"

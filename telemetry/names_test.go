@@ -130,7 +130,7 @@ func TestLogsTable(t *testing.T) {
 		telemetry.LogKeyName, telemetry.LogKeyGroup, telemetry.LogKeyOwner, telemetry.LogKeyToken, telemetry.LogKeyCause,
 		telemetry.LogKeyReason, telemetry.LogKeyError, telemetry.LogKeyErrorType, telemetry.LogKeyAttempt,
 		telemetry.LogKeyRemaining, telemetry.LogKeyHeld, telemetry.LogKeyNode, telemetry.LogKeyCount,
-		telemetry.LogKeyTraceID, telemetry.LogKeySpanID, telemetry.LogKeyKind,
+		telemetry.LogKeyTraceID, telemetry.LogKeySpanID, telemetry.LogKeyKind, telemetry.LogKeyBy, telemetry.LogKeyCaller,
 	}
 	seen, used := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(b.records.buf.String()) {
@@ -172,7 +172,7 @@ func TestUnknownValues(t *testing.T) {
 	const bad = math.MaxUint8
 	for _, s := range []fmt.Stringer{
 		telemetry.AcquireOutcome(bad), telemetry.WakeupSource(bad), telemetry.TakeoverReason(bad), telemetry.HoldEnd(bad),
-		telemetry.RenewalOutcome(bad), telemetry.LossCause(bad), telemetry.CancelReason(bad), telemetry.ReleaseOutcome(bad),
+		telemetry.RenewalOutcome(bad), telemetry.LossCause(bad), telemetry.CancelReason(bad), telemetry.ReleaseOutcome(bad), telemetry.ForceOutcome(bad),
 		telemetry.BatchOutcome(bad), telemetry.Operation(bad), telemetry.ErrorType(bad), telemetry.Purpose(bad),
 		telemetry.RenewalSpans(bad), telemetry.Kind(bad),
 	} {

@@ -82,9 +82,7 @@ func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 			attrs = append(attrs, KeyUnconfirmed.Bool(true))
 		}
 		if outcome == ReleaseError {
-			if rel.failed {
-				attrs = append(attrs, KeyErrorType.String(rel.errorType.String()))
-			}
+			attrs = append(attrs, errorType(rel.errorType, rel.failed))
 			fail(rel.span, err)
 		}
 		rel.span.SetAttributes(attrs...)

@@ -71,16 +71,16 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	}
 	switch {
 	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(burstFail):
-		h.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
+		h.lock.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
 	case recovered && r.logs(LogBack) && ev.Burst.admit(burstBack):
-		h.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
+		h.lock.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
 	}
 }
 
 func (h *Hold) renewalAttrs(ev *RenewalEvent) []slog.Attr {
 	return []slog.Attr{
 		slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Int(LogKeyAttempt, ev.Attempt),
-		slog.Duration(LogKeyRemaining, ev.Remaining), slog.String(LogKeyNode, ev.Node),
+		seconds(LogKeyRemaining, ev.Remaining), slog.String(LogKeyNode, ev.Node),
 	}
 }
 
@@ -125,14 +125,32 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 		KeyOrdinal.Int64(int64(ordinal)), KeyAttempt.Int(ev.Attempt),
 		KeyRemaining.Float64(ev.Remaining.Seconds()), KeyUtilization.Float64(used), KeyLag.Float64(ev.Lag.Seconds()),
 		KeyBatchSize.Int(ev.BatchSize), KeyNode.String(ev.Node), KeyOutcome.String(ev.Outcome.String()))
-	if ev.Outcome == RenewalError {
+	switch ev.Outcome {
+	case RenewalRenewed:
+	case RenewalError:
 		attrs = append(attrs, KeyErrorType.String(ev.ErrType.String()))
+	default:
+		attrs = append(attrs, KeyErrorType.String(ev.Outcome.String()))
 	}
 	span.SetAttributes(attrs...)
 	if ev.Outcome != RenewalRenewed {
 		fail(span, ev.Err)
 	}
 	return span
+}
+
+// ShowsRenewal tells whether the next renewal gets a span also if it goes well.
+func (h *Hold) ShowsRenewal() bool {
+	if h.trail.Load() == nil {
+		return false
+	}
+	switch h.lock.spans {
+	case RenewalSpansAll:
+		return true
+	case RenewalSpansThinned:
+		return doubled(h.ordinal.Load() + 1)
+	}
+	return false
 }
 
 // nextTrail goes on in a new trace that links to the grant. If the sampler declines it, the old one goes on.
@@ -157,8 +175,10 @@ func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32,
 	case policy == RenewalSpansFailures:
 		return false
 	case policy == RenewalSpansThinned || refused:
-		doubled := ordinal <= allThinned || bits.OnesCount32(ordinal) == 1
-		return doubled || used > lateAt || ev.End.Sub(ev.Start) > slowRenewal
+		return doubled(ordinal) || used > lateAt || ev.End.Sub(ev.Start) > slowRenewal
 	}
 	return true
 }
+
+// doubled tells whether a renewal that went well is one of those shown by RenewalSpansThinned.
+func doubled(ordinal uint32) bool { return ordinal <= allThinned || bits.OnesCount32(ordinal) == 1 }

@@ -93,7 +93,7 @@ func TestRenewalThatLoses(t *testing.T) {
 		ev.Outcome, ev.Err = o, errors.New("gone")
 		b.grant().Renewal(ev)
 		s := b.one("renew orders")
-		if s.Status.Code != codes.Error || attrs(s)["lockdog.outcome"] != o.String() || attrs(s)["error.type"] != "" {
+		if s.Status.Code != codes.Error || attrs(s)["lockdog.outcome"] != o.String() || attrs(s)["error.type"] != o.String() {
 			t.Errorf("%s: %+v", o, s)
 		}
 		if recs := b.records.all(t, telemetry.LogFail); len(recs) != 0 {
@@ -217,11 +217,11 @@ func TestUnsampled(t *testing.T) {
 	}
 	h := new(telemetry.Hold)
 	a.Grant(h, "app:1", 7)
-	_, batch := b.StartBatch(context.Background(), "n", 1, 0)
+	_, batch := b.StartBatch(context.Background(), "n", 1, 0, true)
 	ev := renewed(time.Now())
 	ev.Batch = &batch
 	h.Renewal(ev)
-	batch.End(1, 0, 0, 0, nil)
+	batch.End(1, 0, 0, 0, 0, nil)
 	h.Warn(time.Minute)
 	recs := b.records.all(t, telemetry.LogHeld)
 	h.Lost(telemetry.LossUnreachable, errBoom, nil)
@@ -260,11 +260,12 @@ func TestBatchOutcomes(t *testing.T) {
 	} {
 		b.spans.Reset()
 		before, _ := b.value(telemetry.MetricBatchDuration, "lockdog.outcome="+c.want)
-		_, batch := b.StartBatch(b.caller, "n", 3, -time.Second)
-		batch.End(c.renewed, c.missing, c.taken, c.failed, c.err)
-		batch.End(0, 0, 0, 3, nil) // ended already
+		_, batch := b.StartBatch(b.caller, "n", 3, -time.Second, true)
+		batch.End(c.renewed, c.missing, c.taken, c.failed, telemetry.ErrorPool, c.err)
+		batch.End(0, 0, 0, 3, 0, nil) // ended already
 		s := b.one("renew batch")
-		if attrs(s)["lockdog.outcome"] != c.want || s.Status.Code != c.status || s.Parent.IsValid() {
+		kind := map[bool]string{true: "pool"}[c.want != "ok"]
+		if attrs(s)["lockdog.outcome"] != c.want || s.Status.Code != c.status || attrs(s)["error.type"] != kind || s.Parent.IsValid() {
 			t.Errorf("%+v: %v %v", c, attrs(s), s.Status)
 		}
 		b.want(before+1, telemetry.MetricBatchDuration, "lockdog.outcome="+c.want)

@@ -38,9 +38,9 @@ func TestStory(t *testing.T) {
 	a.Grant(&h, "app:1", 7)
 	granted := time.Now()
 
-	bctx, batch := b.StartBatch(context.Background(), "127.0.0.1:6379", 2, 5*time.Millisecond)
+	bctx, batch := b.StartBatch(context.Background(), "127.0.0.1:6379", 2, 5*time.Millisecond, true)
 	batchSC := trace.SpanContextFromContext(bctx)
-	batch.End(1, 0, 0, 1, nil)
+	batch.End(1, 0, 0, 1, telemetry.ErrorTimeout, nil)
 	ev := renewed(granted)
 	ev.Batch, ev.Lag, ev.BatchSize = &batch, 5*time.Millisecond, 2
 	h.Renewal(ev)
@@ -79,7 +79,11 @@ func TestStory(t *testing.T) {
 		if p.parent.IsValid() && p.span.SpanContext.TraceID() != root.TraceID() {
 			t.Errorf("%s is in another trace", p.span.Name)
 		}
-		if p.span.SpanKind != trace.SpanKindInternal {
+		kind := trace.SpanKindInternal
+		if p.span.Name == "renew batch" {
+			kind = trace.SpanKindClient
+		}
+		if p.span.SpanKind != kind {
 			t.Errorf("%s is %s", p.span.Name, p.span.SpanKind)
 		}
 		if s := p.span.InstrumentationScope; s.Name != telemetry.ScopeName || s.Version != telemetry.Version || s.SchemaURL != telemetry.SchemaURL {
@@ -129,6 +133,7 @@ func TestStory(t *testing.T) {
 	wantAttrs(t, batchSpan, map[attribute.Key]string{
 		"lockdog.node": "127.0.0.1:6379", "lockdog.batch.size": "2", "lockdog.renewal.lag": "0.005", "lockdog.outcome": "partial",
 		"lockdog.batch.renewed": "1", "lockdog.batch.missing": "0", "lockdog.batch.taken": "0", "lockdog.batch.failed": "1",
+		"error.type": "timeout", "db.system.name": "redis", "server.address": "127.0.0.1", "server.port": "6379", "db.operation.batch.size": "2",
 	})
 	wantAttrs(t, release, map[attribute.Key]string{
 		"lockdog.name": "orders:42", "lockdog.kind": "mutex", "lockdog.group": "orders", "lockdog.owner": "app:1",

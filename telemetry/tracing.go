@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"reflect"
 	"sync/atomic"
@@ -59,6 +60,9 @@ func (t *tracing) current() *tracerState {
 	return s
 }
 
+// live tells whether spans may be recorded, as far as is known.
+func (t *tracing) live() bool { return t.current().mode.Load() != tracerNoop }
+
 // start starts a span. With a no-op tracer it gives ctx back and a nil span. Options that have to be made for
 // the call must be made only after something else showed that there is a tracer.
 func (t *tracing) start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
@@ -97,7 +101,10 @@ var probeContext = trace.ContextWithRemoteSpanContext(context.Background(), trac
 // Untraced gives a context for calls that belong to no request: instrumentation below starts no trace of its own for each, unless
 // its sampler doesn't heed the parent.
 func Untraced(ctx context.Context) context.Context {
-	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, // any valid ones, not sampled
-	}))
+	return trace.ContextWithSpanContext(ctx, unsampled)
 }
+
+// unsampled is any valid span context that isn't sampled. A sampler that takes a share of the traces by their ids takes those with small ones.
+var unsampled = trace.NewSpanContext(trace.SpanContextConfig{
+	TraceID: trace.TraceID(bytes.Repeat([]byte{0xff}, 16)), SpanID: trace.SpanID{1},
+})

@@ -34,13 +34,13 @@ var acts = []string{
 	`(?m)^5\. orders is done`,
 	`(?s)orders   release  order:42 released in .*?billing  renew `, // between them, in any order, what anywhere lists
 	`(?m)^6\. An operator`,
-	`billing  lost     order:42, cause: missing`,
-	`lock lost .*name=order:42 .*token=\d{16} cause=missing .*trace_id=[0-9a-f]{32}`,
-	`billing  ctx      ended: lockdog: lease of lock "order:42" lost: missing`,
+	`billing  lost     order:42, cause: forced`,
+	`lock lost .*name=order:42 .*token=\d{16} cause=forced .*trace_id=[0-9a-f]{32}`,
+	`billing  ctx      ended: lockdog: lease of lock "order:42" lost: forced: ForceUnlock by "operator"`,
 	`What Prometheus would read`,
 	`lockdog_acquisitions_total +acquired 2\n`,
 	`lockdog_renewals_total +error \d+  missing 1  renewed \d+\n`,
-	`lockdog_losses_total +missing 1\n`,
+	`lockdog_losses_total +forced 1\n`,
 	`lockdog_releases_total +released 1\n`,
 }
 

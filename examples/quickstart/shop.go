@@ -116,7 +116,7 @@ func (s *service) waiting() string {
 func forceUnlock(ctx context.Context, r server) (err error) {
 	rdb := r.client()
 	defer func() { err = errors.Join(err, rdb.Close()) }()
-	locks, err := lock.New(rdb, lock.WithClientID("operator"), lock.WithKeyPrefix(keyPrefix))
+	locks, err := lock.New(rdb, lock.WithClientID("operator"), lock.WithKeyPrefix(keyPrefix), lock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

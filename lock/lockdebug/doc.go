@@ -71,7 +71,7 @@
 //	  last_error          of the last question whether it is free
 //	ended    within the last hour; state is lost, canceled, or closed (the client was). Ordinary releases are not listed
 //	  ended               when
-//	  why                 lost: missing, taken, expired, unreachable, stalled; else the reason
+//	  why                 lost: missing, taken, expired, unreachable, stalled, forced; else the reason
 //	  error               what Lease.Err says
 //
 // A client remembers the last 1,000 leases that ended otherwise than by a release. Where that does not reach back an

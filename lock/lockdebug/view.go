@@ -137,6 +137,7 @@ var explanations = map[string]string{
 	"expired":     "a lease that isn't renewed ran out",
 	"unreachable": "no renewal succeeded before the deadline",
 	"stalled":     "this process was too late to renew: no CPU, or stopped",
+	"forced":      "taken away by ForceUnlock; the error says by whom",
 	"context":     "the ctx that the lease follows ended",
 	"max_hold":    "held for longer than WithMaxHold allows",
 	"heartbeat":   "no Heartbeat for as long as WithHeartbeat allows",

@@ -171,6 +171,8 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 		s.fatalf("locktest: Lose(%q, %s): take the lock with lock.WithFixedLease and let the lease run out", name, cause)
 	case lock.CauseStalled:
 		s.fatalf("locktest: Lose(%q, %s): it takes a process that stands still, which can't be had in a test", name, cause)
+	case lock.CauseForced:
+		s.fatalf("locktest: Lose(%q, %s): call ForceUnlock of another client", name, cause)
 	default:
 		s.fatalf("locktest: Lose(%q, %q): missing, taken and unreachable are possible", name, cause)
 	}

@@ -227,6 +227,7 @@ func TestMisuseFailsTheTest(t *testing.T) {
 		{"take", func() { _, _ = srv.Client().Mutex("mine").TryLock(context.Background()) }, ""},
 		{"expired", func() { srv.Lose("mine", lock.CauseExpired) }, "WithFixedLease"},
 		{"stalled", func() { srv.Lose("mine", lock.CauseStalled) }, "stands still"},
+		{"forced", func() { srv.Lose("mine", lock.CauseForced) }, "ForceUnlock of another client"},
 		{"unknown", func() { srv.Lose("mine", "bored") }, "possible"},
 	} {
 		got := tb.run(c.call)

@@ -5,10 +5,12 @@
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>'
+-- ARGV[4]  the client that does this, for the holder to hear of
 --
--- Returns  1 the lock was held, 0 it was free; {1, text} it was held, and a message was refused with that error. Running it twice is harmless.
+-- Returns  0 the lock was free; {1, text or nil, owner...} it was held, by those (ten at most); with text, a message was refused with that
+--          error. Running it twice is harmless.
 --
--- It comes after channel.lua, tell.lua, fair_queue.lua and fair_wake.lua.
+-- It comes after channel.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
 local hash = redis.call('hgetall', KEYS[1])
 if redis.call('del', KEYS[1]) == 0 then
   return 0
@@ -21,14 +23,9 @@ if queued then
   wakeFair(KEYS[1], ARGV[2], ARGV[1])
 end
 local _, refused = tell(ARGV[2], ARGV[1], '0')
+local held = {1, false}
 for i = 1, #hash, 2 do
-  local client = string.match(hash[i], '^(.+)%-%d+$')
-  if client then
-    local _, unheard = tell('publish', ARGV[3] .. client, hash[i])
-    refused = refused or unheard
-  end
+  refused = tellForced(held, hash[i], string.match(hash[i], '^(.+)%-%d+$')) or refused
 end
-if refused then
-  return {1, refused}
-end
-return 1
+held[2] = refused or false
+return held

@@ -3,6 +3,7 @@
 -- ARGV[1]  channel that waiters listen on
 -- ARGV[2]  'publish', or 'spublish' where channels are sharded
 -- ARGV[3]  prefix of the control channels; a holder of ours listens on prefix .. owner less its '-<seq>' and ':write'
+-- ARGV[4]  the client that does this, for the holder to hear of
 --
 -- Returns  as force.lua. Running it twice is harmless.
 local seen = look('', true)
@@ -15,16 +16,14 @@ end
 local fields = redis.call('hgetall', KEYS[1])
 redis.call('del', KEYS[1])
 local refused = gone(ARGV[2], ARGV[1])
+local held = {1, false}
 for i = 1, #fields, 2 do
   local owner = fields[i]
   local client = string.match(owner, '^(.+)%-%d+$') or string.match(owner, '^(.+)%-%d+:write$')
   if client then
     redis.pcall('del', mark(owner, 1))
-    local _, unheard = tell('publish', ARGV[3] .. client, owner)
-    refused = refused or unheard
   end
+  refused = tellForced(held, owner, client) or refused
 end
-if refused then
-  return {1, refused}
-end
-return 1
+held[2] = refused or false
+return held

@@ -53,8 +53,8 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		a.Reenter(h)
 		now := time.Now()
 		burst := r.NewBurst()
-		_, batch := r.StartBatch(context.Background(), "node:1", 4, time.Millisecond)
-		batch.End(1, 1, 1, 1, nil)
+		_, batch := r.StartBatch(context.Background(), "node:1", 4, time.Millisecond, true)
+		batch.End(1, 1, 1, 1, telemetry.ErrorTimeout, nil)
 		for range 11 {
 			for _, o := range []telemetry.RenewalOutcome{
 				telemetry.RenewalError, telemetry.RenewalRenewed, telemetry.RenewalMissing, telemetry.RenewalTaken,
@@ -72,7 +72,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 			h.Lost(telemetry.LossMissing, errStory, burst)
 		}
 		burst.Flush()
-		for c := telemetry.LossMissing; c <= telemetry.LossStalled; c++ {
+		for c := telemetry.LossMissing; c <= telemetry.LossForced; c++ {
 			h.Lost(c, errStory, nil)
 		}
 		for c := telemetry.CancelContext; c <= telemetry.CancelClosed; c++ {
@@ -90,10 +90,14 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		}
 		h.End(end)
 	}
-	_, batch := r.StartBatch(context.Background(), "node:1", 1, 0)
-	batch.End(0, 0, 0, 1, errStory)
-	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0)
-	batch.End(1, 0, 0, 0, nil)
+	_, batch := r.StartBatch(context.Background(), "node:1", 1, 0, false)
+	batch.End(0, 0, 0, 1, telemetry.ErrorTimeout, errStory)
+	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0, true)
+	batch.End(1, 0, 0, 0, 0, nil)
+	for _, err := range []error{nil, errStory} {
+		_, f := r.StartForce(ctx, l)
+		f.End(err == nil, []string{"app:1"}, "operator", "main.main (main.go:1)", telemetry.ErrorTimeout, err)
+	}
 	for op := telemetry.OpAcquire; op <= telemetry.OpForceUnlock; op++ {
 		for t := telemetry.ErrorTimeout; t <= telemetry.ErrorOther; t++ {
 			r.Error(ctx, op, t)

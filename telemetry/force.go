@@ -1,0 +1,62 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Force is the telemetry of one call to ForceUnlock. It belongs to one goroutine at a time.
+type Force struct {
+	lock *Lock
+	ctx  context.Context
+	span trace.Span // nil with a no-op tracer
+}
+
+// StartForce begins a forced unlock. The ctx it returns carries the span for the Redis calls below it.
+func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Force) {
+	l.group.appear(ctx, r.metrics)
+	ctx, span := r.tracing.start(ctx, l.group.forceSpan)
+	return ctx, Force{lock: l, ctx: ctx, span: span}
+}
+
+// End ends the forced unlock, once. held says whether anybody held the lock, and owners who; by is the client that called, and caller the
+// place in the program. With err, t is its kind.
+func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, err error) {
+	r, g := f.lock.rec, f.lock.group
+	owner := printable(strings.Join(owners, ", "))
+	outcome := ForceForced
+	switch {
+	case err != nil:
+		outcome = ForceError
+	case !held:
+		outcome = ForceFree
+	}
+	if outcome == ForceForced {
+		r.metrics.forced.Add(f.ctx, 1, g.add...)
+		if r.logs(LogForced) {
+			f.lock.log(LogForced, trace.SpanContextFromContext(f.ctx), nil,
+				slog.String(LogKeyOwner, owner), slog.String(LogKeyBy, by), slog.String(LogKeyCaller, caller))
+		}
+	}
+	if f.span == nil {
+		return
+	}
+	if f.span.IsRecording() {
+		attrs := make([]attribute.KeyValue, 0, len(SpanForce.Attributes))
+		attrs = append(attrs, KeyName.String(f.lock.name), KeyKind.String(f.lock.kind), KeyGroup.String(g.name),
+			KeyOutcome.String(outcome.String()), KeyForcedBy.String(by))
+		if owner != "" {
+			attrs = append(attrs, KeyOwner.String(owner))
+		}
+		if err != nil {
+			attrs = append(attrs, KeyErrorType.String(t.String()))
+			fail(f.span, err)
+		}
+		f.span.SetAttributes(attrs...)
+	}
+	f.span.End()
+}
