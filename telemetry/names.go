@@ -134,6 +134,11 @@ var (
 		Buckets:     utilizationBuckets,
 		Labels:      []Label{groupLabel},
 	}
+	MetricWorstUtilization = Metric{
+		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio", Kind: Gauge, Unit: "1",
+		Description: "Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.",
+		Labels:      []Label{groupLabel},
+	}
 	MetricLosses = Metric{
 		Name: "lockdog.losses", Prometheus: "lockdog_losses_total", Kind: Counter, Unit: "{lock}",
 		Description: "Leases lost while somebody relied on them, by cause.",
@@ -203,7 +208,7 @@ var (
 var Metrics = []Metric{
 	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,
-	MetricRenewals, MetricLate, MetricUtilization, MetricLosses, MetricCancellations,
+	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricCancellations,
 	MetricReleases, MetricReleaseDuration,
 	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricWatchdogLeases, MetricTickAge,
 	MetricPubSubConnected, MetricPubSubReconnects, MetricCommands,
