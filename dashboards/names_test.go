@@ -16,8 +16,8 @@ type series struct {
 	labels map[string][]string // closed list of values, or nil: any
 }
 
-// target are the labels that a scrape adds.
-var target = map[string][]string{"job": nil, "instance": nil}
+// target are the labels that a scrape adds, cluster and namespace where it is set up so.
+var target = map[string][]string{"job": nil, "instance": nil, "cluster": nil, "namespace": nil}
 
 // known are all series that lockdog and its rules make.
 func known(t *testing.T) map[string]series {
@@ -39,7 +39,10 @@ func known(t *testing.T) map[string]series {
 	}
 	for _, r := range readRules(t) {
 		if r.record != "" {
-			all[r.record] = series{labels: map[string][]string{"job": nil, "lockdog_group": nil}}
+			all[r.record] = series{labels: map[string][]string{"cluster": nil, "namespace": nil, "job": nil, "lockdog_group": nil}}
+			if strings.Contains(r.record, "lockdog_losses") {
+				all[r.record].labels["lockdog_cause"] = all[telemetry.MetricLosses.Prometheus].labels["lockdog_cause"]
+			}
 		}
 	}
 	return all
