@@ -37,7 +37,7 @@ type panel struct {
 	}
 	FieldConfig struct {
 		Defaults struct {
-			Unit              string
+			Unit, NoValue     string
 			Color, Thresholds json.RawMessage
 		}
 		Overrides []struct {
@@ -189,6 +189,33 @@ func lossesOnly(t *testing.T, where, expr string) string {
 		expr = strings.ReplaceAll(expr, whole, m[0])
 	}
 	return expr
+}
+
+// TestNoDataIsGrey: a Prometheus that has nothing shows neither zeros nor colours that mean something. Grafana gives a tile without data its
+// lowest colour. One tile tells how many instances report.
+func TestNoDataIsGrey(t *testing.T) {
+	t.Parallel()
+	const grey = `{ "color": "#808080", "value": null }`
+	instances := false
+	eachPanel(t, func(where string, p panel) {
+		for _, target := range p.Targets {
+			if strings.Contains(target.Expr, "vector(") {
+				t.Errorf("%s: a number without data: %s", where, target.Expr)
+			}
+			instances = instances || strings.HasPrefix(target.Expr, "count (count by (cluster, namespace, job, instance) (lockdog_held{")
+		}
+		if d := p.FieldConfig.Defaults; p.Type == "stat" {
+			if !strings.Contains(string(d.Color), `"thresholds"`) || !strings.Contains(string(d.Thresholds), grey) {
+				t.Errorf("%s: not grey without data: %s, %s", where, d.Color, d.Thresholds)
+			}
+			if !regexp.MustCompile(`^(no |none$|–$)`).MatchString(d.NoValue) {
+				t.Errorf("%s: without data it shows %q", where, d.NoValue)
+			}
+		}
+	})
+	if !instances {
+		t.Error("no tile tells how many instances report")
+	}
 }
 
 // TestLossesAreRed: whatever shows losses shows them in that one red, and nothing else has it.
