@@ -85,7 +85,7 @@ func TestDashboards(t *testing.T) {
 		variables := ""
 		for _, v := range b.Templating.List {
 			variables += v.Name + " "
-			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".+" {
+			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".*" {
 				t.Errorf("%s: variable %+v", name, v)
 			}
 		}
