@@ -37,7 +37,7 @@ type panel struct {
 	}
 	FieldConfig struct {
 		Defaults struct {
-			Unit              string
+			Unit, NoValue     string
 			Color, Thresholds json.RawMessage
 		}
 		Overrides []struct {
@@ -85,7 +85,7 @@ func TestDashboards(t *testing.T) {
 		variables := ""
 		for _, v := range b.Templating.List {
 			variables += v.Name + " "
-			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".+" {
+			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".*" {
 				t.Errorf("%s: variable %+v", name, v)
 			}
 		}
@@ -149,13 +149,14 @@ func TestPanelQueries(t *testing.T) {
 		for _, target := range p.Targets {
 			exemplars = exemplars || target.Exemplar
 			ungrouped = ungrouped || strings.Contains(target.Expr, "lockdog_") && !strings.Contains(target.Expr, "$group")
-			for _, m := range window.FindAllStringSubmatch(target.Expr, -1) {
+			expr := lossesOnly(t, where, target.Expr)
+			for _, m := range window.FindAllStringSubmatch(expr, -1) {
 				if m[1] != "$__rate_interval" && m[1] != "$__range" {
 					t.Errorf("%s: window %s", where, m[1])
 				}
 			}
-			for _, m := range counter.FindAllStringIndex(target.Expr, -1) {
-				if !aggregated.MatchString(target.Expr[:m[0]]) {
+			for _, m := range counter.FindAllStringIndex(expr, -1) {
+				if !aggregated.MatchString(expr[:m[0]]) {
 					t.Errorf("%s: a counter that is not aggregated: %s", where, target.Expr)
 				}
 			}
@@ -167,6 +168,54 @@ func TestPanelQueries(t *testing.T) {
 			t.Errorf("%s: has exemplars: %v, says so: %v", where, exemplars, said)
 		}
 	})
+}
+
+var lossIncrease = regexp.MustCompile(`increase\((lockdog_losses_total\{[^}]*\})\[(\$\w+)\]\)`)
+
+// lossesOnly leaves increase() of what counts losses: a series that is new counts with all that it has, as long as it wasn't reset. What it
+// had before its first scrape increase() doesn't see.
+func lossesOnly(t *testing.T, where, expr string) string {
+	t.Helper()
+	for _, m := range lossIncrease.FindAllStringSubmatch(expr, -1) {
+		whole := strings.NewReplacer("X", m[1], "W", m[2]).Replace(`
+  last_over_time(X[W])
+    and resets(X[W]) == 0
+    unless last_over_time(X[30m] offset W)
+  or increase(X[W])
+`)
+		if !strings.Contains(expr, whole) {
+			t.Errorf("%s: does not count what came before the first scrape: %s", where, expr)
+		}
+		expr = strings.ReplaceAll(expr, whole, m[0])
+	}
+	return expr
+}
+
+// TestNoDataIsGrey: a Prometheus that has nothing shows neither zeros nor colours that mean something. Grafana gives a tile without data its
+// lowest colour. One tile tells how many instances report.
+func TestNoDataIsGrey(t *testing.T) {
+	t.Parallel()
+	const grey = `{ "color": "#808080", "value": null }`
+	instances := false
+	eachPanel(t, func(where string, p panel) {
+		for _, target := range p.Targets {
+			if strings.Contains(target.Expr, "vector(") {
+				t.Errorf("%s: a number without data: %s", where, target.Expr)
+			}
+			instances = instances || strings.HasPrefix(target.Expr, "count (count by (cluster, namespace, job, instance) (lockdog_held{")
+		}
+		if d := p.FieldConfig.Defaults; p.Type == "stat" {
+			if !strings.Contains(string(d.Color), `"thresholds"`) || !strings.Contains(string(d.Thresholds), grey) {
+				t.Errorf("%s: not grey without data: %s, %s", where, d.Color, d.Thresholds)
+			}
+			if !regexp.MustCompile(`^(no |none$|–$)`).MatchString(d.NoValue) {
+				t.Errorf("%s: without data it shows %q", where, d.NoValue)
+			}
+		}
+	})
+	if !instances {
+		t.Error("no tile tells how many instances report")
+	}
 }
 
 // TestLossesAreRed: whatever shows losses shows them in that one red, and nothing else has it.

@@ -16,8 +16,8 @@ type series struct {
 	labels map[string][]string // closed list of values, or nil: any
 }
 
-// target are the labels that a scrape adds.
-var target = map[string][]string{"job": nil, "instance": nil}
+// target are the labels that a scrape adds, cluster and namespace where it is set up so.
+var target = map[string][]string{"job": nil, "instance": nil, "cluster": nil, "namespace": nil}
 
 // known are all series that lockdog and its rules make.
 func known(t *testing.T) map[string]series {
@@ -28,8 +28,8 @@ func known(t *testing.T) map[string]series {
 		for _, l := range m.Labels {
 			s.labels[strings.ReplaceAll(string(l.Key), ".", "_")] = l.Values
 		}
+		all[m.Prometheus] = s // of a histogram the native one
 		if m.Kind != telemetry.Histogram {
-			all[m.Prometheus] = s
 			continue
 		}
 		all[m.Prometheus+"_sum"], all[m.Prometheus+"_count"] = s, s
@@ -39,7 +39,10 @@ func known(t *testing.T) map[string]series {
 	}
 	for _, r := range readRules(t) {
 		if r.record != "" {
-			all[r.record] = series{labels: map[string][]string{"job": nil, "lockdog_group": nil}}
+			all[r.record] = series{labels: map[string][]string{"cluster": nil, "namespace": nil, "job": nil, "lockdog_group": nil}}
+			if strings.Contains(r.record, "lockdog_losses") {
+				all[r.record].labels["lockdog_cause"] = all[telemetry.MetricLosses.Prometheus].labels["lockdog_cause"]
+			}
 		}
 	}
 	return all
@@ -92,9 +95,7 @@ func TestNamesAreOurs(t *testing.T) {
 		}
 	}
 	for _, name := range ourName.FindAllString(readFile(t, "RUNBOOK.md"), -1) {
-		_, isSeries := all[name]
-		_, isHistogram := all[name+"_bucket"]
-		if !isSeries && !isHistogram && !labels[name] && name != "lockdog_" {
+		if _, ok := all[name]; !ok && !labels[name] && name != "lockdog_" {
 			t.Errorf("RUNBOOK.md: neither a metric, nor recorded, nor a label: %s", name)
 		}
 	}
@@ -121,6 +122,24 @@ func checkMatchers(t *testing.T, where, name string, s series, text string) {
 				t.Errorf("%s: %s is never %q; it is one of %v", where, label, alternative, values)
 			}
 		}
+	}
+}
+
+// TestNativeHistograms: what is asked of a histogram is asked of a native one, too, so that users may have either.
+func TestNativeHistograms(t *testing.T) {
+	t.Parallel()
+	series := regexp.MustCompile(`\b(lockdog_\w+)_(?:bucket|sum|count)\b`)
+	asked := 0
+	for _, q := range allQueries(t) {
+		for _, m := range series.FindAllStringSubmatch(q.expr, -1) {
+			asked++
+			if !regexp.MustCompile(m[1] + `(\{[^}]*\})?\[`).MatchString(q.expr) {
+				t.Errorf("%s: %s only as a classic histogram: %s", q.where, m[1], q.expr)
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("no histogram is asked for")
 	}
 }
 

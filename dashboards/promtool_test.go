@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // promtool runs it, and returns what it printed.
@@ -90,6 +92,49 @@ func TestEveryAlertIsTested(t *testing.T) {
 		if len(left) > 0 {
 			t.Errorf("%s is not tested in these situations: %s", alert, strings.Join(left, ", "))
 		}
+	}
+}
+
+// TestLossesBeforeTheFirstScrape: whatever counts losses counts those that came before the first scrape of their series, where increase()
+// is blind.
+func TestLossesBeforeTheFirstScrape(t *testing.T) {
+	t.Parallel()
+	const losses = 11 // in the last 5 of 20 minutes
+	var test strings.Builder
+	test.WriteString("tests:\n  - interval: 30s\n    input_series:\n")
+	for instance, values := range map[string]string{
+		"quiet":     "7x60",
+		"loses":     "0x32 1x40",
+		"restarted": "5x34 1x40",
+		"new":       "_x34 2x2 3x40",
+		"newest":    "_x39 4x40", // scraped once
+		"gone":      "_x33 2x2 stale",
+	} {
+		fmt.Fprintf(&test, "      - series: %s{job=\"orders\", instance=%q, lockdog_group=\"orders\", lockdog_cause=\"missing\"}\n        values: %s\n",
+			telemetry.MetricLosses.Prometheus, instance, values)
+	}
+	test.WriteString("    promql_expr_test:\n")
+	asked := 0
+	for _, q := range panelQueries(t) {
+		if !strings.Contains(q.expr, "increase("+telemetry.MetricLosses.Prometheus) {
+			continue
+		}
+		asked++
+		expr, err := json.Marshal("round(sum(" + q.expr + "))")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&test, "      - expr: %s\n        eval_time: 20m\n        exp_samples: [{labels: '{}', value: %d}]\n", expr, losses)
+	}
+	if asked < 7 {
+		t.Errorf("%d queries count losses", asked)
+	}
+	file := filepath.Join(t.TempDir(), "losses.yaml")
+	if err := os.WriteFile(file, []byte(test.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := promtool(t, "test", "rules", file); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -116,6 +116,6 @@ func substitute(expr string) string {
 		case "__range_s":
 			return "300"
 		}
-		return ".+"
+		return ".*"
 	})
 }

@@ -15,6 +15,7 @@ const runbookURL = "https://github.com/lockdog/lockdog/blob/main/dashboards/RUNB
 type rule struct {
 	file, record, alert, expr               string
 	severity, summary, description, runbook string
+	dashboard                               string
 }
 
 func readFile(t *testing.T, path string) string {
@@ -94,6 +95,7 @@ func parseRules(t *testing.T, file string) (rules []rule) {
 		r := rule{
 			file: file, record: f["record"], alert: f["alert"], expr: f["expr"], severity: f["labels/severity"],
 			summary: f["annotations/summary"], description: f["annotations/description"], runbook: f["annotations/runbook_url"],
+			dashboard: f["annotations/dashboard_url"],
 		}
 		if r.expr == "" || (r.record == "") == (r.alert == "") {
 			t.Fatalf("%s: can't read this as a rule: %v", file, f)
@@ -114,10 +116,11 @@ func alerts(t *testing.T) (found []rule) {
 }
 
 // TestAlertsAreComplete: each says how bad it is, what was measured, what to do first and where to read on, and keeps the
-// job, by which alerts are routed.
+// labels by which alerts are routed. What failed in one cluster must not be lost among the calls of another.
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^Lockdog([A-Z][a-z]+)+$`)
+	dashboard := regexp.MustCompile(`^/d/lockdog-(?:overview|watchdog)\?var-job=\{\{ urlquery \$labels\.job \}\}`)
 	seen := map[string]bool{}
 	for _, a := range alerts(t) {
 		if !name.MatchString(a.alert) || seen[a.alert] {
@@ -130,6 +133,14 @@ func TestAlertsAreComplete(t *testing.T) {
 		if want := runbookURL + "#" + strings.ToLower(a.alert); a.runbook != want {
 			t.Errorf("%s: runbook_url %q, want %q", a.alert, a.runbook, want)
 		}
+		if !dashboard.MatchString(a.dashboard) {
+			t.Errorf("%s: dashboard_url %q, want %v", a.alert, a.dashboard, dashboard)
+		}
+		for label, variable := range map[string]string{"lockdog_group": "group", "instance": "instance"} {
+			if strings.Contains(a.summary, label) != strings.Contains(a.dashboard, "&var-"+variable+"={{ urlquery $labels."+label+" }}") {
+				t.Errorf("%s: dashboard_url %q, but its summary is %q", a.alert, a.dashboard, a.summary)
+			}
+		}
 		if s := a.summary; s == "" || len(s) > 120 || !strings.HasSuffix(s, ".") {
 			t.Errorf("%s: summary %q", a.alert, s)
 		}
@@ -141,9 +152,11 @@ func TestAlertsAreComplete(t *testing.T) {
 				t.Errorf("%s: the description lacks %q: %s", a.alert, part, a.description)
 			}
 		}
-		for _, by := range regexp.MustCompile(`\bby \(([^)]*)\)`).FindAllStringSubmatch(a.expr, -1) {
-			if !slices.Contains(strings.Split(by[1], ", "), "job") {
-				t.Errorf("%s: by (%s) drops the job", a.alert, by[1])
+	}
+	for _, r := range readRules(t) {
+		for _, by := range regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`).FindAllStringSubmatch(r.expr, -1) {
+			if !strings.HasPrefix(by[1], "cluster, namespace, job") {
+				t.Errorf("%s: by (%s) drops the cluster, the namespace or the job", r.alert+r.record, by[1])
 			}
 		}
 	}
@@ -152,7 +165,7 @@ func TestAlertsAreComplete(t *testing.T) {
 // TestRecordedNamesAreUsed: a series that nothing reads costs for nothing.
 func TestRecordedNamesAreUsed(t *testing.T) {
 	t.Parallel()
-	level := regexp.MustCompile(`^group_job:lockdog_[a-z_]+:(rate5m|ratio_rate(30m|6h|3d))$`)
+	level := regexp.MustCompile(`^group_job:lockdog_[a-z_]+:(rate5m|increase5m|ratio_rate(30m|6h|3d))$`)
 	var text strings.Builder
 	for _, q := range allQueries(t) {
 		text.WriteString(q.expr + "\n")

@@ -1,6 +1,7 @@
 package dashboards_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +41,30 @@ func TestRunbookSections(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("RUNBOOK.md has sections\n%s\nthe alerts are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestRunbookInhibition: the table of what each page silences has every page, and is what our Alertmanager does.
+func TestRunbookInhibition(t *testing.T) {
+	t.Parallel()
+	names := regexp.MustCompile(`Lockdog\w+`)
+	got, want := map[string][]string{}, map[string][]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \|.*\| (.+) \|$`).FindAllStringSubmatch(readFile(t, "RUNBOOK.md"), -1) {
+		got[row[1]] = names.FindAllString(row[2], -1)
+	}
+	inhibited := regexp.MustCompile(`source_matchers: \[(.*)\]\n *target_matchers: \[(.*)\]`)
+	for _, r := range inhibited.FindAllStringSubmatch(readFile(t, "compose/alertmanager.yml"), -1) {
+		for _, source := range names.FindAllString(r[1], -1) {
+			want[source] = names.FindAllString(r[2], -1)
+		}
+	}
+	for _, a := range alerts(t) {
+		if _, ok := got[a.alert]; ok != (a.severity == "critical") {
+			t.Errorf("%s is %s; in the table: %v", a.alert, a.severity, ok)
+		}
+	}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("RUNBOOK.md says\n%v\nalertmanager.yml does\n%v", got, want)
 	}
 }
 

@@ -54,6 +54,9 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 	l := &g.first
 	l.init(g, lk, ctx)
 	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
+	if lk.cfg.fixed {
+		g.hold.NotRenewed()
+	}
 	if !lk.c.grants.add(g) {
 		g.hold.End(telemetry.EndClosed)
 		return nil

@@ -161,12 +161,17 @@ func (g *group) setFailing(h *Hold, failing bool) bool {
 	return true
 }
 
-// gauges tells the age of the oldest hold and how many leases are failing.
-func (g *group) gauges(now time.Time) (oldest time.Duration, failing int) {
+// gauges tells the age of the oldest hold, how many leases are failing, and how much the worst of those that are renewed has used up.
+func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst float64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.first != nil {
 		oldest = max(now.Sub(g.first.start), 0)
 	}
-	return oldest, g.failing
+	for h := g.first; h != nil; h = h.next {
+		if !h.unrenewed.Load() && h.state&holdLost == 0 {
+			worst = max(worst, h.utilization(now))
+		}
+	}
+	return oldest, g.failing, worst
 }

@@ -30,6 +30,7 @@ type Hold struct {
 	confirmed atomic.Int64 // when the last confirmed renewal was sent, from start
 	ordinal   atomic.Uint32
 	failing   atomic.Bool // copy of holdFailing, to look at without the lock
+	unrenewed atomic.Bool // see NotRenewed
 	state     uint8       // guarded by group.mu, as are the links
 
 	prev, next *Hold
@@ -165,6 +166,10 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 	return ctx, span
 }
 
+// NotRenewed says that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
+// leaves it out. Canceled and StartRelease imply it.
+func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
+
 // Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
 // has still to follow.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
@@ -215,6 +220,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return
 	}
+	h.NotRenewed()
 	r, g := h.lock.rec, h.lock.group
 	now := h.now()
 	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String()))

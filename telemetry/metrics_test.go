@@ -36,6 +36,7 @@ func TestZeroed(t *testing.T) {
 	}
 	for _, m := range []telemetry.Metric{
 		telemetry.MetricLate, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
+		telemetry.MetricWorstUtilization,
 	} {
 		b.want(0, m, "lockdog.group=orders")
 	}
@@ -159,6 +160,45 @@ func TestOldestAndFailing(t *testing.T) {
 		failing(0)
 		holds[3].End(telemetry.EndLost)
 		oldest(0)
+	})
+}
+
+// Only leases that are renewed count: nothing is at stake when the others run out.
+func TestWorstUtilization(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		worst := func(want float64) {
+			t.Helper()
+			b.want(want, telemetry.MetricWorstUtilization, "lockdog.group=orders")
+		}
+		first := b.grant()
+		time.Sleep(ttl / 4)
+		second := b.grant()
+		time.Sleep(ttl / 4)
+		worst(0.5)
+		first.Renewal(renewed(time.Now()))
+		worst(0.25)
+		time.Sleep(ttl / 4)
+		bad := renewed(time.Now())
+		bad.Outcome = telemetry.RenewalError
+		second.Renewal(bad)
+		worst(0.5)
+		b.StartRelease(b.caller, second)
+		worst(0.25)
+		first.Canceled(telemetry.CancelContext, nil)
+		worst(0)
+
+		lost, fixed := b.grant(), b.grant()
+		fixed.NotRenewed()
+		time.Sleep(ttl / 2)
+		worst(0.5)
+		lost.Lost(telemetry.LossUnreachable, nil, nil)
+		worst(0)
+		ended := b.grant()
+		time.Sleep(ttl)
+		worst(1)
+		ended.End(telemetry.EndReleased)
+		worst(0)
 	})
 }
 

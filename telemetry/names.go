@@ -58,13 +58,18 @@ type Metric struct {
 // Grouped tells whether the metric carries lockdog.group.
 func (m Metric) Grouped() bool { return len(m.Labels) > 0 && m.Labels[0].Key == KeyGroup }
 
-// The buckets of the histograms.
+// The buckets of the histograms. A quantile is at most as far off as two bounds are apart: 5/3 for durations, 2 for holds.
 var (
-	durationBuckets    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-	holdBuckets        = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 14400, 43200, 86400}
+	durationBuckets = []float64{
+		.0005, .00075, .001, .0015, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .15, .2, .3, .5, .75,
+		1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60,
+	}
+	holdBuckets = []float64{
+		.01, .02, .03, .05, .1, .2, .3, .5, 1, 2, 3, 5, 10, 20, 30, 60,
+		120, 240, 480, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400,
+	}
 	utilizationBuckets = []float64{.1, .2, .3, .34, .4, .5, .6, .7, .8, .9, 1, 1.5}
-	lagBuckets         = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
-	batchBuckets       = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
+	batchBuckets       = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
 )
 
 var groupLabel = Label{Key: KeyGroup}
@@ -134,6 +139,11 @@ var (
 		Buckets:     utilizationBuckets,
 		Labels:      []Label{groupLabel},
 	}
+	MetricWorstUtilization = Metric{
+		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio", Kind: Gauge, Unit: "1",
+		Description: "Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.",
+		Labels:      []Label{groupLabel},
+	}
 	MetricLosses = Metric{
 		Name: "lockdog.losses", Prometheus: "lockdog_losses_total", Kind: Counter, Unit: "{lock}",
 		Description: "Leases lost while somebody relied on them, by cause.",
@@ -168,7 +178,7 @@ var (
 	MetricScheduleLag = Metric{
 		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds", Kind: Histogram, Unit: "s",
 		Description: "How late a renewal call went out after it was due.",
-		Buckets:     lagBuckets,
+		Buckets:     durationBuckets,
 	}
 	MetricBatchSize = Metric{
 		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size", Kind: Histogram, Unit: "{lock}",
@@ -208,7 +218,7 @@ var (
 var Metrics = []Metric{
 	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,
-	MetricRenewals, MetricLate, MetricUtilization, MetricLosses, MetricCancellations,
+	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricCancellations,
 	MetricReleases, MetricReleaseDuration, MetricForced,
 	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricWatchdogLeases, MetricTickAge,
 	MetricPubSubConnected, MetricPubSubReconnects, MetricCommands,

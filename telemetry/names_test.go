@@ -167,6 +167,24 @@ func TestLogsTable(t *testing.T) {
 	}
 }
 
+// TestBuckets: a quantile is read off two neighbouring bounds, so it can be as far from the truth as they are from each other.
+func TestBuckets(t *testing.T) {
+	for _, m := range telemetry.Metrics {
+		most := 5.0 / 3
+		if m.Name == telemetry.MetricHoldDuration.Name || m.Unit != "s" {
+			most = 2 // of a range of seven decades, or of numbers that are small
+		}
+		for i, bound := range m.Buckets {
+			if i > 0 && bound > most*m.Buckets[i-1]*(1+1e-9) {
+				t.Errorf("%s: %v is more than %.2f times %v", m.Name, bound, most, m.Buckets[i-1])
+			}
+		}
+	}
+	if sizes := telemetry.MetricBatchSize.Buckets; sizes[len(sizes)-1] != 4096 {
+		t.Errorf("batch sizes up to %v", sizes[len(sizes)-1])
+	}
+}
+
 // A number out of its list must cost no more than an odd label.
 func TestUnknownValues(t *testing.T) {
 	const bad = math.MaxUint8

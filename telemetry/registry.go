@@ -19,7 +19,7 @@ type registry struct {
 	provider metric.MeterProvider
 	callback metric.Registration
 
-	oldest, failing, tickAge, connected metric.Float64ObservableGauge
+	oldest, failing, worst, tickAge, connected metric.Float64ObservableGauge
 
 	// The collecting goroutine holds the SDK's lock and reads only this: were it to take registries.mu, which is
 	// held while a callback is registered with the SDK, the two could wait for each other.
@@ -50,12 +50,12 @@ func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 	b := builder{meter: meterOf(provider)}
 	reg.oldest = b.gauge(MetricOldestAge)
 	reg.failing = b.gauge(MetricFailing)
+	reg.worst = b.gauge(MetricWorstUtilization)
 	reg.tickAge = b.gauge(MetricTickAge)
 	reg.connected = b.gauge(MetricPubSubConnected)
 	var err error
-	if reg.callback, err = b.meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.tickAge, reg.connected); err != nil {
-		b.keep(err)
-	}
+	reg.callback, err = b.meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
+	b.keep(err)
 	if err := errors.Join(b.errs...); err != nil {
 		reg.unregister()
 		return nil, err
@@ -121,6 +121,7 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 		options []metric.ObserveOption
 		oldest  time.Duration
 		failing int
+		worst   float64
 	}
 	groups := map[string]total{}
 	var tickAge time.Duration
@@ -133,8 +134,8 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 				continue
 			}
 			t := groups[name]
-			oldest, failing := g.gauges(now)
-			groups[name] = total{g.observe, max(t.oldest, oldest), t.failing + failing}
+			oldest, failing, worst := g.gauges(now)
+			groups[name] = total{g.observe, max(t.oldest, oldest), t.failing + failing, max(t.worst, worst)}
 		}
 		if r.state == nil {
 			continue
@@ -153,6 +154,7 @@ func (reg *registry) collect(_ context.Context, o metric.Observer) error {
 	for _, t := range groups {
 		o.ObserveFloat64(reg.oldest, t.oldest.Seconds(), t.options...)
 		o.ObserveFloat64(reg.failing, float64(t.failing), t.options...)
+		o.ObserveFloat64(reg.worst, t.worst, t.options...)
 	}
 	if ticking {
 		o.ObserveFloat64(reg.tickAge, tickAge.Seconds())

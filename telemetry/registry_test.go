@@ -57,6 +57,7 @@ func TestTwoRecorders(t *testing.T) {
 		b.want(61, telemetry.MetricOldestAge, "lockdog.group=orders")
 		b.want(1, telemetry.MetricOldestAge, "lockdog.group=users")
 		b.want(2, telemetry.MetricFailing, "lockdog.group=orders")
+		b.want(61/ttl.Seconds(), telemetry.MetricWorstUtilization, "lockdog.group=orders")
 		b.want(2, telemetry.MetricHeld, "lockdog.group=orders")
 		absent := func(m telemetry.Metric) {
 			t.Helper()

@@ -29,6 +29,7 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 	if h.lock == nil {
 		return ctx, Release{}
 	}
+	h.NotRenewed()
 	var opts []trace.SpanStartOption
 	if h.grant != nil && h.grant.held.IsSampled() {
 		if !trace.SpanContextFromContext(ctx).IsValid() {

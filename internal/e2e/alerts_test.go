@@ -14,13 +14,17 @@ import (
 // patience is what scrapes, evaluations and a busy machine may add to the time in which an alert is due.
 const patience = 10 * time.Second
 
-// pages are the alerts that should wake somebody when Redis is away, and when they are due.
-var pages = []struct {
-	alert string
-	due   func(lease time.Duration) time.Duration
+// expected are the alerts that should fire when Redis is away, and when they are due. The leases of orders are so short that a scrape
+// may miss the last third of them, and its workers may release some when Redis goes, so that fewer than three are lost.
+var expected = []struct {
+	alert    string
+	services []string
+	due      func(lease time.Duration) time.Duration
 }{
-	{"LockdogRenewalFailures", func(lease time.Duration) time.Duration { return lease / 3 }}, // at the first renewal
-	{"LockdogLockLost", func(lease time.Duration) time.Duration { return lease }},            // at the end of the lease
+	{"LockdogRenewalFailures", []string{orders, patient}, func(lease time.Duration) time.Duration { return lease / 2 }},
+	{"LockdogLeaseExpiring", []string{patient}, func(lease time.Duration) time.Duration { return lease * 7 / 10 }},
+	{"LockdogFewLocksLost", []string{orders, patient}, func(lease time.Duration) time.Duration { return lease }},
+	{"LockdogLockLost", []string{patient}, func(lease time.Duration) time.Duration { return lease }},
 }
 
 // testAlerts cuts Redis off and waits for the alerts. Then it lets Redis come back.
@@ -32,15 +36,15 @@ func testAlerts(t *testing.T, s *stack, facts *report) {
 	began := time.Now()
 	s.cut(t)
 	fired := map[string]time.Duration{}
-	until(t, leases[patient]+patience+5*time.Second, "both alerts fire for both services", func() error {
+	until(t, leases[patient]+patience+5*time.Second, "the alerts fire for the services", func() error {
 		for _, a := range s.firing(t) {
 			key := a.Labels["alertname"] + " " + a.Labels["job"]
 			if _, known := fired[key]; !known {
 				fired[key] = time.Since(began)
 			}
 		}
-		for _, p := range pages {
-			for service := range leases {
+		for _, p := range expected {
+			for _, service := range p.services {
 				if _, ok := fired[p.alert+" "+service]; !ok {
 					return fmt.Errorf("fired so far: %v", fired)
 				}
@@ -49,8 +53,8 @@ func testAlerts(t *testing.T, s *stack, facts *report) {
 		return nil
 	})
 	facts.add("Redis is cut off; Prometheus scrapes and evaluates every %v", scrapeEvery)
-	for _, p := range pages {
-		for _, service := range []string{orders, patient} {
+	for _, p := range expected {
+		for _, service := range p.services {
 			after, lease := fired[p.alert+" "+service], leases[service]
 			facts.add("%s fires after %.1f s, with leases of %v", p.alert, after.Seconds(), lease)
 			if limit := p.due(lease) + patience; after > limit {

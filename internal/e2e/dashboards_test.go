@@ -113,6 +113,6 @@ func substitute(expr string) string {
 		case "__range_s":
 			return "300"
 		}
-		return ".+"
+		return ".*"
 	})
 }
