@@ -147,7 +147,10 @@ func TestExport(t *testing.T) {
 				"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc",
 			},
 		},
-		{name: "no metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "none"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }, want: []string{proto}},
+		{
+			name: "no metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "none"}, want: []string{proto},
+			change: func(c *otelsetup.Config, a string) { c.Endpoint = a },
+		},
 		{name: "none", env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
 		{name: "disabled", env: map[string]string{"OTEL_SDK_DISABLED": "TRUE"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
 		{name: "sampled out", env: map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
