@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/otlptranslator"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -85,6 +86,24 @@ func TestPrometheusNames(t *testing.T) {
 		for _, l := range labelName.FindAllStringSubmatch(s[2], -1) {
 			if !labels[l[1]] {
 				t.Errorf("%s carries %s", s[1], l[1])
+			}
+		}
+	}
+}
+
+// TestOTLPNames: sent by OTLP a metric has the name in Prometheus that it has when it is scraped, or that of OpenTelemetry.
+func TestOTLPNames(t *testing.T) {
+	for _, m := range telemetry.Metrics {
+		kind := map[telemetry.Kind]otlptranslator.MetricType{
+			telemetry.Counter: otlptranslator.MetricTypeMonotonicCounter, telemetry.UpDownCounter: otlptranslator.MetricTypeNonMonotonicCounter,
+			telemetry.Histogram: otlptranslator.MetricTypeHistogram, telemetry.Gauge: otlptranslator.MetricTypeGauge,
+		}[m.Kind]
+		for strategy, want := range map[otlptranslator.TranslationStrategyOption]string{
+			otlptranslator.UnderscoreEscapingWithSuffixes: m.Prometheus, otlptranslator.NoTranslation: m.Name,
+		} {
+			namer := otlptranslator.NewMetricNamer("", strategy)
+			if got, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: kind}); err != nil || got != want {
+				t.Errorf("%s by %s: %s, %v, want %s", m.Name, strategy, got, err, want)
 			}
 		}
 	}
