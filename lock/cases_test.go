@@ -287,6 +287,10 @@ func TestWaitersCostRedisNothing(t *testing.T) {
 		}
 		asleep(t, clients[i], 50)
 	}
+	// One of the name, one of each client that waits for it, and the holder's control channel.
+	if all, err := rdb.PubSubChannels(t.Context(), "*").Result(); err != nil || len(all) != 1+len(clients)+1 {
+		t.Errorf("channels %q, %v", all, err)
+	}
 	scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
 	asked := scripts()
 	always(t, time.Second, func() bool { return scripts() == asked })

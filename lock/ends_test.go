@@ -236,7 +236,6 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 	ends := make(map[string]float64) // so many of each, by metric and label
 	for owner, e := range ended {
 		lost, canceled := 0, 0
-		ends["hold "+e.End]++
 		switch e.End {
 		case "lost":
 			lost = 1
@@ -263,6 +262,11 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 				t.Errorf("%s: %d %s of %s, want %d; Recent says %s %s", what, n[0], channel, owner, n[1], e.End, e.Why)
 			}
 		}
+		for _, span := range r.spansNamed("hold job") {
+			if attrs := attrsOf(span); attrs[telemetry.KeyOwner] == owner && attrs[telemetry.KeyEnd] != e.End {
+				t.Errorf("%s: the span of the hold of %s ends with %q, Recent says %s", what, owner, attrs[telemetry.KeyEnd], e.End)
+			}
+		}
 	}
 	for _, m := range []struct {
 		metric telemetry.Metric
@@ -270,7 +274,6 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 		label  string
 		values []string
 	}{
-		{telemetry.MetricHoldDuration, "hold", "lockdog.end", []string{"released", "lost", "canceled", "closed"}},
 		{telemetry.MetricLosses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}},
 		{telemetry.MetricCancellations, "cancellation", "lockdog.reason", []string{"context", "max_hold", "heartbeat", "closed"}},
 	} {
@@ -279,6 +282,9 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 				t.Errorf("%s: %s has %v of %s, Recent %v", what, m.metric.Name, got, value, want)
 			}
 		}
+	}
+	if n := r.sum(t, telemetry.MetricHoldDuration); n != float64(len(ended)) {
+		t.Errorf("%s: %s has %v ends, Recent %d", what, telemetry.MetricHoldDuration.Name, n, len(ended))
 	}
 	if n := r.sum(t, telemetry.MetricHeld); n != 0 {
 		t.Errorf("%s: %v are held yet", what, n)

@@ -120,7 +120,8 @@ func WithReentrancy() LockOption {
 }
 
 // WithGroup sets the label that stands for the lock's name in metrics and span names. Keep the number of
-// groups small: past 50 of a client, or 150 of a MeterProvider, they are counted together. The default is the name up to its first ':'.
+// groups small: past 50 of a client, or 150 of a MeterProvider, they are counted together. The default is the name up to its first ':';
+// a name makes a new group only while the client has fewer than 20.
 func WithGroup(group string) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if group == "" || len(group) > maxTextBytes || !utf8.ValidString(group) {

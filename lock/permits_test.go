@@ -114,7 +114,7 @@ func TestPermits(t *testing.T) {
 		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
 		{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
 		{telemetry.MetricReleases, "lockdog.outcome=released", 3},
-		{telemetry.MetricHoldDuration, "lockdog.end=released", 3},
+		{telemetry.MetricHoldDuration, "lockdog.group=default", 3},
 		{telemetry.MetricLosses, "lockdog.group=default", 0},
 	} {
 		if got := d.sum(t, want.metric, want.label); got != want.n {

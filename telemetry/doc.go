@@ -32,9 +32,9 @@
 //
 // # Cardinality
 //
-// Lock names go on spans and logs, never on metrics. Those carry a group: at most 50 per recorder and 150 per
-// MeterProvider, everything further is counted as "_other". That bounds every instrument at 1,000 attribute
-// sets.
+// Lock names go on spans and logs, never on metrics. Those carry a group: a name makes one while its
+// recorder has fewer than 20, WithGroup while it has fewer than 50 and its MeterProvider fewer than 150. Everything
+// further is counted as "_other". That bounds every instrument at 1,000 attribute sets.
 //
 // # What is not promised
 //

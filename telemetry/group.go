@@ -25,7 +25,6 @@ type group struct {
 	acquireTime   [][]metric.RecordOption
 	wakeups       [][]metric.AddOption
 	takeovers     [][]metric.AddOption
-	holdTime      [][]metric.RecordOption
 	renewals      [][]metric.AddOption
 	losses        [][]metric.AddOption
 	cancellations [][]metric.AddOption
@@ -67,7 +66,6 @@ func newGroup(name string, m *instruments) *group {
 		acquireTime:   recordSets(base, second(MetricAcquireDuration)),
 		wakeups:       addSets(base, second(MetricWakeups)),
 		takeovers:     addSets(base, second(MetricTakeovers)),
-		holdTime:      recordSets(base, second(MetricHoldDuration)),
 		renewals:      addSets(base, second(MetricRenewals)),
 		losses:        addSets(base, second(MetricLosses)),
 		cancellations: addSets(base, second(MetricCancellations)),

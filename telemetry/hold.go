@@ -268,7 +268,7 @@ func (h *Hold) End(end HoldEnd) {
 		return
 	}
 	now := h.now()
-	r.metrics.holdTime.Record(ctx, now.Sub(h.start).Seconds(), at(g.holdTime, end)...)
+	r.metrics.holdTime.Record(ctx, now.Sub(h.start).Seconds(), g.record...)
 	if h.grant == nil {
 		return
 	}

@@ -109,9 +109,9 @@ var (
 	}
 	MetricHoldDuration = Metric{
 		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds", Kind: Histogram, Unit: "s",
-		Description: "Time from grant to end, by how it ended.",
+		Description: "Time from grant to end, however it ended.",
 		Buckets:     holdBuckets,
-		Labels:      []Label{groupLabel, {KeyEnd, holdEnds}},
+		Labels:      []Label{groupLabel},
 	}
 	MetricOldestAge = Metric{
 		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds", Kind: Gauge, Unit: "s",

@@ -113,15 +113,16 @@ func (l *Lock) Group() string { return l.group.name }
 func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	// OTLP refuses a whole batch of spans for one string that is no UTF-8.
 	name = strings.ToValidUTF8(name, "\uFFFD")
+	most := maxGroups
 	if groupName == "" {
-		groupName = defaultGroup(name)
+		groupName, most = defaultGroup(name), maxDefaultGroups
 	} else {
 		groupName = strings.ToValidUTF8(groupName, "\uFFFD")
 	}
 	if spans == RenewalSpansDefault {
 		spans = r.spans
 	}
-	return Lock{rec: r, group: r.group(groupName), name: name, kind: kind, spans: spans}
+	return Lock{rec: r, group: r.group(groupName, most), name: name, kind: kind, spans: spans}
 }
 
 func defaultGroup(name string) string {
@@ -133,10 +134,15 @@ func defaultGroup(name string) string {
 	return prefix
 }
 
-// maxGroups bounds the groups of one recorder. The SDK keeps 2,000 attribute sets per instrument.
-const maxGroups = 50
+const (
+	// maxDefaultGroups is how many groups of one recorder there may be for a name to make another. Names like
+	// tenant7:job make one each, which nobody chose.
+	maxDefaultGroups = 20
+	// maxGroups bounds them with those that were asked for. The SDK keeps 2,000 attribute sets per instrument.
+	maxGroups = 50
+)
 
-func (r *Recorder) group(name string) *group {
+func (r *Recorder) group(name string, most int) *group {
 	if g := (*r.groups.Load())[name]; g != nil {
 		return g
 	}
@@ -151,7 +157,7 @@ func (r *Recorder) group(name string) *group {
 		if known[OtherGroup] != nil {
 			named--
 		}
-		if named >= maxGroups || !r.shared.admit(name) {
+		if named >= most || !r.shared.admit(name) {
 			name = OtherGroup
 			if g := known[name]; g != nil {
 				return g

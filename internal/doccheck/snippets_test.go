@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/lockdog/lockdog/dashboards"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // frame is what the README's pieces of code stand in: a function with what they use from around them.
@@ -56,29 +55,6 @@ func TestPiecesCompile(t *testing.T) {
 	if pieces == 0 {
 		t.Error("no pieces of code found")
 	}
-}
-
-// TestNumbersOfSeries counts the time series that a group, and all the rest, can make in Prometheus.
-func TestNumbersOfSeries(t *testing.T) {
-	t.Parallel()
-	grouped, others := 0, 0
-	for _, m := range telemetry.Metrics {
-		n := 1
-		for _, l := range m.Labels {
-			if l.Key != telemetry.KeyGroup {
-				n *= len(l.Values)
-			}
-		}
-		if m.Kind == telemetry.Histogram {
-			n *= len(m.Buckets) + 3 // +Inf, _sum, _count
-		}
-		if m.Grouped() {
-			grouped += n
-		} else {
-			others += n
-		}
-	}
-	mustSay(t, fmt.Sprintf("A group makes at most %d time series per instance, the rest %d.", grouped, others))
 }
 
 func TestNumberOfAlerts(t *testing.T) {

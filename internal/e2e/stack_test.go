@@ -80,7 +80,8 @@ func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args 
 		"-lease", leases[service].String(), "-workers", strconv.Itoa(workers), "-trace-url", s.plain.url + "/trace/{trace_id}",
 	}, args...)
 	env := []string{
-		"NO_COLOR=1", "OTEL_SDK_DISABLED=", "OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=", "OTEL_TRACES_EXPORTER=", "OTEL_TRACES_SAMPLER=",
+		"NO_COLOR=1", "OTEL_SDK_DISABLED=", "OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=", "OTEL_TRACES_EXPORTER=", "OTEL_METRICS_EXPORTER=",
+		"OTEL_TRACES_SAMPLER=",
 		"OTEL_BSP_SCHEDULE_DELAY=500", // ms; spans are waited for
 	}
 	i := &instance{program: launch(t, name, env, bin, args...), url: "http://" + addr}

@@ -3,6 +3,7 @@ package otelsetup_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,8 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	metricscollector "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
@@ -23,9 +26,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // variables are those the package looks at. Each test starts without them.
 var variables = []string{
-	"OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER",
-	"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL",
-	"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_PROPAGATORS", "NO_COLOR",
+	"OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER",
+	"OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+	"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+	"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_PROPAGATORS", "NO_COLOR",
 }
 
 // start starts with KeepGlobals unless change says otherwise, and with a log that is kept.
@@ -85,9 +89,10 @@ func scrape(t *testing.T, h http.Handler, accept string) string {
 // otlpServer is a collector on loopback that notes what it is sent.
 type otlpServer struct {
 	collector.UnimplementedTraceServiceServer
-	mu   sync.Mutex
-	got  []string // path and content type, or "grpc"
-	addr string
+	mu      sync.Mutex
+	got     []string // path and content type, or "grpc"
+	metrics *metricscollector.ExportMetricsServiceRequest
+	addr    string
 }
 
 func (s *otlpServer) note(what string) {
@@ -106,6 +111,15 @@ func newHTTPCollector(t *testing.T) *otlpServer {
 	s := &otlpServer{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.note(r.URL.Path + " " + r.Header.Get("Content-Type"))
+		if r.URL.Path == "/v1/metrics" {
+			var sent metricscollector.ExportMetricsServiceRequest
+			if body, err := io.ReadAll(r.Body); err != nil || proto.Unmarshal(body, &sent) != nil {
+				t.Errorf("metrics: %v, %q", err, body)
+			}
+			s.mu.Lock()
+			s.metrics = &sent
+			s.mu.Unlock()
+		}
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		if r.Header.Get("Content-Type") == "application/json" {
 			_, _ = w.Write([]byte("{}"))
@@ -124,6 +138,7 @@ func newGRPCCollector(t *testing.T) *otlpServer {
 	}
 	srv := grpc.NewServer()
 	collector.RegisterTraceServiceServer(srv, s)
+	metricscollector.RegisterMetricsServiceServer(srv, metricsService{s: s})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(listener) })
 	t.Cleanup(func() {
@@ -139,14 +154,35 @@ func (s *otlpServer) Export(context.Context, *collector.ExportTraceServiceReques
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// emit makes a span and has it sent.
+type metricsService struct {
+	metricscollector.UnimplementedMetricsServiceServer
+	s *otlpServer
+}
+
+func (m metricsService) Export(context.Context, *metricscollector.ExportMetricsServiceRequest) (*metricscollector.ExportMetricsServiceResponse, error) {
+	m.s.note("grpc metrics")
+	return &metricscollector.ExportMetricsServiceResponse{}, nil
+}
+
+// emit makes a span, and a count in it, and has both sent.
 func emit(t *testing.T, p *otelsetup.Providers) {
 	t.Helper()
-	_, span := p.TracerProvider.Tracer("test").Start(t.Context(), "span")
-	span.End()
+	work(t, p)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := p.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// work makes a span, and a count in it.
+func work(t *testing.T, p *otelsetup.Providers) {
+	t.Helper()
+	ctx, span := p.TracerProvider.Tracer("test").Start(t.Context(), "span")
+	counter, err := p.MeterProvider.Meter("test").Int64Counter("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter.Add(ctx, 1)
+	span.End()
 }

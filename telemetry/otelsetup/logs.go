@@ -2,6 +2,7 @@ package otelsetup
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -14,16 +15,36 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-func newLogger(cfg Config) *slog.Logger {
+// The formats of the log.
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+func newLogger(cfg Config) (*slog.Logger, error) {
 	out := cfg.LogOutput
 	if out == nil {
 		out = os.Stderr
 	}
-	return slog.New(TraceHandler(tint.NewTextHandler(out, &tint.Options{
-		Level:      cfg.LogLevel,
-		TimeFormat: time.TimeOnly + ".000",
-		NoColor:    cfg.NoColor || os.Getenv("NO_COLOR") != "" || plainFile(out),
-	})))
+	format := cfg.LogFormat
+	if format == "" {
+		format = logText
+		if plainFile(out) {
+			format = logJSON
+		}
+	}
+	switch format {
+	case logText:
+		return slog.New(TraceHandler(tint.NewTextHandler(out, &tint.Options{
+			Level:      cfg.LogLevel,
+			TimeFormat: time.TimeOnly + ".000",
+			NoColor:    cfg.NoColor || os.Getenv("NO_COLOR") != "" || plainFile(out),
+		}))), nil
+	case logJSON:
+		return slog.New(TraceHandler(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))), nil
+	default:
+		return nil, fmt.Errorf("%w: Config.LogFormat is %q; %s and %s are supported", ErrConfig, format, logText, logJSON)
+	}
 }
 
 // plainFile tells whether w is a file that is no terminal.

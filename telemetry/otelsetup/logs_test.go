@@ -34,15 +34,42 @@ func TestLogColours(t *testing.T) {
 			t.Errorf("%s: %q", c.name, log)
 		}
 	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestLogFormat: JSON where stderr is a file or a pipe, as in a container, unless the program says otherwise.
+func TestLogFormat(t *testing.T) {
+	before := os.Stderr
+	defer func() { os.Stderr = before }()
+	ctx := trace.ContextWithSpanContext(t.Context(), sampledParent)
+	for format, isJSON := range map[string]bool{"": true, "json": true, "text": false} {
+		file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = file.Close() }()
+		os.Stderr = file
+		p, _ := start(t, nil, func(cfg *otelsetup.Config) { cfg.NoColor, cfg.LogOutput, cfg.LogFormat = false, nil, format })
+		p.Logger.InfoContext(ctx, "hello", "n", 1)
+		text, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rec map[string]any
+		if err := json.Unmarshal(text, &rec); (err == nil) != isJSON {
+			t.Errorf("%q: %v: %s", format, err, text)
+		}
+		if isJSON && (rec["msg"] != "hello" || rec["level"] != "INFO" || rec["n"] != 1.0 || rec["trace_id"] != sampledParent.TraceID().String()) {
+			t.Errorf("%q: %s", format, text)
+		}
+		if !isJSON && (!strings.Contains(string(text), "hello n=1 trace_id=") || strings.Contains(string(text), "\x1b[")) {
+			t.Errorf("%q: %q", format, text)
+		}
 	}
-	defer func() { _ = file.Close() }()
-	p, _ := start(t, nil, func(cfg *otelsetup.Config) { cfg.NoColor, cfg.LogOutput = false, file })
-	p.Logger.Warn("hello")
-	if text, _ := os.ReadFile(file.Name()); !strings.Contains(string(text), "hello") || strings.Contains(string(text), escape) {
-		t.Errorf("file %q", text)
+	p, log := start(t, nil, func(cfg *otelsetup.Config) { cfg.LogFormat, cfg.LogLevel = "json", slog.LevelWarn })
+	p.Logger.Info("quiet")
+	p.Logger.Warn("loud")
+	if text := log.String(); strings.Contains(text, "quiet") || !strings.HasPrefix(text, "{") {
+		t.Errorf("log %s", text)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -25,19 +27,78 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// newMeterProvider lets the registry read the SDK's metrics when it is scraped.
-func newMeterProvider(registry *prometheus.Registry, res *resource.Resource) (*sdkmetric.MeterProvider, error) {
-	exporter, err := otelprom.New(
-		otelprom.WithRegisterer(registry),
-		// The scope would be three more labels on every series, the same on all of them.
-		otelprom.WithoutScopeInfo(),
-		// The default depends on a global of another package; names must not.
-		otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
-	)
+// newMeterProvider has the metrics scraped, sent, or both.
+func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Registry, res *resource.Resource) (*sdkmetric.MeterProvider, error) {
+	scraped, sent, err := metricExporters()
 	if err != nil {
-		return nil, fmt.Errorf("otelsetup: prometheus exporter: %w", err)
+		return nil, err
 	}
-	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res)), nil
+	opts := []sdkmetric.Option{sdkmetric.WithResource(res)}
+	if scraped {
+		exporter, err := otelprom.New(
+			otelprom.WithRegisterer(registry),
+			// The scope would be three more labels on every series, the same on all of them.
+			otelprom.WithoutScopeInfo(),
+			// The default depends on a global of another package; names must not.
+			otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
+		)
+		if err != nil {
+			return nil, fmt.Errorf("otelsetup: prometheus exporter: %w", err)
+		}
+		opts = append(opts, sdkmetric.WithReader(exporter))
+	}
+	if sent {
+		exporter, err := newMetricOTLP(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
+	}
+	return sdkmetric.NewMeterProvider(opts...), nil
+}
+
+// metricExporters reads OTEL_METRICS_EXPORTER, a list. Package autoexport of OpenTelemetry's contrib would open a port
+// of its own for Prometheus, with a registry of its own.
+func metricExporters() (scraped, sent bool, err error) {
+	names := env("OTEL_METRICS_EXPORTER")
+	if names == "" {
+		return true, false, nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		switch name = strings.TrimSpace(name); name {
+		case "prometheus":
+			scraped = true
+		case "otlp":
+			sent = true
+		case "none":
+		default:
+			return false, false, fmt.Errorf("%w: OTEL_METRICS_EXPORTER has %q; prometheus, otlp and none are supported", ErrConfig, name)
+		}
+	}
+	return scraped, sent, nil
+}
+
+func newMetricOTLP(ctx context.Context, cfg Config) (sdkmetric.Exporter, error) {
+	endpoint, err := parseEndpoint(cfg.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	switch protocol := protocolOf(cfg, endpoint, "METRICS"); protocol {
+	case protocolGRPC:
+		var opts []otlpmetricgrpc.Option
+		if endpoint != nil {
+			opts = append(opts, otlpmetricgrpc.WithEndpointURL(endpoint.String()))
+		}
+		return otlpmetricgrpc.New(ctx, opts...)
+	case protocolHTTP:
+		var opts []otlpmetrichttp.Option
+		if endpoint != nil {
+			opts = append(opts, otlpmetrichttp.WithEndpointURL(withPath(endpoint, metricsPath)))
+		}
+		return otlpmetrichttp.New(ctx, opts...)
+	default: // OpenTelemetry's exporter of metrics writes no JSON
+		return nil, fmt.Errorf("%w: OTLP protocol of metrics is %q; %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP)
+	}
 }
 
 func newHandler(registry *prometheus.Registry, logger *slog.Logger) http.Handler {

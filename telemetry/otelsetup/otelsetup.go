@@ -32,14 +32,15 @@ type Config struct {
 	ServiceName string
 	// ServiceVersion is the service.version of all telemetry; empty: none.
 	ServiceVersion string
-	// Attributes are further attributes of the resource.
+	// Attributes are further attributes of the resource; OTEL_RESOURCE_ATTRIBUTES wins over them.
 	Attributes []attribute.KeyValue
 
-	// Endpoint is where traces go: a URL (http://collector:4318), or host:port for a connection without TLS.
-	// For the protocols over HTTP /v1/traces is added to its path. Empty: as the environment says.
+	// Endpoint is where traces go, and metrics if OTEL_METRICS_EXPORTER has otlp: a URL (http://collector:4318), or
+	// host:port for a connection without TLS. For the protocols over HTTP /v1/traces or /v1/metrics is added to its
+	// path. Empty: as the environment says.
 	Endpoint string
-	// Protocol is grpc, http/protobuf or http/json. Empty: as the environment says, else grpc if Endpoint has
-	// port 4317 and http/protobuf if not.
+	// Protocol is grpc, http/protobuf or, for traces only, http/json. Empty: as the environment says, else grpc if
+	// Endpoint has port 4317 and http/protobuf if not.
 	Protocol string
 	// TraceExporter is used in place of OTLP if not nil, whatever the environment says of exporters.
 	TraceExporter sdktrace.SpanExporter
@@ -48,9 +49,12 @@ type Config struct {
 
 	// LogOutput is where log lines go; nil: os.Stderr.
 	LogOutput io.Writer
+	// LogFormat is text or json. Empty: json where LogOutput is a file that is no terminal, as stderr of a container,
+	// else text.
+	LogFormat string
 	// LogLevel is the lowest level logged; nil: slog.LevelInfo.
 	LogLevel slog.Leveler
-	// NoColor takes the colour out of the log. It is left out anyway where LogOutput is a file that is no
+	// NoColor takes the colour out of text. It is left out anyway where LogOutput is a file that is no
 	// terminal, or NO_COLOR is set.
 	NoColor bool
 
@@ -62,12 +66,12 @@ type Config struct {
 type Providers struct {
 	// These three are OpenTelemetry's globals, too, unless Config.KeepGlobals says otherwise.
 	TracerProvider trace.TracerProvider          // samples and exports as Config and environment say
-	MeterProvider  metric.MeterProvider          // of the metrics in Registry
+	MeterProvider  metric.MeterProvider          // of the metrics in Registry, unless OTEL_METRICS_EXPORTER says otherwise
 	Propagator     propagation.TextMapPropagator // W3C trace context and baggage by default
 	// Registry holds the metrics, and those of the Go runtime and the process. Further collectors may be
 	// registered with it.
 	Registry *prometheus.Registry
-	// Logger writes readable lines with trace_id and span_id of the ctx a record is logged with.
+	// Logger writes lines, for people or in JSON, with trace_id and span_id of the ctx a record is logged with.
 	Logger *slog.Logger
 
 	handler  http.Handler
@@ -77,7 +81,7 @@ type Providers struct {
 }
 
 // ErrConfig is matched by the errors of a setting that cannot be: an endpoint that is no URL, an unknown
-// protocol or exporter.
+// protocol, exporter or format.
 var ErrConfig = errors.New("otelsetup: bad setting")
 
 // shutdownTimeout bounds Shutdown where its ctx does not.
@@ -85,12 +89,19 @@ const shutdownTimeout = 5 * time.Second
 
 // Start sets everything up and makes it global: OpenTelemetry's providers, propagators and error handler, and
 // slog's default logger. It connects to nothing; exporters do that when they
-// have something to send, and report failures to the log. On an error nothing is left behind. Call Shutdown
-// before the program ends.
+// have something to send, and report failures to the log. On an error nothing is left behind but the error handler.
+// Call Shutdown before the program ends.
 func Start(ctx context.Context, cfg Config) (*Providers, error) {
-	p := &Providers{
-		Logger:   newLogger(cfg),
-		Registry: newRegistry(),
+	logger, err := newLogger(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &Providers{Logger: logger, Registry: newRegistry()}
+	if !cfg.KeepGlobals {
+		// First, as the SDK reports to it what it can't read of the environment.
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+			logger.Warn("telemetry error", "error", err.Error())
+		}))
 	}
 	p.Propagator = newPropagator(p.Logger)
 	p.handler = newHandler(p.Registry, p.Logger)
@@ -101,9 +112,6 @@ func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	}
 	if !cfg.KeepGlobals {
 		slog.SetDefault(p.Logger)
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-			p.Logger.Warn("telemetry error", "error", err.Error())
-		}))
 		otel.SetTextMapPropagator(p.Propagator)
 		otel.SetTracerProvider(p.TracerProvider)
 		otel.SetMeterProvider(p.MeterProvider)
@@ -123,7 +131,7 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	mp, err := newMeterProvider(p.Registry, res)
+	mp, err := newMeterProvider(ctx, cfg, p.Registry, res)
 	if err != nil {
 		return errors.Join(err, tp.Shutdown(ctx))
 	}
@@ -132,7 +140,7 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// Handler serves the metrics, in OpenMetrics with exemplars to whoever asks for that, as Prometheus does.
+// Handler serves the metrics in Registry, in OpenMetrics with exemplars to whoever asks for that, as Prometheus does.
 func (p *Providers) Handler() http.Handler { return p.handler }
 
 // Shutdown sends what is still to be sent and stops. It ends with ctx, and after five seconds if ctx has no

@@ -89,7 +89,10 @@ func TestResource(t *testing.T) {
 
 // TestExport: where spans go, and by which protocol.
 func TestExport(t *testing.T) {
-	const proto = "/v1/traces application/x-protobuf"
+	const (
+		proto   = "/v1/traces application/x-protobuf"
+		metrics = "/v1/metrics application/x-protobuf"
+	)
 	for _, c := range []struct {
 		name   string
 		grpc   bool
@@ -124,6 +127,30 @@ func TestExport(t *testing.T) {
 			env:    map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
 			change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "http/protobuf" },
 		},
+		{
+			name: "metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp"}, want: []string{proto, metrics},
+			change: func(c *otelsetup.Config, a string) { c.Endpoint = "http://" + a + "/v1/traces" },
+		},
+		{
+			name: "metrics by env", want: []string{metrics},
+			env: map[string]string{
+				"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "prometheus, otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://ADDR",
+			},
+		},
+		{
+			name: "metrics by gRPC", grpc: true, want: []string{"grpc", "grpc metrics"}, env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp"},
+			change: func(c *otelsetup.Config, a string) { c.Endpoint, c.Protocol = a, "grpc" },
+		},
+		{
+			name: "metrics by gRPC by env", grpc: true, want: []string{"grpc metrics"},
+			env: map[string]string{
+				"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://ADDR", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc",
+			},
+		},
+		{
+			name: "no metrics", env: map[string]string{"OTEL_METRICS_EXPORTER": "none"}, want: []string{proto},
+			change: func(c *otelsetup.Config, a string) { c.Endpoint = a },
+		},
 		{name: "none", env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
 		{name: "disabled", env: map[string]string{"OTEL_SDK_DISABLED": "TRUE"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
 		{name: "sampled out", env: map[string]string{"OTEL_TRACES_SAMPLER": "always_off"}, change: func(c *otelsetup.Config, a string) { c.Endpoint = a }},
@@ -151,6 +178,62 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// TestMetricsExporters: who gets the metrics, with the resource that the program and its environment state.
+func TestMetricsExporters(t *testing.T) {
+	for exporters, want := range map[string]struct{ scraped, sent bool }{
+		"": {scraped: true}, "prometheus": {scraped: true}, "otlp": {sent: true}, "otlp,prometheus": {true, true}, "none": {},
+	} {
+		server := newHTTPCollector(t)
+		p, _ := start(t, map[string]string{"OTEL_METRICS_EXPORTER": exporters, "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod"},
+			func(c *otelsetup.Config) {
+				c.Endpoint, c.Attributes = server.addr, []attribute.KeyValue{attribute.String("shard", "7")}
+			})
+		work(t, p)
+		if got := strings.Contains(scrape(t, p.Handler(), ""), "\njobs_total 1\n"); got != want.scraped {
+			t.Errorf("%q: scraped: %v, want %v", exporters, got, want.scraped)
+		}
+		emit(t, p)
+		sent := server.metrics.String()
+		for _, text := range []string{`"jobs"`, `"shard"`, `"deployment.environment.name"`, `"orders"`, "exemplars"} {
+			if strings.Contains(sent, text) != want.sent {
+				t.Errorf("%q: sent %s: %v, want %v: %s", exporters, text, !want.sent, want.sent, sent)
+			}
+		}
+	}
+}
+
+// TestSampler: the environment's word counts, and what can't be read of it is logged.
+func TestSampler(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	for _, c := range []struct {
+		name, arg     string
+		root, sampled bool
+		warned        string
+	}{
+		{"", "", true, true, ""},
+		{"always_off", "", false, false, ""},
+		{"traceidratio", "0", false, false, ""},
+		{"parentbased_traceidratio", "0", false, true, ""},
+		{"parentbased_traceidratio", "1", true, true, ""},
+		{"parentbased_traceidratio", "1%", true, true, `parsing sampler argument: strconv.ParseFloat: parsing \"1%\"`},
+		{"sometimes", "", true, true, "unsupported sampler: sometimes"},
+	} {
+		p, log := start(t, map[string]string{"OTEL_TRACES_SAMPLER": c.name, "OTEL_TRACES_SAMPLER_ARG": c.arg}, func(cfg *otelsetup.Config) {
+			cfg.KeepGlobals, cfg.TraceExporter = false, tracetest.NewInMemoryExporter()
+		})
+		tracer := p.TracerProvider.Tracer("test")
+		_, root := tracer.Start(t.Context(), "root")
+		_, in := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), sampledParent), "in")
+		if root.IsRecording() != c.root || in.IsRecording() != c.sampled {
+			t.Errorf("%s %s: a root is sampled %v, a child of a sampled span %v", c.name, c.arg, root.IsRecording(), in.IsRecording())
+		}
+		if text := log.String(); !strings.Contains(text, c.warned) || c.warned == "" && text != "" {
+			t.Errorf("%s %s: log %q, want %q", c.name, c.arg, text, c.warned)
+		}
+	}
+}
+
 // Settings that cannot be are refused at once, with what can be.
 func TestBadSettings(t *testing.T) {
 	for _, c := range []struct {
@@ -159,6 +242,9 @@ func TestBadSettings(t *testing.T) {
 		want string
 	}{
 		{map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, otelsetup.Config{}, "zipkin"},
+		{map[string]string{"OTEL_METRICS_EXPORTER": "otlp,statsd"}, otelsetup.Config{}, "statsd"},
+		{map[string]string{"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, otelsetup.Config{}, "metrics"},
+		{nil, otelsetup.Config{LogFormat: "xml"}, "xml"},
 		{nil, otelsetup.Config{Endpoint: "localhost:4317", Protocol: "carrier-pigeon"}, "carrier-pigeon"},
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smtp"}, otelsetup.Config{}, "smtp"},
 		{nil, otelsetup.Config{Protocol: "foo"}, "foo"},

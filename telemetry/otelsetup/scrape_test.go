@@ -2,10 +2,15 @@ package otelsetup_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/otlptranslator"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -41,6 +46,7 @@ func play(t *testing.T) (*otelsetup.Providers, *tracetest.InMemoryExporter) {
 var (
 	typeLine   = regexp.MustCompile(`(?m)^# TYPE (lockdog\S+) (\S+)$`)
 	sampleLine = regexp.MustCompile(`(?m)^(lockdog[a-z_]+)(?:\{(.*?)\})? `)
+	groupLabel = regexp.MustCompile(`lockdog_group="([^"]*)"`)
 	labelName  = regexp.MustCompile(`([a-z_]+)="`)
 )
 
@@ -81,6 +87,69 @@ func TestPrometheusNames(t *testing.T) {
 			if !labels[l[1]] {
 				t.Errorf("%s carries %s", s[1], l[1])
 			}
+		}
+	}
+}
+
+// TestOTLPNames: sent by OTLP a metric has the name in Prometheus that it has when it is scraped, or that of OpenTelemetry.
+func TestOTLPNames(t *testing.T) {
+	for _, m := range telemetry.Metrics {
+		kind := map[telemetry.Kind]otlptranslator.MetricType{
+			telemetry.Counter: otlptranslator.MetricTypeMonotonicCounter, telemetry.UpDownCounter: otlptranslator.MetricTypeNonMonotonicCounter,
+			telemetry.Histogram: otlptranslator.MetricTypeHistogram, telemetry.Gauge: otlptranslator.MetricTypeGauge,
+		}[m.Kind]
+		for strategy, want := range map[otlptranslator.TranslationStrategyOption]string{
+			otlptranslator.UnderscoreEscapingWithSuffixes: m.Prometheus, otlptranslator.NoTranslation: m.Name,
+		} {
+			namer := otlptranslator.NewMetricNamer("", strategy)
+			if got, err := namer.Build(otlptranslator.Metric{Name: m.Name, Unit: m.Unit, Type: kind}); err != nil || got != want {
+				t.Errorf("%s by %s: %s, %v, want %s", m.Name, strategy, got, err, want)
+			}
+		}
+	}
+}
+
+// TestNumberOfSeries counts what one instance can make Prometheus keep, where names make as many groups as they may. The
+// documents have the figures.
+func TestNumberOfSeries(t *testing.T) {
+	p, _ := start(t, nil, nil)
+	r, err := telemetry.NewRecorder(telemetry.Config{
+		TracerProvider: p.TracerProvider, MeterProvider: p.MeterProvider, State: story.Busy, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for n := range 25 {
+		l := r.Lock(fmt.Sprintf("tenant%d:job", n), "mutex", "", telemetry.RenewalSpansOff)
+		defer story.Everything(t.Context(), r, &l).End(telemetry.EndReleased)
+	}
+	all, ofGroup := 0, map[string]int{"": 0}
+	for _, s := range sampleLine.FindAllStringSubmatch(scrape(t, p.Handler(), "text/plain"), -1) {
+		all++
+		if group := groupLabel.FindStringSubmatch(s[2]); group != nil {
+			ofGroup[group[1]]++
+		} else {
+			ofGroup[""]++
+		}
+	}
+	groups := len(ofGroup) - 1
+	if groups != 21 || ofGroup["_other"] == 0 {
+		t.Fatalf("%d groups: %v", groups, ofGroup)
+	}
+	each, rest := ofGroup["tenant0"], ofGroup[""]
+	if all != groups*each+rest {
+		t.Errorf("%d series, want %d groups of %d, and %d: %v", all, groups, each, rest, ofGroup)
+	}
+	want := fmt.Sprintf("A group makes at most %d time series per instance, the rest %d: at most %d,%03d with the 20 groups that names make, and `_other`.",
+		each, rest, all/1000, all%1000)
+	for _, file := range []string{"README.md", "docs/TELEMETRY.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+			t.Errorf("%s doesn't say %q", file, want)
 		}
 	}
 }

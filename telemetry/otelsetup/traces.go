@@ -19,8 +19,9 @@ const (
 	protocolHTTP = "http/protobuf"
 	protocolJSON = "http/json"
 
-	grpcPort   = "4317"
-	tracesPath = "/v1/traces"
+	grpcPort    = "4317"
+	tracesPath  = "/v1/traces"
+	metricsPath = "/v1/metrics"
 )
 
 func newTracerProvider(ctx context.Context, cfg Config, res *resource.Resource) (*sdktrace.TracerProvider, error) {
@@ -71,7 +72,7 @@ func newOTLP(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch protocol := protocolOf(cfg, endpoint); protocol {
+	switch protocol := protocolOf(cfg, endpoint, "TRACES"); protocol {
 	case protocolGRPC:
 		var opts []otlptracegrpc.Option
 		if endpoint != nil {
@@ -81,10 +82,7 @@ func newOTLP(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	case protocolHTTP, protocolJSON:
 		var opts []otlptracehttp.Option
 		if endpoint != nil {
-			if !strings.HasSuffix(endpoint.Path, tracesPath) {
-				endpoint = endpoint.JoinPath(tracesPath)
-			}
-			opts = append(opts, otlptracehttp.WithEndpointURL(endpoint.String()))
+			opts = append(opts, otlptracehttp.WithEndpointURL(withPath(endpoint, tracesPath)))
 		}
 		if protocol == protocolJSON {
 			opts = append(opts, otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON))
@@ -103,11 +101,19 @@ func badProtocol(protocol string) error {
 	return fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
 }
 
-func protocolOf(cfg Config, endpoint *url.URL) string {
+// withPath gives the endpoint with the path of a signal, in place of that of the traces if it has that.
+func withPath(endpoint *url.URL, path string) string {
+	base := *endpoint
+	base.Path = strings.TrimSuffix(base.Path, tracesPath)
+	return base.JoinPath(path).String()
+}
+
+// protocolOf is the protocol of a signal: TRACES or METRICS.
+func protocolOf(cfg Config, endpoint *url.URL, signal string) string {
 	if cfg.Protocol != "" {
 		return cfg.Protocol
 	}
-	if p := env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" {
+	if p := env("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); p != "" {
 		return p
 	}
 	if endpoint != nil && endpoint.Port() == grpcPort {

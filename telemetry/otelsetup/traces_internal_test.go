@@ -16,16 +16,16 @@ func TestProtocolOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := protocolOf(Config{}, u); got != want {
+		if got := protocolOf(Config{}, u, "TRACES"); got != want {
 			t.Errorf("%q: %s, want %s", endpoint, got, want)
 		}
-		if got := protocolOf(Config{Protocol: protocolJSON}, u); got != protocolJSON {
+		if got := protocolOf(Config{Protocol: protocolJSON}, u, "TRACES"); got != protocolJSON {
 			t.Errorf("%q: %s is not what was asked for", endpoint, got)
 		}
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocolHTTP)
 	u, _ := parseEndpoint("localhost:4317")
-	if got := protocolOf(Config{}, u); got != protocolHTTP {
+	if got := protocolOf(Config{}, u, "TRACES"); got != protocolHTTP {
 		t.Errorf("the environment is not asked: %s", got)
 	}
 }
