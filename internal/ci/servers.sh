@@ -28,7 +28,7 @@ updated() {
 		exit 1
 	}
 	mkdir -p "$apt"/{lists/partial,cache/archives/partial,sources}
-	local mirror
+	local mirror release
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n1)
 	[[ -n $mirror ]] || { echo "apt knows no mirror here: run apt-get update" >&2; exit 1; }
 	for release in bookworm-backports trixie sid; do
