@@ -105,13 +105,14 @@ func (b *bundle) giveBack(ctx context.Context, members []*member) []error {
 	return errs
 }
 
-// giveBackAtNodes returns when a majority is free. The nodes that haven't answered by then have their timeout yet, after which
-// the sweepers go on.
-func (b *bundle) giveBackAtNodes(ctx context.Context, members []*member, held []int, errs []error) {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx)
+// giveBackAtNodes returns when a majority is free. The nodes that haven't answered by then have their timeout yet, whatever becomes of
+// the caller's ctx, after which the sweepers go on.
+func (b *bundle) giveBackAtNodes(caller context.Context, members []*member, held []int, errs []error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
+	unfollow := func() bool { return true }
+	if caller.Err() == nil {
+		unfollow = context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
 		i   int
 		err error
@@ -139,11 +140,12 @@ func (b *bundle) giveBackAtNodes(ctx context.Context, members []*member, held []
 			break
 		}
 	}
-	patience := time.AfterFunc(nodeTimeout(members[0].g.lock.cfg.lease), cancel)
+	unfollow()
+	patience := time.AfterFunc(nodeTimeout(members[0].g.lock.cfg.lease), func() { cancel(errNodeTimeout) })
 	go func() {
 		all.Wait()
 		patience.Stop()
-		cancel()
+		cancel(nil)
 	}()
 }
 

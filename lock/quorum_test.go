@@ -133,6 +133,50 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	ns.mute(3, false)
 }
 
+// Whoever releases with the ctx of a request that is over right after leaves nothing undone: the nodes that hadn't answered by then
+// have their time yet, and no release has failed.
+func TestQuorumReleaseOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	ns := startNodes(t, 3)
+	a := ns.quorum(lock.WithWatchdog(20 * time.Second)) // a node has two
+	l := a.everywhere(t, a.Mutex("job"))
+	late := ns.wires[2]
+	late.set(redistest.ReplyTo(redistest.Hold, late.script("release", "job")))
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	late.proxy.AwaitHeld(t, 1)
+	cancel()
+	pass(t, 50*time.Millisecond) // in which a call that went by ctx would end
+	late.set(nil)
+	late.proxy.Release()
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricHeld) == 0 })
+	if n := a.sum(t, telemetry.MetricReleases, "lockdog.outcome=error"); n != 0 {
+		t.Errorf("%v releases failed", n)
+	}
+
+	// A ctx that ends before a majority is free ends the wait for it.
+	l = a.everywhere(t, a.Mutex("job"))
+	for _, w := range ns.wires {
+		w.set(redistest.ReplyTo(redistest.Hold, w.script("release", "job")))
+	}
+	gone := errors.New("the client has gone")
+	cut, cutOff := context.WithCancelCause(t.Context())
+	released := make(chan error, 1)
+	go func() { released <- l.Release(cut) }()
+	for _, w := range ns.wires {
+		w.proxy.AwaitHeld(t, 1)
+	}
+	cutOff(gone)
+	select {
+	case err := <-released:
+		mustMatch(t, err, gone)
+	case <-time.After(patience):
+		t.Error("Release waits on")
+	}
+}
+
 // The lease lives as long as a majority does. When that is gone, so is the lease, the cause says where, and what is left
 // isn't renewed.
 func TestQuorumLosesItsMajority(t *testing.T) {
