@@ -66,7 +66,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		ws.guard(q, g.bid)
 		return f, err
 	}
-	w.won = &verdict{granted: true, token: f.token, sent: f.sent}
+	w.won, w.from = &verdict{granted: true, token: f.token, sent: f.sent}, g.bid
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {

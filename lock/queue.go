@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"math/rand/v2"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // queue is the line before one lock. It exists while somebody stands in it.
@@ -27,7 +29,7 @@ type queue struct {
 	timer      *time.Timer
 	rings      time.Time // when timer does, at the alarm or before it, zero: it isn't set
 	seen       HeldError // the holder, when last seen
-	meta       string    // what it said of itself
+	traced     string    // the traceparent of its acquire, "" where that isn't known
 	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
 
 	awaited     bool // the subscription is neither there nor refused yet
@@ -113,8 +115,8 @@ func (q *queue) signal() {
 }
 
 // saw notes who holds the lock, and when to ask again. It is called with mu held.
-func (q *queue) saw(holder HeldError, meta string) {
-	q.seen, q.meta, q.interrupted = holder, meta, false
+func (q *queue) saw(holder HeldError, traceparent string) {
+	q.seen, q.traced, q.interrupted = holder, traceparent, false
 	wait := holder.Remaining
 	deaf := q.moving || !q.subscribed // yet, or not any more: the connection may have died in silence
 	q.polling = deaf
@@ -135,6 +137,9 @@ func (q *queue) saw(holder HeldError, meta string) {
 	}
 	q.checkAt = time.Now().Add(wait)
 }
+
+// name tells an acquire who holds the lock. It is called with mu held.
+func (q *queue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.traced) }
 
 // up implements listener: releases are heard of from now on, so ask once more.
 func (q *queue) up() {

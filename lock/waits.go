@@ -31,7 +31,8 @@ type waiter struct {
 	terms  terms
 	until  time.Time     // the end of its wait, zero: none
 	signal chan struct{} // something has changed
-	won    *verdict      // the lock was handed over
+	won    *verdict      // the lock was handed over, or has opened
+	from   *bid          // ... by whoever had it, nil for what opens
 	since  time.Time
 	place  uint64 // its number in the line, from 1
 	failed error  // of the last attempt, nil when Redis answered it
@@ -111,7 +112,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 		if w.lock.kind.calls {
 			q.own = q.channel + ":" + ws.c.number
 		}
-		q.saw(seen.holder, seen.meta)
+		q.saw(seen.holder, parseMeta(seen.meta).traceparent)
 		ws.queues[line] = q
 		ws.fair.add(q)
 	} else {
@@ -193,9 +194,13 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		if w.won != nil {
 			ws.mu.Unlock()
 			a.Wakeup(telemetry.WakeupLocal)
+			if w.from != nil {
+				a.BlockedBy(w.from.owner, w.from.traceparent)
+			}
 			return w.bid, *w.won, nil
 		}
 		q := w.q
+		q.name(a)
 		head := q.head == w && !q.handing
 		if !head || q.due == wakeNone {
 			if head {
@@ -205,17 +210,17 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			select {
 			case <-w.signal:
 			case <-ctx.Done():
-				return ws.quit(w, w.stopped(context.Cause(ctx)))
+				return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 			case <-patience:
-				return ws.quit(w, w.stopped(nil))
+				return ws.quit(w, a, w.stopped(nil))
 			case <-ws.c.closing:
-				return ws.quit(w, ErrClosed)
+				return ws.quit(w, a, ErrClosed)
 			}
 			continue
 		}
 		if ctx.Err() != nil { // it is the next's turn to ask
 			ws.mu.Unlock()
-			return ws.quit(w, w.stopped(context.Cause(ctx)))
+			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		}
 		why, interrupted, awaited := q.due, q.interrupted, q.awaited
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
@@ -251,18 +256,17 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			return b, v, nil
 		case err == nil:
 			failing, q.failing, w.failed, q.moving = time.Time{}, time.Time{}, nil, v.moving
-			q.saw(v.holder, v.meta)
+			q.saw(v.holder, parseMeta(v.meta).traceparent)
 			if q.since == 0 && asked.caller.waits() {
 				q.since = v.now
 			}
 			ws.mu.Unlock()
-			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 		case ctx.Err() != nil:
 			if q.due == wakeNone {
 				q.due = why // for the next in line: the lock may be free
 			}
 			ws.mu.Unlock()
-			return ws.quit(w, w.stopped(context.Cause(ctx)))
+			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		default:
 			if q.failing.IsZero() {
 				q.failing = began
@@ -293,7 +297,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 				ws.rejoin(w, w.lock.newBid(a))
 			}
 			if final {
-				return ws.quit(w, err)
+				return ws.quit(w, a, err)
 			}
 		}
 	}
@@ -309,10 +313,11 @@ var wakeupSources = map[wakeup]telemetry.WakeupSource{
 }
 
 // quit leaves the line without the lock, unless it was just handed over: then it is given back.
-func (ws *waits) quit(w *waiter, err error) (*bid, verdict, error) {
+func (ws *waits) quit(w *waiter, a *telemetry.Acquire, err error) (*bid, verdict, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
+		q.name(a)
 		if kind := w.lock.kind; q.head == w && (kind.shared || kind.enlists) && q.due == wakeNone {
 			q.due = wakeLocal // there may be enough for the next, or it has to take its own place in Redis
 		}

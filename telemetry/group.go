@@ -85,6 +85,7 @@ func (g *group) appear(ctx context.Context, m *instruments) {
 	if g.zeroed.Load() || !m.acquisitions.Enabled(ctx) || !g.zeroed.CompareAndSwap(false, true) {
 		return
 	}
+	nobody := context.Background() // an exemplar would lead from a loss to a lock that wasn't lost
 	for _, z := range []struct {
 		counter metric.Int64Counter
 		sets    [][]metric.AddOption
@@ -100,11 +101,11 @@ func (g *group) appear(ctx context.Context, m *instruments) {
 		{m.forced, [][]metric.AddOption{g.add}},
 	} {
 		for _, set := range z.sets {
-			z.counter.Add(ctx, 0, set...)
+			z.counter.Add(nobody, 0, set...)
 		}
 	}
-	m.held.Add(ctx, 0, g.add...)
-	m.waiting.Add(ctx, 0, g.add...)
+	m.held.Add(nobody, 0, g.add...)
+	m.waiting.Add(nobody, 0, g.add...)
 }
 
 // enter puts h at the young end of the list.

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A group's counters are there at 0 with its first acquire, and not before.
+// A group's counters are there at 0 with its first acquire, and not before. No 0 has an exemplar: that acquire is none of what they count.
 func TestZeroed(t *testing.T) {
 	b := newBench(t)
 	if len(b.metrics()) != 0 {
@@ -40,6 +40,13 @@ func TestZeroed(t *testing.T) {
 		telemetry.MetricWorstUtilization,
 	} {
 		b.want(0, m, "lockdog.group=orders")
+	}
+	for name, m := range b.metrics() {
+		for key, p := range points(m) {
+			if p.value == 0 && p.exemplars > 0 {
+				t.Errorf("%s{%s} is 0, with an exemplar", name, key)
+			}
+		}
 	}
 	a.Fail(telemetry.AcquireHeld, nil)
 	b.want(1, telemetry.MetricAcquisitions, "lockdog.group=orders", "lockdog.outcome=held")

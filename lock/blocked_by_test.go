@@ -1,0 +1,72 @@
+package lock_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Every acquire that waited links to whoever held the lock meanwhile: also where it stood behind a waiter of its own process, and never
+// asked Redis itself, and where it gave up.
+func TestEveryWaitLinksToItsHolders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, srv := newScope(t), memory.New()
+		open := func(id string) *lock.Client {
+			return openHooked(t, srv, hooked{}, lock.WithClientID(id), lock.WithTracerProvider(s.tracer))
+		}
+		request := func(name string) context.Context {
+			ctx, span := s.tracer.Tracer("the program").Start(t.Context(), name)
+			t.Cleanup(func() { span.End() })
+			return ctx
+		}
+		held, err := open("a").Mutex("job:1").Lock(request("holder"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := open("b").Mutex("job:1")
+		first := begin(request("first"), m)
+		synctest.Wait()
+		second := begin(request("second"), m)
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(request("impatient"), time.Second)
+		defer cancel()
+		if _, err := m.Lock(impatient); err == nil {
+			t.Fatal("two hold it")
+		}
+		free(t, held)
+		one := granted(t, first)
+		free(t, one)
+		two := granted(t, second)
+		free(t, two)
+
+		links := map[string][]string{} // the owners that an acquire was blocked by, by its own, "" where it has none
+		for _, span := range s.spansNamed("acquire job") {
+			owner := attrsOf(span)[telemetry.KeyOwner]
+			links[owner] = []string{}
+			for _, link := range span.Links {
+				if !link.SpanContext.IsSampled() {
+					t.Errorf("a link to %v", link.SpanContext)
+				}
+				for _, kv := range link.Attributes {
+					if kv.Key == telemetry.KeyOwner {
+						links[owner] = append(links[owner], kv.Value.AsString())
+					}
+				}
+			}
+		}
+		for owner, want := range map[string][]string{
+			held.Owner(): {}, one.Owner(): {held.Owner()}, two.Owner(): {held.Owner(), one.Owner()}, "": {held.Owner()},
+		} {
+			if !slices.Equal(links[owner], want) {
+				t.Errorf("%q links to %q, want %q", owner, links[owner], want)
+			}
+		}
+	})
+}
