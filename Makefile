@@ -110,7 +110,7 @@ chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
 	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
 
 # Takes about ten minutes for each server, and prints a table of server and suite. servers-short is the part that goes by what a server answers.
-SERVERS ?= installed redis-6.2 redict-7.3 redis-8.0 redis-8 valkey-8.0 valkey-8.1 valkey-9
+SERVERS ?= installed redict-7.3 redis-8.0 redis-8 valkey-8.0 valkey-8.1 valkey-9
 SUITES  ?= lock redistest interop chaos
 .PHONY: servers
 servers: ## the suites of tests on each server that people run

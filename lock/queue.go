@@ -35,6 +35,7 @@ type queue struct {
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of
 	interrupted bool // it was lost since the lock was last seen held
+	overdue     bool // when last seen, the holder hadn't renewed since it was seen before
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
 	called  bool      // calls of this client are heard
@@ -114,10 +115,12 @@ func (q *queue) signal() {
 	}
 }
 
-// saw notes who holds the lock, and when to ask again. It is called with mu held.
+// saw notes who holds the lock, and when to ask again: shortly before the lease ends, when a holder that lives has renewed it, and
+// after its end if nobody has. It is called with mu held.
 func (q *queue) saw(holder HeldError, traceparent string) {
+	wait, before := holder.Remaining, q.seen
+	q.overdue = holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3
 	q.seen, q.traced, q.interrupted = holder, traceparent, false
-	wait := holder.Remaining
 	deaf := q.moving || !q.subscribed // yet, or not any more: the connection may have died in silence
 	q.polling = deaf
 	if wait < 0 { // it never expires
@@ -125,6 +128,9 @@ func (q *queue) saw(holder HeldError, traceparent string) {
 		if h := q.head; h != nil && h.lock.kind.shared {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
+	}
+	if !q.overdue {
+		wait -= min(wait/4, maxForesight)
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
 	if deaf {

@@ -59,8 +59,9 @@ const (
 	maxTurns    = 64
 	maxTurnTime = 100 * time.Millisecond
 
-	minRecheck = 5 * time.Millisecond
-	pollEvery  = 500 * time.Millisecond // without a subscription
+	minRecheck   = 5 * time.Millisecond
+	maxForesight = time.Second            // before the end of a lease: see queue.saw
+	pollEvery    = 500 * time.Millisecond // without a subscription
 )
 
 func newWaits(c *Client) *waits {
@@ -222,7 +223,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			ws.mu.Unlock()
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		}
-		why, interrupted, awaited := q.due, q.interrupted, q.awaited
+		why, interrupted, awaited, overdue := q.due, q.interrupted, q.awaited, q.overdue
 		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
 		asked, began, last := w.asks(), time.Now(), q.joined
 		asked.caller = q.caller()
@@ -250,7 +251,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			switch {
 			case why == wakePoll && !awaited, why == wakeSubscribed && interrupted, why == wakeExpiry && interrupted:
 				a.Takeover(telemetry.TakeoverMessageMissed)
-			case why == wakeExpiry:
+			case why == wakeExpiry && overdue: // else it was released just now: the message is on its way
 				a.Takeover(telemetry.TakeoverExpired)
 			}
 			return b, v, nil

