@@ -50,6 +50,7 @@ var lossWays = []struct {
 	{"FLUSHDB", lock.CauseMissing},
 	{"RENAME KEY KEY-away", lock.CauseMissing},
 	{"PEXPIRE KEY 1", lock.CauseMissing},
+	{"HDEL KEY OWNER", lock.CauseTaken}, // what is left is nobody's, and yet a lock
 	{"DEL KEY; HSET KEY other 1", lock.CauseTaken},
 }
 
@@ -101,8 +102,9 @@ func TestLossNotifications(t *testing.T) {
 			start := time.Now()
 			commands, cause := way.commands, way.cause
 			if k.sorted { // nobody's permit is another's
-				commands, cause = strings.ReplaceAll(commands, "HSET KEY other 1", "ZADD KEY 1 other"), lock.CauseMissing
+				commands, cause = strings.NewReplacer("HSET KEY other 1", "ZADD KEY 1 other", "HDEL KEY OWNER", "ZREMRANGEBYRANK KEY 0 -1").Replace(commands), lock.CauseMissing
 			}
+			commands = strings.ReplaceAll(commands, "OWNER", l.Owner())
 			transact(t, rdb, commands, k.key(name))
 			await(t, k.name+" "+commands, l.Done())
 			took = append(took, time.Since(start))
@@ -118,6 +120,19 @@ func TestLossNotifications(t *testing.T) {
 		t.Errorf("told after %v", median)
 	}
 	t.Logf("told after %v, at most %v", took[len(took)/2], took[len(took)-1])
+}
+
+// An evicted key is told like a deleted one.
+func TestLossNotificationsOfEviction(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rdb := s.Client(t)
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications())
+	l := try(t, c.Mutex("job"))
+	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 }) // from now on it is told
+	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "maxmemory-policy", "allkeys-random", "maxmemory", "1").Err())
+	must(t, "PING", rdb.Ping(t.Context()).Err()) // Redis evicts before a command
+	mustBeTold(t, l, lock.CauseMissing)
 }
 
 // tokenProvider is a program whose credentials change while it runs.

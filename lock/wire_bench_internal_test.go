@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/watchdog"
 )
 
 // The least that a lock can be, for comparison.
@@ -90,10 +92,29 @@ func BenchmarkWire(b *testing.B) {
 	if err := rdb.Set(b.Context(), "floor:held", "another", 0).Err(); err != nil {
 		b.Fatal(err)
 	}
+	renew := redis.NewScript(renewScript.Source)
+	together, each := []any{0}, [][]any{} // the arguments of one call for all, and of a call for each
+	for i := range watchdog.DefaultBatchSize {
+		args := []any{fmt.Sprint("renewed:", i), owner, lease}
+		if err := rdb.HSet(b.Context(), args[0].(string), owner, "1").Err(); err != nil {
+			b.Fatal(err)
+		}
+		together, each = append(together, args...), append(each, append([]any{0}, args...))
+	}
 	for _, w := range []struct {
 		name string
 		op   func(context.Context) error
 	}{
+		{"renew-256/together", func(ctx context.Context) error { return renew.Run(ctx, rdb, []string{"renewed:0"}, together...).Err() }},
+		{"renew-256/by-slot", func(ctx context.Context) error { // as where a server wants one slot in a call
+			_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, args := range each {
+					renew.EvalSha(ctx, p, []string{args[1].(string)}, args...)
+				}
+				return nil
+			})
+			return err
+		}},
 		{"free/SET-NX", both(func(ctx context.Context) error {
 			return rdb.SetNX(ctx, "floor", owner, lease*time.Millisecond).Err()
 		}, run(deleteOwn, []string{"floor"}, owner))},
@@ -109,11 +130,27 @@ func BenchmarkWire(b *testing.B) {
 	} {
 		b.Run(w.name, func(b *testing.B) {
 			ctx := b.Context()
+			before := cpuOf(b, srv)
 			for b.Loop() {
 				if err := w.op(ctx); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64((cpuOf(b, srv)-before).Microseconds())/float64(b.N), "server-cpu-µs/op")
 		})
 	}
+}
+
+// cpuOf is the processor time that a server has used.
+func cpuOf(b *testing.B, srv *redistest.Server) time.Duration {
+	b.Helper()
+	used := time.Duration(0)
+	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(srv.Info(b, "cpu")[field], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		used += time.Duration(seconds * float64(time.Second))
+	}
+	return used
 }
