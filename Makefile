@@ -30,7 +30,7 @@ test: setup ## all tests, with the race detector
 
 .PHONY: check
 check: PROFILE := yes
-check: test tidy-check lint cover peers-check fuzz e2e interop chaos-short servers-short ## all checks: what CI runs, and other servers
+check: test tidy-check lint cover mixin-check peers-check fuzz e2e interop chaos-short servers-short ## all checks: what CI runs, and other servers
 
 .PHONY: setup
 setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
@@ -74,6 +74,16 @@ interop: ## share locks with the real Redisson: Go and Java, on one Redis and on
 	@echo "== interop"
 	internal/ci/setup.sh java
 	go test -tags=interop -race -parallel=6 -v -count=1 -timeout=$(TIMEOUT) ./internal/interop
+
+.PHONY: mixin
+mixin: bin/jsonnet ## render the rules, the dashboards and their Kubernetes objects from dashboards/mixin
+	bin/jsonnet --string --create-output-dirs --multi dashboards dashboards/mixin/render.jsonnet
+
+# What checks it imports much, which is why it is in the module of the tools.
+.PHONY: mixin-check
+mixin-check: setup bin/golangci-lint ## fail when what is committed is not what make mixin renders, or Kubernetes won't take it
+	@echo "== mixin-check"
+	cd internal/tools && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
 
 # A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
 # Takes less than a minute.
@@ -140,7 +150,8 @@ tidy-check: ## fail when go.mod or go.sum is not what the imports need
 # The tools have a module of their own, so that ours does not list what they need. Go's build cache makes the second
 # build a matter of seconds.
 bin/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-bin/golangci-lint: internal/tools/go.mod internal/tools/go.sum
+bin/jsonnet: TOOL := github.com/google/go-jsonnet/cmd/jsonnet
+bin/golangci-lint bin/jsonnet: internal/tools/go.mod internal/tools/go.sum
 	@echo "== build $(@F), which takes minutes the first time"
 	CGO_ENABLED=0 go build -C internal/tools -trimpath -ldflags='-s -w' -o $(CURDIR)/$@.$$$$ $(TOOL) && mv $@.$$$$ $@
 

@@ -5,6 +5,8 @@
 //   - prometheus/lockdog-rules.yaml and lockdog-alerts.yaml: recording and alerting rules, for rule_files of
 //     prometheus.yml; both are needed. lockdog-absent.yaml.example is a template, off until it is filled in.
 //   - RUNBOOK.md: a section for each alert.
+//   - mixin: the jsonnet that the rules are rendered from and that fits all of it to a fleet; kubernetes: the same as a PrometheusRule and
+//     as ConfigMaps. They are not in FS.
 //   - compose.yaml: all of it at work, with an example service. It is not in FS.
 //
 // A program that provisions its own monitoring writes the files where Prometheus and Grafana look for them,

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // lossRed is the colour of a loss, on every panel.
@@ -27,6 +29,8 @@ type templateVariable struct {
 	Multi, IncludeAll    bool
 }
 
+type dataLink struct{ Title, URL string }
+
 type panel struct {
 	ID                       int
 	Type, Title, Description string
@@ -39,6 +43,7 @@ type panel struct {
 		Defaults struct {
 			Unit, NoValue     string
 			Color, Thresholds json.RawMessage
+			Links             []dataLink
 		}
 		Overrides []struct {
 			Matcher    struct{ Options string }
@@ -85,11 +90,11 @@ func TestDashboards(t *testing.T) {
 		variables := ""
 		for _, v := range b.Templating.List {
 			variables += v.Name + " "
-			if many := v.Name != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".*" {
+			if many := v.Type != "datasource"; v.Multi != many || v.IncludeAll != many || many && v.AllValue != ".*" {
 				t.Errorf("%s: variable %+v", name, v)
 			}
 		}
-		if !strings.HasPrefix(variables, "datasource job instance group ") {
+		if !strings.HasPrefix(variables, "datasource cluster namespace job instance group ") {
 			t.Errorf("%s: variables %s", name, variables)
 		}
 		checkGrid(t, name, b.Panels)
@@ -117,6 +122,114 @@ func checkGrid(t *testing.T, name string, panels []panel) {
 			}
 		}
 	}
+}
+
+// TestEveryQueryHasTheVariables: a dashboard that is narrowed to a cluster or namespace shows nothing of the others. The Redis exporter may run in
+// a namespace of its own.
+func TestEveryQueryHasTheVariables(t *testing.T) {
+	t.Parallel()
+	for _, d := range readDashboards(t) {
+		walk(d.json, d.name, func(where, key, text string) {
+			if key != "expr" {
+				return
+			}
+			for _, s := range selector.FindAllStringSubmatch(text, -1) {
+				want := `cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance"`
+				if strings.HasPrefix(s[1], "redis_") {
+					want = `cluster=~"$cluster", job=~"$redis_job", instance=~"$redis_instance"`
+				}
+				if !strings.HasPrefix(s[2], want) {
+					t.Errorf("%s: %s has not %s", where, s[0], want)
+				}
+			}
+			if bare := regexp.MustCompile(`\b(?:lockdog|redis)_\w+\[`).FindString(text); bare != "" {
+				t.Errorf("%s: %s is of all clusters", where, bare)
+			}
+		})
+	}
+}
+
+// TestDataLinks: what is shown by group leads to traces and logs of the group, what is shown by instance to its debug page. A link uses
+// only labels that the query keeps, and asks for spans that there are.
+func TestDataLinks(t *testing.T) {
+	t.Parallel()
+	kept := regexp.MustCompile(`\bby \(([\w, ]+)\)`)
+	value := regexp.MustCompile(`\$\{__(?:field\.labels|data\.fields)\.(\w+)\}`)
+	tables := 0
+	eachPanel(t, func(where string, p panel) {
+		links := slices.Clone(p.FieldConfig.Defaults.Links)
+		for _, o := range p.FieldConfig.Overrides {
+			var properties []struct {
+				ID    string
+				Value json.RawMessage
+			}
+			if err := json.Unmarshal(o.Properties, &properties); err != nil {
+				t.Fatalf("%s: %v", where, err)
+			}
+			for _, property := range properties {
+				var more []dataLink
+				if property.ID == "links" {
+					if err := json.Unmarshal(property.Value, &more); err != nil {
+						t.Fatalf("%s: %v", where, err)
+					}
+				}
+				links = append(links, more...)
+			}
+		}
+		leads := map[string]bool{}
+		for _, l := range links {
+			leads[checkLink(t, where, l)] = true
+			for _, label := range value.FindAllStringSubmatch(l.URL, -1) {
+				for _, target := range p.Targets {
+					if by := kept.FindStringSubmatch(target.Expr); by == nil || !slices.Contains(strings.Split(by[1], ", "), label[1]) {
+						t.Errorf("%s: link %q needs %s, which %s drops", where, l.Title, label[1], target.Expr)
+					}
+				}
+			}
+		}
+		for _, target := range p.Targets {
+			group := strings.Contains(target.LegendFormat, "{{lockdog_group}}") || p.Type == "table"
+			instance := target.LegendFormat == "{{instance}}" && !strings.Contains(target.Expr, "label_replace") || p.Type == "table"
+			if leads["jaeger"] != group || leads["loki"] != group || leads["debug page"] != instance {
+				t.Errorf("%s: leads to %v", where, leads)
+			}
+		}
+		if p.Type == "table" {
+			tables++
+		}
+	})
+	if tables == 0 {
+		t.Error("no table leads from a group and an instance to all that is known of it")
+	}
+}
+
+// checkLink returns what the link leads to: jaeger, loki or debug page.
+func checkLink(t *testing.T, where string, l dataLink) string {
+	t.Helper()
+	if regexp.MustCompile(`^http://\$\{__\w+\.\w+\.instance\}/debug/locks(\?group=\$\{__data\.fields\.lockdog_group\})?$`).MatchString(l.URL) {
+		return "debug page"
+	}
+	query, ok := strings.CutPrefix(l.URL, "/explore?schemaVersion=1&panes=")
+	var panes map[string]struct {
+		Datasource string
+		Queries    []struct {
+			Datasource               struct{ Type, UID string }
+			Service, Operation, Expr string
+		}
+	}
+	if err := json.Unmarshal([]byte(query), &panes); !ok || err != nil || len(panes["a"].Queries) != 1 {
+		t.Fatalf("%s: %s: %v", where, l.URL, err)
+	}
+	q := panes["a"].Queries[0]
+	source := map[string]string{"jaeger": "${traces}", "loki": "${logs}"}[q.Datasource.Type]
+	if source == "" || q.Datasource.UID != source || panes["a"].Datasource != source {
+		t.Errorf("%s: %s asks %s", where, l.Title, q.Datasource.UID)
+	}
+	if name, _, ok := strings.Cut(q.Operation, " $"); q.Datasource.Type == "jaeger" &&
+		(!ok || !slices.ContainsFunc(telemetry.Spans, func(s telemetry.Span) bool { return s.Name == name && !s.Plain })) {
+		t.Errorf("%s: no span is called %q", where, q.Operation)
+	}
+	return q.Datasource.Type
 }
 
 // TestPanelsExplainThemselves: each says which question it answers, what is normal, and which alert belongs to it.

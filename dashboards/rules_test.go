@@ -120,7 +120,7 @@ func alerts(t *testing.T) (found []rule) {
 func TestAlertsAreComplete(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`^Lockdog([A-Z][a-z]+)+$`)
-	dashboard := regexp.MustCompile(`^/d/lockdog-(?:overview|watchdog)\?var-job=\{\{ urlquery \$labels\.job \}\}`)
+	dashboard := regexp.MustCompile(`^/d/lockdog-(?:overview|watchdog)\?(?:var-\w+=\{\{ urlquery \$labels\.\w+ \}\}(?:&|$))+$`)
 	seen := map[string]bool{}
 	for _, a := range alerts(t) {
 		if !name.MatchString(a.alert) || seen[a.alert] {
@@ -136,8 +136,18 @@ func TestAlertsAreComplete(t *testing.T) {
 		if !dashboard.MatchString(a.dashboard) {
 			t.Errorf("%s: dashboard_url %q, want %v", a.alert, a.dashboard, dashboard)
 		}
-		for label, variable := range map[string]string{"lockdog_group": "group", "instance": "instance"} {
-			if strings.Contains(a.summary, label) != strings.Contains(a.dashboard, "&var-"+variable+"={{ urlquery $labels."+label+" }}") {
+		absent := strings.HasPrefix(a.expr, "absent(") // of which cluster it can't know
+		for label, v := range map[string]struct {
+			name  string
+			known bool
+		}{
+			"cluster":       {"cluster", !absent},
+			"namespace":     {"namespace", !absent},
+			"job":           {"job", true},
+			"lockdog_group": {"group", strings.Contains(a.summary, "lockdog_group")},
+			"instance":      {"instance", strings.Contains(a.summary, "instance")},
+		} {
+			if strings.Contains(a.dashboard, "var-"+v.name+"={{ urlquery $labels."+label+" }}") != v.known {
 				t.Errorf("%s: dashboard_url %q, but its summary is %q", a.alert, a.dashboard, a.summary)
 			}
 		}

@@ -1,0 +1,103 @@
+// The recording rules: what the alerts are computed from. `comment` is what the YAML says above a rule or a group.
+local templates = import 'template.libsonnet';
+
+local groups = [
+  {
+    name: 'lockdog.rules',
+    rules: [
+      {
+        comment:: |||
+          Renewals, one for each lease and attempt. Failed are all that did not renew: error, missing, taken.
+        |||,
+        record: 'group_job:lockdog_renewals:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_renewals_total{%(selector)}[5m]))',
+      },
+      {
+        record: 'group_job:lockdog_renewals_failed:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_renewals_total{lockdog_outcome!="renewed", %(selector)}[5m]))',
+      },
+      {
+        record: 'group_job:lockdog_renewals_late:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_renewals_late_total{%(selector)}[5m]))',
+      },
+      {
+        comment:: |||
+          Calls that wanted a lock and got it, or did not. Left out: held is TryLock's answer, canceled the caller's own
+          wish, and a reentry asks nobody.
+        |||,
+        record: 'group_job:lockdog_acquisitions_granted:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_acquisitions_total{lockdog_outcome="acquired", %(selector)}[5m]))',
+      },
+      {
+        record: 'group_job:lockdog_acquisitions_failed:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_acquisitions_total{lockdog_outcome=~"timeout|error", %(selector)}[5m]))',
+      },
+      {
+        comment:: |||
+          Leases lost, by cause. increase() is blind to what came before the first scrape of a series, so a series that
+          is new counts with all it has. last_over_time looks across gaps: one failed scrape makes no series look new.
+        |||,
+        record: 'group_job:lockdog_losses:increase5m',
+        expr: |||
+          sum by (%(by), lockdog_group, lockdog_cause) (
+            (lockdog_losses_total{%(selector)} unless last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m))
+            or
+            increase(lockdog_losses_total{%(selector)}[5m])
+          )
+        |||,
+      },
+      {
+        comment:: |||
+          Releases. Failed are those that Redis gave no answer to.
+        |||,
+        record: 'group_job:lockdog_releases:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_releases_total{%(selector)}[5m]))',
+      },
+      {
+        record: 'group_job:lockdog_releases_failed:rate5m',
+        expr: 'sum by (%(by), lockdog_group) (rate(lockdog_releases_total{lockdog_outcome="error", %(selector)}[5m]))',
+      },
+    ],
+  },
+  {
+    comment:: |||
+      The share of renewals that failed, over the windows of the error budget. Sums of the rates above are far cheaper
+      than rates over days of raw samples, and nothing is lost by it when a counter starts anew.
+    |||,
+    name: 'lockdog.budget.rules',
+    rules: [
+      {
+        record: 'group_job:lockdog_renewals_failed:ratio_rate30m',
+        expr: |||
+          sum_over_time(group_job:lockdog_renewals_failed:rate5m[30m])
+            / sum_over_time(group_job:lockdog_renewals:rate5m[30m])
+        |||,
+      },
+      {
+        record: 'group_job:lockdog_renewals_failed:ratio_rate6h',
+        expr: |||
+          sum_over_time(group_job:lockdog_renewals_failed:rate5m[6h])
+            / sum_over_time(group_job:lockdog_renewals:rate5m[6h])
+        |||,
+      },
+      {
+        record: 'group_job:lockdog_renewals_failed:ratio_rate3d',
+        expr: |||
+          sum_over_time(group_job:lockdog_renewals_failed:rate5m[3d])
+            / sum_over_time(group_job:lockdog_renewals:rate5m[3d])
+        |||,
+      },
+    ],
+  },
+];
+
+{
+  local template = templates($._config),
+
+  prometheusRules+:: {
+    groups+: [
+      group { rules: [rule { expr: template.promql(rule.expr) } for rule in group.rules] }
+      for group in groups
+    ],
+  },
+}
