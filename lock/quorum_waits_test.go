@@ -18,7 +18,7 @@ func TestQuorumWaits(t *testing.T) {
 	t.Parallel()
 	ns := startNodes(t, 3)
 	a, b := ns.quorum(lock.WithWatchdog(2*steady)), ns.quorum(lock.WithWatchdog(2*steady))
-	l := try(t, a.Mutex("job"))
+	l := a.everywhere(t, a.Mutex("job")) // one of its nodes dies
 	next := begin(t.Context(), b.Mutex("job"))
 	for i, c := range b.clients {
 		waiting(t, c, 1)
