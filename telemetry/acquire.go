@@ -222,7 +222,7 @@ func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 
 // describe puts on the span what is known at its end.
 func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
-	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes))
+	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
 	attrs = append(attrs,
 		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()),
 		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))

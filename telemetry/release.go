@@ -76,7 +76,7 @@ func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 		return
 	}
 	if rel.span.IsRecording() {
-		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes))
+		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes)-1) // most have no node
 		attrs = append(attrs,
 			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()), KeyOutcome.String(outcome.String()))
 		if h != nil {
