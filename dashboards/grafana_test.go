@@ -283,7 +283,7 @@ func TestPanelQueries(t *testing.T) {
 	})
 }
 
-var lossIncrease = regexp.MustCompile(`increase\((lockdog_losses_total\{[^}]*\})\[(\$\w+)\]\)`)
+var lossIncrease = regexp.MustCompile(`increase\((lockdog_(?:losses|members_lost)_total\{[^}]*\})\[(\$\w+)\]\)`)
 
 // lossesOnly leaves increase() of what counts losses: a series that is new counts with all that it has, as long as it wasn't reset. What it
 // had before its first scrape increase() doesn't see.

@@ -40,7 +40,7 @@ func known(t *testing.T) map[string]series {
 	for _, r := range readRules(t) {
 		if r.record != "" {
 			all[r.record] = series{labels: map[string][]string{"cluster": nil, "namespace": nil, "job": nil, "lockdog_group": nil}}
-			if strings.Contains(r.record, "lockdog_losses") {
+			if strings.Contains(r.record, "lockdog_losses") || strings.Contains(r.record, "lockdog_members_lost") {
 				all[r.record].labels["lockdog_cause"] = all[telemetry.MetricLosses.Prometheus].labels["lockdog_cause"]
 			}
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // bundle makes one lease of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
-// leases as others are, each with a grant, renewals and telemetry of its own; the bundle adds up what becomes of them. It lives as long
-// as need of them do.
+// leases as others are, each with a grant and renewals of its own; the bundle adds up what becomes of them, and its record tells
+// telemetry. It lives as long as need of them do.
 //
 // Members tell it of their ends with the mu of their grants held. So its own mu is taken after those, and never before.
 type bundle struct {
@@ -28,6 +28,8 @@ type bundle struct {
 	at       []string       // ... and where
 	canceled *CanceledError // how the last that lives yet lost its permission
 	err      error          // how the bundle ended, nil while it lives or when it was released
+	record   *record        // nil until it is acquired
+	warned   bool           // that it is held for long
 }
 
 // member is a lease of a bundle. What it has besides is guarded by the bundle's mu.
@@ -127,15 +129,46 @@ func (b *bundle) look() {
 		if len(b.lost) > 0 {
 			b.err = b.loss()
 		}
+		canceled := b.canceledBy()
 		b.whole.stop(b.err)
 		b.whole.end()
-		go b.cut(ReasonContext, b.err)
+		go func(r *record, err error) {
+			b.cut(ReasonContext, err)
+			if r != nil {
+				r.ended(err, canceled)
+			}
+		}(b.record, b.err)
 	case b.whole.cause == nil && b.size-b.off < b.need:
 		c := &CanceledError{b.name, b.canceled.Reason, b.canceled.err}
 		b.whole.stop(c)
-		if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-			go b.cut(c.Reason, c.err)
-		}
+		go func(r *record) {
+			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
+				b.cut(c.Reason, c.err)
+			}
+			if r != nil {
+				r.canceled(b, c)
+			}
+		}(b.record)
+	}
+}
+
+// canceledBy is how its permission to work was taken away, nil if it has it or lost it with the lease. It is called with mu held.
+func (b *bundle) canceledBy() *CanceledError {
+	c, _ := b.whole.cause.(*CanceledError) //nolint:errorlint // what it was stopped with, not what that wraps
+	return c
+}
+
+// recordBy has r told of what becomes of the bundle, and has become of it.
+func (b *bundle) recordBy(r *record) {
+	b.mu.Lock()
+	b.record = r
+	canceled, err := b.canceledBy(), b.err
+	b.mu.Unlock()
+	if canceled != nil {
+		r.canceled(b, canceled)
+	}
+	if err != nil {
+		r.ended(err, canceled)
 	}
 }
 
@@ -191,6 +224,22 @@ func (b *bundle) heartbeat() {
 	for _, m := range b.all() {
 		m.Heartbeat()
 	}
+}
+
+// warn says that the lock is held for long, once and when all members are. It reports false while the bundle isn't acquired: then it is a name
+// that a Multi holds while it waits for others.
+func (b *bundle) warn(held time.Duration) bool {
+	b.mu.Lock()
+	r := b.record
+	due := r != nil && !b.warned && !slices.ContainsFunc(b.members, func(m *member) bool {
+		return !m.gone && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
+	})
+	b.warned = b.warned || due
+	b.mu.Unlock()
+	if due {
+		r.hold.Warn(held)
+	}
+	return r != nil
 }
 
 // check looks at the clock for every member.

@@ -22,15 +22,20 @@ func (b *bundle) release(ctx context.Context) error {
 	}
 	b.whole.released = true
 	b.whole.end()
+	canceled := b.canceledBy()
 	b.whole.stop(ErrReleased)
-	ended, members := b.err, b.members
+	ended, members, r := b.err, b.members, b.record
 	b.mu.Unlock()
 
-	errs := b.giveBack(ctx, members)
 	if ended != nil {
+		b.giveBack(ctx, members)
 		return ended
 	}
-	return b.sum(members, errs)
+	giveBack := func(ctx context.Context) error { return b.sum(members, b.giveBack(ctx, members)) }
+	if r == nil {
+		return giveBack(ctx)
+	}
+	return r.release(ctx, canceled, giveBack)
 }
 
 // giveUp releases what there is of a bundle that isn't to be.
@@ -169,19 +174,15 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 	}
 	deadline := first.wd.Deadline()
 	bids, rels := make([]*bid, len(held)), make([]telemetry.Release, len(held))
-	var sctx context.Context // carries the span of the first
 	for n, i := range held {
 		g := members[i].g
 		bids[n] = g.bid
-		rctx, rel := c.rec.StartRelease(ctx, &g.hold)
-		if rels[n] = rel; n == 0 {
-			sctx = rctx
-		}
+		_, rels[n] = c.rec.StartRelease(ctx, &g.hold)
 		if d := g.wd.Deadline(); d.Before(deadline) {
 			deadline = d
 		}
 	}
-	freed, failed := c.transport.releaseAll(sctx, rels, bids, deadline)
+	freed, failed := c.transport.releaseAll(ctx, rels, bids, deadline)
 	for n, i := range held {
 		c.waits.wakeDeaf(keys[n])
 		errs[i] = members[i].g.given(&rels[n], freed[n], failed[n])

@@ -134,7 +134,6 @@ var quorums = kindOfLock{
 		"TryLock/free":        "it has an owner at each node: TestQuorum",
 		"names/group":         "each node's client tells of its own grant",
 		"fixed/never renewed": "each node's client tells of its own grant",
-		"WithHoldWarning":     "each node's client tells of its own grant",
 		"Leases and Recent":   "each node's client tells of its own grant",
 		"Lock/hands over":     "nothing is handed over",
 		"Inspect/":            "that is for the Mutexes at its nodes",

@@ -91,6 +91,7 @@ var ways = []way{
 type endsRig struct {
 	*scope
 	t        *testing.T
+	of       string // "" of the lease itself, " member" of those that it is made of
 	first    string // the name of the way that is to come first
 	servers  []*memory.Server
 	clients  []*lock.Client
@@ -113,7 +114,7 @@ type heldUp struct {
 
 func (s heldUp) Handle(ctx context.Context, r slog.Record) error {
 	err := s.Handler.Handle(ctx, r)
-	if slices.Contains([]string{telemetry.LogLost.Message, telemetry.LogCut.Message, telemetry.LogEnd.Message}, r.Message) {
+	if slices.Contains([]string{telemetry.LogLost.Message, telemetry.LogMember.Message, telemetry.LogCut.Message, telemetry.LogEnd.Message}, r.Message) {
 		s.gate.pass()
 	}
 	return err
@@ -142,6 +143,9 @@ func newEndsRig(t *testing.T, subject string, first way, opts []lock.LockOption,
 	r.closing, r.stop = context.WithCancel(context.Background())
 	if !held {
 		close(r.gate.opened)
+	}
+	if subject != "mutex" {
+		r.of = " member"
 	}
 	nodes := 1
 	if subject == "quorum" {
@@ -197,7 +201,8 @@ func (r *endsRig) over() {
 	synctest.Wait()
 }
 
-// agree fails the test unless every channel tells of one end. It returns what Recent says, by owner.
+// agree fails the test unless every channel tells of one end: of each lease, and, where that has members, of each of those and of it. It returns
+// what Recent says, by owner.
 func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 	t := r.t
 	t.Helper()
@@ -225,13 +230,17 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 	}
 	marks := func(name, owner string) (n int) {
 		for i := range 2 {
-			for _, span := range r.spansNamed(fmt.Sprintf("%s job", name)) {
+			for _, span := range r.spansNamed(name + r.of + " job") {
 				if i == 0 && attrsOf(span)[telemetry.KeyOwner] == owner {
 					n++
 				}
 			}
 		}
 		return n
+	}
+	losses, cancellations, lossLog := telemetry.MetricLosses, []telemetry.Log{telemetry.LogEnd, telemetry.LogCut}, telemetry.LogLost
+	if r.of != "" {
+		losses, cancellations, lossLog = telemetry.MetricMembersLost, nil, telemetry.LogMember
 	}
 	ends := make(map[string]float64) // so many of each, by metric and label
 	for owner, e := range ended {
@@ -252,8 +261,8 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 			}
 		}
 		for channel, n := range map[string][2]int{
-			"records of a loss":         {told(owner, telemetry.LogLost), lost},
-			"records of a cancellation": {told(owner, telemetry.LogEnd, telemetry.LogCut), canceled},
+			"records of a loss":         {told(owner, lossLog), lost},
+			"records of a cancellation": {told(owner, cancellations...), canceled * min(len(cancellations), 1)},
 			"spans of a loss":           {marks("lost", owner), lost},
 			"spans of a cancellation":   {marks("cancel", owner), canceled},
 			"spans of the hold":         {marks("hold", owner), 1},
@@ -262,7 +271,7 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 				t.Errorf("%s: %d %s of %s, want %d; Recent says %s %s", what, n[0], channel, owner, n[1], e.End, e.Why)
 			}
 		}
-		for _, span := range r.spansNamed("hold job") {
+		for _, span := range r.spansNamed("hold" + r.of + " job") {
 			if attrs := attrsOf(span); attrs[telemetry.KeyOwner] == owner && attrs[telemetry.KeyEnd] != e.End {
 				t.Errorf("%s: the span of the hold of %s ends with %q, Recent says %s", what, owner, attrs[telemetry.KeyEnd], e.End)
 			}
@@ -274,23 +283,66 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 		label  string
 		values []string
 	}{
-		{telemetry.MetricLosses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}},
+		{losses, "loss", "lockdog.cause", []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}},
 		{telemetry.MetricCancellations, "cancellation", "lockdog.reason", []string{"context", "max_hold", "heartbeat", "closed"}},
 	} {
+		if r.of != "" && m.name == "cancellation" {
+			continue // see agreeWhole
+		}
 		for _, value := range m.values {
 			if got, want := r.sum(t, m.metric, m.label+"="+value), ends[m.name+" "+value]; got != want {
 				t.Errorf("%s: %s has %v of %s, Recent %v", what, m.metric.Name, got, value, want)
 			}
 		}
 	}
-	if n := r.sum(t, telemetry.MetricHoldDuration); n != float64(len(ended)) {
+	if n := r.sum(t, telemetry.MetricHoldDuration); r.of == "" && n != float64(len(ended)) {
 		t.Errorf("%s: %s has %v ends, Recent %d", what, telemetry.MetricHoldDuration.Name, n, len(ended))
+	}
+	if r.of != "" {
+		r.agreeWhole(what)
 	}
 	if n := r.sum(t, telemetry.MetricHeld); n != 0 {
 		t.Errorf("%s: %v are held yet", what, n)
 	}
 	r.agreeLease(what, ended)
 	return ended
+}
+
+// agreeWhole checks that what is told of a lease that has members is one end, and the one that the lease itself tells.
+func (r *endsRig) agreeWhole(what string) {
+	t := r.t
+	t.Helper()
+	var lost *lock.LostError
+	var canceled *lock.CanceledError
+	end, losses, cancellations := []string{"released"}, 0, 0
+	switch cause := context.Cause(r.l.Context()); {
+	case errors.As(cause, &canceled):
+		end, cancellations = []string{"canceled", "closed"}, 1
+		if n := r.sum(t, telemetry.MetricCancellations, "lockdog.reason="+string(canceled.Reason)); n != 1 {
+			t.Errorf("%s: %v cancellations are counted, want one: %v", what, r.series(t, telemetry.MetricCancellations), cause)
+		}
+	case errors.As(r.l.Err(), &lost):
+		end, losses = []string{"lost"}, 1
+		if n := r.sum(t, telemetry.MetricLosses, "lockdog.cause="+string(lost.Cause)); n != 1 {
+			t.Errorf("%s: %v losses are counted, want one: %v", what, r.series(t, telemetry.MetricLosses), lost)
+		}
+	}
+	for channel, n := range map[string][2]int{
+		"losses":                    {int(r.sum(t, telemetry.MetricLosses)), losses},
+		"records of a loss":         {len(r.records(t, telemetry.LogLost)), losses},
+		"spans of a loss":           {len(r.spansNamed("lost job")), losses},
+		"cancellations":             {int(r.sum(t, telemetry.MetricCancellations)), cancellations},
+		"records of a cancellation": {len(r.records(t, telemetry.LogEnd)) + len(r.records(t, telemetry.LogCut)), cancellations},
+		"spans of a cancellation":   {len(r.spansNamed("cancel job")), cancellations},
+		"ends":                      {int(r.sum(t, telemetry.MetricHoldDuration)), 1},
+	} {
+		if n[0] != n[1] {
+			t.Errorf("%s: %d %s of the whole, want %d", what, n[0], channel, n[1])
+		}
+	}
+	if holds := r.spansNamed("hold job"); len(holds) != 1 || !slices.Contains(end, attrsOf(holds[0])[telemetry.KeyEnd]) {
+		t.Errorf("%s: the whole was held as %v, want one that was %v", what, holds, end)
+	}
 }
 
 // agreeLease checks what the lease itself says.

@@ -217,9 +217,9 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	}
 	why := lossCauses[cause]
 	if told := g.told(); told.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
-		why, err = lossCause{CauseForced, telemetry.LossForced}, told.forced
+		why, err = CauseForced, told.forced
 	}
-	lost := &LostError{Name: g.lock.name, Cause: why.cause, err: err}
+	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
 	g.uncommon().err = lost
 	for l := range g.leases() {
 		l.stop(lost) // before anything that may take a while
@@ -227,7 +227,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	canceled := g.told().reason != ""
 	g.mu.Unlock()
 	if !canceled {
-		g.hold.Lost(why.telemetry, err, burst)
+		g.hold.Lost(telemetryCauses[why], err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
@@ -365,20 +365,24 @@ func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
 }
 
-// lossCause is why a lease was lost, here and in telemetry.
-type lossCause struct {
-	cause     Cause
-	telemetry telemetry.LossCause
-}
-
-// lossCauses gives the watchdog's causes their names here and in telemetry.
-var lossCauses = map[watchdog.Cause]lossCause{
-	watchdog.CauseMissing:     {CauseMissing, telemetry.LossMissing},
-	watchdog.CauseTaken:       {CauseTaken, telemetry.LossTaken},
-	watchdog.CauseExpired:     {CauseExpired, telemetry.LossExpired},
-	watchdog.CauseUnreachable: {CauseUnreachable, telemetry.LossUnreachable},
-	watchdog.CauseStalled:     {CauseStalled, telemetry.LossStalled},
-}
+// lossCauses gives the watchdog's causes their names here, and telemetryCauses those there.
+var (
+	lossCauses = map[watchdog.Cause]Cause{
+		watchdog.CauseMissing:     CauseMissing,
+		watchdog.CauseTaken:       CauseTaken,
+		watchdog.CauseExpired:     CauseExpired,
+		watchdog.CauseUnreachable: CauseUnreachable,
+		watchdog.CauseStalled:     CauseStalled,
+	}
+	telemetryCauses = map[Cause]telemetry.LossCause{
+		CauseMissing:     telemetry.LossMissing,
+		CauseTaken:       telemetry.LossTaken,
+		CauseExpired:     telemetry.LossExpired,
+		CauseUnreachable: telemetry.LossUnreachable,
+		CauseStalled:     telemetry.LossStalled,
+		CauseForced:      telemetry.LossForced,
+	}
+)
 
 var cancelReasons = map[Reason]telemetry.CancelReason{
 	ReasonContext:   telemetry.CancelContext,

@@ -16,7 +16,7 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	beat, limited := g.told().beat, !g.told().unlimited
 	g.mu.Unlock()
 	if warn {
-		g.hold.Warn(held)
+		g.warn(held)
 	}
 	if d := cfg.maxHold; d > 0 && limited && held >= d {
 		g.cancel(ReasonMaxHold, &CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
@@ -25,6 +25,16 @@ func (g *grant) Alarm(now time.Time) time.Time {
 		g.cancel(ReasonHeartbeat, &CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
 	}
 	return g.nextAlarm(held)
+}
+
+// warn says that the lock is held for long: the grant's, or that of all members of its bundle.
+func (g *grant) warn(held time.Duration) {
+	g.mu.Lock()
+	b := g.first.bundle
+	g.mu.Unlock()
+	if b == nil || !b.warn(held) {
+		g.hold.Warn(held)
+	}
 }
 
 // nextAlarm is when the next of the limits on a hold is due, zero if none is.

@@ -376,6 +376,19 @@ func (l *Lease) of(c *Client, key string) *Lease {
 	return nil
 }
 
+// record is that of the bundle of which it is a member, nil if there is none.
+func (l *Lease) record() *record {
+	l.g.mu.Lock()
+	b := l.bundle
+	l.g.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.record
+}
+
 // alive says whether the lease may be joined: neither released, canceled nor lost.
 func (l *Lease) alive() bool {
 	l.g.check()

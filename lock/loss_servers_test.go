@@ -85,9 +85,9 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 		eventually(t, patience, func() bool { return len(c.Leases()) == 1 })
 	}
 	transact(t, servers[0].Client(t), "DEL KEY", "quorum")
-	eventually(t, patience, func() bool { return len(seen.records(t, telemetry.LogLost)) == 1 })
-	if lost := seen.records(t, telemetry.LogLost); lost[0]["kind"] != "quorum" {
-		t.Errorf("what a node has lost isn't told from a lock: %v", lost)
+	eventually(t, patience, func() bool { return len(seen.records(t, telemetry.LogMember)) == 1 })
+	if lost := seen.records(t, telemetry.LogMember); lost[0]["kind"] != "quorum" || lost[0]["node"] != servers[0].Addr() {
+		t.Errorf("which node has lost it isn't told: %v", lost)
 	}
 	mustAllLive(t, []*lock.Lease{member}) // a majority is left
 	transact(t, servers[1].Client(t), "DEL KEY", "quorum")

@@ -17,6 +17,14 @@ type hooked struct {
 	up    func(backend.Call) error // what the caller is told, and the server isn't asked; nil: it is
 	down  func(backend.Call) error // what the caller is told instead of the answer, nil: the answer
 	heard func()
+	node  string // the server's name, "": the one that all in memory have
+}
+
+func (h hooked) Node(key string) string {
+	if h.node != "" {
+		return h.node
+	}
+	return h.Backend.Node(key)
 }
 
 func (h hooked) Eval(ctx context.Context, call backend.Call) (any, error) {

@@ -35,7 +35,8 @@ var multiKind = func() *kind {
 //
 // The lease lives as long as all its locks do, and its Deadline is the nearest of theirs. When one is lost, the lease is, with a
 // *LostError that wraps the one of that name; the others are renewed no more, and are to be released: Release gives back what there is. Each
-// lock is counted, renewed and traced by itself, as kind "multi".
+// lock is renewed by itself, as kind "multi". Taken, waited for, held, lost and given back they are counted once, in the group of the first; each has
+// spans of its own as children of the Multi's.
 type Multi struct {
 	lock  // what they have in common; its name is all of theirs
 	locks []lock
@@ -63,6 +64,9 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 		}
 		if m.err == nil && i > 0 && names[i] == names[i-1] {
 			m.err = fmt.Errorf("%w: Multi: the name %q is given twice", ErrInvalid, names[i])
+		}
+		if m.err == nil {
+			m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
 		}
 	}
 	if m.err == nil {
@@ -100,45 +104,49 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	defer m.c.gate.leave()
 	ctx, stop := m.bounded(ctx)
 	defer stop()
-	t := &multiTry{m: m, ctx: ctx, wait: wait}
+	t := &multiTry{m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), wait: wait}
 	if wait && m.cfg.wait >= 0 {
 		t.until = time.Now().Add(m.cfg.wait)
 	}
 	for {
-		l, err := t.run()
+		l, outcome, err := t.run()
 		if err == nil {
 			return l, nil
 		}
 		if !t.again {
-			return nil, m.wrap("acquire", err)
+			err = m.wrap("acquire", err)
+			t.record.acquire.Fail(outcome, err)
+			return nil, err
 		}
 	}
 }
 
 // multiTry is one call of Lock or TryLock.
 type multiTry struct {
-	m     *Multi
-	ctx   context.Context // the caller's
-	wait  bool
-	until time.Time // the end of the wait, zero: none
+	m      *Multi
+	ctx    context.Context // the caller's
+	record *record         // of all names
+	wait   bool
+	until  time.Time // the end of the wait, zero: none
 
 	// Of one run:
 	b        *bundle
 	acquires []telemetry.Acquire
-	spans    []context.Context // ctx, plus the span of each acquire
+	spans    []context.Context // the record's ctx, plus the span of each acquire
+	joined   []*Lease          // the leases of locks in whose Context ctx was made
 	open     []int             // the locks that it has yet to get, in order
 	again    bool              // it failed as one of those was lost
 }
 
 // run tries to get all of the locks.
-func (t *multiTry) run() (*Lease, error) {
+func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
 	m := t.m
 	n := len(m.locks)
 	t.b = newBundle(t.ctx, &m.locks[0], m.name, n, n)
 	t.acquires, t.spans = make([]telemetry.Acquire, n), make([]context.Context, n)
-	t.open, t.again = nil, false
+	t.joined, t.open, t.again = nil, nil, false
 	for i := range m.locks {
-		t.spans[i], t.acquires[i] = m.c.rec.StartAcquire(t.ctx, &m.locks[i].tel, m.cfg.lease)
+		t.spans[i], t.acquires[i] = m.c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
 	}
 	outcome, err := t.rejoin()
 	if err == nil && len(t.open) > 1 {
@@ -149,9 +157,14 @@ func (t *multiTry) run() (*Lease, error) {
 	}
 	if err != nil {
 		t.giveUp(outcome, err)
-		return nil, err
+		return nil, outcome, err
 	}
-	return &t.b.whole, nil
+	if len(t.joined) == n {
+		t.record.joined(t.b, t.joined)
+	} else {
+		t.record.granted(t.b)
+	}
+	return &t.b.whole, outcome, nil
 }
 
 // rejoin joins the locks in whose Context ctx was made. The others are open.
@@ -167,6 +180,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 		if o != nil {
 			if l := o.g.join(t.ctx, &locks[i]); l != nil && t.b.add(l) {
 				t.acquires[i].Reenter(&o.g.hold)
+				t.joined = append(t.joined, o)
 				continue
 			}
 		}
@@ -190,8 +204,9 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 		bids[n] = locks[i].newBid(&t.acquires[i])
 		t.acquires[i].Attempt()
 	}
-	sctx := t.spans[t.open[0]]
-	j, err := c.transport.acquireAll(sctx, &t.acquires[t.open[0]], bids)
+	t.record.acquire.Attempt()
+	sctx := t.record.ctx
+	j, err := c.transport.acquireAll(sctx, &t.record.acquire, bids)
 	if err == nil && j.granted {
 		return t.granted(bids, j)
 	}
@@ -200,6 +215,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	case err == nil:
 		at := t.open[j.at]
 		t.acquires[at].BlockedBy(j.holder.Owner, parseMeta(j.meta).traceparent)
+		t.record.acquire.BlockedBy(j.holder.Owner, parseMeta(j.meta).traceparent)
 		if t.wait {
 			return telemetry.AcquireError, nil
 		}
@@ -253,6 +269,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until})
 		unwatch()
 		cancel(nil)
+		t.record.acquire.Inherit(&t.acquires[i])
 		if err != nil {
 			return outcome, lk.wrap("acquire", err)
 		}

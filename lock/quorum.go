@@ -106,7 +106,8 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 }
 
 // QuorumMutex describes a lock that is held at a majority of a Quorum's nodes. It holds no state; taking it gives a Lease. At each node it is
-// a Mutex, counted, renewed and traced by that node's client, as kind "quorum".
+// a Mutex, renewed by that node's client, as kind "quorum". It is counted once, by the first client; each node has spans of its own, with
+// lockdog.node, as children of the lock's.
 type QuorumMutex struct {
 	lock  // what its nodes have in common
 	q     *Quorum
@@ -133,6 +134,7 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 		if m.err != nil {
 			continue
 		}
+		m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
 		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed {
 			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v; give WithWatchdog or WithFixedLease to Quorum.Mutex",
 				ErrInvalid, name, first.lease, cfg.lease)

@@ -40,6 +40,7 @@ var errNotAwaited = errors.New("not waited for, as the other nodes had decided i
 // that haven't answered when it is decided are out yet, and aren't asked again until they have.
 func (t *quorumTry) poll() (*Lease, *tally) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
+	t.record.acquire.Attempt()
 	for i := range t.m.locks {
 		if !t.out[i] {
 			t.out[i], t.sights[i] = true, sight{began.Add(nodeTimeout(t.m.cfg.lease)), true}
@@ -209,6 +210,7 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 		b.giveUp(t.ctx)
 		return nil, ErrClosed
 	}
+	t.record.granted(b)
 	t.unfollow() // what is out may still join, though the caller's ctx ends
 	for _, v := range in {
 		t.settled(v)
@@ -251,7 +253,7 @@ func (t *quorumTry) lose(v vote) {
 	case errors.Is(v.err, ErrClosed):
 		a.Fail(telemetry.AcquireCanceled, v.err)
 	default:
-		a.FailHandled() // nothing, if it was granted
+		a.Fail(telemetry.AcquireError, v.err) // nothing, if it was granted
 	}
 }
 
@@ -349,15 +351,18 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 			closed++
 			failed = append(failed, atNode(t.m.locks[i].node(), errors.New("the client is closed")))
 		case v.err != nil:
-			if !classify(v.err).retry {
+			what := classify(v.err)
+			if !what.retry {
 				hopeless++
 			}
+			t.record.acquire.Failed(what.kind)
 			failed = append(failed, atNode(t.m.locks[i].node(), v.err))
 		case v.granted:
 			answered++
 		default:
 			answered++
 			t.acquires[i].BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+			t.record.acquire.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
 			if held == nil {
 				held = &HeldError{Name: t.m.name, Owner: v.holder.Owner, Remaining: v.holder.Remaining}
 			}

@@ -34,7 +34,7 @@ func TestQuorumMemberThatFailedIsNoError(t *testing.T) {
 		time.Sleep(2 * time.Second) // the third isn't waited for
 		free(t, l)
 		seen := map[string]int{}
-		for _, span := range s.spansNamed("acquire default") {
+		for _, span := range s.spansNamed("acquire member default") {
 			got := attrsOf(span)
 			seen[got["lockdog.outcome"]+" "+got["error.type"]]++
 			if span.Status.Code == codes.Error {

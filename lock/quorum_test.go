@@ -186,7 +186,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	l := a.everywhere(t, a.Mutex("job"))
 	work := l.Context()
 	ns.raw[0].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
 	lost := time.Now()
 	renewedPast(t, l, lost.Add(steady)) // by a call that was made since
 	if l.Err() != nil || work.Err() != nil {
@@ -249,7 +249,7 @@ func TestQuorumReentry(t *testing.T) {
 		mustMatch(t, err, lock.ErrDeadlock)
 	}
 	ns.raw[1].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) == 1 })
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
 	inner, err := a.Mutex("job", lock.WithReentrancy()).Lock(l.Context())
 	if err != nil || inner.Token() != l.Token() {
 		t.Fatalf("%v, token %d within %d", err, inner.Token(), l.Token())

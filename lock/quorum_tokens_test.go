@@ -112,7 +112,7 @@ func TestQuorumLateNode(t *testing.T) {
 		t.Errorf("%+v; the token is %d", info, l.Token())
 	}
 	ns.raw[0].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricLosses) >= 1 })
+	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) >= 1 })
 	end := l.Deadline()
 	renewedPast(t, l, end)
 	if l.Err() != nil { // the late one is of the majority now

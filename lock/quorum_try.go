@@ -15,8 +15,9 @@ import (
 type quorumTry struct {
 	m        *QuorumMutex
 	ctx      context.Context     // the caller's
+	record   *record             // of all nodes
 	acquires []telemetry.Acquire // by node; those of nodes that are out belong to their calls
-	spans    []context.Context   // ctx, plus the span of each acquire
+	spans    []context.Context   // the record's ctx, plus the span of each acquire
 	calls    context.Context     // ends with the calls to the nodes
 	unfollow func() bool         // lets them go on though ctx ends
 	votes    chan vote
@@ -30,11 +31,11 @@ type quorumTry struct {
 func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	n := len(m.locks)
 	t := &quorumTry{
-		m: m, ctx: ctx, acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
+		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
 		votes: make(chan vote, n), out: make([]bool, n), sights: make([]sight, n),
 	}
 	for i := range m.locks {
-		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(ctx, &m.locks[i].tel, m.cfg.lease)
+		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
 	}
 	calls, cancel := context.WithCancel(context.Background())
 	t.calls, t.unfollow = calls, context.AfterFunc(ctx, cancel)
@@ -43,6 +44,7 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 
 // fail ends the call without a lease. Nodes that are out give back what they grant.
 func (t *quorumTry) fail(outcome telemetry.AcquireOutcome, err error) (*Lease, error) {
+	t.record.acquire.Fail(outcome, err)
 	for i := range t.acquires {
 		if !t.out[i] {
 			t.acquires[i].Fail(outcome, err)
@@ -74,6 +76,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 	m := t.m
 	b := newBundle(t.ctx, &m.locks[0], m.name, m.q.need, m.q.need)
 	b.nodes = true
+	var joined []*Lease
 	found := false
 	for i := range m.locks {
 		lk := &m.locks[i]
@@ -87,6 +90,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		found = true
 		if l := outer.g.join(t.ctx, lk); l != nil && b.add(l) {
 			t.acquires[i].Reenter(&outer.g.hold)
+			joined = append(joined, outer)
 		}
 	}
 	if !found {
@@ -96,6 +100,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		b.giveUp(t.ctx)
 		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", ErrDeadlock, n, len(m.locks)))
 	}
+	t.record.joined(b, joined)
 	_, _ = t.fail(telemetry.AcquireCanceled, nil) // the nodes that it does without
 	return &b.whole, nil
 }
@@ -155,7 +160,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		if r.err != nil && (r.final || time.Since(failing) > cfg.lease) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
-		a := &t.acquires[max(slices.Index(t.out, false), 0)] // one that isn't out tells of the wait
+		a := &t.record.acquire
 		a.WaitStart()
 		why, err := t.sleep(w, patience)
 		a.WaitEnd()

@@ -29,7 +29,6 @@ type Acquire struct {
 	takenOver bool
 	errorType ErrorType
 	failed    bool
-	handled   bool
 	waiting   bool
 	ended     bool
 }
@@ -56,8 +55,8 @@ const maxOwner = 256
 // caller's own when nothing traces. lease is how long one grant lasts, 0 if it has no end; l must stay where it is until the
 // hold that may come of it ended.
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
-	l.group.appear(ctx, r.metrics)
-	ctx, span := r.tracing.start(ctx, l.group.acquireSpan)
+	l.role.appear(ctx)
+	ctx, span := r.tracing.start(ctx, l.role.acquireSpan)
 	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease}
 }
 
@@ -91,8 +90,23 @@ func (a *Acquire) Attempt() { a.attempts++ }
 
 // Error counts a failed try, as Recorder.Error does, and puts its type on the span.
 func (a *Acquire) Error(t ErrorType) {
-	a.errorType, a.failed = t, true
+	a.Failed(t)
 	a.lock.rec.Error(a.ctx, OpAcquire, t)
+}
+
+// Failed puts the type of an error on the span that was counted elsewhere.
+func (a *Acquire) Failed(t ErrorType) { a.errorType, a.failed = t, true }
+
+// Inherit gives a whole what the acquire of a member came to: who was in the way, and what failed.
+func (a *Acquire) Inherit(m *Acquire) {
+	a.attempts += m.attempts
+	a.wakeups += m.wakeups
+	if m.blocked != nil {
+		a.blocked = m.blocked
+	}
+	if m.failed {
+		a.Failed(m.errorType)
+	}
 }
 
 // BlockedBy notes who holds the lock; "" is nobody to name. The span links once to each distinct holder whose traceparent is valid
@@ -125,7 +139,7 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 func (a *Acquire) WaitStart() {
 	if !a.waiting && !a.ended {
 		a.waiting = true
-		a.lock.group.waiting.add(a.ctx, 1, a.lock.group.add)
+		a.lock.role.waiting.add(a.ctx, 1, a.lock.role.add)
 	}
 }
 
@@ -133,20 +147,20 @@ func (a *Acquire) WaitStart() {
 func (a *Acquire) WaitEnd() {
 	if a.waiting {
 		a.waiting = false
-		a.lock.group.waiting.add(a.ctx, -1, a.lock.group.add)
+		a.lock.role.waiting.add(a.ctx, -1, a.lock.role.add)
 	}
 }
 
 // Wakeup counts a time the waiter looked again.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
-	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.group.wakeups, s)...)
+	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s)...)
 }
 
 // Takeover says that the lock was had without its release having been heard. Call it before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
 	a.takeover, a.takenOver = r, true
-	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.group.takeovers, r)...)
+	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r)...)
 }
 
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
@@ -155,7 +169,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if a.ended {
 		return
 	}
-	g, m := a.lock.group, a.lock.rec.metrics
+	g, m := a.lock.role.group, a.lock.role.metrics
 	now := time.Now()
 	if !a.start.IsZero() {
 		// On the clock the span was started on, so that they agree when the wall clock steps.
@@ -169,7 +183,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 // Pass ends the acquire with what isn't held afterwards: permits without a lease, or an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
-		took(a.ctx, a.lock.rec.metrics.acquireTime, a.start, a.lock.group.acquireTime[0])
+		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, a.lock.role.acquireTime[0])
 		a.end(AcquireAcquired, nil, nil)
 	}
 }
@@ -181,26 +195,21 @@ func (a *Acquire) Reenter(h *Hold) {
 	}
 }
 
-// Fail ends the acquire without a grant. Only with AcquireError is err an error of the span.
+// Fail ends the acquire without a grant. Only with AcquireError is err an error of the span, unless that is a member's: then it is its whole's,
+// which may have the lock without it.
 func (a *Acquire) Fail(outcome AcquireOutcome, err error) {
 	if a.ended {
 		return
 	}
-	g, m := a.lock.group, a.lock.rec.metrics
+	g, m := a.lock.role.group, a.lock.role.metrics
 	took(a.ctx, m.acquireTime, a.start, g.acquireTime[1])
 	a.end(outcome, err, nil)
-}
-
-// FailHandled is Fail with AcquireError for a part of a lock that was had without it: no error of the span.
-func (a *Acquire) FailHandled() {
-	a.handled = true
-	a.Fail(AcquireError, nil)
 }
 
 func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
-	g, m := a.lock.group, a.lock.rec.metrics
+	g, m := a.lock.role.group, a.lock.role.metrics
 	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome)...)
 	if a.span == nil {
 		return
@@ -213,9 +222,9 @@ func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 
 // describe puts on the span what is known at its end.
 func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
-	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes))
+	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
 	attrs = append(attrs,
-		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.group.name),
+		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()),
 		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
 	if a.lease > 0 {
 		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
@@ -236,11 +245,11 @@ func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
 	}
 	if outcome == AcquireError {
 		attrs = append(attrs, errorType(a.errorType, a.failed))
-		if !a.handled {
+		if !a.lock.role.isMember() {
 			fail(a.span, err)
 		}
 	}
-	a.span.SetAttributes(attrs...)
+	a.span.SetAttributes(a.lock.role.located(attrs)...)
 }
 
 // errorType is the kind of what failed last, of one that no call to Redis told of ErrorOther.

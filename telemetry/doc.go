@@ -22,6 +22,13 @@
 //	caller ── release ┄┄ link ┄┄> held
 //	renew batch (a trace of its own) <┄┄ link ┄┄ renew
 //
+// A lock that has members, the names of a Multi or the nodes of a Quorum, has all of this once but the renewals, and is counted once. Each
+// member has the same spans as children of the whole's, called "acquire member" and so on, and the renewals.
+//
+//	caller ─┬─ acquire ─┬─ held ─── hold
+//	        │           └─ acquire member ── held member ── renew, renew, ..., hold member
+//	        └─ release ─── release member ┄┄ link ┄┄> held member
+//
 // Where the acquire isn't sampled, a loss or a cancellation is the root of a trace of its own, if the sampler wants it. It starts with its
 // cause or reason, the group and the kind of the lock as attributes, so that a sampler can keep the losses. A batch has a span where a
 // renewal in it is shown, or failed.

@@ -18,15 +18,15 @@ type Force struct {
 
 // StartForce begins a forced unlock. The ctx it returns carries the span for the Redis calls below it.
 func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Force) {
-	l.group.appear(ctx, r.metrics)
-	ctx, span := r.tracing.start(ctx, l.group.forceSpan)
+	l.role.appear(ctx)
+	ctx, span := r.tracing.start(ctx, l.role.forceSpan)
 	return ctx, Force{lock: l, ctx: ctx, span: span}
 }
 
 // End ends the forced unlock, once. held says whether anybody held the lock, and owners who; by is the client that called, and caller the
 // place in the program. With err, t is its kind.
 func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, err error) {
-	r, g := f.lock.rec, f.lock.group
+	r, g := f.lock.rec, f.lock.role.group
 	owner := printable(strings.Join(owners, ", "))
 	outcome := ForceForced
 	switch {

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +12,9 @@ import (
 // group is what the locks of one group share: their attribute sets and span names, built once, and what the
 // observable gauges tell about them.
 type group struct {
-	name string
-
-	acquireSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
+	name   string
+	alone  role
+	member *tally
 
 	observe []metric.ObserveOption
 	add     []metric.AddOption
@@ -30,11 +29,9 @@ type group struct {
 	cancellations [][]metric.AddOption
 	releases      [][]metric.AddOption
 
-	held    upDown
 	waiting upDown
 
 	appeared atomic.Bool // an acquire was seen: the gauges tell of it
-	zeroed   atomic.Bool // its counters were started at 0
 
 	mu      sync.Mutex // guards the rest and the links of the holds in the list
 	first   *Hold      // the oldest
@@ -42,21 +39,14 @@ type group struct {
 	failing int
 }
 
-func newGroup(name string, m *instruments) *group {
+func newGroup(name string, m, ofMember *instruments) *group {
 	kv := KeyGroup.String(name)
 	base := []attribute.KeyValue{kv}
 	option := metric.WithAttributeSet(attribute.NewSet(kv))
 	second := func(m Metric) Label { return m.Labels[1] }
-	return &group{
-		name:        name,
-		acquireSpan: SpanAcquire.Name + " " + name,
-		heldSpan:    SpanHeld.Name + " " + name,
-		renewSpan:   SpanRenew.Name + " " + name,
-		lostSpan:    SpanLost.Name + " " + name,
-		cancelSpan:  SpanCancel.Name + " " + name,
-		releaseSpan: SpanRelease.Name + " " + name,
-		forceSpan:   SpanForce.Name + " " + name,
-		holdSpan:    SpanHold.Name + " " + name,
+	g := &group{
+		name:   name,
+		member: newTally(name, memberOf, ofMember),
 
 		observe: []metric.ObserveOption{option},
 		add:     []metric.AddOption{option},
@@ -71,41 +61,10 @@ func newGroup(name string, m *instruments) *group {
 		cancellations: addSets(base, second(MetricCancellations)),
 		releases:      addSets(base, second(MetricReleases)),
 
-		held:    upDown{counter: m.held},
 		waiting: upDown{counter: m.waiting},
 	}
-}
-
-// appear starts the group's counters at 0, at its first acquire that somebody measures. A counter that is born
-// at 1 never fires an alert on increase() > 0.
-func (g *group) appear(ctx context.Context, m *instruments) {
-	if !g.appeared.Load() {
-		g.appeared.Store(true)
-	}
-	if g.zeroed.Load() || !m.acquisitions.Enabled(ctx) || !g.zeroed.CompareAndSwap(false, true) {
-		return
-	}
-	nobody := context.Background() // an exemplar would lead from a loss to a lock that wasn't lost
-	for _, z := range []struct {
-		counter metric.Int64Counter
-		sets    [][]metric.AddOption
-	}{
-		{m.acquisitions, g.acquisitions},
-		{m.wakeups, g.wakeups},
-		{m.takeovers, g.takeovers},
-		{m.renewals, g.renewals},
-		{m.late, [][]metric.AddOption{g.add}},
-		{m.losses, g.losses},
-		{m.cancellations, g.cancellations},
-		{m.releases, g.releases},
-		{m.forced, [][]metric.AddOption{g.add}},
-	} {
-		for _, set := range z.sets {
-			z.counter.Add(nobody, 0, set...)
-		}
-	}
-	m.held.Add(nobody, 0, g.add...)
-	m.waiting.Add(nobody, 0, g.add...)
+	g.alone = role{group: g, tally: newTally(name, "", m)}
+	return g
 }
 
 // enter puts h at the young end of the list.
@@ -161,16 +120,27 @@ func (g *group) setFailing(h *Hold, failing bool) bool {
 }
 
 // gauges tells the age of the oldest hold, how many leases are failing, and how much the worst of those that are renewed has used up.
+// Members of a lock are failing by themselves; the rest is their whole's.
 func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst float64) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.first != nil {
-		oldest = max(now.Sub(g.first.start), 0)
-	}
+	var wholes []*Hold
 	for h := g.first; h != nil; h = h.next {
-		if !h.unrenewed.Load() && h.state&holdLost == 0 {
+		if h.lock.role.isMember() {
+			continue
+		}
+		oldest = max(oldest, now.Sub(h.start))
+		switch {
+		case h.unrenewed.Load() || h.state&holdLost != 0:
+		case h.lock.role.confirmed != nil:
+			wholes = append(wholes, h)
+		default:
 			worst = max(worst, h.utilization(now))
 		}
 	}
-	return oldest, g.failing, worst
+	failing = g.failing
+	g.mu.Unlock()
+	for _, h := range wholes { // not with mu held, as package lock is asked
+		worst = max(worst, h.utilization(now))
+	}
+	return oldest, failing, worst
 }

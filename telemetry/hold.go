@@ -61,7 +61,7 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 	if h.grant == nil {
 		h.parent = a.span
 	}
-	g := a.lock.group
+	g := a.lock.role
 	g.held.add(a.ctx, 1, g.add)
 	g.enter(h)
 }
@@ -77,13 +77,14 @@ const (
 // newTrail makes the span of no length to speak of under which a trace shows the hold. It gives nil if the sampler
 // does not want it.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
-	_, span := h.lock.rec.tracing.start(ctx, h.lock.group.heldSpan, append(opts, trace.WithTimestamp(now))...)
+	_, span := h.lock.rec.tracing.start(ctx, h.lock.role.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
 		return nil
 	}
-	span.SetAttributes(
-		KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.group.name),
-		KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyLease.Float64(h.lease.Seconds()))
+	span.SetAttributes(h.lock.role.located([]attribute.KeyValue{
+		KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
+		KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyLease.Float64(h.lease.Seconds()),
+	})...)
 	if n := h.ordinal.Load(); n > 0 {
 		span.SetAttributes(KeyOrdinal.Int64(int64(n)))
 	}
@@ -149,7 +150,7 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 	}
 	opts := make([]trace.SpanStartOption, 0, 4)
 	opts = append(opts, trace.WithTimestamp(now),
-		trace.WithAttributes(why, KeyGroup.String(h.lock.group.name), KeyKind.String(h.lock.kind)))
+		trace.WithAttributes(why, KeyGroup.String(h.lock.Group()), KeyKind.String(h.lock.kind)))
 	if t == nil {
 		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{
 			SpanContext: h.parent.SpanContext(), Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
@@ -159,7 +160,9 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 	if span == nil || !span.IsRecording() {
 		return ctx, nil
 	}
-	span.SetAttributes(KeyName.String(h.lock.name), KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	span.SetAttributes(h.lock.role.located([]attribute.KeyValue{
+		KeyName.String(h.lock.name), KeyOwner.String(h.owner), KeyToken.Int64(h.token),
+	})...)
 	if t == nil {
 		ctx = own
 	}
@@ -171,41 +174,51 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
 // Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
-// has still to follow.
+// has still to follow. That of a member is no error: its whole may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
 	}
-	r, g := h.lock.rec, h.lock.group
+	r, g, m := h.lock.rec, h.lock.role, h.lock.role.metrics
 	g.mu.Lock()
 	h.state |= holdLost
 	g.setFailing(h, false)
 	g.mu.Unlock()
 	now := h.now()
 	ctx, span := h.mark(g.lostSpan, now, KeyCause.String(cause.String()))
-	r.metrics.losses.Add(ctx, 1, at(g.losses, cause)...)
+	m.losses.Add(ctx, 1, at(g.losses, cause)...)
 	used := h.utilization(now)
-	if cause == LossUnreachable || cause == LossStalled {
+	if renewed := g.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
 		// No renewal came to tell how late it was.
-		r.metrics.utilization.Record(ctx, used, g.record...)
+		m.utilization.Record(ctx, used, g.record...)
 		if used > lateAt {
-			r.metrics.late.Add(ctx, 1, g.add...)
+			m.late.Add(ctx, 1, g.add...)
 		}
 	}
 	sc := h.logged()
 	if span != nil {
 		sc = span.SpanContext()
 		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(cause.String()))
-		if err == nil {
+		switch {
+		case g.isMember():
+		case err == nil:
 			fail(span, lossError(cause))
-		} else {
+		default:
 			fail(span, err)
 		}
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
-	if r.logs(LogLost) && b.admit(burstLost) {
-		h.lock.log(LogLost, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
+	kind, in := LogLost, burstLost
+	if g.isMember() {
+		kind, in = LogMember, burstMember
+	}
+	if r.logs(kind) && b.admit(in) {
+		attrs := append(make([]slog.Attr, 0, 5), slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
 			slog.String(LogKeyCause, cause.String()), seconds(LogKeyHeld, now.Sub(h.start)))
+		if g.isMember() {
+			attrs = append(attrs, slog.String(LogKeyNode, g.node()))
+		}
+		h.lock.log(kind, sc, err, attrs...)
 	}
 }
 
@@ -215,16 +228,19 @@ type lossError LossCause
 func (e lossError) Error() string { return "lock lost: " + LossCause(e).String() }
 
 // Canceled says that the lease was ended by its own side before its release. End has still to follow. Ten such
-// records a second are logged by name, the rest is counted.
+// records a second are logged by name, the rest is counted. Of a member there is a span alone.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return
 	}
 	h.NotRenewed()
-	r, g := h.lock.rec, h.lock.group
+	r, g := h.lock.rec, h.lock.role
+	if g.isMember() && h.trail.Load() == nil { // no trace of its own for what its whole tells
+		return
+	}
 	now := h.now()
 	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String()))
-	r.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason)...)
+	g.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason)...)
 	sc := h.logged()
 	if span != nil {
 		sc = span.SpanContext()
@@ -234,7 +250,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	if reason == CancelMaxHold || reason == CancelHeartbeat {
 		kind, in = LogCut, burstCut
 	}
-	if r.logs(kind) && r.ends.admit(in) {
+	if !g.isMember() && r.logs(kind) && r.ends.admit(in) {
 		h.lock.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
 			slog.String(LogKeyReason, reason.String()), seconds(LogKeyHeld, now.Sub(h.start)))
 	}
@@ -255,27 +271,28 @@ func (h *Hold) Warn(held time.Duration) {
 
 // End ends the hold, once: further calls do nothing.
 func (h *Hold) End(end HoldEnd) {
-	if h.lock == nil || !h.lock.group.exit(h) {
+	if h.lock == nil || !h.lock.role.exit(h) {
 		return
 	}
-	r, g := h.lock.rec, h.lock.group
+	r, g, m := h.lock.rec, h.lock.role, h.lock.role.metrics
 	ctx := context.Background()
 	if h.grant != nil {
 		ctx = h.grant.ctx
 	}
 	g.held.add(ctx, -1, g.add)
-	if h.grant == nil && !r.metrics.holdTime.Enabled(ctx) {
+	if h.grant == nil && !m.holdTime.Enabled(ctx) {
 		return
 	}
 	now := h.now()
-	r.metrics.holdTime.Record(ctx, now.Sub(h.start).Seconds(), g.record...)
+	m.holdTime.Record(ctx, now.Sub(h.start).Seconds(), g.record...)
 	if h.grant == nil {
 		return
 	}
 	if _, span := r.tracing.start(ctx, g.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
-		span.SetAttributes(
-			KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(g.name),
-			KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyEnd.String(end.String()))
+		span.SetAttributes(g.located([]attribute.KeyValue{
+			KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
+			KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyEnd.String(end.String()),
+		})...)
 		span.End(trace.WithTimestamp(now))
 	}
 }
@@ -285,6 +302,9 @@ func (h *Hold) now() time.Time { return h.start.Add(time.Since(h.start)) }
 
 // utilization is how much of the lease is used up since the last confirmed renewal.
 func (h *Hold) utilization(now time.Time) float64 {
+	if confirmed := h.lock.role.confirmed; confirmed != nil {
+		return ratio(now.Sub(confirmed()), h.lease)
+	}
 	return ratio(now.Sub(h.start)-time.Duration(h.confirmed.Load()), h.lease)
 }
 

@@ -23,6 +23,7 @@ type instruments struct {
 	late           metric.Int64Counter
 	utilization    metric.Float64Histogram
 	losses         metric.Int64Counter
+	membersLost    metric.Int64Counter
 	cancellations  metric.Int64Counter
 	releases       metric.Int64Counter
 	releaseTime    metric.Float64Histogram
@@ -58,6 +59,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		late:           b.counter(MetricLate),
 		utilization:    b.histogram(MetricUtilization),
 		losses:         b.counter(MetricLosses),
+		membersLost:    b.counter(MetricMembersLost),
 		cancellations:  b.counter(MetricCancellations),
 		releases:       b.counter(MetricReleases),
 		releaseTime:    b.histogram(MetricReleaseDuration),

@@ -13,7 +13,7 @@ import (
 // it, and into the attributes, for all others.
 func (l *Lock) log(record Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 	all := make([]slog.Attr, 0, len(attrs)+6)
-	all = append(all, slog.String(LogKeyName, l.name), slog.String(LogKeyGroup, l.group.name))
+	all = append(all, slog.String(LogKeyName, l.name), slog.String(LogKeyGroup, l.Group()))
 	if kind := l.kind; kind != "mutex" {
 		all = append(all, slog.String(LogKeyKind, kind))
 	}
@@ -60,6 +60,7 @@ var burstKinds = [...]struct{ each, more Log }{
 	{LogCut, LogMoreCut},
 	{LogEnd, LogMoreEnd},
 	{LogHeld, LogMoreHeld},
+	{LogMember, LogMoreMember},
 }
 
 const (
@@ -69,6 +70,7 @@ const (
 	burstCut
 	burstEnd
 	burstHeld
+	burstMember
 )
 
 // Burst bounds the log records about many leases that fare the same at one time: a server that is gone for a

@@ -149,6 +149,11 @@ var (
 		Description: "Leases lost while somebody relied on them, by cause.",
 		Labels:      []Label{groupLabel, {KeyCause, lossCauses}},
 	}
+	MetricMembersLost = Metric{
+		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total", Kind: Counter, Unit: "{lock}",
+		Description: "Locks lost of one name of a Multi, or at one node of a Quorum, by cause; whether the whole was lost, lockdog.losses says.",
+		Labels:      []Label{groupLabel, {KeyCause, lossCauses}},
+	}
 	MetricCancellations = Metric{
 		Name: "lockdog.cancellations", Prometheus: "lockdog_cancellations_total", Kind: Counter, Unit: "{cancellation}",
 		Description: "Leases ended by their own side before the release, by reason.",
@@ -218,7 +223,8 @@ var (
 var Metrics = []Metric{
 	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,
-	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricCancellations,
+	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricMembersLost,
+	MetricCancellations,
 	MetricReleases, MetricReleaseDuration, MetricForced,
 	MetricErrors, MetricScheduleLag, MetricBatchSize, MetricBatchDuration, MetricWatchdogLeases, MetricTickAge,
 	MetricPubSubConnected, MetricPubSubReconnects, MetricCommands,

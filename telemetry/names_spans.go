@@ -51,6 +51,9 @@ const (
 	LinkBatch     = "batch"      // the call that renewed
 )
 
+// memberOf follows the first word of the names of spans of one name of a Multi, or one node of a Quorum.
+const memberOf = " member"
+
 // Span describes one kind of span. All are of kind INTERNAL but SpanBatch, which is CLIENT.
 type Span struct {
 	Name        string          // followed by a space and the group, unless Plain
@@ -67,14 +70,14 @@ var (
 		Description: "One call to Lock or TryLock, from the call to its end. Links to whoever held the lock meanwhile.",
 		Attributes: []attribute.Key{
 			KeyName, KeyKind, KeyGroup, KeyOutcome, KeyAttempts, KeyWakeups, KeyLease, KeyOwner, KeyToken,
-			KeyTakeover, KeyBlockedBy, KeyErrorType,
+			KeyTakeover, KeyBlockedBy, KeyNode, KeyErrorType,
 		},
 	}
 	SpanHeld = Span{
 		Name: "held", Parent: "acquire",
 		Description: "The grant, of no length to speak of (1 ns). Parent of all that follows; shows a lock that is still held. " +
 			"After 360 renewals a new one, root of a new trace, links to the first.",
-		Attributes: []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyLease, KeyOrdinal},
+		Attributes: []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyLease, KeyOrdinal, KeyNode},
 	}
 	SpanRenew = Span{
 		Name: "renew", Parent: "held",
@@ -94,19 +97,19 @@ var (
 	}
 	SpanLost = Span{
 		Name: "lost", Parent: "held",
-		Description: "The lease was lost. Status error. Where held isn't sampled: root of a trace of its own, which links to the acquire.",
-		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyErrorType},
+		Description: "The lease was lost. Status error, but for a member. Where held isn't sampled: root of a trace of its own, which links to the acquire.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyCause, KeyUtilization, KeyNode, KeyErrorType},
 	}
 	SpanCancel = Span{
 		Name: "cancel", Parent: "held",
-		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close. A root of its own as `lost` is.",
-		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyReason},
+		Description: "The lease was ended by its own side: its ctx, WithMaxHold, WithHeartbeat or Close. A root of its own as `lost` is, but for a member.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyReason, KeyNode},
 	}
 	SpanRelease = Span{
 		Name: "release", Parent: "caller of Release",
 		Description: "One call to Release. Links to held, and is its child when the caller has no span.",
 		Attributes: []attribute.Key{
-			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyErrorType,
+			KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyOutcome, KeyUnconfirmed, KeyNode, KeyErrorType,
 		},
 	}
 	SpanForce = Span{
@@ -117,7 +120,7 @@ var (
 	SpanHold = Span{
 		Name: "hold", Parent: "held",
 		Description: "The whole time the lock was held, made at its end.",
-		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyEnd},
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyOwner, KeyToken, KeyEnd, KeyNode},
 	}
 )
 
@@ -133,27 +136,29 @@ type Log struct {
 
 // The log records.
 var (
-	LogLost = Log{"lock lost", slog.LevelError, "A lease was lost, with its cause."}
-	LogCut  = Log{"lease cut off", slog.LevelWarn, "WithMaxHold or WithHeartbeat ended a lease."}
-	LogEnd  = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
-	LogFail = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
-	LogBack = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
-	LogHeld = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
+	LogLost   = Log{"lock lost", slog.LevelError, "A lease was lost, with its cause."}
+	LogMember = Log{"member of a lock lost", slog.LevelWarn, "One name of a Multi, or one `node` of a Quorum, was lost; whether the whole is, `lock lost` says."}
+	LogCut    = Log{"lease cut off", slog.LevelWarn, "WithMaxHold or WithHeartbeat ended a lease."}
+	LogEnd    = Log{"lease canceled", slog.LevelInfo, "A lease ended because its ctx ended or the client was closed."}
+	LogFail   = Log{"lock renewal failed", slog.LevelWarn, "An attempt to renew failed; it is tried again while the lease lasts."}
+	LogBack   = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
+	LogHeld   = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
 
 	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
 
-	LogMoreLost = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
-	LogMoreFail = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
-	LogMoreBack = Log{"more lock renewals recovered", slog.LevelInfo, "How many recovered renewals were not logged by name."}
-	LogMoreCut  = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
-	LogMoreEnd  = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
-	LogMoreHeld = Log{"more locks held for long", slog.LevelWarn, "How many locks held for long were not logged by name."}
+	LogMoreMember = Log{"more members of locks lost", slog.LevelWarn, "How many lost members were not logged by name."}
+	LogMoreLost   = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
+	LogMoreFail   = Log{"more lock renewals failed", slog.LevelWarn, "How many failed renewals were not logged by name."}
+	LogMoreBack   = Log{"more lock renewals recovered", slog.LevelInfo, "How many recovered renewals were not logged by name."}
+	LogMoreCut    = Log{"more leases cut off", slog.LevelWarn, "How many leases cut off were not logged by name."}
+	LogMoreEnd    = Log{"more leases canceled", slog.LevelInfo, "How many canceled leases were not logged by name."}
+	LogMoreHeld   = Log{"more locks held for long", slog.LevelWarn, "How many locks held for long were not logged by name."}
 )
 
 // Logs lists every kind of log record. Read only.
 var Logs = []Log{
-	LogLost, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
-	LogMoreLost, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
+	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
+	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
 }
 
 // The keys of log attributes.

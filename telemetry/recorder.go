@@ -42,15 +42,16 @@ type State struct {
 // of the types it gives out, are safe for concurrent use where their own comments do not say otherwise, and
 // never fail: telemetry must not break what it watches.
 type Recorder struct {
-	tracing tracing
-	metrics *instruments
-	logger  *slog.Logger
-	spans   RenewalSpans
-	state   func() State
-	shared  *registry
-	closed  atomic.Bool
-	leases  upDown
-	ends    window // of leases that were canceled, or held for long
+	tracing  tracing
+	metrics  *instruments
+	ofMember *instruments // of members of a lock
+	logger   *slog.Logger
+	spans    RenewalSpans
+	state    func() State
+	shared   *registry
+	closed   atomic.Bool
+	leases   upDown
+	ends     window // of leases that were canceled, or held for long
 
 	mu     sync.Mutex // held while groups is replaced
 	groups atomic.Pointer[map[string]*group]
@@ -78,6 +79,7 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	if r.metrics, err = newInstruments(meterOf(provider)); err != nil {
 		return nil, err
 	}
+	r.ofMember = r.metrics.ofMember()
 	r.leases.counter = r.metrics.watchdogLeases
 	if r.shared, err = join(r, provider); err != nil {
 		return nil, err
@@ -98,14 +100,14 @@ func (r *Recorder) Close() {
 // Lock is what a Mutex knows for telemetry. Copies are as good as the original.
 type Lock struct {
 	rec   *Recorder
-	group *group
+	role  *role
 	name  string
 	kind  string
 	spans RenewalSpans
 }
 
 // Group is the group the lock is counted under: the one asked for, or OtherGroup.
-func (l *Lock) Group() string { return l.group.name }
+func (l *Lock) Group() string { return l.role.name }
 
 // Lock describes the lock called name. kind is the kind of lock ("mutex"). An empty group means the name up
 // to its first colon, without the brace that may open a hash tag, or DefaultGroup if that leaves nothing.
@@ -122,7 +124,7 @@ func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	if spans == RenewalSpansDefault {
 		spans = r.spans
 	}
-	return Lock{rec: r, group: r.group(groupName, most), name: name, kind: kind, spans: spans}
+	return Lock{rec: r, role: &r.group(groupName, most).alone, name: name, kind: kind, spans: spans}
 }
 
 func defaultGroup(name string) string {
@@ -164,7 +166,7 @@ func (r *Recorder) group(name string, most int) *group {
 			}
 		}
 	}
-	g := newGroup(name, r.metrics)
+	g := newGroup(name, r.metrics, r.ofMember)
 	next := maps.Clone(known)
 	next[name] = g
 	r.groups.Store(&next)

@@ -39,43 +39,46 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 			SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
 		})}
 	}
-	ctx, span := r.tracing.start(ctx, h.lock.group.releaseSpan, opts...)
+	ctx, span := r.tracing.start(ctx, h.lock.role.releaseSpan, opts...)
 	return ctx, Release{lock: h.lock, hold: h, ctx: ctx, span: span, start: r.clock(ctx, span)}
 }
 
 // StartGive is StartRelease for what has no grant: permits without a lease, or a latch that is counted down.
 func (r *Recorder) StartGive(ctx context.Context, l *Lock) (context.Context, Release) {
-	l.group.appear(ctx, r.metrics)
-	ctx, span := r.tracing.start(ctx, l.group.releaseSpan)
+	l.role.appear(ctx)
+	ctx, span := r.tracing.start(ctx, l.role.releaseSpan)
 	return ctx, Release{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span)}
 }
 
 // Error counts a failed try, as Recorder.Error does, and puts its type on the span.
 func (rel *Release) Error(t ErrorType) {
 	if rel.lock != nil {
-		rel.errorType, rel.failed = t, true
+		rel.Failed(t)
 		rel.lock.rec.Error(rel.ctx, OpRelease, t)
 	}
 }
 
+// Failed puts the type of an error on the span that was counted elsewhere.
+func (rel *Release) Failed(t ErrorType) { rel.errorType, rel.failed = t, true }
+
 // End ends the release, once. unconfirmed says that it is taken for released though the reply that said so was
-// lost. Hold.End has still to follow.
+// lost. Hold.End has still to follow. err is an error of the span, unless that is a member's.
 func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {
 		return
 	}
 	rel.lock = nil
-	r, g := l.rec, l.group
-	r.metrics.releases.Add(rel.ctx, 1, at(g.releases, outcome)...)
-	took(rel.ctx, r.metrics.releaseTime, rel.start, g.record)
+	g, m := l.role, l.role.metrics
+	m.releases.Add(rel.ctx, 1, at(g.releases, outcome)...)
+	took(rel.ctx, m.releaseTime, rel.start, g.record)
 	if rel.span == nil {
 		return
 	}
 	if rel.span.IsRecording() {
-		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes))
+		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes)-1) // most have no node
 		attrs = append(attrs,
-			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(g.name), KeyOutcome.String(outcome.String()))
+			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()), KeyOutcome.String(outcome.String()))
 		if h != nil {
 			attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 		}
@@ -84,9 +87,11 @@ func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 		}
 		if outcome == ReleaseError {
 			attrs = append(attrs, errorType(rel.errorType, rel.failed))
-			fail(rel.span, err)
+			if !g.isMember() {
+				fail(rel.span, err)
+			}
 		}
-		rel.span.SetAttributes(attrs...)
+		rel.span.SetAttributes(g.located(attrs)...)
 	}
 	rel.span.End()
 }

@@ -45,7 +45,7 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	if h.lock == nil {
 		return
 	}
-	r, g, ctx := h.lock.rec, h.lock.group, h.here()
+	r, g, ctx := h.lock.rec, h.lock.role, h.here()
 	ordinal := h.ordinal.Load() + 1
 	used := ratio(ev.Elapsed, ev.TTL)
 	r.metrics.renewals.Add(ctx, 1, at(g.renewals, ev.Outcome)...)
@@ -89,7 +89,7 @@ func (h *Hold) setFailing(failing bool) bool {
 	if h.failing.Load() == failing {
 		return false
 	}
-	g := h.lock.group
+	g := h.lock.role.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.setFailing(h, failing)
@@ -114,14 +114,14 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 			SpanContext: batch, Attributes: []attribute.KeyValue{KeyLink.String(LinkBatch)},
 		}))
 	}
-	_, span := h.lock.rec.tracing.start(t.ctx, h.lock.group.renewSpan, opts...)
+	_, span := h.lock.rec.tracing.start(t.ctx, h.lock.role.renewSpan, opts...)
 	if span == nil || !span.IsRecording() {
 		return nil
 	}
 	t.spans++
 	attrs := make([]attribute.KeyValue, 0, len(SpanRenew.Attributes))
 	attrs = append(attrs,
-		KeyName.String(h.lock.name), KeyGroup.String(h.lock.group.name),
+		KeyName.String(h.lock.name), KeyGroup.String(h.lock.Group()),
 		KeyOrdinal.Int64(int64(ordinal)), KeyAttempt.Int(ev.Attempt),
 		KeyRemaining.Float64(ev.Remaining.Seconds()), KeyUtilization.Float64(used), KeyLag.Float64(ev.Lag.Seconds()),
 		KeyBatchSize.Int(ev.BatchSize), KeyNode.String(ev.Node), KeyOutcome.String(ev.Outcome.String()))

@@ -87,6 +87,28 @@ local groups = [
       },
       {
         comment:: |||
+          A Quorum's lock lives while a majority of its nodes has it. Where a lock of the group was lost as a whole, as a Multi
+          is with one of its names, the two above say so.
+        |||,
+        alert: 'LockdogMembersLost',
+        expr: |||
+          group_job:lockdog_members_lost:increase5m{lockdog_cause!="forced"} > 0
+          unless on (%(by), lockdog_group)
+          sum by (%(by), lockdog_group) (group_job:lockdog_losses:increase5m) > 0
+        |||,
+        labels: { severity: 'warning' },
+        dashboard:: 'lockdog-overview',
+        annotations: {
+          summary: 'Locks of group {{ $labels.lockdog_group }} were lost at single nodes ({{ $labels.lockdog_cause }}).',
+          description: |||
+            About {{ printf "%.0f" $value }} times within 5 minutes a lock of group {{ $labels.lockdog_group }} in {{ $labels.job }} was
+            lost at one node of a Quorum, cause {{ $labels.lockdog_cause }}. It lives on at the others; with a majority of them
+            it is lost. First find the node: it is in the log lines "member of a lock lost".
+          |||,
+        },
+      },
+      {
+        comment:: |||
           %(leaseAtRisk) of a lease without a renewal: the first attempt, at a third, has failed. The second half sees failures that
           never last until a scrape: a share of the attempts, and more than %(renewalsFailed) of them.
         |||,

@@ -48,6 +48,19 @@ local groups = [
       },
       {
         comment:: |||
+          The same of single names of a Multi, and of single nodes of a Quorum.
+        |||,
+        record: 'group_job:lockdog_members_lost:increase5m',
+        expr: |||
+          sum by (%(by), lockdog_group, lockdog_cause) (
+            (lockdog_members_lost_total{%(selector)} unless last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m))
+            or
+            increase(lockdog_members_lost_total{%(selector)}[5m])
+          )
+        |||,
+      },
+      {
+        comment:: |||
           Releases. Failed are those that Redis gave no answer to.
         |||,
         record: 'group_job:lockdog_releases:rate5m',

@@ -24,7 +24,7 @@ func Renewed(start time.Time) *telemetry.RenewalEvent {
 }
 
 // Everything makes a recorder emit each of its spans, metrics, label values and log records at least once, for
-// one lock. The last hold is left to be ended by the caller, so that gauges have something to tell; some counts
+// one lock, which has a member. The last hold is left to be ended by the caller, so that gauges have something to tell; some counts
 // of log records come when the recorder is closed.
 func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *telemetry.Hold {
 	const holder = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -90,6 +90,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		}
 		h.End(end)
 	}
+	memberOf(ctx, r, l)
 	_, batch := r.StartBatch(context.Background(), "node:1", 1, 0, false)
 	batch.End(0, 0, 0, 1, telemetry.ErrorTimeout, errStory)
 	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0, true)
@@ -109,6 +110,26 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	r.PubSubReconnect()
 	r.WatchdogLeases(1)
 	return acquire()
+}
+
+// memberOf plays what a member of the lock can live through.
+func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock) {
+	l := whole.Member(func() string { return "node:1" })
+	ctx, a := r.StartAcquire(ctx, &l, TTL)
+	h := new(telemetry.Hold)
+	a.Grant(h, "app:1", 7)
+	burst := r.NewBurst()
+	for range 11 {
+		h.Lost(telemetry.LossMissing, errStory, burst)
+	}
+	burst.Flush()
+	for c := telemetry.LossMissing; c <= telemetry.LossForced; c++ {
+		h.Lost(c, errStory, nil)
+	}
+	h.Canceled(telemetry.CancelContext, errStory)
+	_, rel := r.StartRelease(ctx, h)
+	rel.End(telemetry.ReleaseError, false, errStory)
+	h.End(telemetry.EndLost)
 }
 
 // Busy is a State of which every gauge has something to tell.

@@ -1,0 +1,292 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// What telemetry says of a lock that has members: a Multi's names, or a Quorum's nodes.
+
+const wholeLease = 9 * time.Second
+
+// electorate is a Quorum of three servers in memory, called n0 to n2. Those that are away refuse every call.
+type electorate struct {
+	*lock.Quorum
+	servers [3]*memory.Server
+	away    [3]atomic.Bool
+}
+
+func newElectorate(t *testing.T, s *scope) *electorate {
+	t.Helper()
+	e := &electorate{}
+	var clients []*lock.Client
+	for i := range e.servers {
+		e.servers[i] = memory.New()
+		refuse := func(backend.Call) error {
+			if e.away[i].Load() {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		}
+		clients = append(clients, openHooked(t, e.servers[i], hooked{up: refuse, node: fmt.Sprint("n", i)}, s.options()...))
+	}
+	var err error
+	if e.Quorum, err = lock.NewQuorum(clients...); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func (s *scope) options() []lock.Option {
+	return []lock.Option{
+		lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithWatchdog(wholeLease),
+	}
+}
+
+// counted checks what sums of a metric are.
+func (s *scope) counted(t *testing.T, when string, want map[string]float64) {
+	t.Helper()
+	for _, m := range telemetry.Metrics {
+		if n, ok := want[m.Name]; ok && s.sum(t, m) != n {
+			t.Errorf("%s: %s is %v, want %v: %v", when, m.Name, s.sum(t, m), n, s.series(t, m))
+		}
+		delete(want, m.Name)
+	}
+	for name := range want {
+		t.Errorf("there is no %s", name)
+	}
+}
+
+// A lock of a Quorum, and one of several names, is one lock to whoever counts: it is waited for, had, held and given back once.
+func TestWholeIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	for kind, make := range map[string]func(t *testing.T, s *scope) lock.Locker{
+		"quorum": func(t *testing.T, s *scope) lock.Locker { return newElectorate(t, s).Mutex("job:1") },
+		"multi": func(t *testing.T, s *scope) lock.Locker {
+			return openHooked(t, memory.New(), hooked{}, s.options()...).Multi([]string{"job:1", "kiosk:1", "zoo:1"})
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newScope(t)
+				m := make(t, s)
+				l := try(t, m)
+				if _, err := m.TryLock(context.Background()); err == nil {
+					t.Fatal("it was had twice")
+				}
+				next := begin(context.Background(), m)
+				time.Sleep(2 * wholeLease)
+				s.counted(t, "held and waited for", map[string]float64{
+					"lockdog.held": 1, "lockdog.acquire.waiting": 1, "lockdog.acquisitions": 2, "lockdog.acquire.duration": 2, "lockdog.releases": 0,
+				})
+				if n := s.sum(t, telemetry.MetricOldestAge); n != (2 * wholeLease).Seconds() {
+					t.Errorf("the oldest is held for %v s", n)
+				}
+				free(t, l)
+				free(t, granted(t, next))
+				synctest.Wait()
+				s.counted(t, "released", map[string]float64{
+					"lockdog.held": 0, "lockdog.acquire.waiting": 0, "lockdog.acquisitions": 3, "lockdog.acquire.duration": 3, "lockdog.releases": 2,
+					"lockdog.release.duration": 2, "lockdog.hold.duration": 2, "lockdog.losses": 0, "lockdog.cancellations": 0, "lockdog.members.lost": 0,
+				})
+				for _, metric := range []telemetry.Metric{telemetry.MetricAcquisitions, telemetry.MetricHoldDuration, telemetry.MetricReleases} {
+					if n := s.sum(t, metric, "lockdog.group=job"); n != s.sum(t, metric) {
+						t.Errorf("%s: %v", metric.Name, s.series(t, metric))
+					}
+				}
+				if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed"); n < 2*2*3 {
+					t.Errorf("%v renewals, want those of all members", n)
+				}
+			})
+		})
+	}
+}
+
+// A node that is lost to a Quorum is no loss of the lock, nor is its lease about to end: it counts by itself, and a record names it. The
+// loss of a majority is one loss.
+func TestQuorumGoesOnWithoutANode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		e := newElectorate(t, s)
+		l := try(t, e.Mutex("job:1"))
+		synctest.Wait()
+		most := func(period time.Duration) (most float64) {
+			for range period / (100 * time.Millisecond) {
+				time.Sleep(100 * time.Millisecond)
+				most = max(most, s.sum(t, telemetry.MetricWorstUtilization))
+			}
+			return most
+		}
+		e.away[2].Store(true)
+		if worst := most(3 * wholeLease); worst > 0.36 || worst < 0.3 || l.Err() != nil {
+			t.Errorf("without a node: %.2f of the lease is used up; it ended: %v", worst, l.Err())
+		}
+		s.counted(t, "without a node", map[string]float64{
+			"lockdog.losses": 0, "lockdog.members.lost": 1, "lockdog.held": 1, "lockdog.cancellations": 0, "lockdog.hold.duration": 0,
+		})
+		if n := s.sum(t, telemetry.MetricMembersLost, "lockdog.cause=unreachable", "lockdog.group=job"); n != 1 {
+			t.Errorf("members lost: %v", s.series(t, telemetry.MetricMembersLost))
+		}
+		told := s.records(t, telemetry.LogMember)
+		if len(told) != 1 || told[0]["node"] != "n2" || told[0]["level"] != "WARN" || len(s.records(t, telemetry.LogLost)) != 0 {
+			t.Errorf("the log says %v, %v", told, s.records(t, telemetry.LogLost))
+		}
+		for _, span := range s.spansNamed("lost member job") {
+			if attrsOf(span)["lockdog.node"] != "n2" || span.Status.Code == codes.Error {
+				t.Errorf("%v, %v", span.Attributes, span.Status)
+			}
+		}
+
+		e.away[1].Store(true)
+		if worst := most(wholeLease * 9 / 10); worst < 0.7 {
+			t.Errorf("before the loss of the majority %.2f of the lease is used up", worst)
+		}
+		<-l.Done()
+		synctest.Wait()
+		s.counted(t, "without a majority", map[string]float64{
+			"lockdog.losses": 1, "lockdog.members.lost": 2, "lockdog.held": 0, "lockdog.cancellations": 0, "lockdog.hold.duration": 1,
+			"lockdog.lease.utilization.worst": 0, "lockdog.hold.oldest.age": 0,
+		})
+		if n := len(s.records(t, telemetry.LogLost)); n != 1 {
+			t.Errorf("%d records of the loss", n)
+		}
+		lost := s.spansNamed("lost job")
+		if len(lost) != 1 || lost[0].Status.Code != codes.Error || attrsOf(lost[0])["error.type"] != "unreachable" {
+			t.Errorf("lost: %v", lost)
+		}
+		mustMatch(t, l.Release(context.Background()), lock.ErrLost)
+		s.counted(t, "released", map[string]float64{"lockdog.releases": 0, "lockdog.losses": 1, "lockdog.hold.duration": 1})
+	})
+}
+
+// The spans of a whole and of its members are one tree, in which each member says where it is.
+func TestSpansOfMembersAreChildren(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		ctx, request := s.tracer.Tracer("the program").Start(context.Background(), "request")
+		l, err := newElectorate(t, s).Mutex("job:1").Lock(ctx)
+		must(t, "Lock", err)
+		time.Sleep(wholeLease / 2)
+		must(t, "Release", l.Release(ctx))
+		request.End()
+		synctest.Wait()
+
+		byID := make(map[any]tracetest.SpanStub)
+		for _, span := range s.spans.GetSpans() {
+			byID[span.SpanContext.SpanID()] = span
+		}
+		seen := make(map[string]int) // of each name how many, and the nodes
+		for _, span := range byID {
+			parent := byID[span.Parent.SpanID()]
+			node := attrsOf(span)["lockdog.node"]
+			seen[fmt.Sprintf("%s < %s", span.Name, parent.Name)]++
+			if node != "" && span.Name != "renew batch" {
+				seen[fmt.Sprintf("%s at %s", span.Name, node)]++
+			}
+			if above := attrsOf(parent)["lockdog.node"]; above != "" && above != node {
+				t.Errorf("%s at %s is a child of %s at %s", span.Name, node, parent.Name, above)
+			}
+		}
+		want := map[string]int{
+			"request < ": 1, "acquire job < request": 1, "held job < acquire job": 1, "hold job < held job": 1, "release job < request": 1,
+			"acquire member job < acquire job": 3, "held member job < acquire member job": 3, "renew job < held member job": 3,
+			"hold member job < held member job": 3, "release member job < release job": 3, "renew batch < ": 3,
+		}
+		for _, name := range []string{"acquire member", "held member", "renew", "hold member", "release member"} {
+			for i := range 3 {
+				want[fmt.Sprintf("%s job at n%d", name, i)] = 1
+			}
+		}
+		for what, n := range want {
+			if seen[what] != n {
+				t.Errorf("%d of %q, want %d", seen[what], what, n)
+			}
+			delete(seen, what)
+		}
+		if len(seen) > 0 {
+			t.Errorf("and %v", seen)
+		}
+	})
+}
+
+// Who joins a Multi within its Context has the same lock: it is one until the last has released it, or it is lost.
+func TestWholeIsJoined(t *testing.T) {
+	t.Parallel()
+	for _, lose := range []bool{false, true} {
+		t.Run(fmt.Sprint("lost ", lose), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, srv := newScope(t), memory.New()
+				m := openHooked(t, srv, hooked{}, s.options()...).Multi([]string{"job:1", "job:2"},
+					lock.WithReentrancy(), lock.WithLeaseContext(context.Background()))
+				outer := try(t, m)
+				inner, err := m.TryLock(outer.Context())
+				must(t, "TryLock", err)
+				free(t, outer)
+				s.counted(t, "held by who joined", map[string]float64{"lockdog.held": 1, "lockdog.acquisitions": 2, "lockdog.releases": 0})
+				if lose {
+					srv.Del("job:1")
+					<-inner.Done()
+					synctest.Wait()
+					s.counted(t, "lost", map[string]float64{"lockdog.losses": 1, "lockdog.members.lost": 1, "lockdog.held": 0, "lockdog.hold.duration": 1})
+					return
+				}
+				free(t, inner)
+				s.counted(t, "released", map[string]float64{"lockdog.releases": 1, "lockdog.held": 0, "lockdog.hold.duration": 1, "lockdog.losses": 0})
+				for outcome, n := range map[string]float64{"acquired": 1, "reentered": 1} {
+					if got := s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome="+outcome); got != n {
+						t.Errorf("%v %s", got, outcome)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The end of a ctx, or of a limit, is one cancellation, and one record of it; so is a warning.
+func TestWholeIsCanceledOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		c := openHooked(t, memory.New(), hooked{}, s.options()...)
+		names := []string{"job:1", "job:2", "job:3"}
+		l := try(t, c.Multi(names, lock.WithMaxHold(2*wholeLease), lock.WithHoldWarning(wholeLease)))
+		<-l.Context().Done()
+		synctest.Wait()
+		s.counted(t, "cut off", map[string]float64{"lockdog.cancellations": 1, "lockdog.held": 1, "lockdog.losses": 0})
+		if cut, long := len(s.records(t, telemetry.LogCut)), len(s.records(t, telemetry.LogHeld)); cut != 1 || long != 1 {
+			t.Errorf("%d records of the end, %d of a long hold", cut, long)
+		}
+		<-l.Done() // never released
+		synctest.Wait()
+		s.counted(t, "run out", map[string]float64{"lockdog.held": 0, "lockdog.losses": 0, "lockdog.members.lost": 0, "lockdog.hold.duration": 1})
+		if attrs := attrsOf(s.spansNamed("hold job")[0]); attrs["lockdog.end"] != "canceled" || attrs["lockdog.name"] != "job:1,job:2,job:3" {
+			t.Errorf("%v", attrs)
+		}
+
+		ctx, cancel := context.WithCancel(context.Background())
+		l, err := c.Multi(names).Lock(ctx)
+		must(t, "Lock", err)
+		cancel()
+		<-l.Context().Done()
+		synctest.Wait()
+		free(t, l)
+		s.counted(t, "released after its ctx", map[string]float64{"lockdog.cancellations": 2, "lockdog.releases": 1, "lockdog.held": 0})
+	})
+}
