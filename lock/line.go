@@ -32,7 +32,7 @@ type line struct {
 	leaving map[string]int      // UNSUBSCRIBE sent, not acknowledged yet
 	kick    chan struct{}       // something has changed
 	conn    backend.PubSub
-	alive   bool                // something has come over conn
+	alive   bool                // a subscription stands: it was acknowledged over conn
 	stray   map[string]struct{} // conn has subscribed to these channels, which are another line's by now
 	singly  bool                // conn has refused a SUBSCRIBE: send one channel at a time, so that it refuses only that
 	pausing time.Time           // when what isn't heard is tried again, zero: nothing is planned
@@ -351,7 +351,7 @@ func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 func (ln *line) note(ev backend.Event) []listener {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if ev.Kind != backend.Pong { // where subscriptions are refused there is a connection, too
+	if ev.Kind == backend.Subscribed || ev.Kind == backend.Message { // where subscriptions are refused, PING and UNSUBSCRIBE are answered, too
 		ln.alive = true
 	}
 	if ev.Kind == backend.Unsubscribed && ln.leaving[ev.Channel] > 0 {
