@@ -134,7 +134,7 @@ type multiTry struct {
 func (t *multiTry) run() (*Lease, error) {
 	m := t.m
 	n := len(m.locks)
-	t.b = newBundle(t.ctx, &m.locks[0], m.name, n, n)
+	t.b = newBundle(t.ctx, m.locks, m.name, n, n)
 	t.acquires, t.spans = make([]telemetry.Acquire, n), make([]context.Context, n)
 	t.open, t.again = nil, false
 	for i := range m.locks {
@@ -250,7 +250,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		// The wait for one ends when another was lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(whole.Context(), func() { cancel(context.Cause(whole.Context())) })
-		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until})
+		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until, whole: t.b})
 		unwatch()
 		cancel(nil)
 		if err != nil {

@@ -29,6 +29,7 @@ type queue struct {
 	seen       HeldError // the holder, when last seen
 	meta       string    // what it said of itself
 	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
+	trouble    trouble   // of the tries of its heads, of which an attempt may have several
 
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of
