@@ -14,6 +14,9 @@ import (
 //
 // Members tell it of their ends with the mu of their grants held. So its own mu is taken after those, and never before.
 type bundle struct {
+	id    uint64
+	began time.Time
+	locks []lock // at most one member is of each
 	name  string
 	need  int
 	nodes bool // the members are one lock at several nodes, not several locks
@@ -30,6 +33,8 @@ type bundle struct {
 	err      error          // how the bundle ended, nil while it lives or when it was released
 	record   *record        // nil until it is acquired
 	warned   bool           // that it is held for long
+	absent   []trouble      // of a Quorum, by node: why it has no member there
+	spilled  int            // how many were found lost when the bundle was released
 }
 
 // member is a lease of a bundle. What it has besides is guarded by the bundle's mu.
@@ -38,10 +43,10 @@ type member struct {
 	off, gone bool
 }
 
-// newBundle returns a bundle for size members, taken with ctx by lk and others like it.
-func newBundle(ctx context.Context, lk *lock, name string, need, size int) *bundle {
-	b := &bundle{name: name, need: need, size: size}
-	b.whole.bundle, b.whole.ctx = b, lk.follows(ctx)
+// newBundle returns a bundle for size members, taken with ctx by these locks, or some of them.
+func newBundle(ctx context.Context, locks []lock, name string, need, size int) *bundle {
+	b := &bundle{id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size}
+	b.whole.bundle, b.whole.ctx = b, locks[0].follows(ctx)
 	return b
 }
 

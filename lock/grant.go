@@ -351,7 +351,7 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	}
 	g.mu.Lock()
 	if g.rare != nil || r.Result.Err != nil {
-		g.uncommon().lastErr = r.Result.Err
+		g.uncommon().failing.note(r.Result.Err)
 	}
 	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.told().forcedAt) && g.told().forced != nil {
 		g.rare.forced = nil // it wasn't so

@@ -10,8 +10,8 @@ func (ws *waits) host(w *waiter, seen HeldError) {
 }
 
 // hostBid counts a call as a waiter that has no place in line, as Redis hasn't answered it yet.
-func (ws *waits) hostBid(b *bid) *waiter {
-	w := &waiter{lock: b.lock, bid: b, since: time.Now(), signal: make(chan struct{}, 1)}
+func (ws *waits) hostBid(b *bid, t terms) *waiter {
+	w := &waiter{lock: b.lock, bid: b, terms: t, since: time.Now(), signal: make(chan struct{}, 1)}
 	ws.host(w, HeldError{})
 	return w
 }

@@ -69,6 +69,8 @@ type terms struct {
 	permits int           // of a semaphore
 	outside bool          // it means to wait, but doesn't stand in line yet
 	caller  caller        // whom a release may call, where it hears of it
+	waiter  *waiter       // on whose behalf it is asked, nil: not of one
+	whole   *bundle       // of which it is to be a member, nil for most
 }
 
 // twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.

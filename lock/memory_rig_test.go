@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -14,18 +15,13 @@ import (
 // server, down before its answer is back, heard before the client is told what a subscription received. Any may be nil.
 type hooked struct {
 	backend.Backend
+	addr  string                   // of the server, as the client sees it
 	up    func(backend.Call) error // what the caller is told, and the server isn't asked; nil: it is
 	down  func(backend.Call) error // what the caller is told instead of the answer, nil: the answer
 	heard func()
-	node  string // the server's name, "": the one that all in memory have
 }
 
-func (h hooked) Node(key string) string {
-	if h.node != "" {
-		return h.node
-	}
-	return h.Backend.Node(key)
-}
+func (h hooked) Node(key string) string { return cmp.Or(h.addr, h.Backend.Node(key)) }
 
 func (h hooked) Eval(ctx context.Context, call backend.Call) (any, error) {
 	if h.up != nil {

@@ -142,7 +142,7 @@ type multiTry struct {
 func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
 	m := t.m
 	n := len(m.locks)
-	t.b = newBundle(t.ctx, &m.locks[0], m.name, n, n)
+	t.b = newBundle(t.ctx, m.locks, m.name, n, n)
 	t.acquires, t.spans = make([]telemetry.Acquire, n), make([]context.Context, n)
 	t.joined, t.open, t.again = nil, nil, false
 	for i := range m.locks {
@@ -266,7 +266,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		// The wait for one ends when another was lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(whole.Context(), func() { cancel(context.Cause(whole.Context())) })
-		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until})
+		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until, whole: t.b})
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])

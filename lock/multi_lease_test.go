@@ -109,6 +109,7 @@ func TestMultiLosesAll(t *testing.T) {
 			}
 			// In Redis they end a little later than here.
 			eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("c") })
+			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricLosses) > 0 }) // it is recorded after its members
 			if n := s.sum(t, telemetry.MetricLosses); n != 1 {
 				t.Errorf("%v losses are counted, want 1", n)
 			}

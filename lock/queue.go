@@ -31,6 +31,7 @@ type queue struct {
 	seen       HeldError // the holder, when last seen
 	traced     string    // the traceparent of its acquire, "" where that isn't known
 	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
+	trouble    trouble   // of the tries of its heads, of which an attempt may have several
 
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of

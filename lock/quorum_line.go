@@ -19,6 +19,8 @@ type quorumLine struct {
 
 // quorumWaiter is one call of Lock that waits.
 type quorumWaiter struct {
+	id     uint64
+	name   string
 	line   *quorumLine
 	place  *list.Element
 	guests []*waiter     // what it is to each client, for Leases
@@ -35,8 +37,9 @@ type quorumEar struct {
 
 // sight is what was seen at a node: when the lock may be free there, or, blind, when to ask again as nothing was seen.
 type sight struct {
-	free  time.Time
-	blind bool
+	free    time.Time
+	blind   bool
+	failing trouble // of the calls to the node
 }
 
 // busy says whether somebody waits for the lock here already.
@@ -49,7 +52,7 @@ func (q *Quorum) busy(key string) bool {
 // enter puts a waiter at the end of the line.
 func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	m := t.m
-	w := &quorumWaiter{signal: make(chan struct{}, 1)}
+	w := &quorumWaiter{id: compositeIDs.Add(1), name: m.name, signal: make(chan struct{}, 1)}
 	q.mu.Lock()
 	ln := q.lines[m.key]
 	first := ln == nil
@@ -66,7 +69,12 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 
 	for i := range m.locks {
 		lk := &m.locks[i]
-		w.guests = append(w.guests, &waiter{lock: lk, bid: &bid{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal})
+		w.guests = append(w.guests, &waiter{
+			lock: lk, bid: &bid{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal, quorum: w, node: i,
+		})
+	}
+	for i := range m.locks {
+		lk := &m.locks[i]
 		lk.c.waits.host(w.guests[i], seen)
 		if first && lk.c.hub.listen(lk.kind.channel(lk.key), ln.nodes[i]) {
 			ln.nodes[i].up()
@@ -140,6 +148,9 @@ func (w *quorumWaiter) saw(nodes []sight, holder *HeldError) {
 	ln.q.mu.Lock()
 	if ln.waiters.Front() == w.place {
 		for i, s := range nodes {
+			if before := ln.nodes[i].failing; before.err != nil && s.failing.err != nil { // as those before it in line saw it
+				s.failing.since = before.since
+			}
 			ln.nodes[i].sight = s
 		}
 		if holder != nil {

@@ -43,7 +43,8 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	t.record.acquire.Attempt()
 	for i := range t.m.locks {
 		if !t.out[i] {
-			t.out[i], t.sights[i] = true, sight{began.Add(nodeTimeout(t.m.cfg.lease)), true}
+			t.out[i] = true
+			t.sights[i].free, t.sights[i].blind = began.Add(nodeTimeout(t.m.cfg.lease)), true
 			go t.ask(i)
 		}
 	}
@@ -138,16 +139,17 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
 	t.out[v.node] = false
 	s, now := &t.sights[v.node], time.Now()
+	s.failing.note(v.err)
 	switch {
 	case v.granted:
-		*s = sight{free: now} // if it is given back
+		s.free, s.blind = now, false // if it is given back
 		granted = append(granted, v)
 	case v.err != nil:
-		*s = sight{now.Add(pollEvery/2 + rand.N(pollEvery)), true}
+		s.free, s.blind = now.Add(pollEvery/2+rand.N(pollEvery)), true
 	case v.holder.Remaining < 0: // it never expires
-		*s = sight{now.Add(DefaultLease + rand.N(pollEvery)), true}
+		s.free, s.blind = now.Add(DefaultLease+rand.N(pollEvery)), true
 	default:
-		*s = sight{free: now.Add(v.holder.Remaining + minRecheck + rand.N(min(v.holder.Remaining/50, pollEvery/2)+minRecheck))}
+		s.free, s.blind = now.Add(v.holder.Remaining+minRecheck+rand.N(min(v.holder.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
 	return append(in, v), granted
 }
@@ -199,8 +201,11 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 	if time.Until(deadlines[need-1]) <= 0 {
 		return nil, fmt.Errorf("a majority granted it, but the lease of %v was over by then", m.cfg.lease)
 	}
-	b := newBundle(t.ctx, &m.locks[0], m.name, need, len(granted))
+	b := newBundle(t.ctx, m.locks, m.name, need, len(granted))
 	b.nodes = true
+	for _, v := range in {
+		b.missed(v)
+	}
 	for _, v := range granted {
 		if !t.admit(b, token, v) {
 			b.without()
@@ -262,6 +267,7 @@ func (t *quorumTry) late(b *bundle, token int64) {
 	for slices.Contains(t.out, true) {
 		in, granted := t.receive(<-t.votes, nil, nil)
 		v := in[0]
+		b.missed(v)
 		if len(granted) > 0 {
 			if kept, err := t.raiseAt(v, token); err == nil && kept {
 				t.admit(b, token, v)

@@ -74,7 +74,7 @@ func (t *quorumTry) drop(v vote) int {
 // rejoin joins the lease of this lock in whose Context ctx was made; nil if there is none.
 func (t *quorumTry) rejoin() (*Lease, error) {
 	m := t.m
-	b := newBundle(t.ctx, &m.locks[0], m.name, m.q.need, m.q.need)
+	b := newBundle(t.ctx, m.locks, m.name, m.q.need, m.q.need)
 	b.nodes = true
 	var joined []*Lease
 	found := false

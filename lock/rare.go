@@ -6,7 +6,7 @@ import "time"
 type rare struct {
 	reason  Reason        // canceled: why
 	err     error         // the end, unless it was the release
-	lastErr error         // of the last renewal, nil if it succeeded
+	failing trouble       // of its renewals
 	beat    time.Duration // the last heartbeat, after the grant
 	warned  bool
 

@@ -41,7 +41,7 @@ func newElectorate(t *testing.T, s *scope) *electorate {
 			}
 			return nil
 		}
-		clients = append(clients, openHooked(t, e.servers[i], hooked{up: refuse, node: fmt.Sprint("n", i)}, s.options()...))
+		clients = append(clients, openHooked(t, e.servers[i], hooked{up: refuse, addr: fmt.Sprint("n", i)}, s.options()...))
 	}
 	var err error
 	if e.Quorum, err = lock.NewQuorum(clients...); err != nil {

@@ -46,29 +46,36 @@ func (e *ended) all(out []EndedLease) []EndedLease {
 // LeaseState is where a lease, or the wait for one, stands.
 type LeaseState string
 
-// The states of a LeaseInfo.
+// The states of a LeaseInfo. The last two are those of a CompositeInfo and its members only.
 const (
-	StateWaiting  LeaseState = "waiting"  // a Lock that waits
-	StateHeld     LeaseState = "held"     // held, and renewed if it is watched
-	StateCanceled LeaseState = "canceled" // its Context has ended; winding down
+	StateWaiting   LeaseState = "waiting"   // a Lock that waits
+	StateHeld      LeaseState = "held"      // held, and renewed if it is watched
+	StateCanceled  LeaseState = "canceled"  // its Context has ended; winding down
+	StateReleasing LeaseState = "releasing" // Release is under way
+	StateLost      LeaseState = "lost"      // it was lost; LastError is the *LostError
+	StateAbsent    LeaseState = "absent"    // a name, or a node, of which there is no lease; LastError says why, if that is known
 )
 
 // LeaseInfo is one lock that a client holds or waits for.
 type LeaseInfo struct {
-	Name        string        // of the lock; of a Multi each name is a LeaseInfo
-	Kind        string        // as lockdog.kind: "mutex", "fair", ...
-	Group       string        // see WithGroup
-	State       LeaseState    // held, canceled or waiting
-	Owner       string        // as Lease.Owner; of the bid while waiting
-	Token       int64         // 0 while waiting
-	Since       time.Time     // of the grant, or since when it waits
-	Lease       time.Duration // the whole lease
-	Deadline    time.Time     // until when it is trusted; zero while waiting
-	NextRenewal time.Time     // zero when none is planned
-	LastError   error         // of the last renewal or, while waiting, the last question whether it is free; nil if Redis answered
-	Reason      Reason        // why it was canceled
-	TraceID     string        // of the trace in which it was taken, "" when that isn't sampled
-	WaitsFor    string        // while waiting: the owner of the lock, when last seen
+	Name         string         // of the lock; of a Multi each name is a LeaseInfo
+	Kind         string         // as lockdog.kind: "mutex", "fair", ...
+	Group        string         // see WithGroup
+	State        LeaseState     // held, canceled, releasing or waiting
+	Node         string         // the server where the lock lives, as an address; "" while that isn't known
+	Owner        string         // as Lease.Owner; of the bid while waiting
+	Token        int64          // 0 while waiting
+	Since        time.Time      // of the grant, or since when it waits
+	Lease        time.Duration  // the whole lease
+	Deadline     time.Time      // until when it is trusted; zero while waiting
+	NextRenewal  time.Time      // zero when none is planned
+	LastError    error          // of the last renewal or, while waiting, the last try to take the lock; nil if Redis answered
+	ErrorAt      time.Time      // when LastError was; zero without one
+	FailingSince time.Time      // since when every renewal, or try, has failed; zero if the last didn't
+	Reason       Reason         // why it was canceled
+	TraceID      string         // of the trace in which it was taken, "" when that isn't sampled
+	WaitsFor     string         // while waiting: the owner of the lock, when last seen
+	Composite    *CompositeInfo // the lock of a Multi or a Quorum of which it is a member; nil for others
 }
 
 // EndedLease is a lease that has ended.
@@ -84,6 +91,10 @@ type EndedLease struct {
 	Why     string    // the Cause of a loss, the Reason of a cancellation
 	Err     error     // what Lease.Err said
 	TraceID string    // of the trace in which it was taken, "" when that isn't sampled
+
+	// Of those that ended otherwise than by a release:
+	Node      string          // the server where the lock lived, as an address
+	Composite *EndedComposite // the lock of a Multi or a Quorum of which it was a member; nil for others
 }
 
 func newRegistry() *registry {
@@ -115,6 +126,9 @@ func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error
 	ended := EndedLease{
 		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.bid.owner, Token: g.hold.Token(),
 		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
+	}
+	if end != telemetry.EndReleased {
+		ended.Node, ended.Composite = g.node(), g.endedComposite(end)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,35 +187,86 @@ func (c *Client) Leases() []LeaseInfo {
 		return nil
 	}
 	out := make([]LeaseInfo, 0, c.grants.size()+c.waits.size())
+	all := composites{}
 	c.grants.each(func(g *grant) {
 		if info, live := g.info(); live {
+			info.Composite = all.ofGrant(g)
 			out = append(out, info)
 		}
 	})
+	var members []*waiter
+	held := len(out)
 	c.waits.each(func(w *waiter, seen HeldError) {
-		out = append(out, LeaseInfo{
-			Name: w.lock.name, Kind: w.lock.kind.name, Group: w.lock.tel.Group(), State: StateWaiting,
-			Owner: w.bid.owner, Since: w.since, Lease: w.lock.cfg.lease, LastError: w.failed,
-			WaitsFor: seen.Owner, TraceID: traceID(w.bid.traceparent),
-		})
+		out, members = append(out, w.info(seen)), append(members, w)
 	})
+	for i, w := range members {
+		all.addWaiter(w, &out[held+i])
+	}
 	return out
 }
 
+// info is what there is to say of a grant, and whether it lives.
 func (g *grant) info() (LeaseInfo, bool) {
 	next, deadline := g.wd.NextRenewal(), g.wd.Deadline()
+	info := g.lock.info()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	state := StateHeld
 	told := g.told()
-	if told.reason != "" {
-		state = StateCanceled
+	switch {
+	case told.reason != "":
+		info.State = StateCanceled
+	case g.state == grantReleasing:
+		info.State = StateReleasing
+	default:
+		info.State = StateHeld
 	}
-	return LeaseInfo{
-		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), State: state, Owner: g.bid.owner, Token: g.hold.Token(),
-		Since: g.hold.Since(), Lease: g.lock.cfg.lease, Deadline: deadline, NextRenewal: next,
-		LastError: told.lastErr, Reason: told.reason, TraceID: g.traceID(),
-	}, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
+	info.Owner, info.Token, info.Since, info.TraceID = g.bid.owner, g.hold.Token(), g.hold.Since(), g.traceID()
+	info.Deadline, info.NextRenewal, info.Reason = deadline, next, told.reason
+	told.failing.tell(&info)
+	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
+}
+
+// info is what there is to say of somebody who waits. It is called with the mu of waits held.
+func (w *waiter) info(seen HeldError) LeaseInfo {
+	info := w.lock.info()
+	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.bid.owner, w.since, seen.Owner
+	info.TraceID = traceID(w.bid.traceparent)
+	failing := w.failing
+	if w.q != nil {
+		failing = w.q.trouble // the head asks for all
+	}
+	failing.tell(&info)
+	return info
+}
+
+// info is what there is to say of a lock.
+func (lk *lock) info() LeaseInfo {
+	return LeaseInfo{Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Node: lk.node(), Lease: lk.cfg.lease}
+}
+
+// trouble is what there is to say of tries that fail: of renewals, or of those to take a lock.
+type trouble struct {
+	err   error     // of the last, nil if Redis answered it
+	at    time.Time // when that was
+	since time.Time // since when all have failed
+}
+
+// note takes in what a try came to.
+func (t *trouble) note(err error) {
+	switch {
+	case err == nil:
+		*t = trouble{}
+	case t.err == nil:
+		now := time.Now()
+		*t = trouble{err, now, now}
+	default:
+		t.err, t.at = err, time.Now()
+	}
+}
+
+// tell adds it to what is said of a lease.
+func (t *trouble) tell(info *LeaseInfo) {
+	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 
 // Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.

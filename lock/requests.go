@@ -42,12 +42,14 @@ var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lea
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
 func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
 	var err error
+	ws, w := b.lock.c.waits, terms.waiter
 	for try := range maxTries {
 		if try > 0 {
 			if try == 1 && terms.outside { // Redis is in trouble: this may take long
-				ws := b.lock.c.waits
 				a.WaitStart()
-				defer ws.dismiss(ws.hostBid(b))
+				w = ws.hostBid(b, terms)
+				ws.failed(w, err)
+				defer ws.dismiss(w)
 			}
 			if !sleep(ctx, backoff(try)) {
 				return verdict{}, cutOff(ctx, err)
@@ -64,6 +66,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 			return verdict{}, cutOff(ctx, err)
 		}
 		err = failed
+		ws.failed(w, err)
 		f := classify(err)
 		a.Error(f.kind)
 		if !f.retry || errors.Is(err, errLeft) {

@@ -58,7 +58,7 @@ func testWorstUtilization(t *testing.T, lease time.Duration) {
 	for phase := range time.Duration(5) {
 		most(phase * lease / 15)
 		away.Store(true)
-		blip := most(lease / 3)
+		blip := most(lease / 4) // after a third, and before a pause of up to a tenth
 		away.Store(false)
 		if blip = max(blip, most(lease)); blip > 0.7 {
 			t.Errorf("a blip %d: %.2f", phase, blip)

@@ -36,8 +36,13 @@ type waiter struct {
 	since  time.Time
 	place  uint64 // its number in the line, from 1
 	failed error  // of the last attempt, nil when Redis answered it
-	prev   *waiter
-	next   *waiter
+
+	failing trouble       // of tries before it stood in line; the line has those since
+	quorum  *quorumWaiter // as what it waits elsewhere, nil where that isn't a Quorum
+	node    int           // ... and at which of its nodes
+
+	prev *waiter
+	next *waiter
 }
 
 // wakeup is why the head asks.
@@ -98,6 +103,7 @@ func (w *waiter) wake() {
 // enter puts a waiter at the end of the line. It has asked already: seen is who held the lock then, or failed why that isn't known.
 func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict, failed error) *waiter {
 	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+	w.failing.note(failed)
 	ws.join(w, seen)
 	return w
 }
@@ -114,6 +120,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 			q.own = q.channel + ":" + ws.c.number
 		}
 		q.saw(seen.holder, parseMeta(seen.meta).traceparent)
+		q.trouble = w.failing
 		ws.queues[line] = q
 		ws.fair.add(q)
 	} else {
@@ -171,6 +178,7 @@ func (ws *waits) leave(w *waiter) (after func()) {
 // rejoin has a waiter start again in another line, with another bid.
 func (ws *waits) rejoin(w *waiter, b *bid) {
 	ws.mu.Lock()
+	w.failing = w.q.trouble
 	after := ws.leave(w)
 	w.bid = b
 	ws.mu.Unlock()
@@ -181,7 +189,7 @@ func (ws *waits) rejoin(w *waiter, b *bid) {
 // asks is what the waiter asks for now.
 func (w *waiter) asks() terms {
 	t := w.terms
-	t.keep, t.waited = w.lock.keep(w.until), time.Since(w.since)
+	t.keep, t.waited, t.waiter = w.lock.keep(w.until), time.Since(w.since), w
 	return t
 }
 
@@ -239,8 +247,8 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		switch {
 		case err == nil && v.granted:
 			b := w.bid
-			q.since, q.claimBy, q.failing = v.now, time.Time{}, time.Time{} // it was claimed
-			unheard := why == wakeExpiry && q.subscribed                    // its release, or that of whoever had it since
+			q.since, q.claimBy, q.failing, q.trouble = v.now, time.Time{}, time.Time{}, trouble{} // it was claimed
+			unheard := why == wakeExpiry && q.subscribed                                          // its release, or that of whoever had it since
 			channel := q.channel
 			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
@@ -256,7 +264,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			}
 			return b, v, nil
 		case err == nil:
-			failing, q.failing, w.failed, q.moving = time.Time{}, time.Time{}, nil, v.moving
+			failing, q.failing, q.trouble, w.failed, q.moving = time.Time{}, time.Time{}, trouble{}, nil, v.moving
 			q.saw(v.holder, parseMeta(v.meta).traceparent)
 			if q.since == 0 && asked.caller.waits() {
 				q.since = v.now
@@ -279,6 +287,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 				}
 			}
 			w.failed = err
+			q.trouble.note(err)
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			replicas := (*ReplicasError)(nil)
 			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: its last try is being swept
@@ -352,6 +361,20 @@ func (w *waiter) stopped(cause error) error {
 		return &waitError{held: &held, cause: cause}
 	}
 	return &held
+}
+
+// failed notes that a try on behalf of a waiter, if there is one, has failed.
+func (ws *waits) failed(w *waiter, err error) {
+	if w == nil {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.q != nil {
+		w.q.trouble.note(err)
+	} else {
+		w.failing.note(err)
+	}
 }
 
 // size is how many wait.

@@ -180,10 +180,25 @@ func TestBrowserLoadsAgain(t *testing.T) {
 func TestBrowserDraws(t *testing.T) {
 	t.Parallel()
 	traced := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tracetest.NewSpanRecorder()))
+	q, servers, _ := newQuorum(t)
 	r := newRig(t, lock.WithWatchdog(20*time.Second), lock.WithTracerProvider(traced))
-	r.page = lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{r.srv.Client()}, TraceURL: "https://jaeger.example.com/trace/{trace_id}"})
+	servers[2].Hold("invoice:42", "java")
+	for name, m := range map[string]lock.Locker{
+		"invoice:42": q.Mutex("invoice:42"), "multi": r.srv.Client().Multi([]string{"account:alice", "account:bob", "stock:7"}),
+	} {
+		l, err := m.TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.held[name] = l
+	}
+	r.page = lockdebug.Handler(lockdebug.Options{
+		Clients:  []*lock.Client{r.srv.Client(), servers[0].Client(), servers[1].Client(), servers[2].Client()},
+		TraceURL: "https://jaeger.example.com/trace/{trace_id}",
+	})
 	r.hold(append(names("orders", 6), evil...))
-	r.hold([]string{"report:daily", "import:customers"})
+	r.hold([]string{"import:customers"})
+	r.hold([]string{"report:daily"}, lock.WithWatchdog(10*time.Minute)) // its thief has it for as long, and others wait
 	r.hold([]string{"billing:export"}, lock.WithFixedLease(time.Hour))
 	r.hold([]string{"cache:warmup"}, lock.WithWatchdog(600*time.Millisecond), lock.WithMaxHold(200*time.Millisecond))
 	for range 3 {

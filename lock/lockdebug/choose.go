@@ -24,9 +24,21 @@ type filter struct {
 
 func newFilter(q query) filter { return filter{strings.ToLower(q.Text), q.Group, q.State} }
 
-func (f filter) held(l *lock.LeaseInfo, now time.Time) bool {
+func (f filter) held(l *lease, now time.Time) bool {
 	switch f.state {
 	case "", string(l.State):
+	case stateHeld:
+		if l.State != lock.StateReleasing {
+			return false
+		}
+	case stateCanceled:
+		if !over(l) {
+			return false
+		}
+	case stateDegraded:
+		if !degraded(l) {
+			return false
+		}
 	case stateFailing:
 		if !failing(l) {
 			return false
@@ -38,24 +50,24 @@ func (f filter) held(l *lock.LeaseInfo, now time.Time) bool {
 	default:
 		return false
 	}
-	return f.says(l.Group, l.Name, l.Owner, l.TraceID)
+	return f.says(l.Group, l.fields)
 }
 
-func (f filter) waiting(l *lock.LeaseInfo) bool {
-	return (f.state == "" || f.state == stateWaiting) && f.says(l.Group, l.Name, l.Owner, l.TraceID, l.WaitsFor)
+func (f filter) waiting(l *lease) bool {
+	return (f.state == "" || f.state == stateWaiting) && f.says(l.Group, l.fields)
 }
 
-func (f filter) ended(e *lock.EndedLease) bool {
-	return (f.state == "" || f.state == e.End) && f.says(e.Group, e.Name, e.Owner, e.TraceID)
+func (f filter) ended(e *endedLease) bool {
+	return (f.state == "" || f.state == e.state()) && f.says(e.Group, e.fields)
 }
 
 // says whether the group fits, and the text is in one of the fields.
-func (f filter) says(group string, fields ...string) bool {
+func (f filter) says(group string, fields func() []string) bool {
 	if f.group != "" && f.group != group {
 		return false
 	}
 	has := func(field string) bool { return strings.Contains(strings.ToLower(field), f.text) }
-	return f.text == "" || has(group) || slices.ContainsFunc(fields, has)
+	return f.text == "" || has(group) || slices.ContainsFunc(fields(), has)
 }
 
 // shows says whether a list can have anything for the state asked for.
@@ -63,15 +75,17 @@ func (q query) shows(of ...string) bool { return q.State == "" || slices.Contain
 
 // ShowsHeld, ShowsWaiting and ShowsEnded say which lists are worth a table.
 func (q query) ShowsHeld() bool {
-	return q.shows(stateHeld, stateFailing, stateExpiring, stateCanceled)
+	return q.shows(stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled)
 }
 func (q query) ShowsWaiting() bool { return q.shows(stateWaiting) }
-func (q query) ShowsEnded() bool   { return q.shows(stateLost, stateCanceled, stateClosed) }
+func (q query) ShowsEnded() bool {
+	return q.shows(stateLost, stateDegraded, stateCanceled, stateClosed)
+}
 
 // sortHeld puts the leases in order. Whatever the order, equals are in that of age, so that a page that loads itself
 // again doesn't jump about.
-func sortHeld(all []*lock.LeaseInfo, by string, now time.Time) {
-	slices.SortFunc(all, func(a, b *lock.LeaseInfo) int {
+func sortHeld(all []*lease, by string, now time.Time) {
+	slices.SortFunc(all, func(a, b *lease) int {
 		order := 0
 		switch by {
 		case sortTrouble:
@@ -92,22 +106,25 @@ func sortHeld(all []*lock.LeaseInfo, by string, now time.Time) {
 // The ranks of trouble, the worst first.
 const (
 	rankAtRisk = iota
+	rankDegraded
 	rankCanceled
 	rankFine
 )
 
-func rank(l *lock.LeaseInfo, now time.Time) int {
+func rank(l *lease, now time.Time) int {
 	switch {
-	case failing(l), expiring(l, now):
+	case failing(l), expiring(l, now), l.State == lock.StateLost:
 		return rankAtRisk
+	case degraded(l):
+		return rankDegraded
 	case l.State == lock.StateCanceled:
 		return rankCanceled
 	}
 	return rankFine
 }
 
-func sortWaiting(all []*lock.LeaseInfo, by string) {
-	slices.SortFunc(all, func(a, b *lock.LeaseInfo) int {
+func sortWaiting(all []*lease, by string) {
+	slices.SortFunc(all, func(a, b *lease) int {
 		if by == sortName {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), byAge(a, b))
 		}
@@ -115,12 +132,12 @@ func sortWaiting(all []*lock.LeaseInfo, by string) {
 	})
 }
 
-func byAge(a, b *lock.LeaseInfo) int {
+func byAge(a, b *lease) int {
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Owner, b.Owner))
 }
 
-func sortEnded(all []*lock.EndedLease, by string) {
-	slices.SortFunc(all, func(a, b *lock.EndedLease) int {
+func sortEnded(all []*endedLease, by string) {
+	slices.SortFunc(all, func(a, b *endedLease) int {
 		order := 0
 		if by == sortName {
 			order = cmp.Compare(a.Name, b.Name)

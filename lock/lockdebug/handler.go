@@ -21,6 +21,17 @@ type Options struct {
 	// TraceURL makes links of the trace ids: an absolute http or https URL with {trace_id} in its path, query or fragment.
 	// Another one is not used, and the page and the JSON say why. Empty: no links.
 	TraceURL string
+
+	// RedactName, if it isn't nil, says what is shown of a lock's name, on the page and in the JSON, also where it stands in the text of an
+	// error: a hash, say, or what is before the customer. It is called with each name of a Multi, and is to say the same whenever it is asked for
+	// the same. Filters and orders see what it says. It may be called by several requests at a time.
+	//
+	// Groups are shown as they are: metrics have them, too.
+	RedactName func(name string) string
+
+	// RedactOwner is the same for owners: "<client id>:<random>-<seq>" where lockdog made them. It has to tell them apart, or the page
+	// can't say who waits for whom.
+	RedactOwner func(owner string) string
 }
 
 // handler implements http.Handler.
@@ -29,12 +40,14 @@ type handler struct {
 	traceURL string // checked
 	warnings []string
 	host     string
+
+	redactName, redactOwner func(string) string // nil: shown as they are
 }
 
 // Handler returns the debug page. It can be mounted at any path, also under a prefix that is stripped, and serves GET and
 // HEAD. It is safe for concurrent use, and goes on to work after the clients were closed.
 func Handler(o Options) http.Handler {
-	h := &handler{warnings: []string{}}
+	h := &handler{warnings: []string{}, redactName: o.RedactName, redactOwner: o.RedactOwner}
 	for _, c := range o.Clients {
 		if c != nil && !slices.Contains(h.clients, c) {
 			h.clients = append(h.clients, c)

@@ -21,7 +21,7 @@ const (
 
 // states are the values of ?state=, sorts those of ?sort=, formats those of ?format=.
 var (
-	states  = []string{stateHeld, stateFailing, stateExpiring, stateCanceled, stateWaiting, stateLost, stateClosed}
+	states  = []string{stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled, stateWaiting, stateLost, stateClosed}
 	sorts   = []string{sortTrouble, sortAge, sortRemaining, sortName}
 	formats = []string{formatHTML, formatJSON}
 )

@@ -54,8 +54,17 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 	until(func(w row) bool { return w.WaitsFor == "java" && w.LastError == "" })
 	p.Refuse(t)
 	p.CutAll()
-	until(func(w row) bool { return strings.Contains(w.LastError, "connection refused") })
-	if page := r.html("?state=waiting"); !strings.Contains(page, "connection refused") {
-		t.Error("the page doesn't say that the connection is refused")
+	until(func(w row) bool {
+		return strings.Contains(w.LastError, "connection refused") && w.LastErrorAt.After(w.FailingSince)
+	})
+	w := r.json("").Waiting.Items[0]
+	if w.Kind != "mutex" || w.Node != p.Addr() || w.FailingFor <= 0 || !w.FailingSince.After(w.Since) {
+		t.Errorf("waiting: %+v", w)
+	}
+	page := r.html("?state=waiting")
+	for _, want := range []string{"connection refused", "<small>failing for <time", p.Addr(), "<td>mutex</td>", `<tr class="warn">`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page doesn't say %q", want)
+		}
 	}
 }

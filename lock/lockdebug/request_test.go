@@ -31,7 +31,7 @@ func TestBadQueries(t *testing.T) {
 		"?per=0":                             "allowed: 1 to 1000",
 		"?refresh=0":                         "allowed: off, or 1 to 3600",
 		"?refresh=1.5":                       "allowed: off, or 1 to 3600",
-		"?state=gone":                        "allowed: held, failing, expiring, canceled, waiting, lost, closed",
+		"?state=gone":                        "allowed: held, failing, expiring, degraded, canceled, waiting, lost, closed",
 		"?sort=token":                        "allowed: trouble, age, remaining, name",
 		"?format=xml":                        "allowed: html, json",
 		"?q=" + strings.Repeat("x", 1025):    "q has 1025 bytes; at most 1024",

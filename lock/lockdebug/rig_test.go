@@ -112,12 +112,12 @@ type document struct {
 	Clients  int
 	Warnings []string
 	Summary  struct {
-		Held, Waiting, Failing, Expiring, Canceled int
-		LostLastHour                               int       `json:"lost_last_hour"`
-		CanceledLastHour                           int       `json:"canceled_last_hour"`
-		OldestHold                                 float64   `json:"oldest_hold_seconds"`
-		OldestHoldName                             string    `json:"oldest_hold_name"`
-		EndedSince                                 time.Time `json:"ended_since"`
+		Held, Waiting, Failing, Expiring, Degraded, Canceled int
+		LostLastHour                                         int       `json:"lost_last_hour"`
+		CanceledLastHour                                     int       `json:"canceled_last_hour"`
+		OldestHold                                           float64   `json:"oldest_hold_seconds"`
+		OldestHoldName                                       string    `json:"oldest_hold_name"`
+		EndedSince                                           time.Time `json:"ended_since"`
 	}
 	Page                 int
 	PerPage              int `json:"per_page"`
@@ -130,23 +130,37 @@ type rows struct {
 }
 
 type row struct {
-	Name, Kind, Group, State, Owner string
-	Token                           int64
-	Since                           time.Time
-	Age                             float64 `json:"age_seconds"`
-	TraceID                         string  `json:"trace_id"`
-	TraceURL                        string  `json:"trace_url"`
-	Failing, Expiring               bool
-	Lease                           float64 `json:"lease_seconds"`
-	Remaining                       float64 `json:"remaining_seconds"`
-	Deadline                        time.Time
-	NextRenewal                     *time.Time `json:"next_renewal"`
-	LastError                       string     `json:"last_error"`
-	Reason                          string
-	Waiters                         int
-	WaitsFor                        string `json:"waits_for"`
-	Ended                           time.Time
-	Why, Error                      string
+	Name, Kind, Group, State, Node, Owner string
+	Token                                 int64
+	Since                                 time.Time
+	Age                                   float64 `json:"age_seconds"`
+	TraceID                               string  `json:"trace_id"`
+	TraceURL                              string  `json:"trace_url"`
+	Failing, Expiring, Degraded           bool
+	Lease                                 float64 `json:"lease_seconds"`
+	Remaining                             float64 `json:"remaining_seconds"`
+	Deadline                              time.Time
+	NextRenewal                           *time.Time `json:"next_renewal"`
+	LastError                             string     `json:"last_error"`
+	LastErrorAt                           time.Time  `json:"last_error_at"`
+	FailingSince                          time.Time  `json:"failing_since"`
+	FailingFor                            float64    `json:"failing_seconds"`
+	Reason                                string
+	Waiters                               int
+	WaitsFor                              string `json:"waits_for"`
+	Ended                                 time.Time
+	Why, Error                            string
+	Have, Need                            int
+	Members                               []row
+}
+
+// states are those of its members.
+func (r row) states() string {
+	var out []string
+	for _, m := range r.Members {
+		out = append(out, m.State)
+	}
+	return strings.Join(out, " ")
 }
 
 // names of the rows, in their order.

@@ -38,6 +38,7 @@ type summary struct {
 	Waiting    int       `json:"waiting"`
 	Failing    int       `json:"failing"`
 	Expiring   int       `json:"expiring"`
+	Degraded   int       `json:"degraded"`
 	Canceled   int       `json:"canceled"`
 	Lost       int       `json:"lost_last_hour"`
 	Stopped    int       `json:"canceled_last_hour"`
@@ -64,76 +65,92 @@ func (h *handler) look(q query, now time.Time) snapshot {
 	want := newFilter(q)
 	groups := map[string]bool{}
 	waiters := map[string]int{} // by whom they wait for
-	var holds, waits []*lock.LeaseInfo
-	for _, c := range h.clients {
-		all := c.Leases()
-		for i := range all {
-			l := &all[i]
-			s.Summary.count(l, now)
-			groups[l.Group] = true
-			switch {
-			case l.State != lock.StateWaiting:
-				if want.held(l, now) {
-					holds = append(holds, l)
-				}
-			default:
-				waiters[l.WaitsFor]++
-				if want.waiting(l) {
-					waits = append(waits, l)
-				}
+	r := h.redactor()
+	var holds, waits []*lease
+	for _, l := range h.leases(r) {
+		s.Summary.count(l, now)
+		groups[l.Group] = true
+		switch {
+		case l.State != lock.StateWaiting:
+			if want.held(l, now) {
+				holds = append(holds, l)
+			}
+		default:
+			waiters[l.WaitsFor]++
+			if want.waiting(l) {
+				waits = append(waits, l)
 			}
 		}
 	}
-	gone := h.ended(&s.Summary, want, groups, now)
+	gone := h.ended(r, &s.Summary, want, groups, now)
 	sortHeld(holds, q.Sort, now)
 	sortWaiting(waits, q.Sort)
 	sortEnded(gone, q.Sort)
 
 	s.Groups = slices.Sorted(maps.Keys(groups))
-	s.Held = page(holds, q, func(l *lock.LeaseInfo) held { return h.held(l, waiters[l.Owner], now) })
-	s.Waiting = page(waits, q, func(l *lock.LeaseInfo) waiting { return h.waiting(l, now) })
-	s.Ended = page(gone, q, h.endedRow)
+	rows := &rows{h: h, redactor: r, waiters: waiters, now: now}
+	s.Held = page(holds, q, rows.held)
+	s.Waiting = page(waits, q, rows.waiting)
+	s.Ended = page(gone, q, rows.ended)
 	return s
 }
 
 // ended is what was lost or canceled within the last hour, as far as the clients remember.
-func (h *handler) ended(sum *summary, want filter, groups map[string]bool, now time.Time) []*lock.EndedLease {
+func (h *handler) ended(r *redactor, sum *summary, want filter, groups map[string]bool, now time.Time) []*endedLease {
 	since := now.Add(-reach)
 	known := since
-	var out []*lock.EndedLease
+	var all, out []*endedLease
+	members := map[uint64][]lock.EndedLease{}
 	for _, c := range h.clients {
 		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
 		if len(recent) >= remembered && recent[0].Ended.After(known) {
 			known = recent[0].Ended // older ones were forgotten
 		}
-		for i := range recent {
-			e := &recent[i]
-			switch {
-			case e.Ended.Before(since):
+		for _, e := range recent {
+			if e.Ended.Before(since) {
 				continue
-			case e.End == stateLost:
-				sum.Lost++
-			default:
-				sum.Stopped++
 			}
-			groups[e.Group] = true
-			if want.ended(e) {
-				out = append(out, e)
+			e.Name, e.Owner = r.name(e.Name), r.owner(e.Owner)
+			if of := e.Composite; of != nil {
+				members[of.ID] = append(members[of.ID], e)
+			} else {
+				all = append(all, &endedLease{EndedLease: e})
 			}
+		}
+	}
+	for _, of := range members {
+		e := whole(of)
+		e.Name = r.joined(e.Kind, e.Name)
+		all = append(all, e)
+	}
+	for _, e := range all {
+		switch e.state() {
+		case stateLost:
+			sum.Lost++
+		case stateDegraded:
+		default:
+			sum.Stopped++
+		}
+		groups[e.Group] = true
+		if want.ended(e) {
+			out = append(out, e)
 		}
 	}
 	sum.EndedSince, sum.Partial = utc(known), known.After(since)
 	return out
 }
 
-func (s *summary) count(l *lock.LeaseInfo, now time.Time) {
+func (s *summary) count(l *lease, now time.Time) {
 	if l.State == lock.StateWaiting {
 		s.Waiting++
 		return
 	}
 	s.Held++
-	if l.State == lock.StateCanceled {
+	if over(l) {
 		s.Canceled++
+	}
+	if degraded(l) {
+		s.Degraded++
 	}
 	if failing(l) {
 		s.Failing++

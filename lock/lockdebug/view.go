@@ -1,13 +1,17 @@
 package lockdebug
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // for the page and its style
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockdog/lockdog/lock"
 )
 
 var (
@@ -17,7 +21,7 @@ var (
 	styleCSS string
 
 	pages = template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"visible": visible, "thousands": thousands, "stamp": stamp, "explain": explain,
+		"visible": visible, "thousands": thousands, "stamp": stamp, "clock": clock, "explain": explain,
 	}).Parse(pageHTML))
 
 	contentSecurity = contentSecurityOf(styleCSS)
@@ -84,12 +88,130 @@ func (v *view) Empty(none string, total int) string {
 	}
 }
 
+// Class is how a row stands out.
+func (h held) Class() string {
+	switch {
+	case h.Failing, h.Expiring, h.State == stateLost:
+		return "bad"
+	case h.Degraded, h.Reason != "":
+		return "warn"
+	}
+	return ""
+}
+
+// Shown is the state that matters most.
+func (h held) Shown() string {
+	switch {
+	case h.Failing:
+		return stateFailing
+	case h.Expiring:
+		return stateExpiring
+	case h.Degraded:
+		return stateDegraded
+	}
+	return h.State
+}
+
+// Class is how a row stands out.
+func (w waiting) Class() string {
+	if w.LastError != "" {
+		return "warn"
+	}
+	return ""
+}
+
+// Parts is p itself, nil for a lock that has none: the page asks for it by this name.
+func (p *parts) Parts() *parts { return p }
+
+// MemberRows are the rows below that of the whole.
+func (h held) MemberRows() []memberRow { return h.rows(h.Class()) }
+
+// MemberRows are the rows below that of the whole.
+func (w waiting) MemberRows() []memberRow { return w.rows(w.Class()) }
+
+// rows are those of the members. What is wrong with one is as bad as it is for the whole.
+func (p *parts) rows(whole string) []memberRow {
+	if p == nil {
+		return nil
+	}
+	rows := make([]memberRow, len(p.Members))
+	for i, m := range p.Members {
+		rows[i] = memberRow{member: m, ofNodes: p.Nodes}
+		if m.LastError != "" || m.State == stateLost || p.Nodes && m.State == string(lock.StateAbsent) {
+			rows[i].Class = cmp.Or(whole, "warn")
+		}
+	}
+	return rows
+}
+
+// String says how many are held.
+func (p *parts) String() string {
+	return fmt.Sprintf("%s of %s, needs %s", thousands(p.Have), p.Where(), thousands(p.Need))
+}
+
+// Where is how many there are.
+func (p *parts) Where() string {
+	if p.Nodes {
+		return thousands(p.Of) + " nodes"
+	}
+	return thousands(p.Of) + " names"
+}
+
+// memberRow is the row of a member.
+type memberRow struct {
+	member
+	Class   string // how it stands out
+	ofNodes bool
+}
+
+// Shown is what tells the member from others.
+func (m memberRow) Shown() string {
+	if m.ofNodes {
+		return m.Node
+	}
+	return m.Name
+}
+
+// ShownState is the state that matters most.
+func (m memberRow) ShownState() string {
+	if m.Failing {
+		return stateFailing
+	}
+	return m.State
+}
+
+// Timed reports whether there is a lease.
+func (m memberRow) Timed() bool { return m.timing != nil && m.State != stateLost }
+
+// MemberRows are the rows below that of the whole.
+func (e ended) MemberRows() []endedRow {
+	rows := make([]endedRow, len(e.Members))
+	for i, m := range e.Members {
+		rows[i] = endedRow{m, e.Kind == kindQuorum}
+	}
+	return rows
+}
+
+// endedRow is the row of a member that ended.
+type endedRow struct {
+	endedMember
+	ofNodes bool
+}
+
+// Shown is what tells the member from others.
+func (m endedRow) Shown() string {
+	if m.ofNodes {
+		return m.Node
+	}
+	return m.Name
+}
+
 // LowMark and HighMark are where the bar of a lease changes its colour: at the bottom it is expiring; below the half a
 // renewal is late, as it should have come with two thirds left.
-func (h held) LowMark() float64 { return (h.Lease / expiryShare).Float() }
+func (t timing) LowMark() float64 { return (t.Lease / expiryShare).Float() }
 
 // HighMark is the upper of both.
-func (h held) HighMark() float64 { return (h.Lease / 2).Float() }
+func (t timing) HighMark() float64 { return (t.Lease / 2).Float() }
 
 // Last is the number of a list's last item on this page.
 func (l list[T]) Last() int { return l.First + len(l.Items) - 1 }
@@ -126,6 +248,9 @@ func (p *pager) Next() int {
 
 // stamp is a time as machines write it.
 func stamp(t time.Time) string { return t.Format("2006-01-02T15:04:05.000Z07:00") }
+
+// clock is its time of day.
+func clock(t time.Time) string { return t.Format("15:04:05Z07:00") }
 
 // explain says what the reason of an end means.
 func explain(why string) string { return explanations[why] }

@@ -1,0 +1,246 @@
+package lockdebug_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+	"github.com/lockdog/lockdog/lock/locktest"
+)
+
+// newQuorum is one of three servers in memory, and a page of its clients.
+func newQuorum(t *testing.T) (*lock.Quorum, []*locktest.Server, *rig) {
+	t.Helper()
+	var servers []*locktest.Server
+	var clients []*lock.Client
+	for range 3 {
+		srv := locktest.New(t, lock.WithWatchdog(9*time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
+		servers, clients = append(servers, srv), append(clients, srv.Client())
+	}
+	q, err := lock.NewQuorum(clients...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, servers, &rig{t: t, srv: servers[0], page: lockdebug.Handler(lockdebug.Options{Clients: clients})}
+}
+
+// rowOf is the row that has text in it, of the page.
+func rowOf(page, text string) string {
+	before, after, _ := strings.Cut(page, text)
+	end, _, _ := strings.Cut(after, "</tr>")
+	return before[max(strings.LastIndex(before, "<tr"), 0):] + text + end
+}
+
+func TestQuorumIsOneEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, servers, r := newQuorum(t)
+		servers[2].Hold("job", "java")
+		l, err := q.Mutex("job").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		d := r.json("")
+		if d.Summary.Held != 1 || d.Summary.Degraded != 1 || d.Summary.Failing != 0 || d.Held.Total != 1 {
+			t.Fatalf("summary: %+v, %+v", d.Summary, d.Held)
+		}
+		got := d.Held.Items[0]
+		if got.Kind != "quorum" || got.State != "held" || !got.Degraded || got.Failing || got.Have != 2 || got.Need != 2 || got.states() != "held held absent" ||
+			got.Node != "" || got.Owner != l.Owner() || got.Token != l.Token() || !strings.Contains(got.Members[2].LastError, `held by "java"`) {
+			t.Errorf("two of three: %+v", got)
+		}
+		page := r.html("")
+		for _, want := range []string{
+			"<b>1</b> held", `<li class="warn"><a href="?state=degraded#held"><b>1</b> degraded`, `<tr class="warn">`,
+			`<b class="state">degraded</b><small class="parts">2 of 3 nodes, needs 2</small>`, `<td>quorum</td>`, `<tr class="member">`, `<tr class="member warn">`, ">3 nodes<",
+		} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page doesn't say %q", want)
+			}
+		}
+		if d := r.json("?state=degraded&q=" + got.Members[1].Owner); d.Held.Total != 1 {
+			t.Errorf("not found by the owner at one of its nodes")
+		}
+
+		servers[1].FailRenewals(errSick)
+		time.Sleep(5 * time.Second)
+		d = r.json("")
+		if got = d.Held.Items[0]; d.Summary.Failing != 1 || !got.Failing || got.FailingFor <= 0 || !got.Members[1].Failing || got.Members[0].Failing || !strings.Contains(got.LastError, errSick.Error()) {
+			t.Errorf("it can't be renewed at a majority: %+v", got)
+		}
+		if page = r.html(""); !strings.Contains(rowOf(page, "2 of 3 nodes"), `<tr class="bad">`) || !strings.Contains(page, `<tr class="member bad">`) {
+			t.Error("the page raises no alarm")
+		}
+
+		<-l.Done()
+		synctest.Wait()
+		d = r.json("")
+		got = d.Held.Items[0]
+		if d.Summary.LostLastHour != 1 || d.Summary.Canceled != 1 || got.State != "lost" || got.Have != 1 || got.states() != "canceled lost absent" {
+			t.Errorf("lost: %+v, %+v", d.Summary, got)
+		}
+		if page = r.html(""); !strings.Contains(rowOf(page, "1 of 3 nodes, needs 2"), `<tr class="bad">`) {
+			t.Error("the page doesn't say that it is lost")
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Fatal(err)
+		}
+		d = r.json("")
+		if end := d.Ended.Items[0]; d.Summary.Held != 0 || d.Ended.Total != 1 || end.State != "lost" || end.Why != "unreachable" || end.Kind != "quorum" || end.states() != "canceled lost" {
+			t.Errorf("ended: %+v", d.Ended)
+		}
+	})
+}
+
+// A Quorum that was held on without a node lost nothing.
+func TestQuorumThatWasHeldOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, servers, r := newQuorum(t)
+		l, err := q.Mutex("job").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		servers[1].Lose("job", lock.CauseMissing)
+		time.Sleep(time.Second)
+		d := r.json("")
+		if d.Summary.LostLastHour != 0 || d.Summary.Degraded != 1 || d.Held.Items[0].states() != "held lost held" || d.Ended.Total != 1 {
+			t.Fatalf("%+v", d)
+		}
+		if end := d.Ended.Items[0]; end.State != "degraded" || end.states() != "lost" || end.Why != "missing" {
+			t.Errorf("ended: %+v", end)
+		}
+		if page := r.html("?state=degraded"); !strings.Contains(page, "held on without what is below") || strings.Contains(page, `<tr class="bad">`) {
+			t.Error("the page raises an alarm, or doesn't say that the lock was held on")
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if d := r.json(""); d.Summary.Held != 0 || d.Summary.CanceledLastHour != 0 {
+			t.Errorf("released: %+v", d.Summary)
+		}
+	})
+}
+
+func TestMultiIsOneEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.srv.Hold("b", "java")
+		begin := func(m lock.Locker) (leave func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- m.Do(ctx, func(context.Context, *lock.Lease) error { return nil }) }()
+			return func() {
+				cancel()
+				if err := <-done; !errors.Is(err, lock.ErrHeld) {
+					t.Error(err)
+				}
+			}
+		}
+		c := r.srv.Client()
+		leave := begin(c.Multi([]string{"a", "b", "c"}))
+		time.Sleep(time.Second)
+		leaveToo := begin(c.Mutex("a"))
+		l, err := c.Multi([]string{"x", "y"}).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		d := r.json("?sort=name")
+		if d.Summary.Held != 1 || d.Summary.Waiting != 2 || d.Held.names() != "x,y" || d.Waiting.names() != "a a,b,c" {
+			t.Fatalf("%+v", d)
+		}
+		if got := d.Held.Items[0]; got.Kind != "multi" || got.Degraded || got.Have != 2 || got.Need != 2 || got.Members[1].Name != "y" || got.Members[1].Node != "memory" {
+			t.Errorf("held: %+v", got)
+		}
+		if got := d.Waiting.Items[1]; got.Kind != "multi" || got.WaitsFor != "java" || got.Have != 1 || got.states() != "held waiting absent" || got.Members[0].Owner != d.Waiting.Items[0].WaitsFor {
+			t.Errorf("waiting: %+v", got)
+		}
+		page := r.html("")
+		for _, want := range []string{`<small class="parts">2 of 2 names, needs 2</small>`, `<small class="parts">1 of 3 names, needs 3</small>`, "<th><bdi>y</bdi></th>", "<b>1</b> held", "<b>2</b> waiting"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page doesn't say %q", want)
+			}
+		}
+		leaveToo()
+		leave()
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What is redacted is nowhere: not in errors, not in the order, and not to be found.
+func TestRedaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, lock.WithClientID("tenant-4711"), lock.WithGroup("cart"))
+		hidden := func(secrets map[string]string) func(string) string {
+			return func(s string) string {
+				if secrets[s] == "" {
+					secrets[s] = fmt.Sprintf("hidden-%d", 9999-len(secrets))
+				}
+				return secrets[s]
+			}
+		}
+		names, owners := map[string]string{}, map[string]string{}
+		r.page = lockdebug.Handler(lockdebug.Options{
+			Clients: []*lock.Client{r.srv.Client()}, RedactName: hidden(names), RedactOwner: hidden(owners),
+		})
+		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "short:4711", "id"}, lock.WithWatchdog(6*time.Second))
+		m, err := r.srv.Client().Multi([]string{"cart:4711", "pay:4711"}).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.held["multi"] = m
+		r.wait("pay:4711")
+		r.srv.Lose("lost:4711", lock.CauseTaken)
+		r.srv.Lose("cart:4711", lock.CauseMissing)
+		time.Sleep(time.Second)
+		r.srv.FailRenewals(fmt.Errorf(`ERR key 4711 of tenant-4711: lock "id", %w`, &lock.HeldError{Name: "other:4711", Owner: "java-4711"}))
+		time.Sleep(3 * time.Second)
+		d := r.json("?per=1000")
+		if d.Summary.Failing == 0 || d.Ended.Total != 2 || d.Waiting.Total != 1 || len(names) < 8 || len(owners) < 5 {
+			t.Fatalf("%+v, %d names, %d owners", d.Summary, len(names), len(owners))
+		}
+		for _, query := range []string{"?format=html", "?format=json"} {
+			all := ask(r.page, http.MethodGet, "/"+query).Body.String()
+			if at := strings.Index(all, "4711"); at >= 0 || strings.Contains(all, `lock \"id\"`) {
+				t.Errorf("%s: ...%s...", query, all[max(at-200, 0):min(max(at, 0)+50, len(all))])
+			}
+		}
+		if d := r.json("?q=user"); d.Held.Total != 0 {
+			t.Error("found by what isn't shown")
+		}
+		if d := r.json("?q=" + names["short:4711"]); d.Held.names() != names["short:4711"] {
+			t.Errorf("by what is shown: %s", d.Held.names())
+		}
+		var ordered []string
+		for _, row := range r.json("?sort=name").Held.Items {
+			ordered = append(ordered, row.Name)
+			if row.Group != "cart" {
+				t.Errorf("group %q", row.Group)
+			}
+		}
+		if !strings.HasPrefix(strings.Join(ordered, " "), "hidden-") || ordered[0] > ordered[len(ordered)-1] {
+			t.Errorf("ordered %v", ordered)
+		}
+		w := d.Waiting.Items[0]
+		for _, of := range d.Held.Items {
+			for _, member := range of.Members {
+				if member.Name == w.Name && (member.Owner != w.WaitsFor || of.Waiters != 1) {
+					t.Errorf("%+v waits for %+v", w, of)
+				}
+			}
+		}
+		r.srv.FailRenewals(nil)
+	})
+}
