@@ -61,9 +61,9 @@ cover: bin/coverage.out ## what the last `make test PROFILE=yes` covered, or one
 bin/coverage.out:
 	$(MAKE) test PROFILE=yes
 
-# Takes less than a minute, and minutes more where Jaeger is yet to be built. -v: it prints what it measured.
+# Takes about three minutes, two of them for the soak, and more where Jaeger is yet to be built. -v: it prints what it measured.
 .PHONY: e2e
-e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside
+e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside; and the soak
 	@echo "== e2e"
 	internal/ci/jaeger.sh
 	go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e

@@ -16,11 +16,21 @@ import (
 // testDashboards asks Prometheus what the dashboards would: each query has to give numbers, now that everything has happened once.
 // And no rule may have failed.
 func testDashboards(t *testing.T, s *stack, facts *report) {
+	all := dashboardQueries(t)
+	for _, q := range all {
+		// A rate shows an event two scrapes later.
+		until(t, 10*scrapeEvery, q.where+" has data", func() error { return s.prometheus.hasData(t, q.expr) })
+	}
+	facts.add("%d queries of the dashboards give data, %d rules are healthy", len(all), s.prometheus.healthyRules(t))
+}
+
+// dashboardQueries are all that the dashboards ask.
+func dashboardQueries(t *testing.T) (all []query) {
+	t.Helper()
 	files, err := fs.Glob(dashboards.FS, "grafana/*.json")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("dashboards: %v, %v", files, err)
 	}
-	n := 0
 	for _, file := range files {
 		text, err := fs.ReadFile(dashboards.FS, file)
 		if err != nil {
@@ -30,17 +40,19 @@ func testDashboards(t *testing.T, s *stack, facts *report) {
 		if err := json.Unmarshal(text, &d); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		before := n
-		for _, q := range queries(d, file) {
-			n++
-			// A rate shows an event two scrapes later.
-			until(t, 10*scrapeEvery, q.where+" has data", func() error { return s.hasData(t, q.expr) })
-		}
-		if n == before {
+		found := queries(d, file)
+		if len(found) == 0 {
 			t.Errorf("%s has no queries", file)
 		}
+		all = append(all, found...)
 	}
-	rules, err := s.prometheus.rules(t)
+	return all
+}
+
+// healthyRules counts the rules, none of which may have failed.
+func (p *prometheus) healthyRules(t *testing.T) int {
+	t.Helper()
+	rules, err := p.rules(t)
 	if err != nil || len(rules) == 0 {
 		t.Fatalf("rules: %v, %v", rules, err)
 	}
@@ -49,11 +61,12 @@ func testDashboards(t *testing.T, s *stack, facts *report) {
 			t.Errorf("rule %s: %s: %s", r.Name, r.Health, r.LastError)
 		}
 	}
-	facts.add("%d queries of %d dashboards give data, %d rules are healthy", n, len(files), len(rules))
+	return len(rules)
 }
 
-func (s *stack) hasData(t *testing.T, expr string) error {
-	found, err := s.prometheus.overall(t, expr)
+func (p *prometheus) hasData(t *testing.T, expr string) error {
+	t.Helper()
+	found, err := p.overall(t, expr)
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,16 @@ func fromRoot(t *testing.T, path ...string) string {
 	return abs
 }
 
+// build compiles a command of the repository, and gives the path of the program.
+func build(t *testing.T, path ...string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), path[len(path)-1])
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, fromRoot(t, path...)).CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
 // installed gives the path of a program that has to be there.
 func installed(t *testing.T, name, how string) string {
 	t.Helper()

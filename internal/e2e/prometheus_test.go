@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scrapeEvery is how often Prometheus here looks at the services and at the rules. The rules themselves are as users get them.
+// scrapeEvery is how often Prometheus looks at the services and at the rules in the end-to-end test.
 const scrapeEvery = time.Second
 
 // prometheus is a Prometheus that runs.
@@ -24,15 +24,21 @@ type prometheus struct {
 	began time.Time
 }
 
-// startPrometheus starts one that scrapes jobs and loads the rules of dashboards/.
-func startPrometheus(t *testing.T, jobs map[string][]string) *prometheus {
+// shippedRules are the files of rules of dashboards/.
+func shippedRules(t *testing.T) []string {
 	t.Helper()
 	rules, err := filepath.Glob(fromRoot(t, "dashboards", "prometheus", "*.yaml"))
 	if err != nil || len(rules) == 0 {
 		t.Fatalf("rules in dashboards/prometheus: %v, %v", rules, err)
 	}
+	return rules
+}
+
+// startPrometheus starts one that scrapes jobs, and loads rules and evaluates them as often.
+func startPrometheus(t *testing.T, every time.Duration, jobs map[string][]string, rules []string) *prometheus {
+	t.Helper()
 	var config strings.Builder
-	fmt.Fprintf(&config, "global: {scrape_interval: %v, evaluation_interval: %v}\nrule_files:\n", scrapeEvery, scrapeEvery)
+	fmt.Fprintf(&config, "global: {scrape_interval: %v, evaluation_interval: %v}\nrule_files:\n", every, every)
 	for _, file := range rules {
 		fmt.Fprintf(&config, "  - %q\n", file)
 	}

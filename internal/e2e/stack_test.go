@@ -4,8 +4,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -52,25 +50,27 @@ func startStack(t *testing.T) *stack {
 	s.adjusting = startJaeger(t, "jaeger-adjusting", time.Hour, nil)
 	s.plain = startJaeger(t, "jaeger-plain", 0, s.adjusting)
 
-	bin := filepath.Join(t.TempDir(), "orders")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, fromRoot(t, "examples", "orders")).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	bin := build(t, "examples", "orders")
 	addrs := freeAddrs(t, 4)
 	peers := fmt.Sprintf("http://%s,http://%s", addrs[0], addrs[1])
 	s.a = s.startOrders(t, bin, "orders-a", orders, addrs[0], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
 	s.b = s.startOrders(t, bin, "orders-b", orders, addrs[1], "-load", "10", "-peers", peers, "-hold", reportHold.String(), "-wait", "10s")
 	s.idle = s.startOrders(t, bin, "patient", patient, addrs[2], "-load", "0", "-hold", "10m")
 
-	exporter := launch(t, "redis-exporter", nil,
-		installed(t, "prometheus-redis-exporter", "apt-get update && apt-get install -y prometheus-redis-exporter"),
-		"-redis.addr", "redis://"+redis.Addr(), "-web.listen-address", addrs[3])
-	exporter.ready(t, "http://"+addrs[3]+"/metrics")
+	startExporter(t, redis, addrs[3])
 
-	s.prometheus = startPrometheus(t, map[string][]string{
+	s.prometheus = startPrometheus(t, scrapeEvery, map[string][]string{
 		orders: {addrs[0], addrs[1]}, patient: {addrs[2]}, "redis": {addrs[3]},
-	})
+	}, shippedRules(t)) // as users get them
 	return s
+}
+
+// startExporter shows the metrics of a Redis at addr.
+func startExporter(t *testing.T, redis *redistest.Server, addr string) {
+	t.Helper()
+	launch(t, "redis-exporter", nil,
+		installed(t, "prometheus-redis-exporter", "apt-get update && apt-get install -y prometheus-redis-exporter"),
+		"-redis.addr", "redis://"+redis.Addr(), "-web.listen-address", addr).ready(t, "http://"+addr+"/metrics")
 }
 
 func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args ...string) *instance {
@@ -79,14 +79,19 @@ func (s *stack) startOrders(t *testing.T, bin, name, service, addr string, args 
 		"-addr", addr, "-redis", s.cable.Addr(), "-otlp", s.plain.otlp, "-service", service,
 		"-lease", leases[service].String(), "-workers", strconv.Itoa(workers), "-trace-url", s.plain.url + "/trace/{trace_id}",
 	}, args...)
-	env := []string{
-		"NO_COLOR=1", "OTEL_SDK_DISABLED=", "OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=", "OTEL_TRACES_EXPORTER=", "OTEL_METRICS_EXPORTER=",
-		"OTEL_TRACES_SAMPLER=",
-		"OTEL_BSP_SCHEDULE_DELAY=500", // ms; spans are waited for
-	}
+	env := append(plainEnv(),
+		"OTEL_BSP_SCHEDULE_DELAY=500") // ms; spans are waited for
 	i := &instance{program: launch(t, name, env, bin, args...), url: "http://" + addr}
 	i.ready(t, i.url+"/healthz")
 	return i
+}
+
+// plainEnv takes away what the environment of this test may say to otelsetup.
+func plainEnv() []string {
+	return []string{
+		"NO_COLOR=1", "OTEL_SDK_DISABLED=", "OTEL_SERVICE_NAME=", "OTEL_RESOURCE_ATTRIBUTES=", "OTEL_TRACES_EXPORTER=", "OTEL_METRICS_EXPORTER=",
+		"OTEL_TRACES_SAMPLER=",
+	}
 }
 
 // cut takes Redis away from the services, as a network that rejects them would.

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+)
+
+const (
+	work = 20 * time.Millisecond // under a lock that many want, in the mean
+	rest = time.Second           // until the next is wanted, in the mean
+)
+
+// user uses locks. The numbers of goroutines and of locks decide which alerts a fault raises.
+type user struct {
+	id     string
+	lease  time.Duration
+	locks  *lock.Client
+	quorum *lock.Quorum
+	wg     sync.WaitGroup
+}
+
+// run returns when ctx has ended and everything is released.
+func (u *user) run(ctx context.Context) {
+	// Longer than a lease: whoever waits for a holder that vanished gets the lock in the end.
+	patient := lock.WithWait(2 * u.lease)
+	accounts := u.locks.RWMutex("account:1", patient)
+	seats := u.locks.Permits("seat:1", patient)
+
+	// Short work under locks that all processes want. Two goroutines of a kind, so that an outage finds at most two held by each process.
+	for range 2 {
+		u.work(ctx, u.locks.Mutex("order:1", patient))
+		u.work(ctx, u.locks.Mutex("invoice:1", patient, lock.WithFixedLease(u.lease)))
+		u.work(ctx, u.locks.FairMutex("ticket:1", patient))
+		u.work(ctx, accounts.RLocker())
+		u.work(ctx, u.quorum.Mutex("vote:1", patient))
+		u.repeat(ctx, func() error {
+			if _, err := seats.SetPermits(ctx, 2); err != nil { // they are gone after a FLUSHALL
+				return err
+			}
+			return seats.Do(ctx, brief)
+		})
+		u.repeat(ctx, func() error { return u.slot(ctx, u.locks.Semaphore("slot:1", patient)) })
+		u.repeat(ctx, func() error { return try(ctx, u.locks.Mutex("cron:1")) })
+	}
+	u.work(ctx, accounts)
+	u.work(ctx, u.locks.Multi([]string{"pair:1", "pair:2"}, patient))
+	u.work(ctx, u.locks.Multi([]string{"pair:2", "pair:3"}, patient))
+	u.repeat(ctx, func() error { return u.gate(ctx, u.locks.Latch("gate:1", patient)) })
+
+	// Locks held for long enough to be renewed: reports in turn with the other processes, shards and ballots by this one alone.
+	for i := range 2 {
+		u.hold(ctx, u.locks.Mutex(fmt.Sprintf("report:%d", i)), 5*u.lease/6)
+	}
+	for i := range 4 {
+		u.hold(ctx, u.locks.Mutex(fmt.Sprintf("shard:%s-%d", u.id, i)), 3*u.lease)
+	}
+	u.hold(ctx, u.quorum.Mutex("ballot:"+u.id), 3*u.lease)
+	u.wg.Wait()
+}
+
+func (u *user) work(ctx context.Context, l lock.Locker) {
+	u.repeat(ctx, func() error { return l.Do(ctx, brief) })
+}
+
+func (u *user) hold(ctx context.Context, l lock.Locker, long time.Duration) {
+	u.repeat(ctx, func() error {
+		return l.Do(ctx, func(ctx context.Context, _ *lock.Lease) error { return sleep(ctx, long) })
+	})
+}
+
+// try leaves the work to others if they are at it.
+func try(ctx context.Context, l lock.Locker) error {
+	lease, err := l.TryLock(ctx)
+	if err != nil {
+		return err
+	}
+	_ = brief(lease.Context(), lease)
+	return lease.Release(ctx)
+}
+
+// slot takes a permit of a semaphore that has enough of them to do without those of a process that died.
+func (u *user) slot(ctx context.Context, s *lock.Semaphore) error {
+	if _, err := s.SetPermits(ctx, 6); err != nil {
+		return err
+	}
+	if err := s.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	_ = sleep(ctx, work)
+	return s.Release(context.WithoutCancel(ctx), 1)
+}
+
+// gate closes a latch and opens it again, or waits for who did. Whoever waits in vain opens it: the other died.
+func (u *user) gate(ctx context.Context, l *lock.Latch) error {
+	closed, err := l.Set(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if closed {
+		_ = sleep(ctx, work)
+	} else if l.Wait(ctx) == nil {
+		return nil
+	}
+	return l.CountDown(context.WithoutCancel(ctx))
+}
+
+// repeat calls what uses a lock again and again. Its errors are in the metrics and in lockdog's log.
+func (u *user) repeat(ctx context.Context, use func() error) {
+	u.wg.Go(func() {
+		for ctx.Err() == nil {
+			_ = use()
+			_ = sleep(ctx, time.Duration(float64(rest)*(0.5+rand.Float64())))
+		}
+	})
+}
+
+func brief(ctx context.Context, _ *lock.Lease) error {
+	return sleep(ctx, time.Duration(float64(work)*(0.5+rand.Float64())))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
