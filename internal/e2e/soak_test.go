@@ -163,8 +163,9 @@ func testWell(t *testing.T, s *soak, kept *atomic.Int64, facts *report) {
 		since(began), n, asked, s.prometheus.healthyRules(t))
 }
 
-// ofFaults are the queries without data while all is well: the annotations of losses, and the line of calls to Redis that failed.
-var ofFaults = []string{" / Losses", " / Batch duration / C"}
+// ofFaults are the queries without data while all is well: the annotations of losses, the bars of lost members, and the line of calls to
+// Redis that failed.
+var ofFaults = []string{" / Losses", ofMembers, " / Batch duration / C"}
 
 // episode is when an alert was in a state.
 type episode struct {
