@@ -235,6 +235,7 @@ func rwCalls(u *aclUser) error {
 		},
 		func() error { return expected(second(m.TryRLock(u.ctx)), lock.ErrHeld) }, // the writer goes first
 		func() error { return r.Release(u.ctx) },
+		func() error { return admin.Expire(u.ctx, name, time.Hour).Err() }, // else the writer gets it when the reader's lease would have ended
 		func() error { _, err := m.Inspect(u.ctx); return err },
 		func() error { _, err := m.ForceUnlock(u.ctx); return err },
 		func() error { return u.had(next) },
