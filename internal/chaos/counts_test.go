@@ -97,6 +97,7 @@ var labels = map[string]attribute.Key{
 	history.CountLosses:                   telemetry.KeyCause,
 	history.CountCancellations:            telemetry.KeyReason,
 	history.CountErrors:                   telemetry.KeyErrorType,
+	history.CountMembersLost:              "",
 	telemetry.MetricRenewals.Name:         telemetry.KeyOutcome,
 	telemetry.MetricTakeovers.Name:        telemetry.KeyReason,
 	telemetry.MetricWakeups.Name:          telemetry.KeyWakeupSource,

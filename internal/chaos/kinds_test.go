@@ -20,7 +20,7 @@ type kind struct {
 	room   int  //
 	shared bool // others may be in it at the same time: a store that checks tokens would refuse most of them
 	all    bool // it takes all names of the run at once
-	apart  bool // see history.Event
+	whole  bool // see history.Event
 	locker func(c *client, names []string, opts ...lock.LockOption) lock.Locker
 }
 
@@ -99,13 +99,13 @@ var families = []family{
 		},
 	}}},
 	{name: "multi", force: forceMutex, kinds: []kind{
-		{name: "multi", weight: 1, room: 1, all: true, apart: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
+		{name: "multi", weight: 1, room: 1, all: true, whole: true, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Multi(names, opts...)
 		}},
 		{name: "mutex", weight: 1, room: 1, locker: mutex},
 	}},
 	{name: "quorum", shapes: []string{quorum}, kinds: []kind{{
-		name: "quorum", weight: 1, room: 1, apart: true,
+		name: "quorum", weight: 1, room: 1, whole: true,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.quorum.Mutex(names[0], opts...)
 		},

@@ -180,7 +180,7 @@ func (w *worker) do(j job) bool {
 	call := history.Event{
 		At: now(), What: history.Call, ID: id, Name: j.target.Name, Kind: j.kind.name, How: j.how,
 		Weight: j.kind.weight, Room: j.kind.room, Lease: j.lease, Fixed: j.fixed, Quick: w.c.settling.Load(),
-		Shared: j.kind.shared, Apart: j.kind.apart,
+		Shared: j.kind.shared, Whole: j.kind.whole,
 	}
 	if j.kind.all {
 		call.Names = names

@@ -44,7 +44,7 @@ func Endings(h *History) (found []Violation) {
 		ends := told[o.Owner]
 		e := Ended{}
 		switch {
-		case o.Call.Apart: // each of its locks ends by itself
+		case o.Call.Whole: // its members end by themselves
 		case len(ends) != 1:
 			bad("ended %d times by Client.Recent: %v", len(ends), ends)
 			continue
@@ -60,7 +60,7 @@ func Endings(h *History) (found []Violation) {
 			bad("is over, but Err says nothing")
 		case how == WhyReleased && o.FreeCalled == 0:
 			bad("says that it was released, which nobody did")
-		case o.Call.Apart:
+		case o.Call.Whole:
 		case how == WhyReleased && (e.End != "released" && e.End != "lost"), how == WhyLost && (e.End != "lost" || e.Why != why),
 			how == WhyCanceled && (e.End != "canceled" && e.End != "closed" || e.Why != why):
 			bad("ended as %s by its Context, as %+v by Client.Recent", o.Dead, e)

@@ -96,7 +96,8 @@ type Event struct {
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
 	Names  []string      `json:"ns,omitempty"`     // all of those it is for, where they are several
 	Shared bool          `json:"shared,omitempty"` // others may be in it, too, with smaller and with larger tokens
-	Apart  bool          `json:"apart,omitempty"`  // its telemetry is that of several locks, or of none
+	Apart  bool          `json:"apart,omitempty"`  // it isn't for a lock, but for a number
+	Whole  bool          `json:"whole,omitempty"`  // it is for a lock of several members, which are leases, too
 
 	// Of a grant and of writes.
 	Owner  string           `json:"o,omitempty"`
@@ -125,6 +126,8 @@ type Ended struct {
 	Owner string `json:"o"`
 	End   string `json:"end"`
 	Why   string `json:"why,omitempty"`
+	// It was a member of a lock of several, or came too late to be one. It isn't said of those that were released.
+	Member bool `json:"m,omitempty"`
 }
 
 // Read reads the events of one process. The last line may be cut off, when the process was killed.

@@ -37,7 +37,7 @@ func Ghosts(h *History) (found []Violation) {
 		}
 	}
 	lease := h.longest()
-	apart := slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Apart })
+	whole := slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Whole })
 	for _, name := range slices.Sorted(maps.Keys(peeks)) {
 		all := peeks[name]
 		first, told := make(map[string]int), make(map[string]bool)
@@ -62,7 +62,7 @@ func Ghosts(h *History) (found []Violation) {
 					bad("%s took it %v after the last request for it was to be void", all[i-1].Since.Sub(k.asked))
 				case ok && k.freed != 0 && p.Since > max(k.freed, k.asked).Add(sweepSlack) && p.Since > h.Settle.Add(sweepSlack):
 					bad("%s has it, %v after it was released", p.Since.Sub(k.freed))
-				case !ok && apart: // a member of a lease of several, which has but one owner to show
+				case !ok && whole: // a member of a lease of several, which has but one owner to show
 				case p.Since > last.Add(lease+h.Behind+sweepSlack):
 					bad("%s has it, of whom nobody has heard for %v", p.Since.Sub(last))
 				}

@@ -165,21 +165,49 @@ func TestLatches(t *testing.T) {
 	mustFind(t, found)
 }
 
-// Of what isn't one lock a call, the locks that ended tell what was lost.
+// What has no leases is asked only for what it has left.
 func TestTelemetryApart(t *testing.T) {
 	t.Parallel()
 	s := new(script).lease("1.0", 0, 1, 10).add(summary())
 	s.events[0].Apart = true
 	e := &s.events[7]
-	e.Ended = []history.Ended{{Owner: "a", End: "released"}, {Owner: "b", End: "lost", Why: "missing"}}
+	e.Ended = nil
 	c := e.Counts
-	c["span{held}"], c["span{hold}"], c["lockdog.acquisitions{acquired}"] = 2, 2, 7
-	mustFind(t, history.Telemetry(s.history(t)), "lockdog.losses{missing} = 0", "log lost = 0", "span{lost} = 0")
-	c["lockdog.losses{missing}"], c["log lost"], c["span{lost}"] = 1, 1, 1
+	c["span{held}"], c["span{hold}"], c["lockdog.acquisitions{acquired}"] = 0, 0, 7
 	mustFind(t, history.Telemetry(s.history(t)))
-	mustFind(t, history.Endings(s.history(t)))
 	c["lockdog.held"], c["span{hold}"] = 1, 1
 	mustFind(t, history.Telemetry(s.history(t)), "lockdog.held = 1", "span{hold} = 1")
+}
+
+// A lock of several members is counted as one, and as its callers saw it end; its members have spans, and their losses.
+func TestTelemetryWhole(t *testing.T) {
+	t.Parallel()
+	s := new(script).lease("1.0", 0, 1, 10).add(summary())
+	s.events[0].Whole = true
+	e := &s.events[7]
+	e.Ended = []history.Ended{{Owner: "o0", End: "released"}, {Owner: "b", End: "lost", Why: "missing", Member: true}}
+	c := e.Counts
+	c["span{held}"], c["span{hold}"], c["span{release}"] = 2, 2, 3
+	mustFind(t, history.Telemetry(s.history(t)), "lockdog.members.lost = 0", "span{held} = 2", "span{hold} = 2", "span{lost} = 0")
+	c["span{held}"], c["span{hold}"], c["span{lost}"], c["lockdog.members.lost"] = 3, 3, 1, 1
+	mustFind(t, history.Telemetry(s.history(t)))
+	mustFind(t, history.Endings(s.history(t)))
+	c["lockdog.losses{missing}"], c["log lost"], c["lockdog.acquisitions{acquired}"] = 1, 1, 2
+	mustFind(t, history.Telemetry(s.history(t)), "lockdog.acquisitions{acquired} = 2", "lockdog.losses{missing} = 1", "log lost = 1")
+	// Too many members were lost.
+	c["lockdog.acquisitions{acquired}"], c["lockdog.releases{released}"], c["span{lost}"] = 1, 0, 2
+	for i := range s.events[3:7] { // known before Release, by Release, by the Context and by Err
+		s.events[3+i].Why = "lost:missing"
+	}
+	mustFind(t, history.Telemetry(s.history(t)))
+	// Canceled, and released after that.
+	s.events[3].Why, s.events[4].Why, s.events[5].Why, s.events[6].Why = "", "", "canceled:context", "released"
+	e.Ended[1].End, e.Ended[1].Why = "canceled", "context"
+	c["lockdog.losses{missing}"], c["log lost"], c["span{lost}"], c["lockdog.members.lost"] = 0, 0, 0, 0
+	c["lockdog.cancellations{context}"], c["span{cancel}"], c["lockdog.releases{released}"] = 1, 2, 1
+	mustFind(t, history.Telemetry(s.history(t)))
+	c["lockdog.cancellations{context}"], c["span{cancel}"] = 2, 1
+	mustFind(t, history.Telemetry(s.history(t)), "lockdog.cancellations{context} = 2", "span{cancel} = 1")
 }
 
 const someone = "host/7:00112233445566aa-9"
@@ -221,7 +249,7 @@ func TestGhosts(t *testing.T) {
 		// Nobody knows it, and it doesn't go.
 		{append(seen(append(slices.Repeat([]string{someone}, 24), "")...), new(script).lease("1.0", 0, 1, 10).events...), "of whom nobody has heard for 2.099s"},
 		{append(seen(append(slices.Repeat([]string{someone}, 20), "")...), new(script).lease("1.0", 0, 1, 10).events...), ""},
-		{append(seen(append(slices.Repeat([]string{someone}, 24), "")...), history.Event{What: history.Call, ID: "1.0.1", Apart: true}), ""},
+		{append(seen(append(slices.Repeat([]string{someone}, 24), "")...), history.Event{What: history.Call, ID: "1.0.1", Whole: true}), ""},
 		{seen("", someone), "at the end"},
 	} {
 		h, err := history.New(tc.events)

@@ -20,33 +20,47 @@ const (
 	CountErrors        = "lockdog.errors" // {type}
 	CountSpans         = "span"           // {first word of the name}
 	CountLost          = "log lost"
+	CountMembersLost   = "lockdog.members.lost"
 )
 
 // Labeled is the key of one series.
 func Labeled(key, label string) string { return key + "{" + label + "}" }
 
-// Telemetry checks that what a process told the world by counters, spans and logs is what its callers saw.
+// Telemetry checks that what a process told the world by counters, spans and logs is what its callers saw. A lock of several members is
+// counted as one; its members have spans besides.
 func Telemetry(h *History) (found []Violation) {
 	for _, p := range slices.Sorted(maps.Keys(h.Summaries)) {
 		s := h.Summaries[p]
-		want, may := expected(h, p)
-		if h.apart(p) {
-			n := float64(len(s.Ended))
-			want, may = map[string]float64{CountHeld: 0, CountWaiting: 0, CountWatched: 0, CountLost: 0, Labeled(CountSpans, "held"): n, Labeled(CountSpans, "hold"): n}, nil
+		apart, whole := h.does(p, func(c Event) bool { return c.Apart }), h.does(p, func(c Event) bool { return c.Whole })
+		var want, may map[string]float64
+		switch {
+		case apart:
+			want = zeros("held", "hold")
+		case whole:
+			want, may = expected(h, p)
+			membersOf(h, p, want)
+		default:
+			want, may = expected(h, p)
 		}
 		for _, e := range s.Ended { // what Endings has compared with what the callers saw
 			switch e.End {
 			case "lost":
-				want[Labeled(CountLosses, e.Why)]++
 				want[Labeled(CountSpans, "lost")]++
+				if e.Member {
+					want[CountMembersLost]++
+					continue
+				}
+				want[Labeled(CountLosses, e.Why)]++
 				want[CountLost]++
 			case "canceled", "closed":
-				want[Labeled(CountCancellations, e.Why)]++
 				want[Labeled(CountSpans, "cancel")]++
+				if !e.Member {
+					want[Labeled(CountCancellations, e.Why)]++
+				}
 			}
 		}
 		for key := range s.Counts {
-			if _, ok := want[key]; !ok && !strings.HasPrefix(key, CountErrors) && compared(key, h.apart(p)) {
+			if _, ok := want[key]; !ok && !strings.HasPrefix(key, CountErrors) && compared(key, apart) {
 				want[key] = 0
 			}
 		}
@@ -59,15 +73,43 @@ func Telemetry(h *History) (found []Violation) {
 	return found
 }
 
-// apart says whether what a process calls for isn't one lock each time. Then what its counters have to be is known of the
-// locks that ended, by Client.Recent, and not of the calls.
-func (h *History) apart(p int) bool {
-	return slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Proc == p && o.Call.Apart })
+// does reports whether there is such a call of the process.
+func (h *History) does(p int, such func(call Event) bool) bool {
+	return slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Proc == p && such(o.Call) })
+}
+
+// membersOf adds what a process says of locks of several members, of which expected counts each call as it does others: their members'
+// spans, and how they ended, which Client.Recent says of the members only.
+func membersOf(h *History, p int, want map[string]float64) {
+	for _, span := range []string{"acquire", "release"} { // a member that isn't granted, or was lost, has one, too
+		delete(want, Labeled(CountSpans, span))
+	}
+	held := float64(len(h.Summaries[p].Ended))
+	for _, o := range h.Ops {
+		if o.Call.Proc != p || !o.Call.Whole || !o.Granted {
+			continue
+		}
+		held++
+		how, why := cause(o.Dead)
+		if how == WhyReleased {
+			how, why = cause(o.Over)
+		}
+		switch how {
+		case WhyLost:
+			want[Labeled(CountLosses, why)]++
+			want[Labeled(CountSpans, "lost")]++
+			want[CountLost]++
+		case WhyCanceled:
+			want[Labeled(CountCancellations, why)]++
+			want[Labeled(CountSpans, "cancel")]++
+		}
+	}
+	want[Labeled(CountSpans, "held")], want[Labeled(CountSpans, "hold")] = held, held
 }
 
 // compared says whether what the callers saw tells what a count has to be.
 func compared(key string, apart bool) bool {
-	for _, prefix := range []string{CountLosses, CountCancellations, CountLost, CountHeld, CountWaiting, CountWatched, CountAcquisitions, CountReleases} {
+	for _, prefix := range []string{CountLosses, CountCancellations, CountLost, CountMembersLost, CountHeld, CountWaiting, CountWatched, CountAcquisitions, CountReleases} {
 		if apart && prefix == CountAcquisitions {
 			return false
 		}
@@ -80,10 +122,7 @@ func compared(key string, apart bool) bool {
 
 // expected is what the calls of a process come to at least, and by how much it may be more, where callers can't tell.
 func expected(h *History, p int) (want, may map[string]float64) {
-	want, may = map[string]float64{CountHeld: 0, CountWaiting: 0, CountWatched: 0, CountLost: 0}, map[string]float64{}
-	for _, span := range []string{"acquire", "held", "hold", "lost", "cancel", "release"} {
-		want[Labeled(CountSpans, span)] = 0
-	}
+	want, may = zeros("acquire", "held", "hold", "lost", "cancel", "release"), map[string]float64{}
 	count := func(key, label string) { want[Labeled(key, label)]++ }
 	for _, o := range h.Ops {
 		if o.Call.Proc != p {
@@ -126,6 +165,15 @@ func expected(h *History, p int) (want, may map[string]float64) {
 		count(CountSpans, "release")
 	}
 	return want, may
+}
+
+// zeros are the counts of a process that has done nothing.
+func zeros(spans ...string) map[string]float64 {
+	want := map[string]float64{CountHeld: 0, CountWaiting: 0, CountWatched: 0, CountLost: 0, CountMembersLost: 0}
+	for _, span := range spans {
+		want[Labeled(CountSpans, span)] = 0
+	}
+	return want
 }
 
 // refusal is the outcome of a call that gave no lease.
