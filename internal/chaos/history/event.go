@@ -96,7 +96,7 @@ type Event struct {
 	Quick  bool          `json:"settle,omitempty"` // the call was made after Settle
 	Names  []string      `json:"ns,omitempty"`     // all of those it is for, where they are several
 	Shared bool          `json:"shared,omitempty"` // others may be in it, too, with smaller and with larger tokens
-	Apart  bool          `json:"apart,omitempty"`  // it isn't for a lock, but for a number
+	Apart  bool          `json:"apart,omitempty"`  // it isn't for a lock but for a number; who else holds leases then isn't told by calls
 	Whole  bool          `json:"whole,omitempty"`  // it is for a lock of several members, which are leases, too
 
 	// Of a grant and of writes.

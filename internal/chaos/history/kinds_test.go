@@ -165,15 +165,17 @@ func TestLatches(t *testing.T) {
 	mustFind(t, found)
 }
 
-// What has no leases is asked only for what it has left.
+// Of what isn't a lock no call tells what the counters have to be; leases are held beside, which end.
 func TestTelemetryApart(t *testing.T) {
 	t.Parallel()
 	s := new(script).lease("1.0", 0, 1, 10).add(summary())
 	s.events[0].Apart = true
 	e := &s.events[7]
-	e.Ended = nil
+	e.Ended = []history.Ended{{Owner: "a", End: "released"}, {Owner: "b", End: "lost", Why: "missing"}}
 	c := e.Counts
-	c["span{held}"], c["span{hold}"], c["lockdog.acquisitions{acquired}"] = 0, 0, 7
+	c["span{held}"], c["span{hold}"], c["lockdog.acquisitions{acquired}"] = 2, 2, 7
+	mustFind(t, history.Telemetry(s.history(t)), "lockdog.losses{missing} = 0", "log lost = 0", "span{lost} = 0")
+	c["lockdog.losses{missing}"], c["log lost"], c["span{lost}"] = 1, 1, 1
 	mustFind(t, history.Telemetry(s.history(t)))
 	c["lockdog.held"], c["span{hold}"] = 1, 1
 	mustFind(t, history.Telemetry(s.history(t)), "lockdog.held = 1", "span{hold} = 1")

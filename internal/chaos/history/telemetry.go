@@ -35,7 +35,9 @@ func Telemetry(h *History) (found []Violation) {
 		var want, may map[string]float64
 		switch {
 		case apart:
-			want = zeros("held", "hold")
+			n := float64(len(s.Ended))
+			want = zeros()
+			want[Labeled(CountSpans, "held")], want[Labeled(CountSpans, "hold")] = n, n
 		case whole:
 			want, may = expected(h, p)
 			membersOf(h, p, want)
