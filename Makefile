@@ -61,9 +61,9 @@ cover: bin/coverage.out ## what the last `make test PROFILE=yes` covered, or one
 bin/coverage.out:
 	$(MAKE) test PROFILE=yes
 
-# Takes about three minutes, two of them for the soak, and more where Jaeger is yet to be built. -v: it prints what it measured.
+# Takes about six minutes, most of them for the soak, and more where Jaeger is yet to be built. -v: it prints what it measured.
 .PHONY: e2e
-e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside; and the soak
+e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside; and the soak, alerts by fault
 	@echo "== e2e"
 	internal/ci/jaeger.sh
 	go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e

@@ -25,21 +25,23 @@ const (
 	soakFor = 2 * time.Minute
 	// nodes are those of the Quorums.
 	nodes = 3
-	// fleets have two processes each.
-	fleets = 3
 )
 
-// TestSoak has fleets: processes of the command fleet and a Redis of their own. All is well for minutes, while the processes are started
-// anew one by one: no alert may so much as be pending, and every panel has data.
+// TestSoak has a fleet for each fault: processes of the command fleet and a Redis of their own. First all is well for minutes, while the
+// processes are started anew one by one: no alert may so much as be pending. Then each fleet gets its fault, all at the same time; one
+// gets none. The alerts of each are to be exactly those of the table, and go when the fault does.
 func TestSoak(t *testing.T) {
 	began := time.Now()
 	s := startSoak(t)
 	kept := keptWaiting(t)
 	var facts report
+	defer func() {
+		facts.add("all of it took %v; the machine kept this program waiting for %v at most", since(began), time.Duration(kept.Load()))
+		fmt.Print(facts)
+	}()
 	facts.add("%d fleets of %d processes are up after %v", len(s.fleets), len(s.fleets[0].processes), since(began))
-	testWell(t, s, kept, &facts) // no subtest: what it starts would end with it
-	facts.add("all of it took %v; the machine kept this program waiting for %v at most", since(began), time.Duration(kept.Load()))
-	fmt.Print(facts)
+	testWell(t, s, kept, &facts) // no subtests: what they start would end with them
+	testFaults(t, s, &facts)
 }
 
 // keptWaiting is the longest time for which the machine gave this process no turn, in nanoseconds. Where it is seconds, what the alerts say
@@ -69,14 +71,16 @@ type soak struct {
 	fleets     []*fleet
 }
 
-// fleet is the processes of a job, and their Redis.
+// fleet is who gets a fault together: the processes of a job, with what is between them and Redis.
 type fleet struct {
+	fault
 	job       string
 	bin       string
 	redis     *redistest.Server
-	servers   []string // of the processes: redis, and the nodes
-	addrs     []string // of the processes' metrics
+	cables    []*redistest.Proxy // to redis, and to each of the nodes
+	addrs     []string           // of the processes' metrics
 	processes []*program
+	victim    int // the process that the fault is about
 }
 
 // startSoak starts Prometheus first, so that it sees the processes start.
@@ -87,15 +91,16 @@ func startSoak(t *testing.T) *soak {
 		servers[i] = redistest.Start(t)
 	}
 	bin := build(t, "internal", "e2e", "fleet")
-	addrs := freeAddrs(t, 2*fleets+1)
-	exporter := addrs[2*fleets]
+	faults := soakFaults()
+	addrs := freeAddrs(t, 2*len(faults)+1)
+	exporter := addrs[2*len(faults)]
 	jobs := map[string][]string{"redis": {exporter}}
 	s := &soak{}
-	for i := range fleets {
-		f := &fleet{job: fmt.Sprintf("fleet-%d", i), bin: bin, redis: redistest.Start(t), addrs: addrs[2*i : 2*i+2]}
-		f.servers = append(f.servers, f.redis.Addr())
+	for i, fault := range faults {
+		f := &fleet{fault: fault, job: fmt.Sprintf("fleet-%d", i), bin: bin, redis: redistest.Start(t), addrs: addrs[2*i : 2*i+2]}
+		f.cables = append(f.cables, redistest.NewProxy(t, f.redis.Addr()))
 		for _, node := range servers {
-			f.servers = append(f.servers, node.Addr())
+			f.cables = append(f.cables, redistest.NewProxy(t, node.Addr()))
 		}
 		jobs[f.job] = f.addrs
 		s.fleets = append(s.fleets, f)
@@ -114,9 +119,13 @@ func startSoak(t *testing.T) *soak {
 // start starts process i, as at first or anew.
 func (f *fleet) start(t *testing.T, i int) {
 	t.Helper()
+	servers := make([]string, len(f.cables))
+	for i, cable := range f.cables {
+		servers[i] = cable.Addr()
+	}
 	id := string(rune('a' + i))
 	f.processes[i] = launch(t, f.job+"-"+id, append(plainEnv(), "OTEL_TRACES_EXPORTER=none"), f.bin,
-		"-addr", f.addrs[i], "-service", f.job, "-id", id, "-redis", strings.Join(f.servers, ","), "-lease", soakLease.String())
+		"-addr", f.addrs[i], "-service", f.job, "-id", id, "-redis", strings.Join(servers, ","), "-lease", soakLease.String())
 	f.processes[i].ready(t, "http://"+f.addrs[i]+"/metrics")
 }
 

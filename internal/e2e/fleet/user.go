@@ -15,7 +15,7 @@ const (
 	rest = time.Second           // until the next is wanted, in the mean
 )
 
-// user uses locks. The numbers of goroutines and of locks decide which alerts a fault raises.
+// user uses locks. Numbers of goroutines and of locks decide which alerts a fault raises: see the faults of the soak test.
 type user struct {
 	id     string
 	lease  time.Duration
