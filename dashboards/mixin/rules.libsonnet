@@ -35,12 +35,17 @@ local groups = [
       {
         comment:: |||
           Leases lost, by cause. increase() is blind to what came before the first scrape of a series, so a series that
-          is new counts with all it has. last_over_time looks across gaps: one failed scrape makes no series look new.
+          is new counts with all it has. It is blind to what came in a gap, too, when a process stood still or could not be
+          scraped: then what the series has risen since its last scrape counts, or all it has, if it has fallen.
         |||,
         record: 'group_job:lockdog_losses:increase5m',
         expr: |||
           sum by (%(by), lockdog_group, lockdog_cause) (
             (lockdog_losses_total{%(selector)} unless last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m))
+            or
+            (lockdog_losses_total{%(selector)} - last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m) > increase(lockdog_losses_total{%(selector)}[5m]))
+            or
+            ((lockdog_losses_total{%(selector)} < last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m)) > increase(lockdog_losses_total{%(selector)}[5m]))
             or
             increase(lockdog_losses_total{%(selector)}[5m])
           )
@@ -54,6 +59,10 @@ local groups = [
         expr: |||
           sum by (%(by), lockdog_group, lockdog_cause) (
             (lockdog_members_lost_total{%(selector)} unless last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m))
+            or
+            (lockdog_members_lost_total{%(selector)} - last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m) > increase(lockdog_members_lost_total{%(selector)}[5m]))
+            or
+            ((lockdog_members_lost_total{%(selector)} < last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m)) > increase(lockdog_members_lost_total{%(selector)}[5m]))
             or
             increase(lockdog_members_lost_total{%(selector)}[5m])
           )
