@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
@@ -30,7 +31,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	clear(w.args)
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		if keptApart(err) { // of a proxy before a cluster, which will say so of all others
+		if redisfail.IsCrossSlot(err) { // of a proxy before a cluster, which will say so of all others
 			t.apart.Store(true)
 		}
 		return w.aboard
@@ -48,12 +49,12 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 			continue
 		}
 		c.reply = nil
-		keys := refusalOf(text).keys
+		keys := redisfail.Classify(redisfail.ReplyError(text)).Keys
 		if !unnamed || keys == 0 {
-			c.err = scriptError(text)
+			c.err = redisfail.ReplyError(text)
 			continue
 		}
-		if keys == keysApart {
+		if keys == redisfail.KeysCrossSlot {
 			t.apart.Store(true)
 		}
 		refused = append(refused, c)

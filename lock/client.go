@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -273,7 +274,7 @@ func (c *Client) orphaned(call *call) {
 // forsake looks after one of its bids.
 func (c *Client) forsake(call *call, b *bid) {
 	if call.err != nil {
-		if classify(call.err).unclear {
+		if redisfail.Classify(call.err).Unclear {
 			c.sweepers.add(b, call.expires)
 		}
 		return

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // The errors that calls match with errors.Is. Those that carry facts have types of their own.
@@ -12,7 +14,7 @@ var (
 	ErrHeld     = errors.New("lockdog: lock is held")                  // somebody else holds it; see HeldError
 	ErrLost     = errors.New("lockdog: lease lost")                    // it ended without a release; see LostError
 	ErrReleased = errors.New("lockdog: lease released")                // Release was called before
-	ErrClosed   = errors.New("lockdog: client closed")                 // Client.Close was called
+	ErrClosed   = redisfail.ErrClosed                                  // Client.Close was called
 	ErrDeadlock = errors.New("lockdog: lock is held by this very ctx") // re-entry without WithReentrancy
 	ErrInvalid  = errors.New("lockdog: invalid")                       // bad name, option or use; the text says what is allowed
 )

@@ -2,13 +2,12 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -148,17 +147,10 @@ func (t *transport) survive(calls ...*call) {
 		t.panicked(v, debug.Stack())
 		for _, c := range calls {
 			if c.reply == nil && c.err == nil { // else it was answered, and another one was on its way again
-				c.err = &panicError{v}
+				c.err = &redisfail.PanicError{Value: v}
 			}
 		}
 	}
-}
-
-// panicError is the outcome of a call that met a panic. Whether it was sent isn't known.
-type panicError struct{ value any }
-
-func (e *panicError) Error() string {
-	return fmt.Sprint("lockdog: a panic on the way to Redis: ", e.value)
 }
 
 // send runs one call.
@@ -181,7 +173,7 @@ func (t *transport) send(c *call) {
 		}
 		c.node.lately.Store(lately)
 	}
-	if c.err != nil && elsewhere(c.err) {
+	if c.err != nil && redisfail.MovedElsewhere(c.err) {
 		t.backend.Moved(c.ctx)
 	}
 }
@@ -218,7 +210,7 @@ func (t *transport) sendAll(w *worker) {
 		}
 	}
 	for _, c := range w.aboard {
-		if c.err != nil && elsewhere(c.err) {
+		if c.err != nil && redisfail.MovedElsewhere(c.err) {
 			t.backend.Moved(ctx)
 			break
 		}
@@ -227,19 +219,16 @@ func (t *transport) sendAll(w *worker) {
 
 // count counts a command that came to err, if it was sent.
 func (t *transport) count(purpose telemetry.Purpose, err error) {
-	if !unsent(err) {
+	if !redisfail.IsUnsent(err) {
 		t.rec.Command(purpose)
 	}
 }
-
-// noScript says that a server lacks a script. It ran nothing, so it gets the source.
-func noScript(err error) bool { return err != nil && strings.Contains(err.Error(), "NOSCRIPT") }
 
 // eval runs a script on the server, once.
 func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
 	reply, err := t.backend.Eval(ctx, call)
 	t.count(purpose, err)
-	if noScript(err) {
+	if redisfail.IsNoScript(err) {
 		call.Full = true
 		reply, err = t.backend.Eval(ctx, call)
 		t.count(purpose, err)
@@ -254,7 +243,7 @@ func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
 		reply, acked, err = t.backend.EvalWait(c.ctx, call, c.replicas, c.patience)
 		t.count(c.purpose, err)
 		t.count(telemetry.PurposeOther, err) // the WAIT
-		if !noScript(err) {
+		if !redisfail.IsNoScript(err) {
 			break
 		}
 		call.Full = true
@@ -267,7 +256,7 @@ func (t *transport) evalEach(ctx context.Context, calls []backend.Call, purpose 
 	results := t.backend.EvalEach(ctx, calls)
 	for i := range results {
 		t.count(purpose(i), results[i].Err)
-		if noScript(results[i].Err) {
+		if redisfail.IsNoScript(results[i].Err) {
 			calls[i].Full = true
 			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
 			t.count(purpose(i), results[i].Err)

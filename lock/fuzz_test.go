@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -129,14 +130,14 @@ func fuzzVerdict(t *testing.T, reply any) {
 		if !isNumber || word != 0 || v.token != 0 || v.holder.Remaining < millis(-1) {
 			t.Errorf("%v read as held: %+v", reply, v)
 		}
-	case errors.Is(err, errLate):
+	case errors.Is(err, redisfail.ErrLate):
 		if word != 2 || v.granted {
 			t.Errorf("%v read as late", reply)
 		}
 	case !errors.Is(err, errReply) || v.granted || now != 0:
 		t.Errorf("%v: %v, %+v, %d", reply, err, v, now)
 	}
-	if err == nil || errors.Is(err, errLate) {
+	if err == nil || errors.Is(err, redisfail.ErrLate) {
 		if said, ok := number(reply, 1); !ok || now != said {
 			t.Errorf("%v: time %d", reply, now)
 		}
@@ -146,7 +147,7 @@ func fuzzVerdict(t *testing.T, reply any) {
 func fuzzFreed(t *testing.T, reply any) {
 	t.Helper()
 	got, now, err := readFreed(reply)
-	if errors.Is(err, errLate) {
+	if errors.Is(err, redisfail.ErrLate) {
 		word, _ := number(reply, 0)
 		if said, ok := number(reply, 1); word != 3 || !ok || now != said || got != (freed{}) {
 			t.Errorf("%v read as late, at %d: %+v", reply, now, got)
@@ -176,7 +177,7 @@ func fuzzFreed(t *testing.T, reply any) {
 	want := map[int64]freed{1: {outcome: freedPublished}}[word]
 	if list, _ := reply.([]any); word == 1 && len(list) > 2 {
 		if text, ok := list[2].(string); ok {
-			want.untold = scriptError(text)
+			want.untold = redisfail.ReplyError(text)
 		}
 	}
 	switch {
@@ -221,7 +222,7 @@ func fuzzRenewals(t *testing.T, reply any, n int) {
 			t.Errorf("%#v read as %+v", list[i+1], res)
 		}
 		if res.Err != nil {
-			classify(res.Err)
+			redisfail.Classify(res.Err)
 		}
 	}
 }
@@ -257,7 +258,7 @@ func fuzzJoint(t *testing.T, reply any, n int) {
 	t.Helper()
 	j, now, err := readJoint(reply, n)
 	if err != nil {
-		if !errors.Is(err, errReply) && !errors.Is(err, errLate) || j.granted || errors.Is(err, errReply) && now != 0 {
+		if !errors.Is(err, errReply) && !errors.Is(err, redisfail.ErrLate) || j.granted || errors.Is(err, errReply) && now != 0 {
 			t.Errorf("%v: %v, %+v, %d", reply, err, j, now)
 		}
 		return
@@ -272,7 +273,7 @@ func fuzzJoint(t *testing.T, reply any, n int) {
 			t.Errorf("%#v read as %+v, %v", v, got, err)
 		}
 		if err != nil {
-			classify(err)
+			redisfail.Classify(err)
 		}
 	}
 }

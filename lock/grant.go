@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -207,7 +208,7 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 // lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
 // who looks at the lease while the callback waits for its turn.
 func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
-	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !wrongType(err) {
+	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis has answered: that it hadn't before isn't why
 	}
 	g.mu.Lock()

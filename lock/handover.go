@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -41,10 +42,10 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, next, func(f failure, until time.Time) {
+	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, next, func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		if f.unclear { // the waiter may have the lock, or get it yet: it finds out by asking
+		if f.Unclear { // the waiter may have the lock, or get it yet: it finds out by asking
 			w.bid.haunt(until)
 			if w.q == nil { // it has left
 				ws.c.sweepers.add(w.bid, until)

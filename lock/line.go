@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -72,7 +73,7 @@ const (
 	maxChannelsPerWrite = 500
 )
 
-var errSilent = &timeoutError{"lockdog: the subscription's connection is silent"}
+var errSilent = redisfail.NewTimeout("lockdog: the subscription's connection is silent")
 
 func newLine(h *hub, at backend.Station) *line {
 	return &line{
@@ -224,7 +225,7 @@ func (ln *line) run() {
 		if unwanted || ln.ctx.Err() != nil {
 			continue
 		}
-		ln.rec.Error(ln.ctx, telemetry.OpSubscribe, classify(err).kind)
+		ln.rec.Error(ln.ctx, telemetry.OpSubscribe, redisfail.Classify(err).Kind)
 		ln.rec.PubSubReconnect()
 		ln.backend.Moved(ln.ctx)
 		if ln.at.Bus && errors.Is(err, backend.ErrGone) {
@@ -233,7 +234,7 @@ func (ln *line) run() {
 		if fails++; worked {
 			fails = 1
 		}
-		sleep(ln.ctx, min(backoff(fails), 2*time.Second))
+		redisfail.Sleep(ln.ctx, min(redisfail.Backoff(fails), 2*time.Second))
 	}
 }
 
@@ -400,8 +401,8 @@ func (ln *line) appeased() bool {
 // channels it meant, the answer doesn't say. A server that may stop refusing by itself (the channel's slot has moved, the cluster isn't
 // complete) is asked again soon, and the log hears of it only if it lasts.
 func (ln *line) refused(err error) {
-	what := classify(err)
-	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, what.kind)
+	what := redisfail.Classify(err)
+	ln.rec.Error(ln.ctx, telemetry.OpSubscribe, what.Kind)
 	ln.mu.Lock()
 	ln.singly = true
 	clear(ln.leaving) // it may be one of these that isn't acknowledged
@@ -420,13 +421,13 @@ func (ln *line) refused(err error) {
 	}
 	ln.alive = ln.alive && len(told) == 0
 	pause := refusedPause
-	if what.retry {
+	if what.Retry {
 		pause = movedPause * time.Duration(min(1<<min(ln.refusals, 10), mostMovedPauses))
 		ln.refusals++
 	}
-	complain := !ln.complained && len(told) > 0 && (!what.retry || time.Since(ln.since) > refusalLasts)
+	complain := !ln.complained && len(told) > 0 && (!what.Retry || time.Since(ln.since) > refusalLasts)
 	ln.complained = ln.complained || complain
-	ln.again(pause, what.retry)
+	ln.again(pause, what.Retry)
 	ln.mu.Unlock()
 	if complain {
 		ln.hub.refused(ln.at.Node, err)
@@ -448,7 +449,7 @@ func (ln *line) again(pause time.Duration, moved bool) {
 		if moved {
 			ln.backend.Moved(ln.ctx)
 		}
-		sleep(ln.ctx, pause)
+		redisfail.Sleep(ln.ctx, pause)
 		ln.hub.rehome(ln)
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
@@ -487,12 +488,12 @@ func (ln *line) check(conn backend.PubSub, pause time.Duration) {
 	ln.done.Go(func() {
 		ln.backend.Follow(ln.ctx) // nobody publishes at a primary that was replaced
 		if ln.backend.Traits().PerNode {
-			sleep(ln.ctx, movedPause) // the new layout comes in the background
+			redisfail.Sleep(ln.ctx, movedPause) // the new layout comes in the background
 		}
 		current := conn.Current(ln.ctx, channels)
 		if !current {
 			ln.backend.Moved(ln.ctx)
-			sleep(ln.ctx, movedPause)
+			redisfail.Sleep(ln.ctx, movedPause)
 			if ln.at.Bus {
 				_ = conn.Close() // and then another node is found
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -63,7 +64,7 @@ func (ln *line) changes() (subscribe, unsubscribe []string, none bool) {
 func (ln *line) write(channels []string, command func(context.Context, ...string) error) error {
 	for _, together := range ln.parcel(channels) {
 		err := command(ln.ctx, together...)
-		if !unsent(err) {
+		if !redisfail.IsUnsent(err) {
 			ln.rec.Command(telemetry.PurposeSubscribe)
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -91,7 +92,7 @@ func (lk *lock) forceUnlock(ctx context.Context) (was bool, err error) {
 		ctx, f := lk.c.rec.StartForce(ctx, &lk.tel)
 		var owners []string
 		was, owners, err = lk.c.transport.force(ctx, lk)
-		kind := classify(err).kind
+		kind := redisfail.Classify(err).Kind
 		if errors.Is(err, context.Canceled) {
 			kind = telemetry.ErrorOther
 		}
@@ -245,7 +246,7 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		v, err = lk.attempt(asking, a, b, t)
 		t.outside = false
 		switch {
-		case wait && asking.Err() == nil && passing(err): // it is waited out in line
+		case wait && asking.Err() == nil && redisfail.IsTemporaryRefusal(err): // it is waited out in line
 		case err != nil:
 			switch {
 			case !b.ghosts.IsZero(): // it may have left something, or do so yet
@@ -302,7 +303,7 @@ func (lk *lock) keep(until time.Time) time.Duration {
 const lastAnswer = time.Second
 
 // errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
-var errNoAnswer = &timeoutError{"lockdog: timeout: no answer of Redis until a second after the end of WithWait"}
+var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
 // attempt asks Redis for the lock.
 func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t terms) (verdict, error) {
@@ -316,6 +317,14 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t ter
 		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err
+}
+
+// attemptFailure returns what the error of an attempt means: that of Redis, or that too few replicas confirmed the grant.
+func attemptFailure(err error) redisfail.Failure {
+	if replicas := (*ReplicasError)(nil); errors.As(err, &replicas) {
+		return redisfail.Failure{Kind: telemetry.ErrorOther, Retry: true}
+	}
+	return redisfail.Classify(err)
 }
 
 // newBid returns a bid under an owner that no other grant ever had.
@@ -339,7 +348,7 @@ func (lk *lock) wrap(op string, err error) error {
 	if errors.Is(err, ErrInvalid) { // it says where
 		return err
 	}
-	if n := lk.kind.number; n != "" && err != nil && (strings.Contains(err.Error(), "WRONGTYPE") || strings.Contains(err.Error(), "not an integer")) {
+	if n := lk.kind.number; n != "" && err != nil && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
 		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {
@@ -360,7 +369,7 @@ func wrapNamed(what, name, op string, err error) error {
 		return nil
 	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
 		return err
-	case strings.Contains(err.Error(), "WRONGTYPE"):
+	case redisfail.IsWrongType(err):
 		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -71,20 +72,20 @@ func (lo *lookout) run() {
 		if err == nil || s.ctx.Err() != nil {
 			continue
 		}
-		what := classify(err)
-		s.c.rec.Error(s.ctx, telemetry.OpSubscribe, what.kind)
+		what := redisfail.Classify(err)
+		s.c.rec.Error(s.ctx, telemetry.OpSubscribe, what.Kind)
 		s.c.rec.PubSubReconnect()
 		s.c.backend.Moved(s.ctx)
 		var refused redis.Error
-		if errors.As(err, &refused) && !what.retry {
+		if errors.As(err, &refused) && !what.Retry {
 			s.refused(err)
-			sleep(s.ctx, lookRefused/2+rand.N(lookRefused))
+			redisfail.Sleep(s.ctx, lookRefused/2+rand.N(lookRefused))
 			continue
 		}
 		if fails++; worked {
 			fails = 1
 		}
-		sleep(s.ctx, min(backoff(fails), 2*time.Second))
+		redisfail.Sleep(s.ctx, min(redisfail.Backoff(fails), 2*time.Second))
 	}
 }
 
@@ -158,7 +159,7 @@ func (lo *lookout) watch(ctx context.Context, t *backend.Tracking, broken <-chan
 			}
 		case <-lo.kick:
 		}
-		sleep(ctx, max(lookGather, lookWindow-time.Since(past[n%lookBurst])))
+		redisfail.Sleep(ctx, max(lookGather, lookWindow-time.Since(past[n%lookBurst])))
 		looked, err := lo.lookAll(ctx, t)
 		if err != nil {
 			return err
@@ -200,8 +201,8 @@ func (lo *lookout) lookAt(ctx context.Context, t *backend.Tracking, some []glanc
 	var again []*heldKey
 	var doubtful []*watchdog.Lease
 	for i, see := range sights {
-		if see.Err != nil && !wrongType(see.Err) {
-			if !classify(see.Err).retry {
+		if see.Err != nil && !redisfail.IsWrongType(see.Err) {
+			if !redisfail.Classify(see.Err).Retry {
 				return see.Err
 			}
 			again = append(again, some[i].heldKey)

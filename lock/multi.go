@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -225,11 +226,11 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	case sctx.Err() != nil:
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
-		if keptApart(err) {
+		if redisfail.IsCrossSlot(err) {
 			c.apart.Store(true)
 		}
 		return telemetry.AcquireError, nil
-	case t.wait && passing(err): // waited out one by one
+	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
 		return telemetry.AcquireError, nil
 	}
 	return telemetry.AcquireError, err
@@ -324,5 +325,5 @@ func (c *Client) together(keys []string) bool {
 
 // wantsOneByOne says whether a script failed since it has several keys, or those of several locks.
 func wantsOneByOne(err error) bool {
-	return keptApart(err) || classify(err).keys == keysSeparated
+	return redisfail.IsCrossSlot(err) || redisfail.Classify(err).Keys == redisfail.KeysSplit
 }

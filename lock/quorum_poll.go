@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -31,7 +32,7 @@ type tally struct {
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
-var errNodeTimeout = &timeoutError{fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodePatience)}
+var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodePatience))
 
 // errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
@@ -121,7 +122,7 @@ func unreached(err error) bool {
 	if err == nil {
 		return false
 	}
-	kind := classify(err).kind
+	kind := attemptFailure(err).Kind
 	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
@@ -357,11 +358,11 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 			closed++
 			failed = append(failed, atNode(t.m.locks[i].node(), errors.New("the client is closed")))
 		case v.err != nil:
-			what := classify(v.err)
-			if !what.retry {
+			what := attemptFailure(v.err)
+			if !what.Retry {
 				hopeless++
 			}
-			t.record.acquire.Failed(what.kind)
+			t.record.acquire.Failed(what.Kind)
 			failed = append(failed, atNode(t.m.locks[i].node(), v.err))
 		case v.granted:
 			answered++

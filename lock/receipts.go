@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -97,7 +98,7 @@ func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, kee
 		lk.c.receipts.add(b)
 		return f.outcome == freedPublished, nil
 	}
-	if keepOn && (ctx.Err() != nil || classify(err).retry) {
+	if keepOn && (ctx.Err() != nil || redisfail.Classify(err).Retry) {
 		lk.c.sweepers.add(b, time.Time{})
 	}
 	return false, err
@@ -137,7 +138,7 @@ func (lk *lock) change(ctx context.Context, op string, keepOn bool, deed func() 
 			return err
 		}
 		if done, err = lk.perform(ctx, &telemetry.Release{}, b, keepOn); err != nil {
-			lk.c.rec.Error(ctx, telemetry.OpRelease, classify(err).kind)
+			lk.c.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}
 		return err
 	})

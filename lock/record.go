@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -124,7 +125,7 @@ func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ct
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
 		r.ended(err, canceled)
 	default:
-		rel.Failed(classify(err).kind)
+		rel.Failed(redisfail.Classify(err).Kind)
 		rel.End(telemetry.ReleaseError, false, err)
 	}
 	end := telemetry.EndReleased

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -53,7 +54,7 @@ func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 			why = b.Results[i].Err
 		}
 	}
-	rd.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], classify(why).kind, err)
+	rd.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], redisfail.Classify(why).Kind, err)
 }
 
 // call renews the batch and fills its results; an error is that of all leases.
@@ -64,8 +65,8 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	}
 	defer r.there(ctx, b)
 	if err := r.callAll(ctx, b, all); err != nil {
-		r.rec.Error(ctx, telemetry.OpRenew, classify(err).kind)
-		if elsewhere(err) {
+		r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
+		if redisfail.MovedElsewhere(err) {
 			r.t.backend.Moved(ctx)
 		}
 		return err
@@ -91,7 +92,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !keptApart(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return keptApart(r.Err) })) {
+		if !redisfail.IsCrossSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return redisfail.IsCrossSlot(r.Err) })) {
 			return err
 		}
 		r.bySlot.Store(true) // it will want that again
@@ -111,7 +112,7 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 	var which []int
 	for _, i := range all {
 		res := &b.Results[i]
-		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && classify(res.Err).keys != 0 {
+		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && redisfail.Classify(res.Err).Keys != 0 {
 			calls, which = append(calls, r.request(ctx, b, []int{i})), append(which, i)
 		}
 	}
@@ -151,7 +152,7 @@ func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
 	for i := range b.Leases {
 		if !r.moved(b, i) && !known && b.Results[i].Err == nil {
 			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
-			r.rec.Error(ctx, telemetry.OpRenew, classify(backend.ErrNotNamed).kind)
+			r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
 		}
 	}
 }
@@ -212,7 +213,7 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 	if err != nil {
 		return err
 	}
-	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, errLate) })
+	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, redisfail.ErrLate) })
 	r.t.nodeNamed(b.Partition).clock.learn(now, sent, late)
 	for i, at := range which {
 		b.Results[at] = results[i]
@@ -226,24 +227,16 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 	if res.Err == nil {
 		return
 	}
-	if elsewhere(res.Err) {
+	if redisfail.MovedElsewhere(res.Err) {
 		r.t.backend.Moved(ctx)
 		if r.moved(b, i) {
 			return
 		}
 	}
-	r.rec.Error(ctx, telemetry.OpRenew, classify(res.Err).kind)
+	r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(res.Err).Kind)
 }
 
 func grantOf(l *watchdog.Lease) *grant { return l.Holder().(*grant) }
-
-// scriptError is an error that a script returned for one of several leases.
-type scriptError string
-
-func (e scriptError) Error() string { return string(e) }
-
-// RedisError makes it an answer of the server, as go-redis has it.
-func (scriptError) RedisError() {}
 
 // readRenewals reads the answer of the renew script.
 func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
@@ -266,12 +259,12 @@ func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
 			case 2:
 				results[i].Outcome = watchdog.Taken
 			case 3:
-				results[i].Err = errLate
+				results[i].Err = redisfail.ErrLate
 			default:
 				results[i].Err = fmt.Errorf("%w: renewal result %d", errReply, v)
 			}
 		case string:
-			if results[i].Err = scriptError(v); wrongType(results[i].Err) { // somebody keeps something else under its key
+			if results[i].Err = redisfail.ReplyError(v); redisfail.IsWrongType(results[i].Err) { // somebody keeps something else under its key
 				results[i].Outcome = watchdog.Taken
 			}
 		default:
@@ -289,7 +282,7 @@ func (r *renewer) report(g *grant, rn watchdog.Renewal) {
 		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
 	}
 	if rn.Result.Err != nil {
-		ev.ErrType = classify(rn.Result.Err).kind
+		ev.ErrType = redisfail.Classify(rn.Result.Err).Kind
 	}
 	if rd, ok := rn.Batch.Attachment.(*round); ok {
 		ev.End, ev.Batch, ev.Burst = rd.end, &rd.span, rd.burst

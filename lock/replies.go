@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // What the answers of the scripts in requests.go mean.
@@ -87,7 +89,7 @@ func readVerdict(reply any) (v verdict, now int64, err error) {
 		}
 		return verdict{holder: HeldError{Owner: owner, Remaining: millis(nums[2])}, meta: meta}, now, nil
 	case 2:
-		return verdict{}, now, errLate
+		return verdict{}, now, redisfail.ErrLate
 	}
 	return verdict{}, 0, unreadable(reply)
 }
@@ -164,7 +166,7 @@ func readFreed(reply any) (freed, int64, error) {
 		}
 		return freed{outcome: freedMissing}, now, nil
 	case 3:
-		return freed{}, now, errLate
+		return freed{}, now, redisfail.ErrLate
 	}
 	return freed{}, 0, unreadable(reply)
 }
@@ -173,7 +175,7 @@ func readFreed(reply any) (freed, int64, error) {
 func untold(answer []any, at int) error {
 	if len(answer) > at {
 		if text, ok := answer[at].(string); ok {
-			return scriptError(text)
+			return redisfail.ReplyError(text)
 		}
 	}
 	return nil

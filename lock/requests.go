@@ -5,20 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
 // The operations on a lock in Redis: what each sends, how it reads the answer, and when it tries again.
 
-const (
-	maxTries     = 4 // of one operation, the first included
-	firstBackoff = 10 * time.Millisecond
-)
+const maxTries = 4 // of one operation, the first included
 
 // bid is one owner's wish to hold a lock.
 type bid struct {
@@ -37,7 +33,7 @@ func (b *bid) haunt(until time.Time) {
 }
 
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
-var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
+var errLeft = redisfail.NewTimeout("lockdog: timeout: no answer of Redis within the lease")
 
 // acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
 func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
@@ -51,7 +47,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 				ws.failed(w, err)
 				defer ws.dismiss(w)
 			}
-			if !sleep(ctx, backoff(try)) {
+			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 				return verdict{}, cutOff(ctx, err)
 			}
 		}
@@ -60,16 +56,16 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 			return v, nil
 		}
 		if ctx.Err() != nil {
-			if err == nil || notDialed(failed) {
+			if err == nil || redisfail.IsUnreached(failed) {
 				err = failed
 			}
 			return verdict{}, cutOff(ctx, err)
 		}
 		err = failed
 		ws.failed(w, err)
-		f := classify(err)
-		a.Error(f.kind)
-		if !f.retry || errors.Is(err, errLeft) {
+		f := redisfail.Classify(err)
+		a.Error(f.Kind)
+		if !f.Retry || errors.Is(err, errLeft) {
 			break
 		}
 	}
@@ -110,15 +106,15 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		}
 		if c.err != nil {
 			err := c.err
-			if classify(err).unclear || c.reply != nil { // the script has run, but WAIT failed
+			if redisfail.Classify(err).Unclear || c.reply != nil { // the script has run, but WAIT failed
 				b.haunt(c.expires)
 			}
 			t.recycle(c)
-			if kind.oneKey && !oneKey && strings.Contains(err.Error(), "TRYAGAIN") {
+			if kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit {
 				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
-			if waits && strings.Contains(err.Error(), "NOPERM") {
+			if waits && redisfail.IsForbidden(err) {
 				t.uncalled.Store(true) // the ACL may be without the set of those who wait
 				continue
 			}
@@ -126,7 +122,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		}
 		v, now, err := readVerdict(c.reply)
 		v.now, v.sent, v.acked, v.moving = now, c.sent, c.acked, oneKey
-		if err == nil || errors.Is(err, errLate) {
+		if err == nil || errors.Is(err, redisfail.ErrLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
 		} else {
 			b.haunt(c.expires) // whatever that answer means
@@ -138,14 +134,14 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 
 // release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, call calling, heir *heir, failed func(failure, time.Time)) (freed, error) {
+func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, call calling, heir *heir, failed func(redisfail.Failure, time.Time)) (freed, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.untold != nil {
-				rel.Error(classify(f.untold).kind)
+				rel.Error(redisfail.Classify(f.untold).Kind)
 			}
 			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
@@ -153,13 +149,13 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 			}
 			return f, nil
 		}
-		what := classify(err)
-		rel.Error(what.kind)
+		what := redisfail.Classify(err)
+		rel.Error(what.Kind)
 		if heir != nil {
 			failed(what, expires)
 			heir = nil
 		}
-		unclear = unclear || what.unclear
+		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
 			return freed{}, cutOff(ctx, last)
 		}
@@ -167,9 +163,9 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 }
 
 // again pauses before a release is tried again. It reports whether it is to be.
-func (t *transport) again(ctx context.Context, what failure, err error, try int, deadline time.Time) bool {
-	pause := backoff(try)
-	return what.retry && !errors.Is(err, errLeft) && time.Until(deadline) > pause && sleep(ctx, pause)
+func (t *transport) again(ctx context.Context, what redisfail.Failure, err error, try int, deadline time.Time) bool {
+	pause := redisfail.Backoff(try)
+	return what.Retry && !errors.Is(err, errLeft) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
 }
 
 // failedOf is what an operation failed of: its last try, unless it was the end of ctx that failed that.
@@ -195,7 +191,7 @@ type heir struct {
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
 	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
 	if failed := cmp.Or(err, f.untold); failed != nil {
-		t.rec.Error(ctx, telemetry.OpRelease, classify(failed).kind)
+		t.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err
 }
@@ -243,13 +239,13 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 		expires = c.expires
 	}
 	if c.err != nil {
-		if kind.deed && classify(c.err).unclear {
+		if kind.deed && redisfail.Classify(c.err).Unclear {
 			b.haunt(expires)
 		}
 		return freed{}, expires, c.err
 	}
 	f, now, err := readFreed(c.reply)
-	if now != 0 && (err == nil || errors.Is(err, errLate)) {
+	if now != 0 && (err == nil || errors.Is(err, redisfail.ErrLate)) {
 		c.node.clock.learn(now, c.sent, err != nil)
 	}
 	if err != nil {
@@ -274,7 +270,7 @@ func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []str
 		return false, nil, unreadable(reply)
 	}
 	if err := untold(list, 1); err != nil {
-		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(err).kind)
+		t.rec.Error(ctx, telemetry.OpForceUnlock, redisfail.Classify(err).Kind)
 	}
 	for _, owner := range list[2:] {
 		owners = append(owners, fmt.Sprint(owner))
@@ -295,12 +291,12 @@ func (t *transport) inspect(ctx context.Context, lk *lock) (Holder, error) {
 func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, keys []string, args ...any) (any, error) {
 	var err error
 	for try := range maxTries {
-		if try > 0 && !sleep(ctx, backoff(try)) {
+		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
 		c := t.newCall(telemetry.PurposeOther, s, keys, args...)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
-			err = failedOf(ctx, err, t.left(ctx, &timeoutError{"lockdog: timeout: no answer of Redis"}))
+			err = failedOf(ctx, err, t.left(ctx, redisfail.NewTimeout("lockdog: timeout: no answer of Redis")))
 			break
 		}
 		reply, failed := c.reply, c.err
@@ -308,30 +304,12 @@ func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backe
 		if failed == nil {
 			return reply, nil
 		}
-		f := classify(failed)
-		t.rec.Error(ctx, op, f.kind)
+		f := redisfail.Classify(failed)
+		t.rec.Error(ctx, op, f.Kind)
 		err = failedOf(ctx, err, failed)
-		if !f.retry {
+		if !f.Retry {
 			break
 		}
 	}
 	return nil, cutOff(ctx, err)
-}
-
-// backoff is the pause before a try, with jitter.
-func backoff(try int) time.Duration {
-	d := firstBackoff << min(try-1, 6)
-	return d/2 + rand.N(d)
-}
-
-// sleep pauses, and says whether ctx let it.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -23,7 +24,7 @@ type joint struct {
 func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*bid) (joint, error) {
 	var err error
 	for try := range maxTries {
-		if try > 0 && !sleep(ctx, backoff(try)) {
+		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
 		j, failed := t.tryAcquireAll(ctx, bids)
@@ -37,9 +38,9 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 		if wantsOneByOne(err) {
 			break
 		}
-		f := classify(err)
-		a.Error(f.kind)
-		if !f.retry || errors.Is(err, errLeft) {
+		f := redisfail.Classify(err)
+		a.Error(f.Kind)
+		if !f.Retry || errors.Is(err, errLeft) {
 			break
 		}
 	}
@@ -62,14 +63,14 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 	}
 	defer t.recycle(c)
 	if c.err != nil {
-		if classify(c.err).unclear || c.reply != nil { // the script has run, but WAIT failed
+		if redisfail.Classify(c.err).Unclear || c.reply != nil { // the script has run, but WAIT failed
 			hauntAll(bids, c.expires)
 		}
 		return joint{}, c.err
 	}
 	j, now, err := readJoint(c.reply, len(bids))
 	j.sent, j.acked = c.sent, c.acked
-	if err == nil || errors.Is(err, errLate) {
+	if err == nil || errors.Is(err, redisfail.ErrLate) {
 		c.node.clock.learn(now, c.sent, err != nil)
 	} else {
 		hauntAll(bids, c.expires) // whatever that answer means
@@ -124,12 +125,12 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 			for n, i := range left {
 				all[i], errs[i] = freed[n], failed[n]
 				if err := cmp.Or(errs[i], all[i].untold); err != nil {
-					rels[i].Error(classify(err).kind)
+					rels[i].Error(redisfail.Classify(err).Kind)
 				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
 					all[i].outcome, all[i].unconfirmed = freedPublished, true // our own earlier try took it away
 				}
 			}
-			left = slices.DeleteFunc(left, func(i int) bool { return !passing(errs[i]) })
+			left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
 			if len(left) == 0 {
 				return all, errs
 			}
@@ -141,10 +142,10 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 				}
 				return all, errs
 			}
-			rels[left[0]].Error(classify(err).kind)
+			rels[left[0]].Error(redisfail.Classify(err).Kind)
 		}
-		what := classify(err)
-		unclear = unclear || what.unclear
+		what := redisfail.Classify(err)
+		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
 			for _, i := range left {
 				errs[i] = cutOff(ctx, last)
@@ -196,7 +197,7 @@ func readFreedOne(v any) (freed, error) {
 			return freed{outcome: freedTaken}, nil
 		}
 	case string:
-		return freed{}, scriptError(v)
+		return freed{}, redisfail.ReplyError(v)
 	case []any:
 		if len(v) == 2 && v[0] == int64(1) {
 			return freed{outcome: freedPublished, untold: untold(v, 1)}, nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -79,7 +80,7 @@ func (ss *sweepers) close() {
 
 // drain waits until nothing is due, or ctx ends.
 func (ss *sweepers) drain(ctx context.Context) {
-	for ss.pending(time.Now()) && sleep(ctx, firstBackoff) {
+	for ss.pending(time.Now()) && redisfail.Sleep(ctx, 10*time.Millisecond) {
 	}
 }
 
@@ -205,16 +206,16 @@ func (s *sweeper) sweep(task *sweep) {
 	_, err := s.t.releaseOnce(ctx, &task.bid, sweepTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wrongType(err) { // nothing of ours is in there
+	if redisfail.IsWrongType(err) { // nothing of ours is in there
 		err = nil
 	}
-	swept := err == nil && !now.Before(task.ghosts) || task.refused && err != nil && !classify(err).retry
+	swept := err == nil && !now.Before(task.ghosts) || task.refused && err != nil && !redisfail.Classify(err).Retry
 	if err == nil {
 		task.due, task.tries = task.ghosts, 0
 	} else {
 		task.tries++
-		pause := backoff(task.tries)
-		if !classify(err).retry {
+		pause := redisfail.Backoff(task.tries)
+		if !redisfail.Classify(err).Retry {
 			pause = sweepRefused/2 + rand.N(sweepRefused)
 		}
 		task.due = time.Now().Add(pause + time.Duration(len(s.tasks))*sweepSpacing)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 type memoryProvider struct {
@@ -87,9 +88,9 @@ func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
 }
 
 const (
-	noPerm     = scriptError("NOPERM this user has no permissions to run the 'evalsha' command")
-	masterDown = scriptError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
-	wrongKind  = scriptError("WRONGTYPE Operation against a key holding the wrong kind of value")
+	noPerm     = redisfail.ReplyError("NOPERM this user has no permissions to run the 'evalsha' command")
+	masterDown = redisfail.ReplyError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
+	wrongKind  = redisfail.ReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 )
 
 // sweepsRefused runs f in a bubble with a client whose sweeps of "bad" keys are answered so.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -317,16 +318,7 @@ func (t *transport) withdraw(n *node, c *call) bool {
 }
 
 // errBusyWorkers is the outcome of a call that was never sent, as every worker of its node was waiting for Redis.
-var errBusyWorkers = &timeoutError{"lockdog: timeout: every worker is waiting for an answer of Redis"}
-
-// timeoutError is a net.Error, so that it is classified like go-redis's own.
-type timeoutError struct{ text string }
-
-func (e *timeoutError) Error() string { return e.text }
-func (e *timeoutError) Timeout() bool { return true }
-
-// Temporary implements net.Error.
-func (e *timeoutError) Temporary() bool { return true }
+var errBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 
 // left says why do came back without an answer.
 func (t *transport) left(ctx context.Context, late error) error {

@@ -298,7 +298,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 				w.bid = w.lock.newBid(a)
 			}
 			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
-			final := !classify(err).retry || time.Since(failing) > w.lock.cfg.lease
+			final := !attemptFailure(err).Retry || time.Since(failing) > w.lock.cfg.lease
 			if final && q.due == wakeNone {
 				q.due = why // as above
 			}

@@ -13,8 +13,8 @@ short='^Test(Conformance|Shapes|Refus|ACL|Loss|Cluster|Flight|MovingSlot|SlotMov
 run() {
 	local flags=(-race -parallel=4 -count=1 -timeout=20m)
 	case $1 in
-	lock) go test "${flags[@]}" ./lock ;;
-	short) go test "${flags[@]}" -run "$short" ./lock ;;
+	lock) go test "${flags[@]}" ./lock ./lock/internal/redisfail ;;
+	short) go test "${flags[@]}" -run "$short" ./lock ./lock/internal/redisfail ;;
 	redistest) go test "${flags[@]}" ./internal/redistest ;;
 	interop) make --no-print-directory interop INTEROP_SECONDS=4 TIMEOUT=20m ;;
 	chaos) make --no-print-directory chaos CHAOS_RUNS="${CHAOS_RUNS:-24}" CHAOS_LIMIT=20m ;;

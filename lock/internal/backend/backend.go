@@ -96,7 +96,7 @@ type Call struct {
 	Full   bool   // send the source: the server doesn't know the script (yet)
 	Soon   bool   // give up after Soon: nobody looks at ctx while the answer is waited for
 	Renew  bool   // use the connections reserved for renewals
-	Node   string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is ErrElsewhere
+	Node   string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is redisfail.ErrElsewhere
 	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
 	Keys   []string
 	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates

@@ -7,13 +7,12 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // sentinelled is the address that go-redis gives a client made by NewFailoverClient.
 const sentinelled = "FailoverClient"
-
-// ErrElsewhere is the outcome of a renewal that was to go where its lock doesn't live any more. Nothing was sent.
-var ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
 
 // ErrNotNamed is the outcome of a renewal when it isn't known whether it was made where it had to be.
 var ErrNotNamed error = notNamedError{}
@@ -129,7 +128,7 @@ func (f *failover) optionsAt(node string, rdb *redis.Client, conns int) *redis.O
 		if addr := conn.RemoteAddr().String(); addr != node {
 			_ = conn.Close()
 			f.found(addr)
-			return nil, ErrElsewhere
+			return nil, redisfail.ErrElsewhere
 		}
 		return conn, nil
 	}

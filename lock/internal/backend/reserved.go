@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // renewalConns bounds the connections that renewals open to each server, beside the program's own
@@ -107,7 +109,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	at := b.Node(key)
 	unnamed := at == "" && b.Traits().Redirects // programs may be of any node; but ours, asked for a key that it doesn't have, says so
 	if at != call.Node && !unnamed {
-		return ErrElsewhere
+		return redisfail.ErrElsewhere
 	}
 	if call.Node == "" { // not known yet
 		return f(ctx, programs)
@@ -129,7 +131,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	case err == nil:
 		return nil
 	case b.during(call.Node).Err() != nil: // that is why
-		return ErrElsewhere
+		return redisfail.ErrElsewhere
 	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
 	case (had || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection

@@ -1,4 +1,4 @@
-package lock_test
+package redisfail
 
 import (
 	"bufio"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -48,8 +49,8 @@ var provokedAlone = []provoked{
 		rdb := bare(t, srv)
 		must(t, "mkdir", os.Mkdir(dumpOf(t, rdb), 0o700))
 		configure(t, rdb, "save", "900 1")
-		snapshot(t, rdb)
-		eventually(t, patience, func() bool { return rdb.Set(t.Context(), "a", 1, 0).Err() != nil })
+		must(t, "BGSAVE", rdb.BgSave(t.Context()).Err())
+		eventually(t, func() bool { return rdb.Set(t.Context(), "a", 1, 0).Err() != nil })
 		writes(rdb, says)
 	}, telemetry.ErrorReadonly, true},
 	{"no memory", nil, func(t *testing.T, srv *redistest.Server, says func(error)) {
@@ -61,10 +62,10 @@ var provokedAlone = []provoked{
 		rdb, endless := bare(t, srv), bare(t, srv)
 		ended := make(chan error, 1)
 		go func() { ended <- endless.Eval(context.Background(), "while true do end", nil).Err() }()
-		eventually(t, patience, func() bool { return rdb.Ping(t.Context()).Err() != nil })
+		eventually(t, func() bool { return rdb.Ping(t.Context()).Err() != nil })
 		writes(rdb, says)
 		must(t, "SCRIPT KILL", rdb.ScriptKill(t.Context()).Err())
-		says(await(t, "the endless script", ended))
+		says(<-ended)
 	}, telemetry.ErrorBusy, true},
 	{"an unknown script", nil, func(t *testing.T, srv *redistest.Server, says func(error)) {
 		says(bare(t, srv).EvalSha(t.Context(), strings.Repeat("0", 40), nil).Err())
@@ -86,7 +87,7 @@ var provokedAlone = []provoked{
 			defer func() { _ = conn.Close() }()
 			must(t, "deadline", conn.SetReadDeadline(time.Now().Add(time.Second)))
 			if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
-				says(lock.ScriptError(strings.TrimSpace(strings.TrimPrefix(line, "-"))))
+				says(ReplyError(strings.TrimSpace(strings.TrimPrefix(line, "-"))))
 				return
 			}
 		}
@@ -143,40 +144,40 @@ func scripts(rdb redis.Scripter, command string, says func(error), keys ...strin
 	case err != nil:
 		says(err)
 	case len(text) == 1:
-		says(lock.ScriptError(text[0]))
+		says(ReplyError(text[0]))
 	}
 }
 
 func writes(rdb redis.Scripter, says func(error)) { scripts(rdb, "'set', KEYS[1], 1", says) }
 
-// What the server under test says when it refuses is decided on, by a row of refusalTexts: that table is what all servers said.
-func TestRefusalsReadAsTheyAreMeant(t *testing.T) {
+// What the server under test replies when it refuses is classified by a row of replyTexts.
+func TestRefusalsOfServers(t *testing.T) {
 	t.Parallel()
 	for _, p := range provokedAlone {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			p.by(t, redistest.Start(t, p.setup...), func(err error) { t.Helper(); mustBeDecided(t, err, p.kind, p.retry) })
+			p.by(t, redistest.Start(t, p.setup...), func(err error) { t.Helper(); mustBeKnown(t, err, p.kind, p.retry) })
 		})
 	}
 }
 
-func mustBeDecided(t *testing.T, err error, kind telemetry.ErrorType, retry bool) {
+func mustBeKnown(t *testing.T, err error, kind telemetry.ErrorType, retry bool) {
 	t.Helper()
 	if err == nil || err.Error() == "OK" {
 		t.Error("it was not refused")
 		return
 	}
-	gotKind, gotRetry, known := lock.Decided(err)
-	if gotKind != kind || gotRetry != retry {
-		t.Errorf("%q is of type %v, retried %v; want %v, %v", err, gotKind, gotRetry, kind, retry)
+	f, text := Classify(err), alike(err.Error())
+	if f.Kind != kind || f.Retry != retry {
+		t.Errorf("%q is of type %v, retried %v; want %v, %v", err, f.Kind, f.Retry, kind, retry)
 	}
-	if !known {
-		t.Errorf("refusalTexts doesn't have %q as it is decided", err)
+	if !slices.ContainsFunc(replyTexts, func(row replyText) bool { return alike(row.text) == text && row.want == f }) {
+		t.Errorf("replyTexts doesn't have %q as it is classified", err)
 	}
 }
 
-// So is what it says as a node of a Cluster.
-func TestClusterRefusalsReadAsTheyAreMeant(t *testing.T) {
+// So is what it replies as a node of a cluster.
+func TestRefusalsOfClusters(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0)
 	ctx := t.Context()
@@ -193,10 +194,10 @@ func TestClusterRefusalsReadAsTheyAreMeant(t *testing.T) {
 	here := c.Nodes[0]
 	rdb := bare(t, here)
 	mine, mine2, foreign := key(here, 0), key(here, 1), key(c.Nodes[1], 0)
-	passing := func(err error) { t.Helper(); mustBeDecided(t, err, telemetry.ErrorClusterdown, true) }
+	passing := func(err error) { t.Helper(); mustBeKnown(t, err, telemetry.ErrorClusterdown, true) }
 
 	t.Log("keys of several slots")
-	lasting := func(err error) { t.Helper(); mustBeDecided(t, err, telemetry.ErrorClusterdown, false) }
+	lasting := func(err error) { t.Helper(); mustBeKnown(t, err, telemetry.ErrorClusterdown, false) }
 	lasting(rdb.Eval(ctx, "return 1", []string{mine, mine2}).Err())
 	scripts(rdb, "'mget', KEYS[1], '"+mine2+"'", func(err error) {
 		if strings.Contains(err.Error(), "non local") { // all that Redis 7.0 says of a command whose keys aren't in one slot of its own
@@ -224,7 +225,7 @@ func TestClusterRefusalsReadAsTheyAreMeant(t *testing.T) {
 
 	t.Log("a cluster that is down")
 	c.Nodes[2].Kill(t)
-	eventually(t, patience, func() bool {
+	eventually(t, func() bool {
 		info, err := rdb.ClusterInfo(ctx).Result()
 		return err == nil && strings.Contains(info, "cluster_state:fail")
 	})
@@ -232,4 +233,45 @@ func TestClusterRefusalsReadAsTheyAreMeant(t *testing.T) {
 	for _, call := range []string{"call", "pcall"} {
 		passing(rdb.Eval(ctx, "return redis."+call+"('set', '"+mine2+"', 1)", nil).Err())
 	}
+}
+
+const (
+	appPassword = "secret"
+	patience    = 15 * time.Second // for what must happen soon
+)
+
+func must(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// eventually fails the test unless cond becomes true in time.
+func eventually(t *testing.T, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(patience); !cond(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not so within %v", patience)
+		}
+	}
+}
+
+func configure(t *testing.T, rdb *redis.Client, directive, value string) {
+	t.Helper()
+	must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), directive, value).Err())
+}
+
+// dumpOf is where a server keeps its snapshot.
+func dumpOf(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	where, err := rdb.ConfigGet(t.Context(), "d*").Result()
+	if err != nil || where["dir"] == "" || where["dbfilename"] == "" {
+		t.Fatalf("%v, %v", where, err)
+	}
+	return filepath.Join(where["dir"], where["dbfilename"])
 }

@@ -1,0 +1,30 @@
+package redisfail
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	firstBackoff = 10 * time.Millisecond
+	maxDoublings = 6
+)
+
+// Backoff returns the pause before retry n, which is 1 for the first: from 5 ms to 1 s, with jitter.
+func Backoff(n int) time.Duration {
+	d := firstBackoff << min(n-1, maxDoublings)
+	return d/2 + rand.N(d)
+}
+
+// Sleep pauses for d. It reports false if ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,106 @@
+// Package redisfail tells what a failed call to Redis means: whether it may have run, whether to try again, and the error.type of its
+// metrics and spans. It is the only package that reads the texts of errors.
+//
+// It knows three sources of errors. An error reply of the server is a refusal: nothing that lasts was done, because no script of lockdog
+// fails after its effect (scripts/tell.lua). The errors in errors.go are lockdog's own. All others arose on the way to the server or
+// back, and leave open whether the call ran.
+package redisfail
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Failure is what the error of a call means.
+type Failure struct {
+	Kind    telemetry.ErrorType
+	Retry   bool // the next try may succeed
+	Unclear bool // the script may have run, or may still run
+	Keys    KeyFault
+}
+
+// transient is the failure of a call that ran nothing and may be repeated. permanent is one that fails again until somebody changes something.
+func transient(kind telemetry.ErrorType) Failure { return Failure{Kind: kind, Retry: true} }
+func permanent(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
+
+// KeyFault is why a server refused the keys of a call, or of a command in its script. The command didn't run.
+type KeyFault int
+
+const (
+	KeysMoved     KeyFault = iota + 1 // a key belongs to another node, or its slot is being migrated
+	KeysSplit                         // migration has moved some of the keys and not others: a call with one key is served
+	KeysCrossSlot                     // the keys are of several slots, and the server, or a proxy in front of it, wants one slot per call
+)
+
+// Classify returns what the error of a call means.
+func Classify(err error) Failure {
+	if reply, ok := errorReply(err); ok {
+		_, f := readReply(reply.Error())
+		return f
+	}
+	var panicked *PanicError
+	switch {
+	case errors.As(err, &panicked):
+		return Failure{Kind: telemetry.ErrorOther, Unclear: true}
+	case errors.Is(err, ErrElsewhere):
+		return transient(telemetry.ErrorClusterdown)
+	case errors.Is(err, ErrLate):
+		return transient(telemetry.ErrorTimeout)
+	case noConnection(err):
+		return transient(telemetry.ErrorPool)
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrClosed):
+		return permanent(telemetry.ErrorOther)
+	case IsUnreached(err):
+		return transient(telemetry.ErrorNetwork)
+	}
+	var ne net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
+		return Failure{Kind: telemetry.ErrorTimeout, Retry: true, Unclear: true}
+	}
+	return Failure{Kind: telemetry.ErrorNetwork, Retry: true, Unclear: true}
+}
+
+// MovedElsewhere reports whether a call may have failed because its key now lives on another server.
+func MovedElsewhere(err error) bool {
+	switch Classify(err).Kind {
+	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
+		return !errors.Is(err, context.Canceled)
+	}
+	return false
+}
+
+// IsTemporaryRefusal reports whether the server refused a call, which ran nothing, and may accept it later without anybody's help.
+func IsTemporaryRefusal(err error) bool {
+	_, ok := errorReply(err)
+	f := Classify(err)
+	return ok && f.Retry && !f.Unclear
+}
+
+// IsUnsent reports whether a call with this error never left the process.
+func IsUnsent(err error) bool {
+	return err != nil && (noConnection(err) || IsUnreached(err) || errors.Is(err, redis.ErrClosed))
+}
+
+// IsUnreached reports whether connecting failed: no server answered, or its certificate isn't trusted.
+func IsUnreached(err error) bool {
+	var op *net.OpError
+	var untrusted *tls.CertificateVerificationError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &untrusted)
+}
+
+// noConnection reports whether the pool had no connection to give.
+func noConnection(err error) bool {
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// errorReply returns the server's error reply in err.
+func errorReply(err error) (redis.Error, bool) {
+	var reply redis.Error
+	return reply, errors.As(err, &reply) && !errors.Is(err, redis.Nil) // no script of lockdog returns nil
+}

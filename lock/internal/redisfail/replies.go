@@ -1,0 +1,138 @@
+package redisfail
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// The words and phrases that predicates look for.
+const (
+	noScript   = "NOSCRIPT"
+	noPerm     = "NOPERM"
+	wrongType  = "WRONGTYPE"
+	notInteger = "not an integer"
+)
+
+// words are the first words of error replies: all that Redis 6.2 to 8 and Valkey 8 and 9 have for a script call. Those to be retried are
+// those that a server may stop giving by itself: a failover ends, a replica catches up, the disk is writable again. OOM isn't one of
+// them: Redis expires and evicts what it may before it replies so.
+//
+// Error replies are recognized by a word because an error inside a script is wrapped in ways that differ between versions.
+var words = []struct {
+	word string
+	Failure
+}{
+	{noScript, transient(telemetry.ErrorNoscript)},
+	{"READONLY", transient(telemetry.ErrorReadonly)},
+	{"REDIRECT", transient(telemetry.ErrorReadonly)}, // READONLY of a Valkey that knows the primary
+	{"NOREPLICAS", transient(telemetry.ErrorReadonly)},
+	{"MISCONF", transient(telemetry.ErrorReadonly)},
+	{"UNBLOCKED", Failure{Kind: telemetry.ErrorReadonly, Retry: true, Unclear: true}}, // of WAIT, when the primary becomes a replica: the script has run
+	{"LOADING", transient(telemetry.ErrorLoading)},
+	{"MASTERDOWN", transient(telemetry.ErrorLoading)},
+	{"CLUSTERDOWN", transient(telemetry.ErrorClusterdown)},
+	{"TRYAGAIN", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysSplit}},
+	{"MOVED", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
+	{"ASK", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
+	{"BUSY", transient(telemetry.ErrorBusy)},
+	{"CROSSSLOT", Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}},
+	{"OOM", permanent(telemetry.ErrorOOM)},
+	{noPerm, permanent(telemetry.ErrorACL)},
+	{"NOAUTH", permanent(telemetry.ErrorACL)},
+	{"WRONGPASS", permanent(telemetry.ErrorACL)},
+	{"DENIED", permanent(telemetry.ErrorACL)}, // by protected mode
+	{"NOPROTO", permanent(telemetry.ErrorOther)},
+	{"EXECABORT", permanent(telemetry.ErrorOther)},
+	{wrongType, permanent(telemetry.ErrorOther)},
+}
+
+// phrases are in error replies whose first word is only ERR.
+var phrases = []struct {
+	text string
+	Failure
+}{
+	{"unknown command", permanent(telemetry.ErrorOther)}, // first, because it quotes the command
+	{"max number of clients", transient(telemetry.ErrorPool)},
+	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: the other connection has broken
+	{"killed by user with SCRIPT KILL", transient(telemetry.ErrorBusy)},        // which ends only scripts that have written nothing
+	{"on a stale replica", transient(telemetry.ErrorLoading)},
+	{"while the cluster is down", transient(telemetry.ErrorClusterdown)},
+	{"non local key", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
+	{"hash to the same slot", Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}},
+	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}}, // during a migration
+	{"ACL failure", permanent(telemetry.ErrorACL)},
+	{"user executing the script can't", permanent(telemetry.ErrorACL)},
+	{"AUTH <password> called", permanent(telemetry.ErrorACL)},
+	{notInteger, permanent(telemetry.ErrorOther)},
+}
+
+// readReply finds the word or phrase of an error reply, and what it means. A reply without one is permanent.
+func readReply(text string) (found string, f Failure) {
+	first, _, _ := strings.Cut(text, " ")
+	for _, w := range words {
+		if w.word == first {
+			return w.word, w.Failure
+		}
+	}
+	for _, p := range phrases {
+		if strings.Contains(text, p.text) {
+			return p.text, p.Failure
+		}
+	}
+	for _, w := range words { // "ERR Error running script (call to ...): @user_script: 1: -READONLY ..." of Redis 6.2
+		if hasWord(text, w.word) {
+			return w.word, w.Failure
+		}
+	}
+	return "", permanent(telemetry.ErrorOther)
+}
+
+// hasWord reports whether text contains a word in capitals that isn't part of a longer one.
+func hasWord(text, word string) bool {
+	capital := func(at int) bool { return at >= 0 && at < len(text) && 'A' <= text[at] && text[at] <= 'Z' }
+	for from := 0; ; {
+		at := strings.Index(text[from:], word)
+		if at < 0 {
+			return false
+		}
+		at += from
+		from = at + len(word)
+		if !capital(at-1) && !capital(from) {
+			return true
+		}
+	}
+}
+
+// IsNoScript reports whether the server doesn't know the script yet. It ran nothing.
+func IsNoScript(err error) bool { return replied(err, noScript) }
+
+// IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys.
+func IsForbidden(err error) bool { return replied(err, noPerm) }
+
+// IsWrongType reports whether a key holds a value of another type.
+func IsWrongType(err error) bool { return replied(err, wrongType) }
+
+// IsNotInteger reports whether a key holds a value that isn't a number.
+func IsNotInteger(err error) bool { return replied(err, notInteger) }
+
+// IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.
+func IsCrossSlot(err error) bool { return err != nil && Classify(err).Keys == KeysCrossSlot }
+
+// replied reports whether any error reply in the tree of err has a word or phrase.
+func replied(err error, want string) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree, where errors.As would stop at the first reply
+	case nil:
+		return false
+	case redis.Error:
+		found, _ := readReply(e.Error())
+		return found == want
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return replied(err, want) })
+	}
+	return replied(errors.Unwrap(err), want)
+}
