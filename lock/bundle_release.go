@@ -111,7 +111,7 @@ func (b *bundle) giveBack(ctx context.Context, members []*member) []error {
 }
 
 // giveBackAtNodes returns when a majority is free. The nodes that haven't answered by then have their timeout yet, whatever becomes of
-// the caller's ctx, after which the sweepers go on.
+// the caller's ctx, after which the cleanup goes on.
 func (b *bundle) giveBackAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }

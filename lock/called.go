@@ -101,7 +101,7 @@ func (ws *waits) guard(q *queue, b *bid) {
 	}
 	ws.mu.Unlock()
 	if left {
-		ws.c.sweepers.add(b, time.Time{}) // it wakes all if the lock is free
+		b.cleanUpNow() // it wakes all if the lock is free
 	}
 }
 

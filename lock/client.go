@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -40,7 +40,7 @@ type Client struct {
 	transport *transport
 	renewer   *renewer
 	engine    *watchdog.Engine
-	sweepers  *sweepers
+	cleaner   *cleanup.Cleaner
 	hub       *hub
 	waits     *waits
 	grants    *registry
@@ -95,8 +95,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		_ = b.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
-	c.transport = newTransport(b, c.rec, c.orphaned, c.panicked)
-	c.sweepers = newSweepers(c.transport)
+	c.transport = newTransport(b, c.rec, c.abandoned, c.panicked)
+	c.cleaner = cleanup.New()
 	c.hub = newHub(b, c.rec, c.unsubscribed, c.watchElsewhere)
 	c.waits = newWaits(c)
 	c.grants = newRegistry()
@@ -183,7 +183,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
 	if c.awaitReleases(ctx) {
-		c.sweepers.drain(ctx)
+		c.cleaner.Drain(ctx)
 	}
 	c.grants.seal()
 	within(ctx, c.engine.Close)
@@ -191,7 +191,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.sweepers.close, c.transport.close)
+	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.cleaner.Close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
@@ -261,31 +261,6 @@ func (c *Client) isClosing() bool {
 func (c *Client) newOwner() string {
 	var buf [128]byte // else the number alone would be one string more
 	return string(strconv.AppendUint(append(buf[:0], c.ownerHead...), c.seq.Add(1), 10))
-}
-
-// orphaned looks after a bid whose caller left before Redis answered.
-func (c *Client) orphaned(call *call) {
-	c.forsake(call, call.bid)
-	for _, b := range call.also {
-		c.forsake(call, b)
-	}
-}
-
-// forsake looks after one of its bids.
-func (c *Client) forsake(call *call, b *bid) {
-	if call.err != nil {
-		if redisfail.Classify(call.err).Unclear {
-			c.sweepers.add(b, call.expires)
-		}
-		return
-	}
-	if b.lock.kind.enlists { // granted or not
-		c.sweepers.add(b, b.ghosts)
-		return
-	}
-	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.ghosts) {
-		c.sweepers.add(b, b.ghosts)
-	}
 }
 
 // watchControl listens for forced unlocks of what is held where key lives.

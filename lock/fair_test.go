@@ -177,7 +177,7 @@ func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 60_000), Member: gone})
 	next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
 	always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
-	// What fair_release.lua does for one that gives up, as the sweeper has it done.
+	// What fair_release.lua does for one that gives up, as the cleanup has it done.
 	keys := []string{"job", "unused:{job}", fairQueue, fairDeadlines, fairAlive}
 	if err := r.rdb.Eval(ctx, lock.Scripts["fair_release"].Source, keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
 		t.Fatal(err)

@@ -116,7 +116,7 @@ func (t *transport) fly(w *worker) {
 		if c.state.CompareAndSwap(callWaiting, callAnswered) {
 			c.done <- struct{}{}
 		} else if c.bid != nil && !c.sent.IsZero() {
-			t.orphan(c)
+			t.abandoned(c)
 		}
 	}
 	clear(w.aboard)

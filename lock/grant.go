@@ -233,7 +233,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
 		// Redis may hold the entry yet: give it back, if we can.
-		g.lock.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.bid.cleanUp()
 	}
 	g.lock.c.waits.wake(g.lock.key)
 }
@@ -321,12 +321,12 @@ func (g *grant) giveBack(ctx context.Context) error {
 
 // given ends the grant by what became of its release.
 func (g *grant) given(rel *telemetry.Release, f freed, err error) error {
-	if !g.bid.ghosts.IsZero() && time.Now().Before(g.bid.ghosts) {
-		g.lock.c.sweepers.at(g.bid.ghosts, g.bid, g.bid.ghosts)
+	if time.Now().Before(g.bid.lateWriteUntil()) {
+		g.bid.cleanUpLater()
 	}
 	switch {
 	case err != nil:
-		g.lock.c.sweepers.add(g.bid, g.bid.ghosts)
+		g.bid.cleanUp()
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)

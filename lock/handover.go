@@ -46,9 +46,9 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.Unclear { // the waiter may have the lock, or get it yet: it finds out by asking
-			w.bid.haunt(until)
+			w.bid.noteLateWrite(until)
 			if w.q == nil { // it has left
-				ws.c.sweepers.add(w.bid, until)
+				w.bid.cleanUp()
 			}
 		}
 		settle(wakeLocal)
@@ -84,7 +84,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
 	after()
 	if left {
-		ws.c.sweepers.add(w.bid, time.Time{})
+		w.bid.cleanUpNow()
 	}
 	return f, nil
 }

@@ -219,7 +219,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 			return l, telemetry.AcquireAcquired, nil
 		}
 	}
-	lk.c.sweepers.add(b, b.ghosts)
+	b.cleanUp()
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
@@ -249,10 +249,10 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		case wait && asking.Err() == nil && redisfail.IsTemporaryRefusal(err): // it is waited out in line
 		case err != nil:
 			switch {
-			case !b.ghosts.IsZero(): // it may have left something, or do so yet
-				lk.c.sweepers.add(b, b.ghosts)
+			case b.mayWriteLate(): // it may have left something, or do so yet
+				b.cleanUp()
 			case t.keep > 0: // it may have a place
-				lk.c.sweepers.try(b)
+				b.cleanUpRefused()
 			}
 			if ctx.Err() != nil {
 				return nil, v, contextOutcome(ctx), err
@@ -313,7 +313,7 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t ter
 		a.Error(telemetry.ErrorTimeout)
 	}
 	if err == nil && v.granted && v.acked < lk.cfg.replicas {
-		lk.c.sweepers.add(b, b.ghosts)
+		b.cleanUp()
 		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err
@@ -348,7 +348,7 @@ func (lk *lock) wrap(op string, err error) error {
 	if errors.Is(err, ErrInvalid) { // it says where
 		return err
 	}
-	if n := lk.kind.number; n != "" && err != nil && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
+	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
 		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {

@@ -211,7 +211,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	if err == nil && j.granted {
 		return t.granted(bids, j)
 	}
-	sweepAll(bids, false)
+	cleanUpAll(bids, false)
 	switch {
 	case err == nil:
 		at := t.open[j.at]
@@ -240,7 +240,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 func (t *multiTry) granted(bids []*bid, j joint) (telemetry.AcquireOutcome, error) {
 	c, cfg := t.m.c, t.m.cfg
 	if j.acked < cfg.replicas {
-		sweepAll(bids, true)
+		cleanUpAll(bids, true)
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
 	}
 	for n, i := range t.open {
@@ -249,7 +249,7 @@ func (t *multiTry) granted(bids []*bid, j joint) (telemetry.AcquireOutcome, erro
 			l = t.m.locks[i].newGrant(t.ctx, &t.acquires[i], bids[n], j.tokens[n], j.sent)
 		}
 		if l == nil {
-			sweepAll(bids[n:], true)
+			cleanUpAll(bids[n:], true)
 			return telemetry.AcquireCanceled, ErrClosed
 		}
 		t.b.add(l)
@@ -279,7 +279,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 			l = lk.newGrant(t.ctx, &t.acquires[i], b, v.token, v.sent)
 		}
 		if l == nil {
-			lk.c.sweepers.add(b, b.ghosts)
+			b.cleanUp()
 			return telemetry.AcquireCanceled, ErrClosed
 		}
 		if limited && n < len(t.open)-1 { // the limits count from when it has them all
@@ -302,11 +302,11 @@ func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
 	t.b.giveUp(t.ctx)
 }
 
-// sweepAll removes what bids may have left in Redis: all of them when they were granted, else those that may be yet.
-func sweepAll(bids []*bid, granted bool) {
+// cleanUpAll removes what bids may have left in Redis: all of them if they were granted, otherwise those that may still be.
+func cleanUpAll(bids []*bid, granted bool) {
 	for _, b := range bids {
-		if granted || !b.ghosts.IsZero() {
-			b.lock.c.sweepers.add(b, b.ghosts)
+		if granted || b.mayWriteLate() {
+			b.cleanUp()
 		}
 	}
 }

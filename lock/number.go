@@ -44,7 +44,7 @@ func (lk *lock) pass(ctx context.Context, op string, wait bool, t terms) error {
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
 	b, _, outcome, err := lk.compete(sctx, &a, wait, t)
 	if err == nil && lk.c.isClosing() { // permits could not be given back any more
-		lk.c.sweepers.add(b, b.ghosts)
+		b.cleanUp()
 		outcome, err = telemetry.AcquireCanceled, ErrClosed
 	}
 	if err != nil {

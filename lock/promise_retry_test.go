@@ -88,7 +88,7 @@ func TestNobodySendsAScriptButUs(t *testing.T) {
 		t.Fatalf("%s got the lock though no answer came", l.Owner())
 	}
 	f.wire.set(nil)
-	eventually(t, patience, func() bool { return !f.exists("job") }) // the client sweeps up
+	eventually(t, patience, func() bool { return !f.exists("job") }) // the client cleans up
 	// Each that we count is one on the wire; none other is.
 	eventually(t, patience, func() bool {
 		return f.tries("acquire", "job")+f.tries("release", "job") == ours()-before

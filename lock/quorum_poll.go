@@ -161,8 +161,8 @@ func (t *quorumTry) settled(v vote) {
 		return
 	}
 	c := v.bid.lock.c
-	if !v.granted && !v.bid.ghosts.IsZero() {
-		c.sweepers.add(v.bid, v.bid.ghosts)
+	if !v.granted && v.bid.mayWriteLate() {
+		v.bid.cleanUp()
 	}
 	c.gate.leave()
 }
@@ -173,14 +173,14 @@ func (t *quorumTry) giveBack(granted []vote) {
 	for _, v := range granted {
 		c := v.bid.lock.c
 		if t.calls.Err() != nil {
-			c.sweepers.add(v.bid, v.bid.ghosts)
+			v.bid.cleanUp()
 			continue
 		}
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.transport.releaseOnce(ctx, v.bid, nodeTimeout(t.m.cfg.lease)); err != nil || !v.bid.ghosts.IsZero() {
-				c.sweepers.add(v.bid, v.bid.ghosts)
+			if _, err := c.transport.releaseOnce(ctx, v.bid, nodeTimeout(t.m.cfg.lease)); err != nil || v.bid.mayWriteLate() {
+				v.bid.cleanUp()
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
 	}
 	switch {
 	case l == nil:
-		lk.c.sweepers.add(v.bid, v.bid.ghosts)
+		v.bid.cleanUp()
 		return false
 	case !b.add(l):
 		ctx, cancel := t.limited(v.node)
@@ -273,7 +273,7 @@ func (t *quorumTry) late(b *bundle, token int64) {
 			if kept, err := t.raiseAt(v, token); err == nil && kept {
 				t.admit(b, token, v)
 			} else {
-				v.bid.lock.c.sweepers.add(v.bid, v.bid.ghosts)
+				v.bid.cleanUp()
 			}
 		}
 		t.settled(v)

@@ -17,9 +17,9 @@ import (
 
 const (
 	// receiptLife is how long a receipt is kept: longer than an operation is repeated by its caller, for about a lease (of
-	// DefaultLease at most), and by the sweepers.
+	// DefaultLease at most), and by the cleanup.
 	receiptLife = 5 * time.Minute
-	// receiptPatience is how long the sweepers go on with what Redis hasn't confirmed.
+	// receiptPatience is how long the cleanup goes on with what Redis hasn't confirmed.
 	receiptPatience = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers to delete
@@ -42,7 +42,7 @@ func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)
 
 // add notes that a bid's answer has come. No earlier call of it may be under way.
 func (r *receipts) add(b *bid) {
-	if !b.lock.kind.counts || !b.ghosts.IsZero() {
+	if !b.lock.kind.counts || b.mayWriteLate() {
 		return
 	}
 	key := b.lock.key
@@ -78,7 +78,7 @@ func receiptKeys(lk *lock, owner string) []string {
 }
 
 // deed is an operation that changes the number for good, once however often it is sent. For the transport and the
-// sweepers it is a release.
+// cleanup it is a release.
 func (lk *lock) deed(script *backend.Script, args ...any) *bid {
 	k := *lk.kind
 	k.release, k.keys, k.counts, k.deed = script, receiptKeys, true, true
@@ -90,7 +90,7 @@ func (lk *lock) deed(script *backend.Script, args ...any) *bid {
 	return &bid{lock: &op, owner: lk.c.newOwner()}
 }
 
-// perform does a deed, over as many tries as it takes in one lease, and with keepOn has the sweepers go on with it. It says whether it was done: the script may have found
+// perform does a deed, over as many tries as it takes in one lease, and with keepOn has the cleanup go on with it. It says whether it was done: the script may have found
 // that it wasn't to be.
 func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
 	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), callAll, nil, nil)
@@ -99,7 +99,7 @@ func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, kee
 		return f.outcome == freedPublished, nil
 	}
 	if keepOn && (ctx.Err() != nil || redisfail.Classify(err).Retry) {
-		lk.c.sweepers.add(b, time.Time{})
+		b.cleanUpNow()
 	}
 	return false, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -21,15 +22,7 @@ type bid struct {
 	lock        *lock
 	owner       string
 	traceparent string
-	// ghosts is until when a call of this bid, whose answer never came, may still take the lock: when the bid is
-	// given up, or its grant released, the lock must be swept once more after it.
-	ghosts time.Time
-}
-
-func (b *bid) haunt(until time.Time) {
-	if until.After(b.ghosts) {
-		b.ghosts = until
-	}
+	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
 }
 
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
@@ -107,7 +100,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		if c.err != nil {
 			err := c.err
 			if redisfail.Classify(err).Unclear || c.reply != nil { // the script has run, but WAIT failed
-				b.haunt(c.expires)
+				b.noteLateWrite(c.expires)
 			}
 			t.recycle(c)
 			if kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit {
@@ -125,7 +118,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		if err == nil || errors.Is(err, redisfail.ErrLate) {
 			c.node.clock.learn(now, c.sent, err != nil)
 		} else {
-			b.haunt(c.expires) // whatever that answer means
+			b.noteLateWrite(c.expires) // whatever that answer means
 		}
 		t.recycle(c)
 		return v, err
@@ -240,7 +233,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 	}
 	if c.err != nil {
 		if kind.deed && redisfail.Classify(c.err).Unclear {
-			b.haunt(expires)
+			b.noteLateWrite(expires)
 		}
 		return freed{}, expires, c.err
 	}

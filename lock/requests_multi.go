@@ -64,7 +64,7 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 	defer t.recycle(c)
 	if c.err != nil {
 		if redisfail.Classify(c.err).Unclear || c.reply != nil { // the script has run, but WAIT failed
-			hauntAll(bids, c.expires)
+			noteLateWriteAll(bids, c.expires)
 		}
 		return joint{}, c.err
 	}
@@ -73,14 +73,14 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 	if err == nil || errors.Is(err, redisfail.ErrLate) {
 		c.node.clock.learn(now, c.sent, err != nil)
 	} else {
-		hauntAll(bids, c.expires) // whatever that answer means
+		noteLateWriteAll(bids, c.expires) // whatever that answer means
 	}
 	return j, err
 }
 
-func hauntAll(bids []*bid, until time.Time) {
+func noteLateWriteAll(bids []*bid, until time.Time) {
 	for _, b := range bids {
-		b.haunt(until)
+		b.noteLateWrite(until)
 	}
 }
 

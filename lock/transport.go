@@ -19,13 +19,13 @@ import (
 // flight of a worker, so that a caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights,
 // or one to each node, are under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
 type transport struct {
-	backend  backend.Backend
-	rec      *telemetry.Recorder
-	orphan   func(*call) // takes the answer to a bid whose caller has left
-	panicked func(v any, stack []byte)
-	closed   chan struct{}
-	flying   sync.WaitGroup // workers, and callers that send their calls themselves
-	calls    sync.Pool
+	backend   backend.Backend
+	rec       *telemetry.Recorder
+	abandoned func(*call) // takes the answer to a bid whose caller has left
+	panicked  func(v any, stack []byte)
+	closed    chan struct{}
+	flying    sync.WaitGroup // workers, and callers that send their calls themselves
+	calls     sync.Pool
 
 	prepared atomic.Bool // the backend knows its servers
 	apart    atomic.Bool // the server refuses keys of several slots in one script
@@ -92,8 +92,8 @@ const (
 	callLeft
 )
 
-func newTransport(b backend.Backend, rec *telemetry.Recorder, orphan func(*call), panicked func(v any, stack []byte)) *transport {
-	t := &transport{backend: b, rec: rec, orphan: orphan, panicked: panicked, closed: make(chan struct{}), nodes: make(map[string]*node)}
+func newTransport(b backend.Backend, rec *telemetry.Recorder, abandoned func(*call), panicked func(v any, stack []byte)) *transport {
+	t := &transport{backend: b, rec: rec, abandoned: abandoned, panicked: panicked, closed: make(chan struct{}), nodes: make(map[string]*node)}
 	t.calls.New = func() any {
 		timer := time.NewTimer(time.Hour)
 		timer.Stop()
@@ -187,7 +187,7 @@ func (t *transport) recycle(c *call) {
 
 // do sends a call and waits for its answer, for ctx, for patience, and for the transport's close, whichever is
 // first; where it sends the call itself, it may notice these Soon of the backend late. It reports false when it left before
-// the answer: then the call belongs to the worker, and a bid that it carried must not be used again, for its answer is given to orphan.
+// the answer: then the call belongs to the worker, and a bid that it carried must not be used again, for its answer is given to abandoned.
 func (t *transport) do(ctx context.Context, c *call, patience time.Duration) bool {
 	c.ctx = ctx
 	n := c.node
@@ -206,7 +206,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 		}
 		if t.pilot(c); c.err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
 			if c.err = errLeft; c.bid != nil {
-				t.orphan(c)
+				t.abandoned(c)
 			}
 		}
 		return true

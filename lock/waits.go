@@ -291,8 +291,8 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			replicas := (*ReplicasError)(nil)
 			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: its last try is being swept
-			if spent && !w.bid.ghosts.IsZero() {                                                 // an earlier try may have won
-				ws.c.sweepers.add(w.bid, w.bid.ghosts)
+			if spent && w.bid.mayWriteLate() {                                                   // an earlier try may have won
+				w.bid.cleanUp()
 			}
 			if spent && !w.lock.kind.alone {
 				w.bid = w.lock.newBid(a)
@@ -335,11 +335,11 @@ func (ws *waits) quit(w *waiter, a *telemetry.Acquire, err error) (*bid, verdict
 		called := q.due == wakeMessage || q.due == wakeUnclaimed || !q.claimBy.IsZero()
 		unheeded = q.head == nil && w.lock.kind.calls && called // nobody else may be about to ask
 	}
-	won, ghosts := w.won != nil, w.bid.ghosts
+	won, late := w.won != nil, w.bid.mayWriteLate()
 	ws.mu.Unlock()
 	after()
-	if won || unheeded || w.lock.kind.enlists || !ghosts.IsZero() {
-		ws.c.sweepers.add(w.bid, ghosts)
+	if won || unheeded || w.lock.kind.enlists || late {
+		w.bid.cleanUp()
 	}
 	return w.bid, verdict{}, err
 }

@@ -1,0 +1,90 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+)
+
+// What a bid may have left in Redis, and when to remove it.
+
+// noteLateWrite records that until then a call of the bid whose reply was lost may still take the lock. Any goroutine may call it.
+func (b *bid) noteLateWrite(until time.Time) {
+	for {
+		old := b.lateWrite.Load()
+		if old != nil && !until.After(*old) || until.IsZero() || b.lateWrite.CompareAndSwap(old, &until) {
+			return
+		}
+	}
+}
+
+// lateWriteUntil returns when the last call of the bid whose reply was lost can no longer take the lock, and zero if there is none.
+func (b *bid) lateWriteUntil() time.Time {
+	if until := b.lateWrite.Load(); until != nil {
+		return *until
+	}
+	return time.Time{}
+}
+
+// mayWriteLate reports whether the reply to a call of the bid was lost.
+func (b *bid) mayWriteLate() bool { return b.lateWrite.Load() != nil }
+
+// cleanUp removes what the bid may have left, now and once more when no delayed call of it can write.
+func (b *bid) cleanUp() {
+	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: b.lateWriteUntil()})
+}
+
+// cleanUpNow is cleanUp for what no delayed call can bring back.
+func (b *bid) cleanUpNow() { b.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
+
+// cleanUpLater removes what a delayed call of the bid may still write.
+func (b *bid) cleanUpLater() {
+	until := b.lateWriteUntil()
+	b.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
+}
+
+// cleanUpRefused removes what a refused call may have left. It gives up if that is refused, too.
+func (b *bid) cleanUpRefused() { b.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true}) }
+
+func (b *bid) scheduleCleanup(t *cleanup.Task) {
+	lk := b.lock
+	if lk.kind.release == nil { // it leaves nothing
+		return
+	}
+	owner := b.owner
+	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
+	if lk.kind.counts {
+		t.Patience = receiptPatience
+	}
+	t.Remove = func(ctx context.Context) error {
+		_, err := lk.c.transport.releaseOnce(ctx, &bid{lock: lk, owner: owner}, cleanup.Timeout)
+		return err
+	}
+	lk.c.cleaner.Add(t)
+}
+
+// abandoned cleans up after a call whose caller left before the reply.
+func (c *Client) abandoned(call *call) {
+	call.bid.cleanUpAbandoned(call)
+	for _, b := range call.also {
+		b.cleanUpAbandoned(call)
+	}
+}
+
+func (b *bid) cleanUpAbandoned(call *call) {
+	if call.err != nil {
+		if redisfail.Classify(call.err).Unclear {
+			b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: call.expires})
+		}
+		return
+	}
+	if b.lock.kind.enlists { // granted or not
+		b.cleanUp()
+		return
+	}
+	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.lateWriteUntil()) {
+		b.cleanUp()
+	}
+}

@@ -1,0 +1,156 @@
+package lock
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+)
+
+type memoryProvider struct {
+	redis.UniversalClient
+	backend backend.Backend
+}
+
+func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
+
+// refusing answers the releases of keys that begin with "bad" with an error, and counts them.
+type refusing struct {
+	backend.Backend
+	answer   error
+	releases atomic.Int64
+}
+
+func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
+	release := call.Script == releaseScript || call.Script == fairReleaseScript
+	if release && strings.HasPrefix(call.Keys[0], "bad") {
+		b.releases.Add(1)
+		return nil, b.answer
+	}
+	return b.Backend.Eval(ctx, call)
+}
+
+const (
+	noPerm     = redisfail.ReplyError("NOPERM this user has no permissions to run the 'evalsha' command")
+	masterDown = redisfail.ReplyError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
+)
+
+// cleanupsRefused runs f in a bubble with a client whose cleanups of "bad" keys are answered so.
+func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client, b *refusing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &refusing{Backend: memory.New().Backend(), answer: answer}
+		c, err := New(memoryProvider{backend: b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, c, b)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// A lock that can't be cleaned up isn't tried all the time, and after one lease not at all.
+func TestCleanup_LastsForOneLease(t *testing.T) {
+	t.Parallel()
+	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
+		(&bid{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpNow()
+		time.Sleep(2 * DefaultLease)
+		n := b.releases.Load()
+		if n < 3 || n > 12 {
+			t.Errorf("%d calls in a lease, want 3 to 12", n)
+		}
+		time.Sleep(time.Hour)
+		if more := b.releases.Load() - n; more > 0 {
+			t.Errorf("%d calls after a lease", more)
+		}
+	})
+}
+
+// What is refused holds up nothing else, and a Close waits for what isn't.
+func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []error{noPerm, masterDown} {
+		cleanupsRefused(t, answer, func(t *testing.T, c *Client, _ *refusing) {
+			for range 1000 {
+				(&bid{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpNow()
+			}
+			time.Sleep(5 * time.Second)
+			free := func(what string, within time.Duration) {
+				t.Helper()
+				time.Sleep(within)
+				if h, err := c.Mutex("good").Inspect(t.Context()); err != nil || h.Held {
+					t.Errorf("%v, %s: %+v, %v", answer, what, h, err)
+				}
+			}
+			l, err := c.Mutex("good").TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.g.bid.cleanUpNow()
+			free("cleaned up", 10*time.Millisecond)
+			_ = l.Release(t.Context()) // is lost
+
+			late, err := c.Mutex("good").TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := New(memoryProvider{backend: c.backend})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 10 {
+				(&bid{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpNow()
+			}
+			time.Sleep(time.Second)
+			late.g.bid.cleanUpNow()
+			if err := other.Close(t.Context()); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			free("cleaned up before Close returned", 0)
+			_ = late.Release(t.Context())
+		})
+	}
+}
+
+// A bid that was refused before it could leave anything, and whose removal is refused, too, is done with.
+func TestCleanup_RefusedBidOnce(t *testing.T) {
+	t.Parallel()
+	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
+		(&bid{lock: &c.FairMutex("bad").lock, owner: c.newOwner()}).cleanUpRefused()
+		time.Sleep(2 * DefaultLease)
+		if n := b.releases.Load(); n != 1 {
+			t.Errorf("%d calls, want 1", n)
+		}
+	})
+}
+
+// The latest of the times that several goroutines note is kept.
+func TestBid_NoteLateWrite(t *testing.T) {
+	t.Parallel()
+	b := &bid{}
+	if b.noteLateWrite(time.Time{}); b.mayWriteLate() {
+		t.Error("no time is none")
+	}
+	start := time.Now()
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() { b.noteLateWrite(start.Add(time.Duration(i*37%100) * time.Second)) })
+	}
+	all.Wait()
+	if got := b.lateWriteUntil().Sub(start); got != 99*time.Second || !b.mayWriteLate() {
+		t.Errorf("%v, want 99s", got)
+	}
+}

@@ -1,0 +1,222 @@
+// Package cleanup removes what a lost reply may have left in Redis: an acquire whose caller's ctx ended before the reply, a release that
+// failed, a lease that was lost while its entry may live on. A task is repeated until it succeeds after the last moment at which a
+// delayed call can still write, or until Redis has let the entry expire.
+//
+// Each node has its own queue, so that a node that hangs delays no other.
+package cleanup
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Timeout bounds one run of a task.
+const Timeout = time.Second
+
+const (
+	refusedPause = 5 * time.Second       // before a task that was refused runs again
+	taskSpacing  = 2 * time.Millisecond  // per queued task, after a failure: an outage may leave thousands, and must not be made worse
+	drainPoll    = 10 * time.Millisecond // between two looks of Drain
+)
+
+// Task removes an entry from Redis.
+type Task struct {
+	Node           string                          // the server of the entry
+	Remove         func(ctx context.Context) error // in one try
+	Due            time.Time                       // of the first run
+	LateWriteUntil time.Time                       // until then a delayed call may still write the entry; zero: none can
+	Patience       time.Duration                   // how long to go on after Due and LateWriteUntil
+	RefusedOnce    bool                            // the write was refused: if the removal is refused as well, nothing was left
+
+	until time.Time // Due and LateWriteUntil plus Patience
+	tries int       // that failed, since the last success
+	index int       // in taskHeap
+}
+
+// Cleaner runs tasks in the background. It is safe for concurrent use.
+type Cleaner struct {
+	mu     sync.Mutex
+	byNode map[string]*queue
+	closed bool
+}
+
+// New returns a Cleaner without tasks.
+func New() *Cleaner { return &Cleaner{byNode: make(map[string]*queue)} }
+
+// Add schedules a task. After Close it does nothing.
+func (c *Cleaner) Add(t *Task) {
+	last := t.LateWriteUntil
+	if t.Due.After(last) {
+		last = t.Due
+	}
+	t.until = last.Add(t.Patience)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	q := c.byNode[t.Node]
+	if q == nil {
+		q = &queue{closed: make(chan struct{}), wake: make(chan struct{}, 1)}
+		c.byNode[t.Node] = q
+	}
+	q.add(t)
+}
+
+// Close drops the remaining tasks: Redis lets their entries expire.
+func (c *Cleaner) Close() {
+	c.mu.Lock()
+	c.closed = true
+	all := c.byNode
+	c.mu.Unlock()
+	for _, q := range all {
+		close(q.closed)
+	}
+	for _, q := range all {
+		q.done.Wait()
+	}
+}
+
+// Drain waits until no task is due, or until ctx ends.
+func (c *Cleaner) Drain(ctx context.Context) {
+	for c.pending(time.Now()) && redisfail.Sleep(ctx, drainPoll) {
+	}
+}
+
+// pending reports whether a task is due.
+func (c *Cleaner) pending(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.byNode {
+		if q.pending(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// queue has the tasks of one node. Its goroutine runs only while there are any.
+type queue struct {
+	closed chan struct{}
+
+	mu      sync.Mutex
+	running bool
+	wake    chan struct{}
+	tasks   taskHeap
+	done    sync.WaitGroup
+}
+
+func (q *queue) add(t *Task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	heap.Push(&q.tasks, t)
+	if !q.running {
+		q.running = true
+		q.done.Go(q.run)
+		return
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run runs tasks, each when it is due, until there are none.
+func (q *queue) run() {
+	for {
+		q.mu.Lock()
+		if len(q.tasks) == 0 {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		next := q.tasks[0]
+		q.mu.Unlock()
+
+		if wait := time.Until(next.Due); wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-q.wake:
+				timer.Stop()
+				continue
+			case <-q.closed:
+				timer.Stop()
+				return
+			}
+		}
+		select {
+		case <-q.closed:
+			return
+		default:
+		}
+		q.try(next)
+	}
+}
+
+// try runs a task once, and schedules it again unless it is finished.
+func (q *queue) try(t *Task) {
+	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), Timeout)
+	defer cancel()
+	began := time.Now()
+	err := t.Remove(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if redisfail.IsWrongType(err) { // the key holds nothing of lockdog
+		err = nil
+	}
+	finished := false
+	if err == nil {
+		finished = !began.Before(t.LateWriteUntil)
+		t.Due, t.tries = t.LateWriteUntil, 0
+	} else {
+		t.tries++
+		pause := redisfail.Backoff(t.tries)
+		if !redisfail.Classify(err).Retry {
+			finished = t.RefusedOnce
+			pause = refusedPause/2 + rand.N(refusedPause)
+		}
+		t.Due = time.Now().Add(pause + time.Duration(len(q.tasks))*taskSpacing)
+	}
+	if finished || t.Due.After(t.until) {
+		heap.Remove(&q.tasks, t.index)
+	} else {
+		heap.Fix(&q.tasks, t.index)
+	}
+}
+
+func (q *queue) pending(now time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.tasks) > 0 && !q.tasks[0].Due.After(now)
+}
+
+// taskHeap has the task that is due next on top.
+type taskHeap []*Task
+
+func (h taskHeap) Len() int           { return len(h) }
+func (h taskHeap) Less(i, j int) bool { return h[i].Due.Before(h[j].Due) }
+func (h taskHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *taskHeap) Push(x any) {
+	t := x.(*Task)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+
+func (h *taskHeap) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return t
+}
