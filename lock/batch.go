@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
@@ -17,11 +18,11 @@ import (
 // command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
 func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*call) {
 	w.pack()
-	batch := backend.Call{Script: batchScript, Keys: w.keys, Boxed: w.boxed, Args: w.args}
+	batch := backend.Call{Script: script.Batch, Keys: w.keys, Boxed: w.boxed, Args: w.args}
 	if unnamed {
 		w.args[0] = len(w.args) + 1
 		w.args = append(w.args, w.boxed...)
-		batch = backend.Call{Script: batchScript, Near: w.keys[0], Args: w.args}
+		batch = backend.Call{Script: script.Batch, Near: w.keys[0], Args: w.args}
 	}
 	// It counts as a command of the first one's purpose.
 	reply, err := t.eval(ctx, w.aboard[0].purpose, batch)
@@ -82,7 +83,7 @@ func (w *worker) pack() {
 		left = left[count:]
 
 		head := len(w.args)
-		w.args = append(w.args, carried[first.Script], count, nil, nil)
+		w.args = append(w.args, script.Batched[first.Script], count, nil, nil)
 		keys, args := make([]byte, len(first.Keys)), make([]byte, len(first.Args))
 		var sent []*call
 		for i := range keys {

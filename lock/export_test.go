@@ -1,6 +1,9 @@
 package lock
 
-import "github.com/lockdog/lockdog/lock/internal/backend"
+import (
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // Scripts are all scripts by name, as Redis gets them.
 var Scripts = make(map[string]*backend.Script)
@@ -16,8 +19,8 @@ func init() {
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind} {
 		add(k.acquire, k.release, k.handOver, k.force, k.inspect)
 	}
-	add(renewScript, countScript, semaphoreUndoScript, semaphoreAddScript, semaphoreSetScript, latchSetScript, latchCountDownScript)
-	add(multiAcquireScript, multiReleaseScript, raiseScript, batchScript)
+	add(script.Renew, script.Count, script.SemaphoreUndo, script.SemaphoreAdd, script.SemaphoreSet, script.LatchSet, script.LatchCountDown)
+	add(script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
 }
 
 // Asleep says whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so

@@ -153,7 +153,7 @@ func passing(err error) bool {
 }
 
 // classify says what a failed call means. An answer of the server is a refusal: it ran nothing that lasts, for no script fails after its
-// effect (scripts/tell.lua). A failure on the way there or back leaves it open.
+// effect (internal/script/tell.lua). A failure on the way there or back leaves it open.
 func classify(err error) failure {
 	if answer, ok := answered(err); ok {
 		return refusalOf(answer.Error())

@@ -1,20 +1,24 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // fairKind is Redisson's RFairLock.
 var fairKind = &kind{
 	name:    "fair",
-	acquire: fairAcquireScript, release: fairReleaseScript, force: forceScript, inspect: inspectScript,
+	acquire: script.FairAcquire, release: script.FairRelease, force: script.Force, inspect: script.Inspect,
 	keys: func(lk *lock, _ string) []string {
 		return []string{
 			lk.key, lk.counter(),
-			prefixName("redisson_lock_queue", lk.key), prefixName("redisson_lock_timeout", lk.key), prefixName("lockdog_fair", lk.key),
+			script.QueueKey(lk.key), script.QueueTimeoutsKey(lk.key), script.QueueAliveKey(lk.key),
 		}
 	},
-	channel: channelOf,
+	channel: script.Channel,
 	asking: func(lk *lock, t terms) []any {
-		return []any{t.keep.Milliseconds(), channelOf(lk.key), lk.c.backend.Traits().Publish}
+		return []any{t.keep.Milliseconds(), script.Channel(lk.key), lk.c.backend.Traits().Publish}
 	},
 	enlists: true, alone: true,
 }

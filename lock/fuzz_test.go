@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -342,7 +343,7 @@ func FuzzNames(f *testing.F) {
 		}
 		keys := twoKeys(lk, "")
 		slot := plainSlot(key)
-		for _, part := range []string{channelOf(key), keys[0], keys[1]} {
+		for _, part := range []string{script.Channel(key), keys[0], keys[1]} {
 			if plainSlot(part) != slot || backend.SlotOf(part) != slot {
 				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), backend.SlotOf(part), slot)
 			}

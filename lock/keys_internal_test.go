@@ -3,6 +3,8 @@ package lock
 import (
 	"errors"
 	"testing"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Permits: their key ends as names
@@ -17,10 +19,10 @@ func keysBeside(c *Client, name string) []string {
 		}
 	}
 	key := c.cfg.prefix + name
-	keys = append(keys, waitsKey(key), receiptKey(key, owner))
+	keys = append(keys, script.WaitersKey(key), script.ReceiptKey(key, owner))
 	kept := keys[:0]
 	for _, k := range keys {
-		if k != key && k != permitsKey(key) {
+		if k != key && k != script.PermitsKey(key) {
 			kept = append(kept, k)
 		}
 	}

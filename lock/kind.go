@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // kind is what differs between the kinds of lock. What they share - waiting, the watchdog, leases, telemetry - knows
@@ -79,13 +80,13 @@ func twoKeys(lk *lock, _ string) []string { return []string{lk.key, lk.counter()
 // counter is the key of the lock's token counter.
 func (lk *lock) counter() string {
 	if lk.cfg.javaTokens {
-		return prefixName("redisson_lock_token", lk.key)
+		return script.JavaCounter(lk.key)
 	}
 	return lk.slotCounter().(string)
 }
 
 // slotCounter is the key of its slot's counter, boxed.
-func (lk *lock) slotCounter() any { return lk.c.counters.of(lk.c.cfg.prefix, lk.key) }
+func (lk *lock) slotCounter() any { return lk.c.counters.Of(lk.c.cfg.prefix, lk.key) }
 
 // keys are those of an operation on behalf of an owner.
 func (lk *lock) keys(owner string) []string {

@@ -6,28 +6,27 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // permitKind is Redisson's RPermitExpirableSemaphore.
 var permitKind = &kind{
 	name:    "permit",
-	acquire: permitAcquireScript, release: permitReleaseScript,
+	acquire: script.PermitAcquire, release: script.PermitRelease,
 	keys: func(lk *lock, _ string) []string {
-		return []string{lk.key, permitsKey(lk.key), lk.counter()}
+		return []string{lk.key, script.PermitsKey(lk.key), lk.counter()}
 	},
-	channel: semaphoreChannel,
+	channel: script.SemaphoreChannel,
 	asking: func(lk *lock, _ terms) []any {
-		return []any{semaphoreChannel(lk.key), lk.c.backend.Traits().Publish}
+		return []any{script.SemaphoreChannel(lk.key), lk.c.backend.Traits().Publish}
 	},
 	member: permitID, renewal: "p",
-	renewed: func(lk *lock) string { return permitsKey(lk.key) },
+	renewed: func(lk *lock) string { return script.PermitsKey(lk.key) },
 	many:    true, shared: true,
 	number: "number of permits", refusal: "has no permit left",
 	barren: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
 }
-
-// permitsKey is where the permits of a semaphore are that are taken.
-func permitsKey(key string) string { return suffixName(key, "timeout") }
 
 // permitID is what stands for an owner there: Redisson wants 16 bytes. The first 8 are the random ones of the client, the
 // others number the grant.
@@ -78,7 +77,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 	if lk == nil || lk.err != nil {
 		return 0, lk.usable(ctx, "available")
 	}
-	return lk.count(ctx, "available", permitsKey(lk.key))
+	return lk.count(ctx, "available", script.PermitsKey(lk.key))
 }
 
 // TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -332,7 +333,7 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.bid.lock
-	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, raiseScript, twoKeys(lk, v.bid.owner), v.bid.owner, token, v.bid.traceparent)
+	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, script.Raise, twoKeys(lk, v.bid.owner), v.bid.owner, token, v.bid.traceparent)
 	if err != nil {
 		return false, err
 	}

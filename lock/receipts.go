@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -24,9 +25,6 @@ const (
 	spentMost   = 10_000 // receipts that a client remembers to delete
 	spentAtOnce = 4
 )
-
-// receiptKey is where an operation's receipt is kept.
-func receiptKey(key, owner string) string { return suffixName(key, "lockdog_receipt:"+owner) }
 
 // receipts are those that nobody will ask for any more, as the operation's answer has come. The next operation on the same
 // key takes them along, to be deleted: else a busy semaphore would keep five minutes of them. Those forgotten here go by
@@ -51,7 +49,7 @@ func (r *receipts) add(b *bid) {
 		clear(r.spent)
 		r.count = 0
 	}
-	r.spent[key] = append(r.spent[key], receiptKey(key, b.owner))
+	r.spent[key] = append(r.spent[key], script.ReceiptKey(key, b.owner))
 	r.count++
 }
 
@@ -73,14 +71,14 @@ func (r *receipts) take(key string) []string {
 
 // receiptKeys are the keys of an operation with a receipt.
 func receiptKeys(lk *lock, owner string) []string {
-	return append([]string{lk.key, receiptKey(lk.key, owner)}, lk.c.receipts.take(lk.key)...)
+	return append([]string{lk.key, script.ReceiptKey(lk.key, owner)}, lk.c.receipts.take(lk.key)...)
 }
 
 // deed is an operation that changes the number for good, once however often it is sent. For the transport and the
 // sweepers it is a release.
-func (lk *lock) deed(script *backend.Script, args ...any) *bid {
+func (lk *lock) deed(s *backend.Script, args ...any) *bid {
 	k := *lk.kind
-	k.release, k.keys, k.counts, k.deed = script, receiptKeys, true, true
+	k.release, k.keys, k.counts, k.deed = s, receiptKeys, true, true
 	k.freeing = func(*lock) []any {
 		return append([]any{int64(0), receiptLife.Milliseconds()}, args...)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -203,7 +204,7 @@ func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) b
 		g := grantOf(b.Leases[i])
 		args = append(args, g.lock.renewedKey(), g.bid.member(), g.lock.renewal())
 	}
-	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{args[1].(string)}, Args: args}
+	return backend.Call{Script: script.Renew, Renew: true, Node: b.Partition, Keys: []string{args[1].(string)}, Args: args}
 }
 
 // read puts the answer to a request into the results.

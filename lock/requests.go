@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -100,7 +101,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		}
 		waits := terms.caller.waits() && !oneKey && !t.uncalled.Load()
 		if waits {
-			c.Keys = append(c.Keys, waitsKey(b.lock.key))
+			c.Keys = append(c.Keys, script.WaitersKey(b.lock.key))
 			c.Args = terms.caller.append(c.Args)
 		}
 		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
@@ -204,14 +205,14 @@ func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Durat
 func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	kind := b.lock.kind
 	traits := t.backend.Traits()
-	script := kind.release
+	s := kind.release
 	if heir != nil {
-		script = kind.handOver
+		s = kind.handOver
 	}
-	c := t.callTo(b.lock.key, telemetry.PurposeRelease, script)
+	c := t.callTo(b.lock.key, telemetry.PurposeRelease, s)
 	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
 	c.Args = append(c.Args, b.member())
-	if kind.release != releaseScript { // which makes it of the key: that takes less than sending it
+	if kind.release != script.Release { // which makes it of the key: that takes less than sending it
 		c.Args = append(c.Args, kind.channel(b.lock.key))
 	}
 	c.Args = append(c.Args, traits.Publish)

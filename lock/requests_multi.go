@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -54,7 +55,7 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 		keys = append(keys, twoKeys(b.lock, b.owner)...)
 		args = append(args, b.owner, b.traceparent)
 	}
-	c := t.newCall(telemetry.PurposeAcquire, multiAcquireScript, keys, args...)
+	c := t.newCall(telemetry.PurposeAcquire, script.MultiAcquire, keys, args...)
 	c.notAfter, c.window, c.bid, c.also = 1, min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
@@ -162,7 +163,7 @@ func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience tim
 		keys = append(keys, b.lock.key)
 		args = append(args, b.owner, b.lock.kind.channel(b.lock.key))
 	}
-	c := t.newCall(telemetry.PurposeRelease, multiReleaseScript, keys, args...)
+	c := t.newCall(telemetry.PurposeRelease, script.MultiRelease, keys, args...)
 	if !t.do(ctx, c, patience) {
 		return nil, nil, t.left(context.Background(), errLeft)
 	}

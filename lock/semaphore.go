@@ -1,12 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // semaphoreKind is Redisson's RSemaphore.
 var semaphoreKind = &kind{
 	name:    "semaphore",
-	acquire: semaphoreAcquireScript, release: semaphoreUndoScript,
-	keys: receiptKeys, channel: semaphoreChannel,
+	acquire: script.SemaphoreAcquire, release: script.SemaphoreUndo,
+	keys: receiptKeys, channel: script.SemaphoreChannel,
 	asking:  func(_ *lock, t terms) []any { return []any{t.permits, receiptLife.Milliseconds()} },
 	freeing: func(*lock) []any { return []any{receiptLife.Milliseconds()} },
 	shared:  true, counts: true, leaseless: true,
@@ -87,7 +91,7 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.give(ctx, "release", func() (*bid, error) {
-		return lk.deed(semaphoreAddScript, n), lk.checkCount("Release", n, 1)
+		return lk.deed(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
 	})
 }
 

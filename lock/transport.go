@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -273,7 +274,7 @@ const (
 // board finds a way for a call.
 func (t *transport) board(c *call, mayPilot bool) boarding {
 	n := c.node
-	c.alone = c.replicas > 0 || t.backend.Traits().Combine && carried[c.Script] == nil
+	c.alone = c.replicas > 0 || t.backend.Traits().Combine && script.Batched[c.Script] == nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

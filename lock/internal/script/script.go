@@ -1,0 +1,104 @@
+// Package script knows the Lua scripts: what each takes, which keys it touches and what its reply means. Nobody else knows a position in KEYS, in
+// ARGV or in a reply.
+//
+// Each .lua file begins with its KEYS, ARGV and replies. A file without them is a fragment: it is put before the scripts that share it.
+package script
+
+import (
+	"embed"
+	"strings"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// The scripts have no shebang line: with one, a Redis that is full refuses even renewals.
+//
+//go:embed *.lua
+var files embed.FS
+
+// The scripts of one lock.
+var (
+	Acquire  = load("acquire", "clock", "token")
+	Renew    = load("renew", "clock", "demoted")
+	Release  = build("release", read("channel", "tell", "entry"), wakeFair, read("release"))
+	HandOver = build("hand_over", read("channel", "tell"), handOver("clock", "token"))
+	Force    = load("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
+	Inspect  = load("inspect", "clock")
+
+	FairAcquire = load("fair_acquire", "clock", "token", "tell", "fair_queue", "fair_expiry")
+	FairRelease = load("fair_release", "clock", "tell", "fair_queue", "fair_expiry")
+
+	WriteAcquire = load("write_acquire", "clock", "token", "tell", "rw")
+	WriteRelease = load("write_release", "clock", "token", "tell", "rw")
+	ReadAcquire  = load("read_acquire", "clock", "token", "tell", "rw")
+	ReadRelease  = load("read_release", "clock", "token", "tell", "rw")
+	RWForce      = load("rw_force", "clock", "token", "tell", "rw", "forced")
+	RWInspect    = load("rw_inspect", "clock", "token", "tell", "rw")
+
+	Count            = load("count")
+	SemaphoreAcquire = load("semaphore_acquire", "clock")
+	SemaphoreUndo    = load("semaphore_undo", "clock", "tell")
+	SemaphoreAdd     = load("semaphore_add", "clock", "tell")
+	SemaphoreSet     = load("semaphore_set", "clock", "tell")
+	PermitAcquire    = load("permit_acquire", "clock", "token", "tell")
+	PermitRelease    = load("permit_release", "clock", "tell")
+	LatchSet         = load("latch_set", "clock", "tell")
+	LatchCountDown   = load("latch_count_down", "clock", "tell")
+	LatchWait        = load("latch_wait", "clock")
+)
+
+// The scripts of several locks.
+var (
+	MultiAcquire = load("multi_acquire", "clock")
+	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
+	Raise        = load("raise")
+)
+
+// Batch runs several calls of the scripts in Batched, which are functions in it. It has shorter ways for many calls of one script.
+var (
+	Batched = map[*backend.Script]any{Acquire: "acquire", Release: "release", HandOver: "hand_over"}
+	Batch   = build("batch", read("clock", "token", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
+		function("operations.acquire", "KEYS, ARGV", read("acquire")),
+		function("operations.release", "KEYS, ARGV", read("entry"), wakeFair, read("release")),
+		function("operations.hand_over", "KEYS, ARGV", handOver()),
+		function("together.acquire", columns, read("acquire_all")),
+		function("together.release", columns, read("release_all")),
+		read("batch"))
+)
+
+// columns are what batch.lua says of where the keys and arguments stand.
+const columns = "count, firstKey, keyStep, firstArg, argStep"
+
+// wakeFair wakes the next in the queue of a FairMutex of the lock's name, if the owner's entry says that there is one. Other releases don't run it.
+var wakeFair = "if found[1] and queued == 126 then\n" + read("fair_queue", "fair_wake", "fair_marked") + "end\n"
+
+// function makes a function of a script.
+func function(name, parameters string, source ...string) string {
+	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
+}
+
+// handOver hands the lock over if no other process waits, for which it may need shared fragments. It releases what can't be handed over.
+func handOver(shared ...string) string {
+	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + wakeFair + read("release")
+}
+
+// load returns the script in a file, after the fragments that it shares with others.
+func load(name string, shared ...string) *backend.Script {
+	return build(name, read(shared...), read(name))
+}
+
+// build returns the script that consists of some texts, one after the other.
+func build(name string, texts ...string) *backend.Script {
+	return backend.NewScript(name, strings.Join(texts, ""))
+}
+
+func read(names ...string) (source string) {
+	for _, name := range names {
+		text, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // the file is part of the program
+		}
+		source += string(text)
+	}
+	return source
+}
