@@ -18,14 +18,14 @@ var files embed.FS
 
 // The scripts of one lock.
 var (
-	Acquire  = load("acquire", "clock", "token")
+	Acquire  = load("acquire", "clock", "token", "holder")
 	Renew    = load("renew", "clock", "demoted")
 	Release  = build("release", read("channel", "tell", "entry"), wakeFair, read("release"))
 	HandOver = build("hand_over", read("channel", "tell"), handOver("clock", "token"))
 	Force    = load("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
 	Inspect  = load("inspect", "clock")
 
-	FairAcquire = load("fair_acquire", "clock", "token", "tell", "fair_queue", "fair_expiry")
+	FairAcquire = load("fair_acquire", "clock", "token", "holder", "tell", "fair_queue", "fair_expiry")
 	FairRelease = load("fair_release", "clock", "tell", "fair_queue", "fair_expiry")
 
 	WriteAcquire = load("write_acquire", "clock", "token", "tell", "rw")
@@ -49,7 +49,7 @@ var (
 
 // The scripts of several locks.
 var (
-	MultiAcquire = load("multi_acquire", "clock")
+	MultiAcquire = load("multi_acquire", "clock", "token", "holder")
 	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
 	Raise        = load("raise")
 )
@@ -57,7 +57,7 @@ var (
 // Batch runs several calls of the scripts in Batched, which are functions in it. It has shorter ways for many calls of one script.
 var (
 	Batched = map[*backend.Script]any{Acquire: "acquire", Release: "release", HandOver: "hand_over"}
-	Batch   = build("batch", read("clock", "token", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
+	Batch   = build("batch", read("clock", "token", "holder", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", read("acquire")),
 		function("operations.release", "KEYS, ARGV", read("entry"), wakeFair, read("release")),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),
