@@ -51,7 +51,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 		c.reply = nil
 		keys := refusalOf(text).keys
 		if !unnamed || keys == 0 {
-			c.err = scriptError(text)
+			c.err = script.Error(text)
 			continue
 		}
 		if keys == keysApart {
@@ -124,7 +124,7 @@ func (w *worker) unpack(reply any) error {
 	for ; len(answers) >= 2; answers = answers[2:] {
 		count, _ := answers[0].(int64)
 		if count < 1 || count > int64(len(left)) {
-			return unreadable(reply)
+			return script.Unreadable(reply)
 		}
 		for _, c := range left[:count] {
 			c.reply = answers[1]
@@ -132,7 +132,7 @@ func (w *worker) unpack(reply any) error {
 		left = left[count:]
 	}
 	if len(left) > 0 || len(answers) > 0 {
-		return unreadable(reply)
+		return script.Unreadable(reply)
 	}
 	return nil
 }

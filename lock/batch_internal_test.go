@@ -190,11 +190,11 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 // granted is the token of a lock that the call took, or handed over; 0: it did neither.
 func granted(c *call, answer any) int64 {
 	if c.Script == script.Acquire {
-		v, _, _ := readVerdict(answer)
-		return v.token
+		r, _ := script.ParseAcquire(answer)
+		return r.Token
 	}
-	f, _, _ := readFreed(answer)
-	return f.token
+	r, _ := script.ParseRelease(answer)
+	return r.Token
 }
 
 func (b *bench) oneByOne(w *worker) (answers []any) {
@@ -286,7 +286,7 @@ func TestBatchIsUnreadable(t *testing.T) {
 		[]any{int64(-1), int64(1)},
 		[]any{"3", int64(1)},
 	} {
-		if err := w.unpack(reply); !errors.Is(err, errReply) {
+		if err := w.unpack(reply); !errors.Is(err, script.ErrReply) {
 			t.Errorf("%v: %v", reply, err)
 		}
 	}

@@ -283,7 +283,7 @@ func (c *Client) forsake(call *call, b *bid) {
 		c.sweepers.add(b, b.ghosts)
 		return
 	}
-	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.ghosts) {
+	if r, err := script.ParseAcquire(call.reply); r.Granted || r.Late || err != nil || time.Now().Before(b.ghosts) {
 		c.sweepers.add(b, b.ghosts)
 	}
 }

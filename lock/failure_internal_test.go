@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -135,8 +136,8 @@ func TestEveryRefusalIsDecided(t *testing.T) {
 	t.Parallel()
 	for _, row := range refusalTexts {
 		for form, err := range map[string]error{
-			"alone":    scriptError(row.text),
-			"wrapped":  errors.Join(errors.New("WAIT"), scriptError(row.text)),
+			"alone":    script.Error(row.text),
+			"wrapped":  errors.Join(errors.New("WAIT"), script.Error(row.text)),
 			"of a cmd": redisError(row.text),
 		} {
 			got := classify(err)
@@ -156,7 +157,7 @@ func TestEveryRefusalIsDecided(t *testing.T) {
 }
 
 // ScriptError is the error that a script answered as a text.
-func ScriptError(text string) error { return scriptError(text) }
+func ScriptError(text string) error { return script.Error(text) }
 
 // Decided is what a refusal means, and whether refusalTexts has what the server said.
 func Decided(err error) (kind telemetry.ErrorType, retry, known bool) {
@@ -175,6 +176,6 @@ func alike(text string) string { return varying.ReplaceAllString(text, "") }
 // redisError is an error as go-redis makes it of an answer.
 func redisError(text string) error {
 	cmd := redis.NewCmd(context.Background())
-	cmd.SetErr(scriptError(text))
+	cmd.SetErr(script.Error(text))
 	return cmd.Err()
 }

@@ -267,9 +267,10 @@ func (d *fairDesk) forever() {
 // meta checks what the holder says of itself: these marks, and then a token.
 func (d *fairDesk) meta(want string) {
 	d.t.Helper()
-	meta := d.rdb.HGet(d.t.Context(), d.key, metaField).Val()
-	if rest := strings.TrimLeft(meta, marks); meta != want+rest || parseMeta(meta).token == 0 {
-		d.t.Fatalf("the holder's %s is %q, want %q and a token", metaField, meta, want)
+	meta := d.rdb.HGet(d.t.Context(), d.key, script.MetaField).Val()
+	token, _ := script.ParseMeta(meta)
+	if rest := strings.TrimLeft(meta, "+~"); meta != want+rest || token == 0 {
+		d.t.Fatalf("the holder's %s is %q, want %q and a token", script.MetaField, meta, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -54,10 +55,10 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	})
 
 	ws.mu.Lock()
-	if err != nil || f.outcome != freedHandedOver {
+	if err != nil || f.Outcome != script.HandedOver {
 		q.turns = 0
 		why := wakeNone // a message is on its way
-		if !subscribed || err != nil || f.outcome != freedPublished {
+		if !subscribed || err != nil || f.Outcome != script.Published {
 			why = wakeLocal
 		}
 		settle(why)
@@ -66,7 +67,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		ws.guard(q, g.bid)
 		return f, err
 	}
-	w.won, w.from = &verdict{granted: true, token: f.token, sent: f.sent}, g.bid
+	w.won, w.from = &verdict{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.bid
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {
@@ -106,8 +107,8 @@ func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
 		}
 		return after
 	case kind.shared:
-		q.saw(v.holder, "")
-		if v.left > 0 && q.due == wakeNone {
+		q.saw(*v.held(""), "")
+		if v.Left > 0 && q.due == wakeNone {
 			q.due = wakeLocal
 		}
 	default:

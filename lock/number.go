@@ -20,12 +20,8 @@ func (lk *lock) count(ctx context.Context, op string, keys ...string) (n int, er
 		if err != nil {
 			return err
 		}
-		got, ok := reply.(int64)
-		if !ok {
-			return unreadable(reply)
-		}
-		n = int(got)
-		return nil
+		n, err = script.ParseCount(reply)
+		return err
 	})
 	return n, err
 }

@@ -93,7 +93,7 @@ func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, kee
 	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), callAll, nil, nil)
 	if err == nil {
 		lk.c.receipts.add(b)
-		return f.outcome == freedPublished, nil
+		return f.Outcome == script.Published, nil
 	}
 	if keepOn && (ctx.Err() != nil || classify(err).retry) {
 		lk.c.sweepers.add(b, time.Time{})

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -238,48 +237,32 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 
 func grantOf(l *watchdog.Lease) *grant { return l.Holder().(*grant) }
 
-// scriptError is an error that a script returned for one of several leases.
-type scriptError string
-
-func (e scriptError) Error() string { return string(e) }
-
-// RedisError makes it an answer of the server, as go-redis has it.
-func (scriptError) RedisError() {}
-
-// readRenewals reads the answer of the renew script.
+// readRenewals reads the reply to a request for n leases. It returns Redis's time, too.
 func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
-	list, nums, err := ints(reply, 1)
+	r, err := script.ParseRenew(reply, n)
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(list) != n+1 {
-		return nil, 0, fmt.Errorf("%w: %d results for %d leases", errReply, len(list)-1, n)
-	}
 	results := make([]watchdog.Result, n)
-	for i, v := range list[1:] {
-		switch v := v.(type) {
-		case int64:
-			switch v {
-			case 0:
-				results[i].Outcome = watchdog.Missing
-			case 1:
-				results[i].Outcome = watchdog.Renewed
-			case 2:
-				results[i].Outcome = watchdog.Taken
-			case 3:
-				results[i].Err = errLate
-			default:
-				results[i].Err = fmt.Errorf("%w: renewal result %d", errReply, v)
-			}
-		case string:
-			if results[i].Err = scriptError(v); wrongType(results[i].Err) { // somebody keeps something else under its key
-				results[i].Outcome = watchdog.Taken
-			}
+	for i := range results {
+		switch outcome, err := r.At(i); {
+		case wrongType(err): // somebody keeps something else under its key
+			results[i] = watchdog.Result{Outcome: watchdog.Taken, Err: err}
+		case err != nil:
+			results[i].Err = err
+		case outcome == script.RenewLate:
+			results[i].Err = errLate
 		default:
-			results[i].Err = unreadable(v)
+			results[i].Outcome = renewed[outcome]
 		}
 	}
-	return results, nums[0], nil
+	return results, r.Now, nil
+}
+
+var renewed = [...]watchdog.Outcome{
+	script.RenewMissing: watchdog.Missing,
+	script.Renewed:      watchdog.Renewed,
+	script.RenewTaken:   watchdog.Taken,
 }
 
 // report tells telemetry what came of one lease's renewal.

@@ -37,6 +37,26 @@ func (b *bid) haunt(until time.Time) {
 	}
 }
 
+// verdict is Redis's answer to a bid.
+type verdict struct {
+	script.AcquireReply
+	sent   time.Time // before the request left: the lease counts from here
+	acked  int       // replicas that have the grant, where that was asked for
+	moving bool      // the lock's slot is on its way to another node
+}
+
+// held is the error for a lock with a name that wasn't granted.
+func (v *verdict) held(name string) *HeldError {
+	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
+}
+
+// freed is Redis's answer to a release.
+type freed struct {
+	script.ReleaseReply
+	unconfirmed bool      // an earlier try may have done it; its answer never came
+	sent        time.Time // before the request left
+}
+
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
 var errLeft = &timeoutError{"lockdog: timeout: no answer of Redis within the lease"}
 
@@ -125,11 +145,9 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 			}
 			return verdict{}, err
 		}
-		v, now, err := readVerdict(c.reply)
-		v.now, v.sent, v.acked, v.moving = now, c.sent, c.acked, oneKey
-		if err == nil || errors.Is(err, errLate) {
-			c.node.clock.learn(now, c.sent, err != nil)
-		} else {
+		reply, err := script.ParseAcquire(c.reply)
+		v := verdict{reply, c.sent, c.acked, oneKey}
+		if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 			b.haunt(c.expires) // whatever that answer means
 		}
 		t.recycle(c)
@@ -145,12 +163,12 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 	for try := 1; ; try++ {
 		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
 		if err == nil {
-			if f.untold != nil {
-				rel.Error(classify(f.untold).kind)
+			if f.Refused != nil {
+				rel.Error(classify(f.Refused).kind)
 			}
-			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
+			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
-				return freed{outcome: freedPublished, unconfirmed: true, sent: f.sent}, nil
+				return freed{unconfirmed: true, sent: f.sent}, nil
 			}
 			return f, nil
 		}
@@ -195,7 +213,7 @@ type heir struct {
 // releaseOnce gives the lock back in one try.
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
 	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
-	if failed := cmp.Or(err, f.untold); failed != nil {
+	if failed := cmp.Or(err, f.Refused); failed != nil {
 		t.rec.Error(ctx, telemetry.OpRelease, classify(failed).kind)
 	}
 	return f, err
@@ -249,15 +267,11 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 		}
 		return freed{}, expires, c.err
 	}
-	f, now, err := readFreed(c.reply)
-	if now != 0 && (err == nil || errors.Is(err, errLate)) {
-		c.node.clock.learn(now, c.sent, err != nil)
-	}
-	if err != nil {
+	reply, err := script.ParseRelease(c.reply)
+	if err = c.learn(reply.Now, reply.Late, err); err != nil {
 		return freed{}, expires, err
 	}
-	f.sent = c.sent
-	return f, expires, nil
+	return freed{ReleaseReply: reply, sent: c.sent}, expires, nil
 }
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
@@ -267,29 +281,23 @@ func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []str
 		args = append(args, lk.kind.freeing(lk)...)
 	}
 	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.kind.force, lk.plainKeys(), args...)
-	if err != nil || reply == int64(0) {
+	if err != nil {
 		return false, nil, err
 	}
-	list, nums, err := ints(reply, 1)
-	if err != nil || nums[0] != 1 || len(list) < 2 {
-		return false, nil, unreadable(reply)
+	r, err := script.ParseForce(reply)
+	if r.Refused != nil {
+		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(r.Refused).kind)
 	}
-	if err := untold(list, 1); err != nil {
-		t.rec.Error(ctx, telemetry.OpForceUnlock, classify(err).kind)
-	}
-	for _, owner := range list[2:] {
-		owners = append(owners, fmt.Sprint(owner))
-	}
-	return true, owners, nil
+	return r.Held, r.Owners, err
 }
 
 // inspect reads the lock's entry.
-func (t *transport) inspect(ctx context.Context, lk *lock) (Holder, error) {
+func (t *transport) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
 	reply, err := t.simple(ctx, telemetry.OpInspect, lk.kind.inspect, lk.plainKeys())
 	if err != nil {
-		return Holder{}, err
+		return script.InspectReply{}, err
 	}
-	return readHolder(reply)
+	return script.ParseInspect(reply)
 }
 
 // simple runs a script that may be repeated without a thought.

@@ -88,9 +88,9 @@ func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
 }
 
 const (
-	noPerm     = scriptError("NOPERM this user has no permissions to run the 'evalsha' command")
-	masterDown = scriptError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
-	wrongKind  = scriptError("WRONGTYPE Operation against a key holding the wrong kind of value")
+	noPerm     = script.Error("NOPERM this user has no permissions to run the 'evalsha' command")
+	masterDown = script.Error("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
+	wrongKind  = script.Error("WRONGTYPE Operation against a key holding the wrong kind of value")
 )
 
 // sweepsRefused runs f in a bubble with a client whose sweeps of "bad" keys are answered so.

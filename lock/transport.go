@@ -177,6 +177,20 @@ func (c *call) address(lk *lock, owner string, alone bool) {
 	}
 }
 
+// learn takes the server's time from a reply, 0 = not in it, that was read with err. A call that came too late is an error.
+func (c *call) learn(now int64, late bool, err error) error {
+	if err != nil {
+		return err
+	}
+	if now != 0 {
+		c.node.clock.learn(now, c.sent, late)
+	}
+	if late {
+		return errLate
+	}
+	return nil
+}
+
 func (t *transport) recycle(c *call) {
 	c.Call, c.ctx = backend.Call{}, nil
 	clear(c.keys[:])

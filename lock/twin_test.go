@@ -263,9 +263,10 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 			word = fmt.Sprintf("%d min", (n+30_000)/60_000)
 		}
 		if text, isText := v.(string); isText {
-			if token, trace, _ := strings.Cut(strings.TrimLeft(text, marks), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
-				word = fmt.Sprintf("token of the last grant: %v, %s", parseMeta(text).token <= s.last, trace)
-				word += ", marked " + text[:len(text)-len(strings.TrimLeft(text, marks))]
+			if token, trace, _ := strings.Cut(strings.TrimLeft(text, "+~"), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
+				n, _ := strconv.ParseInt(token, 10, 64)
+				word = fmt.Sprintf("token of the last grant: %v, %s", n <= s.last, trace)
+				word += ", marked " + text[:len(text)-len(strings.TrimLeft(text, "+~"))]
 			}
 		}
 		words = append(words, word)

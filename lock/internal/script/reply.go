@@ -1,0 +1,62 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrReply is a reply that no script of ours gives.
+var ErrReply = errors.New("lockdog: unreadable answer of Redis")
+
+// Unreadable quotes the beginning of such a reply.
+func Unreadable(reply any) error {
+	return fmt.Errorf("%w: %.80s", ErrReply, fmt.Sprint(reply))
+}
+
+// Error is an error that a script returned for one of several locks, or for a step that follows its effect.
+type Error string
+
+func (e Error) Error() string { return string(e) }
+
+// RedisError makes it an answer of the server, as go-redis has it.
+func (Error) RedisError() {}
+
+// ints reads the numbers at the beginning of a reply. It is small enough to be inlined, and the numbers then stay on the caller's stack.
+func ints(reply any, n int) ([]any, []int64, error) {
+	nums := make([]int64, n)
+	list, err := readInts(nums, reply)
+	return list, nums, err
+}
+
+func readInts(nums []int64, reply any) ([]any, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) < len(nums) {
+		return nil, Unreadable(reply)
+	}
+	for i := range nums {
+		if nums[i], ok = list[i].(int64); !ok {
+			return nil, Unreadable(reply)
+		}
+	}
+	return list, nil
+}
+
+// leastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
+const leastTime = 1 << 49
+
+// millis reads a PTTL: negative means that there is no expiry.
+func millis(ms int64) time.Duration {
+	const longest = int64(1<<62) / int64(time.Millisecond) // there is room to add to it
+	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond
+}
+
+// refused is the error that a reply has at a place, nil if it has none.
+func refused(reply []any, at int) error {
+	if len(reply) > at {
+		if text, ok := reply[at].(string); ok {
+			return Error(text)
+		}
+	}
+	return nil
+}
