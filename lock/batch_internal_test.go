@@ -135,16 +135,16 @@ func (b *bench) calls() (all []*call) {
 			releaser[name] = b.owner()
 		}
 		if b.random.IntN(2) == 0 {
-			c.Call = backend.Call{Script: script.Acquire, Keys: []string{name, b.counter(name)}}
+			c.Call = backend.Call{Script: script.Acquire.Script, Keys: []string{name, b.counter(name)}}
 			c.Args = []any{b.owner(), other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), other("", "00-parent-01")}
 			if b.random.IntN(6) == 0 {
 				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, clientB, "0", "0")
 			}
 		} else {
-			c.Call = backend.Call{Script: script.Release, Keys: []string{name}}
+			c.Call = backend.Call{Script: script.Release.Script, Keys: []string{name}}
 			c.Args = []any{releaser[name], "publish", "numsub", other("1", "0", "2")}
 			if b.random.IntN(4) == 0 {
-				c.Script, c.Keys = script.HandOver, append(c.Keys, b.counter(name))
+				c.Script, c.Keys = script.HandOver.Script, append(c.Keys, b.counter(name))
 				c.Args = append(c.Args, "next", other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), "", other("0", "1"))
 			}
 		}
@@ -189,7 +189,7 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 
 // granted is the token of a lock that the call took, or handed over; 0: it did neither.
 func granted(c *call, answer any) int64 {
-	if c.Script == script.Acquire {
+	if c.Script == script.Acquire.Script {
 		r, _ := script.ParseAcquire(answer)
 		return r.Token
 	}

@@ -32,7 +32,7 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
-	number    string // see caller
+	number    string // see script.Waiter
 	counters  script.Counters
 
 	rec       *telemetry.Recorder

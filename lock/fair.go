@@ -9,17 +9,8 @@ import (
 // fairKind is Redisson's RFairLock.
 var fairKind = &kind{
 	name:    "fair",
-	acquire: script.FairAcquire, release: script.FairRelease, force: script.Force, inspect: script.Inspect,
-	keys: func(lk *lock, _ string) []string {
-		return []string{
-			lk.key, lk.counter(),
-			script.QueueKey(lk.key), script.QueueTimeoutsKey(lk.key), script.QueueAliveKey(lk.key),
-		}
-	},
+	acquire: script.FairAcquire, release: script.FairRelease, force: script.FairForce, inspect: script.FairInspect,
 	channel: script.Channel,
-	asking: func(lk *lock, t terms) []any {
-		return []any{t.keep.Milliseconds(), script.Channel(lk.key), lk.c.backend.Traits().Publish}
-	},
 	enlists: true, alone: true,
 }
 

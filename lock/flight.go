@@ -189,9 +189,9 @@ func (t *transport) send(c *call) {
 // stamp notes that the call is sent now, with a not-after reckoned from this moment.
 func (c *call) stamp(now time.Time) {
 	c.sent = now
-	if c.notAfter >= 0 {
+	if c.Expires() {
 		c.expires = now.Add(c.window)
-		c.Args[c.notAfter] = c.node.clock.at(c.expires)
+		c.SetNotAfter(c.node.clock.at(c.expires))
 		c.expires = c.expires.Add(c.node.clock.ahead()) // what is swept then can't come back
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What a full Redis refuses to one call of a flight is that one's error: the others have run, and are told so.
@@ -179,12 +178,12 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 			return c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(s.SHA)) && bytes.Contains(c.Data, []byte(l.Owner()))
 		}
 		switch {
-		case ours(script.HandOver):
+		case ours(script.HandOver.Script):
 			if handOvers++; handOvers == 1 {
 				return redistest.Hold
 			}
 			return redistest.Drop
-		case ours(script.Release):
+		case ours(script.Release.Script):
 			return redistest.Drop
 		}
 		return redistest.Pass
@@ -319,11 +318,10 @@ func TestFlightToAReplica(t *testing.T) {
 	if err := j.rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil { // nobody is there
 		t.Fatal(err)
 	}
-	tr := j.c.transport
-	w := &worker{aboard: []*call{
-		tr.newCall(telemetry.PurposeAcquire, script.Acquire, []string{"job:held", "fence"}, "me", "1000", "0", ""), // for which nothing is written
-		tr.newCall(telemetry.PurposeAcquire, script.Acquire, []string{"job:new", "fence"}, "me", "1000", "0", ""),
-	}}
+	w := &worker{aboard: []*call{{}, {}}}
+	for i, name := range []string{"job:held", "job:new"} { // for the first nothing is written
+		script.Acquire.Args(&w.aboard[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
+	}
 	w.pack()
 	if got, err := j.rdb.Eval(ctx, script.Batch.Source, w.keys, w.args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a flight: %v, %v", got, err)

@@ -98,7 +98,7 @@ func FuzzNames(f *testing.F) {
 				t.Errorf("%q has %q beside it, which another lock may be named", key, beside)
 			}
 		}
-		keys := twoKeys(lk, "")
+		keys := keysOf(lk, "")
 		slot := plainSlot(key)
 		for _, part := range []string{script.Channel(key), keys[0], keys[1]} {
 			if plainSlot(part) != slot || backend.SlotOf(part) != slot {
@@ -108,7 +108,7 @@ func FuzzNames(f *testing.F) {
 		if !strings.HasPrefix(keys[1], prefix) {
 			t.Errorf("the counter %q isn't under the prefix %q", keys[1], prefix)
 		}
-		if again := twoKeys(lk, ""); len(keys) != 2 || keys[0] != key || !slices.Equal(keys, again) {
+		if again := keysOf(lk, ""); len(keys) != 2 || keys[0] != key || !slices.Equal(keys, again) {
 			t.Errorf("the keys of %q are %q, then %q", key, keys, again)
 		}
 	})

@@ -13,12 +13,12 @@ import (
 // processes, else to everybody.
 func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
 	w, q, subscribed := ws.successor(g.lock)
-	call := callLoudly
+	wake := script.WakeOneAnnounced
 	if q != nil {
-		call = callQuietly
+		wake = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, nil, nil)
+		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, nil, nil)
 		if subscribed {
 			ws.wakeDeaf(g.lock.key)
 		} else {
@@ -42,7 +42,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, next, func(f failure, until time.Time) {
+	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, next, func(f failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.unclear { // the waiter may have the lock, or get it yet: it finds out by asking

@@ -15,7 +15,7 @@ func keysBeside(c *Client, name string) []string {
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind, quorumKind, multiKind} {
 		for _, cfg := range []*lockConfig{{}, {javaTokens: true}} {
 			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
-			keys = append(keys, lk.keys(owner)...)
+			keys = append(keys, keysOf(lk, owner)...)
 		}
 	}
 	key := c.cfg.prefix + name
@@ -27,6 +27,13 @@ func keysBeside(c *Client, name string) []string {
 		}
 	}
 	return kept
+}
+
+// keysOf are the keys of an operation on behalf of an owner.
+func keysOf(lk *lock, owner string) []string {
+	var r script.Request
+	lk.kind.acquire.Args(&r, script.AcquireArgs{Lock: lk.keys(), Owner: owner})
+	return r.Keys
 }
 
 // No lock can be named as a key that another lock has beside its own, whatever the key prefixes of the clients.

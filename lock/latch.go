@@ -12,7 +12,6 @@ import (
 var latchKind = &kind{
 	name:    "latch",
 	acquire: script.LatchWait,
-	keys:    func(lk *lock, _ string) []string { return []string{lk.key} },
 	channel: script.LatchChannel,
 	shared:  true, opens: true, leaseless: true,
 	number: "latch's count", refusal: "is not open yet",
@@ -67,7 +66,7 @@ func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
 	return lk.give(ctx, "count down", func() (*bid, error) {
-		return lk.deed(script.LatchCountDown), lk.hearable(ctx)
+		return lk.deed(script.LatchCountDown, 0), lk.hearable(ctx)
 	})
 }
 
@@ -90,7 +89,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 
 // Count is how often the latch has yet to be counted down: 0 if it is open, or was never set.
 func (l *Latch) Count(ctx context.Context) (int, error) {
-	n, err := l.base().count(ctx, "count")
+	n, err := l.base().count(ctx, "count", false)
 	return max(n, 0), err
 }
 

@@ -14,9 +14,11 @@ import (
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
 // count reads the number.
-func (lk *lock) count(ctx context.Context, op string, keys ...string) (n int, err error) {
+func (lk *lock) count(ctx context.Context, op string, leases bool) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
-		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, script.Count, append([]string{lk.key}, keys...))
+		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) {
+			script.CountArgs(r, lk.key, leases)
+		})
 		if err != nil {
 			return err
 		}

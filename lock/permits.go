@@ -2,10 +2,6 @@ package lock
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"strconv"
-	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
@@ -14,27 +10,11 @@ import (
 var permitKind = &kind{
 	name:    "permit",
 	acquire: script.PermitAcquire, release: script.PermitRelease,
-	keys: func(lk *lock, _ string) []string {
-		return []string{lk.key, script.PermitsKey(lk.key), lk.counter()}
-	},
 	channel: script.SemaphoreChannel,
-	asking: func(lk *lock, _ terms) []any {
-		return []any{script.SemaphoreChannel(lk.key), lk.c.backend.Traits().Publish}
-	},
-	member: permitID, renewal: "p",
-	renewed: func(lk *lock) string { return script.PermitsKey(lk.key) },
+	holding: script.HoldsPermit,
 	many:    true, shared: true,
 	number: "number of permits", refusal: "has no permit left",
 	barren: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
-}
-
-// permitID is what stands for an owner there: Redisson wants 16 bytes. The first 8 are the random ones of the client, the
-// others number the grant.
-func permitID(owner string) string {
-	head, seq, _ := strings.Cut(owner[strings.LastIndexByte(owner, ':')+1:], "-")
-	n, _ := strconv.ParseUint(seq, 10, 64)
-	id, _ := hex.DecodeString(head)
-	return string(binary.BigEndian.AppendUint64(id, n))
 }
 
 // Permits describes a semaphore whose permits have leases: a number of them in Redis, of which each Lock takes one and gives
@@ -77,7 +57,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 	if lk == nil || lk.err != nil {
 		return 0, lk.usable(ctx, "available")
 	}
-	return lk.count(ctx, "available", script.PermitsKey(lk.key))
+	return lk.count(ctx, "available", true)
 }
 
 // TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining

@@ -332,7 +332,9 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.bid.lock
-	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, script.Raise, twoKeys(lk, v.bid.owner), v.bid.owner, token, v.bid.traceparent)
+	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
+		script.RaiseArgs(r, v.bid.claim(), token)
+	})
 	if err != nil {
 		return false, err
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -16,9 +15,6 @@ import (
 // the operation's owner; who finds it there has done it before.
 
 const (
-	// receiptLife is how long a receipt is kept: longer than an operation is repeated by its caller, for about a lease (of
-	// DefaultLease at most), and by the sweepers.
-	receiptLife = 5 * time.Minute
 	// receiptPatience is how long the sweepers go on with what Redis hasn't confirmed.
 	receiptPatience = 2 * time.Minute
 
@@ -69,19 +65,11 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// receiptKeys are the keys of an operation with a receipt.
-func receiptKeys(lk *lock, owner string) []string {
-	return append([]string{lk.key, script.ReceiptKey(lk.key, owner)}, lk.c.receipts.take(lk.key)...)
-}
-
 // deed is an operation that changes the number for good, once however often it is sent. For the transport and the
 // sweepers it is a release.
-func (lk *lock) deed(s *backend.Script, args ...any) *bid {
+func (lk *lock) deed(s *script.Releaser, amount int) *bid {
 	k := *lk.kind
-	k.release, k.keys, k.counts, k.deed = s, receiptKeys, true, true
-	k.freeing = func(*lock) []any {
-		return append([]any{int64(0), receiptLife.Milliseconds()}, args...)
-	}
+	k.release, k.amount, k.counts, k.deed = s, amount, true, true
 	op := *lk
 	op.kind, op.cfg = &k, lk.cfg.patient()
 	return &bid{lock: &op, owner: lk.c.newOwner()}
@@ -90,7 +78,7 @@ func (lk *lock) deed(s *backend.Script, args ...any) *bid {
 // perform does a deed, over as many tries as it takes in one lease, and with keepOn has the sweepers go on with it. It says whether it was done: the script may have found
 // that it wasn't to be.
 func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
-	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), callAll, nil, nil)
+	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), script.WakeAll, nil, nil)
 	if err == nil {
 		lk.c.receipts.add(b)
 		return f.Outcome == script.Published, nil

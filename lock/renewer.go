@@ -197,13 +197,12 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 // request is the call that renews some leases of the batch.
 func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) backend.Call {
 	limit, _ := ctx.Deadline()
-	args := make([]any, 1, 1+3*len(which))
-	args[0] = r.t.nodeNamed(b.Partition).clock.at(limit)
+	args := script.NewRenewArgs(r.t.nodeNamed(b.Partition).clock.at(limit), len(which))
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
-		args = append(args, g.lock.renewedKey(), g.bid.member(), g.lock.renewal())
+		args.Add(g.lock.kind.holding, g.lock.key, g.bid.owner, g.lock.cfg.leaseArg)
 	}
-	return backend.Call{Script: script.Renew, Renew: true, Node: b.Partition, Keys: []string{args[1].(string)}, Args: args}
+	return args.Call(b.Partition)
 }
 
 // read puts the answer to a request into the results.

@@ -49,14 +49,9 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 
 func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, error) {
 	cfg := bids[0].lock.cfg
-	var keys []string
-	args := []any{cfg.lease.Milliseconds(), int64(0)}
-	for _, b := range bids {
-		keys = append(keys, twoKeys(b.lock, b.owner)...)
-		args = append(args, b.owner, b.traceparent)
-	}
-	c := t.newCall(telemetry.PurposeAcquire, script.MultiAcquire, keys, args...)
-	c.notAfter, c.window, c.bid, c.also = 1, min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+	c := t.callTo(bids[0].lock.key, telemetry.PurposeAcquire)
+	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, claims(bids))
+	c.window, c.bid, c.also = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
 		return joint{}, t.left(ctx, errLeft)
@@ -73,6 +68,18 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 		hauntAll(bids, c.expires) // whatever that answer means
 	}
 	return joint{verdict{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
+}
+
+func claims(bids []*bid) []script.Claim {
+	all := make([]script.Claim, len(bids))
+	for i, b := range bids {
+		all[i] = b.claim()
+	}
+	return all
+}
+
+func (b *bid) claim() script.Claim {
+	return script.Claim{Lock: b.lock.keys(), Owner: b.owner, Traceparent: b.traceparent}
 }
 
 func hauntAll(bids []*bid, until time.Time) {
@@ -113,7 +120,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, callLoudly, nil, nil)
+					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, script.WakeOneAnnounced, nil, nil)
 				}
 				return all, errs
 			}
@@ -132,13 +139,8 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 
 // tryReleaseAll is one try.
 func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience time.Duration) ([]freed, []error, error) {
-	var keys []string
-	args := []any{t.backend.Traits().Publish}
-	for _, b := range bids {
-		keys = append(keys, b.lock.key)
-		args = append(args, b.owner, b.lock.kind.channel(b.lock.key))
-	}
-	c := t.newCall(telemetry.PurposeRelease, script.MultiRelease, keys, args...)
+	c := t.callTo(bids[0].lock.key, telemetry.PurposeRelease)
+	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, claims(bids))
 	if !t.do(ctx, c, patience) {
 		return nil, nil, t.left(context.Background(), errLeft)
 	}

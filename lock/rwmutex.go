@@ -11,25 +11,18 @@ var (
 	writeKind = &kind{
 		name:    "write",
 		acquire: script.WriteAcquire, release: script.WriteRelease, force: script.RWForce, inspect: script.RWInspect,
-		keys: rwKeys, channel: script.RWChannel,
-		asking: func(_ *lock, t terms) []any { return []any{t.keep.Milliseconds()} },
-		ending: ":write", renewal: "r",
+		channel: script.RWChannel,
+		ending:  ":write", holding: script.HoldsMark,
 		enlists: true, // so that new readers wait for it
 	}
 	readKind = &kind{
 		name:    "read",
 		acquire: script.ReadAcquire, release: script.ReadRelease, force: script.RWForce, inspect: script.RWInspect,
-		keys: rwKeys, channel: script.RWChannel,
-		asking: func(_ *lock, t terms) []any { return []any{t.under, t.waited.Milliseconds()} },
-		above:  writeKind, renewal: "r",
+		channel: script.RWChannel,
+		above:   writeKind, holding: script.HoldsMark,
 		shared: true,
 	}
 )
-
-// rwKeys are the keys that rw.lua describes.
-func rwKeys(lk *lock, owner string) []string {
-	return append([]string{lk.key, lk.counter()}, script.RWKeys(lk.key, owner)...)
-}
 
 // RWMutex describes a lock that either one writer holds, or any number of readers: Redisson's RReadWriteLock. Lock, TryLock
 // and Do are the writer's, RLock, TryRLock and RDo the readers'; each reader has a Lease of its own, with a token of its

@@ -10,9 +10,7 @@ import (
 var semaphoreKind = &kind{
 	name:    "semaphore",
 	acquire: script.SemaphoreAcquire, release: script.SemaphoreUndo,
-	keys: receiptKeys, channel: script.SemaphoreChannel,
-	asking:  func(_ *lock, t terms) []any { return []any{t.permits, receiptLife.Milliseconds()} },
-	freeing: func(*lock) []any { return []any{receiptLife.Milliseconds()} },
+	channel: script.SemaphoreChannel,
 	shared:  true, counts: true, leaseless: true,
 	number: "number of permits", refusal: "has too few permits left",
 }
@@ -101,7 +99,7 @@ func (s *Semaphore) Resize(ctx context.Context, delta int) error { return s.base
 
 // Available is how many permits are left: 0 if it was given none, negative after a Resize that took more than there were.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	return s.base().count(ctx, "available")
+	return s.base().count(ctx, "available", false)
 }
 
 func (s *Semaphore) base() *lock {

@@ -79,7 +79,7 @@ type refusing struct {
 }
 
 func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
-	release := call.Script == script.Release || call.Script == script.FairRelease
+	release := call.Script == script.Release.Script || call.Script == script.FairRelease.Script
 	if release && strings.HasPrefix(call.Keys[0], "bad") {
 		b.releases.Add(1)
 		return nil, b.answer

@@ -174,14 +174,14 @@ func (tw *twins) step() {
 			keys = keys[:1]
 		}
 		if pick(2) == 0 {
-			tw.call(script.Acquire, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
+			tw.call(script.Acquire.Script, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
 			break
 		}
-		tw.call(script.Acquire, keys, owner, lease, notAfter, trace)
+		tw.call(script.Acquire.Script, keys, owner, lease, notAfter, trace)
 	case n < 9:
-		tw.call(script.Release, p.keys[:1], owner, "publish", "numsub", pick(2))
+		tw.call(script.Release.Script, p.keys[:1], owner, "publish", "numsub", pick(2))
 	case n < 12:
-		tw.call(script.HandOver, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
+		tw.call(script.HandOver.Script, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {
@@ -190,13 +190,13 @@ func (tw *twins) step() {
 		}
 		tw.call(script.Renew, p.keys[:1], args...)
 	case n < 16:
-		tw.call(script.Force, p.keys[:1], p.channel, "publish", twinControl, "twin")
+		tw.call(script.Force.Script, p.keys[:1], p.channel, "publish", twinControl, "twin")
 	case n < 20:
-		tw.call(script.FairAcquire, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
+		tw.call(script.FairAcquire.Script, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
 	case n < 22:
-		tw.call(script.FairRelease, p.fair, owner, p.channel, "publish")
+		tw.call(script.FairRelease.Script, p.fair, owner, p.channel, "publish")
 	case n < 23:
-		tw.call(script.Force, p.fair, p.channel, "publish", twinControl, "twin")
+		tw.call(script.Force.Script, p.fair, p.channel, "publish", twinControl, "twin")
 	case n < 24:
 		tw.call(permitScript, p.keys[:1], owner, lease)
 	case n < 25:
@@ -211,7 +211,7 @@ func (tw *twins) step() {
 		tw.setString(p.keys[1], text)
 	}
 	for _, q := range tw.places {
-		tw.call(script.Inspect, q.keys[:1])
+		tw.call(script.Inspect.Script, q.keys[:1])
 	}
 	tw.call(waitersScript, p.waited[2:])
 }

@@ -267,7 +267,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		case err == nil:
 			failing, q.failing, q.trouble, w.failed, q.moving = time.Time{}, time.Time{}, trouble{}, nil, v.moving
 			q.saw(*v.held(""), v.Traceparent)
-			if q.since == 0 && asked.caller.waits() {
+			if q.since == 0 && asked.caller.Number != "" {
 				q.since = v.Now
 			}
 			ws.mu.Unlock()

@@ -4,7 +4,91 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
 )
+
+// Acquirer is a script that acquires a lock for one owner.
+type Acquirer struct {
+	*backend.Script
+	keys    layout
+	holding Holding
+	more    func(r *Request, a AcquireArgs) // adds the arguments that not all have
+}
+
+// The scripts that acquire.
+var (
+	Acquire = &Acquirer{
+		Script: load("acquire", "clock", "token", "holder"), keys: lockAndCounter,
+		more: func(r *Request, a AcquireArgs) {
+			if w := a.Waiter; w.Number != "" {
+				r.Keys = append(r.Keys, WaitersKey(a.Key))
+				r.Args = append(r.Args, w.Number, w.Since, w.More)
+			}
+		},
+	}
+	FairAcquire = &Acquirer{
+		Script: load("fair_acquire", "clock", "token", "holder", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		more: func(r *Request, a AcquireArgs) {
+			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
+		},
+	}
+	WriteAcquire = &Acquirer{
+		Script: load("write_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
+	}
+	ReadAcquire = &Acquirer{
+		Script: load("read_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Under, a.Waited.Milliseconds()) },
+	}
+	SemaphoreAcquire = &Acquirer{
+		Script: load("semaphore_acquire", "clock"), keys: receiptKeys,
+		more: func(r *Request, a AcquireArgs) {
+			r.Keys = append(r.Keys, a.Spent...)
+			r.Args = append(r.Args, a.Permits, ReceiptLife.Milliseconds())
+		},
+	}
+	PermitAcquire = &Acquirer{
+		Script: load("permit_acquire", "clock", "token", "tell"), keys: permitKeys, holding: HoldsPermit,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
+	}
+	LatchWait = &Acquirer{Script: load("latch_wait", "clock"), keys: lockKey}
+)
+
+// AcquireArgs are what these scripts are told. Each takes what it needs.
+type AcquireArgs struct {
+	Lock
+	Owner       string
+	Lease       any // in ms: an int64, boxed
+	Traceparent string
+	Publish     any // the command to publish with: a string, boxed
+
+	Waiter  Waiter        // of a Mutex: the client, if a release may wake it alone
+	Keep    time.Duration // of a FairMutex or a writer: for how long its place in the queue is kept until it asks again, 0: it takes none
+	Under   string        // of a reader: the owner of the write lease that its caller has
+	Waited  time.Duration // of a reader: since it first asked
+	Permits int           // of a semaphore without leases: how many
+	Spent   []string      // of a semaphore without leases: receipts that are to be deleted
+}
+
+// Waiter is a client among those that wait for a lock.
+type Waiter struct {
+	Number string // "": it isn't among them
+	Since  int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
+	More   int    // 1 when more than one waits in it
+}
+
+// Args makes r a call of the script.
+func (s *Acquirer) Args(r *Request, a AcquireArgs) {
+	r.start(s.Script)
+	s.keys(r, a.Lock, a.Owner)
+	r.Args = append(r.Args, s.holding.Member(a.Owner), a.Lease)
+	r.addNotAfter()
+	r.Args = append(r.Args, a.Traceparent)
+	if s.more != nil {
+		s.more(r, a)
+	}
+}
 
 // AcquireReply is the reply of a script that acquires a lock.
 type AcquireReply struct {

@@ -1,10 +1,32 @@
 package script
 
 import (
-	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
 )
+
+// Inspector is a script that reports who holds a lock.
+type Inspector struct {
+	*backend.Script
+	keys layout
+}
+
+// The scripts that inspect.
+var (
+	inspect = load("inspect", "clock")
+
+	Inspect     = &Inspector{inspect, lockKey}
+	FairInspect = &Inspector{inspect, fairKeys}
+	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "tell", "rw"), rwKeys}
+)
+
+// Args makes r a call of the script.
+func (s *Inspector) Args(r *Request, l Lock) {
+	r.start(s.Script)
+	s.keys(r, l, "")
+}
 
 // InspectReply is the reply of inspect.lua and rw_inspect.lua. It is zero if nobody holds the lock.
 type InspectReply struct {
@@ -50,38 +72,3 @@ func ParseInspect(reply any) (InspectReply, error) {
 	}
 	return r, nil
 }
-
-// ForceReply is the reply of force.lua and rw_force.lua.
-type ForceReply struct {
-	Held    bool
-	Owners  []string // from whom the lock was taken, at most ten
-	Refused error    // the server refused a message
-}
-
-// ParseForce reads the reply.
-func ParseForce(reply any) (ForceReply, error) {
-	if reply == int64(0) {
-		return ForceReply{}, nil
-	}
-	list, nums, err := ints(reply, 1)
-	if err != nil || nums[0] != 1 || len(list) < 2 {
-		return ForceReply{}, Unreadable(reply)
-	}
-	r := ForceReply{Held: true, Refused: refused(list, 1)}
-	for _, owner := range list[2:] {
-		r.Owners = append(r.Owners, fmt.Sprint(owner))
-	}
-	return r, nil
-}
-
-// ParseCount reads the reply of count.lua.
-func ParseCount(reply any) (int, error) {
-	n, ok := reply.(int64)
-	if !ok {
-		return 0, Unreadable(reply)
-	}
-	return int(n), nil
-}
-
-// ParseRaise reads the reply of raise.lua: whether the lock is still the owner's.
-func ParseRaise(reply any) bool { return reply == int64(1) }

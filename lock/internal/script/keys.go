@@ -89,9 +89,3 @@ func suffixed(key, suffix string) string {
 	}
 	return "{" + key + "}:" + suffix
 }
-
-// RWKeys are the keys that rw.lua describes, after the lock and its counter.
-func RWKeys(key, owner string) []string {
-	mark := suffixed(key, owner+":rwlock_timeout:")
-	return []string{suffixed(key, "lockdog_writers"), suffixed(key, "lockdog_turn"), mark + "1", mark + "0"}
-}

@@ -1,5 +1,50 @@
 package script
 
+// The scripts of several locks, and that which makes the token of a lock that of its quorum.
+var (
+	MultiAcquire = load("multi_acquire", "clock", "token", "holder")
+	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
+	Raise        = load("raise")
+)
+
+// Claim is one of several locks, and who is to have it, or has it.
+type Claim struct {
+	Lock
+	Owner       string
+	Traceparent string
+}
+
+// MultiAcquireArgs makes r a call of multi_acquire.lua. The lease is in ms.
+func MultiAcquireArgs(r *Request, lease any, claims []Claim) {
+	r.start(MultiAcquire)
+	r.Args = append(r.Args, lease)
+	r.addNotAfter()
+	for _, c := range claims {
+		r.Keys = append(r.Keys, c.Key, c.Counter.(string))
+		r.Args = append(r.Args, c.Owner, c.Traceparent)
+	}
+}
+
+// MultiReleaseArgs makes r a call of multi_release.lua.
+func MultiReleaseArgs(r *Request, publish any, claims []Claim) {
+	r.start(MultiRelease)
+	r.Args = append(r.Args, publish)
+	for _, c := range claims {
+		r.Keys = append(r.Keys, c.Key)
+		r.Args = append(r.Args, c.Owner, Channel(c.Key))
+	}
+}
+
+// RaiseArgs makes r a call of raise.lua.
+func RaiseArgs(r *Request, c Claim, token int64) {
+	r.start(Raise)
+	lockAndCounter(r, c.Lock, c.Owner)
+	r.Args = append(r.Args, c.Owner, token, c.Traceparent)
+}
+
+// ParseRaise reads the reply of raise.lua. It reports whether the lock is still the owner's.
+func ParseRaise(reply any) bool { return reply == int64(1) }
+
 // MultiAcquireReply is the reply of multi_acquire.lua.
 type MultiAcquireReply struct {
 	AcquireReply

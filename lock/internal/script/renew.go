@@ -1,6 +1,31 @@
 package script
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// Renew renews many leases of one node.
+var Renew = load("renew", "clock", "demoted")
+
+// RenewArgs are the leases that one call renews.
+type RenewArgs struct{ args []any }
+
+// NewRenewArgs has room for some leases. The not-after is the server time in µs after which the script must write nothing; 0 = unknown.
+func NewRenewArgs(notAfter int64, leases int) RenewArgs {
+	return RenewArgs{append(make([]any, 0, 1+3*leases), notAfter)}
+}
+
+// Add adds a lease, which is in ms.
+func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
+	a.args = append(a.args, h.Key(lock), h.Member(owner), h.lease(lease))
+}
+
+// Call is the call at a node. The key of the first lease routes it.
+func (a *RenewArgs) Call(node string) backend.Call {
+	return backend.Call{Script: Renew, Renew: true, Node: node, Keys: []string{a.args[1].(string)}, Args: a.args}
+}
 
 // RenewReply is the reply of renew.lua.
 type RenewReply struct {

@@ -16,47 +16,9 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// The scripts of one lock.
-var (
-	Acquire  = load("acquire", "clock", "token", "holder")
-	Renew    = load("renew", "clock", "demoted")
-	Release  = build("release", read("channel", "tell", "entry"), wakeFair, read("release"))
-	HandOver = build("hand_over", read("channel", "tell"), handOver("clock", "token"))
-	Force    = load("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
-	Inspect  = load("inspect", "clock")
-
-	FairAcquire = load("fair_acquire", "clock", "token", "holder", "tell", "fair_queue", "fair_expiry")
-	FairRelease = load("fair_release", "clock", "tell", "fair_queue", "fair_expiry")
-
-	WriteAcquire = load("write_acquire", "clock", "token", "tell", "rw")
-	WriteRelease = load("write_release", "clock", "token", "tell", "rw")
-	ReadAcquire  = load("read_acquire", "clock", "token", "tell", "rw")
-	ReadRelease  = load("read_release", "clock", "token", "tell", "rw")
-	RWForce      = load("rw_force", "clock", "token", "tell", "rw", "forced")
-	RWInspect    = load("rw_inspect", "clock", "token", "tell", "rw")
-
-	Count            = load("count")
-	SemaphoreAcquire = load("semaphore_acquire", "clock")
-	SemaphoreUndo    = load("semaphore_undo", "clock", "tell")
-	SemaphoreAdd     = load("semaphore_add", "clock", "tell")
-	SemaphoreSet     = load("semaphore_set", "clock", "tell")
-	PermitAcquire    = load("permit_acquire", "clock", "token", "tell")
-	PermitRelease    = load("permit_release", "clock", "tell")
-	LatchSet         = load("latch_set", "clock", "tell")
-	LatchCountDown   = load("latch_count_down", "clock", "tell")
-	LatchWait        = load("latch_wait", "clock")
-)
-
-// The scripts of several locks.
-var (
-	MultiAcquire = load("multi_acquire", "clock", "token", "holder")
-	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
-	Raise        = load("raise")
-)
-
 // Batch runs several calls of the scripts in Batched, which are functions in it. It has shorter ways for many calls of one script.
 var (
-	Batched = map[*backend.Script]any{Acquire: "acquire", Release: "release", HandOver: "hand_over"}
+	Batched = map[*backend.Script]any{Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over"}
 	Batch   = build("batch", read("clock", "token", "holder", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", read("acquire")),
 		function("operations.release", "KEYS, ARGV", read("entry"), wakeFair, read("release")),
