@@ -39,7 +39,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			for round := range rounds {
 				b.counters = []int{1, 5, 10}[round%3]
 				world, w := b.world(), &worker{aboard: b.calls()}
-				w.pack()
+				script.Pack(&w.batch, w.aboard)
 				single := b.play(world, w, b.oneByOne)
 				before := b.mistakes()
 				batch := b.play(world, w, b.asBatch)
@@ -209,7 +209,8 @@ func (b *bench) oneByOne(w *worker) (answers []any) {
 }
 
 func (b *bench) asBatch(w *worker) (answers []any) {
-	reply, err := b.app.Eval(b.t.Context(), script.Batch.Source, w.keys, w.args...).Result()
+	call := w.batch.Call(false)
+	reply, err := b.app.Eval(b.t.Context(), script.Batch.Source, call.Keys, call.Args...).Result()
 	if err == nil {
 		err = w.unpack(reply)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -22,11 +23,7 @@ type worker struct {
 	aboard []*call
 	shared bool          // it would take others along
 	start  chan struct{} // aboard has been filled
-
-	// What the script's arguments are made in.
-	keys  []string
-	boxed []any
-	args  []any
+	batch  script.BatchArgs
 }
 
 // aloft notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.

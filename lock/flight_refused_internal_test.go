@@ -322,8 +322,9 @@ func TestFlightToAReplica(t *testing.T) {
 	for i, name := range []string{"job:held", "job:new"} { // for the first nothing is written
 		script.Acquire.Args(&w.aboard[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
 	}
-	w.pack()
-	if got, err := j.rdb.Eval(ctx, script.Batch.Source, w.keys, w.args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+	script.Pack(&w.batch, w.aboard)
+	call := w.batch.Call(false)
+	if got, err := j.rdb.Eval(ctx, script.Batch.Source, call.Keys, call.Args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a flight: %v, %v", got, err)
 	}
 	now, key := time.Now().Add(time.Hour).UnixMicro(), "job:held"

@@ -257,7 +257,7 @@ const (
 // board finds a way for a call.
 func (t *transport) board(c *call, mayPilot bool) boarding {
 	n := c.node
-	c.alone = c.replicas > 0 || t.backend.Traits().Combine && script.Batched[c.Script] == nil
+	c.alone = c.replicas > 0 || t.backend.Traits().Combine && !c.Batchable()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

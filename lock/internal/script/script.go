@@ -16,21 +16,6 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// Batch runs several calls of the scripts in Batched, which are functions in it. It has shorter ways for many calls of one script.
-var (
-	Batched = map[*backend.Script]any{Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over"}
-	Batch   = build("batch", read("clock", "token", "holder", "demoted", "channel", "tell"), "local operations, together = {}, {}\n",
-		function("operations.acquire", "KEYS, ARGV", read("acquire")),
-		function("operations.release", "KEYS, ARGV", read("entry"), wakeFair, read("release")),
-		function("operations.hand_over", "KEYS, ARGV", handOver()),
-		function("together.acquire", columns, read("acquire_all")),
-		function("together.release", columns, read("release_all")),
-		read("batch"))
-)
-
-// columns are what batch.lua says of where the keys and arguments stand.
-const columns = "count, firstKey, keyStep, firstArg, argStep"
-
 // wakeFair wakes the next in the queue of a FairMutex of the lock's name, if the owner's entry says that there is one. Other releases don't run it.
 var wakeFair = "if found[1] and queued == 126 then\n" + read("fair_queue", "fair_wake", "fair_marked") + "end\n"
 
