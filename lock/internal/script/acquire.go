@@ -45,7 +45,7 @@ var (
 		Script: load("semaphore_acquire", "clock"), keys: receiptKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
-			r.Args = append(r.Args, a.Permits, ReceiptLife.Milliseconds())
+			r.Args = append(r.Args, a.Permits, receiptLife.Milliseconds())
 		},
 	}
 	PermitAcquire = &Acquirer{
@@ -127,12 +127,12 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		return r, nil
 	case 0:
 		if _, nums, err = ints(reply, 3); err != nil || len(list) < 5 {
-			return AcquireReply{}, Unreadable(reply)
+			return AcquireReply{}, unreadable(reply)
 		}
 		owner, ok1 := list[3].(string)
 		meta, ok2 := list[4].(string)
 		if !ok1 || !ok2 {
-			return AcquireReply{}, Unreadable(reply)
+			return AcquireReply{}, unreadable(reply)
 		}
 		r.Owner, r.Remaining = owner, millis(nums[2])
 		_, r.Traceparent = ParseMeta(meta)
@@ -141,7 +141,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		r.Late = true
 		return r, nil
 	}
-	return AcquireReply{}, Unreadable(reply)
+	return AcquireReply{}, unreadable(reply)
 }
 
 // MetaField is the field of a lock's hash that has more about its holder. Redisson's scripts don't look at it.

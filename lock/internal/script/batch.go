@@ -113,14 +113,14 @@ func ParseBatch(reply any, n int, each func(i int, reply any)) error {
 	for ; len(replies) >= 2; replies = replies[2:] {
 		count, _ := replies[0].(int64)
 		if count < 1 || count > int64(n-done) {
-			return Unreadable(reply)
+			return unreadable(reply)
 		}
 		for end := done + int(count); done < end; done++ {
 			each(done, replies[1])
 		}
 	}
 	if done < n || len(replies) > 0 {
-		return Unreadable(reply)
+		return unreadable(reply)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func CountArgs(r *Request, key string, leases bool) {
 func ParseCount(reply any) (int, error) {
 	n, ok := reply.(int64)
 	if !ok {
-		return 0, Unreadable(reply)
+		return 0, unreadable(reply)
 	}
 	return int(n), nil
 }

@@ -51,7 +51,7 @@ func ParseForce(reply any) (ForceReply, error) {
 	}
 	list, nums, err := ints(reply, 1)
 	if err != nil || nums[0] != 1 || len(list) < 2 {
-		return ForceReply{}, Unreadable(reply)
+		return ForceReply{}, unreadable(reply)
 	}
 	r := ForceReply{Held: true, Refused: refused(list, 1)}
 	for _, owner := range list[2:] {

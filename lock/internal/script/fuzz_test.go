@@ -77,7 +77,7 @@ func FuzzReplies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reply := someReply(data)
-		if text := Unreadable(reply).Error(); len(text) > len(ErrReply.Error())+2+4*80 { // of 80 characters
+		if text := unreadable(reply).Error(); len(text) > len(ErrReply.Error())+2+4*80 { // of 80 characters
 			t.Errorf("an error of %d bytes: %s", len(text), text)
 		}
 		fuzzAcquire(t, reply)

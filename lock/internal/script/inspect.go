@@ -51,7 +51,7 @@ func ParseInspect(reply any) (InspectReply, error) {
 		field, ok1 := list[i].(string)
 		value, ok2 := list[i+1].(string)
 		if !ok1 || !ok2 {
-			return InspectReply{}, Unreadable(reply)
+			return InspectReply{}, unreadable(reply)
 		}
 		switch {
 		case field == MetaField:

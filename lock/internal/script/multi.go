@@ -62,7 +62,7 @@ func ParseMultiAcquire(reply any, n int) (MultiAcquireReply, error) {
 	case r.Granted:
 		list, nums, err := ints(reply, 2+n)
 		if err != nil || len(list) != 2+n {
-			return MultiAcquireReply{}, Unreadable(reply)
+			return MultiAcquireReply{}, unreadable(reply)
 		}
 		r.Tokens = nums[2:]
 		return r, nil
@@ -70,7 +70,7 @@ func ParseMultiAcquire(reply any, n int) (MultiAcquireReply, error) {
 	list, _ := reply.([]any)
 	at, ok := list[len(list)-1].(int64)
 	if !ok || at < 1 || int(at) > n {
-		return MultiAcquireReply{}, Unreadable(reply)
+		return MultiAcquireReply{}, unreadable(reply)
 	}
 	r.At = int(at) - 1
 	return r, nil
@@ -86,7 +86,7 @@ type MultiReleaseReply struct {
 func ParseMultiRelease(reply any, n int) (MultiReleaseReply, error) {
 	list, nums, err := ints(reply, 1)
 	if err != nil || len(list) != 1+n {
-		return MultiReleaseReply{}, Unreadable(reply)
+		return MultiReleaseReply{}, unreadable(reply)
 	}
 	return MultiReleaseReply{nums[0], list[1:]}, nil
 }
@@ -110,5 +110,5 @@ func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 			return ReleaseReply{Outcome: Published, Refused: refused(v, 1)}, nil
 		}
 	}
-	return ReleaseReply{}, Unreadable(r.results[i])
+	return ReleaseReply{}, unreadable(r.results[i])
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
-// ReceiptLife is how long the receipt of an operation is kept: longer than the operation is repeated by its caller, for about a lease (of the
+// receiptLife is how long the receipt of an operation is kept: longer than the operation is repeated by its caller, for about a lease (of the
 // default lease at most), and by the sweepers.
-const ReceiptLife = 5 * time.Minute
+const receiptLife = 5 * time.Minute
 
 // Releaser is a script that releases a lock of one owner, or changes a counter once for one owner.
 type Releaser struct {
@@ -42,7 +42,7 @@ var (
 		Script: load("semaphore_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,
 		more: func(r *Request, a ReleaseArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
-			r.Args = append(r.Args, ReceiptLife.Milliseconds())
+			r.Args = append(r.Args, receiptLife.Milliseconds())
 		},
 	}
 )
@@ -66,7 +66,7 @@ func wake(r *Request, a ReleaseArgs) {
 func once(r *Request, a ReleaseArgs) {
 	r.Keys = append(r.Keys, a.Spent...)
 	r.addNotAfter()
-	r.Args = append(r.Args, ReceiptLife.Milliseconds())
+	r.Args = append(r.Args, receiptLife.Milliseconds())
 }
 
 func amount(r *Request, a ReleaseArgs) {
@@ -173,5 +173,5 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 		r.Late = true
 		return r, nil
 	}
-	return ReleaseReply{}, Unreadable(reply)
+	return ReleaseReply{}, unreadable(reply)
 }

@@ -67,6 +67,6 @@ func (r RenewReply) At(i int) (Renewal, error) {
 	case string:
 		return 0, Error(v)
 	default:
-		return 0, Unreadable(v)
+		return 0, unreadable(v)
 	}
 }

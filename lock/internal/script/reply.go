@@ -9,8 +9,8 @@ import (
 // ErrReply is a reply that no script of ours gives.
 var ErrReply = errors.New("lockdog: unreadable answer of Redis")
 
-// Unreadable quotes the beginning of such a reply.
-func Unreadable(reply any) error {
+// unreadable quotes the beginning of such a reply.
+func unreadable(reply any) error {
 	return fmt.Errorf("%w: %.80s", ErrReply, fmt.Sprint(reply))
 }
 
@@ -32,11 +32,11 @@ func ints(reply any, n int) ([]any, []int64, error) {
 func readInts(nums []int64, reply any) ([]any, error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) < len(nums) {
-		return nil, Unreadable(reply)
+		return nil, unreadable(reply)
 	}
 	for i := range nums {
 		if nums[i], ok = list[i].(int64); !ok {
-			return nil, Unreadable(reply)
+			return nil, unreadable(reply)
 		}
 	}
 	return list, nil
