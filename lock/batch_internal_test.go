@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // A batch does what its operations do one after the other, whatever they find, and whatever their user may not do.
@@ -38,7 +39,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			for round := range rounds {
 				b.counters = []int{1, 5, 10}[round%3]
 				world, w := b.world(), &worker{aboard: b.calls()}
-				w.pack()
+				script.Pack(&w.batch, w.aboard)
 				single := b.play(world, w, b.oneByOne)
 				before := b.mistakes()
 				batch := b.play(world, w, b.asBatch)
@@ -95,8 +96,8 @@ func (b *bench) world() (commands []string) {
 			continue
 		}
 		if b.random.IntN(2) == 0 { // somebody waits for a FairMutex, the first is perhaps dead
-			key := prefixName("redisson_lock_queue", name)
-			commands = append(commands, "RPUSH "+key+" fair:1 fair:2", "ZADD "+prefixName("redisson_lock_timeout", name)+" 9000000000000 fair:2 "+b.pick("5", "9000000000000")+" fair:1")
+			key := script.QueueKey(name)
+			commands = append(commands, "RPUSH "+key+" fair:1 fair:2", "ZADD "+script.QueueTimeoutsKey(name)+" 9000000000000 fair:2 "+b.pick("5", "9000000000000")+" fair:1")
 		}
 		switch b.random.IntN(11) {
 		case 0:
@@ -106,11 +107,11 @@ func (b *bench) world() (commands []string) {
 		case 2:
 			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
 		case 3:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+waitsKey(name)+" 5 "+clientA)
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitersKey(name)+" 5 "+clientA)
 		case 4:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12")
 		case 5:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+waitsKey(name)+" 5 "+clientA)
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+script.WaitersKey(name)+" 5 "+clientA)
 		case 6, 7, 8, 9:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog 12")
 		}
@@ -134,16 +135,16 @@ func (b *bench) calls() (all []*call) {
 			releaser[name] = b.owner()
 		}
 		if b.random.IntN(2) == 0 {
-			c.Call = backend.Call{Script: acquireScript, Keys: []string{name, b.counter(name)}}
+			c.Call = backend.Call{Script: script.Acquire.Script, Keys: []string{name, b.counter(name)}}
 			c.Args = []any{b.owner(), other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), other("", "00-parent-01")}
 			if b.random.IntN(6) == 0 {
-				c.Keys, c.Args = append(c.Keys, waitsKey(name)), append(c.Args, clientB, "0", "0")
+				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, clientB, "0", "0")
 			}
 		} else {
-			c.Call = backend.Call{Script: releaseScript, Keys: []string{name}}
+			c.Call = backend.Call{Script: script.Release.Script, Keys: []string{name}}
 			c.Args = []any{releaser[name], "publish", "numsub", other("1", "0", "2")}
 			if b.random.IntN(4) == 0 {
-				c.Script, c.Keys = handOverScript, append(c.Keys, b.counter(name))
+				c.Script, c.Keys = script.HandOver.Script, append(c.Keys, b.counter(name))
 				c.Args = append(c.Args, "next", other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), "", other("0", "1"))
 			}
 		}
@@ -188,12 +189,12 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 
 // granted is the token of a lock that the call took, or handed over; 0: it did neither.
 func granted(c *call, answer any) int64 {
-	if c.Script == acquireScript {
-		v, _, _ := readVerdict(answer)
-		return v.token
+	if c.Script == script.Acquire.Script {
+		r, _ := script.ParseAcquire(answer)
+		return r.Token
 	}
-	f, _, _ := readFreed(answer)
-	return f.token
+	r, _ := script.ParseRelease(answer)
+	return r.Token
 }
 
 func (b *bench) oneByOne(w *worker) (answers []any) {
@@ -208,7 +209,8 @@ func (b *bench) oneByOne(w *worker) (answers []any) {
 }
 
 func (b *bench) asBatch(w *worker) (answers []any) {
-	reply, err := b.app.Eval(b.t.Context(), batchScript.Source, w.keys, w.args...).Result()
+	call := w.batch.Call(false)
+	reply, err := b.app.Eval(b.t.Context(), script.Batch.Source, call.Keys, call.Args...).Result()
 	if err == nil {
 		err = w.unpack(reply)
 	}
@@ -285,7 +287,7 @@ func TestBatchIsUnreadable(t *testing.T) {
 		[]any{int64(-1), int64(1)},
 		[]any{"3", int64(1)},
 	} {
-		if err := w.unpack(reply); !errors.Is(err, errReply) {
+		if err := w.unpack(reply); !errors.Is(err, script.ErrReply) {
 			t.Errorf("%v: %v", reply, err)
 		}
 	}

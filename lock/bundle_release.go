@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -161,7 +162,7 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock
-		if lk.kind.release != releaseScript { // it joined what was taken as another kind of lock
+		if lk.kind.release != script.Release { // it joined what was taken as another kind of lock
 			return false
 		}
 		keys[n] = lk.key

@@ -5,14 +5,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // A release calls one of the clients that wait, so that one wakes up and asks, not all of them. Each client whose line hears of releases
 // is in a sorted set in Redis; whichever has been there longest gets a message on a channel of its own, and if nobody listens to that, all
 // are woken. If it is stopped, deaf or has just died, nobody takes the lock, so somebody else must ask for it soon: the client that
-// released it, if others wait in its line, and then nobody else need hear of it (callQuietly); else all who wait, so all are told whom it
-// called (callLoudly). Either costs 10 to 20 ms, once, for whoever was called isn't in the set any more.
+// released it, if others wait in its line, and then nobody else need hear of it (script.WakeOneSilent); else all who wait, so all are told whom it
+// called (script.WakeOneAnnounced). Either costs 10 to 20 ms, once, for whoever was called isn't in the set any more.
 //
 // A client that isn't in the set, but is seen to listen, has all woken at every release; one that isn't even seen (Redisson's that listens at a
 // replica), at one of 64. Nobody asks soon only where the one called is dead and the one that called dies within those 20 ms, while others of
@@ -28,40 +28,16 @@ const (
 	lastNumber   = 1<<31 - 1
 )
 
-// caller is a client as the acquire script enters it into the set.
-type caller struct {
-	number string // "": it isn't to be
-	since  int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
-	more   int    // 1 when others wait in its line
-}
-
 func newNumber() string {
 	return strconv.FormatInt(firstNumber+rand.Int64N(lastNumber-firstNumber+1), 10)
 }
 
-func (c caller) waits() bool { return c.number != "" }
-
-// append adds what the script takes.
-func (c caller) append(args []any) []any { return append(args, c.number, c.since, c.more) }
-
-// calling is whom a release wakes, as the script takes it.
-type calling int
-
-const (
-	callAll     calling = iota
-	callLoudly          // one client, and all others hear of it
-	callQuietly         // one client, of which nobody else hears, so that guard is needed
-)
-
-// append adds what the release script takes. Constants aren't boxed anew each time, as what is in traits would be.
-func (c calling) append(args []any, traits backend.Traits) []any {
+// wakes is whom a release tells: at times all, see wakeAll.
+func wakes(w script.Wake) script.Wake {
 	if rand.IntN(wakeAll) == 0 {
-		c = callAll
+		return script.WakeAll
 	}
-	if traits.NumSub == "shardnumsub" {
-		return append(args, "shardnumsub", int(c))
-	}
-	return append(args, "numsub", int(c))
+	return w
 }
 
 // callee hears of the releases that call this client.

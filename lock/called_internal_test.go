@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // desk is one lock in a real Redis, whose scripts a test calls itself.
@@ -35,9 +36,9 @@ func newDesk(t *testing.T, rdb *redis.Client, key string) *desk {
 func (c *desk) listen(who ...string) {
 	c.t.Helper()
 	for _, w := range who {
-		c.ears[w] = c.hear(channelOf(c.key))
+		c.ears[w] = c.hear(script.Channel(c.key))
 		if client := map[string]string{"A": clientA, "B": clientB, "C": clientC}[w]; client != "" {
-			c.hear(channelOf(c.key) + ":" + client)
+			c.hear(script.Channel(c.key) + ":" + client)
 		}
 	}
 }
@@ -55,11 +56,11 @@ func (c *desk) hear(channel string) *redis.PubSub {
 // ask is an acquire, of a client that waits since then, unless it has no number.
 func (c *desk) ask(owner, client string, since int64, more int) []any {
 	c.t.Helper()
-	keys, args := []string{c.key, fenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
+	keys, args := []string{c.key, script.FenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
 	if client != "" {
-		keys, args = append(keys, waitsKey(c.key)), append(args, client, since, more)
+		keys, args = append(keys, script.WaitersKey(c.key)), append(args, client, since, more)
 	}
-	return c.eval(acquireScript.Source, keys, args)
+	return c.eval(script.Acquire.Source, keys, args)
 }
 
 func (c *desk) eval(source string, keys []string, args []any) []any {
@@ -77,7 +78,7 @@ func (c *desk) eval(source string, keys []string, args []any) []any {
 // take is a grant to whoever asks.
 func (c *desk) take(owner, client string, more int) {
 	c.t.Helper()
-	if got := c.ask(owner, client, 0, more); got[0].(int64) < leastTime {
+	if got := c.ask(owner, client, 0, more); got[0].(int64) < 1<<49 {
 		c.t.Fatalf("%s wasn't granted the lock: %v", owner, got)
 	}
 }
@@ -93,7 +94,7 @@ func (c *desk) wait(owner, client string, since int64) {
 // release says what was published.
 func (c *desk) release(owner string, may int) string {
 	c.t.Helper()
-	if got := c.eval(releaseScript.Source, []string{c.key}, []any{owner, "publish", "numsub", may}); got[0] != int64(1) {
+	if got := c.eval(script.Release.Source, []string{c.key}, []any{owner, "publish", "numsub", may}); got[0] != int64(1) {
 		c.t.Fatalf("release: %v", got)
 	}
 	message := ""
@@ -124,7 +125,7 @@ func (c *desk) must(what string, got, want any) {
 // set is who waits, the longest first.
 func (c *desk) set() []string {
 	c.t.Helper()
-	return c.rdb.ZRange(c.t.Context(), waitsKey(c.key), 0, -1).Val()
+	return c.rdb.ZRange(c.t.Context(), script.WaitersKey(c.key), 0, -1).Val()
 }
 
 // The lock goes to a waiter of the same client where nobody else is heard to wait, and in time; else it is released.
@@ -147,10 +148,10 @@ func TestHandOver(t *testing.T) {
 	} {
 		c := newDesk(t, rdb, fmt.Sprint("job:", i))
 		for range tt.ears {
-			c.hear(channelOf(c.key))
+			c.hear(script.Channel(c.key))
 		}
 		first := c.ask("a:1", "", 0, 0)[0].(int64)
-		got := c.eval(handOverScript.Source, []string{c.key, fenceKey("", c.key)},
+		got := c.eval(script.HandOver.Source, []string{c.key, script.FenceKey("", c.key)},
 			[]any{"a:1", "publish", "numsub", 1, "a:2", 30_000, tt.notAfter, "00-trace", tt.own})
 		if !tt.handed {
 			c.must(tt.name, fmt.Sprint(got, rdb.Exists(t.Context(), c.key).Val()), "[1] 0")
@@ -243,7 +244,7 @@ func TestReleaseCallsOne(t *testing.T) {
 		},
 		"or all, where the set holds something else": func(c *desk) {
 			c.listen("A")
-			c.rdb.Set(c.t.Context(), waitsKey(c.key), "text", 0)
+			c.rdb.Set(c.t.Context(), script.WaitersKey(c.key), "text", 0)
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
 			c.must("a release", c.release("h:1", 1), "0")
@@ -254,7 +255,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.listen("A", "B")
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
-			c.rdb.ZAdd(c.t.Context(), waitsKey(c.key), redis.Z{Score: 1, Member: "no number"})
+			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: 1, Member: "no number"})
 			c.must("a release", c.release("h:1", 1), "0")
 			c.must("who waits", c.set(), []string{clientA})
 		},
@@ -263,7 +264,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
 			all := c.ears["A"]
-			c.ears["A"] = c.hear(channelOf(c.key) + ":" + clientA)
+			c.ears["A"] = c.hear(script.Channel(c.key) + ":" + clientA)
 			c.must("a release", c.release("h:1", 2), "0")
 			c.must("who waits", c.set(), []string{})
 			c.take("h:2", "", 0)
@@ -280,7 +281,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.rdb.Del(c.t.Context(), c.key)
-			got := c.eval(releaseScript.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 2})
+			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 2})
 			c.must("the answer", got, []int{0, 0, 0})
 			c.must("what was published", c.heard("A"), "0")
 		},
@@ -294,17 +295,17 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.wait("a:1", clientA, 0)
-			if left := c.rdb.PTTL(c.t.Context(), waitsKey(c.key)).Val(); left <= 0 || left > time.Minute {
+			if left := c.rdb.PTTL(c.t.Context(), script.WaitersKey(c.key)).Val(); left <= 0 || left > time.Minute {
 				c.t.Errorf("the set expires after %v", left)
 			}
 			c.release("h:1", 1)
 			c.take("a:1", clientA, 0)
-			c.must("keys", c.rdb.Exists(c.t.Context(), waitsKey(c.key)).Val(), 0)
+			c.must("keys", c.rdb.Exists(c.t.Context(), script.WaitersKey(c.key)).Val(), 0)
 			c.must("a release", c.release("a:1", 1), "0")
 		},
 		"and who asks too late isn't in it": func(c *desk) {
 			c.take("h:1", "", 0)
-			c.eval(acquireScript.Source, []string{c.key, fenceKey("", c.key), waitsKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, 0})
+			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, 0})
 			c.must("who waits", c.set(), []string{})
 		},
 	} {
@@ -330,18 +331,6 @@ func TestWaitersOfAFullRedis(t *testing.T) {
 	c.wait("a:1", clientA, 0)
 	c.rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	c.must("the next", c.release("h:2", 1), clientA)
-}
-
-// That others wait changes nothing of what a holder says of itself.
-func TestMetaOfALockThatOthersWaitFor(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"7", "7 00-ab-cd-01", ""} {
-		for _, mark := range []string{"+", "+~"} {
-			if got, want := parseMeta(mark+text), parseMeta(text); got != want {
-				t.Errorf("%q: %+v, want %+v", mark+text, got, want)
-			}
-		}
-	}
 }
 
 // A client has one number, of as many digits as messages that call have.

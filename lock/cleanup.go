@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // What a bid may have left in Redis, and when to remove it.
@@ -84,7 +85,7 @@ func (b *bid) cleanUpAbandoned(call *call) {
 		b.cleanUp()
 		return
 	}
-	if v, _, err := readVerdict(call.reply); v.granted || err != nil || time.Now().Before(b.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(call.reply); r.Granted || r.Late || err != nil || time.Now().Before(b.lateWriteUntil()) {
 		b.cleanUp()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 type memoryProvider struct {
@@ -31,7 +32,7 @@ type refusing struct {
 }
 
 func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
-	release := call.Script == releaseScript || call.Script == fairReleaseScript
+	release := call.Script == script.Release.Script || call.Script == script.FairRelease.Script
 	if release && strings.HasPrefix(call.Keys[0], "bad") {
 		b.releases.Add(1)
 		return nil, b.answer

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -32,8 +33,8 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
-	number    string // see caller
-	counters  counters
+	number    string // see script.Waiter
+	counters  script.Counters
 
 	rec       *telemetry.Recorder
 	backend   backend.Backend
@@ -284,7 +285,7 @@ func (c *Client) watchElsewhere(gone backend.Station) {
 // that. It is not believed: the watchdog looks. If the lock is gone indeed, that is then why.
 type controller struct{ c *Client }
 
-// forcedBy stands between the owner and who took the lock away, as in scripts/forced.lua.
+// forcedBy stands between the owner and who took the lock away, as in forced.lua.
 const forcedBy = " forced by "
 
 func (controller) up()   {}

@@ -227,14 +227,12 @@ func (w *quorumWaiter) info() *CompositeInfo {
 
 // missed notes why there is no member at a node.
 func (b *bundle) missed(v vote) {
-	if v.granted {
+	if v.Granted {
 		return
 	}
 	err := v.err
 	if err == nil {
-		held := v.holder
-		held.Name = b.name
-		err = &held
+		err = v.held(b.name)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

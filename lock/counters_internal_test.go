@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // Locks of one slot are given one counter, others another, whoever asks first.
@@ -22,7 +24,7 @@ func TestCounters(t *testing.T) {
 			for range 1000 {
 				for _, name := range []string{"{a}x", "{a}y", "plain"} {
 					lk := c.Mutex(name).base()
-					if got, want := lk.counter(), fenceKey("app:", lk.key); got != want {
+					if got, want := lk.counter(), script.FenceKey("app:", lk.key); got != want {
 						t.Errorf("the counter of %s is %s, want %s", name, got, want)
 						return
 					}

@@ -1,6 +1,9 @@
 package lock
 
-import "github.com/lockdog/lockdog/lock/internal/backend"
+import (
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // Scripts are all scripts by name, as Redis gets them.
 var Scripts = make(map[string]*backend.Script)
@@ -8,16 +11,22 @@ var Scripts = make(map[string]*backend.Script)
 func init() {
 	add := func(scripts ...*backend.Script) {
 		for _, s := range scripts {
-			if s != nil {
-				Scripts[s.Name] = s
-			}
+			Scripts[s.Name] = s
 		}
 	}
-	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind} {
-		add(k.acquire, k.release, k.handOver, k.force, k.inspect)
+	for _, s := range []*script.Acquirer{
+		script.Acquire, script.FairAcquire, script.WriteAcquire, script.ReadAcquire, script.PermitAcquire, script.SemaphoreAcquire, script.LatchWait,
+	} {
+		add(s.Script)
 	}
-	add(renewScript, countScript, semaphoreUndoScript, semaphoreAddScript, semaphoreSetScript, latchSetScript, latchCountDownScript)
-	add(multiAcquireScript, multiReleaseScript, raiseScript, batchScript)
+	for _, s := range []*script.Releaser{
+		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.PermitRelease,
+		script.SemaphoreUndo, script.SemaphoreAdd, script.SemaphoreSet, script.LatchSet, script.LatchCountDown,
+	} {
+		add(s.Script)
+	}
+	add(script.Force.Script, script.RWForce.Script, script.Inspect.Script, script.RWInspect.Script)
+	add(script.Renew, script.Count, script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
 }
 
 // Asleep says whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so

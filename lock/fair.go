@@ -1,21 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // fairKind is Redisson's RFairLock.
 var fairKind = &kind{
 	name:    "fair",
-	acquire: fairAcquireScript, release: fairReleaseScript, force: forceScript, inspect: inspectScript,
-	keys: func(lk *lock, _ string) []string {
-		return []string{
-			lk.key, lk.counter(),
-			prefixName("redisson_lock_queue", lk.key), prefixName("redisson_lock_timeout", lk.key), prefixName("lockdog_fair", lk.key),
-		}
-	},
-	channel: channelOf,
-	asking: func(lk *lock, t terms) []any {
-		return []any{t.keep.Milliseconds(), channelOf(lk.key), lk.c.backend.Traits().Publish}
-	},
+	acquire: script.FairAcquire, release: script.FairRelease, force: script.FairForce, inspect: script.FairInspect,
+	channel: script.Channel,
 	enlists: true, alone: true,
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // fairDesk is one fair lock in a real Redis. The test calls our scripts and plays Redisson's part.
@@ -33,8 +34,8 @@ func newFairDesk(t *testing.T) *fairDesk {
 func fairDeskOf(t *testing.T, rdb *redis.Client, key string) *fairDesk {
 	t.Helper()
 	d := &fairDesk{newDesk(t, rdb, key), []string{
-		key, fenceKey("", key),
-		prefixName("redisson_lock_queue", key), prefixName("redisson_lock_timeout", key), prefixName("lockdog_fair", key),
+		key, script.FenceKey("", key),
+		script.QueueKey(key), script.QueueTimeoutsKey(key), script.QueueAliveKey(key),
 	}}
 	d.javaTakes("java:0")
 	return d
@@ -43,7 +44,7 @@ func fairDeskOf(t *testing.T, rdb *redis.Client, key string) *fairDesk {
 // asks is a question of a waiter of ours.
 func (d *fairDesk) asks(owner string) []any {
 	d.t.Helper()
-	return d.eval(fairAcquireScript.Source, d.keys, []any{owner, fairKeep.Milliseconds(), 0, "", fairKeep.Milliseconds(), channelOf(d.key), "publish"})
+	return d.eval(script.FairAcquire.Source, d.keys, []any{owner, fairKeep.Milliseconds(), 0, "", fairKeep.Milliseconds(), script.Channel(d.key), "publish"})
 }
 
 // waits is a question that is answered no.
@@ -57,7 +58,7 @@ func (d *fairDesk) waits(owner string) {
 // givesUp takes a waiter of ours out of the queue, or releases its lock.
 func (d *fairDesk) givesUp(owner string) {
 	d.t.Helper()
-	d.eval(fairReleaseScript.Source, d.keys, []any{owner, channelOf(d.key), "publish"})
+	d.eval(script.FairRelease.Source, d.keys, []any{owner, script.Channel(d.key), "publish"})
 }
 
 // dies lets the time of a waiter of ours run out.
@@ -266,9 +267,10 @@ func (d *fairDesk) forever() {
 // meta checks what the holder says of itself: these marks, and then a token.
 func (d *fairDesk) meta(want string) {
 	d.t.Helper()
-	meta := d.rdb.HGet(d.t.Context(), d.key, metaField).Val()
-	if rest := strings.TrimLeft(meta, marks); meta != want+rest || parseMeta(meta).token == 0 {
-		d.t.Fatalf("the holder's %s is %q, want %q and a token", metaField, meta, want)
+	meta := d.rdb.HGet(d.t.Context(), d.key, script.MetaField).Val()
+	token, _ := script.ParseMeta(meta)
+	if rest := strings.TrimLeft(meta, "+~"); meta != want+rest || token == 0 {
+		d.t.Fatalf("the holder's %s is %q, want %q and a token", script.MetaField, meta, want)
 	}
 }
 
@@ -294,7 +296,7 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 		},
 		"but not if they don't wait": func(d *fairDesk) {
 			d.take("h:1", "", 0)
-			d.eval(fairAcquireScript.Source, d.keys, []any{"go:1", 60_000, 0, "", 0, channelOf(d.key), "publish"})
+			d.eval(script.FairAcquire.Source, d.keys, []any{"go:1", 60_000, 0, "", 0, script.Channel(d.key), "publish"})
 			d.meta("")
 		},
 		"but not one of Redisson's": func(d *fairDesk) {
@@ -312,7 +314,7 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 		},
 		"and one of a Multi": func(d *fairDesk) {
 			take := func() {
-				d.eval(multiAcquireScript.Source, []string{d.key, fenceKey("", d.key)}, []any{60_000, 0, "h:1", ""})
+				d.eval(script.MultiAcquire.Source, []string{d.key, script.FenceKey("", d.key)}, []any{60_000, 0, "h:1", ""})
 			}
 			take()
 			d.meta("")
@@ -323,7 +325,7 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 		"and a Quorum's raised token": func(d *fairDesk) {
 			d.take("h:1", "", 0)
 			d.waits("go:1")
-			d.eval(raiseScript.Source, []string{d.key, fenceKey("", d.key)}, []any{"h:1", 1 << 52, ""})
+			d.eval(script.Raise.Source, []string{d.key, script.FenceKey("", d.key)}, []any{"h:1", 1 << 52, ""})
 			d.meta("+~")
 		},
 		"a release wakes the next that lives": func(d *fairDesk) {
@@ -331,15 +333,15 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			d.waits("go:1")
 			d.waits("go:2")
 			d.dies("go:1")
-			d.ears["go:2"] = d.hear(channelOf(d.key) + ":go:2")
+			d.ears["go:2"] = d.hear(script.Channel(d.key) + ":go:2")
 			d.must("the message", d.release("h:1", 2), "0")
 			d.queue("go:2")
 		},
 		"nothing is handed over": func(d *fairDesk) {
 			d.take("h:1", "", 0)
 			d.waits("go:1")
-			d.ears["go:1"] = d.hear(channelOf(d.key) + ":go:1")
-			d.must("the answer", d.eval(handOverScript.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "h:2", 30_000, 0, "", 0}), []int64{1})
+			d.ears["go:1"] = d.hear(script.Channel(d.key) + ":go:1")
+			d.must("the answer", d.eval(script.HandOver.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "h:2", 30_000, 0, "", 0}), []int64{1})
 			d.must("the message", d.heard("go:1"), "0")
 			d.must("the lock", d.rdb.Exists(d.t.Context(), d.key).Val(), 0)
 		},
@@ -366,7 +368,7 @@ func TestFairReleaseIsDoneWhenTheLockIsFree(t *testing.T) {
 			d.waits("go:dead")
 			d.dies("go:dead")
 			app := srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-			got, err := app.Eval(t.Context(), fairReleaseScript.Source, d.keys, "go:1", channelOf(d.key), "publish").Slice()
+			got, err := app.Eval(t.Context(), script.FairRelease.Source, d.keys, "go:1", script.Channel(d.key), "publish").Slice()
 			if err != nil || got[0] != int64(1) {
 				t.Errorf("the release: %v, %v", got, err)
 			}

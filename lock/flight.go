@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -21,11 +22,7 @@ type worker struct {
 	aboard []*call
 	shared bool          // it would take others along
 	start  chan struct{} // aboard has been filled
-
-	// What the script's arguments are made in.
-	keys  []string
-	boxed []any
-	args  []any
+	batch  script.BatchArgs
 }
 
 // aloft notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
@@ -181,9 +178,9 @@ func (t *transport) send(c *call) {
 // stamp notes that the call is sent now, with a not-after reckoned from this moment.
 func (c *call) stamp(now time.Time) {
 	c.sent = now
-	if c.notAfter >= 0 {
+	if c.Expires() {
 		c.expires = now.Add(c.window)
-		c.Args[c.notAfter] = c.node.clock.at(c.expires)
+		c.SetNotAfter(c.node.clock.at(c.expires))
 		c.expires = c.expires.Add(c.node.clock.ahead()) // what is swept then can't come back
 	}
 }

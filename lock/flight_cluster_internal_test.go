@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // newClusterJam is newJam with the calls to one node of a cluster, and the names of n locks there, each in a slot of its own.
@@ -65,7 +66,7 @@ func TestFlightInCluster(t *testing.T) {
 	j.rdb.HSet(ctx, names[1], "thread", 2)
 	other := j.elsewhere(cl)
 	for _, s := range cl.Nodes {
-		s.Client(t).ScriptLoad(ctx, batchScript.Source)
+		s.Client(t).ScriptLoad(ctx, script.Batch.Source)
 	}
 	all := j.jammed(ctx, append(names, names[2])...)
 	before, beside := evals(t, j.srv), evals(t, other)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // A call that shares no flight doesn't wait for those who do.
@@ -237,7 +238,7 @@ func TestFlightWithAForbiddenKey(t *testing.T) {
 // A flight whose answer, or which itself, is lost is as harmless as a call: each of its calls is tried again.
 func TestFlightIsLost(t *testing.T) {
 	t.Parallel()
-	batch := func(c redistest.Chunk) bool { return bytes.Contains(c.Data, []byte(batchScript.SHA)) }
+	batch := func(c redistest.Chunk) bool { return bytes.Contains(c.Data, []byte(script.Batch.SHA)) }
 	for what, rule := range map[string]redistest.Rule{
 		"reply cut":       redistest.ReplyTo(redistest.Cut, batch, redistest.Nth(1)),
 		"reply dropped":   redistest.ReplyTo(redistest.Drop, batch, redistest.Nth(1)),
@@ -247,7 +248,7 @@ func TestFlightIsLost(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			j := newJamWithin(t, 500*time.Millisecond)
-			j.rdb.ScriptLoad(t.Context(), batchScript.Source)
+			j.rdb.ScriptLoad(t.Context(), script.Batch.Source)
 			names := []string{"job:1", "job:2", "job:3", "job:4"}
 			all := j.jammed(t.Context(), names...)
 			j.proxy.SetRule(rule)
@@ -276,7 +277,7 @@ func TestFlightIsLost(t *testing.T) {
 func TestFlightAndThoseWhoLeave(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
-	j.rdb.ScriptLoad(t.Context(), batchScript.Source)
+	j.rdb.ScriptLoad(t.Context(), script.Batch.Source)
 	early, leaveEarly := context.WithCancel(t.Context())
 	late, leaveLate := context.WithCancel(t.Context())
 	defer leaveLate()
@@ -297,7 +298,7 @@ func TestFlightAndThoseWhoLeave(t *testing.T) {
 		if bytes.Contains(c.Data, []byte("job:early")) {
 			t.Error("who has left was sent")
 		}
-		return bytes.Contains(c.Data, []byte(batchScript.SHA))
+		return bytes.Contains(c.Data, []byte(script.Batch.SHA))
 	}, redistest.Nth(1)))
 	j.off()
 	j.proxy.AwaitHeld(t, 1)

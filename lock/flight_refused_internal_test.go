@@ -13,7 +13,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // What a full Redis refuses to one call of a flight is that one's error: the others have run, and are told so.
@@ -21,7 +21,7 @@ func TestFlightOnAFullRedis(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
 	ctx := t.Context()
-	j.rdb.ScriptLoad(ctx, batchScript.Source)
+	j.rdb.ScriptLoad(ctx, script.Batch.Source)
 	held, err := j.c.Mutex("job:held").TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestFlightOnAFullRedis(t *testing.T) {
 	go func() { released <- held.Release(ctx) }()
 	j.eventually(func() bool { return j.pending() == 2 })
 	j.rdb.Del(ctx, "job:wanted")
-	j.rdb.Publish(ctx, channelOf("job:wanted"), "0")
+	j.rdb.Publish(ctx, script.Channel("job:wanted"), "0")
 	j.eventually(func() bool { return j.pending() == 3 })
 	j.rdb.ConfigSet(ctx, "maxmemory", "1")
 	j.off()
@@ -116,14 +116,14 @@ func TestSweptForAsLongAsTheClockIsAhead(t *testing.T) {
 	proxy := redistest.NewProxy(t, srv.Addr())
 	rdb := srv.Client(t)
 	ctx := t.Context()
-	for _, s := range []string{acquireScript.Source, releaseScript.Source} {
+	for _, s := range []string{script.Acquire.Source, script.Release.Source} {
 		rdb.ScriptLoad(ctx, s)
 	}
 	c := openFor(t, srv.Client(t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout = proxy.Addr(), 500*time.Millisecond, 500*time.Millisecond
 	}))
 	late := redistest.When(redistest.Up, redistest.Hold, func(ch redistest.Chunk) bool {
-		return bytes.Contains(ch.Data, []byte(acquireScript.SHA)) && bytes.Contains(ch.Data, []byte("job:late"))
+		return bytes.Contains(ch.Data, []byte(script.Acquire.SHA)) && bytes.Contains(ch.Data, []byte("job:late"))
 	})
 	proxy.SetRule(func(ch redistest.Chunk) redistest.Verdict {
 		if ch.Dir == redistest.Up && ch.Conn == 1 && ch.Seq == 1 { // the handshake
@@ -158,7 +158,7 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 	const answer = 2 * time.Second
 	j := newJamWithin(t, answer)
 	ctx := t.Context()
-	j.rdb.ScriptLoad(ctx, handOverScript.Source)
+	j.rdb.ScriptLoad(ctx, script.HandOver.Source)
 	l, err := j.c.Mutex("job").TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -178,12 +178,12 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 			return c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(s.SHA)) && bytes.Contains(c.Data, []byte(l.Owner()))
 		}
 		switch {
-		case ours(handOverScript):
+		case ours(script.HandOver.Script):
 			if handOvers++; handOvers == 1 {
 				return redistest.Hold
 			}
 			return redistest.Drop
-		case ours(releaseScript):
+		case ours(script.Release.Script):
 			return redistest.Drop
 		}
 		return redistest.Pass
@@ -217,7 +217,7 @@ func TestUnclaimedCallIsPassedOn(t *testing.T) {
 	ctx := t.Context()
 	other := openFor(t, j.srv.Client(t))
 	const stopped = "1234567890" // a client that waits, and doesn't hear
-	deaf := j.rdb.Subscribe(ctx, channelOf("job"), channelOf("job")+":"+stopped)
+	deaf := j.rdb.Subscribe(ctx, script.Channel("job"), script.Channel("job")+":"+stopped)
 	defer func() { _ = deaf.Close() }()
 	for range 2 {
 		if _, err := deaf.Receive(ctx); err != nil {
@@ -230,7 +230,7 @@ func TestUnclaimedCallIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j.rdb.ZAdd(ctx, waitsKey("job"), redis.Z{Score: 1, Member: stopped})
+		j.rdb.ZAdd(ctx, script.WaitersKey("job"), redis.Z{Score: 1, Member: stopped})
 		leaving, leave := context.WithCancel(ctx)
 		defer leave()
 		go func() {
@@ -294,7 +294,7 @@ func TestCounterOfOthers(t *testing.T) {
 			func() (*Lease, error) { return j.c.Mutex("job").TryLock(ctx) },
 			func() (*Lease, error) { return j.c.FairMutex("job").TryLock(ctx) },
 		} {
-			j.rdb.Set(ctx, fenceKey("", "job"), text, 0)
+			j.rdb.Set(ctx, script.FenceKey("", "job"), text, 0)
 			l, err := take()
 			if err != nil || l.Token() <= last || l.Token() >= 1<<53 {
 				t.Errorf("%q, kind %d: %v, %v", text, kind, l, err)
@@ -318,21 +318,21 @@ func TestFlightToAReplica(t *testing.T) {
 	if err := j.rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil { // nobody is there
 		t.Fatal(err)
 	}
-	tr := j.c.transport
-	w := &worker{aboard: []*call{
-		tr.newCall(telemetry.PurposeAcquire, acquireScript, []string{"job:held", "fence"}, "me", "1000", "0", ""), // for which nothing is written
-		tr.newCall(telemetry.PurposeAcquire, acquireScript, []string{"job:new", "fence"}, "me", "1000", "0", ""),
-	}}
-	w.pack()
-	if got, err := j.rdb.Eval(ctx, batchScript.Source, w.keys, w.args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+	w := &worker{aboard: []*call{{}, {}}}
+	for i, name := range []string{"job:held", "job:new"} { // for the first nothing is written
+		script.Acquire.Args(&w.aboard[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
+	}
+	script.Pack(&w.batch, w.aboard)
+	call := w.batch.Call(false)
+	if got, err := j.rdb.Eval(ctx, script.Batch.Source, call.Keys, call.Args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a flight: %v, %v", got, err)
 	}
 	now, key := time.Now().Add(time.Hour).UnixMicro(), "job:held"
 	args := []any{now, key, held.Owner(), "1000"}
-	if got, err := j.rdb.Eval(ctx, renewScript.Source, []string{key}, args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+	if got, err := j.rdb.Eval(ctx, script.Renew.Source, []string{key}, args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a renewal: %v, %v", got, err)
 	}
-	if got, err := j.rdb.Eval(ctx, multiReleaseScript.Source, []string{key}, "publish", held.Owner(), "channel").Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+	if got, err := j.rdb.Eval(ctx, script.MultiRelease.Source, []string{key}, "publish", held.Owner(), "channel").Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a release of several: %v, %v", got, err)
 	}
 	if err := j.rdb.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {

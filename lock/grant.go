@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -330,9 +331,9 @@ func (g *grant) given(rel *telemetry.Release, f freed, err error) error {
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)
-	case f.outcome >= freedMissing:
+	case f.Outcome >= script.Missing:
 		cause := watchdog.CauseMissing
-		if f.outcome == freedTaken {
+		if f.Outcome == script.Taken {
 			cause = watchdog.CauseTaken
 		}
 		rel.End(telemetry.ReleaseLost, false, ErrLost)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -13,12 +14,12 @@ import (
 // processes, else to everybody.
 func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
 	w, q, subscribed := ws.successor(g.lock)
-	call := callLoudly
+	wake := script.WakeOneAnnounced
 	if q != nil {
-		call = callQuietly
+		wake = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, nil, nil)
+		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, nil, nil)
 		if subscribed {
 			ws.wakeDeaf(g.lock.key)
 		} else {
@@ -42,7 +43,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, call, next, func(f redisfail.Failure, until time.Time) {
+	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, next, func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.Unclear { // the waiter may have the lock, or get it yet: it finds out by asking
@@ -55,10 +56,10 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	})
 
 	ws.mu.Lock()
-	if err != nil || f.outcome != freedHandedOver {
+	if err != nil || f.Outcome != script.HandedOver {
 		q.turns = 0
 		why := wakeNone // a message is on its way
-		if !subscribed || err != nil || f.outcome != freedPublished {
+		if !subscribed || err != nil || f.Outcome != script.Published {
 			why = wakeLocal
 		}
 		settle(why)
@@ -67,7 +68,7 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		ws.guard(q, g.bid)
 		return f, err
 	}
-	w.won, w.from = &verdict{granted: true, token: f.token, sent: f.sent}, g.bid
+	w.won, w.from = &verdict{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.bid
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {
@@ -107,8 +108,8 @@ func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
 		}
 		return after
 	case kind.shared:
-		q.saw(v.holder, "")
-		if v.left > 0 && q.due == wakeNone {
+		q.saw(*v.held(""), "")
+		if v.Left > 0 && q.due == wakeNone {
 			q.due = wakeLocal
 		}
 	default:

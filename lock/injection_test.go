@@ -19,13 +19,13 @@ import (
 var sends = regexp.MustCompile(`^(Do|Eval|EvalRO|EvalSha|EvalShaRO|ScriptLoad|FCall|FCallRO|FunctionLoad|FunctionLoadReplace|NewScript)$`)
 
 // TestCommandsAreLiterals looks at every source that users get: the name of a command is a literal, and what EVAL is given
-// is the text of a Script, which loadScript alone makes, of embedded files.
+// is the text of a Script, which package script alone makes, of embedded files.
 func TestCommandsAreLiterals(t *testing.T) {
 	t.Parallel()
 	newCmd := regexp.MustCompile(`^New\w*Cmd$`)
 	allowed := map[string]int{ // what is found besides literals, and how often
 		"internal/backend/redis.go: NewCmd of append(args, ...)": 0,
-		"scripts.go: backend.NewScript":                          0,
+		"internal/script/script.go: backend.NewScript":           0,
 		"internal/backend/backend.go: Script{}":                  0,
 	}
 	found := func(where, what string) {
@@ -132,7 +132,7 @@ func TestScriptsCallLiterals(t *testing.T) {
 	t.Parallel()
 	call := regexp.MustCompile(`redis\.p?call\(\s*([^,)]*)`)
 	literal := regexp.MustCompile(`^'[a-z]+'$`)
-	paths, err := filepath.Glob("scripts/*.lua")
+	paths, err := filepath.Glob("internal/script/*.lua")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%v, %v", paths, err)
 	}

@@ -3,6 +3,8 @@ package lock
 import (
 	"errors"
 	"testing"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Permits: their key ends as names
@@ -13,18 +15,25 @@ func keysBeside(c *Client, name string) []string {
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind, quorumKind, multiKind} {
 		for _, cfg := range []*lockConfig{{}, {javaTokens: true}} {
 			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
-			keys = append(keys, lk.keys(owner)...)
+			keys = append(keys, keysOf(lk, owner)...)
 		}
 	}
 	key := c.cfg.prefix + name
-	keys = append(keys, waitsKey(key), receiptKey(key, owner))
+	keys = append(keys, script.WaitersKey(key), script.ReceiptKey(key, owner))
 	kept := keys[:0]
 	for _, k := range keys {
-		if k != key && k != permitsKey(key) {
+		if k != key && k != script.PermitsKey(key) {
 			kept = append(kept, k)
 		}
 	}
 	return kept
+}
+
+// keysOf are the keys of an operation on behalf of an owner.
+func keysOf(lk *lock, owner string) []string {
+	var r script.Request
+	lk.kind.acquire.Args(&r, script.AcquireArgs{Lock: lk.keys(), Owner: owner})
+	return r.Keys
 }
 
 // No lock can be named as a key that another lock has beside its own, whatever the key prefixes of the clients.

@@ -1,10 +1,9 @@
 package lock
 
 import (
-	"strconv"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // kind is what differs between the kinds of lock. What they share - waiting, the watchdog, leases, telemetry - knows
@@ -12,29 +11,23 @@ import (
 type kind struct {
 	name string // lockdog.kind
 
-	acquire, release, force, inspect *backend.Script
+	acquire *script.Acquirer
+	release *script.Releaser // nil: a lock leaves nothing
+	force   *script.Forcer
+	inspect *script.Inspector
 
 	// handOver is a release that may hand the lock to a waiter of the same client. Nil: none does.
-	handOver *backend.Script
+	handOver *script.Releaser
 
-	// keys are those of its scripts: the lock, the token counter, and what the kind has besides. Nil: the first two.
-	keys func(lk *lock, owner string) []string
 	// channel is where a release is heard of.
 	channel func(key string) string
-	// asking and freeing are the arguments of acquire, and of release and force, after those that all kinds have.
-	asking  func(lk *lock, t terms) []any
-	freeing func(lk *lock) []any
+	// holding is how Redis knows its owners.
+	holding script.Holding
 
 	// above is the kind whose holder gets the lock of this one, too, and at once.
 	above *kind
 	// ending is what the names of its owners end in.
 	ending string
-	// member is what stands for an owner in Redis, nil: its name.
-	member func(owner string) string
-	// renewal goes before the lease in the renew script: how the owner holds the lock, "" as a field of a hash.
-	renewal string
-	// renewed is the key that the renew script is given, nil: the lock.
-	renewed func(lk *lock) string
 
 	calls     bool // a release may call one of the clients that wait, see called.go
 	oneKey    bool // acquire and release can do with the lock's key alone, as they must while its slot moves
@@ -45,6 +38,7 @@ type kind struct {
 	opens     bool // whoever gets in takes all waiters along
 	counts    bool // its operations change a number for good: each leaves a receipt, see deed
 	deed      bool // release does such an operation
+	amount    int  // ... with this number
 	leaseless bool // nobody has a lease of it
 
 	number  string // what its key holds where that is no lock's hash
@@ -68,66 +62,35 @@ type terms struct {
 	under   string        // owner of the lease of the kind above that the caller has
 	permits int           // of a semaphore
 	outside bool          // it means to wait, but doesn't stand in line yet
-	caller  caller        // whom a release may call, where it hears of it
+	caller  script.Waiter // whom a release may call, where it hears of it
 	waiter  *waiter       // on whose behalf it is asked, nil: not of one
 	whole   *bundle       // of which it is to be a member, nil for most
 }
 
-// twoKeys are the keys of a lock that has no others: its own, and the counter that its tokens are drawn from.
-func twoKeys(lk *lock, _ string) []string { return []string{lk.key, lk.counter()} }
+// keys are what scripts need to know of the lock.
+func (lk *lock) keys() script.Lock { return script.Lock{Key: lk.key, Counter: lk.counter()} }
 
-// counter is the key of the lock's token counter.
-func (lk *lock) counter() string {
+// counter is the key of the lock's token counter, boxed.
+func (lk *lock) counter() any {
 	if lk.cfg.javaTokens {
-		return prefixName("redisson_lock_token", lk.key)
+		return script.JavaCounter(lk.key)
 	}
-	return lk.slotCounter().(string)
+	return lk.c.counters.Of(lk.c.cfg.prefix, lk.key)
 }
 
-// slotCounter is the key of its slot's counter, boxed.
-func (lk *lock) slotCounter() any { return lk.c.counters.of(lk.c.cfg.prefix, lk.key) }
-
-// keys are those of an operation on behalf of an owner.
-func (lk *lock) keys(owner string) []string {
-	if lk.kind.keys == nil {
-		return twoKeys(lk, owner)
+// spent are receipts that an operation is to delete.
+func (lk *lock) spent() []string {
+	if !lk.kind.counts {
+		return nil
 	}
-	return lk.kind.keys(lk, owner)
-}
-
-// plainKeys are the keys of an operation that belongs to no owner.
-func (lk *lock) plainKeys() []string {
-	keys := lk.keys("")
-	if lk.kind.oneKey {
-		keys = keys[:1]
-	}
-	return keys
+	return lk.c.receipts.take(lk.key)
 }
 
 // member is what stands for the bid's owner in Redis.
-func (b *bid) member() string {
-	if of := b.lock.kind.member; of != nil {
-		return of(b.owner)
-	}
-	return b.owner
-}
+func (b *bid) member() string { return b.lock.kind.holding.Member(b.owner) }
 
-// renewal is the lease as the renew script takes it.
-func (lk *lock) renewal() any {
-	ms := lk.cfg.lease.Milliseconds()
-	if mode := lk.kind.renewal; mode != "" {
-		return mode + strconv.FormatInt(ms, 10)
-	}
-	return ms
-}
-
-// renewedKey is the key that the renew script is given.
-func (lk *lock) renewedKey() string {
-	if of := lk.kind.renewed; of != nil {
-		return of(lk)
-	}
-	return lk.key
-}
+// renewedKey is where the owners of the lock are.
+func (lk *lock) renewedKey() string { return lk.kind.holding.Key(lk.key) }
 
 // ear is the channel on which a waiter hears of a release.
 func (lk *lock) ear(b *bid) string {

@@ -5,20 +5,17 @@ import (
 	"fmt"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // latchKind is Redisson's RCountDownLatch. What takes a lock waits here; it leaves nothing in Redis.
 var latchKind = &kind{
 	name:    "latch",
-	acquire: latchWaitScript,
-	keys:    func(lk *lock, _ string) []string { return []string{lk.key} },
-	channel: latchChannel,
+	acquire: script.LatchWait,
+	channel: script.LatchChannel,
 	shared:  true, opens: true, leaseless: true,
 	number: "latch's count", refusal: "is not open yet",
 }
-
-// latchChannel is the channel on which a latch's changes are published: Redisson's. It gets braces even where the key has some.
-func latchChannel(key string) string { return "redisson_countdownlatch__channel__{" + key + "}" }
 
 // Latch describes a latch: a number in Redis that is counted down, once or by many processes, while others wait for it to be
 // open, which it is at 0. It holds no state; it may be made for every use, or shared freely. Redisson's RCountDownLatch is the same.
@@ -55,7 +52,7 @@ func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 		if err := lk.checkCount("Set", n, 1); err != nil {
 			return nil, err
 		}
-		return lk.deed(latchSetScript, n), lk.hearable(ctx)
+		return lk.deed(script.LatchSet, n), lk.hearable(ctx)
 	})
 }
 
@@ -69,7 +66,7 @@ func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
 	return lk.give(ctx, "count down", func() (*bid, error) {
-		return lk.deed(latchCountDownScript), lk.hearable(ctx)
+		return lk.deed(script.LatchCountDown, 0), lk.hearable(ctx)
 	})
 }
 
@@ -92,13 +89,13 @@ func (l *Latch) Wait(ctx context.Context) error {
 
 // Count is how often the latch has yet to be counted down: 0 if it is open, or was never set.
 func (l *Latch) Count(ctx context.Context) (int, error) {
-	n, err := l.base().count(ctx, "count")
+	n, err := l.base().count(ctx, "count", false)
 	return max(n, 0), err
 }
 
 // hearable says whether the latch's channel can be published on where the latch lives.
 func (lk *lock) hearable(ctx context.Context) error {
-	key, channel := lk.key, latchChannel(lk.key)
+	key, channel := lk.key, script.LatchChannel(lk.key)
 	if backend.SlotOf(key) == backend.SlotOf(channel) {
 		return nil
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// metaField is the field of a lock's hash that says more of its holder. Redisson's scripts don't look at it.
-const metaField = "@lockdog"
-
 // Locker is what every kind of lock does.
 type Locker interface {
 	// TryLock takes the lock if it can be had at once, else fails with an error that matches ErrHeld.
@@ -79,8 +76,9 @@ type Holder struct {
 
 // look is Inspect.
 func (lk *lock) look(ctx context.Context) (h Holder, err error) {
-	err = lk.call(ctx, "inspect", func() (err error) {
-		h, err = lk.c.transport.inspect(ctx, lk)
+	err = lk.call(ctx, "inspect", func() error {
+		r, err := lk.c.transport.inspect(ctx, lk)
+		h = Holder{r.Held, r.Owner, r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
 		return err
 	})
 	return h, err
@@ -215,7 +213,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 		return nil, outcome, err
 	}
 	if !lk.c.isClosing() {
-		if l := lk.newGrant(ctx, a, b, v.token, v.sent); l != nil {
+		if l := lk.newGrant(ctx, a, b, v.Token, v.sent); l != nil {
 			return l, telemetry.AcquireAcquired, nil
 		}
 	}
@@ -258,15 +256,15 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 				return nil, v, contextOutcome(ctx), err
 			}
 			return nil, v, telemetry.AcquireError, err
-		case v.granted:
+		case v.Granted:
 			return b, v, telemetry.AcquireAcquired, nil
 		default:
-			a.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+			a.BlockedBy(v.Owner, v.Traceparent)
 		}
 		if !wait {
-			held := v.holder
-			held.Name, held.refusal = lk.name, lk.kind.refuses(held.Remaining)
-			return nil, v, telemetry.AcquireHeld, &held
+			held := v.held(lk.name)
+			held.refusal = lk.kind.refuses(held.Remaining)
+			return nil, v, telemetry.AcquireHeld, held
 		}
 	}
 	var patience <-chan time.Time
@@ -312,7 +310,7 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t ter
 	if errors.Is(err, errNoAnswer) {
 		a.Error(telemetry.ErrorTimeout)
 	}
-	if err == nil && v.granted && v.acked < lk.cfg.replicas {
+	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
 		b.cleanUp()
 		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -59,7 +60,7 @@ func (s *lookouts) add(g *grant) {
 	}
 	h := s.keys[key]
 	if h == nil {
-		h = &heldKey{key: key, sorted: g.lock.kind.renewal == "p", lock: g.lock.key}
+		h = &heldKey{key: key, sorted: g.lock.kind.holding == script.HoldsPermit, lock: g.lock.key}
 		s.keys[key] = h
 	}
 	h.grants = append(h.grants, g)

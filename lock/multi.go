@@ -208,21 +208,19 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	t.record.acquire.Attempt()
 	sctx := t.record.ctx
 	j, err := c.transport.acquireAll(sctx, &t.record.acquire, bids)
-	if err == nil && j.granted {
+	if err == nil && j.Granted {
 		return t.granted(bids, j)
 	}
 	cleanUpAll(bids, false)
 	switch {
 	case err == nil:
 		at := t.open[j.at]
-		t.acquires[at].BlockedBy(j.holder.Owner, parseMeta(j.meta).traceparent)
-		t.record.acquire.BlockedBy(j.holder.Owner, parseMeta(j.meta).traceparent)
+		t.acquires[at].BlockedBy(j.Owner, j.Traceparent)
+		t.record.acquire.BlockedBy(j.Owner, j.Traceparent)
 		if t.wait {
 			return telemetry.AcquireError, nil
 		}
-		held := j.holder
-		held.Name = locks[at].name
-		return telemetry.AcquireHeld, &held
+		return telemetry.AcquireHeld, j.held(locks[at].name)
 	case sctx.Err() != nil:
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
@@ -276,7 +274,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		}
 		var l *Lease
 		if !lk.c.isClosing() {
-			l = lk.newGrant(t.ctx, &t.acquires[i], b, v.token, v.sent)
+			l = lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
 		}
 		if l == nil {
 			b.cleanUp()

@@ -2,14 +2,16 @@ package lock
 
 import (
 	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // mutexKind is Redisson's RLock.
 var mutexKind = &kind{
 	name:    "mutex",
-	acquire: acquireScript, release: releaseScript, force: forceScript, inspect: inspectScript,
-	handOver: handOverScript,
-	channel:  channelOf,
+	acquire: script.Acquire, release: script.Release, force: script.Force, inspect: script.Inspect,
+	handOver: script.HandOver,
+	channel:  script.Channel,
 	calls:    true, oneKey: true,
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -12,22 +13,17 @@ import (
 
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
-// semaphoreChannel is the channel on which a semaphore's permits are announced: Redisson's.
-func semaphoreChannel(key string) string { return prefixName("redisson_sc", key) }
-
 // count reads the number.
-func (lk *lock) count(ctx context.Context, op string, keys ...string) (n int, err error) {
+func (lk *lock) count(ctx context.Context, op string, leases bool) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
-		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, countScript, append([]string{lk.key}, keys...))
+		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) {
+			script.CountArgs(r, lk.key, leases)
+		})
 		if err != nil {
 			return err
 		}
-		got, ok := reply.(int64)
-		if !ok {
-			return unreadable(reply)
-		}
-		n = int(got)
-		return nil
+		n, err = script.ParseCount(reply)
+		return err
 	})
 	return n, err
 }
@@ -87,14 +83,14 @@ func (c *lockConfig) patient() *lockConfig {
 // setPermits is SetPermits.
 func (lk *lock) setPermits(ctx context.Context, n int) (bool, error) {
 	return lk.change(ctx, "set permits", false, func() (*bid, error) {
-		return lk.deed(semaphoreSetScript, n), lk.checkCount("SetPermits", n, 0)
+		return lk.deed(script.SemaphoreSet, n), lk.checkCount("SetPermits", n, 0)
 	})
 }
 
 // resize is Resize.
 func (lk *lock) resize(ctx context.Context, delta int) error {
 	_, err := lk.change(ctx, "resize", true, func() (*bid, error) {
-		return lk.deed(semaphoreAddScript, delta), lk.checkCount("Resize", delta, -maxCount)
+		return lk.deed(script.SemaphoreAdd, delta), lk.checkCount("Resize", delta, -maxCount)
 	})
 	return err
 }

@@ -2,40 +2,19 @@ package lock
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"strconv"
-	"strings"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // permitKind is Redisson's RPermitExpirableSemaphore.
 var permitKind = &kind{
 	name:    "permit",
-	acquire: permitAcquireScript, release: permitReleaseScript,
-	keys: func(lk *lock, _ string) []string {
-		return []string{lk.key, permitsKey(lk.key), lk.counter()}
-	},
-	channel: semaphoreChannel,
-	asking: func(lk *lock, _ terms) []any {
-		return []any{semaphoreChannel(lk.key), lk.c.backend.Traits().Publish}
-	},
-	member: permitID, renewal: "p",
-	renewed: func(lk *lock) string { return permitsKey(lk.key) },
+	acquire: script.PermitAcquire, release: script.PermitRelease,
+	channel: script.SemaphoreChannel,
+	holding: script.HoldsPermit,
 	many:    true, shared: true,
 	number: "number of permits", refusal: "has no permit left",
 	barren: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
-}
-
-// permitsKey is where the permits of a semaphore are that are taken.
-func permitsKey(key string) string { return suffixName(key, "timeout") }
-
-// permitID is what stands for an owner there: Redisson wants 16 bytes. The first 8 are the random ones of the client, the
-// others number the grant.
-func permitID(owner string) string {
-	head, seq, _ := strings.Cut(owner[strings.LastIndexByte(owner, ':')+1:], "-")
-	n, _ := strconv.ParseUint(seq, 10, 64)
-	id, _ := hex.DecodeString(head)
-	return string(binary.BigEndian.AppendUint64(id, n))
 }
 
 // Permits describes a semaphore whose permits have leases: a number of them in Redis, of which each Lock takes one and gives
@@ -78,7 +57,7 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 	if lk == nil || lk.err != nil {
 		return 0, lk.usable(ctx, "available")
 	}
-	return lk.count(ctx, "available", permitsKey(lk.key))
+	return lk.count(ctx, "available", true)
 }
 
 // TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -40,7 +41,7 @@ type queue struct {
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
 	called  bool      // calls of this client are heard
-	since   int64     // see caller
+	since   int64     // see script.Waiter
 	claimBy time.Time // when the head asks for a lock to which another client was called, zero: none was since it last asked
 
 	turns      int // hand-overs in a row
@@ -91,12 +92,12 @@ func (q *queue) ring() {
 }
 
 // caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
-func (q *queue) caller() caller {
+func (q *queue) caller() script.Waiter {
 	c := q.ws.c
 	if !q.subscribed || !q.called || !q.head.lock.kind.calls {
-		return caller{}
+		return script.Waiter{}
 	}
-	return caller{number: c.number, since: q.since, more: min(q.count-1, 1)}
+	return script.Waiter{Number: c.number, Since: q.since, More: min(q.count-1, 1)}
 }
 
 // rouse has the head ask. It is called with mu held.

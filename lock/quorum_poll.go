@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -142,15 +143,15 @@ func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vot
 	s, now := &t.sights[v.node], time.Now()
 	s.failing.note(v.err)
 	switch {
-	case v.granted:
+	case v.Granted:
 		s.free, s.blind = now, false // if it is given back
 		granted = append(granted, v)
 	case v.err != nil:
 		s.free, s.blind = now.Add(pollEvery/2+rand.N(pollEvery)), true
-	case v.holder.Remaining < 0: // it never expires
+	case v.Remaining < 0: // it never expires
 		s.free, s.blind = now.Add(DefaultLease+rand.N(pollEvery)), true
 	default:
-		s.free, s.blind = now.Add(v.holder.Remaining+minRecheck+rand.N(min(v.holder.Remaining/50, pollEvery/2)+minRecheck)), false
+		s.free, s.blind = now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
 	return append(in, v), granted
 }
@@ -161,7 +162,7 @@ func (t *quorumTry) settled(v vote) {
 		return
 	}
 	c := v.bid.lock.c
-	if !v.granted && v.bid.mayWriteLate() {
+	if !v.Granted && v.bid.mayWriteLate() {
 		v.bid.cleanUp()
 	}
 	c.gate.leave()
@@ -251,11 +252,10 @@ func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
 func (t *quorumTry) lose(v vote) {
 	a := &t.acquires[v.node]
 	switch {
-	case v.err == nil && !v.granted:
-		held := v.holder
-		held.Name = t.m.name
-		a.BlockedBy(held.Owner, parseMeta(v.meta).traceparent)
-		a.Fail(telemetry.AcquireHeld, &held)
+	case v.err == nil && !v.Granted:
+		held := v.held(t.m.name)
+		a.BlockedBy(held.Owner, v.Traceparent)
+		a.Fail(telemetry.AcquireHeld, held)
 	case errors.Is(v.err, ErrClosed):
 		a.Fail(telemetry.AcquireCanceled, v.err)
 	default:
@@ -284,7 +284,7 @@ func (t *quorumTry) late(b *bundle, token int64) {
 // raise makes the largest token of all votes that of a majority. It returns the votes that stand.
 func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error) {
 	for _, v := range granted {
-		token = max(token, v.token)
+		token = max(token, v.Token)
 	}
 	type raised struct {
 		at   int
@@ -294,7 +294,7 @@ func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error)
 	results := make(chan raised, len(granted))
 	asked, sure := 0, 0
 	for i, v := range granted {
-		if v.token == token {
+		if v.Token == token {
 			sure++
 			continue
 		}
@@ -333,11 +333,13 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.bid.lock
-	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, raiseScript, twoKeys(lk, v.bid.owner), v.bid.owner, token, v.bid.traceparent)
+	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
+		script.RaiseArgs(r, v.bid.claim(), token)
+	})
 	if err != nil {
 		return false, err
 	}
-	return reply == int64(1), nil
+	return script.ParseRaise(reply), nil
 }
 
 // count says what a poll without a lease came to.
@@ -364,17 +366,17 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 			}
 			t.record.acquire.Failed(what.Kind)
 			failed = append(failed, atNode(t.m.locks[i].node(), v.err))
-		case v.granted:
+		case v.Granted:
 			answered++
 		default:
 			answered++
-			t.acquires[i].BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
-			t.record.acquire.BlockedBy(v.holder.Owner, parseMeta(v.meta).traceparent)
+			t.acquires[i].BlockedBy(v.Owner, v.Traceparent)
+			t.record.acquire.BlockedBy(v.Owner, v.Traceparent)
 			if held == nil {
-				held = &HeldError{Name: t.m.name, Owner: v.holder.Owner, Remaining: v.holder.Remaining}
+				held = v.held(t.m.name)
 			}
-			if v.holder.Remaining < 0 || held.Remaining >= 0 && v.holder.Remaining > held.Remaining {
-				held.Remaining = v.holder.Remaining
+			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
+				held.Remaining = v.Remaining
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -16,18 +16,12 @@ import (
 // the operation's owner; who finds it there has done it before.
 
 const (
-	// receiptLife is how long a receipt is kept: longer than an operation is repeated by its caller, for about a lease (of
-	// DefaultLease at most), and by the cleanup.
-	receiptLife = 5 * time.Minute
 	// receiptPatience is how long the cleanup goes on with what Redis hasn't confirmed.
 	receiptPatience = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers to delete
 	spentAtOnce = 4
 )
-
-// receiptKey is where an operation's receipt is kept.
-func receiptKey(key, owner string) string { return suffixName(key, "lockdog_receipt:"+owner) }
 
 // receipts are those that nobody will ask for any more, as the operation's answer has come. The next operation on the same
 // key takes them along, to be deleted: else a busy semaphore would keep five minutes of them. Those forgotten here go by
@@ -52,7 +46,7 @@ func (r *receipts) add(b *bid) {
 		clear(r.spent)
 		r.count = 0
 	}
-	r.spent[key] = append(r.spent[key], receiptKey(key, b.owner))
+	r.spent[key] = append(r.spent[key], script.ReceiptKey(key, b.owner))
 	r.count++
 }
 
@@ -72,19 +66,11 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// receiptKeys are the keys of an operation with a receipt.
-func receiptKeys(lk *lock, owner string) []string {
-	return append([]string{lk.key, receiptKey(lk.key, owner)}, lk.c.receipts.take(lk.key)...)
-}
-
 // deed is an operation that changes the number for good, once however often it is sent. For the transport and the
 // cleanup it is a release.
-func (lk *lock) deed(script *backend.Script, args ...any) *bid {
+func (lk *lock) deed(s *script.Releaser, amount int) *bid {
 	k := *lk.kind
-	k.release, k.keys, k.counts, k.deed = script, receiptKeys, true, true
-	k.freeing = func(*lock) []any {
-		return append([]any{int64(0), receiptLife.Milliseconds()}, args...)
-	}
+	k.release, k.amount, k.counts, k.deed = s, amount, true, true
 	op := *lk
 	op.kind, op.cfg = &k, lk.cfg.patient()
 	return &bid{lock: &op, owner: lk.c.newOwner()}
@@ -93,10 +79,10 @@ func (lk *lock) deed(script *backend.Script, args ...any) *bid {
 // perform does a deed, over as many tries as it takes in one lease, and with keepOn has the cleanup go on with it. It says whether it was done: the script may have found
 // that it wasn't to be.
 func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
-	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), callAll, nil, nil)
+	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), script.WakeAll, nil, nil)
 	if err == nil {
 		lk.c.receipts.add(b)
-		return f.outcome == freedPublished, nil
+		return f.Outcome == script.Published, nil
 	}
 	if keepOn && (ctx.Err() != nil || redisfail.Classify(err).Retry) {
 		b.cleanUpNow()

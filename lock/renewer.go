@@ -3,13 +3,13 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -198,13 +198,12 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 // request is the call that renews some leases of the batch.
 func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) backend.Call {
 	limit, _ := ctx.Deadline()
-	args := make([]any, 1, 1+3*len(which))
-	args[0] = r.t.nodeNamed(b.Partition).clock.at(limit)
+	args := script.NewRenewArgs(r.t.nodeNamed(b.Partition).clock.at(limit), len(which))
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
-		args = append(args, g.lock.renewedKey(), g.bid.member(), g.lock.renewal())
+		args.Add(g.lock.kind.holding, g.lock.key, g.bid.owner, g.lock.cfg.leaseArg)
 	}
-	return backend.Call{Script: renewScript, Renew: true, Node: b.Partition, Keys: []string{args[1].(string)}, Args: args}
+	return args.Call(b.Partition)
 }
 
 // read puts the answer to a request into the results.
@@ -238,40 +237,32 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 
 func grantOf(l *watchdog.Lease) *grant { return l.Holder().(*grant) }
 
-// readRenewals reads the answer of the renew script.
+// readRenewals reads the reply to a request for n leases. It returns Redis's time, too.
 func readRenewals(reply any, n int) ([]watchdog.Result, int64, error) {
-	list, nums, err := ints(reply, 1)
+	r, err := script.ParseRenew(reply, n)
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(list) != n+1 {
-		return nil, 0, fmt.Errorf("%w: %d results for %d leases", errReply, len(list)-1, n)
-	}
 	results := make([]watchdog.Result, n)
-	for i, v := range list[1:] {
-		switch v := v.(type) {
-		case int64:
-			switch v {
-			case 0:
-				results[i].Outcome = watchdog.Missing
-			case 1:
-				results[i].Outcome = watchdog.Renewed
-			case 2:
-				results[i].Outcome = watchdog.Taken
-			case 3:
-				results[i].Err = redisfail.ErrLate
-			default:
-				results[i].Err = fmt.Errorf("%w: renewal result %d", errReply, v)
-			}
-		case string:
-			if results[i].Err = redisfail.ReplyError(v); redisfail.IsWrongType(results[i].Err) { // somebody keeps something else under its key
-				results[i].Outcome = watchdog.Taken
-			}
+	for i := range results {
+		switch outcome, err := r.At(i); {
+		case redisfail.IsWrongType(err): // somebody keeps something else under its key
+			results[i] = watchdog.Result{Outcome: watchdog.Taken, Err: err}
+		case err != nil:
+			results[i].Err = err
+		case outcome == script.RenewLate:
+			results[i].Err = redisfail.ErrLate
 		default:
-			results[i].Err = unreadable(v)
+			results[i].Outcome = renewed[outcome]
 		}
 	}
-	return results, nums[0], nil
+	return results, r.Now, nil
+}
+
+var renewed = [...]watchdog.Outcome{
+	script.RenewMissing: watchdog.Missing,
+	script.Renewed:      watchdog.Renewed,
+	script.RenewTaken:   watchdog.Taken,
 }
 
 // report tells telemetry what came of one lease's renewal.

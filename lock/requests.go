@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -23,6 +23,26 @@ type bid struct {
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
+}
+
+// verdict is Redis's answer to a bid.
+type verdict struct {
+	script.AcquireReply
+	sent   time.Time // before the request left: the lease counts from here
+	acked  int       // replicas that have the grant, where that was asked for
+	moving bool      // the lock's slot is on its way to another node
+}
+
+// held is the error for a lock with a name that wasn't granted.
+func (v *verdict) held(name string) *HeldError {
+	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
+}
+
+// freed is Redis's answer to a release.
+type freed struct {
+	script.ReleaseReply
+	unconfirmed bool      // an earlier try may have done it; its answer never came
+	sent        time.Time // before the request left
 }
 
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
@@ -81,18 +101,20 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 	cfg, kind := b.lock.cfg, b.lock.kind
 	oneKey := false
 	for {
-		c := t.callTo(b.lock.key, telemetry.PurposeAcquire, kind.acquire)
-		c.address(b.lock, b.owner, oneKey)
-		c.Args = append(c.Args, b.member(), cfg.leaseArg, int64(0), b.traceparent)
-		if kind.asking != nil {
-			c.Args = append(c.Args, kind.asking(b.lock, terms)...)
+		args := script.AcquireArgs{
+			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: t.backend.Traits().Publish,
+			Keep: terms.keep, Under: terms.under, Waited: terms.waited, Permits: terms.permits, Spent: b.lock.spent(),
 		}
-		waits := terms.caller.waits() && !oneKey && !t.uncalled.Load()
+		waits := terms.caller.Number != "" && !oneKey && !t.uncalled.Load()
 		if waits {
-			c.Keys = append(c.Keys, waitsKey(b.lock.key))
-			c.Args = terms.caller.append(c.Args)
+			args.Waiter = terms.caller
 		}
-		c.notAfter, c.window, c.bid = 2, min(cfg.lease, t.backend.Timeout()), b
+		if oneKey {
+			args.Counter = nil
+		}
+		c := t.callTo(b.lock.key, telemetry.PurposeAcquire)
+		kind.acquire.Args(&c.Request, args)
+		c.window, c.bid = min(cfg.lease, t.backend.Timeout()), b
 		c.replicas, c.patience = cfg.replicas, cfg.patience
 		if !t.do(ctx, c, cfg.lease) {
 			return verdict{}, t.left(ctx, errLeft)
@@ -113,11 +135,9 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 			}
 			return verdict{}, err
 		}
-		v, now, err := readVerdict(c.reply)
-		v.now, v.sent, v.acked, v.moving = now, c.sent, c.acked, oneKey
-		if err == nil || errors.Is(err, redisfail.ErrLate) {
-			c.node.clock.learn(now, c.sent, err != nil)
-		} else {
+		reply, err := script.ParseAcquire(c.reply)
+		v := verdict{reply, c.sent, c.acked, oneKey}
+		if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 			b.noteLateWrite(c.expires) // whatever that answer means
 		}
 		t.recycle(c)
@@ -127,18 +147,18 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 
 // release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, call calling, heir *heir, failed func(redisfail.Failure, time.Time)) (freed, error) {
+func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, wake script.Wake, heir *heir, failed func(redisfail.Failure, time.Time)) (freed, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := t.tryRelease(ctx, b, call, heir, max(time.Until(deadline), 0))
+		f, expires, err := t.tryRelease(ctx, b, wake, heir, max(time.Until(deadline), 0))
 		if err == nil {
-			if f.untold != nil {
-				rel.Error(redisfail.Classify(f.untold).Kind)
+			if f.Refused != nil {
+				rel.Error(redisfail.Classify(f.Refused).Kind)
 			}
-			if f.outcome >= freedMissing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
+			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
-				return freed{outcome: freedPublished, unconfirmed: true, sent: f.sent}, nil
+				return freed{unconfirmed: true, sent: f.sent}, nil
 			}
 			return f, nil
 		}
@@ -182,40 +202,31 @@ type heir struct {
 
 // releaseOnce gives the lock back in one try.
 func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
-	f, _, err := t.tryRelease(ctx, b, callLoudly, nil, patience)
-	if failed := cmp.Or(err, f.untold); failed != nil {
+	f, _, err := t.tryRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
+	if failed := cmp.Or(err, f.Refused); failed != nil {
 		t.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err
 }
 
 // tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
-func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
+func (t *transport) tryRelease(ctx context.Context, b *bid, wake script.Wake, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
 	kind := b.lock.kind
 	traits := t.backend.Traits()
-	script := kind.release
+	args := script.ReleaseArgs{
+		Lock: b.lock.keys(), Owner: b.owner, Publish: traits.Publish,
+		Wake: wakes(wake), NumSub: traits.NumSub, Amount: kind.amount, Spent: b.lock.spent(),
+	}
+	releaser, lease := kind.release, b.lock.cfg.lease
 	if heir != nil {
-		script = kind.handOver
+		to := heir.lock.cfg
+		releaser, lease = kind.handOver, to.lease
+		args.Next = script.Next{Owner: heir.owner, Lease: to.leaseArg, Traceparent: heir.traceparent, Subscribed: heir.subscribed}
 	}
-	c := t.callTo(b.lock.key, telemetry.PurposeRelease, script)
-	c.address(b.lock, b.owner, heir == nil && kind.oneKey)
-	c.Args = append(c.Args, b.member())
-	if kind.release != releaseScript { // which makes it of the key: that takes less than sending it
-		c.Args = append(c.Args, kind.channel(b.lock.key))
-	}
-	c.Args = append(c.Args, traits.Publish)
-	if kind.freeing != nil {
-		c.Args = append(c.Args, kind.freeing(b.lock)...)
-	}
-	if kind.calls {
-		c.Args = call.append(c.Args, traits)
-	}
-	if heir != nil {
-		c.Args = append(c.Args, heir.member(), heir.lock.cfg.leaseArg, int64(0), heir.traceparent, heir.subscribed)
-		c.notAfter, c.window = 6, min(heir.lock.cfg.lease, t.backend.Timeout())
-	}
-	if kind.deed {
-		c.notAfter, c.window = 3, min(b.lock.cfg.lease, t.backend.Timeout())
+	c := t.callTo(b.lock.key, telemetry.PurposeRelease)
+	releaser.Args(&c.Request, args)
+	if c.Expires() {
+		c.window = min(lease, t.backend.Timeout())
 	}
 	if c.window > 0 {
 		expires = time.Now().Add(c.window)
@@ -228,7 +239,7 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 		return freed{}, expires, t.left(context.Background(), errLeft)
 	}
 	defer t.recycle(c)
-	if c.notAfter >= 0 && !c.expires.IsZero() {
+	if c.Expires() && !c.expires.IsZero() {
 		expires = c.expires
 	}
 	if c.err != nil {
@@ -237,57 +248,48 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, call calling, heir *
 		}
 		return freed{}, expires, c.err
 	}
-	f, now, err := readFreed(c.reply)
-	if now != 0 && (err == nil || errors.Is(err, redisfail.ErrLate)) {
-		c.node.clock.learn(now, c.sent, err != nil)
-	}
-	if err != nil {
+	reply, err := script.ParseRelease(c.reply)
+	if err = c.learn(reply.Now, reply.Late, err); err != nil {
 		return freed{}, expires, err
 	}
-	f.sent = c.sent
-	return f, expires, nil
+	return freed{ReleaseReply: reply, sent: c.sent}, expires, nil
 }
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
 func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
-	args := []any{lk.kind.channel(lk.key), t.backend.Traits().Publish, lk.c.cfg.prefix + controlPrefix, lk.c.cfg.id}
-	if lk.kind.freeing != nil {
-		args = append(args, lk.kind.freeing(lk)...)
-	}
-	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.kind.force, lk.plainKeys(), args...)
-	if err != nil || reply == int64(0) {
+	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.key, func(r *script.Request) {
+		lk.kind.force.Args(r, script.ForceArgs{
+			Lock: lk.keys(), Publish: t.backend.Traits().Publish, Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
+		})
+	})
+	if err != nil {
 		return false, nil, err
 	}
-	list, nums, err := ints(reply, 1)
-	if err != nil || nums[0] != 1 || len(list) < 2 {
-		return false, nil, unreadable(reply)
+	r, err := script.ParseForce(reply)
+	if r.Refused != nil {
+		t.rec.Error(ctx, telemetry.OpForceUnlock, redisfail.Classify(r.Refused).Kind)
 	}
-	if err := untold(list, 1); err != nil {
-		t.rec.Error(ctx, telemetry.OpForceUnlock, redisfail.Classify(err).Kind)
-	}
-	for _, owner := range list[2:] {
-		owners = append(owners, fmt.Sprint(owner))
-	}
-	return true, owners, nil
+	return r.Held, r.Owners, err
 }
 
 // inspect reads the lock's entry.
-func (t *transport) inspect(ctx context.Context, lk *lock) (Holder, error) {
-	reply, err := t.simple(ctx, telemetry.OpInspect, lk.kind.inspect, lk.plainKeys())
+func (t *transport) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
+	reply, err := t.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
 	if err != nil {
-		return Holder{}, err
+		return script.InspectReply{}, err
 	}
-	return readHolder(reply)
+	return script.ParseInspect(reply)
 }
 
 // simple runs a script that may be repeated without a thought.
-func (t *transport) simple(ctx context.Context, op telemetry.Operation, s *backend.Script, keys []string, args ...any) (any, error) {
+func (t *transport) simple(ctx context.Context, op telemetry.Operation, key string, args func(*script.Request)) (any, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		c := t.newCall(telemetry.PurposeOther, s, keys, args...)
+		c := t.callTo(key, telemetry.PurposeOther)
+		args(&c.Request)
 		if !t.do(ctx, c, 2*t.backend.Timeout()) {
 			err = failedOf(ctx, err, t.left(ctx, redisfail.NewTimeout("lockdog: timeout: no answer of Redis")))
 			break

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -49,14 +50,9 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 
 func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, error) {
 	cfg := bids[0].lock.cfg
-	var keys []string
-	args := []any{cfg.lease.Milliseconds(), int64(0)}
-	for _, b := range bids {
-		keys = append(keys, twoKeys(b.lock, b.owner)...)
-		args = append(args, b.owner, b.traceparent)
-	}
-	c := t.newCall(telemetry.PurposeAcquire, multiAcquireScript, keys, args...)
-	c.notAfter, c.window, c.bid, c.also = 1, min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+	c := t.callTo(bids[0].lock.key, telemetry.PurposeAcquire)
+	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, claims(bids))
+	c.window, c.bid, c.also = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
 		return joint{}, t.left(ctx, errLeft)
@@ -68,42 +64,29 @@ func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, erro
 		}
 		return joint{}, c.err
 	}
-	j, now, err := readJoint(c.reply, len(bids))
-	j.sent, j.acked = c.sent, c.acked
-	if err == nil || errors.Is(err, redisfail.ErrLate) {
-		c.node.clock.learn(now, c.sent, err != nil)
-	} else {
+	reply, err := script.ParseMultiAcquire(c.reply, len(bids))
+	if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 		noteLateWriteAll(bids, c.expires) // whatever that answer means
 	}
-	return j, err
+	return joint{verdict{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
+}
+
+func claims(bids []*bid) []script.Claim {
+	all := make([]script.Claim, len(bids))
+	for i, b := range bids {
+		all[i] = b.claim()
+	}
+	return all
+}
+
+func (b *bid) claim() script.Claim {
+	return script.Claim{Lock: b.lock.keys(), Owner: b.owner, Traceparent: b.traceparent}
 }
 
 func noteLateWriteAll(bids []*bid, until time.Time) {
 	for _, b := range bids {
 		b.noteLateWrite(until)
 	}
-}
-
-// readJoint reads the answer of the script that acquires n locks. It returns Redis's time, too.
-func readJoint(reply any, n int) (j joint, now int64, err error) {
-	if j.verdict, now, err = readVerdict(reply); err != nil {
-		return joint{}, now, err
-	}
-	if j.granted {
-		list, nums, err := ints(reply, 2+n)
-		if err != nil || len(list) != 2+n {
-			return joint{}, 0, unreadable(reply)
-		}
-		j.tokens = nums[2:]
-		return j, now, nil
-	}
-	list, _ := reply.([]any)
-	at, ok := list[len(list)-1].(int64)
-	if !ok || at < 1 || int(at) > n {
-		return joint{}, 0, unreadable(reply)
-	}
-	j.at = int(at) - 1
-	return j, now, nil
 }
 
 // releaseAll gives locks back, trying until deadline. It says what became of each.
@@ -124,10 +107,10 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		if err == nil {
 			for n, i := range left {
 				all[i], errs[i] = freed[n], failed[n]
-				if err := cmp.Or(errs[i], all[i].untold); err != nil {
+				if err := cmp.Or(errs[i], all[i].Refused); err != nil {
 					rels[i].Error(redisfail.Classify(err).Kind)
-				} else if all[i].outcome >= freedMissing && unclear && time.Now().Before(deadline) {
-					all[i].outcome, all[i].unconfirmed = freedPublished, true // our own earlier try took it away
+				} else if all[i].Outcome >= script.Missing && unclear && time.Now().Before(deadline) {
+					all[i].Outcome, all[i].unconfirmed = script.Published, true // our own earlier try took it away
 				}
 			}
 			left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
@@ -138,7 +121,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, callLoudly, nil, nil)
+					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, script.WakeOneAnnounced, nil, nil)
 				}
 				return all, errs
 			}
@@ -157,13 +140,8 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 
 // tryReleaseAll is one try.
 func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience time.Duration) ([]freed, []error, error) {
-	var keys []string
-	args := []any{t.backend.Traits().Publish}
-	for _, b := range bids {
-		keys = append(keys, b.lock.key)
-		args = append(args, b.owner, b.lock.kind.channel(b.lock.key))
-	}
-	c := t.newCall(telemetry.PurposeRelease, multiReleaseScript, keys, args...)
+	c := t.callTo(bids[0].lock.key, telemetry.PurposeRelease)
+	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, claims(bids))
 	if !t.do(ctx, c, patience) {
 		return nil, nil, t.left(context.Background(), errLeft)
 	}
@@ -171,37 +149,14 @@ func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience tim
 	if c.err != nil {
 		return nil, nil, c.err
 	}
-	list, nums, err := ints(c.reply, 1)
-	if err != nil || len(list) != 1+len(bids) {
-		return nil, nil, unreadable(c.reply)
+	reply, err := script.ParseMultiRelease(c.reply, len(bids))
+	if err = c.learn(reply.Now, false, err); err != nil {
+		return nil, nil, err
 	}
-	c.node.clock.learn(nums[0], c.sent, false)
 	all, errs := make([]freed, len(bids)), make([]error, len(bids))
-	for i, v := range list[1:] {
-		all[i], errs[i] = readFreedOne(v)
+	for i := range all {
+		all[i].ReleaseReply, errs[i] = reply.At(i)
 		all[i].sent = c.sent
 	}
 	return all, errs, nil
-}
-
-// readFreedOne reads what became of one lock.
-func readFreedOne(v any) (freed, error) {
-	switch v := v.(type) {
-	case int64:
-		switch v {
-		case 0:
-			return freed{outcome: freedMissing}, nil
-		case 1:
-			return freed{outcome: freedPublished}, nil
-		case 2:
-			return freed{outcome: freedTaken}, nil
-		}
-	case string:
-		return freed{}, redisfail.ReplyError(v)
-	case []any:
-		if len(v) == 2 && v[0] == int64(1) {
-			return freed{outcome: freedPublished, untold: untold(v, 1)}, nil
-		}
-	}
-	return freed{}, unreadable(v)
 }

@@ -3,42 +3,26 @@ package lock
 import (
 	"context"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // The two sides of Redisson's RReadWriteLock. They share keys and the line in which this client's waiters stand.
 var (
 	writeKind = &kind{
 		name:    "write",
-		acquire: rwScript("write_acquire"), release: rwScript("write_release"), force: rwForceScript, inspect: rwInspectScript,
-		keys: rwKeys, channel: rwChannel,
-		asking: func(_ *lock, t terms) []any { return []any{t.keep.Milliseconds()} },
-		ending: ":write", renewal: "r",
+		acquire: script.WriteAcquire, release: script.WriteRelease, force: script.RWForce, inspect: script.RWInspect,
+		channel: script.RWChannel,
+		ending:  ":write", holding: script.HoldsMark,
 		enlists: true, // so that new readers wait for it
 	}
 	readKind = &kind{
 		name:    "read",
-		acquire: rwScript("read_acquire"), release: rwScript("read_release"), force: rwForceScript, inspect: rwInspectScript,
-		keys: rwKeys, channel: rwChannel,
-		asking: func(_ *lock, t terms) []any { return []any{t.under, t.waited.Milliseconds()} },
-		above:  writeKind, renewal: "r",
+		acquire: script.ReadAcquire, release: script.ReadRelease, force: script.RWForce, inspect: script.RWInspect,
+		channel: script.RWChannel,
+		above:   writeKind, holding: script.HoldsMark,
 		shared: true,
 	}
-
-	rwForceScript   = loadScript("rw_force", "clock", "token", "tell", "rw", "forced")
-	rwInspectScript = rwScript("rw_inspect")
 )
-
-func rwScript(name string) *backend.Script { return loadScript(name, "clock", "token", "tell", "rw") }
-
-// rwKeys are the keys that scripts/rw.lua tells of.
-func rwKeys(lk *lock, owner string) []string {
-	mark := suffixName(lk.key, owner+":rwlock_timeout:")
-	return []string{lk.key, lk.counter(), suffixName(lk.key, "lockdog_writers"), suffixName(lk.key, "lockdog_turn"), mark + "1", mark + "0"}
-}
-
-// rwChannel is the channel on which a release is published.
-func rwChannel(key string) string { return prefixName("redisson_rwlock", key) }
 
 // RWMutex describes a lock that either one writer holds, or any number of readers: Redisson's RReadWriteLock. Lock, TryLock
 // and Do are the writer's, RLock, TryRLock and RDo the readers'; each reader has a Lease of its own, with a token of its

@@ -1,14 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
 
 // semaphoreKind is Redisson's RSemaphore.
 var semaphoreKind = &kind{
 	name:    "semaphore",
-	acquire: semaphoreAcquireScript, release: semaphoreUndoScript,
-	keys: receiptKeys, channel: semaphoreChannel,
-	asking:  func(_ *lock, t terms) []any { return []any{t.permits, receiptLife.Milliseconds()} },
-	freeing: func(*lock) []any { return []any{receiptLife.Milliseconds()} },
+	acquire: script.SemaphoreAcquire, release: script.SemaphoreUndo,
+	channel: script.SemaphoreChannel,
 	shared:  true, counts: true, leaseless: true,
 	number: "number of permits", refusal: "has too few permits left",
 }
@@ -87,7 +89,7 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.give(ctx, "release", func() (*bid, error) {
-		return lk.deed(semaphoreAddScript, n), lk.checkCount("Release", n, 1)
+		return lk.deed(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
 	})
 }
 
@@ -97,7 +99,7 @@ func (s *Semaphore) Resize(ctx context.Context, delta int) error { return s.base
 
 // Available is how many permits are left: 0 if it was given none, negative after a Resize that took more than there were.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	return s.base().count(ctx, "available")
+	return s.base().count(ctx, "available", false)
 }
 
 func (s *Semaphore) base() *lock {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -58,10 +59,9 @@ const (
 
 // call is one script on its way.
 type call struct {
-	backend.Call
+	script.Request
 	node     *node
 	purpose  telemetry.Purpose
-	notAfter int           // index in Args of the not-after, -1: it has none
 	window   time.Duration // from sending: the time in which the script may run
 	bid      *bid          // of an acquire: what its answer must be swept for if its caller has left
 	also     []*bid        // ... where it is for several locks
@@ -79,11 +79,6 @@ type call struct {
 	reply   any
 	acked   int // replicas
 	err     error
-
-	// What Keys, Boxed and Args are made in: a call is used again, and most have no more.
-	keys  [3]string
-	boxed [2]any
-	args  [10]any
 }
 
 const (
@@ -144,44 +139,33 @@ func (t *transport) nodeNamed(name string) *node {
 	return n
 }
 
-// callTo returns a call to the node of a key, without Keys and Args yet. It goes back through recycle, unless its caller left.
-func (t *transport) callTo(key string, purpose telemetry.Purpose, s *backend.Script) *call {
+// callTo returns a call to the node of a key, with no script yet. It goes back through recycle, unless its caller left.
+func (t *transport) callTo(key string, purpose telemetry.Purpose) *call {
 	c := t.calls.Get().(*call)
-	c.Call = backend.Call{Script: s, Keys: c.keys[:0], Args: c.args[:0]}
 	c.node, c.purpose = t.nodeOf(key), purpose
-	c.notAfter, c.window, c.bid, c.also, c.replicas, c.acked = -1, 0, nil, nil, 0, 0
+	c.window, c.bid, c.also, c.replicas, c.acked = 0, nil, nil, 0, 0
 	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
 	c.state.Store(callWaiting)
 	return c
 }
 
-// newCall is callTo with everything in it.
-func (t *transport) newCall(purpose telemetry.Purpose, s *backend.Script, keys []string, args ...any) *call {
-	c := t.callTo(keys[0], purpose, s)
-	c.Keys, c.Args = keys, args
-	return c
-}
-
-// address gives the call the keys that its script takes: the lock's alone, or all.
-func (c *call) address(lk *lock, owner string, alone bool) {
-	switch {
-	case lk.kind.keys != nil || lk.cfg.javaTokens:
-		if c.Keys = lk.keys(owner); alone {
-			c.Keys = c.Keys[:1]
-		}
-	case alone:
-		c.Keys = append(c.Keys, lk.key)
-	default:
-		counter := lk.slotCounter()
-		c.Keys, c.Boxed = append(c.Keys, lk.key, counter.(string)), append(c.boxed[:0], lk.key, counter)
+// learn takes the server's time from a reply, 0 = not in it, that was read with err. A call that came too late is an error.
+func (c *call) learn(now int64, late bool, err error) error {
+	if err != nil {
+		return err
 	}
+	if now != 0 {
+		c.node.clock.learn(now, c.sent, late)
+	}
+	if late {
+		return redisfail.ErrLate
+	}
+	return nil
 }
 
 func (t *transport) recycle(c *call) {
-	c.Call, c.ctx = backend.Call{}, nil
-	clear(c.keys[:])
-	clear(c.boxed[:])
-	clear(c.args[:])
+	c.Reset()
+	c.ctx = nil
 	t.calls.Put(c)
 }
 
@@ -274,7 +258,7 @@ const (
 // board finds a way for a call.
 func (t *transport) board(c *call, mayPilot bool) boarding {
 	n := c.node
-	c.alone = c.replicas > 0 || t.backend.Traits().Combine && carried[c.Script] == nil
+	c.alone = c.replicas > 0 || t.backend.Traits().Combine && !c.Batchable()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

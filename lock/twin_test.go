@@ -14,6 +14,7 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // TestScriptsDoInMemoryAsInRedis runs our scripts, with the same arguments at random, in a real Redis and in the server in memory,
@@ -83,9 +84,9 @@ type twinPlace struct {
 
 func newTwinPlace(prefix, name string) twinPlace {
 	key := prefix + name
-	keys := []string{key, fenceKey(prefix, key)}
-	return twinPlace{key, channelOf(key), keys, append(slices.Clone(keys), waitsKey(key)), append(slices.Clone(keys),
-		prefixName("redisson_lock_queue", key), prefixName("redisson_lock_timeout", key), prefixName("lockdog_fair", key))}
+	keys := []string{key, script.FenceKey(prefix, key)}
+	return twinPlace{key, script.Channel(key), keys, append(slices.Clone(keys), script.WaitersKey(key)), append(slices.Clone(keys),
+		script.QueueKey(key), script.QueueTimeoutsKey(key), script.QueueAliveKey(key))}
 }
 
 // permitScript gives a permit, for the renewals to find.
@@ -173,29 +174,29 @@ func (tw *twins) step() {
 			keys = keys[:1]
 		}
 		if pick(2) == 0 {
-			tw.call(acquireScript, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
+			tw.call(script.Acquire.Script, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
 			break
 		}
-		tw.call(acquireScript, keys, owner, lease, notAfter, trace)
+		tw.call(script.Acquire.Script, keys, owner, lease, notAfter, trace)
 	case n < 9:
-		tw.call(releaseScript, p.keys[:1], owner, "publish", "numsub", pick(2))
+		tw.call(script.Release.Script, p.keys[:1], owner, "publish", "numsub", pick(2))
 	case n < 12:
-		tw.call(handOverScript, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
+		tw.call(script.HandOver.Script, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := []any{notAfter}
 		for _, q := range tw.places {
 			mode := []string{"", "", "r", "p"}[pick(4)]
 			args = append(args, q.key, twinOwners[pick(len(twinOwners))], mode+strconv.FormatInt(lease, 10))
 		}
-		tw.call(renewScript, p.keys[:1], args...)
+		tw.call(script.Renew, p.keys[:1], args...)
 	case n < 16:
-		tw.call(forceScript, p.keys[:1], p.channel, "publish", twinControl, "twin")
+		tw.call(script.Force.Script, p.keys[:1], p.channel, "publish", twinControl, "twin")
 	case n < 20:
-		tw.call(fairAcquireScript, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
+		tw.call(script.FairAcquire.Script, p.fair, owner, lease, notAfter, trace, []int64{0, lease}[pick(2)], p.channel, "publish")
 	case n < 22:
-		tw.call(fairReleaseScript, p.fair, owner, p.channel, "publish")
+		tw.call(script.FairRelease.Script, p.fair, owner, p.channel, "publish")
 	case n < 23:
-		tw.call(forceScript, p.fair, p.channel, "publish", twinControl, "twin")
+		tw.call(script.Force.Script, p.fair, p.channel, "publish", twinControl, "twin")
 	case n < 24:
 		tw.call(permitScript, p.keys[:1], owner, lease)
 	case n < 25:
@@ -210,7 +211,7 @@ func (tw *twins) step() {
 		tw.setString(p.keys[1], text)
 	}
 	for _, q := range tw.places {
-		tw.call(inspectScript, q.keys[:1])
+		tw.call(script.Inspect.Script, q.keys[:1])
 	}
 	tw.call(waitersScript, p.waited[2:])
 }
@@ -262,9 +263,10 @@ func (s *side) plain(script *backend.Script, reply any, err error) string {
 			word = fmt.Sprintf("%d min", (n+30_000)/60_000)
 		}
 		if text, isText := v.(string); isText {
-			if token, trace, _ := strings.Cut(strings.TrimLeft(text, marks), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
-				word = fmt.Sprintf("token of the last grant: %v, %s", parseMeta(text).token <= s.last, trace)
-				word += ", marked " + text[:len(text)-len(strings.TrimLeft(text, marks))]
+			if token, trace, _ := strings.Cut(strings.TrimLeft(text, "+~"), " "); len(token) == 16 && strings.Trim(token, "0123456789") == "" {
+				n, _ := strconv.ParseInt(token, 10, 64)
+				word = fmt.Sprintf("token of the last grant: %v, %s", n <= s.last, trace)
+				word += ", marked " + text[:len(text)-len(strings.TrimLeft(text, "+~"))]
 			}
 		}
 		words = append(words, word)

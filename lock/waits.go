@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -119,7 +120,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 		if w.lock.kind.calls {
 			q.own = q.channel + ":" + ws.c.number
 		}
-		q.saw(seen.holder, parseMeta(seen.meta).traceparent)
+		q.saw(*seen.held(""), seen.Traceparent)
 		q.trouble = w.failing
 		ws.queues[line] = q
 		ws.fair.add(q)
@@ -183,7 +184,7 @@ func (ws *waits) rejoin(w *waiter, b *bid) {
 	w.bid = b
 	ws.mu.Unlock()
 	after()
-	ws.join(w, verdict{holder: HeldError{Remaining: pollEvery}})
+	ws.join(w, verdict{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
 }
 
 // asks is what the waiter asks for now.
@@ -245,9 +246,9 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		ws.mu.Lock()
 		q.attempting = false
 		switch {
-		case err == nil && v.granted:
+		case err == nil && v.Granted:
 			b := w.bid
-			q.since, q.claimBy, q.failing, q.trouble = v.now, time.Time{}, time.Time{}, trouble{} // it was claimed
+			q.since, q.claimBy, q.failing, q.trouble = v.Now, time.Time{}, time.Time{}, trouble{} // it was claimed
 			unheard := why == wakeExpiry && q.subscribed                                          // its release, or that of whoever had it since
 			channel := q.channel
 			after := ws.passOn(w, v, last)
@@ -265,9 +266,9 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			return b, v, nil
 		case err == nil:
 			failing, q.failing, q.trouble, w.failed, q.moving = time.Time{}, time.Time{}, trouble{}, nil, v.moving
-			q.saw(v.holder, parseMeta(v.meta).traceparent)
-			if q.since == 0 && asked.caller.waits() {
-				q.since = v.now
+			q.saw(*v.held(""), v.Traceparent)
+			if q.since == 0 && asked.caller.Number != "" {
+				q.since = v.Now
 			}
 			ws.mu.Unlock()
 		case ctx.Err() != nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // A hand-over can empty a line before its first waiter has come to listen: then nobody is to listen for ever.
@@ -36,7 +37,7 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if channel := channelOf(m.key); c.hub.where[channel] != nil {
+	if channel := script.Channel(m.key); c.hub.where[channel] != nil {
 		t.Errorf("the channel %s is listened to for nobody", channel)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -46,8 +47,8 @@ func BenchmarkWire(b *testing.B) {
 	const owner, lease = "wire/1:0123456789abcdef-1", 30_000
 	srv := redistest.Start(b)
 	rdb, heeding := srv.Client(b), srv.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	take, give, ask := []string{"wire", fenceKey("", "wire")}, []string{"wire"}, []string{"held", fenceKey("", "held")}
-	acquireArgs, releaseArgs := []any{owner, lease, int64(1) << 52, ""}, []any{owner, "publish", "numsub", int(callLoudly)}
+	take, give, ask := []string{"wire", script.FenceKey("", "wire")}, []string{"wire"}, []string{"held", script.FenceKey("", "held")}
+	acquireArgs, releaseArgs := []any{owner, lease, int64(1) << 52, ""}, []any{owner, "publish", "numsub", int(script.WakeOneAnnounced)}
 	run := func(source string, keys []string, args ...any) func(context.Context) error {
 		s := redis.NewScript(source)
 		return func(ctx context.Context) error {
@@ -92,7 +93,7 @@ func BenchmarkWire(b *testing.B) {
 	if err := rdb.Set(b.Context(), "floor:held", "another", 0).Err(); err != nil {
 		b.Fatal(err)
 	}
-	renew := redis.NewScript(renewScript.Source)
+	renew := redis.NewScript(script.Renew.Source)
 	together, each := []any{0}, [][]any{} // the arguments of one call for all, and of a call for each
 	for i := range watchdog.DefaultBatchSize {
 		args := []any{fmt.Sprint("renewed:", i), owner, lease}
@@ -119,12 +120,12 @@ func BenchmarkWire(b *testing.B) {
 			return rdb.SetNX(ctx, "floor", owner, lease*time.Millisecond).Err()
 		}, run(deleteOwn, []string{"floor"}, owner))},
 		{"free/bare-commands", both(run(bareAcquire, take, acquireArgs...), run(bareRelease, give, releaseArgs...))},
-		{"free/scripts", both(run(acquireScript.Source, take, acquireArgs...), run(releaseScript.Source, give, releaseArgs...))},
+		{"free/scripts", both(run(script.Acquire.Source, take, acquireArgs...), run(script.Release.Source, give, releaseArgs...))},
 		{"free/lockdog", locked(plain)},
 		{"free/lockdog-ContextTimeoutEnabled", locked(heeds)},
 		{"held/SET-NX", run(setNX, []string{"floor:held"}, owner, lease)},
 		{"held/bare-commands", run(bareHeld, ask, acquireArgs...)},
-		{"held/script", run(acquireScript.Source, ask, acquireArgs...)},
+		{"held/script", run(script.Acquire.Source, ask, acquireArgs...)},
 		{"held/lockdog", refused(plain)},
 		{"held/lockdog-ContextTimeoutEnabled", refused(heeds)},
 	} {

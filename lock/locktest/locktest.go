@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // Thief is the owner that Lose with lock.CauseTaken gives the lock to.
@@ -124,15 +124,7 @@ func (s *Server) Hold(name, owner string) (release func()) {
 	if !s.memory.Keep(name, owner, lock.DefaultLease) {
 		s.fatalf("locktest: Hold(%q, %q): it is held by %q", name, owner, s.memory.Holder(name))
 	}
-	return func() { s.memory.Release(name, owner, channelOf(name)) }
-}
-
-// channelOf is where the release of a lock is published.
-func channelOf(name string) string {
-	if strings.Contains(name, "{") {
-		return "redisson_lock__channel:" + name
-	}
-	return "redisson_lock__channel:{" + name + "}"
+	return func() { s.memory.Release(name, owner, script.Channel(name)) }
 }
 
 // Lose has the holder of the lock with a name lose it. It returns at once; wait for Lease.Done.

@@ -1,4 +1,4 @@
-// Package memory is a server for package lock that lives in this process: it runs the very scripts of lock/scripts, with
+// Package memory is a server for package lock that lives in this process: it runs the very scripts of lock/internal/script, with
 // a Lua interpreter, over Redis's commands written in Go. lock/locktest offers it to users' tests.
 //
 // It does no I/O, and nothing in it blocks but Receive, on channels and a timer: so it works in a bubble of testing/synctest, where

@@ -17,24 +17,13 @@
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
--- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua and token.lua.
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua
+-- and holder.lua.
 local hash = redis.call('hgetall', KEYS[1])
-local holder, meta, ours = '', '', #hash == 0
-local mark = KEYS[3] and '+'
-for i = 1, #hash, 2 do
-  if hash[i] == '@lockdog' then
-    meta = hash[i + 1]
-    if string.byte(meta, 2) == 126 then -- '~'; a second run for one owner keeps it
-      mark = '+~'
-    end
-  elseif hash[i] == ARGV[1] then
-    ours = true
-  elseif holder == '' and hash[i] ~= 'mode' then -- which is of a read-write lock
-    holder = hash[i]
-  end
-end
+local holder, meta, own = holderOf(hash, ARGV[1])
+local mark = string.byte(meta, 2) == 126 and '+~' or KEYS[3] and '+' -- '~': a second run for one owner keeps it
 local tooLate = late(ARGV[3])
-if not ours then
+if #hash > 0 and not own then
   local left = redis.call('pttl', KEYS[1])
   -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
   -- the release wakes all, too.

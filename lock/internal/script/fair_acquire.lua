@@ -21,23 +21,14 @@
 -- there are waiters of Redisson's before them.
 --
 -- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
--- script has it from the start. It comes after clock.lua, token.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- script has it from the start. It comes after clock.lua, token.lua, holder.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local hash = redis.call('hgetall', KEYS[1])
-local holder, meta, ours = '', '', false
-for i = 1, #hash, 2 do
-  if hash[i] == '@lockdog' then
-    meta = hash[i + 1]
-  elseif hash[i] == ARGV[1] then
-    ours = true
-  elseif holder == '' and hash[i] ~= 'mode' then -- which is of a read-write lock
-    holder = hash[i]
-  end
-end
+local holder, meta, own = holderOf(hash, ARGV[1])
 
 if late(ARGV[3]) then
   return {2, now}
@@ -47,7 +38,7 @@ local function number(n) return string.format('%.0f', n) end
 
 local head, place, cleared = first(queue, ms, ARGV[1])
 
-if ours or #hash == 0 and (not head or head == ARGV[1]) then
+if own or #hash == 0 and (not head or head == ARGV[1]) then
   local known = head == ARGV[1] or redis.call('zscore', queue.alive, ARGV[1]) -- it is in neither where Redisson took it out, or the queue was lost
   local token
   token, meta = draw(KEYS[2])

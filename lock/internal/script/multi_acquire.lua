@@ -12,33 +12,20 @@
 --          {2, now}                                                 came too late, wrote nothing
 --
 -- Safe to run twice for the same owners, as acquire.lua is. What can fail for a bad key fails before the first write;
--- what an ACL, or a full memory, refuses then undoes them.
+-- what an ACL, or a full memory, refuses then undoes them. It comes after clock.lua, token.lua and holder.lua.
 
-local last = {} -- token by counter
+local last = {} -- token by counter, as text; false = none
 local marks = {} -- '+~' where a FairMutex of the name is waited for, see fair_acquire.lua: a second run for one owner keeps it
 for i = 1, #KEYS / 2 do
   local lock, counter = KEYS[2 * i - 1], KEYS[2 * i]
   local hash = redis.call('hgetall', lock)
-  local holder, meta, ours = '', '', #hash == 0
-  for j = 1, #hash, 2 do
-    if hash[j] == '@lockdog' then
-      meta = hash[j + 1]
-      marks[i] = string.byte(meta, 2) == 126 and '+~'
-    elseif hash[j] == ARGV[2 * i + 1] then
-      ours = true
-    elseif holder == '' and hash[j] ~= 'mode' then -- which is of a read-write lock
-      holder = hash[j]
-    end
-  end
-  if not ours then
+  local holder, meta, own = holderOf(hash, ARGV[2 * i + 1])
+  if #hash > 0 and not own then
     return {0, now, redis.call('pttl', lock), holder, meta, i}
   end
-  if not last[counter] then
-    local text = redis.call('get', counter)
-    last[counter] = text and tonumber(text) or 0
-    if last[counter] >= 9007199254740992 then -- see token.lua
-      last[counter] = 0
-    end
+  marks[i] = string.byte(meta, 2) == 126 and '+~'
+  if last[counter] == nil then
+    last[counter] = redis.call('get', counter)
   end
 end
 
@@ -49,12 +36,8 @@ end
 local out = {1, now}
 for i = 1, #KEYS / 2 do
   local lock, counter = KEYS[2 * i - 1], KEYS[2 * i]
-  local token = now
-  if last[counter] >= token then
-    token = last[counter] + 1
-  end
-  last[counter] = token
-  local text = string.format('%.0f', token)
+  local token, text = follow(last[counter])
+  last[counter] = text
   local meta = (marks[i] or '') .. text
   if ARGV[2 * i + 2] ~= '' then
     meta = meta .. ' ' .. ARGV[2 * i + 2]

@@ -1,0 +1,161 @@
+package script
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// Acquirer is a script that acquires a lock for one owner.
+type Acquirer struct {
+	*backend.Script
+	keys    layout
+	holding Holding
+	more    func(r *Request, a AcquireArgs) // adds the arguments that not all have
+}
+
+// The scripts that acquire.
+var (
+	Acquire = &Acquirer{
+		Script: load("acquire", "clock", "token", "holder"), keys: lockAndCounter,
+		more: func(r *Request, a AcquireArgs) {
+			if w := a.Waiter; w.Number != "" {
+				r.Keys = append(r.Keys, WaitersKey(a.Key))
+				r.Args = append(r.Args, w.Number, w.Since, w.More)
+			}
+		},
+	}
+	FairAcquire = &Acquirer{
+		Script: load("fair_acquire", "clock", "token", "holder", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		more: func(r *Request, a AcquireArgs) {
+			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
+		},
+	}
+	WriteAcquire = &Acquirer{
+		Script: load("write_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
+	}
+	ReadAcquire = &Acquirer{
+		Script: load("read_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Under, a.Waited.Milliseconds()) },
+	}
+	SemaphoreAcquire = &Acquirer{
+		Script: load("semaphore_acquire", "clock"), keys: receiptKeys,
+		more: func(r *Request, a AcquireArgs) {
+			r.Keys = append(r.Keys, a.Spent...)
+			r.Args = append(r.Args, a.Permits, receiptLife.Milliseconds())
+		},
+	}
+	PermitAcquire = &Acquirer{
+		Script: load("permit_acquire", "clock", "token", "tell"), keys: permitKeys, holding: HoldsPermit,
+		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
+	}
+	LatchWait = &Acquirer{Script: load("latch_wait", "clock"), keys: lockKey}
+)
+
+// AcquireArgs are what these scripts are told. Each takes what it needs.
+type AcquireArgs struct {
+	Lock
+	Owner       string
+	Lease       any // in ms: an int64, boxed
+	Traceparent string
+	Publish     any // the command to publish with: a string, boxed
+
+	Waiter  Waiter        // of a Mutex: the client, if a release may wake it alone
+	Keep    time.Duration // of a FairMutex or a writer: for how long its place in the queue is kept until it asks again, 0: it takes none
+	Under   string        // of a reader: the owner of the write lease that its caller has
+	Waited  time.Duration // of a reader: since it first asked
+	Permits int           // of a semaphore without leases: how many
+	Spent   []string      // of a semaphore without leases: receipts that are to be deleted
+}
+
+// Waiter is a client among those that wait for a lock.
+type Waiter struct {
+	Number string // "": it isn't among them
+	Since  int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
+	More   int    // 1 when more than one waits in it
+}
+
+// Args makes r a call of the script.
+func (s *Acquirer) Args(r *Request, a AcquireArgs) {
+	r.start(s.Script)
+	s.keys(r, a.Lock, a.Owner)
+	r.Args = append(r.Args, s.holding.Member(a.Owner), a.Lease)
+	r.addNotAfter()
+	r.Args = append(r.Args, a.Traceparent)
+	if s.more != nil {
+		s.more(r, a)
+	}
+}
+
+// AcquireReply is the reply of a script that acquires a lock.
+type AcquireReply struct {
+	Granted bool
+	Late    bool  // the call came after its not-after, and wrote nothing
+	Now     int64 // Redis's time, µs
+
+	Token int64 // when granted
+	Left  int64 // when granted: what is left for others, if it can be shared
+
+	Owner       string        // of the holder, when not granted
+	Remaining   time.Duration // of its lease; negative: none will run out. When granted: of the next lease that runs out, if it can be shared
+	Traceparent string        // of the holder's acquire
+}
+
+// ParseAcquire reads the reply of acquire.lua and of all scripts that acquire one lock.
+func ParseAcquire(reply any) (AcquireReply, error) {
+	if now, ok := reply.(int64); ok && now > leastTime {
+		return AcquireReply{Granted: true, Now: now, Token: now, Left: 1, Remaining: -1}, nil
+	}
+	list, nums, err := ints(reply, 2)
+	if err != nil {
+		return AcquireReply{}, err
+	}
+	r := AcquireReply{Now: nums[1]}
+	switch nums[0] {
+	case 1:
+		_, nums, err = ints(reply, 3)
+		if err != nil {
+			return AcquireReply{}, err
+		}
+		r.Granted, r.Token, r.Left, r.Remaining = true, nums[2], 1, -1 // there may be more
+		if _, more, err := ints(reply, 5); err == nil {
+			r.Left, r.Remaining = more[3], millis(more[4])
+		}
+		return r, nil
+	case 0:
+		if _, nums, err = ints(reply, 3); err != nil || len(list) < 5 {
+			return AcquireReply{}, unreadable(reply)
+		}
+		owner, ok1 := list[3].(string)
+		meta, ok2 := list[4].(string)
+		if !ok1 || !ok2 {
+			return AcquireReply{}, unreadable(reply)
+		}
+		r.Owner, r.Remaining = owner, millis(nums[2])
+		_, r.Traceparent = ParseMeta(meta)
+		return r, nil
+	case 2:
+		r.Late = true
+		return r, nil
+	}
+	return AcquireReply{}, unreadable(reply)
+}
+
+// MetaField is the field of a lock's hash that has more about its holder. Redisson's scripts don't look at it.
+const MetaField = "@lockdog"
+
+// marks are what may stand before the token in that field: a release of the lock has to look for waiters. See acquire.lua.
+const marks = "+~"
+
+// ParseMeta reads that field. Anybody may have written it: what doesn't parse counts as absent.
+func ParseMeta(s string) (token int64, traceparent string) {
+	text, traceparent, _ := strings.Cut(strings.TrimLeft(s, marks), " ")
+	token, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || token < 0 {
+		token = 0
+	}
+	return token, traceparent
+}

@@ -1,0 +1,61 @@
+package script
+
+import (
+	"fmt"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// Forcer is a script that takes a lock away from whoever holds it.
+type Forcer struct {
+	*backend.Script
+	keys    layout
+	channel func(key string) string
+}
+
+// The scripts that force.
+var (
+	force = load("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
+
+	Force     = &Forcer{force, lockKey, Channel}
+	FairForce = &Forcer{force, fairKeys, Channel}
+	RWForce   = &Forcer{load("rw_force", "clock", "token", "tell", "rw", "forced"), rwKeys, RWChannel}
+)
+
+// ForceArgs are what these scripts are told.
+type ForceArgs struct {
+	Lock
+	Publish any    // the command to publish with: a string, boxed
+	Control string // what the control channels begin with
+	Client  string // the client that does this, for the holder to hear of
+}
+
+// Args makes r a call of the script.
+func (s *Forcer) Args(r *Request, a ForceArgs) {
+	r.start(s.Script)
+	s.keys(r, a.Lock, "")
+	r.Args = append(r.Args, s.channel(a.Key), a.Publish, a.Control, a.Client)
+}
+
+// ForceReply is the reply of force.lua and rw_force.lua.
+type ForceReply struct {
+	Held    bool
+	Owners  []string // from whom the lock was taken, at most ten
+	Refused error    // the server refused a message
+}
+
+// ParseForce reads the reply.
+func ParseForce(reply any) (ForceReply, error) {
+	if reply == int64(0) {
+		return ForceReply{}, nil
+	}
+	list, nums, err := ints(reply, 1)
+	if err != nil || nums[0] != 1 || len(list) < 2 {
+		return ForceReply{}, unreadable(reply)
+	}
+	r := ForceReply{Held: true, Refused: refused(list, 1)}
+	for _, owner := range list[2:] {
+		r.Owners = append(r.Owners, fmt.Sprint(owner))
+	}
+	return r, nil
+}

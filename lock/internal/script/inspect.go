@@ -1,0 +1,74 @@
+package script
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+)
+
+// Inspector is a script that reports who holds a lock.
+type Inspector struct {
+	*backend.Script
+	keys layout
+}
+
+// The scripts that inspect.
+var (
+	inspect = load("inspect", "clock")
+
+	Inspect     = &Inspector{inspect, lockKey}
+	FairInspect = &Inspector{inspect, fairKeys}
+	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "tell", "rw"), rwKeys}
+)
+
+// Args makes r a call of the script.
+func (s *Inspector) Args(r *Request, l Lock) {
+	r.start(s.Script)
+	s.keys(r, l, "")
+}
+
+// InspectReply is the reply of inspect.lua and rw_inspect.lua. It is zero if nobody holds the lock.
+type InspectReply struct {
+	Held        bool
+	Owner       string
+	Count       int           // how often the owner has entered
+	Remaining   time.Duration // negative: the lease has no end
+	Token       int64
+	Traceparent string
+	Mode        string // of a read-write lock
+	Readers     int    // of a read-write lock
+}
+
+// ParseInspect reads the reply.
+func ParseInspect(reply any) (InspectReply, error) {
+	list, nums, err := ints(reply, 2)
+	if err != nil {
+		return InspectReply{}, err
+	}
+	r := InspectReply{Remaining: millis(nums[1])}
+	for i := 2; i+1 < len(list); i += 2 {
+		field, ok1 := list[i].(string)
+		value, ok2 := list[i+1].(string)
+		if !ok1 || !ok2 {
+			return InspectReply{}, unreadable(reply)
+		}
+		switch {
+		case field == MetaField:
+			r.Token, r.Traceparent = ParseMeta(value)
+		case field == "mode": // of a read-write lock; without one before it, of somebody who took it for another kind
+			if r.Owner != "" {
+				r.Mode = value
+			}
+		case r.Owner != "" && field == "readers":
+			r.Readers, _ = strconv.Atoi(value)
+		case r.Owner == "":
+			r.Held, r.Owner = true, field
+			r.Count, _ = strconv.Atoi(value)
+		}
+	}
+	if !r.Held {
+		return InspectReply{}, nil
+	}
+	return r, nil
+}

@@ -1,0 +1,21 @@
+-- follow returns the token after the last one of a counter, both as text, false = none: the time, or, if the clock is behind the last one, what
+-- follows that. It returns the number and its text. It comes after clock.lua.
+local function follow(last)
+  if not last or later(nowText, last) then
+    return now, nowText
+  end
+  last = tonumber(last) or 0
+  if last < now or last >= 9007199254740992 then -- none of ours: a number of Lua can't be one more than 2^53
+    return now, nowText
+  end
+  return last + 1, string.format('%.0f', last + 1)
+end
+
+-- draw takes the next token from a counter. It returns the number and its text.
+local function draw(counter)
+  local token, text = follow(redis.call('set', counter, nowText, 'get'))
+  if token ~= now then
+    redis.call('set', counter, text)
+  end
+  return token, text
+end
