@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/tracking"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -45,7 +46,7 @@ type Client struct {
 	waits     *waits
 	grants    *registry
 	receipts  *receipts
-	lookouts  *lookouts // nil without WithLossNotifications
+	trackers  *tracking.Trackers // nil without WithLossNotifications
 	layout    *layoutWatch
 
 	gate      *gate
@@ -102,7 +103,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
 	if cfg.lossNotices {
-		c.lookouts = newLookouts(c)
+		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
 	c.renewer = newRenewer(c.transport, c.rec)
@@ -191,7 +192,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.sweepers.close, c.transport.close)
+	within(ctx, c.hub.close, c.trackers.Close, c.layout.close, c.sweepers.close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
