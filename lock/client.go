@@ -19,6 +19,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/lock/internal/tracking"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -46,7 +47,7 @@ type Client struct {
 	waits     *waits
 	grants    *registry
 	receipts  *receipts
-	lookouts  *lookouts // nil without WithLossNotifications
+	trackers  *tracking.Trackers // nil without WithLossNotifications
 	layout    *layoutWatch
 
 	gate      *gate
@@ -103,7 +104,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
 	if cfg.lossNotices {
-		c.lookouts = newLookouts(c)
+		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
 	c.renewer = newRenewer(c.transport, c.rec)
@@ -192,7 +193,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.lookouts.close, c.layout.close, c.cleaner.Close, c.transport.close)
+	within(ctx, c.hub.close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}

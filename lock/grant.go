@@ -72,7 +72,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, toke
 		Partition: lk.c.transport.nodeOf(lk.key).name,
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
-	lk.c.lookouts.add(g)
+	g.watchKey()
 	lk.c.layout.start()
 	l.follow()
 	return l
@@ -202,7 +202,7 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	g.mu.Unlock()
 	g.hold.End(end)
 	g.lock.c.rec.WatchdogLeases(-1)
-	g.lock.c.lookouts.remove(g)
+	g.unwatchKey()
 	g.lock.c.grants.remove(g, end, cause, err)
 }
 

@@ -135,6 +135,57 @@ func TestLossNotificationsOfEviction(t *testing.T) {
 	mustBeTold(t, l, lock.CauseMissing)
 }
 
+// reads are the keys of hashes that the client has read since SLOWLOG RESET, each with the members that it asked for.
+func reads(t *testing.T, rdb *redis.Client) []string {
+	t.Helper()
+	entries, err := rdb.SlowLogGet(t.Context(), 100_000).Result()
+	must(t, "SLOWLOG GET", err)
+	var keys []string
+	for _, e := range entries {
+		if strings.EqualFold(e.Args[0], "hmget") {
+			keys = append(keys, strings.Join(e.Args[1:], " "))
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// What is released is forgotten, also where others of the same key are held yet. A fixed lease is never watched.
+func TestLossNotificationsForget(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "slowlog-log-slower-than", 0, "slowlog-max-len", 100_000).Err())
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	readers := c.RWMutex("rw").RLocker()
+	held := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, readers), try(t, readers), try(t, c.Mutex("fixed", lock.WithFixedLease(time.Minute)))}
+	probes := 0
+	probe := func() { // changes are told in their order: once this one is, so were all before
+		probes++
+		name := fmt.Sprint("probe", probes)
+		l := try(t, c.Mutex(name))
+		eventually(t, patience, func() bool { return slices.Contains(reads(t, rdb), name+" "+l.Owner()) })
+		transact(t, rdb, "DEL KEY", name)
+		await(t, name, l.Done())
+	}
+	both := "rw " + held[1].Owner() + " " + held[2].Owner()
+	for _, want := range [][]string{{"mutex " + held[0].Owner(), both}, {both}, {"rw " + held[2].Owner()}, nil, nil} {
+		probe()
+		must(t, "SLOWLOG RESET", rdb.Do(t.Context(), "slowlog", "reset").Err())
+		for _, key := range []string{"mutex", "rw", "fixed"} {
+			transact(t, rdb, "HSET KEY other 1; HDEL KEY other", key)
+		}
+		probe()
+		got := slices.DeleteFunc(reads(t, rdb), func(key string) bool { return strings.HasPrefix(key, "probe") })
+		if !slices.Equal(got, want) {
+			t.Errorf("%d held: read %q, want %q", len(held), got, want)
+		}
+		if len(held) > 0 {
+			free(t, held[0])
+			held = held[1:]
+		}
+	}
+}
+
 // tokenProvider is a program whose credentials change while it runs.
 type tokenProvider struct{}
 
@@ -230,8 +281,9 @@ func TestLossNotificationsOfMany(t *testing.T) {
 	t.Logf("%d locks: told after %v, by %d calls", locks, time.Since(start), calls)
 }
 
-// trackers are the ids of the connections of a server's clients that look (they have a redirection), and that are told.
-func trackers(t *testing.T, rdb *redis.Client) (eyes, ears []string) {
+// trackers returns the ids of the connections over which a server's clients read tracked keys (they have a redirection), and of those that
+// get the invalidations.
+func trackers(t *testing.T, rdb *redis.Client) (data, invalidations []string) {
 	t.Helper()
 	text, err := rdb.ClientList(t.Context()).Result()
 	if err != nil {
@@ -244,20 +296,20 @@ func trackers(t *testing.T, rdb *redis.Client) (eyes, ears []string) {
 			field[name] = value
 		}
 		if field["redir"] != "-1" && field["redir"] != "" {
-			eyes, ears = append(eyes, field["id"]), append(ears, field["redir"])
+			data, invalidations = append(data, field["id"]), append(invalidations, field["redir"])
 		}
 	}
-	return eyes, ears
+	return data, invalidations
 }
 
-// Connections that broke are made anew, and what has happened meanwhile is told. That the one over which keys are looked at is gone
-// isn't noticed before it is used, or asked for a sign of life.
+// Broken connections are replaced, and what happened meanwhile is reported. The loss of the connection over which keys are read isn't
+// noticed before its next use, which may be a PING.
 func TestLossNotificationsAfterABreak(t *testing.T) {
 	t.Parallel()
-	for what, which := range map[string]func(eyes, ears []string) []string{
-		"ear":  func(_, ears []string) []string { return ears },
-		"eye":  func(eyes, _ []string) []string { return eyes },
-		"both": func(eyes, ears []string) []string { return append(eyes, ears...) },
+	for what, which := range map[string]func(data, invalidations []string) []string{
+		"invalidations": func(_, invalidations []string) []string { return invalidations },
+		"data":          func(data, _ []string) []string { return data },
+		"both":          func(data, invalidations []string) []string { return append(data, invalidations...) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -122,7 +122,7 @@ type Event struct {
 	Kind    EventKind
 	Channel string
 	Payload string
-	Keys    []string // in place of Payload: those that have changed, see Tracker
+	Keys    []string // in place of Payload, in an invalidation message of client-side caching: the keys that have changed
 }
 
 // EventKind tells events apart.

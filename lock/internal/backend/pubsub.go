@@ -17,6 +17,9 @@ import (
 // redisPubSub is a PubSub over go-redis.
 type redisPubSub struct{ ps *redis.PubSub }
 
+// NewPubSub returns a PubSub for a subscription of go-redis to one server.
+func NewPubSub(ps *redis.PubSub) PubSub { return &redisPubSub{ps} }
+
 func (p *redisPubSub) Subscribe(ctx context.Context, channels ...string) error {
 	return p.ps.Subscribe(ctx, channels...)
 }

@@ -1,0 +1,207 @@
+package tracking
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+const (
+	addedPause     = 5 * time.Millisecond // from Watch until the key is read: none is read that is unwatched sooner
+	changedPause   = time.Millisecond     // from a change until the key is read: changes come in groups
+	checkBurst     = 3                    // checks per checkWindow, however often others change the keys
+	checkWindow    = 60 * time.Millisecond
+	maxKeysPerCall = 256
+
+	pingInterval = 3 * time.Second  // of a silent connection; it is given up after another one without an answer
+	retryPause   = time.Second      // until a key is read again that couldn't be, because its slot is being migrated
+	linger       = 30 * time.Second // how long the connections stay open without keys
+	stableAfter  = time.Second      // age of a connection at which its end is no repetition of the failure before
+	refusedPause = time.Minute      // until a server that refuses is asked again
+)
+
+var errSilent = redisfail.NewTimeout("lockdog: the connection for invalidations is silent")
+
+// nodeTracker watches the keys of one node. It has two goroutines and two connections while it has keys, and for linger after that.
+type nodeTracker struct {
+	trackers *Trackers
+	name     string
+	added    chan struct{} // signals that due has keys that were added
+	changed  chan struct{} // ... that have changed
+
+	// Guarded by Trackers.mu.
+	keys int // assigned to this tracker
+	due  map[*watchedKey]struct{}
+}
+
+// request asks for a check of a key, by one of the tracker's signals. It is called with Trackers.mu held.
+func (n *nodeTracker) request(k *watchedKey, signal chan struct{}) {
+	n.due[k] = struct{}{}
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// drop takes a key from the tracker. It is called with Trackers.mu held.
+func (n *nodeTracker) drop(k *watchedKey) {
+	n.keys--
+	delete(n.due, k)
+}
+
+// run connects again and again while the tracker has keys.
+func (n *nodeTracker) run() {
+	t := n.trackers
+	for failures := 0; t.resume(n); {
+		start := time.Now()
+		err := n.track()
+		if err == nil || t.ctx.Err() != nil {
+			continue
+		}
+		failure := redisfail.Classify(err)
+		t.cfg.Recorder.Error(t.ctx, telemetry.OpSubscribe, failure.Kind)
+		t.cfg.Recorder.PubSubReconnect()
+		t.cfg.Backend.Moved(t.ctx)
+		if isErrorReply(err) && !failure.Retry {
+			t.refused.Do(func() { t.cfg.Refused(err) })
+			redisfail.Sleep(t.ctx, refusedPause/2+rand.N(refusedPause))
+			continue
+		}
+		if time.Since(start) > stableAfter {
+			failures = 0
+		}
+		failures++
+		redisfail.Sleep(t.ctx, redisfail.Backoff(failures))
+	}
+}
+
+// track watches the keys over one pair of connections. It returns nil when there have been no keys for linger.
+func (n *nodeTracker) track() error {
+	t := n.trackers
+	ctx, cancel := context.WithCancel(t.ctx)
+	defer cancel()
+	c, err := newConn(ctx, t.cfg.Backend, n.name)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	defer context.AfterFunc(ctx, c.close)()
+	defer context.AfterFunc(c.gone, c.close)()
+	if err := c.start(ctx, t.cfg.Backend.Timeout()); err != nil {
+		return err
+	}
+	t.count(3) // CLIENT ID, SUBSCRIBE, CLIENT TRACKING
+	broken := make(chan error, 1)
+	t.running.Go(func() { broken <- n.receive(ctx, c) })
+	return n.check(ctx, c, broken)
+}
+
+// receive has keys checked that the server says have changed, until the connection for invalidations breaks.
+func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
+	for pinged := false; ; {
+		keys, all, err := c.receive(ctx, pingInterval)
+		switch {
+		case err == nil:
+			pinged = false
+			n.trackers.invalidate(n, keys, all)
+		case !errors.Is(err, backend.ErrIdle):
+			return err
+		case pinged:
+			return errSilent
+		default:
+			pinged = true
+			n.trackers.count(1)
+			if err := c.invalidations.Ping(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// check checks the keys that are due, until a connection breaks. It returns nil when there have been no keys for linger.
+func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) error {
+	ping := time.NewTicker(pingInterval)
+	defer ping.Stop()
+	hadKeys := time.Now()
+	var recent [checkBurst]time.Time // when the last checks were
+	for i := 0; ; {
+		select {
+		case err := <-broken:
+			return err
+		case now := <-ping.C:
+			if n.trackers.hasKeys(n) {
+				hadKeys = now
+			} else if now.Sub(hadKeys) > linger {
+				return nil
+			}
+			n.trackers.count(1)
+			if err := c.data.Ping(ctx).Err(); err != nil { // if it is gone, so is what the server tracks for it
+				return err
+			}
+			continue
+		case <-n.added:
+			select {
+			case <-n.changed:
+			case <-time.After(addedPause):
+			}
+		case <-n.changed:
+		}
+		redisfail.Sleep(ctx, max(changedPause, checkWindow-time.Since(recent[i])))
+		checks := n.trackers.nextChecks(n)
+		if len(checks) > 0 {
+			recent[i] = time.Now()
+			i = (i + 1) % checkBurst
+		}
+		for ; len(checks) > 0; checks = n.trackers.nextChecks(n) {
+			if err := n.checkKeys(ctx, c, checks); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// checkKeys reads keys, and has the entries verified that are missing, or that would expire before their deadline.
+func (n *nodeTracker) checkKeys(ctx context.Context, c *conn, checks []*keyCheck) error {
+	t := n.trackers
+	pipe := c.data.Pipeline()
+	for _, k := range checks {
+		k.send(ctx, pipe)
+	}
+	t.count(pipe.Len())
+	if _, err := pipe.Exec(ctx); err != nil && !isErrorReply(err) { // an error reply is that of one command
+		return err
+	}
+	now := time.Now()
+	var suspects []Entry
+	var again []string
+	for _, k := range checks {
+		entries, err := k.suspects(now)
+		switch {
+		case err == nil:
+			suspects = append(suspects, entries...)
+		case redisfail.IsTemporaryRefusal(err):
+			again = append(again, k.Name)
+		default:
+			return err
+		}
+	}
+	t.cfg.Verify(suspects)
+	if len(again) > 0 {
+		t.cfg.Backend.Moved(ctx)
+		time.AfterFunc(retryPause, func() { t.invalidate(n, again, false) })
+	}
+	return nil
+}
+
+// isErrorReply reports whether a server replied with an error.
+func isErrorReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}

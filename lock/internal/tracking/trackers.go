@@ -1,0 +1,202 @@
+// Package tracking reports which of the watched keys may have changed, by Redis' client-side caching (CLIENT TRACKING).
+//
+// A server announces the next change of a key that was read over a tracked connection, and then forgets the key. So a key is read when it
+// is watched, after each change, and when a connection has been replaced. A read shows whether the watched entries are still in the key,
+// and for how long. What the user of this package does about a missing entry is not decided here.
+package tracking
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Backend is the part of backend.Redis that Trackers need.
+type Backend interface {
+	Node(key string) string
+	Moved(ctx context.Context)
+	Timeout() time.Duration
+	Dedicated(ctx context.Context, node string, onConnect func(context.Context, *redis.Conn) error) (*redis.Client, context.Context, error)
+}
+
+// Config is what Trackers are made from.
+type Config struct {
+	Backend  Backend
+	Recorder *telemetry.Recorder
+	// Verify is called with entries that are missing, or that Redis will expire before their deadline.
+	Verify func([]Entry)
+	// Refused is called once, when a server refuses to track keys.
+	Refused func(error)
+}
+
+// Key is a key of Redis that has entries.
+type Key struct {
+	Name   string
+	Sorted bool // it is a sorted set; otherwise a hash
+}
+
+// Entry is a member of a key. Its methods must not call Trackers.
+type Entry interface {
+	Member() string
+	// Deadline is the time until which the process relies on the entry.
+	Deadline() time.Time
+}
+
+// Trackers watch keys, with one nodeTracker for each node that has some. They are safe for concurrent use.
+type Trackers struct {
+	cfg     Config
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	refused sync.Once
+
+	mu    sync.Mutex // held while Entry.Deadline is called
+	keys  map[string]*watchedKey
+	nodes map[string]*nodeTracker
+}
+
+// watchedKey is a key with its entries: several if it is of a semaphore with leases, or of readers.
+type watchedKey struct {
+	Key
+	entries []Entry
+	node    *nodeTracker
+}
+
+// New returns Trackers. They open no connection before the first Watch.
+func New(cfg Config) *Trackers {
+	t := &Trackers{cfg: cfg, keys: make(map[string]*watchedKey), nodes: make(map[string]*nodeTracker)}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// Watch watches an entry until Unwatch.
+func (t *Trackers) Watch(key Key, e Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return
+	}
+	k := t.keys[key.Name]
+	if k == nil {
+		k = &watchedKey{Key: key}
+		t.keys[key.Name] = k
+	}
+	k.entries = append(k.entries, e)
+	t.assign(k)
+	k.node.request(k, k.node.added)
+}
+
+// Unwatch ends Watch. It does nothing for an entry that isn't watched.
+func (t *Trackers) Unwatch(key string, e Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.keys[key]
+	if k == nil {
+		return
+	}
+	if i := slices.Index(k.entries, e); i >= 0 {
+		k.entries = slices.Delete(k.entries, i, i+1)
+	}
+	if len(k.entries) == 0 {
+		delete(t.keys, key)
+		k.node.drop(k)
+	}
+}
+
+// Close stops watching, and waits until all connections are closed. Nil Trackers have nothing to close.
+func (t *Trackers) Close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.cancel()
+	t.mu.Unlock()
+	t.running.Wait()
+}
+
+// assign gives a key to the tracker of the node where it lives now. It is called with mu held.
+func (t *Trackers) assign(k *watchedKey) {
+	node := t.cfg.Backend.Node(k.Name)
+	if k.node != nil && (k.node.name == node || node == "") {
+		return
+	}
+	if k.node != nil {
+		k.node.drop(k)
+	}
+	if k.node = t.nodes[node]; k.node == nil {
+		k.node = &nodeTracker{trackers: t, name: node, added: make(chan struct{}, 1), changed: make(chan struct{}, 1), due: make(map[*watchedKey]struct{})}
+		t.nodes[node] = k.node
+		t.running.Go(k.node.run)
+	}
+	k.node.keys++
+}
+
+// resume prepares a tracker for a new connection: each of its keys has to be read again, by the tracker of the node where it lives now. It
+// reports false, and removes the tracker, if it has no keys left.
+func (t *Trackers) resume(n *nodeTracker) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.keys {
+		if k.node == n {
+			t.assign(k)
+			k.node.request(k, k.node.changed)
+		}
+	}
+	if n.keys > 0 && t.ctx.Err() == nil {
+		return true
+	}
+	delete(t.nodes, n.name)
+	return false
+}
+
+// hasKeys reports whether a tracker has keys.
+func (t *Trackers) hasKeys(n *nodeTracker) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.keys > 0
+}
+
+// invalidate has a tracker read those of its keys that may have changed.
+func (t *Trackers) invalidate(n *nodeTracker, names []string, all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if all {
+		names = slices.Collect(maps.Keys(t.keys))
+	}
+	for _, name := range names {
+		if k := t.keys[name]; k != nil && k.node == n {
+			n.request(k, n.changed)
+		}
+	}
+}
+
+// nextChecks returns checks of some of the keys that a tracker has to read. Keys that live elsewhere by now go to the tracker there.
+func (t *Trackers) nextChecks(n *nodeTracker) (checks []*keyCheck) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k := range n.due {
+		if len(checks) == maxKeysPerCall {
+			break
+		}
+		delete(n.due, k)
+		if t.assign(k); k.node == n {
+			checks = append(checks, newKeyCheck(k))
+		} else {
+			k.node.request(k, k.node.changed)
+		}
+	}
+	return checks
+}
+
+// count counts commands in the telemetry.
+func (t *Trackers) count(commands int) {
+	for range commands {
+		t.cfg.Recorder.Command(telemetry.PurposeSubscribe)
+	}
+}
