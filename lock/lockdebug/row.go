@@ -17,7 +17,7 @@ type row struct {
 	Group        string    `json:"group,omitempty"`
 	State        string    `json:"state"`
 	Node         string    `json:"node,omitempty"`
-	Owner        string    `json:"owner"`
+	Owner        *string   `json:"owner,omitempty"` // of a member only if there is one
 	Token        int64     `json:"token,omitzero"`
 	Since        time.Time `json:"since,omitzero"`
 	Age          *seconds  `json:"age_seconds,omitempty"`
@@ -79,7 +79,7 @@ func (r *rows) list(all []*lease, sort string) list {
 func (r *rows) row(l *lease) row {
 	out := r.common(l)
 	age := since(l.Since, cmp.Or(l.ended, r.now))
-	out.Kind, out.Group, out.Since, out.Age = l.Kind, l.Group, utc(l.Since), &age
+	out.Kind, out.Group, out.Owner, out.Since, out.Age = l.Kind, l.Group, &l.Owner, utc(l.Since), &age
 	out.TraceID, out.TraceURL = l.TraceID, r.h.traceLink(l.TraceID)
 	switch {
 	case !l.ended.IsZero():
@@ -123,6 +123,9 @@ func (r *rows) row(l *lease) row {
 func (r *rows) member(m *lease, nodes bool, whole string) row {
 	out := r.common(m)
 	out.Member = true
+	if m.Owner != "" {
+		out.Owner = &m.Owner
+	}
 	if nodes {
 		out.Label = out.Node
 	}
@@ -140,7 +143,7 @@ func (r *rows) member(m *lease, nodes bool, whole string) row {
 // common makes what all rows have.
 func (r *rows) common(l *lease) row {
 	out := row{
-		Name: l.Name, State: string(l.State), Node: l.Node, Owner: l.Owner, Token: l.Token, Failing: l.failing,
+		Name: l.Name, State: string(l.State), Node: l.Node, Token: l.Token, Failing: l.failing,
 		WaitsFor: l.WaitsFor[:min(len(l.WaitsFor), maxTextBytes)], // a link has to have room for it
 		Label:    l.Name, Query: r.query,
 	}
