@@ -19,7 +19,7 @@ import (
 // maxWork bounds what a request may ask for with ?work=.
 const maxWork = 5 * time.Minute
 
-// routes are all pages. Only those of the API are traced: a span for each scrape would bury the others.
+// routes returns all handlers. Only the API is traced: there would be a span for each scrape.
 func (s *service) routes() http.Handler {
 	a := &api{store: &store{s.rdb, s.flags.service + ":data:"}, locks: s.locks, log: s.log, work: s.flags.work, wait: s.flags.wait}
 	orders := http.NewServeMux()
@@ -32,7 +32,7 @@ func (s *service) routes() http.Handler {
 		Clients: []*lock.Client{s.locks}, TraceURL: s.flags.traceURL,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		// Alive, whatever Redis does: to restart this process would cost it its locks and not bring Redis back.
+		// Alive, whatever Redis does: restarting this process would lose its locks and not help Redis.
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	return mux
@@ -62,10 +62,10 @@ func (a *api) post(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(o) // the client may be gone
 	case r.Context().Err() != nil:
-		// The client went away. Its ctx took the wait, or the lock, along.
+		// The client went away, which ended the wait or the lock.
 	case errors.Is(err, lock.ErrHeld):
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "somebody else is at this order", http.StatusConflict)
+		http.Error(w, "another request is changing this order", http.StatusConflict)
 	case errors.Is(err, lock.ErrInvalid):
 		http.Error(w, "bad order id", http.StatusBadRequest)
 	default:
@@ -74,7 +74,7 @@ func (a *api) post(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// change reads an order, works on it and writes it, while nobody else does.
+// change reads an order, works on it and writes it, under its lock.
 func (a *api) change(ctx context.Context, id string, work time.Duration) (order, error) {
 	m := a.locks.Mutex("orders:"+id, lock.WithWait(a.wait))
 	return lock.Do(ctx, m, func(ctx context.Context, l *lock.Lease) (order, error) {
@@ -82,7 +82,7 @@ func (a *api) change(ctx context.Context, id string, work time.Duration) (order,
 		if err != nil {
 			return o, err
 		}
-		if err := sleep(ctx, work); err != nil { // the work; it stops when the lock is lost
+		if err := sleep(ctx, work); err != nil { // the work, which stops if the lock is lost
 			return o, err
 		}
 		o.Version++
@@ -91,12 +91,10 @@ func (a *api) change(ctx context.Context, id string, work time.Duration) (order,
 	})
 }
 
-// sleep ends early with ctx, and then says why.
+// sleep returns early if ctx ends, with its cause.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

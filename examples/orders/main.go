@@ -4,7 +4,7 @@
 //	go run ./examples/orders -redis localhost:6379 -otlp localhost:4317
 //	go run ./examples/orders -redis localhost:6379 -otlp localhost:4317 -addr 127.0.0.1:8081
 //
-// The two contend for the same orders and reports, and send each themselves some load. -h lists the flags.
+// The two contend for the same orders and reports, and each sends itself some load. -h lists the flags.
 //
 // Read service.go for what a program has to set up, handler.go and worker.go for locks in use.
 package main
@@ -39,36 +39,21 @@ const usage = `orders is an example of a service that uses lockdog. Start it twi
 
 usage: orders [flags]
 
-  -addr ADDR       serve HTTP at host:port (127.0.0.1:8080): POST /orders/{id}, /metrics, /debug/locks, /healthz
-  -redis ADDR      the Redis: host:port (localhost:6379), or a URL like redis://user:password@host:6379/0
-  -otlp ENDPOINT   send the traces to a collector or Jaeger: localhost:4317 (gRPC), http://localhost:4318.
-                   Default: as the OTEL_* variables say, and nowhere if they say nothing
-  -service NAME    the service.name of all telemetry (orders); scrape the metrics under a job of the same name
-  -trace-url URL   where /debug/locks links a trace to, like http://localhost:16686/trace/{trace_id}
-  -lease D         the lease of all locks (30s); it is renewed every third of it
-  -work D          how long a request works under its lock in the mean (100ms)
-  -wait D          how long a request waits for the lock of its order (2s)
-  -workers N       workers that write reports, each under a lock of its own (2)
-  -hold D          how long a worker holds its lock (1m0s)
-  -load RATE       requests per second that the service sends itself, 0 for none (5)
-  -peers URLS      where to send them instead: base URLs, separated by commas
-  -chaos SHARE     let this share of the calls that renew fail, such as 0.05 (0)
-  -seed N          of all that is random: arrivals, orders, chaos; 0 for another one each time (0)
-  -h               print this
-
-It exits 0 when it was interrupted and has let go of its locks, 2 for bad flags, 1 for what went wrong otherwise.
 `
 
-// flags are what the command line can say.
-type flags struct {
-	addr, redis, otlp, service, traceURL string
-	lease, work, wait, hold              time.Duration
-	workers                              int
-	rate, chaos                          float64
-	peers                                []string
-	seed                                 uint64
+const exitCodes = `
+Exit codes: 0 when it was interrupted and has released its locks, 2 for bad flags, 1 for other errors.
+`
 
-	redisOptions *redis.Options
+// flags are those of the command line.
+type flags struct {
+	addr, otlp, service, traceURL string
+	redis                         *redis.Options
+	lease, work, wait, hold       time.Duration
+	workers                       int
+	rate, chaos                   float64
+	peers                         []string
+	seed                          uint64
 }
 
 func main() {
@@ -78,62 +63,71 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the whole program, up to its exit code. It ends when ctx does.
+// run is the whole program, and returns its exit code. It ends when ctx does.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	f, err := parse(args)
+	fail := func(code int, err error) int {
+		_, _ = fmt.Fprintln(stderr, "orders:", err)
+		return code
+	}
+	f, err := parse(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = io.WriteString(stdout, usage)
 		return 0
 	case err != nil:
-		return fail(stderr, exitUsage, fmt.Errorf("%w\norders -h lists the flags", err))
+		return fail(exitUsage, fmt.Errorf("%w\norders -h lists the flags", err))
 	}
 	s, err := start(ctx, f, stderr)
+	if err == nil {
+		err = s.run(ctx)
+	}
 	switch {
+	case err == nil:
+		return 0
 	case errors.Is(err, otelsetup.ErrConfig), errors.Is(err, lock.ErrInvalid):
-		return fail(stderr, exitUsage, err)
-	case err != nil:
-		return fail(stderr, exitFailed, err)
+		return fail(exitUsage, err)
+	default:
+		return fail(exitFailed, err)
 	}
-	if err := s.run(ctx); err != nil {
-		return fail(stderr, exitFailed, err)
-	}
-	return 0
 }
 
-func fail(stderr io.Writer, code int, err error) int {
-	_, _ = fmt.Fprintln(stderr, "orders:", err)
-	return code
-}
-
-// parse reads the command line, and finds what can't be before anything is started.
-func parse(args []string) (flags, error) {
-	var f flags
-	var peers string
+// parse reads the command line; -h prints the usage.
+func parse(args []string, stdout io.Writer) (f flags, err error) {
 	set := flag.NewFlagSet("orders", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run says what is wrong
-	set.StringVar(&f.addr, "addr", "127.0.0.1:8080", "")
-	set.StringVar(&f.redis, "redis", "localhost:6379", "")
-	set.StringVar(&f.otlp, "otlp", "", "")
-	set.StringVar(&f.service, "service", "orders", "")
-	set.StringVar(&f.traceURL, "trace-url", "", "")
-	set.DurationVar(&f.lease, "lease", lock.DefaultLease, "")
-	set.DurationVar(&f.work, "work", 100*time.Millisecond, "")
-	set.DurationVar(&f.wait, "wait", 2*time.Second, "")
-	set.DurationVar(&f.hold, "hold", time.Minute, "")
-	set.IntVar(&f.workers, "workers", 2, "")
-	set.Float64Var(&f.rate, "load", 5, "")
-	set.StringVar(&peers, "peers", "", "")
-	set.Float64Var(&f.chaos, "chaos", 0, "")
-	set.Uint64Var(&f.seed, "seed", 0, "")
-	if err := set.Parse(args); err != nil {
+	set.SetOutput(io.Discard) // run prints errors
+	set.Usage = func() {}
+	set.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve HTTP at `ADDR`: POST /orders/{id}, /metrics, /debug/locks, /healthz")
+	server := set.String("redis", "localhost:6379", "the Redis at `ADDR`: host:port, or a URL like redis://user:password@host:6379/0")
+	set.StringVar(&f.otlp, "otlp", "", "send the traces to a collector or Jaeger at `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318.\n"+
+		"Default: as the OTEL_* variables say, and nowhere if they say nothing")
+	set.StringVar(&f.service, "service", "orders", "the service.name `NAME` of all telemetry; scrape the metrics under a job of the same name")
+	set.StringVar(&f.traceURL, "trace-url", "", "`URL` of a trace, which /debug/locks links to, like http://localhost:16686/trace/{trace_id}")
+	set.DurationVar(&f.lease, "lease", lock.DefaultLease, "the lease of all locks; it is renewed every third of it")
+	set.DurationVar(&f.work, "work", 100*time.Millisecond, "how long a request works under its lock on average")
+	set.DurationVar(&f.wait, "wait", 2*time.Second, "how long a request waits for the lock of its order")
+	set.IntVar(&f.workers, "workers", 2, "`N` workers that write reports, each under its own lock")
+	set.DurationVar(&f.hold, "hold", time.Minute, "how long a worker holds its lock")
+	set.Float64Var(&f.rate, "load", 5, "requests per second, `RATE`, that the service sends to itself; 0 for none")
+	peers := set.String("peers", "", "send them to these base `URLS` instead, separated by commas")
+	set.Float64Var(&f.chaos, "chaos", 0, "make this `SHARE` of the renewal calls fail, such as 0.05")
+	set.Uint64Var(&f.seed, "seed", 0, "the seed `N` of all that is random: arrivals, orders, chaos; 0 for a different one each time")
+	err = set.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		set.SetOutput(stdout)
+		set.PrintDefaults()
+		_, _ = fmt.Fprint(stdout, exitCodes)
 		return f, err
-	}
-	if set.NArg() > 0 {
+	case err != nil:
+		return f, err
+	case set.NArg() > 0:
 		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	if peers != "" {
-		f.peers = strings.Split(peers, ",")
+	if *peers != "" {
+		f.peers = strings.Split(*peers, ",")
+	}
+	if f.redis, err = redisOptions(*server); err != nil {
+		return f, fmt.Errorf("-redis %q: %w", *server, err)
 	}
 	return f, f.check()
 }
@@ -147,22 +141,17 @@ func (f *flags) check() error {
 		return errors.New("-work and -hold must be positive, -wait not negative")
 	case f.workers < 0 || f.workers > 1000:
 		return fmt.Errorf("-workers %d: want 0 to 1000", f.workers)
-	case !(f.rate >= 0 && f.rate <= 10_000): // also what is not a number
+	case !(f.rate >= 0 && f.rate <= 10_000): // also NaN
 		return fmt.Errorf("-load %v: want 0 to 10000 requests per second", f.rate)
 	case !(f.chaos >= 0 && f.chaos <= 1):
 		return fmt.Errorf("-chaos %v: want a share from 0 to 1", f.chaos)
-	}
-	if f.traceURL != "" && (!isWebURL(f.traceURL) || !strings.Contains(f.traceURL, "{trace_id}")) {
+	case f.traceURL != "" && (!isWebURL(f.traceURL) || !strings.Contains(f.traceURL, "{trace_id}")):
 		return fmt.Errorf("-trace-url %q: want a URL such as http://localhost:16686/trace/{trace_id}", f.traceURL)
 	}
 	for _, peer := range f.peers {
 		if !isWebURL(peer) {
 			return fmt.Errorf("-peers %q: want base URLs such as http://localhost:8081", peer)
 		}
-	}
-	var err error
-	if f.redisOptions, err = redisOptions(f.redis); err != nil {
-		return fmt.Errorf("-redis %q: %w", f.redis, err)
 	}
 	return nil
 }
@@ -172,7 +161,7 @@ func isWebURL(s string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 
-// redisOptions reads what -redis can be.
+// redisOptions parses the value of -redis.
 func redisOptions(addr string) (*redis.Options, error) {
 	if strings.Contains(addr, "://") {
 		return redis.ParseURL(addr)

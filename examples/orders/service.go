@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,8 @@ import (
 )
 
 const (
-	// drainTimeout is what requests get to finish once the service is told to stop. Then they are cut off.
-	drainTimeout = 5 * time.Second
-	// closeTimeout is how long all of the end takes at most: requests, locks, the last spans.
-	closeTimeout = 10 * time.Second
+	drainTimeout = 5 * time.Second  // of the requests that are served when the service has to stop
+	closeTimeout = 10 * time.Second // of everything: requests, locks, the last spans
 )
 
 // service is everything that runs.
@@ -31,13 +30,12 @@ type service struct {
 	telemetry *otelsetup.Providers
 	log       *slog.Logger
 	rdb       *redis.Client
-	renewals  *redis.Client
 	locks     *lock.Client
 	listener  net.Listener
+	closers   []func(context.Context) error
 }
 
-// start sets everything up. It doesn't ask whether Redis answers: a service that starts while Redis is away should be there when Redis
-// is back.
+// start sets everything up. It doesn't check that Redis answers: a service that starts during an outage has to work after it.
 func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error) {
 	s := &service{flags: f}
 	defer func() {
@@ -45,60 +43,57 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 			err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
 		}
 	}()
-	// First of all, as what follows takes its tracers and meters from the global providers.
+	// First, because the rest takes its tracers and meters from the global providers.
 	s.telemetry, err = otelsetup.Start(ctx, otelsetup.Config{ServiceName: f.service, Endpoint: f.otlp, LogOutput: logs})
 	if err != nil {
 		return nil, err
 	}
+	s.onClose(s.telemetry.Shutdown)
 	s.log = s.telemetry.Logger
 	redis.SetLogger(redisLog{s.log})
 
-	if s.rdb, err = newRedis(*f.redisOptions); err != nil {
+	if s.rdb, err = s.connect(*f.redis); err != nil {
 		return nil, err
 	}
-	if s.renewals, err = newRenewals(*f.redisOptions); err != nil {
+	// lockdog makes a client for renewals if it is given none. This one has spans, too, below each "renew batch", and the chaos.
+	forRenewals := *f.redis
+	forRenewals.PoolSize = 8
+	forRenewals.MaxRetries = -1 // lockdog retries, and shows it
+	forRenewals.ContextTimeoutEnabled = true
+	renewals, err := s.connect(forRenewals)
+	if err != nil {
 		return nil, err
 	}
 	if f.chaos > 0 {
-		s.renewals.AddHook(newChaos(f.chaos, newRand(f.seed, streamChaos)))
+		renewals.AddHook(newChaos(f.chaos, newRand(f.seed, streamChaos)))
 		s.log.WarnContext(ctx, "renewals are made to fail", "share", f.chaos)
 	}
 	s.locks, err = lock.New(s.rdb,
 		lock.WithKeyPrefix(f.service+":locks:"), // beside the orders, in the same Redis
 		lock.WithWatchdog(f.lease),
 		lock.WithHoldWarning(10*f.hold),
-		lock.WithRenewalClient(s.renewals),
+		lock.WithRenewalClient(renewals),
 		lock.WithLogger(s.log),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("-lease %v, -service %q: %w", f.lease, f.service, err)
 	}
+	s.onClose(s.locks.Close)
 	if s.listener, err = net.Listen("tcp", f.addr); err != nil {
 		return nil, fmt.Errorf("-addr %s: %w", f.addr, err)
 	}
 	return s, nil
 }
 
-// newRedis makes a client whose commands are spans.
-func newRedis(o redis.Options) (*redis.Client, error) {
+// connect returns a client whose commands are spans.
+func (s *service) connect(o redis.Options) (*redis.Client, error) {
 	rdb := redis.NewClient(&o)
+	s.onClose(func(context.Context) error { return rdb.Close() })
 	err := redisotel.InstrumentTracing(rdb,
-		redisotel.WithDBStatement(false), // else every argument of every command ends up on a span, owners and traces of locks included
-		redisotel.WithDialFilter(true),   // connections are opened in the background: each would be a trace of its own
+		redisotel.WithDBStatement(false), // otherwise spans have all arguments of commands, owners and traces of locks included
+		redisotel.WithDialFilter(true),   // connections are opened in the background: each would be a trace
 	)
-	if err != nil {
-		return nil, errors.Join(err, rdb.Close())
-	}
-	return rdb, nil
-}
-
-// newRenewals makes the client that renews. lockdog makes one itself if it is given none; this one has spans too, below
-// each "renew batch", and takes the chaos.
-func newRenewals(o redis.Options) (*redis.Client, error) {
-	o.PoolSize = 8
-	o.MaxRetries = -1 // lockdog tries again itself, and shows it
-	o.ContextTimeoutEnabled = true
-	return newRedis(o)
+	return rdb, err
 }
 
 // run serves until ctx ends, and then closes.
@@ -116,14 +111,14 @@ func (s *service) run(ctx context.Context) error {
 		wg.Go(func() { (&worker{locks: s.locks, log: s.log, hold: s.flags.hold}).run(background, n+1) })
 	}
 	if s.flags.rate > 0 {
-		wg.Go(func() { newLoad(s.flags, url, s.log).run(background) })
+		wg.Go(func() { newLoad(s.flags, url).run(background) })
 	}
 
 	var err error
 	select {
 	case <-ctx.Done():
 		s.log.InfoContext(ctx, "stopping")
-	case err = <-serving: // it never returns by itself unless it failed
+	case err = <-serving: // it failed
 	}
 	stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -133,7 +128,7 @@ func (s *service) run(ctx context.Context) error {
 	return errors.Join(err, s.close(ctx))
 }
 
-// drain lets requests finish, for a while. The ctx of those cut off ends, so that they let go of their locks.
+// drain lets requests finish until drainTimeout. Then their ctx ends, and they release their locks.
 func drain(ctx context.Context, server *http.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
@@ -143,29 +138,19 @@ func drain(ctx context.Context, server *http.Server) error {
 	return nil
 }
 
-// close ends what start began, in this order: a lock client still needs Redis, and its last spans are yet to be sent.
+func (s *service) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
+
+// close closes everything in reverse order: the locks before the Redis clients that they use, and the telemetry, to which they
+// still add spans, last.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
-	if s.listener != nil {
-		if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) { // the HTTP server closes it, too
-			errs = append(errs, err)
-		}
-	}
-	if s.locks != nil {
-		errs = append(errs, s.locks.Close(ctx))
-	}
-	for _, rdb := range []*redis.Client{s.renewals, s.rdb} {
-		if rdb != nil {
-			errs = append(errs, rdb.Close())
-		}
-	}
-	if s.telemetry != nil {
-		errs = append(errs, s.telemetry.Shutdown(ctx))
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// redisLog sends go-redis's own messages where ours go. They are about connections, and lockdog's errors tell the same.
+// redisLog sends go-redis's messages to our log. They are about connections; lockdog's errors have the same facts.
 type redisLog struct{ log *slog.Logger }
 
 // Printf implements go-redis's logger.

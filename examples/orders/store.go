@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// order is what is kept of one.
+// order is a stored order.
 type order struct {
 	ID      string `json:"id"`
 	Version int64  `json:"version"`
@@ -21,10 +21,10 @@ type store struct {
 	prefix string // of its keys
 }
 
-// errStale is what a writer gets whose lock has had a later holder.
-var errStale = errors.New("orders: somebody with a larger token was here")
+// errStale is returned to a writer whose lock has had a later holder.
+var errStale = errors.New("orders: a later holder of the lock has written")
 
-// get reads an order; one that was never written has version 0.
+// get reads an order, version 0 if it was never written.
 func (s *store) get(ctx context.Context, id string) (order, error) {
 	o := order{ID: id}
 	values, err := s.rdb.HMGet(ctx, s.key(id), "version").Result()
@@ -39,9 +39,9 @@ func (s *store) get(ctx context.Context, id string) (order, error) {
 	return o, nil
 }
 
-// putScript writes unless a larger token has. The lock alone can't promise that: a holder that was cut off may write late.
+// putScript writes unless a holder with a larger token has. The lock alone can't guarantee that: a holder that was cut off may write late.
 //
-// KEYS[1] the order; ARGV[1] the version, ARGV[2] the token. Returns 1 if it was written, else 0.
+// KEYS[1] the order; ARGV[1] the version, ARGV[2] the token. Returns 1 if it was written, otherwise 0.
 var putScript = redis.NewScript(`
 if tonumber(redis.call('HGET', KEYS[1], 'token') or '0') > tonumber(ARGV[2]) then
 	return 0

@@ -12,11 +12,11 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// restTime is how long a worker leaves the lock to others before it asks again.
+// restTime is how long a worker leaves the lock to others before it acquires it again.
 const restTime = 500 * time.Millisecond
 
-// worker writes a report again and again. The workers of all instances with the same number want the same lock, so that one
-// works and the others wait for their turn.
+// worker writes a report again and again. Workers with the same number in different instances contend for the same lock: one
+// works and the others wait.
 type worker struct {
 	locks *lock.Client
 	log   *slog.Logger
@@ -33,7 +33,7 @@ func (w *worker) run(ctx context.Context, n int) {
 	}
 }
 
-// report waits for the lock, and holds it for as long as writing takes. No lease is that long: lockdog renews it meanwhile.
+// report waits for the lock, and holds it while it writes. That takes longer than a lease, which lockdog renews meanwhile.
 func (w *worker) report(ctx context.Context, name string) {
 	ctx, span := otel.Tracer("orders").Start(ctx, "write report")
 	defer span.End()
@@ -41,7 +41,7 @@ func (w *worker) report(ctx context.Context, name string) {
 		w.log.InfoContext(ctx, "report begun", "report", name, "token", l.Token())
 		return sleep(ctx, w.hold)
 	})
-	if err != nil && ctx.Err() == nil { // else we were told to stop
+	if err != nil && ctx.Err() == nil { // otherwise the service stops
 		span.SetStatus(codes.Error, err.Error())
 		w.log.ErrorContext(ctx, "report not written", "report", name, "error", err)
 	}

@@ -1,10 +1,12 @@
 // Command quickstart shows lockdog at work, in 8 seconds and without anything installed: two services, one
-// lock, and everything that can become of it.
+// lock, and everything that can happen to it.
 //
 //	go run ./examples/quickstart
 //
-// The lines it prints are spans that lockdog made and OpenTelemetry's SDK handed out, with few notes between: what you
-// read here is what your tracing backend would show. -h lists the flags.
+// The lines it prints are spans that lockdog made and OpenTelemetry's SDK exported, with a few notes between them: your
+// tracing backend would show the same. -h lists the flags.
+//
+// story.go has the story, service.go what a program sets up.
 package main
 
 import (
@@ -19,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
@@ -28,27 +31,28 @@ import (
 const (
 	exitFailed      = 1
 	exitUsage       = 2
-	exitInterrupted = 130 // as shells have it
+	exitInterrupted = 130 // as in shells
 )
 
-const usage = `quickstart shows lockdog at work, in 8 seconds: a lock taken, kept alive, waited for, in trouble, lost and
-released. It needs nothing installed: the Redis it talks to is embedded.
+// closeTimeout bounds the end. No lock is held by then, so only a dead collector uses it up.
+const closeTimeout = 3 * time.Second
+
+const usage = `quickstart shows lockdog at work, in 8 seconds: a lock acquired, renewed, waited for, in trouble, lost and
+released. It needs nothing installed: the Redis it uses is embedded.
 
 usage: quickstart [flags]
 
-  -redis ADDR      use a real server: host:port, or a URL like redis://user:password@host:6379/0.
-                   All keys start with "quickstart:"; small counters of tokens stay behind.
-  -otlp ENDPOINT   send the traces to a collector or Jaeger: localhost:4317 (gRPC), http://localhost:4318
-  -metrics ADDR    serve /metrics and /debug/locks at host:port, and stay until interrupted
-  -h               print this
-
-NO_COLOR=1 takes the colour out, and so does a pipe. The OTEL_* variables apply; see package otelsetup.
-It exits 0 when the story was told, 2 for bad flags, 1 for what went wrong otherwise.
 `
 
-// flags are what the command line can say.
+const environment = `
+NO_COLOR=1 turns colours off, and so does a pipe. The OTEL_* variables apply; see package otelsetup.
+Exit codes: 0 when the story is told, 2 for bad flags, 1 for other errors.
+`
+
+// flags are those of the command line.
 type flags struct {
-	redis, otlp, metrics string
+	redis         *redis.Options // nil: embedded
+	otlp, metrics string
 }
 
 func main() {
@@ -58,111 +62,96 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the whole program, up to its exit code.
+// run is the whole program, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	// go-redis logs lost connections straight to stderr. Here they are part of the story.
-	logging.Disable()
+	logging.Disable() // go-redis would log lost connections to stderr; here they are part of the story
 
-	f, err := parse(args)
+	fail := func(code int, err error) int {
+		_, _ = fmt.Fprintln(stderr, "quickstart:", err)
+		return code
+	}
+	f, err := parse(args, stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = io.WriteString(stdout, usage)
 		return 0
 	case err != nil:
-		return fail(stderr, exitUsage, fmt.Errorf("%w\nquickstart -h lists the flags", err))
+		return fail(exitUsage, fmt.Errorf("%w\nquickstart -h lists the flags", err))
 	}
 	err = play(ctx, f, newPrinter(stdout))
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, otelsetup.ErrConfig):
-		return fail(stderr, exitUsage, err)
+		return fail(exitUsage, err)
 	case ctx.Err() != nil:
-		return fail(stderr, exitInterrupted, errors.New("interrupted"))
+		return fail(exitInterrupted, errors.New("interrupted"))
 	default:
-		return fail(stderr, exitFailed, err)
+		return fail(exitFailed, err)
 	}
 }
 
-func fail(stderr io.Writer, code int, err error) int {
-	_, _ = fmt.Fprintln(stderr, "quickstart:", err)
-	return code
-}
-
-// parse reads the command line, and finds what can't be before anything is started.
-func parse(args []string) (flags, error) {
-	var f flags
+// parse reads the command line; -h prints the usage.
+func parse(args []string, stdout io.Writer) (f flags, err error) {
 	set := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run says what is wrong
-	set.StringVar(&f.redis, "redis", "", "")
-	set.StringVar(&f.otlp, "otlp", "", "")
-	set.StringVar(&f.metrics, "metrics", "", "")
-	if err := set.Parse(args); err != nil {
-		return f, err
-	}
-	if set.NArg() > 0 {
-		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
-	}
-	var err error
-	set.Visit(func(given *flag.Flag) {
-		if given.Value.String() == "" && err == nil {
-			err = fmt.Errorf("-%s is empty", given.Name)
-		}
+	set.SetOutput(io.Discard) // run prints errors
+	set.Usage = func() {}
+	set.Func("redis", "use the real server at `ADDR`: host:port, or a URL like redis://user:password@host:6379/0.\n"+
+		"All keys start with \""+keyPrefix+"\"; small counters of tokens stay behind", func(s string) (err error) {
+		f.redis, err = redisOptions(s)
+		return err
 	})
-	if err != nil {
-		return f, err
-	}
-	if f.redis != "" {
-		if _, err := redisOptions(f.redis); err != nil {
-			return f, fmt.Errorf("-redis %s: %w", f.redis, err)
+	set.Func("otlp", "send the traces to a collector or Jaeger at `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318", func(s string) error {
+		if f.otlp = s; s == "" {
+			return errors.New("it is empty")
 		}
-	}
-	if f.metrics != "" {
-		if _, _, err := net.SplitHostPort(f.metrics); err != nil {
-			return f, fmt.Errorf("-metrics %s: want host:port, such as localhost:9464", f.metrics)
+		return nil
+	})
+	set.Func("metrics", "serve /metrics and /debug/locks at `ADDR`, and stay until interrupted", func(s string) error {
+		f.metrics = s
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			return errors.New("want host:port, such as localhost:9464")
 		}
+		return nil
+	})
+	err = set.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, _ = fmt.Fprint(stdout, usage)
+		set.SetOutput(stdout)
+		set.PrintDefaults()
+		_, _ = fmt.Fprint(stdout, environment)
+	case err == nil && set.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	return f, nil
+	return f, err
 }
 
-// play tells the story, and cleans up whatever came of it.
+// play tells the story, and cleans up.
 func play(ctx context.Context, f flags, out *printer) (err error) {
 	redis, err := startRedis(ctx, f.redis)
 	if err != nil {
 		return err
 	}
 	defer redis.close()
-	shop, err := openShop(ctx, f, redis, out)
-	if err != nil {
-		return err
-	}
+	s := &story{printer: out, redis: redis, seen: newRecord(), flags: f}
 	defer func() {
-		// Also after an interrupt: what is held is released, and what is recorded sent.
+		// Also after an interrupt: release what is held, and send the last spans.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, shop.close(ctx))
+		err = errors.Join(err, s.close(ctx))
 	}()
-	page, err := serveMetrics(f.metrics, shop)
-	if err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	defer page.close()
-
-	s := &story{shop: shop, redis: redis, out: out}
 	if err := s.tell(ctx); err != nil {
 		return err
 	}
-	counters, err := readCounters(shop.shared.Registry)
-	if err != nil {
+	if err := out.counters(s.shared.Registry); err != nil {
 		return err
 	}
-	out.counters(counters)
-	s.next(f, page)
-	if page != nil {
+	s.next()
+	if s.url != "" {
 		return s.stay(ctx)
 	}
 	return nil
 }
-
-// closeTimeout is how long the end may take. Nothing is held by then, so only a dead collector uses it up.
-const closeTimeout = 3 * time.Second

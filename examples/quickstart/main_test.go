@@ -147,7 +147,7 @@ func TestInterrupt(t *testing.T) {
 // TestEmbeddedExpires shows that leases run out on the embedded Redis, as miniredis left alone has them never do.
 func TestEmbeddedExpires(t *testing.T) {
 	t.Parallel()
-	r, err := startRedis(t.Context(), "")
+	r, err := startRedis(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"now"}, exitUsage, `"now"`},
 		{[]string{"-redis", "localhost"}, exitUsage, "host:port"},
 		{[]string{"-redis", "http://localhost:1"}, exitUsage, "http"},
-		{[]string{"-redis", ""}, exitUsage, "-redis is empty"},
+		{[]string{"-redis", ""}, exitUsage, `"" for flag -redis: want host:port`},
 		{[]string{"-metrics", "9464"}, exitUsage, "host:port"},
 		{[]string{"-otlp", "ftp://localhost"}, exitUsage, "ftp://localhost"},
 		{[]string{"-metrics", "256.0.0.1:1"}, exitFailed, "-metrics 256.0.0.1:1"},

@@ -7,6 +7,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // colour is an ANSI escape.
@@ -61,34 +65,48 @@ func (p *printer) paint(c colour, s string) string {
 	return string(c) + s + reset
 }
 
-// chapter introduces what comes next, in one line.
-func (p *printer) chapter(n int, text string) {
-	p.line("\n%s", p.paint(bold, fmt.Sprintf("%d. %s", n, text)))
-}
-
-// teams tells the services apart.
+// teams are the colours of the services.
 var teams = map[string]colour{"orders": blue, "billing": pink}
 
-// event is one line about a service.
+// event prints a line about a service.
 func (p *printer) event(who, what string, c colour, text string) {
-	team := teams[who]
 	p.line("%s %s %s %s",
 		p.paint(faint, fmt.Sprintf("%6.2fs", time.Since(p.start).Seconds())),
-		p.paint(team, fmt.Sprintf("%-8s", who)),
+		p.paint(teams[who], fmt.Sprintf("%-8s", who)),
 		p.paint(c, fmt.Sprintf("%-8s", what)), text)
 }
 
-// note is a line about something that is no span.
+// note prints a line about something that is no span.
 func (p *printer) note(who, what, text string) { p.event(who, what, plain, text) }
 
-// counters prints the table of the end.
-func (p *printer) counters(rows []counter) {
-	p.line("\n%s", p.paint(bold, "What Prometheus would read at /metrics now (counters that moved):"))
+// counters prints lockdog's counters that are not zero, in the order in which package telemetry lists them.
+func (p *printer) counters(registry *prometheus.Registry) error {
+	families, err := registry.Gather()
+	if err != nil {
+		return fmt.Errorf("reading the metrics: %w", err)
+	}
+	values := map[string]string{}
 	wide := 0
-	for _, r := range rows {
-		wide = max(wide, len(r.name))
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if m.GetCounter().GetValue() == 0 || !strings.HasPrefix(family.GetName(), "lockdog_") {
+				continue
+			}
+			var labels []string
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "lockdog_group" { // there is only one
+					labels = append(labels, l.GetValue())
+				}
+			}
+			values[family.GetName()] += "  " + strings.TrimSpace(fmt.Sprintf("%s %.0f", strings.Join(labels, "/"), m.GetCounter().GetValue()))
+			wide = max(wide, len(family.GetName()))
+		}
 	}
-	for _, r := range rows {
-		p.line("  %s  %s", p.paint(blue, r.name+strings.Repeat(" ", wide-len(r.name))), strings.Join(r.values, "  "))
+	p.line("\n%s", p.paint(bold, "What Prometheus would read at /metrics now (counters that moved):"))
+	for _, m := range telemetry.Metrics {
+		if values[m.Prometheus] != "" {
+			p.line("  %s%s", p.paint(blue, fmt.Sprintf("%-*s", wide, m.Prometheus)), values[m.Prometheus])
+		}
 	}
+	return nil
 }

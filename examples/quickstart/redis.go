@@ -6,52 +6,54 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 )
 
-// server is the Redis of the story, and how it gets into trouble.
-type server interface {
-	client() *redis.Client
-	// refuse has every command fail, or lets them through again.
-	refuse(on bool)
-	// trouble says in words what refuse does.
-	trouble() string
-	String() string
-	close()
+// server is the Redis of the story: embedded, or a real one.
+type server struct {
+	opts *redis.Options
+	mini *miniredis.Miniredis // nil if the server is real
+	cut  atomic.Bool          // connections to a real server fail
 }
 
-// startRedis starts an embedded server, or, with an address, makes sure that there is one.
-func startRedis(ctx context.Context, addr string) (server, error) {
-	if addr == "" {
+// startRedis starts an embedded server, or with options checks that a real one answers.
+func startRedis(ctx context.Context, opts *redis.Options) (*server, error) {
+	if opts == nil {
 		mini, err := miniredis.Run()
 		if err != nil {
 			return nil, fmt.Errorf("the embedded Redis doesn't start: %w", err)
 		}
-		mini.ClockTTL(true) // else leases would never run out
-		return &embedded{mini}, nil
+		mini.ClockTTL(true) // otherwise leases would never expire
+		return &server{opts: &redis.Options{Addr: mini.Addr()}, mini: mini}, nil
 	}
-	opts, err := redisOptions(addr)
-	if err != nil {
-		return nil, err
+	s := &server{opts: opts}
+	dial := redis.NewDialer(opts)
+	opts.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if s.cut.Load() {
+			return nil, errCut
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return cuttable{conn, &s.cut}, nil
 	}
-	r := &remote{opts: opts, dial: redis.NewDialer(opts), open: make(map[*cable]struct{})}
-	opts.Dialer = r.connect
-	opts.DialerRetries = 1 // lockdog tries again itself, and shows it
-	rdb := r.client()
+	opts.DialerRetries = 1 // lockdog retries, and shows it
+	rdb := s.client()
 	defer func() { _ = rdb.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("no Redis at %s: %w", opts.Addr, err)
 	}
-	return r, nil
+	return s, nil
 }
 
-// redisOptions reads what -redis can be.
+// redisOptions parses the value of -redis.
 func redisOptions(addr string) (*redis.Options, error) {
 	if strings.Contains(addr, "://") {
 		return redis.ParseURL(addr)
@@ -62,94 +64,56 @@ func redisOptions(addr string) (*redis.Options, error) {
 	return &redis.Options{Addr: addr}, nil
 }
 
-// embedded is a Redis in this process.
-type embedded struct{ mini *miniredis.Miniredis }
-
-func (e *embedded) client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: e.mini.Addr()})
-}
-
-func (e *embedded) refuse(on bool) {
-	if on {
-		e.mini.SetError("LOADING Redis is loading the dataset in memory") // what it says after a restart
-	} else {
-		e.mini.SetError("")
-	}
-}
-
-func (e *embedded) trouble() string { return "Redis refuses all commands" }
-func (e *embedded) String() string  { return "embedded, at " + e.mini.Addr() }
-func (e *embedded) close()          { e.mini.Close() }
-
-// remote is a real server. It isn't ours to stop, so the trouble is on our side: the connections to it are cut.
-type remote struct {
-	opts *redis.Options
-	dial func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	mu   sync.Mutex
-	cut  bool
-	open map[*cable]struct{}
-}
-
-func (r *remote) client() *redis.Client {
-	opts := *r.opts
+func (s *server) client() *redis.Client {
+	opts := *s.opts
 	return redis.NewClient(&opts)
 }
 
-func (r *remote) trouble() string { return "All connections to Redis are cut" }
-func (r *remote) String() string  { return r.opts.Addr }
-func (r *remote) close()          {}
-
-func (r *remote) refuse(on bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cut = on
-	if on {
-		for c := range r.open {
-			_ = c.Conn.Close()
-		}
-		clear(r.open)
+// refuse makes every command fail, or lets them succeed again. A real server isn't ours to stop: its connections are cut on our side.
+func (s *server) refuse(on bool) {
+	switch {
+	case s.mini == nil:
+		s.cut.Store(on)
+	case on:
+		s.mini.SetError("LOADING Redis is loading the dataset in memory") // its answer after a restart
+	default:
+		s.mini.SetError("")
 	}
 }
 
-// connect is the dialer of every client.
-func (r *remote) connect(ctx context.Context, network, addr string) (net.Conn, error) {
-	if r.isCut() {
-		return nil, errCut
+// trouble is refuse in words.
+func (s *server) trouble() string {
+	if s.mini == nil {
+		return "All connections to Redis are cut"
 	}
-	conn, err := r.dial(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	c := &cable{conn, r}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cut {
-		_ = conn.Close()
-		return nil, errCut
-	}
-	r.open[c] = struct{}{}
-	return c, nil
+	return "Redis refuses all commands"
 }
 
-var errCut = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("the quickstart has cut the connections")}
-
-func (r *remote) isCut() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cut
+func (s *server) String() string {
+	if s.mini == nil {
+		return s.opts.Addr
+	}
+	return "embedded, at " + s.opts.Addr
 }
 
-// cable is a connection that can be cut.
-type cable struct {
+func (s *server) close() {
+	if s.mini != nil {
+		s.mini.Close()
+	}
+}
+
+var errCut = &net.OpError{Op: "write", Net: "tcp", Err: errors.New("the quickstart has cut the connections")}
+
+// cuttable is a connection that can be cut.
+type cuttable struct {
 	net.Conn
-	r *remote
+	cut *atomic.Bool
 }
 
-// Close implements net.Conn.
-func (c *cable) Close() error {
-	c.r.mu.Lock()
-	delete(c.r.open, c)
-	c.r.mu.Unlock()
-	return c.Conn.Close()
+// Write implements net.Conn.
+func (c cuttable) Write(b []byte) (int, error) {
+	if c.cut.Load() {
+		return 0, errCut
+	}
+	return c.Conn.Write(b)
 }

@@ -13,35 +13,35 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// teller prints lockdog's spans as they end. It is an ordinary span processor, like the one that would send them to a
-// tracing backend (and does, with -otlp).
-type teller struct {
+// spanPrinter prints lockdog's spans as they end. It is an ordinary span processor, like the one that sends them to a
+// tracing backend with -otlp.
+type spanPrinter struct {
 	service string
 	out     *printer
 	seen    *record
 }
 
-// OnStart implements sdktrace.SpanProcessor.
-func (t *teller) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-
 // OnEnd implements sdktrace.SpanProcessor.
-func (t *teller) OnEnd(s sdktrace.ReadOnlySpan) {
+func (p *spanPrinter) OnEnd(s sdktrace.ReadOnlySpan) {
 	if s.InstrumentationScope().Name != telemetry.ScopeName || s.Name() == telemetry.SpanBatch.Name {
-		return // the service's own, or the call to Redis that the renewals below it share
+		return // the service's own, or the call to Redis that several renewals share
 	}
 	kind, _, _ := strings.Cut(s.Name(), " ")
 	sp := span{ReadOnlySpan: s, attrs: attribute.NewSet(s.Attributes()...)}
 	if line, c := sp.line(kind); line != "" {
-		t.out.event(t.service, kind, c, line)
+		p.out.event(p.service, kind, c, line)
 	}
-	t.seen.add(event{t.service, kind, sp.text(telemetry.KeyOutcome)})
+	p.seen.add(event{p.service, kind, sp.text(telemetry.KeyOutcome)})
 }
 
+// OnStart implements sdktrace.SpanProcessor.
+func (*spanPrinter) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+
 // Shutdown implements sdktrace.SpanProcessor.
-func (t *teller) Shutdown(context.Context) error { return nil }
+func (*spanPrinter) Shutdown(context.Context) error { return nil }
 
 // ForceFlush implements sdktrace.SpanProcessor.
-func (t *teller) ForceFlush(context.Context) error { return nil }
+func (*spanPrinter) ForceFlush(context.Context) error { return nil }
 
 // span reads the attributes of a span.
 type span struct {
@@ -52,51 +52,49 @@ type span struct {
 func (s span) value(k attribute.Key) attribute.Value { v, _ := s.attrs.Value(k); return v }
 func (s span) text(k attribute.Key) string           { return s.value(k).AsString() }
 func (s span) number(k attribute.Key) int64          { return s.value(k).AsInt64() }
-func (s span) seconds(k attribute.Key) time.Duration {
-	return time.Duration(s.value(k).AsFloat64() * float64(time.Second))
+func (s span) took() string                          { return short(s.EndTime().Sub(s.StartTime())) }
+func (s span) seconds(k attribute.Key) string {
+	return short(time.Duration(s.value(k).AsFloat64() * float64(time.Second)))
 }
-func (s span) took() time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// line says in words what a span says in attributes; "" for held, which has no length and stands for the grant.
+// line returns what the attributes of a span mean; "" for held, which has no length.
 func (s span) line(kind string) (string, colour) {
-	name := s.text(telemetry.KeyName)
+	name, outcome := s.text(telemetry.KeyName), s.text(telemetry.KeyOutcome)
 	switch kind {
 	case telemetry.SpanAcquire.Name:
-		if outcome := s.text(telemetry.KeyOutcome); outcome != "acquired" {
-			return fmt.Sprintf("%s: %s after %s", name, outcome, short(s.took())), red
+		if outcome != "acquired" {
+			return fmt.Sprintf("%s: %s after %s", name, outcome, s.took()), red
 		}
-		text := fmt.Sprintf("%s taken in %s, token %d", name, short(s.took()), s.number(telemetry.KeyToken))
+		text := fmt.Sprintf("%s taken in %s, token %d", name, s.took(), s.number(telemetry.KeyToken))
 		if by := s.text(telemetry.KeyBlockedBy); by != "" {
 			text += ", blocked by " + by
 		}
 		return text, green
 	case telemetry.SpanRenew.Name:
-		return s.renewal()
+		text, c := s.renewal(outcome)
+		left := bar(1 - s.value(telemetry.KeyUtilization).AsFloat64())
+		return fmt.Sprintf("#%d %s %s left: %s", s.number(telemetry.KeyOrdinal), left, s.seconds(telemetry.KeyRemaining), text), c
 	case telemetry.SpanLost.Name:
 		return fmt.Sprintf("%s, cause: %s", name, s.text(telemetry.KeyCause)), red
 	case telemetry.SpanRelease.Name:
-		return fmt.Sprintf("%s %s in %s", name, s.text(telemetry.KeyOutcome), short(s.took())), green
+		return fmt.Sprintf("%s %s in %s", name, outcome, s.took()), green
 	case telemetry.SpanHold.Name:
-		return fmt.Sprintf("%s was held for %s, until %s", name, short(s.took()), s.text(telemetry.KeyEnd)), faint
+		return fmt.Sprintf("%s was held for %s, until %s", name, s.took(), s.text(telemetry.KeyEnd)), faint
 	}
 	return "", plain
 }
 
-// renewal is the line of one attempt to renew.
-func (s span) renewal() (string, colour) {
-	left, attempt := s.seconds(telemetry.KeyRemaining), s.number(telemetry.KeyAttempt)
-	text := fmt.Sprintf("#%d %s %s left: ", s.number(telemetry.KeyOrdinal), bar(1-s.value(telemetry.KeyUtilization).AsFloat64()), short(left))
-	switch outcome := s.text(telemetry.KeyOutcome); outcome {
-	case "renewed":
-		text += "renewed in " + short(s.took())
-		if attempt > 1 {
-			return text + fmt.Sprintf(", at attempt %d", attempt), green
-		}
-		return text + ", lag " + short(s.seconds(telemetry.KeyLag)), green
-	case "error":
-		return text + fmt.Sprintf("attempt %d failed, %s", attempt, s.text(telemetry.KeyErrorType)), yellow
+func (s span) renewal(outcome string) (string, colour) {
+	attempt := s.number(telemetry.KeyAttempt)
+	switch {
+	case outcome == "renewed" && attempt > 1:
+		return fmt.Sprintf("renewed in %s, at attempt %d", s.took(), attempt), green
+	case outcome == "renewed":
+		return fmt.Sprintf("renewed in %s, lag %s", s.took(), s.seconds(telemetry.KeyLag)), green
+	case outcome == "error":
+		return fmt.Sprintf("attempt %d failed, %s", attempt, s.text(telemetry.KeyErrorType)), yellow
 	default: // missing, taken
-		return text + "the lock is " + outcome, red
+		return "the lock is " + outcome, red
 	}
 }
 
@@ -116,10 +114,10 @@ func short(d time.Duration) string {
 	return d.Round(digit).String()
 }
 
-// event is what the story waits for: a span of a service, and its outcome if it has one.
+// event is a span of a service, and its outcome if it has one.
 type event struct{ service, span, outcome string }
 
-// record counts the spans.
+// record counts the spans that have ended.
 type record struct {
 	mu      sync.Mutex
 	count   map[event]int
@@ -138,25 +136,26 @@ func (r *record) add(e event) {
 	r.changed = make(chan struct{})
 }
 
-func (r *record) of(e event) int {
+func (r *record) of(e event) (int, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.count[e]
+	return r.count[e], r.changed
 }
 
-// until waits for n spans in all.
-func (r *record) until(ctx context.Context, e event, n int) error {
-	for {
-		r.mu.Lock()
-		count, changed := r.count[e], r.changed
-		r.mu.Unlock()
-		if count >= n {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s %s of %s: %w", e.span, e.outcome, e.service, context.Cause(ctx))
+// expect returns a function that waits until n spans have ended since expect was called.
+func (r *record) expect(n int, e event) func(context.Context) error {
+	had, _ := r.of(e)
+	return func(ctx context.Context) error {
+		for {
+			count, changed := r.of(e)
+			if count >= had+n {
+				return nil
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return fmt.Errorf("waiting for %s %s of %s: %w", e.span, e.outcome, e.service, context.Cause(ctx))
+			}
 		}
 	}
 }

@@ -4,48 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
 const (
-	storyTime = 16 * time.Second // at the most; it takes about eight
+	storyTime = 16 * time.Second // at most; it takes about eight
 	pause     = 600 * time.Millisecond
-	failures  = 5 // renewals that fail before Redis is well again
+	failures  = 5 // renewals that fail before Redis answers again
 )
 
-// story is what the quickstart shows, act by act. An act ends when the spans it is about have come.
+// story is what the quickstart shows, act by act. An act ends when its spans have ended.
 type story struct {
-	*shop
-	redis server
-	out   *printer
+	*printer
+	flags flags
+	redis *server
+	seen  *record
 
-	order lease        // orders' lock
-	bill  chan outcome // what becomes of billing's
-}
+	shared          *otelsetup.Providers // metrics and logs of both services
+	orders, billing *service
+	url             string // of the HTTP server, "" without one
+	closers         []func(context.Context) error
 
-// lease is a lock that is held, with the end of the request it is held for.
-type lease struct {
-	*lock.Lease
-	end func()
+	lease  *lock.Lease // of orders
+	span   trace.Span  // of the request that it is held for
+	billed chan outcome
 }
 
 // outcome is how billing's work ended.
 type outcome struct {
-	why error // of the lease's context
-	err error // of taking or releasing
+	cause error // of its lease's context
+	err   error // of acquiring or releasing
 }
 
 func (s *story) tell(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, storyTime, fmt.Errorf("the story took longer than %v; is this machine very busy?", storyTime))
 	defer cancel()
-	s.bill = make(chan outcome, 1)
+	s.billed = make(chan outcome, 1)
 	defer s.giveUp(ctx)
 
-	s.out.line("lockdog quickstart: two services, one lock. Redis: %s.", s.redis)
-	s.out.line("A line with a time is a span that lockdog made, as it ends; or a note: waiting, answers, ctx.")
+	s.line("lockdog quickstart: two services, one lock. Redis: %s.", s.redis)
+	s.line("A line with a time is a span that lockdog made, as it ends; or a note: waiting, answers, ctx.")
 	acts := []struct {
 		title string
 		play  func(context.Context) error
@@ -58,93 +63,78 @@ func (s *story) tell(ctx context.Context) error {
 		{"An operator takes the lock away by force. billing's ctx ends, and says why.", s.loss},
 	}
 	for i, act := range acts {
-		s.out.chapter(i+1, act.title)
-		if err := act.play(ctx); err != nil {
-			return err
-		}
-		if i+1 < len(acts) {
-			if err := rest(ctx, pause); err != nil {
+		if i > 0 {
+			if err := sleep(ctx, pause); err != nil {
 				return err
 			}
+		}
+		s.line("\n%s", s.paint(bold, fmt.Sprintf("%d. %s", i+1, act.title)))
+		if err := act.play(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// giveUp releases what is held when the story ended early.
+// giveUp releases the lock of orders if the story ended early.
 func (s *story) giveUp(ctx context.Context) {
-	if s.order.Lease == nil || s.order.Err() != nil {
+	if s.lease == nil || s.lease.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := s.order.Release(ctx); err != nil {
-		s.out.note(s.orders.name, "release", err.Error())
+	if err := s.lease.Release(ctx); err != nil {
+		s.note("orders", "release", err.Error())
 	}
-	s.order.end()
+	s.span.End()
 }
 
-// rest gives the reader time.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// more waits for n more spans than there were before do.
-func (s *story) more(ctx context.Context, n int, service, span, outcome string, do func() error) error {
-	e := event{service, span, outcome}
-	had := s.seen.of(e)
-	if err := do(); err != nil {
-		return err
-	}
-	return s.seen.until(ctx, e, had+n)
-}
-
-func nothing() error { return nil }
-
 func (s *story) acquire(ctx context.Context) error {
 	ctx, span, err := s.orders.request(ctx, "place order 42")
 	if err != nil {
 		return err
 	}
-	// WithWait: on a shared server another quickstart may be at it.
+	// WithWait: on a shared server another quickstart may hold the lock.
 	l, err := s.orders.locks.Mutex(lockName, lock.WithWait(2*time.Second)).Lock(ctx)
 	if err != nil {
 		span.End()
 		return err
 	}
-	s.order = lease{l, func() { span.End() }}
+	s.lease, s.span = l, span
 	return nil
 }
 
 func (s *story) renewals(ctx context.Context) error {
-	return s.more(ctx, 3, s.orders.name, telemetry.SpanRenew.Name, "renewed", nothing)
+	return s.seen.expect(3, event{"orders", telemetry.SpanRenew.Name, "renewed"})(ctx)
 }
 
 func (s *story) wait(ctx context.Context) error {
-	go func() { s.bill <- s.work(ctx) }()
-	for s.billing.waiting() == "" {
+	go func() { s.billed <- s.bill(ctx) }()
+	for s.billing.waitsFor() == "" {
 		select {
-		case o := <-s.bill: // it should not be over yet
-			return errors.Join(errors.New("billing doesn't wait"), o.why, o.err)
+		case o := <-s.billed:
+			return errors.Join(errors.New("billing doesn't wait"), o.cause, o.err)
 		default:
 		}
-		if err := rest(ctx, 10*time.Millisecond); err != nil {
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	s.out.note(s.billing.name, "waiting", lockName+" is held by "+s.billing.waiting())
+	s.note("billing", "waiting", lockName+" is held by "+s.billing.waitsFor())
 	return nil
 }
 
-// work is what billing does: take the lock, and hold it as long as it may.
-func (s *story) work(ctx context.Context) (o outcome) {
+// bill is the work of billing: it acquires the lock, and works until the lock is lost.
+func (s *story) bill(ctx context.Context) outcome {
 	ctx, span, err := s.billing.request(ctx, "send invoice 42")
 	defer span.End()
 	if err != nil {
@@ -154,93 +144,102 @@ func (s *story) work(ctx context.Context) (o outcome) {
 	if err != nil {
 		return outcome{err: err}
 	}
-	<-l.Context().Done() // a program would give this context to what it calls
+	<-l.Context().Done() // a program passes this context to what it calls
 	return outcome{context.Cause(l.Context()), l.Release(ctx)}
 }
 
 func (s *story) outage(ctx context.Context) error {
-	back := false
-	defer func() {
-		if !back {
-			s.redis.refuse(false)
-		}
-	}()
-	err := s.more(ctx, failures, s.orders.name, telemetry.SpanRenew.Name, "error", func() error {
-		s.redis.refuse(true)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = s.more(ctx, 1, s.orders.name, telemetry.SpanRenew.Name, "renewed", func() error {
-		s.redis.refuse(false)
-		back = true
-		s.out.note("redis", "answers", "again")
-		return nil
-	})
+	failed := s.seen.expect(failures, event{"orders", telemetry.SpanRenew.Name, "error"})
+	s.redis.refuse(true)
+	err := failed(ctx)
+	renewed := s.seen.expect(1, event{"orders", telemetry.SpanRenew.Name, "renewed"})
 	if err == nil {
-		err = s.order.Err() // it was never lost
+		s.note("redis", "answers", "again")
+	}
+	s.redis.refuse(false)
+	if err == nil {
+		err = renewed(ctx)
+	}
+	if err == nil {
+		err = s.lease.Err() // it was never lost
 	}
 	return err
 }
 
 func (s *story) release(ctx context.Context) error {
-	return s.more(ctx, 1, s.billing.name, telemetry.SpanRenew.Name, "renewed", func() error {
-		defer s.order.end()
-		return s.order.Release(ctx)
-	})
+	renewed := s.seen.expect(1, event{"billing", telemetry.SpanRenew.Name, "renewed"})
+	defer s.span.End()
+	if err := s.lease.Release(ctx); err != nil {
+		return err
+	}
+	return renewed(ctx)
 }
 
 func (s *story) loss(ctx context.Context) error {
-	if err := forceUnlock(ctx, s.redis); err != nil {
+	held := s.seen.expect(1, event{"billing", telemetry.SpanHold.Name, ""})
+	if err := s.forceUnlock(ctx); err != nil {
 		return fmt.Errorf("the operator: %w", err)
 	}
 	select {
-	case o := <-s.bill:
-		if !errors.Is(o.why, lock.ErrLost) || !errors.Is(o.err, lock.ErrLost) {
-			return fmt.Errorf("billing's lock was not lost: %w", errors.Join(o.why, o.err))
+	case o := <-s.billed:
+		if !errors.Is(o.cause, lock.ErrLost) || !errors.Is(o.err, lock.ErrLost) {
+			return fmt.Errorf("billing's lock was not lost: %w", errors.Join(o.cause, o.err))
 		}
-		// The context ends first, the spans follow; the reader is better off the other way round.
-		if err := s.seen.until(ctx, event{s.billing.name, telemetry.SpanHold.Name, ""}, 1); err != nil {
+		// The context ends before the spans; the story is easier to follow the other way round.
+		if err := held(ctx); err != nil {
 			return err
 		}
-		s.out.note(s.billing.name, "ctx", "ended: "+o.why.Error())
+		s.note("billing", "ctx", "ended: "+o.cause.Error())
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// next says where to go from here.
-func (s *story) next(f flags, p *page) {
-	s.out.line("")
-	if f.otlp != "" {
-		s.out.line("The traces go to %s:", f.otlp)
+// forceUnlock is what an operator's tool does about a holder that must not go on.
+func (s *story) forceUnlock(ctx context.Context) (err error) {
+	locks, err := lock.New(s.client(), lock.WithClientID("operator"), lock.WithKeyPrefix(keyPrefix), lock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, locks.Close(ctx)) }()
+	held, err := locks.Mutex(lockName).ForceUnlock(ctx)
+	if err == nil && !held {
+		err = fmt.Errorf("%s was not held", lockName)
+	}
+	return err
+}
+
+// next tells where to go from here.
+func (s *story) next() {
+	s.line("")
+	if s.flags.otlp != "" {
+		s.line("The traces go to %s:", s.flags.otlp)
 		for _, one := range []*service{s.orders, s.billing} {
 			for _, l := range one.locks.Recent() {
-				s.out.line("  service %-8s trace %s", one.name, l.TraceID)
+				s.line("  service %-8s trace %s", one.name, l.TraceID)
 			}
 		}
-		s.out.line("From billing's acquire a link leads to the trace of orders, which was in its way.")
+		s.line("From billing's acquire a link leads to the trace of orders, which was in its way.")
 	}
-	if p != nil {
-		s.out.line("Metrics are at %s, and what is held, awaited and lost at %s, until you press Ctrl-C.", p.url, p.locks)
+	if s.url != "" {
+		s.line("Metrics are at %s/metrics, and what is held, awaited and lost at %[1]s/debug/locks, until you press Ctrl-C.", s.url)
 	}
-	if f.otlp == "" && p == nil {
-		s.out.line("Go on: -otlp localhost:4317 shows the same in Jaeger, -metrics localhost:9464 in Prometheus; -h has more.")
+	if s.flags.otlp == "" && s.url == "" {
+		s.line("Go on: -otlp localhost:4317 shows the same in Jaeger, -metrics localhost:9464 in Prometheus; -h has more.")
 	}
 }
 
-// stay keeps one lock with the default lease alive until the program is interrupted, so that there is something to see.
+// stay holds a lock with the default lease until the program is interrupted, for the pages to have something to show.
 func (s *story) stay(ctx context.Context) error {
-	// The interrupt is to release it, not to cancel it.
-	lease := context.WithoutCancel(ctx)
-	l, err := s.orders.locks.Mutex("report:daily", lock.WithWatchdog(lock.DefaultLease), lock.WithWait(2*time.Second)).Lock(lease)
+	// The interrupt releases it; it doesn't cancel it.
+	held := context.WithoutCancel(ctx)
+	l, err := s.orders.locks.Mutex("report:daily", lock.WithWatchdog(lock.DefaultLease), lock.WithWait(2*time.Second)).Lock(held)
 	if err != nil {
 		return err
 	}
 	<-ctx.Done()
-	if err := l.Release(lease); !errors.Is(err, lock.ErrLost) { // a loss has been told
+	if err := l.Release(held); !errors.Is(err, lock.ErrLost) { // a loss was logged
 		return err
 	}
 	return nil

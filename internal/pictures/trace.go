@@ -2,13 +2,11 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"io"
 	"slices"
 	"strings"
 )
 
-// trace is one as Jaeger's API gives it. Times are in microseconds.
+// trace is a trace of Jaeger's API. Times are in microseconds.
 type trace struct {
 	TraceID string
 	Spans   []*span
@@ -17,18 +15,14 @@ type trace struct {
 type span struct {
 	SpanID, OperationName string
 	StartTime, Duration   int64
-	References            []struct{ RefType, TraceID, SpanID string }
+	References            []reference
 	Tags                  []struct {
 		Key   string
 		Value any
 	}
 }
 
-func read(r io.Reader) ([]*trace, error) {
-	var answer struct{ Data []*trace }
-	err := json.NewDecoder(r).Decode(&answer)
-	return answer.Data, err
-}
+type reference struct{ RefType, TraceID, SpanID string }
 
 func (s *span) tag(key string) any {
 	for _, t := range s.Tags {
@@ -43,7 +37,7 @@ func (s *span) failed() bool { return s.tag("error") == true }
 
 func (s *span) is(what string) bool { return strings.HasPrefix(s.OperationName, what+" ") }
 
-// parent is the id of the span's parent in this trace.
+// parent returns the id of the span's parent in this trace, "" without one.
 func (t *trace) parent(s *span) string {
 	for _, r := range s.References {
 		if r.RefType == "CHILD_OF" && r.TraceID == t.TraceID {
@@ -53,18 +47,12 @@ func (t *trace) parent(s *span) string {
 	return ""
 }
 
-// linked reports whether a span has a link into another trace.
+// linked reports whether a span has a link to another trace.
 func (t *trace) linked(s *span) bool {
-	for _, r := range s.References {
-		if r.TraceID != t.TraceID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.References, func(r reference) bool { return r.TraceID != t.TraceID })
 }
 
-// choose returns the shortest of the stories that have it all: a wait for somebody else, a renewal that failed and was made up
-// for, and a release.
+// choose returns the shortest trace that has a wait for another holder, a renewal that failed and one that succeeded later, and a release.
 func choose(traces []*trace) (best *trace) {
 	for _, t := range traces {
 		waited, renewed, failed, released := false, 0, 0, false
@@ -87,13 +75,13 @@ func choose(traces []*trace) (best *trace) {
 	return best
 }
 
-// row is a span and how deep it lies.
+// row is a span and its depth in the tree.
 type row struct {
 	*span
 	depth int
 }
 
-// rows are the spans as a tree, each below its parent, in the order they began.
+// rows returns the spans as a tree, each below its parent, in the order in which they began.
 func (t *trace) rows() (all []row) {
 	children := map[string][]*span{}
 	for _, s := range t.Spans {

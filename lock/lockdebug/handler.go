@@ -3,49 +3,53 @@ package lockdebug
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
 )
 
-// Options says what Handler shows.
+// Options configures Handler.
 type Options struct {
-	// Clients are those whose locks are shown. Nil ones are ignored, and so is a client that is named twice.
+	// Clients are the clients whose locks are shown. Nil clients and duplicates are ignored.
 	Clients []*lock.Client
 
-	// TraceURL makes links of the trace ids: an absolute http or https URL with {trace_id} in its path, query or fragment.
-	// Another one is not used, and the page and the JSON say why. Empty: no links.
+	// TraceURL turns trace ids into links: an absolute http or https URL with {trace_id} in its path, query or fragment.
+	// An invalid one is not used, and the page and the JSON report why. Empty: no links.
 	TraceURL string
 
-	// RedactName, if it isn't nil, says what is shown of a lock's name, on the page and in the JSON, also where it stands in the text of an
-	// error: a hash, say, or what is before the customer. It is called with each name of a Multi, and is to say the same whenever it is asked for
-	// the same. Filters and orders see what it says. It may be called by several requests at a time.
+	// RedactName, if not nil, returns what is shown instead of a lock's name, on the page and in the JSON, also in the text of
+	// errors: a hash, for example, or the part before the customer. It is called with each name of a Multi, and must return the
+	// same text for the same name. Filters and sorting use the redacted text. It may be called concurrently.
 	//
-	// Groups are shown as they are: metrics have them, too.
+	// Groups are not redacted: metrics have them, too.
 	RedactName func(name string) string
 
-	// RedactOwner is the same for owners: "<client id>:<random>-<seq>" where lockdog made them. It has to tell them apart, or the page
-	// can't say who waits for whom.
+	// RedactOwner does the same for owners: "<client id>:<random>-<seq>" if lockdog made them. It must return different texts for
+	// different owners; otherwise the page can't show who waits for whom.
 	RedactOwner func(owner string) string
 }
 
 // handler implements http.Handler.
 type handler struct {
 	clients  []*lock.Client
-	traceURL string // checked
+	traceURL string // valid, or ""
 	warnings []string
 	host     string
 
-	redactName, redactOwner func(string) string // nil: shown as they are
+	redactName, redactOwner func(string) string // nil: not redacted
 }
 
-// Handler returns the debug page. It can be mounted at any path, also under a prefix that is stripped, and serves GET and
-// HEAD. It is safe for concurrent use, and goes on to work after the clients were closed.
+// Handler returns the debug page. It can be mounted at any path, also behind http.StripPrefix, and serves GET and HEAD. It is safe
+// for concurrent use, and keeps working after the clients are closed.
 func Handler(o Options) http.Handler {
 	h := &handler{warnings: []string{}, redactName: o.RedactName, redactOwner: o.RedactOwner}
 	for _, c := range o.Clients {
@@ -53,91 +57,122 @@ func Handler(o Options) http.Handler {
 			h.clients = append(h.clients, c)
 		}
 	}
-	if err := checkTraceURL(o.TraceURL); err != nil {
-		h.warnings = append(h.warnings, err.Error())
+	if why := invalidTraceURL(o.TraceURL); why != "" {
+		h.warnings = append(h.warnings, fmt.Sprintf("the TraceURL %q is not used: %s", o.TraceURL, why))
 	} else {
 		h.traceURL = o.TraceURL
 	}
-	h.host, _ = os.Hostname() // "" where it isn't known
+	h.host, _ = os.Hostname() // "" if unknown
 	return h
 }
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &answer{w: w, r: r, json: prefersJSON(r.Header.Values("Accept"))}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		a.refuse(http.StatusMethodNotAllowed, fmt.Errorf("the method is %q; GET and HEAD are allowed", r.Method))
-		return
-	}
+	header := w.Header()
+	status := http.StatusOK
 	q, err := parseQuery(r.URL.RawQuery)
-	if q.Format != "" {
-		a.json = q.Format == formatJSON
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		header.Set("Allow", "GET, HEAD")
+		status, err = http.StatusMethodNotAllowed, fmt.Errorf("the method is %q; GET and HEAD are allowed", r.Method)
+	case err != nil:
+		status = http.StatusBadRequest
 	}
+	asJSON := q["format"] == formatJSON || q["format"] == "" && prefersJSON(r.Header.Values("Accept"))
+
+	v := view{Query: q}
 	if err != nil {
-		a.refuse(http.StatusBadRequest, err)
-		return
+		v = view{Refused: err.Error(), Query: defaultQuery()}
+	} else {
+		v.snapshot = h.snapshot(q, time.Now())
 	}
-	s := h.look(q, time.Now())
-	if a.json {
-		a.sendJSON(http.StatusOK, s)
-		return
+	body, contentType, err := v.render(asJSON)
+	if err != nil { // a bug in this package
+		status, contentType, body = http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("lockdebug: "+err.Error()+"\n")
 	}
-	a.sendPage(http.StatusOK, &view{snapshot: s, Query: q})
-}
-
-// answer is the way back to who asked.
-type answer struct {
-	w    http.ResponseWriter
-	r    *http.Request
-	json bool
-}
-
-// refuse says what is wrong, in the format asked for.
-func (a *answer) refuse(status int, err error) {
-	if a.json {
-		a.sendJSON(status, map[string]string{"error": err.Error()})
-		return
-	}
-	a.sendPage(status, &view{Refused: err.Error(), Query: query{}.defaults()})
-}
-
-func (a *answer) sendJSON(status int, v any) {
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetIndent("", "  ") // as often read by people as by programs
-	if err := enc.Encode(v); err != nil {
-		a.fail(err)
-		return
-	}
-	a.send(status, "application/json", body.Bytes())
-}
-
-func (a *answer) sendPage(status int, v *view) {
-	var body bytes.Buffer
-	if err := pages.Execute(&body, v); err != nil {
-		a.fail(err)
-		return
-	}
-	a.send(status, "text/html; charset=utf-8", body.Bytes())
-}
-
-// fail is for bugs of this package.
-func (a *answer) fail(err error) {
-	a.send(http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("lockdebug: "+err.Error()+"\n"))
-}
-
-func (a *answer) send(status int, contentType string, body []byte) {
-	header := a.w.Header()
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
 	header.Set("Content-Security-Policy", contentSecurity)
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer") // names travel in the query
-	a.w.WriteHeader(status)
-	if a.r.Method != http.MethodHead {
-		_, _ = a.w.Write(body) // who asked may be gone
+	header.Set("Referrer-Policy", "no-referrer") // the query may have names in it
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client may be gone
 	}
+}
+
+func (v *view) render(asJSON bool) (body []byte, contentType string, err error) {
+	var b bytes.Buffer
+	if !asJSON {
+		err = pages.Execute(&b, v)
+		return b.Bytes(), "text/html; charset=utf-8", err
+	}
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ") // people read it, too
+	if v.Refused != "" {
+		err = enc.Encode(map[string]string{"error": v.Refused})
+	} else {
+		err = enc.Encode(v.snapshot)
+	}
+	return b.Bytes(), "application/json", err
+}
+
+// prefersJSON reports whether the Accept headers prefer JSON to HTML.
+func prefersJSON(accept []string) bool {
+	qualities := map[string]float64{} // by media range
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		q := 1.0
+		if text, ok := params["q"]; ok {
+			if q, err = strconv.ParseFloat(text, 64); err != nil || !(q >= 0 && q <= 1) {
+				q = 0
+			}
+		}
+		qualities[name] = q
+	}
+	quality := func(ranges ...string) float64 { // the most specific range comes first
+		for _, name := range ranges {
+			if q, ok := qualities[name]; ok {
+				return q
+			}
+		}
+		return 0
+	}
+	return quality("application/json", "application/*", "*/*") > quality("text/html", "text/*", "*/*")
+}
+
+// traceIDMark stands for the trace id in Options.TraceURL.
+const traceIDMark = "{trace_id}"
+
+// invalidTraceURL returns what is wrong with Options.TraceURL, "" if it is valid.
+func invalidTraceURL(s string) string {
+	if s == "" {
+		return ""
+	}
+	if !strings.Contains(s, traceIDMark) {
+		return "there is no " + traceIDMark + " in it"
+	}
+	u, err := url.Parse(s) // rejects braces before the path
+	var parse *url.Error
+	switch {
+	case errors.As(err, &parse):
+		return parse.Err.Error() // without the URL
+	case err != nil:
+		return err.Error()
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return "it is no absolute http or https URL"
+	}
+	return ""
+}
+
+func (h *handler) traceLink(id string) string {
+	if h.traceURL == "" || id == "" {
+		return ""
+	}
+	return strings.ReplaceAll(h.traceURL, traceIDMark, id)
 }

@@ -9,146 +9,135 @@ import (
 	"strings"
 )
 
-// The bounds of a query.
+// The values of ?format=.
 const (
-	maxPage        = 1_000_000
-	defaultPer     = 100
-	maxPer         = 1000
-	defaultRefresh = 5
-	maxRefresh     = 3600
-	maxTextBytes   = 1024 // as long as a name can be
+	formatHTML = "html"
+	formatJSON = "json"
 )
 
-// states are the values of ?state=, sorts those of ?sort=, formats those of ?format=.
-var (
-	states  = []string{stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled, stateWaiting, stateLost, stateClosed}
-	sorts   = []string{sortTrouble, sortAge, sortRemaining, sortName}
-	formats = []string{formatHTML, formatJSON}
+// The values of ?sort=.
+const (
+	sortTrouble   = "trouble"
+	sortAge       = "age"
+	sortRemaining = "remaining"
+	sortName      = "name"
 )
 
-// query is what was asked for.
-type query struct {
-	Text    string
-	Group   string
-	State   string
-	Sort    string
-	Page    int
-	Per     int
-	Refresh int // seconds, 0 for off
-	Format  string
+// maxTextBytes bounds texts: the longest name has as many bytes.
+const maxTextBytes = 1024
+
+// parameters are what a query can have.
+var parameters = []parameter{
+	{key: "q"},
+	{key: "group"},
+	{key: "state", choices: []string{stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled, stateWaiting, stateLost, stateClosed}},
+	{key: "sort", preset: sortTrouble, choices: []string{sortTrouble, sortAge, sortRemaining, sortName}},
+	{key: "page", preset: "1", most: 1_000_000},
+	{key: "per", preset: "100", most: 1000},
+	{key: "refresh", preset: "5", most: 3600, or: "off"},
+	{key: "format", choices: []string{formatHTML, formatJSON}},
 }
 
-func (q query) defaults() query {
-	q.Sort, q.Page, q.Per, q.Refresh = sortTrouble, 1, defaultPer, defaultRefresh
+type parameter struct {
+	key, preset string
+	choices     []string // if any, one of them
+	most        int      // if positive, a number from 1 to most
+	or          string   // or this, instead of a number
+}
+
+// parse returns a value in its normal form.
+func (p *parameter) parse(value string) (string, error) {
+	switch {
+	case value == "", p.or != "" && value == p.or:
+	case p.choices != nil:
+		if !slices.Contains(p.choices, value) {
+			return "", fmt.Errorf("%s is %.64q; allowed: %s", p.key, value, strings.Join(p.choices, ", "))
+		}
+	case p.most > 0:
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > p.most {
+			allowed := fmt.Sprintf("1 to %d", p.most)
+			if p.or != "" {
+				allowed = p.or + ", or " + allowed
+			}
+			return "", fmt.Errorf("%s is %.64q; allowed: %s", p.key, value, allowed)
+		}
+		return strconv.Itoa(n), nil
+	case len(value) > maxTextBytes:
+		return "", fmt.Errorf("%s has %d bytes; at most %d are allowed", p.key, len(value), maxTextBytes)
+	}
+	return value, nil
+}
+
+// query has the value of each parameter.
+type query map[string]string
+
+func defaultQuery() query {
+	q := query{}
+	for _, p := range parameters {
+		q[p.key] = p.preset
+	}
 	return q
 }
 
-// parseQuery reads a query. The error says what is allowed instead of each bad value; the format is right even so, where that
-// was given.
+// parseQuery returns the query of a request. The error names what is allowed instead of each bad value; the other values are set
+// even then.
 func parseQuery(raw string) (query, error) {
-	q := query{}.defaults()
+	q := defaultQuery()
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return q, fmt.Errorf("the query can't be read: %w", err)
 	}
 	var errs []error
-	text := func(key string, into *string) {
-		v := values.Get(key)
-		if len(v) > maxTextBytes {
-			errs = append(errs, fmt.Errorf("%s has %d bytes; at most %d are allowed", key, len(v), maxTextBytes))
-			return
+	for _, p := range parameters {
+		value, err := p.parse(values.Get(p.key))
+		if value != "" {
+			q[p.key] = value
 		}
-		*into = v
-	}
-	choice := func(key string, allowed []string, into *string) {
-		switch v := values.Get(key); {
-		case v == "":
-		case slices.Contains(allowed, v):
-			*into = v
-		default:
-			errs = append(errs, fmt.Errorf("%s is %.64q; allowed: %s", key, v, strings.Join(allowed, ", ")))
-		}
-	}
-	number := func(key string, most int, into *int, or string) {
-		v := values.Get(key)
-		if v == "" {
-			return
-		}
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > most {
-			errs = append(errs, fmt.Errorf("%s is %.64q; allowed: %s1 to %d", key, v, or, most))
-			return
-		}
-		*into = n
-	}
-	text("q", &q.Text)
-	text("group", &q.Group)
-	choice("state", states, &q.State)
-	choice("sort", sorts, &q.Sort)
-	choice("format", formats, &q.Format)
-	number("page", maxPage, &q.Page, "")
-	number("per", maxPer, &q.Per, "")
-	if values.Get("refresh") == "off" {
-		q.Refresh = 0
-	} else {
-		number("refresh", maxRefresh, &q.Refresh, "off, or ")
+		errs = append(errs, err)
 	}
 	return q, errors.Join(errs...)
 }
 
-// String is the query as a relative link, without what is the default anyway: it works wherever the page is mounted.
-func (q query) String() string {
-	v, d := url.Values{}, query{}.defaults()
-	set := func(key, value, normal string) {
-		if value != normal {
-			v.Set(key, value)
+// number returns the value of a parameter that is a number.
+func (q query) number(key string) int {
+	n, _ := strconv.Atoi(q[key]) // parseQuery has checked it
+	return n
+}
+
+// Filtered reports whether the query leaves anything out.
+func (q query) Filtered() bool { return q["q"] != "" || q["group"] != "" || q["state"] != "" }
+
+// link returns the query with some values changed, as a relative link without defaults: it works wherever the page is mounted.
+func (q query) link(changes ...string) string {
+	values := url.Values{}
+	for _, p := range parameters {
+		value := q[p.key]
+		for i := 0; i < len(changes); i += 2 {
+			if changes[i] == p.key {
+				value = changes[i+1]
+			}
+		}
+		if value != p.preset {
+			values.Set(p.key, value)
 		}
 	}
-	set("q", q.Text, d.Text)
-	set("group", q.Group, d.Group)
-	set("state", q.State, d.State)
-	set("sort", q.Sort, d.Sort)
-	set("page", strconv.Itoa(q.Page), strconv.Itoa(d.Page))
-	set("per", strconv.Itoa(q.Per), strconv.Itoa(d.Per))
-	set("refresh", q.RefreshValue(), strconv.Itoa(d.Refresh))
-	set("format", q.Format, d.Format)
-	return "?" + v.Encode()
+	return "?" + values.Encode()
 }
 
-// RefreshValue is the value of ?refresh=.
-func (q query) RefreshValue() string {
-	if q.Refresh == 0 {
-		return "off"
-	}
-	return strconv.Itoa(q.Refresh)
+// String is the link to the query itself.
+func (q query) String() string { return q.link() }
+
+// The links of the page. One that changes what is listed leads to the first page.
+
+func (q query) ToPage(n int) string        { return q.link("page", strconv.Itoa(n)) }
+func (q query) ToGroup(name string) string { return q.link("group", name, "page", "1") }
+func (q query) ToText(text string) string  { return q.only("q", text) }
+func (q query) ToState(name string) string { return q.only("state", name) }
+func (q query) ToRefresh(s string) string  { return q.link("refresh", s) }
+func (q query) ToJSON() string             { return q.link("format", formatJSON, "refresh", "5") }
+
+// only is the link to a query with this filter and no other.
+func (q query) only(key, value string) string {
+	return q.link("page", "1", "q", "", "group", "", "state", "", key, value)
 }
-
-// filtered says whether the query leaves anything out.
-func (q query) filtered() bool { return q.Text != "" || q.Group != "" || q.State != "" }
-
-// ToPage, ToState, ToGroup, ToText, ToRefresh and ToJSON are links to what is next to this query. What changes the choice goes
-// back to the first page.
-
-// ToPage keeps all but the page.
-func (q query) ToPage(n int) string { q.Page = n; return q.String() }
-
-// ToState leaves text and group behind: the numbers that it is for are those of everything.
-func (q query) ToState(state string) string {
-	q.Text, q.Group, q.State, q.Page = "", "", state, 1
-	return q.String()
-}
-
-// ToGroup shows one group.
-func (q query) ToGroup(group string) string { q.Group, q.Page = group, 1; return q.String() }
-
-// ToText shows one owner, and who waits for it.
-func (q query) ToText(text string) string {
-	q.Text, q.Group, q.State, q.Page = text, "", "", 1
-	return q.String()
-}
-
-// ToRefresh changes only how often the page is loaded.
-func (q query) ToRefresh(seconds int) string { q.Refresh = seconds; return q.String() }
-
-// ToJSON is the same for programs.
-func (q query) ToJSON() string { q.Format, q.Refresh = formatJSON, defaultRefresh; return q.String() }

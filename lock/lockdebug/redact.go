@@ -9,116 +9,127 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// redactor replaces names and owners in what one answer shows. Filters and orders see what it leaves, so that nobody can ask
-// for more than is shown.
+// redactor replaces names and owners in one response. Filters and sorting use the result: a client can't query what isn't shown.
 type redactor struct {
-	nameFunc, ownerFunc func(string) string
-	names, owners       map[string]string // what has been replaced
-	all                 *strings.Replacer // of those, made when first needed
+	names, owners replacements
+	all           *strings.Replacer // of both, in texts; nil until needed
 }
 
-// minReplaced is how many bytes a name has to have to be replaced in an error wherever it stands; a shorter one is where it is quoted.
+// replacements are the texts that were replaced, and what they were replaced by.
+type replacements struct {
+	redact func(string) string // nil: texts stay as they are
+	seen   map[string]string
+}
+
+// minReplaced is the length from which a name is replaced anywhere in an error; shorter ones only where they are quoted.
 const minReplaced = 4
 
 func (h *handler) redactor() *redactor {
-	return &redactor{nameFunc: h.redactName, ownerFunc: h.redactOwner, names: map[string]string{}, owners: map[string]string{}}
+	return &redactor{
+		names:  replacements{h.redactName, map[string]string{}},
+		owners: replacements{h.redactOwner, map[string]string{}},
+	}
 }
 
-func replaced(by func(string) string, seen map[string]string, s string) string {
-	if by == nil || s == "" {
+func (r *replacements) replace(s string) string {
+	if r.redact == nil || s == "" {
 		return s
 	}
-	out, ok := seen[s]
+	out, ok := r.seen[s]
 	if !ok {
-		out = by(s)
-		seen[s] = out
+		out = r.redact(s)
+		r.seen[s] = out
 	}
 	return out
 }
 
-func (r *redactor) name(s string) string  { return replaced(r.nameFunc, r.names, s) }
-func (r *redactor) owner(s string) string { return replaced(r.ownerFunc, r.owners, s) }
-
-// joined is the name of a Multi, whose names are joined by commas.
-func (r *redactor) joined(kind, s string) string {
-	if r.nameFunc == nil || kind != kindMulti {
-		return r.name(s)
+// joined replaces the name of a Multi, whose names are joined by commas.
+func (r *replacements) joined(s string) string {
+	if _, ok := r.seen[s]; !ok && r.redact != nil {
+		parts := strings.Split(s, ",")
+		for i, part := range parts {
+			parts[i] = r.replace(part)
+		}
+		r.seen[s] = strings.Join(parts, ",")
 	}
-	if out, ok := r.names[s]; ok {
-		return out
-	}
-	parts := strings.Split(s, ",")
-	for i, part := range parts {
-		parts[i] = r.name(part)
-	}
-	r.names[s] = strings.Join(parts, ",")
-	return r.names[s]
+	return r.replace(s)
 }
 
-// lease replaces what is in a LeaseInfo, but for its error: that may have names that are seen later.
-func (r *redactor) lease(l *lock.LeaseInfo, kind string) {
-	l.Name, l.Owner, l.WaitsFor = r.joined(kind, l.Name), r.owner(l.Owner), r.owner(l.WaitsFor)
+// lease redacts a lease and its members, except their errors: these may have names in them that are seen later.
+func (r *redactor) lease(l *lease) {
+	name := r.names.replace
+	if l.id != 0 && l.Kind == kindMulti {
+		name = r.names.joined
+	}
+	l.Name, l.Owner, l.WaitsFor = name(l.Name), r.owners.replace(l.Owner), r.owners.replace(l.WaitsFor)
+	for i := range l.members {
+		r.lease(&l.members[i])
+	}
 }
 
-// text is what an error says, "" without one.
+// text returns the text of an error, redacted and not too long; "" without one.
 func (r *redactor) text(err error) string {
 	if err == nil {
 		return ""
 	}
 	text := err.Error()
-	if r.nameFunc == nil && r.ownerFunc == nil {
-		return short(text)
+	if r.names.redact != nil || r.owners.redact != nil {
+		r.learn(err)
+		if r.all == nil {
+			r.all = r.replacer()
+		}
+		text = r.all.Replace(text)
 	}
-	r.learn(err)
-	if r.all == nil {
-		r.all = r.replacer()
+	if len(text) > maxTextBytes {
+		text = text[:maxTextBytes] + "…"
 	}
-	return short(r.all.Replace(text))
+	return text
 }
 
-// learn looks for names and owners in the errors of package lock: they may be of locks that aren't shown.
+// learn finds names and owners in the errors of package lock: those of locks that aren't listed.
 func (r *redactor) learn(err error) {
-	known := len(r.names) + len(r.owners)
+	known := len(r.names.seen) + len(r.owners.seen)
 	var held *lock.HeldError
-	var lost *lock.LostError
-	var canceled *lock.CanceledError
 	var replicas *lock.ReplicasError
-	switch {
-	case errors.As(err, &held):
-		r.name(held.Name)
-		r.owner(held.Owner)
-	case errors.As(err, &replicas):
-		r.name(replicas.Name)
+	if errors.As(err, &held) {
+		r.names.replace(held.Name)
+		r.owners.replace(held.Owner)
 	}
+	if errors.As(err, &replicas) {
+		r.names.replace(replicas.Name)
+	}
+	var lost *lock.LostError
 	for e := err; errors.As(e, &lost); e = lost.Unwrap() {
-		r.name(lost.Name)
+		r.names.replace(lost.Name)
 	}
+	var canceled *lock.CanceledError
 	for e := err; errors.As(e, &canceled); e = canceled.Unwrap() {
-		r.name(canceled.Name)
+		r.names.replace(canceled.Name)
 	}
-	if len(r.names)+len(r.owners) > known {
+	if len(r.names.seen)+len(r.owners.seen) > known {
 		r.all = nil
 	}
 }
 
-// replacer replaces all that has been seen, the longest first, as it is and as errors quote it.
+// replacer replaces what was seen, the longest first, also in the form in which errors quote it.
 func (r *redactor) replacer() *strings.Replacer {
 	type pair struct{ from, to string }
 	var pairs []pair
-	for _, seen := range []map[string]string{r.names, r.owners} {
+	for _, seen := range []map[string]string{r.names.seen, r.owners.seen} {
 		for from, to := range seen {
-			if quoted := strconv.Quote(from); len(from) < minReplaced {
+			quoted := strconv.Quote(from)
+			if len(from) < minReplaced {
 				pairs = append(pairs, pair{quoted, strconv.Quote(to)})
-			} else {
-				pairs = append(pairs, pair{from, to})
-				if inner := quoted[1 : len(quoted)-1]; inner != from {
-					pairs = append(pairs, pair{inner, to})
-				}
+				continue
+			}
+			pairs = append(pairs, pair{from, to})
+			if inner := quoted[1 : len(quoted)-1]; inner != from {
+				pairs = append(pairs, pair{inner, to})
 			}
 		}
 	}
 	slices.SortFunc(pairs, func(a, b pair) int { return len(b.from) - len(a.from) })
-	var list []string
+	list := make([]string, 0, 2*len(pairs))
 	for _, p := range pairs {
 		list = append(list, p.from, p.to)
 	}

@@ -4,35 +4,35 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
 )
 
 const (
-	reach       = time.Hour // how far back the ended are shown
-	remembered  = 1000      // how many leases that weren't released a client remembers, see lock.Client.Recent
-	expiryShare = 5         // a lease is expiring when less than a fifth of it is left: so late no renewal should be
+	reach      = time.Hour // how far back ended leases are shown
+	remembered = 1000      // leases that weren't released, in the memory of a client: see lock.Client.Recent
 )
 
-// snapshot is everything there is to see at one time: the JSON, and what the page is made of.
+// snapshot is the JSON, and most of what the page shows.
 type snapshot struct {
-	Time     time.Time     `json:"time"`
-	Host     string        `json:"host,omitempty"`
-	PID      int           `json:"pid"`
-	Clients  int           `json:"clients"`
-	Warnings []string      `json:"warnings"`
-	Summary  summary       `json:"summary"`
-	Page     int           `json:"page"`
-	PerPage  int           `json:"per_page"`
-	Held     list[held]    `json:"held"`
-	Waiting  list[waiting] `json:"waiting"`
-	Ended    list[ended]   `json:"ended"`
+	Time     time.Time `json:"time"`
+	Host     string    `json:"host,omitempty"`
+	PID      int       `json:"pid"`
+	Clients  int       `json:"clients"`
+	Warnings []string  `json:"warnings"`
+	Summary  summary   `json:"summary"`
+	Page     int       `json:"page"`
+	PerPage  int       `json:"per_page"`
+	Held     list      `json:"held"`
+	Waiting  list      `json:"waiting"`
+	Ended    list      `json:"ended"`
 
 	Groups []string `json:"-"`
 }
 
-// summary counts everything, filtered or not.
+// summary counts everything, whatever the query.
 type summary struct {
 	Held       int       `json:"held"`
 	Waiting    int       `json:"waiting"`
@@ -48,128 +48,139 @@ type summary struct {
 	Partial    bool      `json:"-"` // EndedSince is less than an hour ago
 }
 
-// list is one page of what matches.
-type list[T any] struct {
-	Total int `json:"total"`
-	Pages int `json:"pages"`
-	Items []T `json:"items"`
-	First int `json:"-"` // number of the first item, from 1
+// list is one page of the leases that match the query.
+type list struct {
+	Total int   `json:"total"`
+	Pages int   `json:"pages"`
+	Items []row `json:"items"`
+
+	Number int   `json:"-"` // of the page
+	First  int   `json:"-"` // number of the first item, from 1
+	Query  query `json:"-"`
 }
 
-// look sees what the clients hold, wait for and have lost.
-func (h *handler) look(q query, now time.Time) snapshot {
+// snapshot collects what the clients hold, wait for and have lost.
+func (h *handler) snapshot(q query, now time.Time) snapshot {
 	s := snapshot{
 		Time: utc(now), Host: h.host, PID: os.Getpid(), Clients: len(h.clients), Warnings: h.warnings,
-		Page: q.Page, PerPage: q.Per,
+		Page: q.number("page"), PerPage: q.number("per"),
 	}
-	want := newFilter(q)
+	r := &rows{h: h, redactor: h.redactor(), query: q, waiters: map[string]int{}, now: now}
+	leases := h.leases(r.redactor, now)
+	ended, known := h.ended(r.redactor, now)
+	s.Summary.EndedSince, s.Summary.Partial = utc(known), known.After(now.Add(-reach))
+
+	var held, waiting, gone []*lease
 	groups := map[string]bool{}
-	waiters := map[string]int{} // by whom they wait for
-	r := h.redactor()
-	var holds, waits []*lease
-	for _, l := range h.leases(r) {
-		s.Summary.count(l, now)
-		groups[l.Group] = true
-		switch {
-		case l.State != lock.StateWaiting:
-			if want.held(l, now) {
-				holds = append(holds, l)
+	text := strings.ToLower(q["q"])
+	for _, all := range [][]lease{leases, ended} {
+		for i := range all {
+			l, into := &all[i], &held
+			s.Summary.count(l, now)
+			groups[l.Group] = true
+			switch {
+			case !l.ended.IsZero():
+				into = &gone
+			case l.State == lock.StateWaiting:
+				r.waiters[l.WaitsFor]++
+				into = &waiting
 			}
-		default:
-			waiters[l.WaitsFor]++
-			if want.waiting(l) {
-				waits = append(waits, l)
+			if l.matches(q["group"], q["state"], text) {
+				*into = append(*into, l)
 			}
 		}
 	}
-	gone := h.ended(r, &s.Summary, want, groups, now)
-	sortHeld(holds, q.Sort, now)
-	sortWaiting(waits, q.Sort)
-	sortEnded(gone, q.Sort)
-
 	s.Groups = slices.Sorted(maps.Keys(groups))
-	rows := &rows{h: h, redactor: r, waiters: waiters, now: now}
-	s.Held = page(holds, q, rows.held)
-	s.Waiting = page(waits, q, rows.waiting)
-	s.Ended = page(gone, q, rows.ended)
+	sort := q["sort"]
+	s.Held = r.list(held, sort)
+	if sort != sortName {
+		sort = sortAge
+	}
+	s.Waiting, s.Ended = r.list(waiting, sort), r.list(gone, sort)
 	return s
 }
 
-// ended is what was lost or canceled within the last hour, as far as the clients remember.
-func (h *handler) ended(r *redactor, sum *summary, want filter, groups map[string]bool, now time.Time) []*endedLease {
-	since := now.Add(-reach)
-	known := since
-	var all, out []*endedLease
-	members := map[uint64][]lock.EndedLease{}
+// leases returns what all clients hold and wait for. A composite may be known to several clients; it is taken once.
+func (h *handler) leases(r *redactor, now time.Time) []lease {
+	var out []lease
+	seen := map[uint64]bool{}
 	for _, c := range h.clients {
-		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
-		if len(recent) >= remembered && recent[0].Ended.After(known) {
-			known = recent[0].Ended // older ones were forgotten
-		}
-		for _, e := range recent {
-			if e.Ended.Before(since) {
-				continue
+		infos := c.Leases()
+		out = slices.Grow(out, len(infos))
+		for i := range infos {
+			if of := infos[i].Composite; of != nil {
+				if seen[of.ID] {
+					continue
+				}
+				seen[of.ID] = true
 			}
-			e.Name, e.Owner = r.name(e.Name), r.owner(e.Owner)
-			if of := e.Composite; of != nil {
-				members[of.ID] = append(members[of.ID], e)
-			} else {
-				all = append(all, &endedLease{EndedLease: e})
-			}
+			l := newLease(&infos[i], now)
+			r.lease(&l)
+			out = append(out, l)
 		}
 	}
-	for _, of := range members {
-		e := whole(of)
-		e.Name = r.joined(e.Kind, e.Name)
-		all = append(all, e)
-	}
-	for _, e := range all {
-		switch e.state() {
-		case stateLost:
-			sum.Lost++
-		case stateDegraded:
-		default:
-			sum.Stopped++
-		}
-		groups[e.Group] = true
-		if want.ended(e) {
-			out = append(out, e)
-		}
-	}
-	sum.EndedSince, sum.Partial = utc(known), known.After(since)
 	return out
 }
 
+// ended returns what was lost or canceled within the last hour, and since when all of it is known.
+func (h *handler) ended(r *redactor, now time.Time) (out []lease, known time.Time) {
+	since := now.Add(-reach)
+	known = since
+	composites := map[uint64][]lock.EndedLease{}
+	for _, c := range h.clients {
+		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
+		if len(recent) >= remembered && recent[0].Ended.After(known) {
+			known = recent[0].Ended // the client has forgotten older ones
+		}
+		for i := range recent {
+			e := &recent[i]
+			switch {
+			case e.Ended.Before(since):
+			case e.Composite != nil:
+				composites[e.Composite.ID] = append(composites[e.Composite.ID], *e)
+			default:
+				out = append(out, newEnded(e))
+			}
+		}
+	}
+	for _, members := range composites {
+		out = append(out, newEndedComposite(members))
+	}
+	for i := range out {
+		r.lease(&out[i])
+	}
+	return out, known
+}
+
 func (s *summary) count(l *lease, now time.Time) {
+	if !l.ended.IsZero() {
+		switch string(l.State) {
+		case stateLost:
+			s.Lost++
+		case stateDegraded:
+		default:
+			s.Stopped++
+		}
+		return
+	}
 	if l.State == lock.StateWaiting {
 		s.Waiting++
 		return
 	}
 	s.Held++
-	if over(l) {
+	if l.over() {
 		s.Canceled++
 	}
-	if degraded(l) {
+	if l.degraded {
 		s.Degraded++
 	}
-	if failing(l) {
+	if l.failing {
 		s.Failing++
 	}
-	if expiring(l, now) {
+	if l.expiring {
 		s.Expiring++
 	}
 	if age := since(l.Since, now); s.OldestName == "" || age > s.Oldest {
 		s.Oldest, s.OldestName = age, l.Name
 	}
-}
-
-// page cuts out the page that was asked for, and makes rows of it.
-func page[T, R any](all []T, q query, row func(T) R) list[R] {
-	out := list[R]{Total: len(all), Pages: max(1, (len(all)+q.Per-1)/q.Per), Items: []R{}}
-	from := min((q.Page-1)*q.Per, len(all))
-	out.First = from + 1
-	for _, one := range all[from:min(from+q.Per, len(all))] {
-		out.Items = append(out.Items, row(one))
-	}
-	return out
 }

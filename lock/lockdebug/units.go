@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// seconds is a duration that JSON has in seconds, to the millisecond.
+// seconds is a duration, in JSON the number of seconds.
 type seconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -21,7 +21,7 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 // Float is the number of seconds, to the millisecond.
 func (s seconds) Float() float64 { return math.Round(time.Duration(s).Seconds()*1000) / 1000 }
 
-// String is for people: two units at most, as nobody looks at the seconds of a day. What is below zero is no time.
+// String is the duration in one or two units; "0 s" if it is negative.
 func (s seconds) String() string {
 	d := max(time.Duration(s), 0)
 	switch {
@@ -30,16 +30,16 @@ func (s seconds) String() string {
 	case d < time.Minute:
 		return fmt.Sprintf("%d s", d/time.Second)
 	case d < time.Hour:
-		return two(d, time.Minute, "min", time.Second, "s")
+		return twoUnits(d, time.Minute, "min", time.Second, "s")
 	case d < 24*time.Hour:
-		return two(d, time.Hour, "h", time.Minute, "min")
+		return twoUnits(d, time.Hour, "h", time.Minute, "min")
 	default:
-		return two(d, 24*time.Hour, "d", time.Hour, "h")
+		return twoUnits(d, 24*time.Hour, "d", time.Hour, "h")
 	}
 }
 
-// two is a duration in two units, the smaller only if there are any of it.
-func two(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+// twoUnits leaves out the smaller unit if there are none of it.
+func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	text := fmt.Sprintf("%d %s", d/large, largeName)
 	if rest := d % large / small; rest > 0 {
 		text += fmt.Sprintf(" %d %s", rest, smallName)
@@ -47,26 +47,25 @@ func two(d, large time.Duration, largeName string, small time.Duration, smallNam
 	return text
 }
 
-// Negative says whether it is below zero, and Abs is what it is without the sign.
+// Negative reports whether the duration is below zero.
 func (s seconds) Negative() bool { return s < 0 }
-func (s seconds) Abs() seconds   { return max(s, -s) }
 
-// since is the time from then to now, 0 if then is later: a lock may have been taken since we looked at the clock.
+// Abs is the duration without its sign.
+func (s seconds) Abs() seconds { return max(s, -s) }
+
+// since is the time from then to now; 0 if then is later, as a lock may be taken after now was read.
 func since(then, now time.Time) seconds { return seconds(max(now.Sub(then), 0)) }
 
 // utc is a time as it is shown: in UTC, to the millisecond.
 func utc(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
 
-// short is text that nobody need be afraid of: its beginning, where it is longer than any that we write.
-func short(s string) string {
-	if len(s) <= maxTextBytes {
-		return s
-	}
-	return s[:maxTextBytes] + "…"
-}
+// stamp is a time as machines write it.
+func stamp(t time.Time) string { return t.Format("2006-01-02T15:04:05.000Z07:00") }
 
-// visible is text that can hide nothing: what has marks of direction, line breaks or other unprintable things in it is
-// quoted as Go quotes it.
+// clock is the time of day.
+func clock(t time.Time) string { return t.Format("15:04:05Z07:00") }
+
+// visible quotes a text that has invisible characters in it: line breaks, marks of direction, invalid UTF-8.
 func visible(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s

@@ -19,28 +19,29 @@ import (
 // Thief is the owner that Lose with lock.CauseTaken gives the lock to.
 const Thief = "locktest/thief"
 
-// closeGrace is how long the end of the test waits for leases that are not released.
+// closeGrace is how long Close waits for leases that are not released.
 const closeGrace = time.Second
 
-// Server is a Redis in memory, as far as locks need one, and the clients made for it. Names given to it are
-// those of the keys: with the prefix, where lock.WithKeyPrefix sets one.
+// Server is the part of Redis that locks need, in memory, and the clients made for it. The names passed to its methods
+// are keys: they include the prefix of lock.WithKeyPrefix.
 //
-// It is safe for concurrent use, but what fails ends the test, so Hold and Lose are for the test's own
-// goroutine.
+// It is safe for concurrent use. Hold and Lose may fail the test: call them from the test's goroutine.
 type Server struct {
 	t      testing.TB
 	opts   []lock.Option
 	memory *memory.Server
 
+	once  sync.Once
+	first *lock.Client
+
 	mu      sync.Mutex
-	first   *lock.Client
 	clients []*lock.Client
 }
 
 // New returns an empty server. The options are the defaults of all its clients. Close is called when the test
 // ends.
 //
-// t may be nil, as in an Example: then the caller calls Close, and what would fail the test panics.
+// t may be nil, as in an Example: then the caller has to call Close, and what would fail the test panics.
 func New(t testing.TB, opts ...lock.Option) *Server {
 	s := &Server{t: t, opts: opts, memory: memory.New()}
 	if t != nil {
@@ -53,23 +54,12 @@ func New(t testing.TB, opts ...lock.Option) *Server {
 // Client returns the server's first client, always the same.
 func (s *Server) Client() *lock.Client {
 	s.helper()
-	s.mu.Lock()
-	c := s.first
-	s.mu.Unlock()
-	if c != nil {
-		return c
-	}
-	c = s.NewClient()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.first == nil {
-		s.first = c
-	}
+	s.once.Do(func() { s.first = s.NewClient() })
 	return s.first
 }
 
-// NewClient returns another client, as another process would have one. Its options come after those given to
-// New. Options that lock.New refuses fail the test.
+// NewClient returns another client, like that of another process. Its options are applied after those of
+// New. Options that lock.New rejects fail the test.
 func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	s.helper()
 	c, err := lock.New(provider{backend: s.memory.Backend()}, slices.Concat(s.opts, opts)...)
@@ -82,7 +72,7 @@ func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	return c
 }
 
-// provider is what makes lock.New use the memory. The client in it is nil: nothing calls it.
+// provider makes lock.New use the server in memory. Its client is nil and never called.
 type provider struct {
 	redis.UniversalClient
 	backend backend.Backend
@@ -91,8 +81,8 @@ type provider struct {
 // LockdogBackend implements backend.Provider.
 func (p provider) LockdogBackend() backend.Backend { return p.backend }
 
-// Close closes all clients. Leases that live yet have a second to be released; what is left then is said in the test's
-// log, and fails nothing.
+// Close closes all clients. It waits a second for leases to be released. The test's log reports those that are left; they
+// don't fail the test.
 func (s *Server) Close() {
 	s.mu.Lock()
 	clients := s.clients
@@ -111,11 +101,11 @@ func (s *Server) Close() {
 	closing.Wait()
 }
 
-// Hold has an owner outside this process hold the lock with a name, until the function it returns is called: that
-// releases the lock and wakes who waits for it. A second call does nothing. Meanwhile the lock looks like one that is renewed all the
-// time: lock.DefaultLease is left of its lease.
+// Hold makes an owner outside this process hold a lock. The returned function releases the lock and wakes its
+// waiters; a second call does nothing. Until then the lock looks as if it were renewed all the time: its remaining lease is
+// lock.DefaultLease.
 //
-// Holding a lock that is held already fails the test.
+// Holding a lock that is already held fails the test.
 func (s *Server) Hold(name, owner string) (release func()) {
 	s.helper()
 	if name == "" || owner == "" {
@@ -127,20 +117,19 @@ func (s *Server) Hold(name, owner string) (release func()) {
 	return func() { s.memory.Release(name, owner, script.Channel(name)) }
 }
 
-// Lose has the holder of the lock with a name lose it. It returns at once; wait for Lease.Done.
+// Lose makes the holder of a lock lose it. It returns at once; wait for Lease.Done.
 //
 //   - lock.CauseMissing: the lock is gone, as if it had been deleted or evicted.
-//   - lock.CauseTaken: it is Thief's, for what was left of the lease.
+//   - lock.CauseTaken: Thief holds it, for the rest of the lease.
 //   - lock.CauseUnreachable: every renewal of the lease fails from now on, so that it ends at its Deadline, at most one
 //     lease from now. Other leases are renewed. For all of them see FailRenewals.
 //
-// The holder of a missing or taken lock is told to look, and finds out at once instead of at its next
-// renewal. A lease that is not renewed (lock.WithFixedLease, or one that was canceled) doesn't look: such a holder learns of it from
-// Release, or loses the lease as expired, and CauseUnreachable changes nothing for it.
+// The holder of a missing or taken lock is notified, and detects the loss at once instead of at its next
+// renewal. A lease that is not renewed (lock.WithFixedLease, or one that was canceled) is not checked: its holder learns of the loss
+// from Release, or the lease expires, and CauseUnreachable has no effect.
 //
-// lock.CauseExpired can't be had by asking: take the lock with lock.WithFixedLease and let it run out. Nor can
-// lock.CauseStalled, which takes a process that stands still. These two, any other cause, and a lock that no client of this server holds,
-// fail the test.
+// Other causes fail the test, and so does a lock that no client of this server holds. For lock.CauseExpired, acquire the lock with
+// lock.WithFixedLease and let it run out. lock.CauseStalled needs a process that stands still.
 func (s *Server) Lose(name string, cause lock.Cause) {
 	s.helper()
 	owner := s.memory.Holder(name)
@@ -170,7 +159,7 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 	}
 }
 
-// ours says whether an owner is a lease of one of the server's clients.
+// ours reports whether an owner is a lease of one of the server's clients.
 func (s *Server) ours(owner string) bool {
 	s.mu.Lock()
 	clients := slices.Clone(s.clients)
@@ -182,8 +171,8 @@ func (s *Server) ours(owner string) bool {
 	})
 }
 
-// FailRenewals has every renewal of every client fail with err, until it is called with nil. Acquires and releases
-// go on working. Leases that are not renewed before their Deadline are lost as lock.CauseUnreachable.
+// FailRenewals makes every renewal of every client fail with err, until it is called with nil. Acquires and releases
+// still work. Leases that are not renewed before their Deadline are lost with lock.CauseUnreachable.
 func (s *Server) FailRenewals(err error) { s.memory.FailRenewals(err) }
 
 func (s *Server) helper() {

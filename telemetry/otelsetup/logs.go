@@ -47,7 +47,7 @@ func newLogger(cfg Config) (*slog.Logger, error) {
 	}
 }
 
-// plainFile tells whether w is a file that is no terminal.
+// plainFile reports whether w is a file that is no terminal.
 func plainFile(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -57,16 +57,15 @@ func plainFile(w io.Writer) bool {
 	return err != nil || info.Mode()&os.ModeCharDevice == 0
 }
 
-// TraceHandler gives a handler that adds trace_id and span_id, from the ctx a record is logged with, to what
-// next handles. They stand at the top level also inside a group, and are not added where they are already, as
-// in lockdog's own records.
+// TraceHandler returns a handler that adds trace_id and span_id to the records that next handles, from the ctx a record is
+// logged with. They are at the top level, also inside a group, and are not added to a record that has them, such as lockdog's.
 func TraceHandler(next slog.Handler) slog.Handler {
 	return &traceHandler{root: next, next: next}
 }
 
 type traceHandler struct {
 	root    slog.Handler
-	applied []func(slog.Handler) slog.Handler // what makes next of root; only kept inside a group
+	applied []func(slog.Handler) slog.Handler // turn root into next; only inside a group
 	next    slog.Handler
 	grouped bool
 	has     bool // trace_id is among the attributes already
@@ -86,11 +85,11 @@ func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
 		slog.String(telemetry.LogKeySpanID, sc.SpanID().String()),
 	}
 	if !h.grouped {
-		rec = rec.Clone() // the caller's may share its attributes with other copies
+		rec = rec.Clone() // the original may share its attributes with other copies
 		rec.AddAttrs(ids...)
 		return h.next.Handle(ctx, rec)
 	}
-	// Attributes of the record would end up in the group. Those of the handler before it do not.
+	// Attributes of the record would be in the group; those of the root handler are not.
 	next := h.root.WithAttrs(ids)
 	for _, apply := range h.applied {
 		next = apply(next)

@@ -27,9 +27,9 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// newMeterProvider has the metrics scraped, sent, or both.
+// newMeterProvider returns a provider whose metrics are scraped, pushed, or both.
 func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Registry, res *resource.Resource) (*sdkmetric.MeterProvider, error) {
-	scraped, sent, err := metricExporters()
+	scraped, pushed, err := metricExporters()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Regi
 		}
 		opts = append(opts, sdkmetric.WithReader(exporter))
 	}
-	if sent {
+	if pushed {
 		exporter, err := newMetricOTLP(ctx, cfg)
 		if err != nil {
 			return nil, err
@@ -57,9 +57,9 @@ func newMeterProvider(ctx context.Context, cfg Config, registry *prometheus.Regi
 	return sdkmetric.NewMeterProvider(opts...), nil
 }
 
-// metricExporters reads OTEL_METRICS_EXPORTER, a list. Package autoexport of OpenTelemetry's contrib would open a port
-// of its own for Prometheus, with a registry of its own.
-func metricExporters() (scraped, sent bool, err error) {
+// metricExporters parses OTEL_METRICS_EXPORTER, a list. (OpenTelemetry's autoexport would open a port for Prometheus, with a
+// second registry.)
+func metricExporters() (scraped, pushed bool, err error) {
 	names := env("OTEL_METRICS_EXPORTER")
 	if names == "" {
 		return true, false, nil
@@ -69,13 +69,13 @@ func metricExporters() (scraped, sent bool, err error) {
 		case "prometheus":
 			scraped = true
 		case "otlp":
-			sent = true
+			pushed = true
 		case "none":
 		default:
 			return false, false, fmt.Errorf("%w: OTEL_METRICS_EXPORTER has %q; prometheus, otlp and none are supported", ErrConfig, name)
 		}
 	}
-	return scraped, sent, nil
+	return scraped, pushed, nil
 }
 
 func newMetricOTLP(ctx context.Context, cfg Config) (sdkmetric.Exporter, error) {
@@ -96,7 +96,7 @@ func newMetricOTLP(ctx context.Context, cfg Config) (sdkmetric.Exporter, error) 
 			opts = append(opts, otlpmetrichttp.WithEndpointURL(withPath(endpoint, metricsPath)))
 		}
 		return otlpmetrichttp.New(ctx, opts...)
-	default: // OpenTelemetry's exporter of metrics writes no JSON
+	default: // the exporter of metrics has no JSON
 		return nil, fmt.Errorf("%w: OTLP protocol of metrics is %q; %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP)
 	}
 }
@@ -109,7 +109,7 @@ func newHandler(registry *prometheus.Registry, logger *slog.Logger) http.Handler
 	})
 }
 
-// scrapeLog is the logger promhttp wants.
+// scrapeLog is the logger of promhttp.
 type scrapeLog struct{ logger *slog.Logger }
 
 func (l scrapeLog) Println(v ...any) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +26,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
 
-// Config is what a program can choose. The zero value is fine.
+// Config configures Start. The zero value is valid.
 type Config struct {
 	// ServiceName is the service.name of all telemetry; OTEL_SERVICE_NAME wins over it. Without either it is
 	// unknown_service:<program>. Scrape the metrics under a job of the same name, so that both can be joined.
@@ -44,7 +45,7 @@ type Config struct {
 	Protocol string
 	// TraceExporter is used in place of OTLP if not nil, whatever the environment says of exporters.
 	TraceExporter sdktrace.SpanExporter
-	// SpanProcessors see every span besides.
+	// SpanProcessors receive every span, too.
 	SpanProcessors []sdktrace.SpanProcessor
 
 	// LogOutput is where log lines go; nil: os.Stderr.
@@ -80,16 +81,16 @@ type Providers struct {
 	stopping error
 }
 
-// ErrConfig is matched by the errors of a setting that cannot be: an endpoint that is no URL, an unknown
-// protocol, exporter or format.
+// ErrConfig is matched by the error of an invalid setting: an endpoint that is no URL, an unknown protocol, exporter or
+// format.
 var ErrConfig = errors.New("otelsetup: bad setting")
 
 // shutdownTimeout bounds Shutdown where its ctx does not.
 const shutdownTimeout = 5 * time.Second
 
 // Start sets everything up and makes it global: OpenTelemetry's providers, propagators and error handler, and
-// slog's default logger. It connects to nothing; exporters do that when they
-// have something to send, and report failures to the log. On an error nothing is left behind but the error handler.
+// slog's default logger. It connects to nothing: exporters do when they have something to send, and the log has their failures.
+// After an error only the error handler stays set.
 // Call Shutdown before the program ends.
 func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	logger, err := newLogger(cfg)
@@ -98,7 +99,7 @@ func Start(ctx context.Context, cfg Config) (*Providers, error) {
 	}
 	p := &Providers{Logger: logger, Registry: newRegistry()}
 	if !cfg.KeepGlobals {
-		// First, as the SDK reports to it what it can't read of the environment.
+		// First, because the SDK reports to it what it can't parse in the environment.
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			logger.Warn("telemetry error", "error", err.Error())
 		}))
@@ -143,9 +144,9 @@ func (p *Providers) startSDK(ctx context.Context, cfg Config) error {
 // Handler serves the metrics in Registry, in OpenMetrics with exemplars to whoever asks for that, as Prometheus does.
 func (p *Providers) Handler() http.Handler { return p.handler }
 
-// Shutdown sends what is still to be sent and stops. It ends with ctx, and after five seconds if ctx has no
-// deadline. The globals stay and do nothing any more. Further calls give the first one's result. Of nil, which Start returns with an
-// error, there is nothing to stop.
+// Shutdown sends what is left and stops everything. It ends with ctx, and after five seconds if ctx has no
+// deadline. The globals stay set but do nothing. Further calls return the first one's result. On nil, which Start returns with
+// an error, it does nothing.
 func (p *Providers) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -167,9 +168,9 @@ func (p *Providers) Shutdown(ctx context.Context) error {
 	return p.stopping
 }
 
-// newResource says who is talking. What the environment says comes last and wins.
+// newResource describes the program. The environment comes last and wins.
 func newResource(ctx context.Context, cfg Config) (*resource.Resource, error) {
-	attrs := append([]attribute.KeyValue(nil), cfg.Attributes...)
+	attrs := slices.Clone(cfg.Attributes)
 	if cfg.ServiceName != "" {
 		attrs = append(attrs, semconv.ServiceName(cfg.ServiceName))
 	}
@@ -186,8 +187,7 @@ func newResource(ctx context.Context, cfg Config) (*resource.Resource, error) {
 	)
 }
 
-// newPropagator reads OTEL_PROPAGATORS. As the specification has it, a name nobody knows is warned of and left
-// out.
+// newPropagator parses OTEL_PROPAGATORS. As the specification demands, an unknown name is logged and ignored.
 func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
 	names := env("OTEL_PROPAGATORS")
 	if names == "" {
@@ -210,7 +210,7 @@ func newPropagator(logger *slog.Logger) propagation.TextMapPropagator {
 
 func disabled() bool { return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") }
 
-// env gives the first of the variables that is not empty: the specification has an empty one count as unset.
+// env returns the first of the variables that is not empty: to the specification an empty one is unset.
 func env(names ...string) string {
 	for _, name := range names {
 		if v := strings.TrimSpace(os.Getenv(name)); v != "" {

@@ -37,78 +37,69 @@ func newTracerProvider(ctx context.Context, cfg Config, res *resource.Resource) 
 		opts = append(opts, sdktrace.WithSpanProcessor(sp))
 	}
 	if exporter == nil && len(cfg.SpanProcessors) == 0 && env("OTEL_TRACES_SAMPLER") == "" {
-		// Nobody would ever see these spans, and their exemplars and links would lead nowhere. A trace that comes
-		// in sampled goes on, as other services may export their part of it.
+		// These spans would go nowhere, and so would exemplars and links to them. A trace that comes in sampled continues: other
+		// services may export their part of it.
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	return sdktrace.NewTracerProvider(opts...), nil
 }
 
-// newExporter gives nil when there is nowhere to export to.
+// newExporter returns nil if there is nowhere to export to.
 func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	if cfg.TraceExporter != nil {
 		return cfg.TraceExporter, nil
 	}
-	if cfg.Protocol != "" && !supported(cfg.Protocol) {
-		return nil, badProtocol(cfg.Protocol)
+	if err := checkProtocol(cfg.Protocol); cfg.Protocol != "" && err != nil {
+		return nil, err
 	}
 	named := cfg.Endpoint != "" || env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") != ""
-	switch choice := env("OTEL_TRACES_EXPORTER"); choice {
-	case "none":
+	switch choice := env("OTEL_TRACES_EXPORTER"); {
+	case choice == "none", choice == "" && !named:
 		return nil, nil //nolint:nilnil // no exporter is a choice, not a failure
-	case "otlp":
-	case "":
-		if !named {
-			return nil, nil //nolint:nilnil // as above
-		}
-	default:
+	case choice != "" && choice != "otlp":
 		return nil, fmt.Errorf("%w: OTEL_TRACES_EXPORTER is %q; otlp and none are supported", ErrConfig, choice)
 	}
-	return newOTLP(ctx, cfg)
-}
-
-func newOTLP(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error) {
 	endpoint, err := parseEndpoint(cfg.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	switch protocol := protocolOf(cfg, endpoint, "TRACES"); protocol {
-	case protocolGRPC:
+	protocol := protocolOf(cfg, endpoint, "TRACES")
+	if err := checkProtocol(protocol); err != nil {
+		return nil, err
+	}
+	if protocol == protocolGRPC {
 		var opts []otlptracegrpc.Option
 		if endpoint != nil {
 			opts = append(opts, otlptracegrpc.WithEndpointURL(endpoint.String()))
 		}
 		return otlptracegrpc.New(ctx, opts...)
-	case protocolHTTP, protocolJSON:
-		var opts []otlptracehttp.Option
-		if endpoint != nil {
-			opts = append(opts, otlptracehttp.WithEndpointURL(withPath(endpoint, tracesPath)))
-		}
-		if protocol == protocolJSON {
-			opts = append(opts, otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON))
-		}
-		return otlptracehttp.New(ctx, opts...)
-	default:
-		return nil, badProtocol(protocol)
 	}
+	var opts []otlptracehttp.Option
+	if endpoint != nil {
+		opts = append(opts, otlptracehttp.WithEndpointURL(withPath(endpoint, tracesPath)))
+	}
+	if protocol == protocolJSON {
+		opts = append(opts, otlptracehttp.WithEncoding(otlptracehttp.EncodingJSON))
+	}
+	return otlptracehttp.New(ctx, opts...)
 }
 
-func supported(protocol string) bool {
-	return protocol == protocolGRPC || protocol == protocolHTTP || protocol == protocolJSON
-}
-
-func badProtocol(protocol string) error {
+func checkProtocol(protocol string) error {
+	switch protocol {
+	case protocolGRPC, protocolHTTP, protocolJSON:
+		return nil
+	}
 	return fmt.Errorf("%w: OTLP protocol is %q; %s, %s and %s are supported", ErrConfig, protocol, protocolGRPC, protocolHTTP, protocolJSON)
 }
 
-// withPath gives the endpoint with the path of a signal, in place of that of the traces if it has that.
+// withPath returns the endpoint with the path of a signal, which replaces that of the traces.
 func withPath(endpoint *url.URL, path string) string {
 	base := *endpoint
 	base.Path = strings.TrimSuffix(base.Path, tracesPath)
 	return base.JoinPath(path).String()
 }
 
-// protocolOf is the protocol of a signal: TRACES or METRICS.
+// protocolOf returns the protocol of a signal: TRACES or METRICS.
 func protocolOf(cfg Config, endpoint *url.URL, signal string) string {
 	if cfg.Protocol != "" {
 		return cfg.Protocol
@@ -122,14 +113,17 @@ func protocolOf(cfg Config, endpoint *url.URL, signal string) string {
 	return protocolHTTP
 }
 
-// parseEndpoint reads Config.Endpoint. An empty one gives nil: the exporters read the environment themselves.
+// parseEndpoint parses Config.Endpoint. It returns nil for an empty one: the exporters read the environment themselves.
 func parseEndpoint(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, nil //nolint:nilnil // none given
 	}
+	invalid := func(shown string) error {
+		return fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, shown)
+	}
 	if !strings.Contains(s, "://") {
 		if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
-			return nil, fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, s)
+			return nil, invalid(s)
 		}
 		s = "http://" + s
 	}
@@ -138,7 +132,7 @@ func parseEndpoint(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("%w: OTLP endpoint: %w", ErrConfig, err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("%w: OTLP endpoint %q is neither host:port nor an http or https URL", ErrConfig, u.Redacted())
+		return nil, invalid(u.Redacted())
 	}
 	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
 		return nil, fmt.Errorf("%w: OTLP endpoint %q: there is no port %s", ErrConfig, u.Redacted(), u.Port())
