@@ -1,11 +1,13 @@
-// Command pictures draws the README's picture of a trace, as an SVG, from what Jaeger's API returns. run.sh makes the run it shows.
+// Command pictures makes the README's pictures small enough to be kept in the repository. run.sh has the run they show.
 //
-//	go run ./internal/pictures http://127.0.0.1:16686 trace.svg
+//	go run ./internal/pictures -jaeger http://127.0.0.1:16686 -out trace.svg    # the story of one lock, from a real Jaeger
+//	go run ./internal/pictures -png screenshot.png -out small.png               # with 256 colours
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -14,32 +16,54 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]...); err != nil {
+	jaeger := flag.String("jaeger", "", "the URL of a Jaeger that saw examples/orders: draws a trace")
+	png := flag.String("png", "", "a screenshot: makes it smaller")
+	out := flag.String("out", "", "where the picture goes")
+	flag.Parse()
+	if err := run(*jaeger, *png, *out); err != nil {
 		log.Fatal("pictures: ", err)
 	}
 }
 
-// run draws the best trace of a report that was written under a lock.
-func run(args ...string) error {
-	if len(args) != 2 {
-		return errors.New("want the URL of a Jaeger that has traces of examples/orders, and a file")
+func run(jaeger, png, out string) (err error) {
+	var picture []byte
+	switch {
+	case out == "" || (jaeger == "") == (png == ""):
+		return errors.New("want -out, and either -jaeger or -png")
+	case png != "":
+		picture, err = shrink(png)
+	default:
+		picture, err = drawFrom(jaeger)
 	}
-	client := http.Client{Timeout: time.Minute}
-	resp, err := client.Get(args[0] + "/api/traces?service=orders&operation=write+report&limit=1000&lookback=1h")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", resp.Request.URL, resp.Status)
+	return os.WriteFile(out, picture, 0o644)
+}
+
+// drawFrom draws the best story that Jaeger has of a report that was written under a lock.
+func drawFrom(url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/traces?service=orders&operation=write+report&limit=1000&lookback=1h", nil)
+	if err != nil {
+		return nil, err
 	}
-	var traces struct{ Data []*trace }
-	if err := json.NewDecoder(resp.Body).Decode(&traces); err != nil {
-		return err
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
 	}
-	best := choose(traces.Data)
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", req.URL, answer.Status)
+	}
+	traces, err := read(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	best := choose(traces)
 	if best == nil {
-		return errors.New("no trace has a wait, a renewal that failed, some that succeeded, and a release")
+		return nil, errors.New("no trace has a wait, a renewal that failed, some that succeeded, and a release")
 	}
-	return os.WriteFile(args[1], best.svg(), 0o644)
+	return best.svg(), nil
 }

@@ -4,6 +4,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -46,7 +49,7 @@ func TestTrace(t *testing.T) {
 	}))
 	defer srv.Close()
 	out := filepath.Join(t.TempDir(), "trace.svg")
-	if err := run(srv.URL, out); err != nil {
+	if err := run(srv.URL, "", out); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
@@ -73,10 +76,39 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+func TestPNG(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	img := image.NewRGBA(image.Rect(0, 0, 100, 100))
+	each(img, func(x, y int, _ color.RGBA) { img.Set(x, y, color.RGBA{uint8(x), uint8(y), 0, 255}) }) // 10,000 colours
+	in, out := filepath.Join(dir, "in.png"), filepath.Join(dir, "out.png")
+	f, err := os.Create(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(png.Encode(f, img), f.Close(), run("", in, out)); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = os.Open(out); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	small, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := small.(*image.Paletted); !ok || p.Bounds() != img.Bounds() || len(p.Palette) != 256 {
+		t.Errorf("got a %T of %v", small, small.Bounds())
+	}
+	if got := small.At(0, 1); got != (color.RGBA{0, 1, 0, 255}) { // one of the first 256
+		t.Errorf("a colour that was kept is %v", got)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"http://x"}, {"http://x", "y", "z"}, {"", "z"}} {
-		if err := run(args...); err == nil {
+	for _, args := range [][3]string{{}, {"http://x", "y", "z"}, {"http://x", "", ""}, {"", "", "z"}} {
+		if err := run(args[0], args[1], args[2]); err == nil {
 			t.Errorf("%q: no error", args)
 		}
 	}

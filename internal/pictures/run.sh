@@ -5,8 +5,8 @@
 #	internal/pictures/run.sh
 #
 # It needs redis-server, prometheus and bin/jaeger (internal/ci/jaeger.sh). The trace is drawn by the program beside this. The
-# dashboard is drawn where GRAFVIEW names a program that does it, as GRAFVIEW DASHBOARD.json OUT.png PROMETHEUS_URL FROM SIZE, and
-# reduced by pngquant; otherwise Prometheus stays up until Enter is pressed, for a Grafana of yours to look at.
+# dashboard is drawn where GRAFVIEW names a program that does it, as GRAFVIEW DASHBOARD.json OUT.png PROMETHEUS_URL FROM SIZE;
+# else Prometheus stays up until Enter is pressed, for a Grafana of yours to look at.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 minutes=${MINUTES:-6} base=${PORT:-21700} out=$PWD/dashboards/pictures
@@ -62,10 +62,10 @@ kill -CONT "$server"
 sleep $((half - 12))
 
 mkdir -p "$out"
-go run ./internal/pictures "http://127.0.0.1:$query" "$out/trace.svg"
+go run ./internal/pictures -jaeger "http://127.0.0.1:$query" -out "$out/trace.svg"
 if [[ -n ${GRAFVIEW:-} ]]; then
 	"$GRAFVIEW" dashboards/grafana/lockdog-overview.json "$dir/overview.png" "http://127.0.0.1:$prom" "now-${minutes}m" 1500,1006
-	pngquant --force --nofs --output "$out/overview.png" 256 "$dir/overview.png"
+	go run ./internal/pictures -png "$dir/overview.png" -out "$out/overview.png"
 else
 	read -rp "Prometheus is at http://127.0.0.1:$prom; press Enter to stop all " || true
 fi

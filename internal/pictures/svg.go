@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"html"
-	"strings"
 	"time"
 )
 
@@ -19,7 +18,9 @@ const (
 	smallest = 3 // a bar that would be narrower isn't seen
 )
 
-var colours = map[string]string{"acquire": "#e0a030", "held": "#3274d9", "hold": "#3274d9", "renew": "#56a64b", "release": "#0c8599"}
+var colours = []struct{ span, colour string }{
+	{"acquire", "#e0a030"}, {"held", "#3274d9"}, {"hold", "#3274d9"}, {"renew", "#56a64b"}, {"release", "#0c8599"},
+}
 
 const red, grey, plain = "#e02f44", "#b8bec7", "#6b7785"
 
@@ -27,9 +28,10 @@ func (s *span) colour() string {
 	if s.failed() {
 		return red
 	}
-	name, _, named := strings.Cut(s.OperationName, " ")
-	if c := colours[name]; named && c != "" {
-		return c
+	for _, c := range colours {
+		if s.is(c.span) {
+			return c.colour
+		}
 	}
 	if len(s.References) > 0 {
 		return grey // of redisotel
@@ -37,25 +39,24 @@ func (s *span) colour() string {
 	return plain
 }
 
-// note is the text to the right of a bar.
+// note is what the span's attributes say of it, as far as there is room.
 func (s *span) note() string {
-	length := duration(s.Duration).String()
 	switch {
 	case s.is("acquire"):
-		return fmt.Sprintf("%s, %v tries, woken %v, links to the holder", length, s.tag("lockdog.attempts"), s.tag("lockdog.wakeups"))
+		return fmt.Sprintf("%v tries, woken %v, links to the holder", s.tag("lockdog.attempts"), s.tag("lockdog.wakeups"))
 	case s.is("held"):
 		return fmt.Sprintf("lease %vs, token %.0f", s.tag("lockdog.lease.duration"), s.tag("lockdog.token"))
 	case s.is("renew"):
 		used, _ := s.tag("lockdog.lease.utilization").(float64)
 		text := fmt.Sprintf("%.0f %% of the lease used", 100*used)
 		if s.failed() {
-			text = fmt.Sprintf("%v: %s", s.tag("error.type"), text)
+			return fmt.Sprintf("%v: %s", s.tag("error.type"), text)
 		}
-		return length + ", " + text
+		return text
 	case s.is("hold"):
-		return fmt.Sprintf("%s, %v", length, s.tag("lockdog.end"))
+		return fmt.Sprint(s.tag("lockdog.end"))
 	}
-	return length
+	return ""
 }
 
 // svg draws the trace.
@@ -84,14 +85,30 @@ func (t *trace) svg() []byte {
 		w := max(at(r.StartTime+r.Duration)-x, smallest)
 		fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`, margin+13*r.depth, y+14, html.EscapeString(r.OperationName))
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" rx="1" fill="%s"/>`, x, y+3, w, line-7, r.colour())
-		ink := "#4a5460"
-		if r.failed() {
-			ink = red
-		}
-		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", names+timeline+margin, y+14, ink, html.EscapeString(r.note()))
+		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="%s">%s</text>`, names+timeline+margin, y+14, noteColour(r.span), html.EscapeString(label(r.span)))
+		b.WriteByte('\n')
 	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()
+}
+
+// label is what stands to the right of a bar.
+func label(s *span) string {
+	if s.is("held") {
+		return s.note() // it has no length to speak of
+	}
+	text := duration(s.Duration).String()
+	if note := s.note(); note != "" {
+		text += ", " + note
+	}
+	return text
+}
+
+func noteColour(s *span) string {
+	if s.failed() {
+		return red
+	}
+	return "#4a5460"
 }
 
 // duration rounds to three digits or so.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 )
 
-// trace is a trace of Jaeger's API. Times are in microseconds.
+// trace is one as Jaeger's API gives it. Times are in microseconds.
 type trace struct {
 	TraceID string
 	Spans   []*span
@@ -15,14 +17,18 @@ type trace struct {
 type span struct {
 	SpanID, OperationName string
 	StartTime, Duration   int64
-	References            []reference
+	References            []struct{ RefType, TraceID, SpanID string }
 	Tags                  []struct {
 		Key   string
 		Value any
 	}
 }
 
-type reference struct{ RefType, TraceID, SpanID string }
+func read(r io.Reader) ([]*trace, error) {
+	var answer struct{ Data []*trace }
+	err := json.NewDecoder(r).Decode(&answer)
+	return answer.Data, err
+}
 
 func (s *span) tag(key string) any {
 	for _, t := range s.Tags {
@@ -37,7 +43,7 @@ func (s *span) failed() bool { return s.tag("error") == true }
 
 func (s *span) is(what string) bool { return strings.HasPrefix(s.OperationName, what+" ") }
 
-// parent returns the id of the span's parent in this trace, "" without one.
+// parent is the id of the span's parent in this trace.
 func (t *trace) parent(s *span) string {
 	for _, r := range s.References {
 		if r.RefType == "CHILD_OF" && r.TraceID == t.TraceID {
@@ -47,12 +53,18 @@ func (t *trace) parent(s *span) string {
 	return ""
 }
 
-// linked reports whether a span has a link to another trace.
+// linked reports whether a span has a link into another trace.
 func (t *trace) linked(s *span) bool {
-	return slices.ContainsFunc(s.References, func(r reference) bool { return r.TraceID != t.TraceID })
+	for _, r := range s.References {
+		if r.TraceID != t.TraceID {
+			return true
+		}
+	}
+	return false
 }
 
-// choose returns the shortest trace that has a wait for another holder, a renewal that failed and one that succeeded later, and a release.
+// choose returns the shortest of the stories that have it all: a wait for somebody else, a renewal that failed and was made up
+// for, and a release.
 func choose(traces []*trace) (best *trace) {
 	for _, t := range traces {
 		waited, renewed, failed, released := false, 0, 0, false
@@ -75,13 +87,13 @@ func choose(traces []*trace) (best *trace) {
 	return best
 }
 
-// row is a span and its depth in the tree.
+// row is a span and how deep it lies.
 type row struct {
 	*span
 	depth int
 }
 
-// rows returns the spans as a tree, each below its parent, in the order in which they began.
+// rows are the spans as a tree, each below its parent, in the order they began.
 func (t *trace) rows() (all []row) {
 	children := map[string][]*span{}
 	for _, s := range t.Spans {
