@@ -17,21 +17,21 @@ import (
 // script all the same: it refuses one whose key's slot is another node's, or has moved so far that the key is there. That is the first
 // command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
 func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*call) {
-	script.Pack(&w.batch, w.aboard)
+	script.Pack(&w.batch, w.calls)
 	// It counts as a command of the first one's purpose.
-	reply, err := t.eval(ctx, w.aboard[0].purpose, w.batch.Call(unnamed))
+	reply, err := t.eval(ctx, w.calls[0].purpose, w.batch.Call(unnamed))
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {
 		if redisfail.IsCrossSlot(err) { // of a proxy before a cluster, which will say so of all others
 			t.apart.Store(true)
 		}
-		return w.aboard
+		return w.calls
 	}
 	if err == nil {
 		err = w.unpack(reply)
 	}
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		if err != nil {
 			c.reply, c.err = nil, err
 			continue
@@ -56,5 +56,5 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 
 // unpack gives each call its reply.
 func (w *worker) unpack(reply any) error {
-	return script.ParseBatch(reply, len(w.aboard), func(i int, reply any) { w.aboard[i].reply = reply })
+	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].reply = reply })
 }

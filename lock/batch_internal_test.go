@@ -38,8 +38,8 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			}
 			for round := range rounds {
 				b.counters = []int{1, 5, 10}[round%3]
-				world, w := b.world(), &worker{aboard: b.calls()}
-				script.Pack(&w.batch, w.aboard)
+				world, w := b.world(), &worker{calls: b.calls()}
+				script.Pack(&w.batch, w.calls)
 				single := b.play(world, w, b.oneByOne)
 				before := b.mistakes()
 				batch := b.play(world, w, b.asBatch)
@@ -168,7 +168,7 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 	}
 	drawn := make(map[string]int64)
 	for i, answer := range run(w) {
-		c := w.aboard[i]
+		c := w.calls[i]
 		text := b.general(answer)
 		if token := granted(c, answer); token > 0 {
 			text = "granted"
@@ -198,7 +198,7 @@ func granted(c *call, answer any) int64 {
 }
 
 func (b *bench) oneByOne(w *worker) (answers []any) {
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		reply, err := b.app.Eval(b.t.Context(), c.Script.Source, c.Keys, c.Args...).Result()
 		if err != nil {
 			reply = err.Error()
@@ -217,7 +217,7 @@ func (b *bench) asBatch(w *worker) (answers []any) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		answers = append(answers, c.reply)
 	}
 	return answers
@@ -274,7 +274,7 @@ func (b *bench) general(answer any) string {
 // An answer that isn't one for each call is none.
 func TestBatchIsUnreadable(t *testing.T) {
 	t.Parallel()
-	w := &worker{aboard: []*call{{}, {}, {}}}
+	w := &worker{calls: []*call{{}, {}, {}}}
 	for _, reply := range []any{
 		nil, "text", int64(3),
 		[]any{},
@@ -291,7 +291,7 @@ func TestBatchIsUnreadable(t *testing.T) {
 			t.Errorf("%v: %v", reply, err)
 		}
 	}
-	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.aboard[0].reply != int64(7) || w.aboard[2].reply != "text" {
-		t.Errorf("%v, %v, %v", err, w.aboard[0].reply, w.aboard[2].reply)
+	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.calls[0].reply != int64(7) || w.calls[2].reply != "text" {
+		t.Errorf("%v, %v, %v", err, w.calls[0].reply, w.calls[2].reply)
 	}
 }

@@ -174,10 +174,10 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 		ctx = context.WithoutCancel(ctx)
 	}
 	deadline := first.wd.Deadline()
-	bids, rels := make([]*bid, len(held)), make([]telemetry.Release, len(held))
+	bids, rels := make([]*claim, len(held)), make([]telemetry.Release, len(held))
 	for n, i := range held {
 		g := members[i].g
-		bids[n] = g.bid
+		bids[n] = g.claim
 		_, rels[n] = c.rec.StartRelease(ctx, &g.hold)
 		if d := g.wd.Deadline(); d.Before(deadline) {
 			deadline = d
@@ -185,7 +185,7 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 	}
 	freed, failed := c.transport.releaseAll(ctx, rels, bids, deadline)
 	for n, i := range held {
-		c.waits.wakeDeaf(keys[n])
+		c.waits.wakeUnsubscribedFair(keys[n])
 		errs[i] = members[i].g.given(&rels[n], freed[n], failed[n])
 	}
 	return true

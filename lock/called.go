@@ -19,8 +19,8 @@ import (
 // it wait. As after the death of a holder, the lock is then asked for when the lease seen last should have run out.
 
 const (
-	unclaimed = 10 * time.Millisecond // after it, or up to twice that, a lock to which another client was called is asked for
-	wakeAll   = 64                    // one release of so many wakes all
+	fallbackAfter = 10 * time.Millisecond // after it, or up to twice that, a lock to which another client was called is asked for
+	wakeAllOneIn  = 64                    // one release of so many wakes all
 
 	// A client's number has this many digits; all other messages wake everybody. Redisson takes it for a number, and ignores it.
 	numberDigits = 10
@@ -34,46 +34,46 @@ func newNumber() string {
 
 // wakes is whom a release tells: at times all, see wakeAll.
 func wakes(w script.Wake) script.Wake {
-	if rand.IntN(wakeAll) == 0 {
+	if rand.IntN(wakeAllOneIn) == 0 {
 		return script.WakeAll
 	}
 	return w
 }
 
-// callee hears of the releases that call this client.
-type callee struct{ q *queue }
+// wakeListener hears of the releases that call this client.
+type wakeListener struct{ q *waitQueue }
 
-func (c callee) up()   { c.q.callable(true) }
-func (c callee) down() { c.q.callable(false) }
+func (c wakeListener) up()   { c.q.setReachable(true) }
+func (c wakeListener) down() { c.q.setReachable(false) }
 
-func (c callee) message(string) {
+func (c wakeListener) message(string) {
 	c.q.ws.mu.Lock()
 	defer c.q.ws.mu.Unlock()
-	c.q.rouse(wakeMessage)
+	c.q.wakeHead(wakeMessage)
 }
 
-func (q *queue) callable(is bool) {
+func (q *waitQueue) setReachable(is bool) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	q.called = is
+	q.reachable = is
 }
 
-// watch has the line ask for a lock that was called to another client. It is called with mu held.
-func (q *queue) watch() {
-	q.claimBy = time.Now().Add(unclaimed + rand.N(unclaimed))
+// setFallback has the line ask for a lock that was called to another client. It is called with mu held.
+func (q *waitQueue) setFallback() {
+	q.fallbackAt = time.Now().Add(fallbackAfter + rand.N(fallbackAfter))
 	q.signal()
 }
 
-// guard looks after a lock that the bid has given back, if it may have been called quietly: the line asks for it, or, if nobody stands in
+// scheduleFallback looks after a lock that the bid has given back, if it may have been called quietly: the line asks for it, or, if nobody stands in
 // it any more, all are woken.
-func (ws *waits) guard(q *queue, b *bid) {
-	if q == nil || !b.lock.kind.calls {
+func (ws *waitQueues) scheduleFallback(q *waitQueue, b *claim) {
+	if q == nil || !b.lock.kind.notifiesOne {
 		return
 	}
 	ws.mu.Lock()
 	left := q.head == nil
 	if !left {
-		q.watch()
+		q.setFallback()
 	}
 	ws.mu.Unlock()
 	if left {
@@ -83,16 +83,16 @@ func (ws *waits) guard(q *queue, b *bid) {
 
 // listen has a line hear of releases, first of those that call it: it is entered into the set when both are heard. It says whether messages
 // come already.
-func (ws *waits) listen(q *queue) bool {
-	if q.own != "" && ws.c.hub.listen(q.own, callee{q}) {
-		q.callable(true)
+func (ws *waitQueues) listen(q *waitQueue) bool {
+	if q.own != "" && ws.c.hub.listen(q.own, wakeListener{q}) {
+		q.setReachable(true)
 	}
 	return ws.c.hub.listen(q.channel, q)
 }
 
-func (ws *waits) unlisten(q *queue) {
+func (ws *waitQueues) unlisten(q *waitQueue) {
 	ws.c.hub.unlisten(q.channel, q)
 	if q.own != "" {
-		ws.c.hub.unlisten(q.own, callee{q})
+		ws.c.hub.unlisten(q.own, wakeListener{q})
 	}
 }

@@ -12,7 +12,7 @@ import (
 // What a bid may have left in Redis, and when to remove it.
 
 // noteLateWrite records that until then a call of the bid whose reply was lost may still take the lock. Any goroutine may call it.
-func (b *bid) noteLateWrite(until time.Time) {
+func (b *claim) noteLateWrite(until time.Time) {
 	for {
 		old := b.lateWrite.Load()
 		if old != nil && !until.After(*old) || until.IsZero() || b.lateWrite.CompareAndSwap(old, &until) {
@@ -22,7 +22,7 @@ func (b *bid) noteLateWrite(until time.Time) {
 }
 
 // lateWriteUntil returns when the last call of the bid whose reply was lost can no longer take the lock, and zero if there is none.
-func (b *bid) lateWriteUntil() time.Time {
+func (b *claim) lateWriteUntil() time.Time {
 	if until := b.lateWrite.Load(); until != nil {
 		return *until
 	}
@@ -30,37 +30,39 @@ func (b *bid) lateWriteUntil() time.Time {
 }
 
 // mayWriteLate reports whether the reply to a call of the bid was lost.
-func (b *bid) mayWriteLate() bool { return b.lateWrite.Load() != nil }
+func (b *claim) mayWriteLate() bool { return b.lateWrite.Load() != nil }
 
 // cleanUp removes what the bid may have left, now and once more when no delayed call of it can write.
-func (b *bid) cleanUp() {
+func (b *claim) cleanUp() {
 	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: b.lateWriteUntil()})
 }
 
 // cleanUpNow is cleanUp for what no delayed call can bring back.
-func (b *bid) cleanUpNow() { b.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
+func (b *claim) cleanUpNow() { b.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
 
 // cleanUpLater removes what a delayed call of the bid may still write.
-func (b *bid) cleanUpLater() {
+func (b *claim) cleanUpLater() {
 	until := b.lateWriteUntil()
 	b.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
 }
 
 // cleanUpRefused removes what a refused call may have left. It gives up if that is refused, too.
-func (b *bid) cleanUpRefused() { b.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true}) }
+func (b *claim) cleanUpRefused() {
+	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
+}
 
-func (b *bid) scheduleCleanup(t *cleanup.Task) {
+func (b *claim) scheduleCleanup(t *cleanup.Task) {
 	lk := b.lock
 	if lk.kind.release == nil { // it leaves nothing
 		return
 	}
 	owner := b.owner
 	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
-	if lk.kind.counts {
+	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.transport.releaseOnce(ctx, &bid{lock: lk, owner: owner}, cleanup.Timeout)
+		_, err := lk.c.transport.releaseOnce(ctx, &claim{lock: lk, owner: owner}, cleanup.Timeout)
 		return err
 	}
 	lk.c.cleaner.Add(t)
@@ -68,20 +70,20 @@ func (b *bid) scheduleCleanup(t *cleanup.Task) {
 
 // abandoned cleans up after a call whose caller left before the reply.
 func (c *Client) abandoned(call *call) {
-	call.bid.cleanUpAbandoned(call)
-	for _, b := range call.also {
+	call.claim.cleanUpAbandoned(call)
+	for _, b := range call.moreBids {
 		b.cleanUpAbandoned(call)
 	}
 }
 
-func (b *bid) cleanUpAbandoned(call *call) {
+func (b *claim) cleanUpAbandoned(call *call) {
 	if call.err != nil {
 		if redisfail.Classify(call.err).Unclear {
 			b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: call.expires})
 		}
 		return
 	}
-	if b.lock.kind.enlists { // granted or not
+	if b.lock.kind.queuesInRedis { // granted or not
 		b.cleanUp()
 		return
 	}

@@ -67,7 +67,7 @@ func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client,
 func TestCleanup_LastsForOneLease(t *testing.T) {
 	t.Parallel()
 	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
-		(&bid{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpNow()
+		(&claim{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpNow()
 		time.Sleep(2 * DefaultLease)
 		n := b.releases.Load()
 		if n < 3 || n > 12 {
@@ -86,7 +86,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 	for _, answer := range []error{noPerm, masterDown} {
 		cleanupsRefused(t, answer, func(t *testing.T, c *Client, _ *refusing) {
 			for range 1000 {
-				(&bid{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpNow()
+				(&claim{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpNow()
 			}
 			time.Sleep(5 * time.Second)
 			free := func(what string, within time.Duration) {
@@ -100,7 +100,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.g.bid.cleanUpNow()
+			l.g.claim.cleanUpNow()
 			free("cleaned up", 10*time.Millisecond)
 			_ = l.Release(t.Context()) // is lost
 
@@ -113,10 +113,10 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 10 {
-				(&bid{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpNow()
+				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpNow()
 			}
 			time.Sleep(time.Second)
-			late.g.bid.cleanUpNow()
+			late.g.claim.cleanUpNow()
 			if err := other.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
 			}
@@ -130,7 +130,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 func TestCleanup_RefusedBidOnce(t *testing.T) {
 	t.Parallel()
 	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
-		(&bid{lock: &c.FairMutex("bad").lock, owner: c.newOwner()}).cleanUpRefused()
+		(&claim{lock: &c.FairMutex("bad").lock, owner: c.newOwner()}).cleanUpRefused()
 		time.Sleep(2 * DefaultLease)
 		if n := b.releases.Load(); n != 1 {
 			t.Errorf("%d calls, want 1", n)
@@ -141,7 +141,7 @@ func TestCleanup_RefusedBidOnce(t *testing.T) {
 // The latest of the times that several goroutines note is kept.
 func TestBid_NoteLateWrite(t *testing.T) {
 	t.Parallel()
-	b := &bid{}
+	b := &claim{}
 	if b.noteLateWrite(time.Time{}); b.mayWriteLate() {
 		t.Error("no time is none")
 	}

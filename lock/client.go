@@ -44,7 +44,7 @@ type Client struct {
 	engine    *watchdog.Engine
 	cleaner   *cleanup.Cleaner
 	hub       *hub
-	waits     *waits
+	waits     *waitQueues
 	grants    *registry
 	receipts  *receipts
 	trackers  *tracking.Trackers // nil without WithLossNotifications
@@ -100,7 +100,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.transport = newTransport(b, c.rec, c.abandoned, c.panicked)
 	c.cleaner = cleanup.New()
 	c.hub = newHub(b, c.rec, c.unsubscribed, c.watchElsewhere)
-	c.waits = newWaits(c)
+	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
 	if cfg.lossNotices {
@@ -168,7 +168,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closeOnce.Do(func() {
 		left := c.gate.shut()
 		close(c.closing)
-		c.waits.disturb()
+		c.waits.wakeTracked()
 		c.grants.each(func(g *grant) { g.closing() })
 		c.wind(ctx, left)
 		close(c.closed)
@@ -294,13 +294,13 @@ func (controller) down() {}
 
 func (ct controller) message(text string) {
 	ct.c.grants.each(func(g *grant) {
-		rest, ok := strings.CutPrefix(text, g.bid.owner)
+		rest, ok := strings.CutPrefix(text, g.claim.owner)
 		by, forced := strings.CutPrefix(rest, forcedBy)
 		if !ok || rest != "" && !forced {
 			return
 		}
 		if forced {
-			g.accuse(by)
+			g.noteForced(by)
 		}
 		ct.c.engine.Verify(&g.wd)
 	})

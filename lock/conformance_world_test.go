@@ -229,7 +229,7 @@ func (r memoryRaw) setString(key, text string)               { r.SetString(key, 
 func (r memoryRaw) keys() []string                           { return r.Keys() }
 
 func (r memoryRaw) eval(script string, keys []string, args ...any) any {
-	reply, err := r.Backend().Eval(context.Background(), backend.Call{Script: backend.NewScript("raw", script), Full: true, Keys: keys, Args: args})
+	reply, err := r.Backend().Eval(context.Background(), backend.Call{Script: backend.NewScript("raw", script), SendSource: true, Keys: keys, Args: args})
 	if err != nil {
 		r.t.Errorf("raw: %v", err)
 	}

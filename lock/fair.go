@@ -10,8 +10,8 @@ import (
 var fairKind = &kind{
 	name:    "fair",
 	acquire: script.FairAcquire, release: script.FairRelease, force: script.FairForce, inspect: script.FairInspect,
-	channel: script.Channel,
-	enlists: true, alone: true,
+	channel:       script.Channel,
+	queuesInRedis: true, queuePerWaiter: true,
 }
 
 // FairMutex is a Mutex whose waiters are served in the order in which their requests reached Redis, whatever their process.
@@ -45,10 +45,10 @@ func (c *Client) FairMutex(name string, opts ...LockOption) *FairMutex {
 
 // TryLock takes the lock if it is free and nobody waits for it. Otherwise it fails with a *HeldError, matching ErrHeld; its Owner is
 // "" when the lock is free and somebody else's turn. Other errors are those of Mutex.TryLock.
-func (m *FairMutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, false) }
+func (m *FairMutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock when all who came before have had it. Else it is as Mutex.Lock.
-func (m *FairMutex) Lock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, true) }
+func (m *FairMutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.
 func (m *FairMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
@@ -56,7 +56,7 @@ func (m *FairMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Leas
 }
 
 // Inspect says who holds the lock, as Mutex.Inspect does.
-func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().look(ctx) }
+func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
 // ForceUnlock frees the lock whoever holds it, and wakes the waiters that a release wakes. Else it is as Mutex.ForceUnlock.
 func (m *FairMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }

@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// fairLines are the lines of waiters for FairMutexes by their lock's key, in the order in which they came; each line has one waiter. A release or
+// fairQueues are the lines of waiters for FairMutexes by their lock's key, in the order in which they came; each line has one waiter. A release or
 // a loss in this process finds them here, whatever kind of lock it was. The mu of waits guards all but the number.
-type fairLines struct {
+type fairQueues struct {
 	byKey map[string]*list.List // of *queue
 	n     atomic.Int64          // lines: mostly none, and then a release needs no mutex
 }
 
 // add puts a line at the end. It leaves out lines of other kinds.
-func (f *fairLines) add(q *queue) {
+func (f *fairQueues) add(q *waitQueue) {
 	lk := q.head.lock
-	if !lk.kind.alone {
+	if !lk.kind.queuePerWaiter {
 		return
 	}
 	lines := f.byKey[lk.key]
@@ -28,7 +28,7 @@ func (f *fairLines) add(q *queue) {
 }
 
 // remove takes a line out.
-func (f *fairLines) remove(q *queue) {
+func (f *fairQueues) remove(q *waitQueue) {
 	if q.place == nil {
 		return
 	}
@@ -41,22 +41,22 @@ func (f *fairLines) remove(q *queue) {
 }
 
 // first is the line that has been there longest, nil if there is none.
-func (f *fairLines) first(key string) *queue {
+func (f *fairQueues) first(key string) *waitQueue {
 	lines := f.byKey[key]
 	if lines == nil {
 		return nil
 	}
-	return lines.Front().Value.(*queue)
+	return lines.Front().Value.(*waitQueue)
 }
 
-// wakeDeaf has the first waiter for a FairMutex ask for a lock that was released, unless its subscription tells it of that.
-func (ws *waits) wakeDeaf(key string) {
+// wakeUnsubscribedFair has the first waiter for a FairMutex ask for a lock that was released, unless its subscription tells it of that.
+func (ws *waitQueues) wakeUnsubscribedFair(key string) {
 	if ws.fair.n.Load() == 0 {
 		return
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.fair.first(key); q != nil && !q.subscribed {
-		q.rouse(wakeLocal)
+		q.wakeHead(wakeLocal)
 	}
 }

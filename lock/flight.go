@@ -12,86 +12,86 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// mostAboard bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 to 5 µs
+// maxBatch bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 to 5 µs
 // for each of them.
-const mostAboard = 64
+const maxBatch = 64
 
 // worker flies calls to Redis, flight after flight.
 type worker struct {
 	node   *node
-	aboard []*call
+	calls  []*call
 	shared bool          // it would take others along
 	start  chan struct{} // aboard has been filled
 	batch  script.BatchArgs
 }
 
-// aloft notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
-func (t *transport) aloft(n *node, more int, shared bool) {
-	n.flights += more
+// addInFlight notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
+func (t *transport) addInFlight(n *node, more int, shared bool) {
+	n.inFlight += more
 	if shared {
-		t.shared += more
+		t.sharedInFlight += more
 	}
 }
 
-// depart starts a flight with the calls that wait. It is called with mu held.
-func (t *transport) depart(n *node) {
+// startBatch starts a flight with the calls that wait. It is called with mu held.
+func (t *transport) startBatch(n *node) {
 	if last := len(t.idle) - 1; last >= 0 {
 		w := t.idle[last]
 		t.idle = t.idle[:last]
-		t.fill(n, w)
+		t.fillBatch(n, w)
 		w.start <- struct{}{}
 		return
 	}
 	w := &worker{start: make(chan struct{}, 1)}
-	t.fill(n, w)
-	t.flying.Add(1)
+	t.fillBatch(n, w)
+	t.running.Add(1)
 	go t.work(w)
 }
 
-// fill takes calls that wait aboard. It is called with mu held.
-func (t *transport) fill(n *node, w *worker) {
-	w.node, w.shared = n, !n.pending[0].alone
-	t.aloft(n, 1, w.shared)
+// fillBatch takes calls that wait aboard. It is called with mu held.
+func (t *transport) fillBatch(n *node, w *worker) {
+	w.node, w.shared = n, !n.pending[0].unbatchable
+	t.addInFlight(n, 1, w.shared)
 	count := 1
 	if w.shared && t.prepared.Load() {
-		for count < min(len(n.pending), mostAboard) && !n.pending[count].alone {
+		for count < min(len(n.pending), maxBatch) && !n.pending[count].unbatchable {
 			count++
 		}
 	}
-	w.aboard = append(w.aboard[:0], n.pending[:count]...)
+	w.calls = append(w.calls[:0], n.pending[:count]...)
 	left := copy(n.pending, n.pending[count:])
 	clear(n.pending[left:])
 	n.pending = n.pending[:left]
 }
 
-// landed notes the end of a flight that a caller made.
-func (t *transport) landed(n *node) {
+// finishInline notes the end of a flight that a caller made.
+func (t *transport) finishInline(n *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.flying.Done()
-	t.aloft(n, -1, true)
+	t.running.Done()
+	t.addInFlight(n, -1, true)
 	if len(n.pending) > 0 && !t.isClosed() {
-		t.depart(n)
+		t.startBatch(n)
 	}
 }
 
 // work makes flights until the transport closes. Where there are more workers than usual, it stays only while calls wait.
 func (t *transport) work(w *worker) {
-	defer t.flying.Done()
+	defer t.running.Done()
 	for {
-		t.fly(w)
+		t.runBatch(w)
 		t.mu.Lock()
 		if t.isClosed() {
 			t.mu.Unlock()
 			return
 		}
-		t.aloft(w.node, -1, w.shared)
+		t.addInFlight(w.node, -1, w.shared)
 		if len(w.node.pending) > 0 {
-			t.fill(w.node, w)
+			t.fillBatch(w.node, w)
 			t.mu.Unlock()
 			continue
 		}
-		if len(t.idle) == mostIdle {
+		if len(t.idle) == maxIdle {
 			t.mu.Unlock()
 			return
 		}
@@ -105,41 +105,41 @@ func (t *transport) work(w *worker) {
 	}
 }
 
-// fly sends what is aboard, and answers it.
-func (t *transport) fly(w *worker) {
-	w.aboard = slices.DeleteFunc(w.aboard, func(c *call) bool { return c.state.Load() != callWaiting }) // their callers have left
+// runBatch sends what is aboard, and answers it.
+func (t *transport) runBatch(w *worker) {
+	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.state.Load() != callWaiting }) // their callers have left
 	t.dispatch(w)
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		if c.state.CompareAndSwap(callWaiting, callAnswered) {
 			c.done <- struct{}{}
-		} else if c.bid != nil && !c.sent.IsZero() {
+		} else if c.claim != nil && !c.sent.IsZero() {
 			t.abandoned(c)
 		}
 	}
-	clear(w.aboard)
+	clear(w.calls)
 }
 
 // dispatch sends what is aboard.
 func (t *transport) dispatch(w *worker) {
-	defer t.survive(w.aboard...)
-	switch len(w.aboard) {
+	defer t.recoverPanic(w.calls...)
+	switch len(w.calls) {
 	case 0:
 	case 1:
-		t.send(w.aboard[0])
+		t.send(w.calls[0])
 	default:
 		t.sendAll(w)
 	}
 }
 
-// pilot is dispatch for a caller that sends its call itself.
-func (t *transport) pilot(c *call) {
-	defer t.survive(c)
+// sendInline is dispatch for a caller that sends its call itself.
+func (t *transport) sendInline(c *call) {
+	defer t.recoverPanic(c)
 	t.send(c)
 }
 
-// survive, deferred, has a panic on the way to Redis, in a hook of the program's client, say, be the outcome of the calls. Their callers are
+// recoverPanic, deferred, has a panic on the way to Redis, in a hook of the program's client, say, be the outcome of the calls. Their callers are
 // in other goroutines, where they could recover from it.
-func (t *transport) survive(calls ...*call) {
+func (t *transport) recoverPanic(calls ...*call) {
 	if v := recover(); v != nil {
 		t.panicked(v, debug.Stack())
 		for _, c := range calls {
@@ -188,14 +188,14 @@ func (c *call) stamp(now time.Time) {
 // sendAll runs several calls in one round trip: in one script, or, where that can't be, each in its own. Each has an answer of its
 // own, which may be an error.
 func (t *transport) sendAll(w *worker) {
-	ctx := context.WithoutCancel(w.aboard[0].ctx) // the end of one caller's is no end of the others'
+	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's is no end of the others'
 	now := time.Now()
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		c.stamp(now)
 	}
-	each := w.aboard
-	if traits := t.backend.Traits(); traits.Combine && !t.apart.Load() {
-		each = t.sendBatch(ctx, w, traits.Unnamed)
+	each := w.calls
+	if traits := t.backend.Traits(); traits.MultiLockScripts && !t.apart.Load() {
+		each = t.sendBatch(ctx, w, traits.UndeclaredKeys)
 	}
 	if len(each) > 0 {
 		calls := make([]backend.Call, len(each))
@@ -206,7 +206,7 @@ func (t *transport) sendAll(w *worker) {
 			each[i].reply, each[i].err = r.Reply, r.Err
 		}
 	}
-	for _, c := range w.aboard {
+	for _, c := range w.calls {
 		if c.err != nil && redisfail.MovedElsewhere(c.err) {
 			t.backend.Moved(ctx)
 			break
@@ -226,7 +226,7 @@ func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call ba
 	reply, err := t.backend.Eval(ctx, call)
 	t.count(purpose, err)
 	if redisfail.IsNoScript(err) {
-		call.Full = true
+		call.SendSource = true
 		reply, err = t.backend.Eval(ctx, call)
 		t.count(purpose, err)
 	}
@@ -243,7 +243,7 @@ func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
 		if !redisfail.IsNoScript(err) {
 			break
 		}
-		call.Full = true
+		call.SendSource = true
 	}
 	return reply, acked, err
 }
@@ -254,7 +254,7 @@ func (t *transport) evalEach(ctx context.Context, calls []backend.Call, purpose 
 	for i := range results {
 		t.count(purpose(i), results[i].Err)
 		if redisfail.IsNoScript(results[i].Err) {
-			calls[i].Full = true
+			calls[i].SendSource = true
 			results[i].Reply, results[i].Err = t.backend.Eval(ctx, calls[i])
 			t.count(purpose(i), results[i].Err)
 		}

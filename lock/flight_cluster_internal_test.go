@@ -20,7 +20,7 @@ func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.Cluste
 	cl := redistest.StartCluster(t, 0)
 	rdb := redistest.Open(t, cl.Universal()).(*redis.ClusterClient)
 	c := openFor(t, rdb)
-	if traits := c.backend.Traits(); !traits.Combine || !traits.Unnamed {
+	if traits := c.backend.Traits(); !traits.MultiLockScripts || !traits.UndeclaredKeys {
 		t.Error("calls that board before the layout is loaded aren't those that are combined afterwards")
 	}
 	j := &jam{t: t, c: c}
@@ -100,7 +100,7 @@ func TestFlightInCluster(t *testing.T) {
 	}
 	released := make(chan error, len(names))
 	j.quiet()
-	j.fly(maxFlights)
+	j.fly(maxInFlight)
 	for i := range names[2:] {
 		go func() { released <- out[2+i].l.Release(ctx) }()
 		j.eventually(func() bool { return j.pending() == 1+i })

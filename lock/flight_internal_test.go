@@ -20,7 +20,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
 	waiting := j.jammed(t.Context(), "job:0", "job:1")
-	time.Sleep(3 * slowFlight) // later they ask for one more worker no more
+	time.Sleep(3 * slowBatch) // later they ask for one more worker no more
 	order := make(chan string, 10)
 	j.proxy.SetRule(redistest.When(redistest.Up, redistest.Pass, func(c redistest.Chunk) bool {
 		for _, name := range []string{"job:0", "job:fair"} {
@@ -30,7 +30,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 		}
 		return false
 	}))
-	j.fly(-(maxFlights - mostShared)) // as if so many were on their way
+	j.fly(-(maxInFlight - maxShared)) // as if so many were on their way
 	l, err := j.c.FairMutex("job:fair").TryLock(t.Context())
 	if first := <-order; first != "job:fair" {
 		t.Errorf("%s was sent first", first)
@@ -40,7 +40,7 @@ func TestFlightOfOneAlone(t *testing.T) {
 		j.release(<-ch)
 	}
 	j.release(outcome{l, err})
-	j.fly(-mostShared)
+	j.fly(-maxShared)
 }
 
 // Calls that share a flight cost one command, and each has an outcome of its own.
@@ -130,7 +130,7 @@ func TestFlightOfUnlikeCalls(t *testing.T) {
 	for i := range held {
 		held[i].l, held[i].err = j.c.Mutex(fmt.Sprint("job:held-", i)).TryLock(ctx)
 	}
-	j.fly(maxFlights)
+	j.fly(maxInFlight)
 	waiting := 0
 	board := func(call func()) {
 		waiting++
@@ -186,18 +186,18 @@ func TestFlightsToOtherNodes(t *testing.T) {
 	others := func(more int) {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
-		tr.shared += more
+		tr.sharedInFlight += more
 	}
-	others(mostShared)
+	others(maxShared)
 	took := time.Hour
-	for i := 0; i < 10 && took > slowFlight; i++ { // a busy machine may be as slow with one, not with all
+	for i := 0; i < 10 && took > slowBatch; i++ { // a busy machine may be as slow with one, not with all
 		j.n.lately.Store(0) // so that it isn't sent by its caller
 		start := time.Now()
 		l, err := j.c.Mutex("job").TryLock(t.Context())
 		took = min(took, time.Since(start))
 		j.release(outcome{l, err})
 	}
-	if took > slowFlight {
+	if took > slowBatch {
 		t.Errorf("it took %v: it waited for other nodes' flights", took)
 	}
 
@@ -218,7 +218,7 @@ func TestFlightsToOtherNodes(t *testing.T) {
 		t.Fatal("the second flight to a node goes at once")
 	}
 	j.fly(-1)
-	others(-mostShared)
+	others(-maxShared)
 	j.release(<-second) // when the first is slow, a second goes after all
 }
 
@@ -282,9 +282,9 @@ func TestFlightAndThoseWhoLeave(t *testing.T) {
 	late, leaveLate := context.WithCancel(t.Context())
 	defer leaveLate()
 	leavers := j.jammed(early, "job:early")
-	j.fly(-maxFlights) // jammed twice
+	j.fly(-maxInFlight) // jammed twice
 	rest := j.jammed(late, "job:late")
-	j.fly(-maxFlights)
+	j.fly(-maxInFlight)
 	rest = append(rest, j.jammed(t.Context(), "job:stays", "job:stays-too")...)
 
 	leaveEarly()
@@ -353,14 +353,14 @@ func TestCloseDuringAFlight(t *testing.T) {
 func TestFlightThatIsSlow(t *testing.T) {
 	t.Parallel()
 	j := newJam(t)
-	j.fly(mostShared) // they never land
+	j.fly(maxShared) // they never land
 	start := time.Now()
 	l, err := j.c.Mutex("job").TryLock(t.Context())
 	j.release(outcome{l, err})
-	if took := time.Since(start); took < slowFlight {
+	if took := time.Since(start); took < slowBatch {
 		t.Errorf("it took %v: it didn't wait for the flights", took)
 	}
-	j.fly(-mostShared)
+	j.fly(-maxShared)
 }
 
 // A caller that sends its call itself doesn't look at its ctx meanwhile, but soon after.
@@ -374,7 +374,7 @@ func TestPilotHearsOfItsCtxSoon(t *testing.T) {
 	j.eventually(func() bool { // on a busy machine it takes some calls until one is quick
 		l, err := j.c.Mutex("job").TryLock(t.Context())
 		j.release(outcome{l, err})
-		return j.c.transport.mayPilot(t.Context(), j.n, time.Minute)
+		return j.c.transport.maySendInline(t.Context(), j.n, time.Minute)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

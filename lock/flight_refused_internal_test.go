@@ -65,7 +65,7 @@ func TestFlightOnAFullRedis(t *testing.T) {
 func TestWorkersAreOfNoNode(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	proxies := make([]*redistest.Proxy, 2*mostIdle)
+	proxies := make([]*redistest.Proxy, 2*maxIdle)
 	for i := range proxies {
 		proxies[i] = redistest.NewProxy(t, srv.Addr())
 	}
@@ -99,7 +99,7 @@ func TestWorkersAreOfNoNode(t *testing.T) {
 			}
 		}
 	}
-	if n := idle(); n > mostIdle {
+	if n := idle(); n > maxIdle {
 		t.Errorf("%d workers are idle (%d goroutines more than before)", n, runtime.NumGoroutine()-before)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -188,7 +188,7 @@ func TestHandoverThatWaitedForAFlight(t *testing.T) {
 		}
 		return redistest.Pass
 	})
-	j.fly(maxFlights)
+	j.fly(maxInFlight)
 	rctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	released := make(chan error, 1)
@@ -246,14 +246,14 @@ func TestUnclaimedCallIsPassedOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		j.quiet()
-		j.fly(maxFlights)
+		j.fly(maxInFlight)
 		j.eventually(func() bool {
 			asked = j.pending() == 1
 			return asked || len(ours)+len(theirs) > 0
 		})
 		leave()
 		got := <-ours
-		j.fly(-maxFlights)
+		j.fly(-maxInFlight)
 		if got.err == nil {
 			j.release(got)
 		}
@@ -318,11 +318,11 @@ func TestFlightToAReplica(t *testing.T) {
 	if err := j.rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil { // nobody is there
 		t.Fatal(err)
 	}
-	w := &worker{aboard: []*call{{}, {}}}
+	w := &worker{calls: []*call{{}, {}}}
 	for i, name := range []string{"job:held", "job:new"} { // for the first nothing is written
-		script.Acquire.Args(&w.aboard[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
+		script.Acquire.Args(&w.calls[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
 	}
-	script.Pack(&w.batch, w.aboard)
+	script.Pack(&w.batch, w.calls)
 	call := w.batch.Call(false)
 	if got, err := j.rdb.Eval(ctx, script.Batch.Source, call.Keys, call.Args...).Result(); err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		t.Errorf("a flight: %v, %v", got, err)

@@ -72,7 +72,7 @@ func (j *jam) quiet() {
 	j.eventually(func() bool {
 		j.c.transport.mu.Lock()
 		defer j.c.transport.mu.Unlock()
-		return j.n.flights == 0
+		return j.n.inFlight == 0
 	})
 }
 
@@ -85,7 +85,7 @@ type outcome struct {
 func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) {
 	j.t.Helper()
 	before := j.pending()
-	j.fly(maxFlights)
+	j.fly(maxInFlight)
 	for i, name := range names {
 		ch := make(chan outcome, 1)
 		all = append(all, ch)
@@ -99,11 +99,11 @@ func (j *jam) jammed(ctx context.Context, names ...string) (all []chan outcome) 
 }
 
 func (j *jam) off() {
-	j.fly(-maxFlights)
+	j.fly(-maxInFlight)
 	tr := j.c.transport
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.depart(j.n)
+	tr.startBatch(j.n)
 }
 
 // fly has so many more flights under way, which never land.
@@ -111,7 +111,7 @@ func (j *jam) fly(more int) {
 	tr := j.c.transport
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.aloft(j.n, more, true)
+	tr.addInFlight(j.n, more, true)
 }
 
 func (j *jam) pending() int {

@@ -99,7 +99,7 @@ func TestCommandsAreBelowTheSpansOfTheirCalls(t *testing.T) {
 	alone(j.c.FairMutex("job:fair"), "job:fair")
 	tries := 0
 	j.eventually(func() bool { // on a busy machine it takes some calls until one is quick
-		mayPilot := j.c.transport.mayPilot(t.Context(), j.n, DefaultLease)
+		mayPilot := j.c.transport.maySendInline(t.Context(), j.n, DefaultLease)
 		name := fmt.Sprint("job:caller-", tries)
 		tries++
 		alone(j.c.Mutex(name), name)
@@ -116,7 +116,7 @@ func TestCommandsAreBelowTheSpansOfTheirCalls(t *testing.T) {
 	}
 	below(telemetry.SpanAcquire, names[0])
 	j.quiet()
-	j.fly(maxFlights)
+	j.fly(maxInFlight)
 	var released sync.WaitGroup
 	for i, o := range leases {
 		released.Go(func() { j.release(o) })

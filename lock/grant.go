@@ -27,15 +27,15 @@ import (
 //
 // Every step is taken under mu by whoever comes first, so that a grant has one reason to end.
 type grant struct {
-	lock *lock
-	bid  *bid
-	wd   watchdog.Lease
-	hold telemetry.Hold
+	lock  *lock
+	claim *claim
+	wd    watchdog.Lease
+	hold  telemetry.Hold
 
-	mu    sync.Mutex
-	state grantState
-	first Lease
-	rare  *rare // nil while there is nothing to say in it
+	mu     sync.Mutex
+	state  grantState
+	first  Lease
+	extras *grantExtra // nil while there is nothing to say in it
 
 	prev, next *grant // registry
 }
@@ -51,8 +51,8 @@ const (
 
 // newGrant makes the grant that Redis has given to a bid, and puts it under the watchdog's eyes; nil when the client
 // is closed.
-func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *bid, token int64, sent time.Time) *Lease {
-	g := &grant{lock: lk, bid: b}
+func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *Lease {
+	g := &grant{lock: lk, claim: b}
 	l := &g.first
 	l.init(g, lk, ctx)
 	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
@@ -104,7 +104,7 @@ func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 		g.mu.Unlock()
 		return nil
 	}
-	r := g.uncommon()
+	r := g.ensureExtra()
 	r.joined = append(r.joined, l)
 	g.mu.Unlock()
 	l.follow()
@@ -117,7 +117,7 @@ func (g *grant) leases() iter.Seq[*Lease] {
 		if !g.first.released && !yield(&g.first) {
 			return
 		}
-		for _, l := range g.told().joined {
+		for _, l := range g.extra().joined {
 			if !yield(l) {
 				return
 			}
@@ -154,7 +154,7 @@ func (g *grant) cancel(reason Reason, err error) {
 		g.mu.Unlock()
 		return
 	}
-	g.state, g.uncommon().reason = grantCanceled, reason
+	g.state, g.ensureExtra().reason = grantCanceled, reason
 	for l := range g.leases() {
 		l.stop(err)
 	}
@@ -178,14 +178,14 @@ func (g *grant) abandon() {
 // finish is the last step of every grant, taken once.
 func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	g.mu.Lock()
-	decided := g.told().err // by lose, which is still being told
+	decided := g.extra().err // by lose, which is still being told
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
 		g.state == grantReleasing && end == telemetry.EndClosed: // the release under way reports its own end
 		g.mu.Unlock()
 		return
 	}
-	if reason := g.told().reason; reason != "" {
+	if reason := g.extra().reason; reason != "" {
 		end, cause = telemetry.EndCanceled, string(reason)
 		if reason == ReasonClosed {
 			end = telemetry.EndClosed
@@ -193,7 +193,7 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	}
 	g.state = grantEnded
 	if !errors.Is(err, ErrReleased) {
-		g.uncommon().err = err
+		g.ensureExtra().err = err
 	}
 	for l := range g.leases() {
 		l.stop(err)
@@ -218,15 +218,15 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 		return
 	}
 	why := lossCauses[cause]
-	if told := g.told(); told.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
+	if told := g.extra(); told.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
 		why, err = CauseForced, told.forced
 	}
 	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
-	g.uncommon().err = lost
+	g.ensureExtra().err = lost
 	for l := range g.leases() {
 		l.stop(lost) // before anything that may take a while
 	}
-	canceled := g.told().reason != ""
+	canceled := g.extra().reason != ""
 	g.mu.Unlock()
 	if !canceled {
 		g.hold.Lost(telemetryCauses[why], err, burst)
@@ -234,16 +234,16 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
 		// Redis may hold the entry yet: give it back, if we can.
-		g.bid.cleanUp()
+		g.claim.cleanUp()
 	}
 	g.lock.c.waits.wake(g.lock.key)
 }
 
-// accuse notes who took the lock away by ForceUnlock, if it turns out that it was taken away.
-func (g *grant) accuse(by string) {
+// noteForced notes who took the lock away by ForceUnlock, if it turns out that it was taken away.
+func (g *grant) noteForced(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r := g.uncommon()
+	r := g.ensureExtra()
 	r.forced, r.forcedAt = fmt.Errorf("ForceUnlock by %.*q", maxTextBytes, by), time.Now()
 }
 
@@ -282,10 +282,10 @@ func (g *grant) leave(l *Lease) (last bool, err error) {
 		return false, err
 	}
 	l.stop(ErrReleased)
-	if g.rare != nil {
-		g.rare.joined = slices.DeleteFunc(g.rare.joined, func(o *Lease) bool { return o == l })
+	if g.extras != nil {
+		g.extras.joined = slices.DeleteFunc(g.extras.joined, func(o *Lease) bool { return o == l })
 	}
-	if !g.first.released || len(g.told().joined) > 0 {
+	if !g.first.released || len(g.extra().joined) > 0 {
 		abandoned := !g.others(nil) // those left have lost their permission already
 		g.mu.Unlock()
 		if abandoned {
@@ -321,13 +321,13 @@ func (g *grant) giveBack(ctx context.Context) error {
 }
 
 // given ends the grant by what became of its release.
-func (g *grant) given(rel *telemetry.Release, f freed, err error) error {
-	if time.Now().Before(g.bid.lateWriteUntil()) {
-		g.bid.cleanUpLater()
+func (g *grant) given(rel *telemetry.Release, f releaseReply, err error) error {
+	if time.Now().Before(g.claim.lateWriteUntil()) {
+		g.claim.cleanUpLater()
 	}
 	switch {
 	case err != nil:
-		g.bid.cleanUp()
+		g.claim.cleanUp()
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)
@@ -352,11 +352,11 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 		return // the watchdog tries again where the lock lives now
 	}
 	g.mu.Lock()
-	if g.rare != nil || r.Result.Err != nil {
-		g.uncommon().failing.note(r.Result.Err)
+	if g.extras != nil || r.Result.Err != nil {
+		g.ensureExtra().failing.note(r.Result.Err)
 	}
-	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.told().forcedAt) && g.told().forced != nil {
-		g.rare.forced = nil // it wasn't so
+	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extra().forcedAt) && g.extra().forced != nil {
+		g.extras.forced = nil // it wasn't so
 	}
 	g.mu.Unlock()
 	g.lock.c.renewer.report(g, r)

@@ -9,11 +9,11 @@ import (
 func (g *grant) Alarm(now time.Time) time.Time {
 	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
 	g.mu.Lock()
-	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.told().warned
+	warn := cfg.holdWarning > 0 && held >= cfg.holdWarning && !g.extra().warned
 	if warn {
-		g.uncommon().warned = true
+		g.ensureExtra().warned = true
 	}
-	beat, limited := g.told().beat, !g.told().unlimited
+	beat, limited := g.extra().beat, !g.extra().unlimited
 	g.mu.Unlock()
 	if warn {
 		g.warn(held)
@@ -48,7 +48,7 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	}
 	due(cfg.holdWarning)
 	g.mu.Lock()
-	if told := g.told(); g.state == grantHeld && !told.unlimited {
+	if told := g.extra(); g.state == grantHeld && !told.unlimited {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
 			due(told.beat + cfg.heartbeat)
@@ -65,5 +65,5 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 func (g *grant) unlimited() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.uncommon().unlimited = true
+	g.ensureExtra().unlimited = true
 }

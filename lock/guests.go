@@ -2,32 +2,32 @@ package lock
 
 import "time"
 
-// host counts somebody who waits for a lock of several clients as a waiter of this one, too, and notes what he saw.
-func (ws *waits) host(w *waiter, seen HeldError) {
+// track counts somebody who waits for a lock of several clients as a waiter of this one, too, and notes what he saw.
+func (ws *waitQueues) track(w *waiter, seen HeldError) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.guests[w] = seen
+	ws.tracked[w] = seen
 }
 
-// hostBid counts a call as a waiter that has no place in line, as Redis hasn't answered it yet.
-func (ws *waits) hostBid(b *bid, t terms) *waiter {
-	w := &waiter{lock: b.lock, bid: b, terms: t, since: time.Now(), signal: make(chan struct{}, 1)}
-	ws.host(w, HeldError{})
+// trackClaim counts a call as a waiter that has no place in line, as Redis hasn't answered it yet.
+func (ws *waitQueues) trackClaim(b *claim, t acquireParams) *waiter {
+	w := &waiter{lock: b.lock, claim: b, terms: t, since: time.Now(), signal: make(chan struct{}, 1)}
+	ws.track(w, HeldError{})
 	return w
 }
 
-// dismiss ends that.
-func (ws *waits) dismiss(w *waiter) {
+// untrack ends that.
+func (ws *waitQueues) untrack(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	delete(ws.guests, w)
+	delete(ws.tracked, w)
 }
 
-// disturb has guests look up: the client closes.
-func (ws *waits) disturb() {
+// wakeTracked has guests look up: the client closes.
+func (ws *waitQueues) wakeTracked() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w := range ws.guests {
+	for w := range ws.tracked {
 		select {
 		case w.signal <- struct{}{}:
 		default:

@@ -12,44 +12,44 @@ import (
 
 // release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
 // processes, else to everybody.
-func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (freed, error) {
-	w, q, subscribed := ws.successor(g.lock)
+func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
+	w, q, subscribed := ws.nextWaiter(g.lock)
 	wake := script.WakeOneAnnounced
 	if q != nil {
 		wake = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, nil, nil)
+		f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, wake, nil, nil)
 		if subscribed {
-			ws.wakeDeaf(g.lock.key)
+			ws.wakeUnsubscribedFair(g.lock.key)
 		} else {
 			ws.wake(g.lock.key)
 		}
-		ws.guard(q, g.bid)
+		ws.scheduleFallback(q, g.claim)
 		return f, err
 	}
 
 	settled := false // q.handing is over
 	settle := func(why wakeup) {
 		if !settled {
-			settled, q.handing = true, false
+			settled, q.handingOver = true, false
 			if why != wakeNone {
 				q.due = why
 			}
 			q.signal()
 		}
 	}
-	next := &heir{bid: w.bid}
+	next := &handOverTarget{claim: w.claim}
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.bid, deadline, wake, next, func(f redisfail.Failure, until time.Time) {
+	f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, wake, next, func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.Unclear { // the waiter may have the lock, or get it yet: it finds out by asking
-			w.bid.noteLateWrite(until)
+			w.claim.noteLateWrite(until)
 			if w.q == nil { // it has left
-				w.bid.cleanUp()
+				w.claim.cleanUp()
 			}
 		}
 		settle(wakeLocal)
@@ -64,15 +64,15 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 		}
 		settle(why)
 		ws.mu.Unlock()
-		ws.wakeDeaf(g.lock.key)
-		ws.guard(q, g.bid)
+		ws.wakeUnsubscribedFair(g.lock.key)
+		ws.scheduleFallback(q, g.claim)
 		return f, err
 	}
-	w.won, w.from = &verdict{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.bid
+	w.won, w.handedBy = &acquireReply{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.claim
 	after := func() {}
 	left := w.q == nil // meanwhile
 	if !left {
-		q.saw(HeldError{Owner: w.bid.owner, Remaining: w.lock.cfg.lease}, w.bid.traceparent)
+		q.noteHolder(HeldError{Owner: w.claim.owner, Remaining: w.lock.cfg.lease}, w.claim.traceparent)
 		after = ws.leave(w)
 		w.wake()
 	}
@@ -85,17 +85,17 @@ func (ws *waits) release(ctx context.Context, rel *telemetry.Release, g *grant, 
 	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
 	after()
 	if left {
-		w.bid.cleanUpNow()
+		w.claim.cleanUpNow()
 	}
 	return f, nil
 }
 
 // passOn is leave for a waiter that has got in. When it asked, last was the place of the last in line: the answer says nothing to those
 // who have joined since.
-func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
-	q, b := w.q, w.bid
+func (ws *waitQueues) passOn(w *waiter, v acquireReply, last uint64) (after func()) {
+	q, b := w.q, w.claim
 	switch kind := w.lock.kind; {
-	case kind.opens:
+	case kind.grantsAllWaiters:
 		after = ws.leave(w)
 		for q.head != nil && q.head.place <= last {
 			o := q.head
@@ -104,22 +104,22 @@ func (ws *waits) passOn(w *waiter, v verdict, last uint64) (after func()) {
 			o.wake()
 		}
 		if q.head != nil {
-			q.rouse(wakeLocal) // what it waits for may have happened before it came
+			q.wakeHead(wakeLocal) // what it waits for may have happened before it came
 		}
 		return after
-	case kind.shared:
-		q.saw(*v.held(""), "")
+	case kind.wakesNextOnGrant:
+		q.noteHolder(*v.held(""), "")
 		if v.Left > 0 && q.due == wakeNone {
 			q.due = wakeLocal
 		}
 	default:
-		q.saw(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
+		q.noteHolder(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
 	}
 	return ws.leave(w)
 }
 
-// successor picks the waiter who is to have the lock next, nil where it should be published instead.
-func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
+// nextWaiter picks the waiter who is to have the lock next, nil where it should be published instead.
+func (ws *waitQueues) nextWaiter(lk *lock) (w *waiter, q *waitQueue, subscribed bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q = ws.queues[lk.key]
@@ -128,10 +128,10 @@ func (ws *waits) successor(lk *lock) (w *waiter, q *queue, subscribed bool) {
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	alien := lk.kind.handOver == nil || q.head.lock.kind.handOver == nil
-	if alien || q.attempting || q.handing || tired || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
+	if alien || q.attempting || q.handingOver || tired || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
 		q.turns = 0
 		return nil, q, q.subscribed
 	}
-	q.handing = true
+	q.handingOver = true
 	return q.head, q, q.subscribed
 }

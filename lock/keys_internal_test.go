@@ -13,7 +13,7 @@ func keysBeside(c *Client, name string) []string {
 	const owner = "app/1:1baf5f32b89d56cd-3"
 	var keys []string
 	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind, quorumKind, multiKind} {
-		for _, cfg := range []*lockConfig{{}, {javaTokens: true}} {
+		for _, cfg := range []*lockConfig{{}, {redissonTokens: true}} {
 			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
 			keys = append(keys, keysOf(lk, owner)...)
 		}

@@ -10,10 +10,10 @@ import (
 
 // latchKind is Redisson's RCountDownLatch. What takes a lock waits here; it leaves nothing in Redis.
 var latchKind = &kind{
-	name:    "latch",
-	acquire: script.LatchWait,
-	channel: script.LatchChannel,
-	shared:  true, opens: true, leaseless: true,
+	name:             "latch",
+	acquire:          script.LatchWait,
+	channel:          script.LatchChannel,
+	wakesNextOnGrant: true, grantsAllWaiters: true, leaseless: true,
 	number: "latch's count", refusal: "is not open yet",
 }
 
@@ -48,11 +48,11 @@ func (c *Client) Latch(name string, opts ...LockOption) *Latch {
 // alone. After an error it may have been done or not.
 func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 	lk := l.base()
-	return lk.change(ctx, "set", false, func() (*bid, error) {
+	return lk.applyUpdate(ctx, "set", false, func() (*claim, error) {
 		if err := lk.checkCount("Set", n, 1); err != nil {
 			return nil, err
 		}
-		return lk.deed(script.LatchSet, n), lk.hearable(ctx)
+		return lk.counterUpdate(script.LatchSet, n), lk.hearable(ctx)
 	})
 }
 
@@ -65,8 +65,8 @@ func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 // client that is closed counts nothing down (ErrClosed).
 func (l *Latch) CountDown(ctx context.Context) error {
 	lk := l.base()
-	return lk.give(ctx, "count down", func() (*bid, error) {
-		return lk.deed(script.LatchCountDown, 0), lk.hearable(ctx)
+	return lk.applyRelease(ctx, "count down", func() (*claim, error) {
+		return lk.counterUpdate(script.LatchCountDown, 0), lk.hearable(ctx)
 	})
 }
 
@@ -84,7 +84,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 	if err := lk.hearable(ctx); err != nil {
 		return lk.wrap("wait", err)
 	}
-	return lk.pass(ctx, "wait", true, terms{})
+	return lk.acquireLeaseless(ctx, "wait", true, acquireParams{})
 }
 
 // Count is how often the latch has yet to be counted down: 0 if it is open, or was never set.

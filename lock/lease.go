@@ -39,7 +39,7 @@ func (l *Lease) Owner() string {
 	if l.g == nil {
 		return l.bundle.owner()
 	}
-	return l.g.bid.owner
+	return l.g.claim.owner
 }
 
 // Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
@@ -86,7 +86,7 @@ func (l *Lease) Heartbeat() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.uncommon().beat = time.Since(g.hold.Since())
+	g.ensureExtra().beat = time.Since(g.hold.Since())
 }
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
@@ -244,7 +244,7 @@ func (l *Lease) follows() context.Context {
 // outlives is what the lease follows on when ctx has ended by the release of the lease of the kind above under which it was
 // taken: what that lease followed. Else it is nil.
 func (l *Lease) outlives(ctx context.Context) context.Context {
-	above := l.g.lock.kind.above
+	above := l.g.lock.kind.downgradesFrom
 	if above == nil || !errors.Is(context.Cause(ctx), ErrReleased) {
 		return nil
 	}
@@ -362,7 +362,7 @@ func held(ctx context.Context, lk *lock) (found *Lease) {
 // joins reports whether the lock may join a lease of it: if it is to, and unless others have the lock beside that lease.
 func (lk *lock) joins(outer *Lease) bool {
 	of := outer.g.lock.kind
-	return lk.cfg.reentrant && (!of.shared || of == lk.kind)
+	return lk.cfg.reentrant && (!of.wakesNextOnGrant || of == lk.kind)
 }
 
 // of is the lease of one lock: this one, or a member of its bundle; nil if it has none.

@@ -74,8 +74,8 @@ type Holder struct {
 	Readers   int           // of an RWMutex: how many hold it for reading, those included that read on under the writer
 }
 
-// look is Inspect.
-func (lk *lock) look(ctx context.Context) (h Holder, err error) {
+// inspect is Inspect.
+func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
 		r, err := lk.c.transport.inspect(ctx, lk)
 		h = Holder{r.Held, r.Owner, r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
@@ -168,8 +168,8 @@ func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// take is Lock and TryLock.
-func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
+// acquire is Lock and TryLock.
+func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err := lk.takeable(ctx); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
 	defer stop()
 
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, lk.cfg.lease)
-	l, outcome, err := lk.obtain(ctx, sctx, &a, wait)
+	l, outcome, err := lk.acquireOrJoin(ctx, sctx, &a, wait)
 	if err != nil {
 		err = lk.wrap("acquire", err)
 		a.Fail(outcome, err)
@@ -190,14 +190,14 @@ func (lk *lock) take(ctx context.Context, wait bool) (*Lease, error) {
 	return l, nil
 }
 
-// obtain takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
-func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
-	var t terms
-	if outer := held(ctx, lk); outer != nil && !lk.kind.many {
+// acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
+func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
+	var t acquireParams
+	if outer := held(ctx, lk); outer != nil && !lk.kind.multiHolder {
 		switch k := outer.g.lock.kind; {
-		case k == lk.kind.above:
-			t.under = outer.g.bid.owner
-		case k.above == lk.kind:
+		case k == lk.kind.downgradesFrom:
+			t.under = outer.g.claim.owner
+		case k.downgradesFrom == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
 		case !lk.joins(outer):
 			return nil, telemetry.AcquireError, ErrDeadlock
@@ -208,7 +208,7 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 			}
 		}
 	}
-	b, v, outcome, err := lk.compete(sctx, a, wait, t)
+	b, v, outcome, err := lk.acquireOrWait(sctx, a, wait, t)
 	if err != nil {
 		return nil, outcome, err
 	}
@@ -221,14 +221,14 @@ func (lk *lock) obtain(ctx, sctx context.Context, a *telemetry.Acquire, wait boo
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
-// compete asks for the lock, and waits for it, until a bid has won.
-func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t terms) (b *bid, v verdict, outcome telemetry.AcquireOutcome, err error) {
+// acquireOrWait asks for the lock, and waits for it, until a bid has won.
+func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.AcquireOutcome, err error) {
 	var until time.Time // the end of the wait
 	if wait {
 		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
 			until = time.Now().Add(lk.cfg.wait)
 		}
-		if lk.kind.alone { // in a shared line others may get ahead, and then this one holds a place without asking
+		if lk.kind.queuePerWaiter { // in a shared line others may get ahead, and then this one holds a place without asking
 			t.keep = lk.keep(until)
 		}
 	}
@@ -238,8 +238,8 @@ func (lk *lock) compete(ctx context.Context, a *telemetry.Acquire, wait bool, t 
 		asking, done = context.WithDeadlineCause(ctx, until.Add(lastAnswer), errNoAnswer)
 		defer done()
 	}
-	b = lk.newBid(a)
-	if !wait || lk.kind.alone || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+	b = lk.newClaim(a)
+	if !wait || lk.kind.queuePerWaiter || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
 		t.outside = wait
 		v, err = lk.attempt(asking, a, b, t)
 		t.outside = false
@@ -304,15 +304,15 @@ const lastAnswer = time.Second
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
 // attempt asks Redis for the lock.
-func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *bid, t terms) (verdict, error) {
+func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
 	a.Attempt()
-	v, err := lk.c.transport.acquire(ctx, a, b, t)
+	v, err := lk.c.transport.acquireWithRetry(ctx, a, b, t)
 	if errors.Is(err, errNoAnswer) {
 		a.Error(telemetry.ErrorTimeout)
 	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
 		b.cleanUp()
-		return verdict{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
+		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err
 }
@@ -325,9 +325,9 @@ func attemptFailure(err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// newBid returns a bid under an owner that no other grant ever had.
-func (lk *lock) newBid(a *telemetry.Acquire) *bid {
-	b := &bid{lock: lk, owner: lk.c.newOwner() + lk.kind.ending}
+// newClaim returns a bid under an owner that no other grant ever had.
+func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
+	b := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
 	if lk.cfg.links {
 		b.traceparent = a.Traceparent()
 	}

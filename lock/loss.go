@@ -51,7 +51,7 @@ func (g *grant) unwatchKey() {
 }
 
 // Member implements tracking.Entry.
-func (g *grant) Member() string { return g.bid.member() }
+func (g *grant) Member() string { return g.claim.member() }
 
 // Deadline implements tracking.Entry.
 func (g *grant) Deadline() time.Time { return g.wd.Deadline() }

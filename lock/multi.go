@@ -194,7 +194,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 // open.
 func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	c, locks := t.m.c, t.m.locks
-	keys, bids := make([]string, len(t.open)), make([]*bid, len(t.open))
+	keys, bids := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
 		keys[n] = locks[i].key
 	}
@@ -202,7 +202,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 		return telemetry.AcquireError, nil
 	}
 	for n, i := range t.open {
-		bids[n] = locks[i].newBid(&t.acquires[i])
+		bids[n] = locks[i].newClaim(&t.acquires[i])
 		t.acquires[i].Attempt()
 	}
 	t.record.acquire.Attempt()
@@ -235,7 +235,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 }
 
 // granted makes grants of what the script took.
-func (t *multiTry) granted(bids []*bid, j joint) (telemetry.AcquireOutcome, error) {
+func (t *multiTry) granted(bids []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
 	c, cfg := t.m.c, t.m.cfg
 	if j.acked < cfg.replicas {
 		cleanUpAll(bids, true)
@@ -265,7 +265,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		// The wait for one ends when another was lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(whole.Context(), func() { cancel(context.Cause(whole.Context())) })
-		b, v, outcome, err := lk.compete(sctx, &t.acquires[i], t.wait, terms{until: t.until, whole: t.b})
+		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, acquireParams{until: t.until, whole: t.b})
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])
@@ -301,7 +301,7 @@ func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
 }
 
 // cleanUpAll removes what bids may have left in Redis: all of them if they were granted, otherwise those that may still be.
-func cleanUpAll(bids []*bid, granted bool) {
+func cleanUpAll(bids []*claim, granted bool) {
 	for _, b := range bids {
 		if granted || b.mayWriteLate() {
 			b.cleanUp()

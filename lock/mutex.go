@@ -10,9 +10,9 @@ import (
 var mutexKind = &kind{
 	name:    "mutex",
 	acquire: script.Acquire, release: script.Release, force: script.Force, inspect: script.Inspect,
-	handOver: script.HandOver,
-	channel:  script.Channel,
-	calls:    true, oneKey: true,
+	handOver:    script.HandOver,
+	channel:     script.Channel,
+	notifiesOne: true, oneKey: true,
 }
 
 // Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every
@@ -33,7 +33,7 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 //
 // Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; ErrClosed; ErrInvalid; the cause
 // of ctx when it ended; else what Redis answered, or why it didn't.
-func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, false) }
+func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock, waiting for it until ctx ends or WithWait is over. The wait costs Redis nothing: a release wakes
 // one waiter, the first of the process that has waited longest. In one process waiters are served in the order they came.
@@ -46,7 +46,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().t
 //
 // What Redis refuses for a while (READONLY, NOREPLICAS, LOADING and the like, as in a failover) is waited out, for one lease at most. While
 // Redis doesn't answer, a call asks four times; one that waits already goes on for as long as a lease before it gives up.
-func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().take(ctx, true) }
+func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
@@ -54,7 +54,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 }
 
 // Inspect says who holds the lock, and for how long yet. A free lock is no error: Holder.Held is false.
-func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().look(ctx) }
+func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
 // ForceUnlock frees the lock whoever holds it, and wakes who waits for it. It says whether the lock was held. A holder in a
 // lockdog client is told within milliseconds that its lease is lost, if its subscription stands (it is made with the client's

@@ -28,8 +28,8 @@ func (lk *lock) count(ctx context.Context, op string, leases bool) (n int, err e
 	return n, err
 }
 
-// pass waits for what isn't held afterwards: permits without a lease, or an open latch.
-func (lk *lock) pass(ctx context.Context, op string, wait bool, t terms) error {
+// acquireLeaseless waits for what isn't held afterwards: permits without a lease, or an open latch.
+func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, t acquireParams) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (lk *lock) pass(ctx context.Context, op string, wait bool, t terms) error {
 	}
 	defer lk.c.gate.leave()
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
-	b, _, outcome, err := lk.compete(sctx, &a, wait, t)
+	b, _, outcome, err := lk.acquireOrWait(sctx, &a, wait, t)
 	if err == nil && lk.c.isClosing() { // permits could not be given back any more
 		b.cleanUp()
 		outcome, err = telemetry.AcquireCanceled, ErrClosed
@@ -82,15 +82,15 @@ func (c *lockConfig) patient() *lockConfig {
 
 // setPermits is SetPermits.
 func (lk *lock) setPermits(ctx context.Context, n int) (bool, error) {
-	return lk.change(ctx, "set permits", false, func() (*bid, error) {
-		return lk.deed(script.SemaphoreSet, n), lk.checkCount("SetPermits", n, 0)
+	return lk.applyUpdate(ctx, "set permits", false, func() (*claim, error) {
+		return lk.counterUpdate(script.SemaphoreSet, n), lk.checkCount("SetPermits", n, 0)
 	})
 }
 
 // resize is Resize.
 func (lk *lock) resize(ctx context.Context, delta int) error {
-	_, err := lk.change(ctx, "resize", true, func() (*bid, error) {
-		return lk.deed(script.SemaphoreAdd, delta), lk.checkCount("Resize", delta, -maxCount)
+	_, err := lk.applyUpdate(ctx, "resize", true, func() (*claim, error) {
+		return lk.counterUpdate(script.SemaphoreAdd, delta), lk.checkCount("Resize", delta, -maxCount)
 	})
 	return err
 }

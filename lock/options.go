@@ -48,21 +48,21 @@ type clientConfig struct {
 }
 
 type lockConfig struct {
-	lease       time.Duration
-	leaseArg    any // in ms, as scripts take it
-	fixed       bool
-	wait        time.Duration // negative: as long as ctx allows
-	leaseCtx    context.Context
-	reentrant   bool
-	group       string
-	maxHold     time.Duration
-	heartbeat   time.Duration
-	holdWarning time.Duration
-	spans       telemetry.RenewalSpans
-	links       bool
-	replicas    int
-	patience    time.Duration
-	javaTokens  bool
+	lease          time.Duration
+	leaseArg       any // in ms, as scripts take it
+	fixed          bool
+	wait           time.Duration // negative: as long as ctx allows
+	leaseCtx       context.Context
+	reentrant      bool
+	group          string
+	maxHold        time.Duration
+	heartbeat      time.Duration
+	holdWarning    time.Duration
+	spans          telemetry.RenewalSpans
+	links          bool
+	replicas       int
+	patience       time.Duration
+	redissonTokens bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
 	watched, fixedSet, maxHoldSet, heartbeatSet bool
@@ -190,7 +190,7 @@ func WithReplicas(n int, d time.Duration) LockOption {
 // The price is one counter for each name, for ever, and that Redisson's tokens fall back when the counter is lost (FLUSHALL, a
 // failover that lost writes) until the next grant by lockdog. Use it only with an RFencedLock.
 func WithRedissonTokens() LockOption {
-	return lockOption(func(c *lockConfig) { c.javaTokens = true })
+	return lockOption(func(c *lockConfig) { c.redissonTokens = true })
 }
 
 // WithTracerProvider sets where spans go. The default is the global provider.

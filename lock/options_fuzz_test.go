@@ -128,7 +128,7 @@ func FuzzOptions(f *testing.F) {
 			if lk.err == nil {
 				plain.sane(t, lk.cfg)
 			}
-			if _, err := lk.take(ended, true); err == nil || !errors.Is(err, ErrInvalid) && !errors.Is(err, context.Canceled) {
+			if _, err := lk.acquire(ended, true); err == nil || !errors.Is(err, ErrInvalid) && !errors.Is(err, context.Canceled) {
 				t.Errorf("with a ctx that has ended: %v", err)
 			}
 		}

@@ -10,11 +10,11 @@ import (
 var permitKind = &kind{
 	name:    "permit",
 	acquire: script.PermitAcquire, release: script.PermitRelease,
-	channel: script.SemaphoreChannel,
-	holding: script.HoldsPermit,
-	many:    true, shared: true,
+	channel:     script.SemaphoreChannel,
+	holding:     script.HoldsPermit,
+	multiHolder: true, wakesNextOnGrant: true,
 	number: "number of permits", refusal: "has no permit left",
-	barren: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
+	emptyHint: "has no permit left, nor is one leased that could come back: SetPermits gives it some",
 }
 
 // Permits describes a semaphore whose permits have leases: a number of them in Redis, of which each Lock takes one and gives
@@ -64,14 +64,14 @@ func (p *Permits) Available(ctx context.Context) (int, error) {
 // is when the next lease runs out unless it is renewed.
 //
 // Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.
-func (p *Permits) TryLock(ctx context.Context) (*Lease, error) { return p.base().take(ctx, false) }
+func (p *Permits) TryLock(ctx context.Context) (*Lease, error) { return p.base().acquire(ctx, false) }
 
 // Lock takes a permit, waiting for one until ctx ends or WithWait is over. A permit that is given back wakes the first waiter of
 // each process, and so does the end of the next lease that runs out. In one process waiters are served in the order they came.
 //
 // The lease follows ctx, as a Mutex's does. The error is a *HeldError when WithWait is over; it matches ErrHeld and the
 // cause of ctx when ctx ended while waiting; else as for TryLock.
-func (p *Permits) Lock(ctx context.Context) (*Lease, error) { return p.base().take(ctx, true) }
+func (p *Permits) Lock(ctx context.Context) (*Lease, error) { return p.base().acquire(ctx, true) }
 
 // Do runs fn with a permit, in the lease's Context, and gives it back. See the function Do for what it returns.
 func (p *Permits) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {

@@ -9,9 +9,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// queue is the line before one lock. It exists while somebody stands in it.
-type queue struct {
-	ws      *waits
+// waitQueue is the line before one lock. It exists while somebody stands in it.
+type waitQueue struct {
+	ws      *waitQueues
 	key     string
 	channel string
 	own     string // the channel on which this client is called, "": it isn't
@@ -22,17 +22,17 @@ type queue struct {
 	fairKey string        // of a waiter for a FairMutex: the lock's key, and ...
 	place   *list.Element // ... its place among their lines
 
-	attempting bool      // the head is asking Redis
-	handing    bool      // a release is handing the lock over to the head
-	due        wakeup    // why the head should ask now
-	checkAt    time.Time // when the head asks anyway
-	polling    bool      // ... although no lease is expected to have run out by then
-	timer      *time.Timer
-	rings      time.Time // when timer does, at the alarm or before it, zero: it isn't set
-	seen       HeldError // the holder, when last seen
-	traced     string    // the traceparent of its acquire, "" where that isn't known
-	failing    time.Time // since when every attempt of its heads has failed, zero: the last one didn't
-	trouble    trouble   // of the tries of its heads, of which an attempt may have several
+	attempting  bool      // the head is asking Redis
+	handingOver bool      // a release is handing the lock over to the head
+	due         wakeup    // why the head should ask now
+	checkAt     time.Time // when the head asks anyway
+	polling     bool      // ... although no lease is expected to have run out by then
+	timer       *time.Timer
+	timerAt     time.Time // when timer does, at the alarm or before it, zero: it isn't set
+	seen        HeldError // the holder, when last seen
+	traced      string    // the traceparent of its acquire, "" where that isn't known
+	failing     time.Time // since when every attempt of its heads has failed, zero: the last one didn't
+	trouble     trouble   // of the tries of its heads, of which an attempt may have several
 
 	awaited     bool // the subscription is neither there nor refused yet
 	subscribed  bool // releases are heard of
@@ -40,49 +40,49 @@ type queue struct {
 	overdue     bool // when last seen, the holder hadn't renewed since it was seen before
 	moving      bool // the lock's slot is on its way to another node: releases may be published where nobody listens yet
 
-	called  bool      // calls of this client are heard
-	since   int64     // see script.Waiter
-	claimBy time.Time // when the head asks for a lock to which another client was called, zero: none was since it last asked
+	reachable  bool      // calls of this client are heard
+	since      int64     // see script.Waiter
+	fallbackAt time.Time // when the head asks for a lock to which another client was called, zero: none was since it last asked
 
 	turns      int // hand-overs in a row
 	turnsSince time.Time
 }
 
-// alarm is when the head asks without being told. It is called with mu held.
-func (q *queue) alarm() time.Time {
-	if !q.claimBy.IsZero() && q.claimBy.Before(q.checkAt) {
-		return q.claimBy
+// nextAsk is when the head asks without being told. It is called with mu held.
+func (q *waitQueue) nextAsk() time.Time {
+	if !q.fallbackAt.IsZero() && q.fallbackAt.Before(q.checkAt) {
+		return q.fallbackAt
 	}
 	return q.checkAt
 }
 
-// arm sets the timer, unless it rings soon enough. It is called with mu held.
-func (q *queue) arm() {
-	at := q.alarm()
-	if !q.rings.IsZero() && !at.Before(q.rings) {
+// setTimer sets the timer, unless it rings soon enough. It is called with mu held.
+func (q *waitQueue) setTimer() {
+	at := q.nextAsk()
+	if !q.timerAt.IsZero() && !at.Before(q.timerAt) {
 		return
 	}
-	q.rings = at
+	q.timerAt = at
 	if q.timer == nil {
-		q.timer = time.AfterFunc(time.Until(at), q.ring)
+		q.timer = time.AfterFunc(time.Until(at), q.timerFired)
 		return
 	}
 	q.timer.Reset(time.Until(at))
 }
 
-// ring has the head ask if it is time.
-func (q *queue) ring() {
+// timerFired has the head ask if it is time.
+func (q *waitQueue) timerFired() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	q.rings = time.Time{}
-	if q.attempting || q.handing {
+	q.timerAt = time.Time{}
+	if q.attempting || q.handingOver {
 		return // the end of that sets it anew
 	}
 	now := time.Now()
 	switch {
-	case q.due != wakeNone || now.Before(q.alarm()):
+	case q.due != wakeNone || now.Before(q.nextAsk()):
 	case now.Before(q.checkAt):
-		q.due = wakeUnclaimed
+		q.due = wakeFallback
 	case q.polling:
 		q.due = wakePoll
 	default:
@@ -91,35 +91,35 @@ func (q *queue) ring() {
 	q.signal()
 }
 
-// caller is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
-func (q *queue) caller() script.Waiter {
+// waiterID is the client as one who waits here, if a release that calls it would be heard. It is called with mu held.
+func (q *waitQueue) waiterID() script.Waiter {
 	c := q.ws.c
-	if !q.subscribed || !q.called || !q.head.lock.kind.calls {
+	if !q.subscribed || !q.reachable || !q.head.lock.kind.notifiesOne {
 		return script.Waiter{}
 	}
 	return script.Waiter{Number: c.number, Since: q.since, More: min(q.count-1, 1)}
 }
 
-// rouse has the head ask. It is called with mu held.
-func (q *queue) rouse(why wakeup) {
+// wakeHead has the head ask. It is called with mu held.
+func (q *waitQueue) wakeHead(why wakeup) {
 	q.due = why
 	q.signal()
 }
 
 // signal has the head ask if it should, and else when it is time. It is called with mu held.
-func (q *queue) signal() {
+func (q *waitQueue) signal() {
 	switch {
 	case q.head == nil:
 	case q.due != wakeNone:
 		q.head.wake()
 	default:
-		q.arm()
+		q.setTimer()
 	}
 }
 
-// saw notes who holds the lock, and when to ask again: shortly before the lease ends, when a holder that lives has renewed it, and
+// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a holder that lives has renewed it, and
 // after its end if nobody has. It is called with mu held.
-func (q *queue) saw(holder HeldError, traceparent string) {
+func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
 	q.overdue = holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3
 	q.seen, q.traced, q.interrupted = holder, traceparent, false
@@ -127,7 +127,7 @@ func (q *queue) saw(holder HeldError, traceparent string) {
 	q.polling = deaf
 	if wait < 0 { // it never expires
 		wait, q.polling = DefaultLease, true
-		if h := q.head; h != nil && h.lock.kind.shared {
+		if h := q.head; h != nil && h.lock.kind.wakesNextOnGrant {
 			wait = h.lock.cfg.lease / renewalsPerLease
 		}
 	}
@@ -138,7 +138,7 @@ func (q *queue) saw(holder HeldError, traceparent string) {
 	if deaf {
 		wait = min(wait, pollEvery/2+rand.N(pollEvery))
 	}
-	if h := q.head; h != nil && h.lock.kind.enlists { // it keeps its place by asking
+	if h := q.head; h != nil && h.lock.kind.queuesInRedis { // it keeps its place by asking
 		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
 			wait, q.polling = renew, true
 		}
@@ -147,18 +147,18 @@ func (q *queue) saw(holder HeldError, traceparent string) {
 }
 
 // name tells an acquire who holds the lock. It is called with mu held.
-func (q *queue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.traced) }
+func (q *waitQueue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.traced) }
 
 // up implements listener: releases are heard of from now on, so ask once more.
-func (q *queue) up() {
+func (q *waitQueue) up() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.awaited, q.subscribed = false, true
-	q.rouse(wakeSubscribed)
+	q.wakeHead(wakeSubscribed)
 }
 
 // down implements listener.
-func (q *queue) down() {
+func (q *waitQueue) down() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.interrupted = q.interrupted || q.subscribed
@@ -171,13 +171,13 @@ func (q *queue) down() {
 }
 
 // message implements listener: the lock was released, to all or to one client. See called.go.
-func (q *queue) message(payload string) {
+func (q *waitQueue) message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	switch {
-	case len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.calls:
-		q.rouse(wakeMessage)
+	case len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.notifiesOne:
+		q.wakeHead(wakeMessage)
 	case payload != q.ws.c.number: // else it was called, on its own channel
-		q.watch()
+		q.setFallback()
 	}
 }

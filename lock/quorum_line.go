@@ -70,12 +70,12 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	for i := range m.locks {
 		lk := &m.locks[i]
 		w.guests = append(w.guests, &waiter{
-			lock: lk, bid: &bid{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal, quorum: w, node: i,
+			lock: lk, claim: &claim{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal, quorum: w, node: i,
 		})
 	}
 	for i := range m.locks {
 		lk := &m.locks[i]
-		lk.c.waits.host(w.guests[i], seen)
+		lk.c.waits.track(w.guests[i], seen)
 		if first && lk.c.hub.listen(lk.kind.channel(lk.key), ln.nodes[i]) {
 			ln.nodes[i].up()
 		}
@@ -95,7 +95,7 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	ln.rouse()
 	q.mu.Unlock()
 	for i, g := range w.guests {
-		g.lock.c.waits.dismiss(g)
+		g.lock.c.waits.untrack(g)
 		if last {
 			g.lock.c.hub.unlisten(g.lock.kind.channel(g.lock.key), ln.nodes[i])
 		}
@@ -160,7 +160,7 @@ func (w *quorumWaiter) saw(nodes []sight, holder *HeldError) {
 	seen := ln.seen
 	ln.q.mu.Unlock()
 	for _, g := range w.guests {
-		g.lock.c.waits.host(g, seen)
+		g.lock.c.waits.track(g, seen)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 
 // vote is what one node answered.
 type vote struct {
-	verdict
+	acquireReply
 	node int
-	bid  *bid // nil: its client is closed
+	bid  *claim // nil: its client is closed
 	err  error
 }
 
@@ -105,10 +105,10 @@ func (t *quorumTry) ask(i int) {
 		t.votes <- v
 		return
 	}
-	v.bid = lk.newBid(a)
+	v.bid = lk.newClaim(a)
 	ctx, cancel := t.limited(i)
 	defer cancel()
-	v.verdict, v.err = lk.attempt(ctx, a, v.bid, terms{})
+	v.acquireReply, v.err = lk.attempt(ctx, a, v.bid, acquireParams{})
 	if errors.Is(v.err, errNodeTimeout) {
 		a.Error(telemetry.ErrorTimeout)
 	}

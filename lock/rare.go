@@ -2,8 +2,8 @@ package lock
 
 import "time"
 
-// rare is what most grants never need: a process may hold a million. It is guarded by the grant's mu.
-type rare struct {
+// grantExtra is what most grants never need: a process may hold a million. It is guarded by the grant's mu.
+type grantExtra struct {
 	reason  Reason        // canceled: why
 	err     error         // the end, unless it was the release
 	failing trouble       // of its renewals
@@ -17,25 +17,25 @@ type rare struct {
 	joined    []*Lease
 }
 
-// told is what there is to say that is rare. It is called with mu held, to read.
-func (g *grant) told() rare {
-	if g.rare == nil {
-		return rare{}
+// extra is what there is to say that is rare. It is called with mu held, to read.
+func (g *grant) extra() grantExtra {
+	if g.extras == nil {
+		return grantExtra{}
 	}
-	return *g.rare
+	return *g.extras
 }
 
-// uncommon is where to say something rare. It is called with mu held.
-func (g *grant) uncommon() *rare {
-	if g.rare == nil {
-		g.rare = new(rare)
+// ensureExtra is where to say something rare. It is called with mu held.
+func (g *grant) ensureExtra() *grantExtra {
+	if g.extras == nil {
+		g.extras = new(grantExtra)
 	}
-	return g.rare
+	return g.extras
 }
 
 // end is what Lease.Err says: not nil once the end is certain. It is called with mu held.
 func (g *grant) end() error {
-	if err := g.told().err; err != nil {
+	if err := g.extra().err; err != nil {
 		return err
 	}
 	if g.state == grantEnded {

@@ -35,8 +35,8 @@ type receipts struct {
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
 // add notes that a bid's answer has come. No earlier call of it may be under way.
-func (r *receipts) add(b *bid) {
-	if !b.lock.kind.counts || b.mayWriteLate() {
+func (r *receipts) add(b *claim) {
+	if !b.lock.kind.usesReceipts || b.mayWriteLate() {
 		return
 	}
 	key := b.lock.key
@@ -66,19 +66,19 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// deed is an operation that changes the number for good, once however often it is sent. For the transport and the
+// counterUpdate is an operation that changes the number for good, once however often it is sent. For the transport and the
 // cleanup it is a release.
-func (lk *lock) deed(s *script.Releaser, amount int) *bid {
+func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	k := *lk.kind
-	k.release, k.amount, k.counts, k.deed = s, amount, true, true
+	k.release, k.amount, k.usesReceipts, k.isCounterUpdate = s, amount, true, true
 	op := *lk
 	op.kind, op.cfg = &k, lk.cfg.patient()
-	return &bid{lock: &op, owner: lk.c.newOwner()}
+	return &claim{lock: &op, owner: lk.c.newOwner()}
 }
 
-// perform does a deed, over as many tries as it takes in one lease, and with keepOn has the cleanup go on with it. It says whether it was done: the script may have found
+// apply does a deed, over as many tries as it takes in one lease, and with keepOn has the cleanup go on with it. It says whether it was done: the script may have found
 // that it wasn't to be.
-func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, keepOn bool) (bool, error) {
+func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, b *claim, keepOn bool) (bool, error) {
 	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), script.WakeAll, nil, nil)
 	if err == nil {
 		lk.c.receipts.add(b)
@@ -90,8 +90,8 @@ func (lk *lock) perform(ctx context.Context, rel *telemetry.Release, b *bid, kee
 	return false, err
 }
 
-// give performs a deed that others wait for: on a ctx that has ended, too, and while the client closes, as long as it can.
-func (lk *lock) give(ctx context.Context, op string, deed func() (*bid, error)) error {
+// applyRelease performs a deed that others wait for: on a ctx that has ended, too, and while the client closes, as long as it can.
+func (lk *lock) applyRelease(ctx context.Context, op string, deed func() (*claim, error)) error {
 	if ctx != nil && ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -106,7 +106,7 @@ func (lk *lock) give(ctx context.Context, op string, deed func() (*bid, error)) 
 		defer lk.c.gate.leave()
 	}
 	ctx, rel := lk.c.rec.StartGive(ctx, &lk.tel)
-	_, err = lk.perform(ctx, &rel, b, true)
+	_, err = lk.apply(ctx, &rel, b, true)
 	if err != nil {
 		err = lk.wrap(op, err)
 		rel.End(telemetry.ReleaseError, false, err)
@@ -116,14 +116,14 @@ func (lk *lock) give(ctx context.Context, op string, deed func() (*bid, error)) 
 	return nil
 }
 
-// change performs a deed that nobody is to notice but by its effect.
-func (lk *lock) change(ctx context.Context, op string, keepOn bool, deed func() (*bid, error)) (done bool, err error) {
+// applyUpdate performs a deed that nobody is to notice but by its effect.
+func (lk *lock) applyUpdate(ctx context.Context, op string, keepOn bool, deed func() (*claim, error)) (done bool, err error) {
 	err = lk.call(ctx, op, func() error {
 		b, err := deed()
 		if err != nil {
 			return err
 		}
-		if done, err = lk.perform(ctx, &telemetry.Release{}, b, keepOn); err != nil {
+		if done, err = lk.apply(ctx, &telemetry.Release{}, b, keepOn); err != nil {
 			lk.c.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}
 		return err

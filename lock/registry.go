@@ -124,7 +124,7 @@ func (r *registry) seal() {
 
 func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error) {
 	ended := EndedLease{
-		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.bid.owner, Token: g.hold.Token(),
+		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.claim.owner, Token: g.hold.Token(),
 		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
 	}
 	if end != telemetry.EndReleased {
@@ -211,7 +211,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	info := g.lock.info()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := g.told()
+	told := g.extra()
 	switch {
 	case told.reason != "":
 		info.State = StateCanceled
@@ -220,7 +220,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	default:
 		info.State = StateHeld
 	}
-	info.Owner, info.Token, info.Since, info.TraceID = g.bid.owner, g.hold.Token(), g.hold.Since(), g.traceID()
+	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
 	info.Deadline, info.NextRenewal, info.Reason = deadline, next, told.reason
 	told.failing.tell(&info)
 	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
@@ -229,8 +229,8 @@ func (g *grant) info() (LeaseInfo, bool) {
 // info is what there is to say of somebody who waits. It is called with the mu of waits held.
 func (w *waiter) info(seen HeldError) LeaseInfo {
 	info := w.lock.info()
-	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.bid.owner, w.since, seen.Owner
-	info.TraceID = traceID(w.bid.traceparent)
+	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.claim.owner, w.since, seen.Owner
+	info.TraceID = traceID(w.claim.traceparent)
 	failing := w.failing
 	if w.q != nil {
 		failing = w.q.trouble // the head asks for all

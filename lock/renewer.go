@@ -82,10 +82,10 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) error {
 	if !r.bySlot.Load() {
 		call := r.request(ctx, b, all)
-		if len(all) > 1 && r.t.backend.Traits().Unnamed {
+		if len(all) > 1 && r.t.backend.Traits().UndeclaredKeys {
 			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
 			// other locks are missing, as they have yet to come or are another node's.
-			call.Near, call.Keys = call.Keys[0], nil
+			call.RouteKey, call.Keys = call.Keys[0], nil
 		}
 		sent := time.Now()
 		reply, err := r.t.eval(ctx, telemetry.PurposeRenew, call)
@@ -105,7 +105,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 // is on the way to lacks keys that it has yet to be sent, and says so only of the keys that a call declares: here, the one. For those that
 // have moved on, go-redis follows the redirection.
 func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int) {
-	if len(all) == 1 || !r.t.backend.Traits().Unnamed && !r.bySlot.Load() {
+	if len(all) == 1 || !r.t.backend.Traits().UndeclaredKeys && !r.bySlot.Load() {
 		return
 	}
 	var calls []backend.Call
@@ -201,7 +201,7 @@ func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) b
 	args := script.NewRenewArgs(r.t.nodeNamed(b.Partition).clock.at(limit), len(which))
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
-		args.Add(g.lock.kind.holding, g.lock.key, g.bid.owner, g.lock.cfg.leaseArg)
+		args.Add(g.lock.kind.holding, g.lock.key, g.claim.owner, g.lock.cfg.leaseArg)
 	}
 	return args.Call(b.Partition)
 }

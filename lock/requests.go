@@ -17,16 +17,16 @@ import (
 
 const maxTries = 4 // of one operation, the first included
 
-// bid is one owner's wish to hold a lock.
-type bid struct {
+// claim is one owner's wish to hold a lock.
+type claim struct {
 	lock        *lock
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
 }
 
-// verdict is Redis's answer to a bid.
-type verdict struct {
+// acquireReply is Redis's answer to a bid.
+type acquireReply struct {
 	script.AcquireReply
 	sent   time.Time // before the request left: the lease counts from here
 	acked  int       // replicas that have the grant, where that was asked for
@@ -34,12 +34,12 @@ type verdict struct {
 }
 
 // held is the error for a lock with a name that wasn't granted.
-func (v *verdict) held(name string) *HeldError {
+func (v *acquireReply) held(name string) *HeldError {
 	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
 }
 
-// freed is Redis's answer to a release.
-type freed struct {
+// releaseReply is Redis's answer to a release.
+type releaseReply struct {
 	script.ReleaseReply
 	unconfirmed bool      // an earlier try may have done it; its answer never came
 	sent        time.Time // before the request left
@@ -48,23 +48,23 @@ type freed struct {
 // errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
 var errLeft = redisfail.NewTimeout("lockdog: timeout: no answer of Redis within the lease")
 
-// acquire makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
-func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, terms terms) (verdict, error) {
+// acquireWithRetry makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
+func (t *transport) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, terms acquireParams) (acquireReply, error) {
 	var err error
 	ws, w := b.lock.c.waits, terms.waiter
 	for try := range maxTries {
 		if try > 0 {
 			if try == 1 && terms.outside { // Redis is in trouble: this may take long
 				a.WaitStart()
-				w = ws.hostBid(b, terms)
+				w = ws.trackClaim(b, terms)
 				ws.failed(w, err)
-				defer ws.dismiss(w)
+				defer ws.untrack(w)
 			}
 			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
-				return verdict{}, cutOff(ctx, err)
+				return acquireReply{}, cutOff(ctx, err)
 			}
 		}
-		v, failed := t.tryAcquire(ctx, b, terms)
+		v, failed := t.sendAcquire(ctx, b, terms)
 		if failed == nil {
 			return v, nil
 		}
@@ -72,7 +72,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 			if err == nil || redisfail.IsUnreached(failed) {
 				err = failed
 			}
-			return verdict{}, cutOff(ctx, err)
+			return acquireReply{}, cutOff(ctx, err)
 		}
 		err = failed
 		ws.failed(w, err)
@@ -82,7 +82,7 @@ func (t *transport) acquire(ctx context.Context, a *telemetry.Acquire, b *bid, t
 			break
 		}
 	}
-	return verdict{}, err
+	return acquireReply{}, err
 }
 
 // cutOff is the outcome of an operation that failed so: the cause of ctx goes before it, if that has ended.
@@ -97,7 +97,7 @@ func cutOff(ctx context.Context, failed error) error {
 	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
-func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdict, error) {
+func (t *transport) sendAcquire(ctx context.Context, b *claim, terms acquireParams) (acquireReply, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
 	oneKey := false
 	for {
@@ -105,7 +105,7 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: t.backend.Traits().Publish,
 			Keep: terms.keep, Under: terms.under, Waited: terms.waited, Permits: terms.permits, Spent: b.lock.spent(),
 		}
-		waits := terms.caller.Number != "" && !oneKey && !t.uncalled.Load()
+		waits := terms.caller.Number != "" && !oneKey && !t.waitSetDenied.Load()
 		if waits {
 			args.Waiter = terms.caller
 		}
@@ -114,10 +114,10 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 		}
 		c := t.callTo(b.lock.key, telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.window, c.bid = min(cfg.lease, t.backend.Timeout()), b
+		c.window, c.claim = min(cfg.lease, t.backend.Timeout()), b
 		c.replicas, c.patience = cfg.replicas, cfg.patience
 		if !t.do(ctx, c, cfg.lease) {
-			return verdict{}, t.left(ctx, errLeft)
+			return acquireReply{}, t.left(ctx, errLeft)
 		}
 		if c.err != nil {
 			err := c.err
@@ -130,13 +130,13 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 				continue
 			}
 			if waits && redisfail.IsForbidden(err) {
-				t.uncalled.Store(true) // the ACL may be without the set of those who wait
+				t.waitSetDenied.Store(true) // the ACL may be without the set of those who wait
 				continue
 			}
-			return verdict{}, err
+			return acquireReply{}, err
 		}
 		reply, err := script.ParseAcquire(c.reply)
-		v := verdict{reply, c.sent, c.acked, oneKey}
+		v := acquireReply{reply, c.sent, c.acked, oneKey}
 		if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 			b.noteLateWrite(c.expires) // whatever that answer means
 		}
@@ -147,18 +147,18 @@ func (t *transport) tryAcquire(ctx context.Context, b *bid, terms terms) (verdic
 
 // release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
 // other process waits; a failed first try is reported through failed before it is repeated without an heir.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid, deadline time.Time, wake script.Wake, heir *heir, failed func(redisfail.Failure, time.Time)) (freed, error) {
+func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, heir *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := t.tryRelease(ctx, b, wake, heir, max(time.Until(deadline), 0))
+		f, expires, err := t.sendRelease(ctx, b, wake, heir, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.Refused != nil {
 				rel.Error(redisfail.Classify(f.Refused).Kind)
 			}
-			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.deed {
+			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.isCounterUpdate {
 				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
-				return freed{unconfirmed: true, sent: f.sent}, nil
+				return releaseReply{unconfirmed: true, sent: f.sent}, nil
 			}
 			return f, nil
 		}
@@ -170,7 +170,7 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *bid,
 		}
 		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
-			return freed{}, cutOff(ctx, last)
+			return releaseReply{}, cutOff(ctx, last)
 		}
 	}
 }
@@ -194,28 +194,28 @@ func failedOf(ctx context.Context, last, err error) error {
 	return err
 }
 
-// heir is the waiter to whom a release hands the lock.
-type heir struct {
-	*bid
+// handOverTarget is the waiter to whom a release hands the lock.
+type handOverTarget struct {
+	*claim
 	subscribed int // how many of the channel's subscribers are this client's
 }
 
 // releaseOnce gives the lock back in one try.
-func (t *transport) releaseOnce(ctx context.Context, b *bid, patience time.Duration) (freed, error) {
-	f, _, err := t.tryRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
+func (t *transport) releaseOnce(ctx context.Context, b *claim, patience time.Duration) (releaseReply, error) {
+	f, _, err := t.sendRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
 		t.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err
 }
 
-// tryRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
-func (t *transport) tryRelease(ctx context.Context, b *bid, wake script.Wake, heir *heir, patience time.Duration) (f freed, expires time.Time, err error) {
+// sendRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
+func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake, heir *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
 	kind := b.lock.kind
 	traits := t.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: b.lock.keys(), Owner: b.owner, Publish: traits.Publish,
-		Wake: wakes(wake), NumSub: traits.NumSub, Amount: kind.amount, Spent: b.lock.spent(),
+		Wake: wakes(wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
 	}
 	releaser, lease := kind.release, b.lock.cfg.lease
 	if heir != nil {
@@ -236,23 +236,23 @@ func (t *transport) tryRelease(ctx context.Context, b *bid, wake script.Wake, he
 		if window > 0 { // it was sent at the latest now
 			expires = time.Now().Add(window)
 		}
-		return freed{}, expires, t.left(context.Background(), errLeft)
+		return releaseReply{}, expires, t.left(context.Background(), errLeft)
 	}
 	defer t.recycle(c)
 	if c.Expires() && !c.expires.IsZero() {
 		expires = c.expires
 	}
 	if c.err != nil {
-		if kind.deed && redisfail.Classify(c.err).Unclear {
+		if kind.isCounterUpdate && redisfail.Classify(c.err).Unclear {
 			b.noteLateWrite(expires)
 		}
-		return freed{}, expires, c.err
+		return releaseReply{}, expires, c.err
 	}
 	reply, err := script.ParseRelease(c.reply)
 	if err = c.learn(reply.Now, reply.Late, err); err != nil {
-		return freed{}, expires, err
+		return releaseReply{}, expires, err
 	}
-	return freed{ReleaseReply: reply, sent: c.sent}, expires, nil
+	return releaseReply{ReleaseReply: reply, sent: c.sent}, expires, nil
 }
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.

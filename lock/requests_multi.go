@@ -14,21 +14,21 @@ import (
 
 // The operations on several locks in one script: as those on one, in requests.go.
 
-// joint is Redis's answer to several bids.
-type joint struct {
-	verdict
+// multiAcquireReply is Redis's answer to several bids.
+type multiAcquireReply struct {
+	acquireReply
 	tokens []int64 // when granted
 	at     int     // else: which lock is held
 }
 
 // acquireAll makes one attempt for all of the bids: one answer of Redis, over as many tries as failures demand.
-func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*bid) (joint, error) {
+func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*claim) (multiAcquireReply, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		j, failed := t.tryAcquireAll(ctx, bids)
+		j, failed := t.sendAcquireAll(ctx, bids)
 		if failed == nil {
 			return j, nil
 		}
@@ -45,33 +45,33 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 			break
 		}
 	}
-	return joint{}, cutOff(ctx, err)
+	return multiAcquireReply{}, cutOff(ctx, err)
 }
 
-func (t *transport) tryAcquireAll(ctx context.Context, bids []*bid) (joint, error) {
+func (t *transport) sendAcquireAll(ctx context.Context, bids []*claim) (multiAcquireReply, error) {
 	cfg := bids[0].lock.cfg
 	c := t.callTo(bids[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, claims(bids))
-	c.window, c.bid, c.also = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+	c.window, c.claim, c.moreBids = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
-		return joint{}, t.left(ctx, errLeft)
+		return multiAcquireReply{}, t.left(ctx, errLeft)
 	}
 	defer t.recycle(c)
 	if c.err != nil {
 		if redisfail.Classify(c.err).Unclear || c.reply != nil { // the script has run, but WAIT failed
 			noteLateWriteAll(bids, c.expires)
 		}
-		return joint{}, c.err
+		return multiAcquireReply{}, c.err
 	}
 	reply, err := script.ParseMultiAcquire(c.reply, len(bids))
 	if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 		noteLateWriteAll(bids, c.expires) // whatever that answer means
 	}
-	return joint{verdict{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
+	return multiAcquireReply{acquireReply{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
 }
 
-func claims(bids []*bid) []script.Claim {
+func claims(bids []*claim) []script.Claim {
 	all := make([]script.Claim, len(bids))
 	for i, b := range bids {
 		all[i] = b.claim()
@@ -79,19 +79,19 @@ func claims(bids []*bid) []script.Claim {
 	return all
 }
 
-func (b *bid) claim() script.Claim {
+func (b *claim) claim() script.Claim {
 	return script.Claim{Lock: b.lock.keys(), Owner: b.owner, Traceparent: b.traceparent}
 }
 
-func noteLateWriteAll(bids []*bid, until time.Time) {
+func noteLateWriteAll(bids []*claim, until time.Time) {
 	for _, b := range bids {
 		b.noteLateWrite(until)
 	}
 }
 
 // releaseAll gives locks back, trying until deadline. It says what became of each.
-func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bids []*bid, deadline time.Time) ([]freed, []error) {
-	all, errs := make([]freed, len(bids)), make([]error, len(bids))
+func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bids []*claim, deadline time.Time) ([]releaseReply, []error) {
+	all, errs := make([]releaseReply, len(bids)), make([]error, len(bids))
 	left := make([]int, len(bids)) // to be released
 	for i := range left {
 		left[i] = i
@@ -99,11 +99,11 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		some := make([]*bid, len(left))
+		some := make([]*claim, len(left))
 		for n, i := range left {
 			some[n] = bids[i]
 		}
-		freed, failed, err := t.tryReleaseAll(ctx, some, max(time.Until(deadline), 0))
+		freed, failed, err := t.sendReleaseAll(ctx, some, max(time.Until(deadline), 0))
 		if err == nil {
 			for n, i := range left {
 				all[i], errs[i] = freed[n], failed[n]
@@ -138,8 +138,8 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 	}
 }
 
-// tryReleaseAll is one try.
-func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience time.Duration) ([]freed, []error, error) {
+// sendReleaseAll is one try.
+func (t *transport) sendReleaseAll(ctx context.Context, bids []*claim, patience time.Duration) ([]releaseReply, []error, error) {
 	c := t.callTo(bids[0].lock.key, telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, claims(bids))
 	if !t.do(ctx, c, patience) {
@@ -153,7 +153,7 @@ func (t *transport) tryReleaseAll(ctx context.Context, bids []*bid, patience tim
 	if err = c.learn(reply.Now, false, err); err != nil {
 		return nil, nil, err
 	}
-	all, errs := make([]freed, len(bids)), make([]error, len(bids))
+	all, errs := make([]releaseReply, len(bids)), make([]error, len(bids))
 	for i := range all {
 		all[i].ReleaseReply, errs[i] = reply.At(i)
 		all[i].sent = c.sent

@@ -11,16 +11,16 @@ var (
 	writeKind = &kind{
 		name:    "write",
 		acquire: script.WriteAcquire, release: script.WriteRelease, force: script.RWForce, inspect: script.RWInspect,
-		channel: script.RWChannel,
-		ending:  ":write", holding: script.HoldsMark,
-		enlists: true, // so that new readers wait for it
+		channel:     script.RWChannel,
+		ownerSuffix: ":write", holding: script.HoldsMark,
+		queuesInRedis: true, // so that new readers wait for it
 	}
 	readKind = &kind{
 		name:    "read",
 		acquire: script.ReadAcquire, release: script.ReadRelease, force: script.RWForce, inspect: script.RWInspect,
-		channel: script.RWChannel,
-		above:   writeKind, holding: script.HoldsMark,
-		shared: true,
+		channel:        script.RWChannel,
+		downgradesFrom: writeKind, holding: script.HoldsMark,
+		wakesNextOnGrant: true,
 	}
 )
 
@@ -79,11 +79,11 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 
 // TryLock takes the lock for writing if nobody holds it. It doesn't wait: it fails with a *HeldError, matching ErrHeld, that
 // names the writer, or one of the readers. Other errors are as for Mutex.TryLock.
-func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.writer().take(ctx, false) }
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.writer().acquire(ctx, false) }
 
 // Lock takes the lock for writing. It waits until those who hold it have left, and keeps new readers out meanwhile. The
 // lease follows ctx, and the errors are as for Mutex.Lock.
-func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.writer().take(ctx, true) }
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.writer().acquire(ctx, true) }
 
 // Do runs fn under the write lock, with the lease's Context, and releases it. See the function Do for what it returns.
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
@@ -92,11 +92,13 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease)
 
 // TryRLock takes the lock for reading unless a writer holds it or waits for it. It doesn't wait: it fails with a *HeldError,
 // matching ErrHeld, that names this writer. Other errors are as for Mutex.TryLock.
-func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.reader().take(ctx, false) }
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
+	return m.reader().acquire(ctx, false)
+}
 
 // RLock takes the lock for reading. It waits for the writer that holds the lock, and for writers that wait already. The
 // lease follows ctx, and the errors are as for Mutex.Lock.
-func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.reader().take(ctx, true) }
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.reader().acquire(ctx, true) }
 
 // RDo runs fn under the read lock, with the lease's Context, and releases it. See the function Do for what it returns.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
@@ -108,7 +110,7 @@ func (m *RWMutex) RLocker() Locker { return readers{m} }
 
 // Inspect says who holds the lock, as writer or as reader (Holder.Mode), for how long yet, and how many readers there are.
 // A free lock is no error: Holder.Held is false.
-func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().look(ctx) }
+func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().inspect(ctx) }
 
 // ForceUnlock frees the lock whoever holds it, the writer or all readers, and wakes who waits for it. It says whether the
 // lock was held. Each holder in a lockdog client is told, as by Mutex.ForceUnlock.

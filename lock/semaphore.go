@@ -10,8 +10,8 @@ import (
 var semaphoreKind = &kind{
 	name:    "semaphore",
 	acquire: script.SemaphoreAcquire, release: script.SemaphoreUndo,
-	channel: script.SemaphoreChannel,
-	shared:  true, counts: true, leaseless: true,
+	channel:          script.SemaphoreChannel,
+	wakesNextOnGrant: true, usesReceipts: true, leaseless: true,
 	number: "number of permits", refusal: "has too few permits left",
 }
 
@@ -77,7 +77,7 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
 	if err != nil {
 		return err
 	}
-	return lk.pass(ctx, "acquire", wait, terms{permits: n})
+	return lk.acquireLeaseless(ctx, "acquire", wait, acquireParams{permits: n})
 }
 
 // Release gives n permits back, 1 or more, and wakes who waits for them. Nobody counts whether they had been taken. It works
@@ -88,8 +88,8 @@ func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
 // client that is closed gives nothing back (ErrClosed): release before.
 func (s *Semaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
-	return lk.give(ctx, "release", func() (*bid, error) {
-		return lk.deed(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
+	return lk.applyRelease(ctx, "release", func() (*claim, error) {
+		return lk.counterUpdate(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
 	})
 }
 

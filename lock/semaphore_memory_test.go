@@ -92,7 +92,7 @@ func TestPermitsForHours(t *testing.T) {
 
 		must(t, "Resize", p.Resize(t.Context(), -1))
 		dead := backend.NewScript("dead", "return redis.call('zadd', KEYS[1], redis.call('time')[1] * 1000 + 25000, 'of the dead')")
-		_, err := s.Backend().Eval(t.Context(), backend.Call{Script: dead, Full: true, Keys: []string{"{pool}:timeout"}})
+		_, err := s.Backend().Eval(t.Context(), backend.Call{Script: dead, SendSource: true, Keys: []string{"{pool}:timeout"}})
 		must(t, "ZADD", err)
 		start := time.Now()
 		got := <-begin(t.Context(), b.Permits("pool"))

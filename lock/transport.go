@@ -25,18 +25,18 @@ type transport struct {
 	abandoned func(*call) // takes the answer to a bid whose caller has left
 	panicked  func(v any, stack []byte)
 	closed    chan struct{}
-	flying    sync.WaitGroup // workers, and callers that send their calls themselves
+	running   sync.WaitGroup // workers, and callers that send their calls themselves
 	calls     sync.Pool
 
-	prepared atomic.Bool // the backend knows its servers
-	apart    atomic.Bool // the server refuses keys of several slots in one script
-	uncalled atomic.Bool // an ACL keeps the client out of the sets of those who wait
+	prepared      atomic.Bool // the backend knows its servers
+	apart         atomic.Bool // the server refuses keys of several slots in one script
+	waitSetDenied atomic.Bool // an ACL keeps the client out of the sets of those who wait
 
-	mu     sync.Mutex
-	nodes  map[string]*node
-	shared int                  // flights that take along who waits, to all nodes
-	idle   []*worker            // of no node: these come and go
-	only   atomic.Pointer[node] // the node, while there is just one
+	mu             sync.Mutex
+	nodes          map[string]*node
+	sharedInFlight int                  // flights that take along who waits, to all nodes
+	idle           []*worker            // of no node: these come and go
+	only           atomic.Pointer[node] // the node, while there is just one
 }
 
 // node is one server: the calls that wait for a flight, and its clock. A node that hangs keeps its own calls only.
@@ -46,28 +46,28 @@ type node struct {
 	lately atomic.Int64 // what the last call that was sent alone took, in ns; 0: there was none
 
 	// Guarded by transport.mu.
-	pending []*call
-	flights int
+	pending  []*call
+	inFlight int
 }
 
 const (
-	maxFlights = 64 // to one node; renewals aside
-	mostShared = 3  // ... to all nodes of those that take along who waits, unless they are slow; one to each node in any case
-	mostIdle   = 8
-	slowFlight = 100 * time.Millisecond
+	maxInFlight = 64 // to one node; renewals aside
+	maxShared   = 3  // ... to all nodes of those that take along who waits, unless they are slow; one to each node in any case
+	maxIdle     = 8
+	slowBatch   = 100 * time.Millisecond
 )
 
 // call is one script on its way.
 type call struct {
 	script.Request
-	node     *node
-	purpose  telemetry.Purpose
-	window   time.Duration // from sending: the time in which the script may run
-	bid      *bid          // of an acquire: what its answer must be swept for if its caller has left
-	also     []*bid        // ... where it is for several locks
-	replicas int           // how many must have the script's writes ...
-	patience time.Duration // ... within this time
-	alone    bool          // it shares no flight
+	node        *node
+	purpose     telemetry.Purpose
+	window      time.Duration // from sending: the time in which the script may run
+	claim       *claim        // of an acquire: what its answer must be swept for if its caller has left
+	moreBids    []*claim      // ... where it is for several locks
+	replicas    int           // how many must have the script's writes ...
+	patience    time.Duration // ... within this time
+	unbatchable bool          // it shares no flight
 
 	state atomic.Int32 // callWaiting, then what came first
 	done  chan struct{}
@@ -102,7 +102,7 @@ func (t *transport) close() {
 	t.mu.Lock()
 	close(t.closed)
 	t.mu.Unlock()
-	t.flying.Wait()
+	t.running.Wait()
 }
 
 // isClosed is called with mu held where the answer has to stay true for what follows.
@@ -143,7 +143,7 @@ func (t *transport) nodeNamed(name string) *node {
 func (t *transport) callTo(key string, purpose telemetry.Purpose) *call {
 	c := t.calls.Get().(*call)
 	c.node, c.purpose = t.nodeOf(key), purpose
-	c.window, c.bid, c.also, c.replicas, c.acked = 0, nil, nil, 0, 0
+	c.window, c.claim, c.moreBids, c.replicas, c.acked = 0, nil, nil, 0, 0
 	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
 	c.state.Store(callWaiting)
 	return c
@@ -175,12 +175,12 @@ func (t *transport) recycle(c *call) {
 func (t *transport) do(ctx context.Context, c *call, patience time.Duration) bool {
 	c.ctx = ctx
 	n := c.node
-	switch t.board(c, t.mayPilot(ctx, n, patience)) {
-	case boardClosed:
+	switch t.enqueue(c, t.maySendInline(ctx, n, patience)) {
+	case routeClosed:
 		c.err = ErrClosed
 		return true
-	case boardPilot:
-		defer t.landed(n)
+	case routeInline:
+		defer t.finishInline(n)
 		c.Soon = true
 		c.window = min(c.window, t.backend.Soon()) // nobody waits for it longer
 		if ctx.Done() == nil {                     // then nothing ends a dial, or the wait for a connection
@@ -188,15 +188,15 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 			defer cancel()
 			c.ctx = limited
 		}
-		if t.pilot(c); c.err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
-			if c.err = errLeft; c.bid != nil {
+		if t.sendInline(c); c.err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
+			if c.err = errLeft; c.claim != nil {
 				t.abandoned(c)
 			}
 		}
 		return true
 	}
 
-	slow := min(patience, slowFlight)
+	slow := min(patience, slowBatch)
 	c.timer.Reset(slow)
 	defer c.timer.Stop()
 	for {
@@ -205,7 +205,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 			return true
 		case <-c.timer.C:
 			if slow < patience { // whoever is under way may be hanging: have another worker look after those who wait
-				t.relieve(n, c)
+				t.addWorker(n, c)
 				c.timer.Reset(patience - slow)
 				slow = patience
 				continue
@@ -213,7 +213,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 		case <-ctx.Done():
 		case <-t.closed:
 		}
-		if t.withdraw(n, c) {
+		if t.dequeue(n, c) {
 			c.err = t.left(ctx, errBusyWorkers)
 			return true
 		}
@@ -225,20 +225,20 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 	}
 }
 
-// pilotPatience is how long a call must be able to wait to be sent by its caller: dialing, or waiting for a connection,
+// inlinePatience is how long a call must be able to wait to be sent by its caller: dialing, or waiting for a connection,
 // may take some seconds, and is given up when ctx ends, but not for patience.
-const pilotPatience = 10 * time.Second
+const inlinePatience = 10 * time.Second
 
 // quick is an answer after which the next is hoped to be as quick.
 const quick = backend.Unnoticed / 50
 
-// mayPilot says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
+// maySendInline says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
 // isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near. A ctx that can't end needn't be looked at,
 // also where a server that falls silent just then would be noticed.
-func (t *transport) mayPilot(ctx context.Context, n *node, patience time.Duration) bool {
+func (t *transport) maySendInline(ctx context.Context, n *node, patience time.Duration) bool {
 	soon, lately := t.backend.Soon(), time.Duration(n.lately.Load())
 	switch {
-	case soon == 0, patience < max(pilotPatience, 2*soon), lately == 0, lately > quick:
+	case soon == 0, patience < max(inlinePatience, 2*soon), lately == 0, lately > quick:
 		return false
 	case ctx.Done() == nil:
 		return true
@@ -247,50 +247,50 @@ func (t *transport) mayPilot(ctx context.Context, n *node, patience time.Duratio
 	return soon <= backend.Unnoticed && (!limited || time.Until(end) > soon)
 }
 
-type boarding uint8
+type route uint8
 
 const (
-	boardClosed boarding = iota
-	boardPilot           // the caller sends the call
-	boardFlight          // it is, or will be, a worker's
+	routeClosed route = iota
+	routeInline       // the caller sends the call
+	routeBatch        // it is, or will be, a worker's
 )
 
-// board finds a way for a call.
-func (t *transport) board(c *call, mayPilot bool) boarding {
+// enqueue finds a way for a call.
+func (t *transport) enqueue(c *call, mayPilot bool) route {
 	n := c.node
-	c.alone = c.replicas > 0 || t.backend.Traits().Combine && !c.Batchable()
+	c.unbatchable = c.replicas > 0 || t.backend.Traits().MultiLockScripts && !c.Batchable()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.isClosed():
-		return boardClosed
-	case mayPilot && c.replicas == 0 && n.flights == 0 && len(n.pending) == 0:
-		t.aloft(n, 1, true)
-		t.flying.Add(1)
-		return boardPilot
-	case c.alone && n.flights < maxFlights: // with a flight of its own, whoever waits to share one
+		return routeClosed
+	case mayPilot && c.replicas == 0 && n.inFlight == 0 && len(n.pending) == 0:
+		t.addInFlight(n, 1, true)
+		t.running.Add(1)
+		return routeInline
+	case c.unbatchable && n.inFlight < maxInFlight: // with a flight of its own, whoever waits to share one
 		n.pending = slices.Insert(n.pending, 0, c)
-		t.depart(n)
+		t.startBatch(n)
 	default:
 		n.pending = append(n.pending, c)
-		if n.flights == 0 || t.shared < mostShared {
-			t.depart(n)
+		if n.inFlight == 0 || t.sharedInFlight < maxShared {
+			t.startBatch(n)
 		}
 	}
-	return boardFlight
+	return routeBatch
 }
 
-// relieve has one more worker look after a node whose calls wait, if c is among them.
-func (t *transport) relieve(n *node, c *call) {
+// addWorker has one more worker look after a node whose calls wait, if c is among them.
+func (t *transport) addWorker(n *node, c *call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n.flights < maxFlights && !t.isClosed() && slices.Contains(n.pending, c) {
-		t.depart(n)
+	if n.inFlight < maxInFlight && !t.isClosed() && slices.Contains(n.pending, c) {
+		t.startBatch(n)
 	}
 }
 
-// withdraw takes a call back that waits for a flight.
-func (t *transport) withdraw(n *node, c *call) bool {
+// dequeue takes a call back that waits for a flight.
+func (t *transport) dequeue(n *node, c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.Index(n.pending, c)

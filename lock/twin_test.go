@@ -221,7 +221,7 @@ func (tw *twins) call(script *backend.Script, keys []string, args ...any) {
 	tw.t.Helper()
 	var got [2]string
 	for i, s := range tw.sides {
-		reply, err := s.b.Eval(context.Background(), backend.Call{Script: script, Full: true, Keys: keys, Args: slices.Clone(args)})
+		reply, err := s.b.Eval(context.Background(), backend.Call{Script: script, SendSource: true, Keys: keys, Args: slices.Clone(args)})
 		got[i] = s.plain(script, reply, err)
 	}
 	tw.log = append(tw.log, fmt.Sprintf("%s %q %v -> %s", script.Name, keys, args, got[0]))

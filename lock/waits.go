@@ -12,31 +12,31 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waits are the client's waiters. Those of one lock stand in a queue, first come first served, and only the head
+// waitQueues are the client's waiters. Those of one lock stand in a queue, first come first served, and only the head
 // talks to Redis. It sleeps until it is told of a release, by a message of Redis or by a holder in this very
 // process, with a timer at the end of the holder's lease as the net under lost messages.
-type waits struct {
+type waitQueues struct {
 	c *Client
 
-	mu     sync.Mutex // guards the queues and all in them
-	queues map[string]*queue
-	fair   fairLines
-	guests map[*waiter]HeldError // they wait elsewhere, for what they saw
+	mu      sync.Mutex // guards the queues and all in them
+	queues  map[string]*waitQueue
+	fair    fairQueues
+	tracked map[*waiter]HeldError // they wait elsewhere, for what they saw
 }
 
 // waiter is one call of Lock that waits.
 type waiter struct {
-	lock   *lock
-	q      *queue
-	bid    *bid
-	terms  terms
-	until  time.Time     // the end of its wait, zero: none
-	signal chan struct{} // something has changed
-	won    *verdict      // the lock was handed over, or has opened
-	from   *bid          // ... by whoever had it, nil for what opens
-	since  time.Time
-	place  uint64 // its number in the line, from 1
-	failed error  // of the last attempt, nil when Redis answered it
+	lock     *lock
+	q        *waitQueue
+	claim    *claim
+	terms    acquireParams
+	until    time.Time     // the end of its wait, zero: none
+	signal   chan struct{} // something has changed
+	won      *acquireReply // the lock was handed over, or has opened
+	handedBy *claim        // ... by whoever had it, nil for what opens
+	since    time.Time
+	place    uint64 // its number in the line, from 1
+	failed   error  // of the last attempt, nil when Redis answered it
 
 	failing trouble       // of tries before it stood in line; the line has those since
 	quorum  *quorumWaiter // as what it waits elsewhere, nil where that isn't a Quorum
@@ -55,7 +55,7 @@ const (
 	wakeLocal
 	wakeExpiry
 	wakePoll
-	wakeUnclaimed  // another client was called, and nothing was heard since
+	wakeFallback   // another client was called, and nothing was heard since
 	wakeSubscribed // the subscription is there now: what was published before wasn't heard
 )
 
@@ -70,26 +70,26 @@ const (
 	pollEvery    = 500 * time.Millisecond // without a subscription
 )
 
-func newWaits(c *Client) *waits {
-	return &waits{c: c, queues: make(map[string]*queue), fair: fairLines{byKey: make(map[string]*list.List)}, guests: make(map[*waiter]HeldError)}
+func newWaitQueues(c *Client) *waitQueues {
+	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError)}
 }
 
 // busy says whether somebody stands in line for the lock already.
-func (ws *waits) busy(key string) bool {
+func (ws *waitQueues) busy(key string) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.queues[key] != nil
 }
 
 // wake has the head of the line ask at once.
-func (ws *waits) wake(key string) {
+func (ws *waitQueues) wake(key string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.queues[key]; q != nil {
-		q.rouse(wakeLocal)
+		q.wakeHead(wakeLocal)
 	}
 	if q := ws.fair.first(key); q != nil {
-		q.rouse(wakeLocal)
+		q.wakeHead(wakeLocal)
 	}
 }
 
@@ -102,25 +102,25 @@ func (w *waiter) wake() {
 }
 
 // enter puts a waiter at the end of the line. It has asked already: seen is who held the lock then, or failed why that isn't known.
-func (ws *waits) enter(lk *lock, b *bid, t terms, until time.Time, seen verdict, failed error) *waiter {
-	w := &waiter{lock: lk, bid: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+func (ws *waitQueues) enter(lk *lock, b *claim, t acquireParams, until time.Time, seen acquireReply, failed error) *waiter {
+	w := &waiter{lock: lk, claim: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	w.failing.note(failed)
 	ws.join(w, seen)
 	return w
 }
 
 // join puts it there.
-func (ws *waits) join(w *waiter, seen verdict) {
-	line := w.lock.line(w.bid)
+func (ws *waitQueues) join(w *waiter, seen acquireReply) {
+	line := w.lock.queueKey(w.claim)
 	ws.mu.Lock()
 	q := ws.queues[line]
 	first := q == nil
 	if first {
-		q = &queue{ws: ws, key: line, channel: w.lock.ear(w.bid), head: w, awaited: true, moving: seen.moving}
-		if w.lock.kind.calls {
+		q = &waitQueue{ws: ws, key: line, channel: w.lock.wakeChannel(w.claim), head: w, awaited: true, moving: seen.moving}
+		if w.lock.kind.notifiesOne {
 			q.own = q.channel + ":" + ws.c.number
 		}
-		q.saw(*seen.held(""), seen.Traceparent)
+		q.noteHolder(*seen.held(""), seen.Traceparent)
 		q.trouble = w.failing
 		ws.queues[line] = q
 		ws.fair.add(q)
@@ -150,7 +150,7 @@ func (ws *waits) join(w *waiter, seen verdict) {
 }
 
 // leave takes a waiter out of the line. It is called with mu held; what it returns is run without.
-func (ws *waits) leave(w *waiter) (after func()) {
+func (ws *waitQueues) leave(w *waiter) (after func()) {
 	q := w.q
 	if w.prev != nil {
 		w.prev.next = w.next
@@ -177,25 +177,25 @@ func (ws *waits) leave(w *waiter) (after func()) {
 }
 
 // rejoin has a waiter start again in another line, with another bid.
-func (ws *waits) rejoin(w *waiter, b *bid) {
+func (ws *waitQueues) rejoin(w *waiter, b *claim) {
 	ws.mu.Lock()
 	w.failing = w.q.trouble
 	after := ws.leave(w)
-	w.bid = b
+	w.claim = b
 	ws.mu.Unlock()
 	after()
-	ws.join(w, verdict{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
+	ws.join(w, acquireReply{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
 }
 
 // asks is what the waiter asks for now.
-func (w *waiter) asks() terms {
+func (w *waiter) asks() acquireParams {
 	t := w.terms
 	t.keep, t.waited, t.waiter = w.lock.keep(w.until), time.Since(w.since), w
 	return t
 }
 
 // wait stands in line until the bid wins, ctx ends, the wait is over or the client closes. Redis is asked in asking, which ends with ctx or before.
-func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*bid, verdict, error) {
+func (ws *waitQueues) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*claim, acquireReply, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
 	var failing time.Time // since when every attempt has failed
@@ -204,17 +204,17 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 		if w.won != nil {
 			ws.mu.Unlock()
 			a.Wakeup(telemetry.WakeupLocal)
-			if w.from != nil {
-				a.BlockedBy(w.from.owner, w.from.traceparent)
+			if w.handedBy != nil {
+				a.BlockedBy(w.handedBy.owner, w.handedBy.traceparent)
 			}
-			return w.bid, *w.won, nil
+			return w.claim, *w.won, nil
 		}
 		q := w.q
 		q.name(a)
-		head := q.head == w && !q.handing
+		head := q.head == w && !q.handingOver
 		if !head || q.due == wakeNone {
 			if head {
-				q.arm()
+				q.setTimer()
 			}
 			ws.mu.Unlock()
 			select {
@@ -233,23 +233,23 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		}
 		why, interrupted, awaited, overdue := q.due, q.interrupted, q.awaited, q.overdue
-		q.due, q.attempting, q.claimBy = wakeNone, true, time.Time{}
+		q.due, q.attempting, q.fallbackAt = wakeNone, true, time.Time{}
 		asked, began, last := w.asks(), time.Now(), q.joined
-		asked.caller = q.caller()
+		asked.caller = q.waiterID()
 		ws.mu.Unlock()
 
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.lock.attempt(asking, a, w.bid, asked)
+		v, err := w.lock.attempt(asking, a, w.claim, asked)
 
 		ws.mu.Lock()
 		q.attempting = false
 		switch {
 		case err == nil && v.Granted:
-			b := w.bid
-			q.since, q.claimBy, q.failing, q.trouble = v.Now, time.Time{}, time.Time{}, trouble{} // it was claimed
-			unheard := why == wakeExpiry && q.subscribed                                          // its release, or that of whoever had it since
+			b := w.claim
+			q.since, q.fallbackAt, q.failing, q.trouble = v.Now, time.Time{}, time.Time{}, trouble{} // it was claimed
+			unheard := why == wakeExpiry && q.subscribed                                             // its release, or that of whoever had it since
 			channel := q.channel
 			after := ws.passOn(w, v, last)
 			ws.mu.Unlock()
@@ -266,7 +266,7 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			return b, v, nil
 		case err == nil:
 			failing, q.failing, q.trouble, w.failed, q.moving = time.Time{}, time.Time{}, trouble{}, nil, v.moving
-			q.saw(*v.held(""), v.Traceparent)
+			q.noteHolder(*v.held(""), v.Traceparent)
 			if q.since == 0 && asked.caller.Number != "" {
 				q.since = v.Now
 			}
@@ -292,11 +292,11 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 			q.checkAt = time.Now().Add(pollEvery/2 + rand.N(pollEvery))
 			replicas := (*ReplicasError)(nil)
 			spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas) // the bid: its last try is being swept
-			if spent && w.bid.mayWriteLate() {                                                   // an earlier try may have won
-				w.bid.cleanUp()
+			if spent && w.claim.mayWriteLate() {                                                 // an earlier try may have won
+				w.claim.cleanUp()
 			}
-			if spent && !w.lock.kind.alone {
-				w.bid = w.lock.newBid(a)
+			if spent && !w.lock.kind.queuePerWaiter {
+				w.claim = w.lock.newClaim(a)
 			}
 			// A failover takes a while. Who waits anyway need not hear of it, unless it lasts.
 			final := !attemptFailure(err).Retry || time.Since(failing) > w.lock.cfg.lease
@@ -304,8 +304,8 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 				q.due = why // as above
 			}
 			ws.mu.Unlock()
-			if spent && w.lock.kind.alone {
-				ws.rejoin(w, w.lock.newBid(a))
+			if spent && w.lock.kind.queuePerWaiter {
+				ws.rejoin(w, w.lock.newClaim(a))
 			}
 			if final {
 				return ws.quit(w, a, err)
@@ -316,33 +316,33 @@ func (ws *waits) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acqui
 
 // wakeupSources are those that count as wake-ups; a new subscription's first question doesn't.
 var wakeupSources = map[wakeup]telemetry.WakeupSource{
-	wakeMessage:   telemetry.WakeupMessage,
-	wakeLocal:     telemetry.WakeupLocal,
-	wakeExpiry:    telemetry.WakeupExpiry,
-	wakePoll:      telemetry.WakeupPoll,
-	wakeUnclaimed: telemetry.WakeupPoll,
+	wakeMessage:  telemetry.WakeupMessage,
+	wakeLocal:    telemetry.WakeupLocal,
+	wakeExpiry:   telemetry.WakeupExpiry,
+	wakePoll:     telemetry.WakeupPoll,
+	wakeFallback: telemetry.WakeupPoll,
 }
 
 // quit leaves the line without the lock, unless it was just handed over: then it is given back.
-func (ws *waits) quit(w *waiter, a *telemetry.Acquire, err error) (*bid, verdict, error) {
+func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, acquireReply, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
 		q.name(a)
-		if kind := w.lock.kind; q.head == w && (kind.shared || kind.enlists) && q.due == wakeNone {
+		if kind := w.lock.kind; q.head == w && (kind.wakesNextOnGrant || kind.queuesInRedis) && q.due == wakeNone {
 			q.due = wakeLocal // there may be enough for the next, or it has to take its own place in Redis
 		}
 		after = ws.leave(w)
-		called := q.due == wakeMessage || q.due == wakeUnclaimed || !q.claimBy.IsZero()
-		unheeded = q.head == nil && w.lock.kind.calls && called // nobody else may be about to ask
+		called := q.due == wakeMessage || q.due == wakeFallback || !q.fallbackAt.IsZero()
+		unheeded = q.head == nil && w.lock.kind.notifiesOne && called // nobody else may be about to ask
 	}
-	won, late := w.won != nil, w.bid.mayWriteLate()
+	won, late := w.won != nil, w.claim.mayWriteLate()
 	ws.mu.Unlock()
 	after()
-	if won || unheeded || w.lock.kind.enlists || late {
-		w.bid.cleanUp()
+	if won || unheeded || w.lock.kind.queuesInRedis || late {
+		w.claim.cleanUp()
 	}
-	return w.bid, verdict{}, err
+	return w.claim, acquireReply{}, err
 }
 
 // stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
@@ -365,7 +365,7 @@ func (w *waiter) stopped(cause error) error {
 }
 
 // failed notes that a try on behalf of a waiter, if there is one, has failed.
-func (ws *waits) failed(w *waiter, err error) {
+func (ws *waitQueues) failed(w *waiter, err error) {
 	if w == nil {
 		return
 	}
@@ -379,10 +379,10 @@ func (ws *waits) failed(w *waiter, err error) {
 }
 
 // size is how many wait.
-func (ws *waits) size() (n int) {
+func (ws *waitQueues) size() (n int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	n = len(ws.guests)
+	n = len(ws.tracked)
 	for _, q := range ws.queues {
 		n += q.count
 	}
@@ -390,7 +390,7 @@ func (ws *waits) size() (n int) {
 }
 
 // each calls f for every waiter.
-func (ws *waits) each(f func(w *waiter, seen HeldError)) {
+func (ws *waitQueues) each(f func(w *waiter, seen HeldError)) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, q := range ws.queues {
@@ -398,7 +398,7 @@ func (ws *waits) each(f func(w *waiter, seen HeldError)) {
 			f(w, q.seen)
 		}
 	}
-	for w, seen := range ws.guests {
+	for w, seen := range ws.tracked {
 		f(w, seen)
 	}
 }

@@ -19,11 +19,11 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	m := c.Mutex("job")
-	b := &bid{lock: &m.lock, owner: c.newOwner()}
+	b := &claim{lock: &m.lock, owner: c.newOwner()}
 
 	c.hub.mu.Lock() // the waiter stands in line, and gets no further
 	entered := make(chan *waiter)
-	go func() { entered <- c.waits.enter(&m.lock, b, terms{}, time.Time{}, verdict{}, nil) }()
+	go func() { entered <- c.waits.enter(&m.lock, b, acquireParams{}, time.Time{}, acquireReply{}, nil) }()
 	for start := time.Now(); !c.waits.busy(m.key); runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
 			t.Fatal("the waiter doesn't get in line")
@@ -45,21 +45,21 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 // The timer of a line that rings while its head asks, or is handed the lock, is no reason to ask again: the answer says when to.
 func TestTimerRingsWhileTheHeadAsks(t *testing.T) {
 	t.Parallel()
-	for name, busy := range map[string]func(q *queue){
-		"asks":   func(q *queue) { q.attempting = true },
-		"handed": func(q *queue) { q.handing = true },
-		"idle":   func(*queue) {},
+	for name, busy := range map[string]func(q *waitQueue){
+		"asks":   func(q *waitQueue) { q.attempting = true },
+		"handed": func(q *waitQueue) { q.handingOver = true },
+		"idle":   func(*waitQueue) {},
 	} {
-		q := &queue{ws: &waits{}, head: &waiter{lock: &lock{kind: mutexKind}}, checkAt: time.Now().Add(-time.Second)}
+		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, checkAt: time.Now().Add(-time.Second)}
 		busy(q)
-		q.ring()
+		q.timerFired()
 		if asks := q.due != wakeNone; asks != (name == "idle") {
 			t.Errorf("%s: it is to ask: %v", name, asks)
 		}
-		q.attempting, q.handing, q.due = false, false, wakeNone
+		q.attempting, q.handingOver, q.due = false, false, wakeNone
 		q.checkAt = time.Now().Add(time.Hour)
 		q.signal()
-		if !q.rings.Equal(q.checkAt) || !q.timer.Stop() {
+		if !q.timerAt.Equal(q.checkAt) || !q.timer.Stop() {
 			t.Errorf("%s: the timer isn't set for the time after that", name)
 		}
 	}

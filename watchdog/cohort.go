@@ -23,7 +23,7 @@ type cohort struct {
 	nextBy   int64 // the next renewal must not be later: of leases that joined in flight
 	tries    int   // failed calls since the last success
 	stage    stage
-	loose    bool // outside the group's rhythm: leases to be renewed once, then to join other cohorts
+	offCycle bool // outside the group's rhythm: leases to be renewed once, then to join other cohorts
 	priority uint32
 	watchPos int32 // in Engine.watches
 	waitPos  int32 // in the partition's resting, ready or loose
@@ -41,7 +41,7 @@ func (e *Engine) newCohort(g *group, loose bool) *cohort {
 	} else {
 		c = new(cohort)
 	}
-	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, loose: loose, priority: rand.Uint32()}
+	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: loose, priority: rand.Uint32()}
 	e.cohorts++
 	g.cohorts++
 	if !loose {
@@ -58,7 +58,7 @@ func (e *Engine) discard(c *cohort) {
 	e.watches.remove(c)
 	e.cohorts--
 	g.cohorts--
-	if !c.loose {
+	if !c.offCycle {
 		g.n--
 		g.partition.load -= g.weight
 	}
@@ -141,7 +141,7 @@ func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
 
 // line is where the cohort waits when it is ready.
 func (c *cohort) line() *heap[*cohort] {
-	if c.loose {
+	if c.offCycle {
 		return &c.group.partition.loose
 	}
 	return &c.group.partition.ready
@@ -162,13 +162,13 @@ func (e *Engine) plan(c *cohort, due int64) {
 // leases fail by themselves, they come to share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
-	if other := g.again; c.loose && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
+	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
 		return
 	}
 	c.stage, c.due, c.noticed = resting, now+pause, 0
 	g.partition.resting.set(c, c.due)
-	if c.loose {
-		g.again = c
+	if c.offCycle {
+		g.retrying = c
 	}
 	e.call(g.partition, c.due)
 }
@@ -190,13 +190,13 @@ func (e *Engine) absorb(c, other *cohort) bool {
 func (e *Engine) enqueue(c *cohort, now int64) {
 	g := c.group
 	e.withdraw(c)
-	if other := g.gather; c.loose && other != nil && e.absorb(other, c) {
+	if other := g.expedited; c.offCycle && other != nil && e.absorb(other, c) {
 		return
 	}
 	c.stage, c.noticed = ready, now
 	c.line().set(c, c.latestStart())
-	if c.loose {
-		g.gather = c
+	if c.offCycle {
+		g.expedited = c
 	} else {
 		g.backlog++
 	}
@@ -215,19 +215,19 @@ func (e *Engine) withdraw(c *cohort) {
 		}
 	case resting:
 		g.partition.resting.remove(c)
-		if g.again == c {
-			g.again = nil
+		if g.retrying == c {
+			g.retrying = nil
 		}
 	case ready:
 		c.line().remove(c)
-		if !c.loose {
+		if !c.offCycle {
 			g.backlog--
-		} else if g.gather == c {
-			g.gather = nil
+		} else if g.expedited == c {
+			g.expedited = nil
 		}
 	case flying:
-		if g.aloft == c {
-			g.aloft = nil
+		if g.joinable == c {
+			g.joinable = nil
 		}
 	}
 	c.stage = unused

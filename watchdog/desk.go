@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// desk is where the calls to holders wait. One goroutine makes them, one at a time and in order; it is there only
+// callbacks is where the calls to holders wait. One goroutine makes them, one at a time and in order; it is there only
 // while there is something to tell. Losses and alarms go before reports of renewals.
-type desk struct {
+type callbacks struct {
 	losses  queue[*Lease] // declared because the deadline was reached
 	run     int           // losses told since the last LossesDone
 	alarms  queue[*Lease]

@@ -32,14 +32,14 @@ type Engine struct {
 	partitions map[string]*partition
 	agenda     heap[*partition] // partitions by when they next have something to do
 	watches    heap[*cohort]    // cohorts by their nearest deadline: one deadline watch per cohort
-	solo       heap[*Lease]     // leases that are not renewed, by deadline
+	unrenewed  heap[*Lease]     // leases that are not renewed, by deadline
 	alarms     heap[*Lease]
 	spare      []*cohort // empty cohorts to be used again
 	began      bool      // since the last pass there was a lease where there had been none
 	wakeAt     int64     // when the scheduler will look next; never while it has nothing to do
 	lastPass   int64
 	lastSweep  int64
-	desk       desk
+	desk       callbacks
 }
 
 // New makes an engine. It starts nothing: the one scheduler goroutine starts with the first lease and lives until
@@ -60,7 +60,7 @@ func New(cfg Config) (*Engine, error) {
 		partitions: make(map[string]*partition),
 		agenda:     heap[*partition]{pos: func(p *partition) *int32 { return &p.agendaPos }},
 		watches:    heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
-		solo:       heap[*Lease]{pos: func(l *Lease) *int32 { return &l.soloPos }},
+		unrenewed:  heap[*Lease]{pos: func(l *Lease) *int32 { return &l.soloPos }},
 		alarms:     heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
 		wakeAt:     never,
 	}, nil
@@ -113,7 +113,7 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 		e.join(g.seat(sent+interval), l)
 	} else {
 		l.status.Store(winding)
-		e.solo.set(l, sent+trust)
+		e.unrenewed.set(l, sent+trust)
 		e.wake(sent + trust)
 	}
 	l.engine.Store(e)
@@ -148,7 +148,7 @@ func (e *Engine) StopRenewal(l *Lease) {
 	l.status.Store(winding)
 	e.leave(l)
 	deadline := l.deadline.Load()
-	e.solo.set(l, deadline)
+	e.unrenewed.set(l, deadline)
 	e.wake(deadline)
 }
 

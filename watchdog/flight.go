@@ -14,8 +14,8 @@ func (e *Engine) launch(c *cohort, now int64) {
 	e.findNearest(c)
 	c.stage, c.nextBy = flying, never
 	g, p := c.group, c.group.partition
-	if !c.loose && c.hasRoom() {
-		g.aloft = c
+	if !c.offCycle && c.hasRoom() {
+		g.joinable = c
 	}
 	p.flights++
 	p.pace.add(now)

@@ -20,17 +20,17 @@ type group struct {
 	ttl       int64
 	batch     int // leases per cohort at most
 
-	ring    tree    // the planned cohorts
-	room    int     // free places in them
-	latest  *cohort // the one with room that is renewed last; nil: not known
-	aloft   *cohort // the last one launched, while it flies
-	gather  *cohort // loose and ready: takes the leases to be renewed once, at once
-	again   *cohort // loose and resting: takes others that failed
-	n       int     // cohorts in the rhythm, wherever they are
-	cohorts int     // all of them, loose ones too
-	backlog int     // of the n: ready, waiting for their turn
-	origin  int64   // where the phases of new cohorts are counted from
-	turn    uint64
+	ring      tree    // the planned cohorts
+	room      int     // free places in them
+	latest    *cohort // the one with room that is renewed last; nil: not known
+	joinable  *cohort // the last one launched, while it flies
+	expedited *cohort // loose and ready: takes the leases to be renewed once, at once
+	retrying  *cohort // loose and resting: takes others that failed
+	n         int     // cohorts in the rhythm, wherever they are
+	cohorts   int     // all of them, loose ones too
+	backlog   int     // of the n: ready, waiting for their turn
+	origin    int64   // where the phases of new cohorts are counted from
+	turn      uint64
 }
 
 func (e *Engine) groupOf(key groupKey) *group {
@@ -71,7 +71,7 @@ func (g *group) seat(by int64) *cohort {
 		}
 	}
 	// In flight is good as well: it is renewed again an interval after it was sent, which is before this lease's.
-	if c := g.aloft; c != nil && c.hasRoom() {
+	if c := g.joinable; c != nil && c.hasRoom() {
 		c.nextBy = min(c.nextBy, by)
 		return c
 	}
@@ -82,10 +82,10 @@ func (g *group) seat(by int64) *cohort {
 
 // gatherAt is the loose cohort that goes out as soon as it may.
 func (g *group) gatherAt(now int64) *cohort {
-	if c := g.gather; c != nil && c.hasRoom() {
+	if c := g.expedited; c != nil && c.hasRoom() {
 		return c
 	}
-	g.gather = nil
+	g.expedited = nil
 	c := g.engine.newCohort(g, true)
 	c.due = now
 	g.engine.enqueue(c, now)
@@ -159,7 +159,7 @@ func (g *group) next(c *cohort, sent int64) int64 {
 func (g *group) settle(c *cohort, sent int64) {
 	e := g.engine
 	by := min(sent+g.interval, c.nextBy)
-	if c.loose || g.room >= len(c.leases) {
+	if c.offCycle || g.room >= len(c.leases) {
 		for len(c.leases) > 0 {
 			to := g.ring.latestWithRoom(by)
 			if to == nil {
@@ -174,8 +174,8 @@ func (g *group) settle(c *cohort, sent int64) {
 		e.discard(c)
 		return
 	}
-	if c.loose {
-		c.loose = false
+	if c.offCycle {
+		c.offCycle = false
 		g.n++
 		g.partition.load += g.weight
 	}

@@ -78,7 +78,7 @@ func (e *Engine) pass(now int64) {
 	}
 	e.notify()
 	e.lastPass = now
-	e.wakeAt = min(e.watches.minAt(), e.solo.minAt(), e.alarms.minAt(), e.agenda.minAt())
+	e.wakeAt = min(e.watches.minAt(), e.unrenewed.minAt(), e.alarms.minAt(), e.agenda.minAt())
 	if !resting {
 		e.wakeAt = min(e.wakeAt, now+int64(tick))
 	}
@@ -94,9 +94,9 @@ func (e *Engine) expireDue(now int64) bool {
 			c := e.watches.entries[0].item
 			done += len(c.leases)
 			e.expireIn(c, now)
-		case e.solo.minAt() <= now:
+		case e.unrenewed.minAt() <= now:
 			done++
-			l := e.solo.entries[0].item
+			l := e.unrenewed.entries[0].item
 			e.expire(l, now)
 			e.desk.losses.push(l)
 		default:
@@ -154,7 +154,7 @@ func (e *Engine) forget(l *Lease, s status) {
 	if l.cohort != nil {
 		e.leave(l)
 	}
-	e.solo.remove(l)
+	e.unrenewed.remove(l)
 	e.alarms.remove(l)
 	e.leases--
 }

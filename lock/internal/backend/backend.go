@@ -69,13 +69,13 @@ type Provider interface{ LockdogBackend() Backend }
 
 // Traits is how the servers pass messages on.
 type Traits struct {
-	Combine   bool   // a script may have the keys of several locks of a node
-	Unnamed   bool   // ... in its arguments, as those that it is declared to use have to be of one slot
-	Redirects bool   // a server that isn't a key's says so
-	PerNode   bool   // a message is heard on the node of its channel only
-	OneSlot   bool   // one SUBSCRIBE takes channels of one slot only
-	Publish   any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
-	NumSub    string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
+	MultiLockScripts bool   // a script may have the keys of several locks of a node
+	UndeclaredKeys   bool   // ... in its arguments, as those that it is declared to use have to be of one slot
+	Redirects        bool   // a server that isn't a key's says so
+	PerNode          bool   // a message is heard on the node of its channel only
+	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
+	Publish          any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
+	NumSubCommand    string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
 }
 
 // Station is what one subscription connection can listen to.
@@ -92,15 +92,15 @@ type Result struct {
 
 // Call is one run of a script.
 type Call struct {
-	Script *Script
-	Full   bool   // send the source: the server doesn't know the script (yet)
-	Soon   bool   // give up after Soon: nobody looks at ctx while the answer is waited for
-	Renew  bool   // use the connections reserved for renewals
-	Node   string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is redisfail.ErrElsewhere
-	Near   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
-	Keys   []string
-	Boxed  []any // Keys once more, if they are at hand like that: boxing a string allocates
-	Args   []any
+	Script     *Script
+	SendSource bool   // send the source: the server doesn't know the script (yet)
+	Soon       bool   // give up after Soon: nobody looks at ctx while the answer is waited for
+	Renew      bool   // use the connections reserved for renewals
+	Node       string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is redisfail.ErrElsewhere
+	RouteKey   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
+	Keys       []string
+	Boxed      []any // Keys once more, if they are at hand like that: boxing a string allocates
+	Args       []any
 }
 
 // PubSub is one connection that listens to channels. Receive is for one goroutine; the rest may be

@@ -141,7 +141,7 @@ func (call *Call) command(ctx context.Context, args []any) noRetry {
 	if args == nil {
 		args = make([]any, 0, 3+len(call.Keys)+len(call.Args))
 	}
-	if call.Full {
+	if call.SendSource {
 		args = append(args, "eval", call.Script.source)
 	} else {
 		args = append(args, "evalsha", call.Script.digest)
@@ -183,9 +183,9 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 			return b.redirected(ctx, &call, err)
 		}
 		return cmd.Result()
-	case call.Near != "":
+	case call.RouteKey != "":
 		var err error
-		if rdb, err = b.clientOf(ctx, call.Near); err != nil {
+		if rdb, err = b.clientOf(ctx, call.RouteKey); err != nil {
 			return nil, err
 		}
 	}

@@ -46,7 +46,7 @@ func TestRenewalClientWhileConnecting(t *testing.T) {
 	connected := make(chan error, 1)
 	go func() { connected <- rdb.Ping(t.Context()).Err() }()
 	time.Sleep(20 * time.Millisecond) // whatever tells that it has connected would tell the race detector that this comes first
-	call := backend.Call{Script: backend.NewScript("none", "return 1"), Keys: []string{"k"}, Renew: true, Full: true, Node: rdb.Options().Addr}
+	call := backend.Call{Script: backend.NewScript("none", "return 1"), Keys: []string{"k"}, Renew: true, SendSource: true, Node: rdb.Options().Addr}
 	if _, err := b.Eval(t.Context(), call); err != nil {
 		t.Error(err)
 	}

@@ -85,7 +85,7 @@ func (r *reserved) close() error {
 // clients, a firewall or the credentials let in nobody new) f runs once more, over the program's connections, which may be open: a
 // renewal may be repeated.
 func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
-	key := call.Near
+	key := call.RouteKey
 	if key == "" {
 		key = call.Keys[0]
 	}
@@ -93,7 +93,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		if !b.renewTopology.Follow(ctx) { // it might renew at a primary that was replaced
 			return ErrNotNamed
 		}
-		if call.Near == "" {
+		if call.RouteKey == "" {
 			return f(ctx, b.renew)
 		}
 		node, err := b.renewTopology.clientOf(ctx, key)

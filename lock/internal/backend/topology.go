@@ -40,7 +40,7 @@ func (s single) Moved(context.Context)                 {}
 func (s single) Control(string) Station                { return Station{} }
 
 func (s single) Traits() Traits {
-	return Traits{Combine: true, Publish: "publish", NumSub: "numsub"}
+	return Traits{MultiLockScripts: true, Publish: "publish", NumSubCommand: "numsub"}
 }
 
 func (s single) clientOf(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
@@ -63,7 +63,7 @@ func (r ring) Moved(context.Context)                 {}
 func (r ring) Control(key string) Station            { return Station{Node: r.Node(key)} }
 
 func (r ring) Traits() Traits {
-	return Traits{PerNode: true, Publish: "publish", NumSub: "numsub"}
+	return Traits{PerNode: true, Publish: "publish", NumSubCommand: "numsub"}
 }
 
 // Layout names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
@@ -203,7 +203,7 @@ func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
 	return Traits{
-		Combine: true, Unnamed: true, Redirects: !c.given, PerNode: true, OneSlot: true, Publish: "spublish", NumSub: "shardnumsub",
+		MultiLockScripts: true, UndeclaredKeys: true, Redirects: !c.given, PerNode: true, OneSlot: true, Publish: "spublish", NumSubCommand: "shardnumsub",
 	}
 }
 

@@ -52,7 +52,7 @@ func (connection) Moved(context.Context) {}
 
 // Traits implements backend.Backend.
 func (connection) Traits() backend.Traits {
-	return backend.Traits{Publish: "publish", NumSub: "numsub"}
+	return backend.Traits{Publish: "publish", NumSubCommand: "numsub"}
 }
 
 // Control implements backend.Backend.

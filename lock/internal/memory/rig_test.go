@@ -50,7 +50,7 @@ func (s *sides) key(name string) string { return fmt.Sprintf("%s%d:%s", s.prefix
 
 // eval runs a script.
 func eval(b backend.Backend, source string, keys []string, args ...any) (any, error) {
-	call := backend.Call{Script: backend.NewScript("test", source), Full: true, Keys: keys, Args: args}
+	call := backend.Call{Script: backend.NewScript("test", source), SendSource: true, Keys: keys, Args: args}
 	return b.Eval(context.Background(), call)
 }
 

@@ -96,7 +96,7 @@ func (b *BatchArgs) Call(unnamed bool) backend.Call {
 	}
 	b.args[0] = len(b.args) + 1
 	b.args = append(b.args, b.boxed...)
-	return backend.Call{Script: Batch, Near: b.keys[0], Args: b.args}
+	return backend.Call{Script: Batch, RouteKey: b.keys[0], Args: b.args}
 }
 
 // Reset lets go of what is in the batch.
