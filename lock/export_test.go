@@ -36,7 +36,7 @@ func Asleep(c *Client, n int) bool {
 	defer c.waits.mu.Unlock()
 	have := 0
 	for _, q := range c.waits.queues {
-		if !q.subscribed || q.own != "" && !q.reachable || q.attempting || q.due != wakeNone {
+		if q.subscription != subUp || q.own != "" && !q.reachable || q.state == headAsks || q.due != wakeNone {
 			return false
 		}
 		have += q.count

@@ -10,16 +10,23 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// release gives a grant's lock back: to the head of the line in the same script, where that is fair to other
-// processes, else to everybody.
+// Hand-overs inside this process go on while no other process is seen to wait. A process that polls isn't seen, so after so many, or so
+// long, the release is published.
+const (
+	maxTurns    = 64
+	maxTurnTime = 100 * time.Millisecond
+)
+
+// release gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
+// otherwise to everybody. See waitQueue for who asks then.
 func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
 	w, q, subscribed := ws.nextWaiter(g.lock)
-	wake := script.WakeOneAnnounced
+	policy := script.WakeOneAnnounced
 	if q != nil {
-		wake = script.WakeOneSilent
+		policy = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, wake, nil, nil)
+		f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, policy, nil, nil)
 		if subscribed {
 			ws.wakeUnsubscribedFair(g.lock.key)
 		} else {
@@ -29,30 +36,27 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 		return f, err
 	}
 
-	settled := false // q.handing is over
-	settle := func(why wakeup) {
-		if !settled {
-			settled, q.handingOver = true, false
-			if why != wakeNone {
-				q.due = why
-			}
-			q.signal()
+	ended := false // a failed first try ends the hand-over; the release goes on
+	end := func(why wakeup) {
+		if !ended {
+			ended = true
+			q.handOverEnded(why)
 		}
 	}
 	next := &handOverTarget{claim: w.claim}
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, wake, next, func(f redisfail.Failure, until time.Time) {
+	f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, policy, next, func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		if f.Unclear { // the waiter may have the lock, or get it yet: it finds out by asking
+		if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking
 			w.claim.noteLateWrite(until)
 			if w.q == nil { // it has left
 				w.claim.cleanUp()
 			}
 		}
-		settle(wakeLocal)
+		end(wakeLocal)
 	})
 
 	ws.mu.Lock()
@@ -62,7 +66,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 		if !subscribed || err != nil || f.Outcome != script.Published {
 			why = wakeLocal
 		}
-		settle(why)
+		end(why)
 		ws.mu.Unlock()
 		ws.wakeUnsubscribedFair(g.lock.key)
 		ws.scheduleFallback(q, g.claim)
@@ -70,17 +74,17 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 	}
 	w.won, w.handedBy = &acquireReply{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.claim
 	after := func() {}
-	left := w.q == nil // meanwhile
+	left := w.q == nil // during the release
 	if !left {
 		q.noteHolder(HeldError{Owner: w.claim.owner, Remaining: w.lock.cfg.lease}, w.claim.traceparent)
 		after = ws.leave(w)
 		w.wake()
 	}
-	q.since = 0 // no other client had waited
+	q.waitingSince = 0 // no other client had waited
 	if q.turns++; q.turns == 1 {
 		q.turnsSince = time.Now()
 	}
-	settle(wakeNone)
+	end(wakeNone)
 	ws.mu.Unlock()
 	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
 	after()
@@ -90,35 +94,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 	return f, nil
 }
 
-// passOn is leave for a waiter that has got in. When it asked, last was the place of the last in line: the answer says nothing to those
-// who have joined since.
-func (ws *waitQueues) passOn(w *waiter, v acquireReply, last uint64) (after func()) {
-	q, b := w.q, w.claim
-	switch kind := w.lock.kind; {
-	case kind.grantsAllWaiters:
-		after = ws.leave(w)
-		for q.head != nil && q.head.place <= last {
-			o := q.head
-			after = ws.leave(o)
-			o.won = &v
-			o.wake()
-		}
-		if q.head != nil {
-			q.wakeHead(wakeLocal) // what it waits for may have happened before it came
-		}
-		return after
-	case kind.wakesNextOnGrant:
-		q.noteHolder(*v.held(""), "")
-		if v.Left > 0 && q.due == wakeNone {
-			q.due = wakeLocal
-		}
-	default:
-		q.noteHolder(HeldError{Owner: b.owner, Remaining: b.lock.cfg.lease}, b.traceparent)
-	}
-	return ws.leave(w)
-}
-
-// nextWaiter picks the waiter who is to have the lock next, nil where it should be published instead.
+// nextWaiter begins a hand-over to the head of the lock's queue. It returns no waiter where the release is to be published instead.
 func (ws *waitQueues) nextWaiter(lk *lock) (w *waiter, q *waitQueue, subscribed bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -127,11 +103,12 @@ func (ws *waitQueues) nextWaiter(lk *lock) (w *waiter, q *waitQueue, subscribed 
 		return nil, nil, true // nobody to wake here
 	}
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
-	alien := lk.kind.handOver == nil || q.head.lock.kind.handOver == nil
-	if alien || q.attempting || q.handingOver || tired || q.head.lock.cfg.replicas > 0 || ws.c.isClosing() {
+	can := lk.kind.handOver != nil && q.head.lock.kind.handOver != nil && q.head.lock.cfg.replicas == 0
+	subscribed = q.subscription == subUp
+	if !can || q.state != headSleeps || tired || ws.c.isClosing() {
 		q.turns = 0
-		return nil, q, q.subscribed
+		return nil, q, subscribed
 	}
-	q.handingOver = true
-	return q.head, q, q.subscribed
+	q.state = headIsHanded
+	return q.head, q, subscribed
 }

@@ -29,7 +29,7 @@ type kind struct {
 	// ownerSuffix is what the names of its owners end in.
 	ownerSuffix string
 
-	notifiesOne      bool // a release may call one of the clients that wait, see called.go
+	notifiesOne      bool // a release may wake one of the waiting clients, see notify_one.go
 	oneKey           bool // acquire and release can do with the lock's key alone, as they must while its slot moves
 	queuesInRedis    bool // the head of a line has a place in Redis, which it keeps by asking again and has to give up
 	queuePerWaiter   bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own
@@ -56,15 +56,15 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams are what somebody who asks for a lock wants beside it.
 type acquireParams struct {
-	until   time.Time     // the end of the wait, zero: the lock's own options say it
-	keep    time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it takes none
-	waited  time.Duration // since it first asked
-	under   string        // owner of the lease of the kind above that the caller has
-	permits int           // of a semaphore
-	outside bool          // it means to wait, but doesn't stand in line yet
-	caller  script.Waiter // whom a release may call, where it hears of it
-	waiter  *waiter       // on whose behalf it is asked, nil: not of one
-	whole   *bundle       // of which it is to be a member, nil for most
+	until    time.Time     // the end of the wait, zero: the lock's own options say it
+	keep     time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it takes none
+	waited   time.Duration // since it first asked
+	under    string        // owner of the lease of the kind above that the caller has
+	permits  int           // of a semaphore
+	outside  bool          // it means to wait, but doesn't stand in line yet
+	waiterID script.Waiter // whom a release may call, where it hears of it
+	waiter   *waiter       // on whose behalf it is asked, nil: not of one
+	whole    *bundle       // of which it is to be a member, nil for most
 }
 
 // keys are what scripts need to know of the lock.

@@ -13,12 +13,13 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// transport is the one way to Redis. It sends every call exactly once, and knows what a failed one may have left behind;
-// whether to try again is decided by the operations above it (requests.go).
+// transport is the only way to Redis. It sends every call exactly once, and knows what a failed one may have left behind. The operations
+// above it (operations.go) decide whether to try again.
 //
-// A call that finds its node idle, and the node quick, is sent by its caller, if its ctx can't end or go-redis heeds it. Others board a
-// flight of a worker, so that a caller can leave when its ctx ends although go-redis may sit on the call until ReadTimeout. Three flights,
-// or one to each node, are under way at most; who comes meanwhile waits for the next, which takes all of them in one round trip (flight.go).
+// A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
+// is pending until a worker sends it in a batch (batcher.go), so that a caller can leave when its ctx ends, although go-redis may wait until
+// ReadTimeout. At most three batches are in flight, or one to each node; a batch takes all calls that became pending meanwhile, in one round
+// trip.
 type transport struct {
 	backend   backend.Backend
 	rec       *telemetry.Recorder

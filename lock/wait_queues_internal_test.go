@@ -46,20 +46,20 @@ func TestNobodyListensForALineThatIsGone(t *testing.T) {
 func TestTimerRingsWhileTheHeadAsks(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]func(q *waitQueue){
-		"asks":   func(q *waitQueue) { q.attempting = true },
-		"handed": func(q *waitQueue) { q.handingOver = true },
+		"asks":   func(q *waitQueue) { q.state = headAsks },
+		"handed": func(q *waitQueue) { q.state = headIsHanded },
 		"idle":   func(*waitQueue) {},
 	} {
-		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, checkAt: time.Now().Add(-time.Second)}
+		q := &waitQueue{ws: &waitQueues{}, head: &waiter{lock: &lock{kind: mutexKind}}, check: alarm{time.Now().Add(-time.Second), wakeExpiry}}
 		busy(q)
 		q.timerFired()
 		if asks := q.due != wakeNone; asks != (name == "idle") {
 			t.Errorf("%s: it is to ask: %v", name, asks)
 		}
-		q.attempting, q.handingOver, q.due = false, false, wakeNone
-		q.checkAt = time.Now().Add(time.Hour)
+		q.state, q.due = headSleeps, wakeNone
+		q.check.at = time.Now().Add(time.Hour)
 		q.signal()
-		if !q.timerAt.Equal(q.checkAt) || !q.timer.Stop() {
+		if !q.timerAt.Equal(q.check.at) || !q.timer.Stop() {
 			t.Errorf("%s: the timer isn't set for the time after that", name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The operations on several locks in one script: as those on one, in requests.go.
+// The operations on several locks in one script. They correspond to those on one lock in operations.go.
 
 // multiAcquireReply is Redis's answer to several bids.
 type multiAcquireReply struct {

@@ -12,20 +12,19 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// maxBatch bounds the calls of one flight, and so how long a script that carries them keeps Redis from others: some 4 to 5 µs
-// for each of them.
+// maxBatch bounds the calls of one batch, and so the time for which its script blocks Redis: 4 to 5 µs for each call.
 const maxBatch = 64
 
-// worker flies calls to Redis, flight after flight.
+// worker sends calls to Redis, one batch after the other.
 type worker struct {
 	node   *node
 	calls  []*call
-	shared bool          // it would take others along
-	start  chan struct{} // aboard has been filled
+	shared bool          // the batch may take more calls
+	start  chan struct{} // calls has been filled
 	batch  script.BatchArgs
 }
 
-// addInFlight notes that so many flights to a node have begun, or ended where it is negative. It is called with mu held.
+// addInFlight counts batches to a node that begin or, if more is negative, end. It is called with mu held.
 func (t *transport) addInFlight(n *node, more int, shared bool) {
 	n.inFlight += more
 	if shared {
@@ -33,7 +32,7 @@ func (t *transport) addInFlight(n *node, more int, shared bool) {
 	}
 }
 
-// startBatch starts a flight with the calls that wait. It is called with mu held.
+// startBatch gives pending calls to a worker. It is called with mu held.
 func (t *transport) startBatch(n *node) {
 	if last := len(t.idle) - 1; last >= 0 {
 		w := t.idle[last]
@@ -48,7 +47,7 @@ func (t *transport) startBatch(n *node) {
 	go t.work(w)
 }
 
-// fillBatch takes calls that wait aboard. It is called with mu held.
+// fillBatch moves pending calls into the worker's batch. It is called with mu held.
 func (t *transport) fillBatch(n *node, w *worker) {
 	w.node, w.shared = n, !n.pending[0].unbatchable
 	t.addInFlight(n, 1, w.shared)
@@ -64,7 +63,7 @@ func (t *transport) fillBatch(n *node, w *worker) {
 	n.pending = n.pending[:left]
 }
 
-// finishInline notes the end of a flight that a caller made.
+// finishInline notes that a caller's own call has ended.
 func (t *transport) finishInline(n *node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +74,7 @@ func (t *transport) finishInline(n *node) {
 	}
 }
 
-// work makes flights until the transport closes. Where there are more workers than usual, it stays only while calls wait.
+// work sends batches until the transport closes. A worker beyond maxIdle stays only while calls are pending.
 func (t *transport) work(w *worker) {
 	defer t.running.Done()
 	for {
@@ -100,12 +99,12 @@ func (t *transport) work(w *worker) {
 		select {
 		case <-w.start:
 		case <-t.closed:
-			return // with what may be aboard: their callers leave, too
+			return // the callers of what is in its batch leave, too
 		}
 	}
 }
 
-// runBatch sends what is aboard, and answers it.
+// runBatch sends the batch and answers its callers.
 func (t *transport) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.state.Load() != callWaiting }) // their callers have left
 	t.dispatch(w)
@@ -119,7 +118,7 @@ func (t *transport) runBatch(w *worker) {
 	clear(w.calls)
 }
 
-// dispatch sends what is aboard.
+// dispatch sends the batch.
 func (t *transport) dispatch(w *worker) {
 	defer t.recoverPanic(w.calls...)
 	switch len(w.calls) {
@@ -131,19 +130,19 @@ func (t *transport) dispatch(w *worker) {
 	}
 }
 
-// sendInline is dispatch for a caller that sends its call itself.
+// sendInline is dispatch for a caller that sends its own call.
 func (t *transport) sendInline(c *call) {
 	defer t.recoverPanic(c)
 	t.send(c)
 }
 
-// recoverPanic, deferred, has a panic on the way to Redis, in a hook of the program's client, say, be the outcome of the calls. Their callers are
-// in other goroutines, where they could recover from it.
+// recoverPanic, deferred, makes a panic, in a hook of the program's client for example, the outcome of the calls. Their callers run in other
+// goroutines and could not recover from it.
 func (t *transport) recoverPanic(calls ...*call) {
 	if v := recover(); v != nil {
 		t.panicked(v, debug.Stack())
 		for _, c := range calls {
-			if c.reply == nil && c.err == nil { // else it was answered, and another one was on its way again
+			if c.reply == nil && c.err == nil { // otherwise it was answered, and the panic came with another call's retry
 				c.err = &redisfail.PanicError{Value: v}
 			}
 		}
@@ -164,7 +163,7 @@ func (t *transport) send(c *call) {
 		c.reply, c.acked, c.err = t.evalWait(c)
 	} else {
 		c.reply, c.err = t.eval(c.ctx, c.purpose, c.Call)
-		lately := int64(0) // after a failure nobody knows how long the next will take
+		lately := int64(0) // a failure doesn't tell how long the next call takes
 		if c.err == nil {
 			lately = max(int64(time.Since(c.sent)), 1)
 		}
@@ -175,7 +174,7 @@ func (t *transport) send(c *call) {
 	}
 }
 
-// stamp notes that the call is sent now, with a not-after reckoned from this moment.
+// stamp notes that the call is sent now, and counts its not-after from now.
 func (c *call) stamp(now time.Time) {
 	c.sent = now
 	if c.Expires() {
@@ -185,10 +184,10 @@ func (c *call) stamp(now time.Time) {
 	}
 }
 
-// sendAll runs several calls in one round trip: in one script, or, where that can't be, each in its own. Each has an answer of its
-// own, which may be an error.
+// sendAll sends several calls in one round trip: in one script or, where the server doesn't allow that, each in its own. Each call gets its
+// own answer, which may be an error.
 func (t *transport) sendAll(w *worker) {
-	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's is no end of the others'
+	ctx := context.WithoutCancel(w.calls[0].ctx) // one caller's ctx doesn't end the others' calls
 	now := time.Now()
 	for _, c := range w.calls {
 		c.stamp(now)
@@ -214,7 +213,7 @@ func (t *transport) sendAll(w *worker) {
 	}
 }
 
-// count counts a command that came to err, if it was sent.
+// count counts a command with the outcome err, if it was sent.
 func (t *transport) count(purpose telemetry.Purpose, err error) {
 	if !redisfail.IsUnsent(err) {
 		t.rec.Command(purpose)
@@ -233,7 +232,7 @@ func (t *transport) eval(ctx context.Context, purpose telemetry.Purpose, call ba
 	return reply, err
 }
 
-// evalWait runs a script, once, and waits for replicas.
+// evalWait runs a script once and waits for replicas.
 func (t *transport) evalWait(c *call) (reply any, acked int, err error) {
 	call := c.Call
 	for range 2 {

@@ -105,9 +105,9 @@ func (t *transport) sendAcquire(ctx context.Context, b *claim, terms acquirePara
 			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: t.backend.Traits().Publish,
 			Keep: terms.keep, Under: terms.under, Waited: terms.waited, Permits: terms.permits, Spent: b.lock.spent(),
 		}
-		waits := terms.caller.Number != "" && !oneKey && !t.waitSetDenied.Load()
+		waits := terms.waiterID.Number != "" && !oneKey && !t.waitSetDenied.Load()
 		if waits {
-			args.Waiter = terms.caller
+			args.Waiter = terms.waiterID
 		}
 		if oneKey {
 			args.Counter = nil

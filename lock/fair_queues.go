@@ -1,0 +1,62 @@
+package lock
+
+import (
+	"container/list"
+	"sync/atomic"
+)
+
+// fairQueues are the queues of waiters for FairMutexes by the lock's key, in the order in which they came. Each queue has one waiter. A release
+// or a loss in this process finds them here, whatever its kind of lock. waitQueues.mu guards everything except n.
+type fairQueues struct {
+	byKey map[string]*list.List // of *waitQueue
+	n     atomic.Int64          // queues: usually none, and then a release needs no mutex
+}
+
+// add adds a queue at the end. It ignores queues of other kinds.
+func (f *fairQueues) add(q *waitQueue) {
+	lk := q.head.lock
+	if !lk.kind.queuePerWaiter {
+		return
+	}
+	queues := f.byKey[lk.key]
+	if queues == nil {
+		queues = list.New()
+		f.byKey[lk.key] = queues
+	}
+	q.fairKey, q.place = lk.key, queues.PushBack(q)
+	f.n.Add(1)
+}
+
+// remove takes a queue out.
+func (f *fairQueues) remove(q *waitQueue) {
+	if q.place == nil {
+		return
+	}
+	queues := f.byKey[q.fairKey]
+	queues.Remove(q.place)
+	if queues.Len() == 0 {
+		delete(f.byKey, q.fairKey)
+	}
+	f.n.Add(-1)
+}
+
+// first is the oldest queue for a key, nil if there is none.
+func (f *fairQueues) first(key string) *waitQueue {
+	queues := f.byKey[key]
+	if queues == nil {
+		return nil
+	}
+	return queues.Front().Value.(*waitQueue)
+}
+
+// wakeUnsubscribedFair makes the first waiter for a FairMutex ask for a lock that was released, unless its subscription tells it.
+func (ws *waitQueues) wakeUnsubscribedFair(key string) {
+	if ws.fair.n.Load() == 0 {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.fair.first(key); q != nil && q.subscription != subUp {
+		q.wakeHead(wakeLocal)
+	}
+}

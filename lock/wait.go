@@ -1,0 +1,255 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// waiter is one call of Lock that waits. waitQueues.mu guards what changes.
+type waiter struct {
+	lock   *lock
+	claim  *claim
+	terms  acquireParams
+	until  time.Time     // the end of its wait, zero: none
+	since  time.Time     // when it joined
+	signal chan struct{} // something has changed
+
+	q          *waitQueue
+	prev, next *waiter
+	place      uint64 // its number in the queue, from 1
+
+	won      *acquireReply // it was given the lock, or what it waits for has opened
+	handedBy *claim        // the holder that handed the lock over, nil for what opens
+
+	failed       error     // of the last attempt, nil when Redis answered it
+	failingSince time.Time // since when every attempt has failed, zero: the last one didn't
+	failing      trouble   // of tries before it joined; the queue has those since
+
+	quorum *quorumWaiter // the Quorum's waiter that this one stands for, nil for most
+	node   int           // ... and at which node
+}
+
+// wakeup is why a head asks.
+type wakeup uint8
+
+const (
+	wakeNone       wakeup = iota
+	wakeMessage           // the lock was released
+	wakeLocal             // ... in this process
+	wakeExpiry            // the lease that was seen should have ended
+	wakePoll              // there is no subscription
+	wakeFallback          // another client was told of the release, and nothing was heard since
+	wakeSubscribed        // the subscription is new
+)
+
+// wake makes the waiter look again.
+func (w *waiter) wake() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// params are what the waiter asks for now.
+func (w *waiter) params() acquireParams {
+	p := w.terms
+	p.keep, p.waited, p.waiter = w.lock.keep(w.until), time.Since(w.since), w
+	return p
+}
+
+// turn is what a waiter does next.
+type turn uint8
+
+const (
+	turnSleep turn = iota
+	turnAsk        // it is the head of its queue, and due
+	turnStop       // as turnAsk, but its ctx has ended
+	turnWon        // it was given the lock
+)
+
+// wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is asked with asking, which ends with ctx or
+// before it.
+func (ws *waitQueues) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*claim, acquireReply, error) {
+	a.WaitStart()
+	defer a.WaitEnd()
+	for {
+		next, t := ws.turnOf(ctx, w, a)
+		switch next {
+		case turnWon:
+			a.Wakeup(telemetry.WakeupLocal)
+			if w.handedBy != nil {
+				a.BlockedBy(w.handedBy.owner, w.handedBy.traceparent)
+			}
+			return w.claim, *w.won, nil
+		case turnStop:
+			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
+		case turnSleep:
+			if err := w.sleep(ctx, patience); err != nil {
+				return ws.quit(w, a, err)
+			}
+			continue
+		}
+		if s, ok := wakeupSources[t.why]; ok {
+			a.Wakeup(s)
+		}
+		v, err := w.lock.attempt(asking, a, t.claim, t.params)
+		switch {
+		case err == nil && v.Granted:
+			ws.granted(w, a, &t, v)
+			return t.claim, v, nil
+		case err == nil:
+			ws.refused(w, &t, v)
+		case ctx.Err() != nil:
+			ws.mu.Lock()
+			w.q.headStopped(&t)
+			ws.mu.Unlock()
+			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
+		default:
+			if final := ws.attemptFailed(asking, w, a, &t, err); final {
+				return ws.quit(w, a, err)
+			}
+		}
+	}
+}
+
+// turnOf is what the waiter does next, and its attempt for turnAsk.
+func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, attempt) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.won != nil {
+		return turnWon, attempt{}
+	}
+	q := w.q
+	q.name(a)
+	switch {
+	case q.head != w || q.state != headSleeps:
+		return turnSleep, attempt{}
+	case q.due == wakeNone:
+		q.setTimer()
+		return turnSleep, attempt{}
+	case ctx.Err() != nil:
+		return turnStop, attempt{}
+	}
+	return turnAsk, q.startAsking()
+}
+
+// sleep waits until something has changed. It fails when the wait has ended.
+func (w *waiter) sleep(ctx context.Context, patience <-chan time.Time) error {
+	select {
+	case <-w.signal:
+		return nil
+	case <-ctx.Done():
+		return w.stopped(context.Cause(ctx))
+	case <-patience:
+		return w.stopped(nil)
+	case <-w.lock.c.closing:
+		return ErrClosed
+	}
+}
+
+// granted ends the wait with the lock.
+func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, t *attempt, v acquireReply) {
+	ws.mu.Lock()
+	q := w.q
+	unheard := t.why == wakeExpiry && q.subscription == subUp // its release, or that of a later holder
+	after := q.headGranted(t, v)
+	ws.mu.Unlock()
+	if unheard {
+		ws.c.hub.doubt(q.channel)
+	}
+	after()
+	if reason, ok := t.takeover(); ok {
+		a.Takeover(reason)
+	}
+}
+
+// refused notes that somebody holds the lock.
+func (ws *waitQueues) refused(w *waiter, t *attempt, v acquireReply) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.failingSince, w.failed = time.Time{}, nil
+	w.q.headRefused(t, v)
+}
+
+// attemptFailed notes that Redis didn't answer. It reports whether the waiter is to fail: a failover takes a while, so it goes on unless
+// errors outlast one lease.
+func (ws *waitQueues) attemptFailed(asking context.Context, w *waiter, a *telemetry.Acquire, t *attempt, err error) (final bool) {
+	ws.mu.Lock()
+	q := w.q
+	q.headFailed(t, err)
+	w.failed = err
+	if w.failingSince.IsZero() {
+		w.failingSince = q.failing // also as the waiters before it saw it
+		if w.since.After(q.failing) {
+			w.failingSince = w.since
+		}
+	}
+	replicas := (*ReplicasError)(nil)
+	// A claim is used up when its last request may still arrive: that is cleaned up under the claim's owner.
+	spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas)
+	if spent && w.claim.mayWriteLate() { // an earlier request may have won
+		w.claim.cleanUp()
+	}
+	own := w.lock.kind.queuePerWaiter
+	if spent && !own {
+		w.claim = w.lock.newClaim(a)
+	}
+	final = !attemptFailure(err).Retry || time.Since(w.failingSince) > w.lock.cfg.lease
+	if final {
+		q.headStopped(t)
+	}
+	ws.mu.Unlock()
+	if spent && own {
+		ws.rejoin(w, w.lock.newClaim(a))
+	}
+	return final
+}
+
+// wakeupSources are those that count as wake-ups; a new subscription's first question doesn't.
+var wakeupSources = map[wakeup]telemetry.WakeupSource{
+	wakeMessage:  telemetry.WakeupMessage,
+	wakeLocal:    telemetry.WakeupLocal,
+	wakeExpiry:   telemetry.WakeupExpiry,
+	wakePoll:     telemetry.WakeupPoll,
+	wakeFallback: telemetry.WakeupPoll,
+}
+
+// quit ends the wait without the lock. A lock that was just handed over is given back.
+func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, acquireReply, error) {
+	ws.mu.Lock()
+	after, unheeded := func() {}, false
+	if q := w.q; q != nil {
+		q.name(a)
+		unheeded = q.headLeft(w)
+		after = ws.leave(w)
+	}
+	won, late := w.won != nil, w.claim.mayWriteLate()
+	ws.mu.Unlock()
+	after()
+	if won || unheeded || w.lock.kind.queuesInRedis || late {
+		w.claim.cleanUp()
+	}
+	return w.claim, acquireReply{}, err
+}
+
+// stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
+func (w *waiter) stopped(cause error) error {
+	ws := w.lock.c.waits
+	ws.mu.Lock()
+	held := HeldError{}
+	if w.q != nil {
+		held = w.q.seen.HeldError
+	}
+	held.Name, held.refusal = w.lock.name, w.lock.kind.refuses(held.Remaining)
+	ws.mu.Unlock()
+	switch {
+	case w.failed != nil: // then whether it is held isn't known
+		return errors.Join(cause, w.failed)
+	case cause != nil:
+		return &waitError{held: &held, cause: cause}
+	}
+	return &held
+}

@@ -1,0 +1,379 @@
+package lock
+
+import (
+	"container/list"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// waitQueue is the queue of this client's waiters for one lock. It exists while it has a waiter. Only its head asks Redis, on behalf of
+// all, so the queue decides when somebody asks next. Its states are those of the head:
+//
+//	              due: a wake-up or the timer
+//	headSleeps ─────────────────────────────────▶ headAsks
+//	   │  ▲                                         │ │
+//	   │  └──────── refused, failed ────────────────┘ │ granted: the head leaves, the next waiter is the head
+//	   │  ◀───────────────────────────────────────────┘
+//	   │  ▲
+//	   │  └─ released to all, or the release failed: due ─┐
+//	   ▼                                                  │
+//	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
+//
+// due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a wake-up that arrives
+// while the head asks makes it ask once more: Redis may have answered before the release.
+//
+//	event                      effect on due                       in
+//	a release message          wakeMessage                         message
+//	... to another client      wakeFallback, 10 to 20 ms later     setFallback, timerFired
+//	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
+//	a new subscription         wakeSubscribed                      up
+//	the lease seen should end  wakeExpiry                          noteHolder, timerFired
+//	no subscription            wakePoll, every 250 to 750 ms       down, noteHolder, timerFired
+//	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
+//
+// All methods are called with waitQueues.mu held, except up, down and message.
+type waitQueue struct {
+	ws      *waitQueues
+	key     string
+	channel string
+	own     string // the channel of messages to this client alone; "": none
+
+	head   *waiter
+	tail   *waiter
+	count  int
+	joined uint64 // waiters so far
+
+	// For a FairMutex: the lock's key, and the position among the queues of its waiters.
+	fairKey string
+	place   *list.Element
+
+	state    headState
+	due      wakeup    // why the head is to ask
+	check    alarm     // when it asks without being told
+	fallback time.Time // when it asks although another client was told; zero: none was told since it last asked
+	timer    *time.Timer
+	timerAt  time.Time // zero: the timer isn't set
+
+	subscription subState
+	gap          bool // the subscription was lost since the lock was last seen held
+	reachable    bool // messages to this client alone arrive
+
+	seen    sighting
+	failing time.Time // since when every attempt of its heads has failed; zero: the last one didn't
+	trouble trouble   // of the tries of its heads; an attempt may have several
+
+	waitingSince int64 // Redis's time in µs since when this client waits or last had the lock, 0: unknown
+	turns        int   // hand-overs in a row
+	turnsSince   time.Time
+}
+
+const (
+	minRecheck   = 5 * time.Millisecond   // after the end of a lease
+	maxForesight = time.Second            // before it: see noteHolder
+	pollEvery    = 500 * time.Millisecond // without a subscription, on average
+)
+
+// headState is what the head of a queue does.
+type headState uint8
+
+const (
+	headSleeps   headState = iota // until it is due to ask
+	headAsks                      // its attempt is on its way
+	headIsHanded                  // a release in this process is handing the lock to it
+)
+
+// subState is whether releases are heard of.
+type subState uint8
+
+const (
+	subPending subState = iota // not yet: the subscription is neither there nor refused
+	subUp                      // yes
+	subDown                    // no: the subscription was refused, or broke
+)
+
+// alarm is when a head asks without being told, and why.
+type alarm struct {
+	at  time.Time
+	why wakeup
+}
+
+// sighting is who held the lock when the head last asked.
+type sighting struct {
+	HeldError
+	traceparent string // of the holder's acquire; "": unknown
+	overdue     bool   // the holder hadn't renewed since it was seen before
+	moving      bool   // the lock's slot is moving to another node: releases may be published where nobody listens
+}
+
+// attempt is one question of a head: what it asks for, why, and what was known when it did.
+type attempt struct {
+	claim  *claim
+	params acquireParams
+	why    wakeup
+	began  time.Time
+	last   uint64 // the number of the last waiter who had joined
+
+	subscription subState
+	gap          bool
+	overdue      bool
+	moving       bool
+}
+
+// takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
+func (t *attempt) takeover() (telemetry.TakeoverReason, bool) {
+	switch {
+	// A poll while releases are heard of, as of a fair waiter that keeps its place, may have come before the message.
+	case t.why == wakePoll && (t.subscription == subDown || t.moving), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
+		return telemetry.TakeoverMessageMissed, true
+	case t.why == wakeExpiry && t.overdue: // otherwise it was released a moment ago, and the message is on its way
+		return telemetry.TakeoverExpired, true
+	}
+	return 0, false
+}
+
+// startAsking makes the head's attempt.
+func (q *waitQueue) startAsking() attempt {
+	w := q.head
+	t := attempt{
+		claim: w.claim, params: w.params(), why: q.due, began: time.Now(), last: q.joined,
+		subscription: q.subscription, gap: q.gap, overdue: q.seen.overdue, moving: q.seen.moving,
+	}
+	t.params.waiterID = q.waiterID()
+	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
+	return t
+}
+
+// headGranted notes that the head has got the lock, or its share of it, and leaves. The answer says nothing to waiters who joined after the
+// attempt began.
+func (q *waitQueue) headGranted(t *attempt, v acquireReply) (after func()) {
+	ws, w := q.ws, q.head
+	q.state, q.waitingSince, q.failing, q.trouble = headSleeps, v.Now, time.Time{}, trouble{}
+	q.fallback = time.Time{} // somebody has got the lock that another client was told of
+	switch kind := w.lock.kind; {
+	case kind.grantsAllWaiters:
+		after = ws.leave(w)
+		for q.head != nil && q.head.place <= t.last {
+			next := q.head
+			after = ws.leave(next)
+			next.won = &v
+			next.wake()
+		}
+		if q.head != nil {
+			q.wakeHead(wakeLocal) // what it waits for may have happened before it joined
+		}
+		return after
+	case kind.wakesNextOnGrant:
+		q.noteHolder(*v.held(""), "")
+		if v.Left > 0 {
+			q.dueUnless(wakeLocal)
+		}
+	default:
+		q.noteHolder(HeldError{Owner: t.claim.owner, Remaining: w.lock.cfg.lease}, t.claim.traceparent)
+	}
+	return ws.leave(w)
+}
+
+// headRefused notes who holds the lock.
+func (q *waitQueue) headRefused(t *attempt, v acquireReply) {
+	q.state, q.failing, q.trouble, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
+	q.noteHolder(*v.held(""), v.Traceparent)
+	if q.waitingSince == 0 && t.params.waiterID.Number != "" {
+		q.waitingSince = v.Now
+	}
+}
+
+// headFailed notes that Redis didn't answer the head.
+func (q *waitQueue) headFailed(t *attempt, err error) {
+	q.state = headSleeps
+	if q.failing.IsZero() {
+		q.failing = t.began
+	}
+	q.trouble.note(err)
+	q.check.at = time.Now().Add(pollPause())
+}
+
+// headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
+// waiter asks.
+func (q *waitQueue) headStopped(t *attempt) {
+	q.state = headSleeps
+	q.dueUnless(t.why)
+}
+
+// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone and nobody is left here
+// to act on it.
+func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
+	kind := w.lock.kind
+	if q.head == w && (kind.wakesNextOnGrant || kind.queuesInRedis) {
+		q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
+	}
+	told := q.due == wakeMessage || q.due == wakeFallback || !q.fallback.IsZero()
+	return kind.notifiesOne && told && q.count == 1
+}
+
+// handOverEnded ends headIsHanded. why is wakeNone where the head has left with the lock, or will be told of the release.
+func (q *waitQueue) handOverEnded(why wakeup) {
+	q.state = headSleeps
+	if why != wakeNone {
+		q.due = why
+	}
+	q.signal()
+}
+
+// dueUnless makes the head ask, unless it has a reason already.
+func (q *waitQueue) dueUnless(why wakeup) {
+	if q.due == wakeNone {
+		q.due = why
+	}
+}
+
+// wakeHead makes the head ask now.
+func (q *waitQueue) wakeHead(why wakeup) {
+	q.due = why
+	q.signal()
+}
+
+// signal wakes the head if it is due to ask, and sets the timer otherwise.
+func (q *waitQueue) signal() {
+	switch {
+	case q.head == nil:
+	case q.due != wakeNone:
+		q.head.wake()
+	default:
+		q.setTimer()
+	}
+}
+
+// next is when the head asks without being told.
+func (q *waitQueue) next() time.Time {
+	if !q.fallback.IsZero() && q.fallback.Before(q.check.at) {
+		return q.fallback
+	}
+	return q.check.at
+}
+
+// setTimer sets the timer, unless it fires early enough.
+func (q *waitQueue) setTimer() {
+	at := q.next()
+	if !q.timerAt.IsZero() && !at.Before(q.timerAt) {
+		return
+	}
+	q.timerAt = at
+	if q.timer == nil {
+		q.timer = time.AfterFunc(time.Until(at), q.fire)
+		return
+	}
+	q.timer.Reset(time.Until(at))
+}
+
+// fire is what the timer runs.
+func (q *waitQueue) fire() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.timerFired()
+}
+
+// timerFired makes the head ask if it is time. While it asks or is handed the lock, the end of that sets the timer.
+func (q *waitQueue) timerFired() {
+	q.timerAt = time.Time{}
+	if q.state != headSleeps {
+		return
+	}
+	switch now := time.Now(); {
+	case !now.Before(q.check.at):
+		q.dueUnless(q.check.why)
+	case !now.Before(q.next()):
+		q.dueUnless(wakeFallback)
+	}
+	q.signal()
+}
+
+// setFallback makes the head ask soon for a lock of whose release another client was told.
+func (q *waitQueue) setFallback() {
+	q.fallback = time.Now().Add(fallbackAfter + rand.N(fallbackAfter))
+	q.signal()
+}
+
+// waiterID is this client's entry in the wait set, if a message to it alone would arrive.
+func (q *waitQueue) waiterID() script.Waiter {
+	c := q.ws.c
+	if q.subscription != subUp || !q.reachable || !q.head.lock.kind.notifiesOne {
+		return script.Waiter{}
+	}
+	return script.Waiter{Number: c.number, Since: q.waitingSince, More: min(q.count-1, 1)}
+}
+
+// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a living holder has renewed it, and
+// after its end if the holder hasn't.
+func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
+	wait, before := holder.Remaining, q.seen
+	q.seen = sighting{
+		HeldError: holder, traceparent: traceparent, moving: before.moving,
+		overdue: holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
+	}
+	q.gap = false
+	deaf := q.seen.moving || q.subscription != subUp // or the connection has died, and nobody knows yet
+	q.check.why = wakeExpiry
+	if deaf {
+		q.check.why = wakePoll
+	}
+	if wait < 0 { // it never expires
+		wait, q.check.why = DefaultLease, wakePoll
+		if h := q.head; h != nil && h.lock.kind.wakesNextOnGrant {
+			wait = h.lock.cfg.lease / renewalsPerLease
+		}
+	}
+	if !q.seen.overdue {
+		wait -= min(wait/4, maxForesight)
+	}
+	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
+	if deaf {
+		wait = min(wait, pollPause())
+	}
+	if h := q.head; h != nil && h.lock.kind.queuesInRedis { // it keeps its place by asking
+		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
+			wait, q.check.why = renew, wakePoll
+		}
+	}
+	q.check.at = time.Now().Add(wait)
+}
+
+// name tells an acquire who holds the lock.
+func (q *waitQueue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
+
+// up implements listener. What was published before the subscription wasn't heard, so the head asks once.
+func (q *waitQueue) up() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.subscription = subUp
+	q.wakeHead(wakeSubscribed)
+}
+
+// down implements listener.
+func (q *waitQueue) down() {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	q.gap = q.gap || q.subscription == subUp
+	q.subscription, q.check.why = subDown, wakePoll
+	if poll := time.Now().Add(pollPause()); poll.Before(q.check.at) {
+		q.check.at = poll
+	}
+	q.signal()
+}
+
+// message implements listener: the lock was released, and all were told, or one client. See notify_one.go.
+func (q *waitQueue) message(payload string) {
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	switch {
+	case len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.notifiesOne:
+		q.wakeHead(wakeMessage)
+	case payload != q.ws.c.number: // this client gets its own message
+		q.setFallback()
+	}
+}
+
+// pollPause is the time until a head without a subscription asks again.
+func pollPause() time.Duration { return pollEvery/2 + rand.N(pollEvery) }

@@ -1,0 +1,170 @@
+package lock
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
+
+// waitQueues are the queues of this client's waiters, one per lock and first come, first served. Only the head of a queue talks to Redis. It
+// sleeps until it learns of a release: from a message, or from a holder in this process. A timer at the end of the holder's lease makes up
+// for lost messages.
+type waitQueues struct {
+	c *Client
+
+	mu      sync.Mutex // guards the queues and everything in them
+	queues  map[string]*waitQueue
+	fair    fairQueues
+	tracked map[*waiter]HeldError // waiters without a queue here, and whom they saw holding the lock
+}
+
+func newWaitQueues(c *Client) *waitQueues {
+	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError)}
+}
+
+// busy reports whether the lock has a queue.
+func (ws *waitQueues) busy(key string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.queues[key] != nil
+}
+
+// wake makes the heads of the lock's queues ask now.
+func (ws *waitQueues) wake(key string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[key]; q != nil {
+		q.wakeHead(wakeLocal)
+	}
+	if q := ws.fair.first(key); q != nil {
+		q.wakeHead(wakeLocal)
+	}
+}
+
+// enter adds a waiter to the lock's queue. It has asked already: seen is who held the lock then, failed why that isn't known.
+func (ws *waitQueues) enter(lk *lock, b *claim, t acquireParams, until time.Time, seen acquireReply, failed error) *waiter {
+	w := &waiter{lock: lk, claim: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+	w.failing.note(failed)
+	ws.join(w, seen)
+	return w
+}
+
+// join adds a waiter to the end of its queue, and begins the queue if it is the first.
+func (ws *waitQueues) join(w *waiter, seen acquireReply) {
+	key := w.lock.queueKey(w.claim)
+	ws.mu.Lock()
+	q := ws.queues[key]
+	first := q == nil
+	if first {
+		q = &waitQueue{ws: ws, key: key, channel: w.lock.wakeChannel(w.claim), head: w}
+		q.seen.moving = seen.moving
+		if w.lock.kind.notifiesOne {
+			q.own = q.channel + ":" + ws.c.number
+		}
+		q.noteHolder(*seen.held(""), seen.Traceparent)
+		q.trouble = w.failing
+		ws.queues[key] = q
+		ws.fair.add(q)
+	} else {
+		w.prev = q.tail
+		q.tail.next = w
+	}
+	w.q, q.tail = q, w
+	q.count++
+	q.joined++
+	w.place = q.joined
+	ws.mu.Unlock()
+
+	if !first {
+		return
+	}
+	heard := ws.listen(q)
+	ws.mu.Lock()
+	gone := q.head == nil // a hand-over emptied the queue before it listened
+	ws.mu.Unlock()
+	switch {
+	case gone:
+		ws.unlisten(q)
+	case heard:
+		q.up()
+	}
+}
+
+// leave removes a waiter from its queue. It is called with mu held, and what it returns without.
+func (ws *waitQueues) leave(w *waiter) (after func()) {
+	q := w.q
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.tail = w.prev
+	}
+	w.prev, w.next, w.q = nil, nil, nil
+	q.count--
+	if q.head == nil {
+		delete(ws.queues, q.key)
+		ws.fair.remove(q)
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		return func() { ws.unlisten(q) }
+	}
+	q.signal()
+	return func() {}
+}
+
+// rejoin moves a waiter to another queue, with another claim.
+func (ws *waitQueues) rejoin(w *waiter, b *claim) {
+	ws.mu.Lock()
+	w.failing = w.q.trouble
+	after := ws.leave(w)
+	w.claim = b
+	ws.mu.Unlock()
+	after()
+	ws.join(w, acquireReply{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
+}
+
+// failed notes that a try for a waiter has failed. w may be nil.
+func (ws *waitQueues) failed(w *waiter, err error) {
+	if w == nil {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.q != nil {
+		w.q.trouble.note(err)
+	} else {
+		w.failing.note(err)
+	}
+}
+
+// size is the number of waiters.
+func (ws *waitQueues) size() (n int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	n = len(ws.tracked)
+	for _, q := range ws.queues {
+		n += q.count
+	}
+	return n
+}
+
+// each calls f for every waiter.
+func (ws *waitQueues) each(f func(w *waiter, seen HeldError)) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range ws.queues {
+		for w := q.head; w != nil; w = w.next {
+			f(w, q.seen.HeldError)
+		}
+	}
+	for w, seen := range ws.tracked {
+		f(w, seen)
+	}
+}
