@@ -53,6 +53,7 @@ func (s span) value(k attribute.Key) attribute.Value { v, _ := s.attrs.Value(k);
 func (s span) text(k attribute.Key) string           { return s.value(k).AsString() }
 func (s span) number(k attribute.Key) int64          { return s.value(k).AsInt64() }
 func (s span) took() string                          { return short(s.EndTime().Sub(s.StartTime())) }
+
 func (s span) seconds(k attribute.Key) string {
 	return short(time.Duration(s.value(k).AsFloat64() * float64(time.Second)))
 }

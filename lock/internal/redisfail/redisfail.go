@@ -32,6 +32,7 @@ func permanent(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
 // KeyFault is why a server refused the keys of a call, or of a command in its script. The command didn't run.
 type KeyFault int
 
+// The faults of keys.
 const (
 	KeysMoved     KeyFault = iota + 1 // a key belongs to another node, or its slot is being migrated
 	KeysSplit                         // migration has moved some of the keys and not others: a call with one key is served
