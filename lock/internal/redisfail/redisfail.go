@@ -2,7 +2,7 @@
 // metrics and spans. It is the only package that reads the texts of errors.
 //
 // It knows three sources of errors. An error reply of the server is a refusal: nothing that lasts was done, because no script of lockdog
-// fails after its effect (scripts/tell.lua). The errors in errors.go are lockdog's own. All others arose on the way to the server or
+// fails after its effect (internal/script/tell.lua). The errors in errors.go are lockdog's own. All others arose on the way to the server or
 // back, and leave open whether the call ran.
 package redisfail
 
