@@ -70,3 +70,54 @@ func TestEveryWaitLinksToItsHolders(t *testing.T) {
 		}
 	})
 }
+
+// So it is with a Quorum, where only the head of a process's queue asks the nodes.
+func TestEveryQuorumWaitLinksToAHolder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		servers := []*memory.Server{memory.New(), memory.New(), memory.New()}
+		open := func(id string) *lock.QuorumMutex {
+			var clients []*lock.Client
+			for _, srv := range servers {
+				clients = append(clients, openHooked(t, srv, hooked{}, lock.WithClientID(id), lock.WithTracerProvider(s.tracer)))
+			}
+			q, err := lock.NewQuorum(clients...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q.Mutex("job:1")
+		}
+		held := try(t, open("a"))
+		m := open("b")
+		first := begin(t.Context(), m)
+		synctest.Wait()
+		second := begin(t.Context(), m)
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := m.Lock(impatient); err == nil {
+			t.Fatal("two hold it")
+		}
+		free(t, held)
+		one := granted(t, first)
+		free(t, one)
+		two := granted(t, second)
+		free(t, two)
+
+		waited := 0
+		for _, span := range s.spansNamed("acquire job") {
+			owner := attrsOf(span)[telemetry.KeyOwner]
+			if owner == held.Owner() {
+				continue
+			}
+			waited++
+			if blocked := attrsOf(span)[telemetry.KeyBlockedBy]; blocked == "" || len(span.Links) == 0 {
+				t.Errorf("%q was blocked by %q, and has %d links", owner, blocked, len(span.Links))
+			}
+		}
+		if waited != 3 {
+			t.Errorf("%d acquires waited", waited)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"slices"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // quorumLine is the line of this process's waiters before one lock of a Quorum. Only its head asks the nodes, when a majority of them
@@ -15,6 +17,7 @@ type quorumLine struct {
 	nodes   []*quorumEar
 	asked   time.Time // when the head last asked
 	seen    HeldError // the holder, when last seen; without the name
+	trace   string    // the traceparent of its acquire, "": unknown
 }
 
 // quorumWaiter is one call of Lock that waits.
@@ -142,8 +145,8 @@ func (ln *quorumLine) asking() {
 	}
 }
 
-// saw notes what the head has seen.
-func (w *quorumWaiter) saw(nodes []sight, holder *HeldError) {
+// saw notes what the head has seen, and the traceparent of the holder's acquire.
+func (w *quorumWaiter) saw(nodes []sight, holder *HeldError, traceparent string) {
 	ln := w.line
 	ln.q.mu.Lock()
 	if ln.waiters.Front() == w.place {
@@ -154,7 +157,7 @@ func (w *quorumWaiter) saw(nodes []sight, holder *HeldError) {
 			ln.nodes[i].sight = s
 		}
 		if holder != nil {
-			ln.seen = HeldError{Owner: holder.Owner, Remaining: holder.Remaining}
+			ln.seen, ln.trace = HeldError{Owner: holder.Owner, Remaining: holder.Remaining}, traceparent
 		}
 	}
 	seen := ln.seen
@@ -199,6 +202,13 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 		}
 	}
 	return nodes[need-1].at, why, true
+}
+
+// nameHolder tells an acquire who holds the lock.
+func (w *quorumWaiter) nameHolder(a *telemetry.Acquire) {
+	w.line.q.mu.Lock()
+	defer w.line.q.mu.Unlock()
+	a.BlockedBy(w.line.seen.Owner, w.line.trace)
 }
 
 // last is the holder, when last seen.

@@ -27,6 +27,7 @@ type vote struct {
 // tally is what a poll without a majority came to.
 type tally struct {
 	held  *HeldError // when a majority answered
+	trace string     // the traceparent of the acquire of the holder that held names
 	err   error      // else, or when it came too late: why there is no lease
 	final bool       // it won't help to ask again
 	shut  bool       // ... as too many clients are closed
@@ -351,6 +352,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 	}
 	var failed nodeErrors
 	var held *HeldError
+	trace := ""
 	hopeless, closed, answered := 0, 0, 0
 	for i, v := range by {
 		switch {
@@ -373,7 +375,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 			t.acquires[i].BlockedBy(v.Owner, v.Traceparent)
 			t.record.acquire.BlockedBy(v.Owner, v.Traceparent)
 			if held == nil {
-				held = v.held(t.m.name)
+				held, trace = v.held(t.m.name), v.Traceparent
 			}
 			if v.Remaining < 0 || held.Remaining >= 0 && v.Remaining > held.Remaining {
 				held.Remaining = v.Remaining
@@ -386,7 +388,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 		r.err, r.final, r.shut = fmt.Errorf("%w: %d of the quorum's %d", ErrClosed, closed, n), true, true
 	case err != nil: // a majority granted it in vain
 	case answered >= need && held != nil:
-		r.held = held
+		r.held, r.trace = held, trace
 	default:
 		r.err = fmt.Errorf("%d of %d nodes gave an answer that counts, %d are needed: %w", answered, n, need, failed)
 		r.final = hopeless+closed > n-need

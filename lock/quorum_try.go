@@ -144,7 +144,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	w := q.enter(t)
 	defer q.leave(w)
 	if polled {
-		w.saw(t.sights, r.held)
+		w.saw(t.sights, r.held, r.trace)
 	}
 	var failing time.Time // since when too few nodes answer
 	for {
@@ -181,13 +181,13 @@ func (t *quorumTry) lock() (*Lease, error) {
 		switch {
 		case l != nil:
 			held := sight{free: time.Now().Add(cfg.lease)}
-			w.saw(slices.Repeat([]sight{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease})
+			w.saw(slices.Repeat([]sight{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // what the poll came to says nothing
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
-		w.saw(t.sights, r.held)
+		w.saw(t.sights, r.held, r.trace)
 	}
 }
 
@@ -200,6 +200,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, e
 	defer timer.Stop()
 	var askAt time.Time
 	for {
+		w.nameHolder(&t.record.acquire)
 		if closing := t.closing(); closing > len(t.m.locks)-t.m.q.need {
 			return wakeNone, ErrClosed
 		}
@@ -223,7 +224,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, e
 		case <-timer.C:
 		case v := <-t.votes: // a node was slow
 			t.drop(v)
-			w.saw(t.sights, nil)
+			w.saw(t.sights, nil, "")
 		case <-t.ctx.Done():
 			return wakeNone, context.Cause(t.ctx)
 		case <-patience:
