@@ -27,6 +27,7 @@ func TestCommandsAreLiterals(t *testing.T) {
 		"internal/backend/redis.go: NewCmd of append(args, ...)": 0,
 		"internal/script/script.go: backend.NewScript":           0,
 		"internal/backend/backend.go: Script{}":                  0,
+		"internal/tracking/check.go: pipe.Do":                    0, // of hmget or zmscore, in the lines before it
 	}
 	found := func(where, what string) {
 		if _, ok := allowed[where+": "+what]; !ok {

@@ -120,13 +120,15 @@ type attempt struct {
 	gap          bool
 	overdue      bool
 	moving       bool
+	endless      bool // the lock had no lease that would end
 }
 
 // takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
 func (t *attempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
-	// A poll while releases are heard of, as of a fair waiter that keeps its place, may have come before the message.
-	case t.why == wakePoll && (t.subscription == subDown || t.moving), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
+	// A poll while releases are heard of, as of a fair waiter that keeps its place, may come before the message. Without a lease it would
+	// come much later.
+	case t.why == wakePoll && (t.subscription == subDown || t.moving || t.endless), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
 	case t.why == wakeExpiry && t.overdue: // otherwise it was released a moment ago, and the message is on its way
 		return telemetry.TakeoverExpired, true
@@ -139,7 +141,7 @@ func (q *waitQueue) startAsking() attempt {
 	w := q.head
 	t := attempt{
 		claim: w.claim, params: w.params(), why: q.due, began: time.Now(), last: q.joined,
-		subscription: q.subscription, gap: q.gap, overdue: q.seen.overdue, moving: q.seen.moving,
+		subscription: q.subscription, gap: q.gap, overdue: q.seen.overdue, moving: q.seen.moving, endless: q.seen.Remaining < 0,
 	}
 	t.params.waiterID = q.waiterID()
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}

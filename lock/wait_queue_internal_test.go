@@ -184,6 +184,7 @@ func TestAttempt_Takeover(t *testing.T) {
 		{attempt{why: wakePoll, subscription: subPending}, 0, false},
 		{attempt{why: wakePoll, subscription: subUp}, 0, false}, // a fair waiter that keeps its place
 		{attempt{why: wakePoll, subscription: subUp, moving: true}, telemetry.TakeoverMessageMissed, true},
+		{attempt{why: wakePoll, subscription: subUp, endless: true}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
 		{attempt{why: wakePoll, subscription: subDown}, telemetry.TakeoverMessageMissed, true},
 		{attempt{why: wakeSubscribed}, 0, false},
 		{attempt{why: wakeSubscribed, gap: true}, telemetry.TakeoverMessageMissed, true},

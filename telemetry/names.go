@@ -99,7 +99,7 @@ var (
 	}
 	MetricTakeovers = Metric{
 		Name: "lockdog.takeovers", Prometheus: "lockdog_takeovers_total", Kind: Counter, Unit: "{takeover}",
-		Description: "Grants to a waiter that heard no release: the holder had vanished, or the message was missed.",
+		Description: "Grants to a waiter that heard no release: the holder had vanished, or the message was missed as the subscription was down. Not counted for a Quorum.",
 		Labels:      []Label{groupLabel, {KeyReason, takeoverReasons}},
 	}
 	MetricHeld = Metric{

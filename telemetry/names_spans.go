@@ -67,7 +67,7 @@ type Span struct {
 var (
 	SpanAcquire = Span{
 		Name: "acquire", Parent: "caller",
-		Description: "One call to Lock or TryLock, from the call to its end. Links to whoever held the lock meanwhile.",
+		Description: "One call to Lock or TryLock, from the call to its end. Links to whoever held the lock meanwhile; a wait for permits, which many hold, links to nobody.",
 		Attributes: []attribute.Key{
 			KeyName, KeyKind, KeyGroup, KeyOutcome, KeyAttempts, KeyWakeups, KeyLease, KeyOwner, KeyToken,
 			KeyTakeover, KeyBlockedBy, KeyNode, KeyErrorType,
