@@ -180,7 +180,7 @@ func (c *call) stamp(now time.Time) {
 	if c.Expires() {
 		c.expires = now.Add(c.window)
 		c.SetNotAfter(c.node.clock.at(c.expires))
-		c.expires = c.expires.Add(c.node.clock.ahead()) // what is swept then can't come back
+		c.expires = c.expires.Add(c.node.clock.ahead()) // what is cleaned up then can't come back
 	}
 }
 

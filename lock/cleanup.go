@@ -9,9 +9,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// What a bid may have left in Redis, and when to remove it.
+// What a claim may have left in Redis, and when it is removed.
 
-// noteLateWrite records that until then a call of the bid whose reply was lost may still take the lock. Any goroutine may call it.
+// noteLateWrite notes that a call of the claim whose reply was lost may still take the lock until then. It is safe for concurrent use.
 func (b *claim) noteLateWrite(until time.Time) {
 	for {
 		old := b.lateWrite.Load()
@@ -21,7 +21,7 @@ func (b *claim) noteLateWrite(until time.Time) {
 	}
 }
 
-// lateWriteUntil returns when the last call of the bid whose reply was lost can no longer take the lock, and zero if there is none.
+// lateWriteUntil returns the time after which no call of the claim can take the lock any more; zero if no reply was lost.
 func (b *claim) lateWriteUntil() time.Time {
 	if until := b.lateWrite.Load(); until != nil {
 		return *until
@@ -29,10 +29,10 @@ func (b *claim) lateWriteUntil() time.Time {
 	return time.Time{}
 }
 
-// mayWriteLate reports whether the reply to a call of the bid was lost.
+// mayWriteLate reports whether the reply to a call of the claim was lost.
 func (b *claim) mayWriteLate() bool { return b.lateWrite.Load() != nil }
 
-// cleanUp removes what the bid may have left, now and once more when no delayed call of it can write.
+// cleanUp removes what the claim may have left, now and once more when no delayed call of it can write.
 func (b *claim) cleanUp() {
 	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: b.lateWriteUntil()})
 }
@@ -40,7 +40,7 @@ func (b *claim) cleanUp() {
 // cleanUpNow is cleanUp for what no delayed call can bring back.
 func (b *claim) cleanUpNow() { b.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
 
-// cleanUpLater removes what a delayed call of the bid may still write.
+// cleanUpLater removes what a delayed call of the claim may still write.
 func (b *claim) cleanUpLater() {
 	until := b.lateWriteUntil()
 	b.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
@@ -71,7 +71,7 @@ func (b *claim) scheduleCleanup(t *cleanup.Task) {
 // abandoned cleans up after a call whose caller left before the reply.
 func (c *Client) abandoned(call *call) {
 	call.claim.cleanUpAbandoned(call)
-	for _, b := range call.moreBids {
+	for _, b := range call.moreClaims {
 		b.cleanUpAbandoned(call)
 	}
 }

@@ -334,7 +334,7 @@ func (c *Client) unsubscribed(node string, err error) {
 	logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
 }
 
-// panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a flight, called
+// panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a batch, called
 // panicked, and they went on.
 func (c *Client) panicked(v any, stack []byte) {
 	c.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the calls inside the client, and lets none in once it is shut.
+// gate counts the calls in the client. Once it is shut, it lets none in.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once
@@ -31,7 +31,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shut may be called once. The channel is closed when the last call has left.
+// shut may be called once. It returns a channel that is closed when the last call has left.
 func (g *gate) shut() <-chan struct{} {
 	if g.n.Add(gateShut) == gateShut {
 		g.once.Do(func() { close(g.empty) })

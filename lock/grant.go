@@ -49,7 +49,7 @@ const (
 	grantEnded
 )
 
-// newGrant makes the grant that Redis has given to a bid, and puts it under the watchdog's eyes; nil when the client
+// newGrant makes the grant that Redis has given to a claim, and has the watchdog renew it; nil when the client
 // is closed.
 func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *Lease {
 	g := &grant{lock: lk, claim: b}

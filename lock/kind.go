@@ -6,47 +6,47 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// kind is what differs between the kinds of lock. What they share - waiting, the watchdog, leases, telemetry - knows
-// a kind by this table only.
+// kind is what differs between the kinds of lock. Waiting, the watchdog, leases and telemetry are the same for all, and know a kind only by
+// this table.
 type kind struct {
 	name string // lockdog.kind
 
 	acquire *script.Acquirer
-	release *script.Releaser // nil: a lock leaves nothing
+	release *script.Releaser // nil: an acquire leaves nothing in Redis
 	force   *script.Forcer
 	inspect *script.Inspector
 
-	// handOver is a release that may hand the lock to a waiter of the same client. Nil: none does.
+	// handOver is a release that may hand the lock to a waiter of the same client; nil: there is none.
 	handOver *script.Releaser
 
-	// channel is where a release is heard of.
+	// channel is where a release is published.
 	channel func(key string) string
-	// holding is how Redis knows its owners.
+	// holding is how its owners are stored in Redis.
 	holding script.Holding
 
-	// downgradesFrom is the kind whose holder gets the lock of this one, too, and at once.
+	// downgradesFrom is the kind whose holder gets a lock of this kind at once.
 	downgradesFrom *kind
-	// ownerSuffix is what the names of its owners end in.
+	// ownerSuffix ends the names of its owners.
 	ownerSuffix string
 
-	notifiesOne      bool // a release may wake one of the waiting clients, see notify_one.go
-	oneKey           bool // acquire and release can do with the lock's key alone, as they must while its slot moves
-	queuesInRedis    bool // the head of a line has a place in Redis, which it keeps by asking again and has to give up
-	queuePerWaiter   bool // a waiter stands in a line of its own: in Redis's queue it has a channel of its own
-	multiHolder      bool // whoever holds it may take it once more
-	wakesNextOnGrant bool // when a waiter has got in, or has left, there may be enough for the next
-	grantsAllWaiters bool // whoever gets in takes all waiters along
-	usesReceipts     bool // its operations change a number for good: each leaves a receipt, see deed
-	isCounterUpdate  bool // release does such an operation
-	amount           int  // ... with this number
-	leaseless        bool // nobody has a lease of it
+	notifiesOne      bool // a release may wake one of the waiting clients: see notify_one.go
+	oneKey           bool // acquire and release work with the lock's key alone, as they must while its slot moves
+	queuesInRedis    bool // the head of a queue has a place in Redis, which it keeps by asking again, and gives up when it leaves
+	queuePerWaiter   bool // each waiter has a queue here and a channel of its own, for its place in Redis
+	multiHolder      bool // a holder may take it again
+	wakesNextOnGrant bool // when a waiter got in or left, there may be enough for the next
+	grantsAllWaiters bool // a grant to one waiter is a grant to all
+	usesReceipts     bool // its operations change a counter and leave a receipt: see receipts.go
+	isCounterUpdate  bool // release is such an operation
+	amount           int  // ... with this argument
+	leaseless        bool // it is held without a lease
 
-	number    string // what its key holds where that is no lock's hash
-	refusal   string // says why it can't be had where that isn't because somebody holds it
-	emptyHint string // ... and no lease is known that will run out
+	number    string // what its key holds, if not a lock's hash
+	refusal   string // why it was refused, if not because somebody holds it
+	emptyHint string // ... if no lease is known that will end
 }
 
-// refuses says why it can't be had, "" where somebody holds it. No lease runs out in less than remaining; negative: none will.
+// refuses returns why it was refused, "" if somebody holds it. No lease ends before remaining; negative: none will end.
 func (k *kind) refuses(remaining time.Duration) string {
 	if remaining < 0 && k.emptyHint != "" {
 		return k.emptyHint
@@ -54,23 +54,23 @@ func (k *kind) refuses(remaining time.Duration) string {
 	return k.refusal
 }
 
-// acquireParams are what somebody who asks for a lock wants beside it.
+// acquireParams are the arguments of one attempt to acquire.
 type acquireParams struct {
-	until    time.Time     // the end of the wait, zero: the lock's own options say it
-	keep     time.Duration // how long a place in Redis's queue is kept until it asks again, 0: it takes none
+	until    time.Time     // the end of the wait; zero: as the lock's options say
+	keep     time.Duration // how long its place in Redis's queue is kept until it asks again; 0: it takes none
 	waited   time.Duration // since it first asked
-	under    string        // owner of the lease of the kind above that the caller has
+	under    string        // owner of the caller's lease of the kind that this one downgrades from
 	permits  int           // of a semaphore
-	outside  bool          // it means to wait, but doesn't stand in line yet
-	waiterID script.Waiter // whom a release may call, where it hears of it
-	waiter   *waiter       // on whose behalf it is asked, nil: not of one
-	whole    *bundle       // of which it is to be a member, nil for most
+	outside  bool          // the caller waits, but isn't in a queue yet
+	waiterID script.Waiter // whom a release may wake alone
+	waiter   *waiter       // for whom it asks, nil: for nobody who waits
+	whole    *bundle       // of which it will be a member, nil for most
 }
 
-// keys are what scripts need to know of the lock.
+// keys returns the lock as scripts take it.
 func (lk *lock) keys() script.Lock { return script.Lock{Key: lk.key, Counter: lk.counter()} }
 
-// counter is the key of the lock's token counter, boxed.
+// counter returns the key of the lock's token counter, boxed.
 func (lk *lock) counter() any {
 	if lk.cfg.redissonTokens {
 		return script.JavaCounter(lk.key)
@@ -78,7 +78,7 @@ func (lk *lock) counter() any {
 	return lk.c.counters.Of(lk.c.cfg.prefix, lk.key)
 }
 
-// spent are receipts that an operation is to delete.
+// spent returns receipts that an operation is to delete.
 func (lk *lock) spent() []string {
 	if !lk.kind.usesReceipts {
 		return nil
@@ -86,13 +86,13 @@ func (lk *lock) spent() []string {
 	return lk.c.receipts.take(lk.key)
 }
 
-// member is what stands for the bid's owner in Redis.
+// member returns the claim's owner as Redis stores it.
 func (b *claim) member() string { return b.lock.kind.holding.Member(b.owner) }
 
-// renewedKey is where the owners of the lock are.
+// renewedKey returns the key that stores the owners of the lock.
 func (lk *lock) renewedKey() string { return lk.kind.holding.Key(lk.key) }
 
-// wakeChannel is the channel on which a waiter hears of a release.
+// wakeChannel returns the channel on which a waiter hears of a release.
 func (lk *lock) wakeChannel(b *claim) string {
 	channel := lk.kind.channel(lk.key)
 	if lk.kind.queuePerWaiter {
@@ -101,7 +101,7 @@ func (lk *lock) wakeChannel(b *claim) string {
 	return channel
 }
 
-// queueKey names the queueKey in which a waiter of this client stands.
+// queueKey returns the name of a waiter's queue in this client.
 func (lk *lock) queueKey(b *claim) string {
 	if lk.kind.queuePerWaiter {
 		return lk.key + " " + b.owner

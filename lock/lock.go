@@ -221,7 +221,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
-// acquireOrWait asks for the lock, and waits for it, until a bid has won.
+// acquireOrWait asks for the lock, and waits for it, until a claim has won.
 func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.AcquireOutcome, err error) {
 	var until time.Time // the end of the wait
 	if wait {
@@ -325,7 +325,7 @@ func attemptFailure(err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// newClaim returns a bid under an owner that no other grant ever had.
+// newClaim returns a claim with an owner that no other grant ever had.
 func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	b := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
 	if lk.cfg.links {

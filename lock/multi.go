@@ -300,7 +300,7 @@ func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
 	t.b.giveUp(t.ctx)
 }
 
-// cleanUpAll removes what bids may have left in Redis: all of them if they were granted, otherwise those that may still be.
+// cleanUpAll removes what claims may have left in Redis: all of them if they were granted, otherwise those that may still be.
 func cleanUpAll(bids []*claim, granted bool) {
 	for _, b := range bids {
 		if granted || b.mayWriteLate() {

@@ -13,11 +13,11 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The operations on a lock in Redis: what each sends, how it reads the answer, and when it tries again.
+// The operations on a lock in Redis: what each sends, how it reads the reply, and when it tries again.
 
 const maxTries = 4 // of one operation, the first included
 
-// claim is one owner's wish to hold a lock.
+// claim is one owner's request for a lock. All calls that ask for the lock under this owner share it.
 type claim struct {
 	lock        *lock
 	owner       string
@@ -25,38 +25,38 @@ type claim struct {
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
 }
 
-// acquireReply is Redis's answer to a bid.
+// acquireReply is Redis's reply to a claim.
 type acquireReply struct {
 	script.AcquireReply
 	sent   time.Time // before the request left: the lease counts from here
-	acked  int       // replicas that have the grant, where that was asked for
-	moving bool      // the lock's slot is on its way to another node
+	acked  int       // replicas that have the grant, if WithReplicas asks for them
+	moving bool      // the lock's slot is moving to another node
 }
 
-// held is the error for a lock with a name that wasn't granted.
+// held returns the error for the lock called name, which wasn't granted.
 func (v *acquireReply) held(name string) *HeldError {
 	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
 }
 
-// releaseReply is Redis's answer to a release.
+// releaseReply is Redis's reply to a release.
 type releaseReply struct {
 	script.ReleaseReply
-	unconfirmed bool      // an earlier try may have done it; its answer never came
+	unconfirmed bool      // an earlier try may have done it: its reply was lost
 	sent        time.Time // before the request left
 }
 
-// errLeft is the outcome of an acquire that wasn't answered within its lease. The bid is used up.
+// errLeft is the outcome of an acquire without a reply within its lease. The claim can't be used again.
 var errLeft = redisfail.NewTimeout("lockdog: timeout: no answer of Redis within the lease")
 
-// acquireWithRetry makes one attempt for the bid: one answer of Redis, over as many tries as failures demand.
-func (t *transport) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, terms acquireParams) (acquireReply, error) {
+// acquireWithRetry makes one attempt for the claim: it returns one reply, after up to maxTries calls.
+func (t *transport) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, params acquireParams) (acquireReply, error) {
 	var err error
-	ws, w := b.lock.c.waits, terms.waiter
+	ws, w := b.lock.c.waits, params.waiter
 	for try := range maxTries {
 		if try > 0 {
-			if try == 1 && terms.outside { // Redis is in trouble: this may take long
+			if try == 1 && params.outside { // Redis is in trouble: this may take long
 				a.WaitStart()
-				w = ws.trackClaim(b, terms)
+				w = ws.trackClaim(b, params)
 				ws.failed(w, err)
 				defer ws.untrack(w)
 			}
@@ -64,7 +64,7 @@ func (t *transport) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, 
 				return acquireReply{}, cutOff(ctx, err)
 			}
 		}
-		v, failed := t.sendAcquire(ctx, b, terms)
+		v, failed := t.sendAcquire(ctx, b, params)
 		if failed == nil {
 			return v, nil
 		}
@@ -97,17 +97,17 @@ func cutOff(ctx context.Context, failed error) error {
 	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
-func (t *transport) sendAcquire(ctx context.Context, b *claim, terms acquireParams) (acquireReply, error) {
+func (t *transport) sendAcquire(ctx context.Context, b *claim, params acquireParams) (acquireReply, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
 	oneKey := false
 	for {
 		args := script.AcquireArgs{
 			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: t.backend.Traits().Publish,
-			Keep: terms.keep, Under: terms.under, Waited: terms.waited, Permits: terms.permits, Spent: b.lock.spent(),
+			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: b.lock.spent(),
 		}
-		waits := terms.waiterID.Number != "" && !oneKey && !t.waitSetDenied.Load()
+		waits := params.waiterID.Number != "" && !oneKey && !t.waitSetDenied.Load()
 		if waits {
-			args.Waiter = terms.waiterID
+			args.Waiter = params.waiterID
 		}
 		if oneKey {
 			args.Counter = nil
@@ -130,7 +130,7 @@ func (t *transport) sendAcquire(ctx context.Context, b *claim, terms acquirePara
 				continue
 			}
 			if waits && redisfail.IsForbidden(err) {
-				t.waitSetDenied.Store(true) // the ACL may be without the set of those who wait
+				t.waitSetDenied.Store(true) // the ACL may not allow the wait set
 				continue
 			}
 			return acquireReply{}, err
@@ -138,35 +138,35 @@ func (t *transport) sendAcquire(ctx context.Context, b *claim, terms acquirePara
 		reply, err := script.ParseAcquire(c.reply)
 		v := acquireReply{reply, c.sent, c.acked, oneKey}
 		if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-			b.noteLateWrite(c.expires) // whatever that answer means
+			b.noteLateWrite(c.expires) // whatever that reply means
 		}
 		t.recycle(c)
 		return v, err
 	}
 }
 
-// release gives the lock back, trying until deadline. With heir, the first try hands it to that waiter, where no
-// other process waits; a failed first try is reported through failed before it is repeated without an heir.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, heir *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
+// release gives the lock back, with retries until deadline. If next isn't nil, the first try hands the lock to that waiter, unless another
+// process waits. If that try fails, release calls failed and goes on without next.
+func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, next *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := t.sendRelease(ctx, b, wake, heir, max(time.Until(deadline), 0))
+		f, expires, err := t.sendRelease(ctx, b, wake, next, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.Refused != nil {
 				rel.Error(redisfail.Classify(f.Refused).Kind)
 			}
 			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.isCounterUpdate {
-				// The entry was ours and its lease hadn't run out: our own earlier try took it away.
+				// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
 				return releaseReply{unconfirmed: true, sent: f.sent}, nil
 			}
 			return f, nil
 		}
 		what := redisfail.Classify(err)
 		rel.Error(what.Kind)
-		if heir != nil {
+		if next != nil {
 			failed(what, expires)
-			heir = nil
+			next = nil
 		}
 		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
@@ -175,13 +175,13 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *clai
 	}
 }
 
-// again pauses before a release is tried again. It reports whether it is to be.
+// again pauses before the next try of a release. It reports false if there is to be none.
 func (t *transport) again(ctx context.Context, what redisfail.Failure, err error, try int, deadline time.Time) bool {
 	pause := redisfail.Backoff(try)
 	return what.Retry && !errors.Is(err, errLeft) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
 }
 
-// failedOf is what an operation failed of: its last try, unless it was the end of ctx that failed that.
+// failedOf returns why an operation failed: the error of its last try, unless that is due to the end of ctx.
 func failedOf(ctx context.Context, last, err error) error {
 	switch {
 	case ctx.Err() == nil:
@@ -209,8 +209,8 @@ func (t *transport) releaseOnce(ctx context.Context, b *claim, patience time.Dur
 	return f, err
 }
 
-// sendRelease is one try. It also says until when a hand-over that wasn't answered may happen yet.
-func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake, heir *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
+// sendRelease is one try. It also returns until when a hand-over without a reply may still happen.
+func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake, next *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
 	kind := b.lock.kind
 	traits := t.backend.Traits()
 	args := script.ReleaseArgs{
@@ -218,10 +218,10 @@ func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake,
 		Wake: wakes(wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
 	}
 	releaser, lease := kind.release, b.lock.cfg.lease
-	if heir != nil {
-		to := heir.lock.cfg
+	if next != nil {
+		to := next.lock.cfg
 		releaser, lease = kind.handOver, to.lease
-		args.Next = script.Next{Owner: heir.owner, Lease: to.leaseArg, Traceparent: heir.traceparent, Subscribed: heir.subscribed}
+		args.Next = script.Next{Owner: next.owner, Lease: to.leaseArg, Traceparent: next.traceparent, Subscribed: next.subscribed}
 	}
 	c := t.callTo(b.lock.key, telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
@@ -233,7 +233,7 @@ func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake,
 	}
 	window := c.window
 	if !t.do(ctx, c, patience) {
-		if window > 0 { // it was sent at the latest now
+		if window > 0 { // it was sent by now
 			expires = time.Now().Add(window)
 		}
 		return releaseReply{}, expires, t.left(context.Background(), errLeft)
@@ -281,7 +281,7 @@ func (t *transport) inspect(ctx context.Context, lk *lock) (script.InspectReply,
 	return script.ParseInspect(reply)
 }
 
-// simple runs a script that may be repeated without a thought.
+// simple runs a script that can be repeated safely.
 func (t *transport) simple(ctx context.Context, op telemetry.Operation, key string, args func(*script.Request)) (any, error) {
 	var err error
 	for try := range maxTries {

@@ -14,14 +14,14 @@ import (
 
 // The operations on several locks in one script. They correspond to those on one lock in operations.go.
 
-// multiAcquireReply is Redis's answer to several bids.
+// multiAcquireReply is Redis's reply to several claims.
 type multiAcquireReply struct {
 	acquireReply
 	tokens []int64 // when granted
 	at     int     // else: which lock is held
 }
 
-// acquireAll makes one attempt for all of the bids: one answer of Redis, over as many tries as failures demand.
+// acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
 func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*claim) (multiAcquireReply, error) {
 	var err error
 	for try := range maxTries {
@@ -52,7 +52,7 @@ func (t *transport) sendAcquireAll(ctx context.Context, bids []*claim) (multiAcq
 	cfg := bids[0].lock.cfg
 	c := t.callTo(bids[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, claims(bids))
-	c.window, c.claim, c.moreBids = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+	c.window, c.claim, c.moreClaims = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
 		return multiAcquireReply{}, t.left(ctx, errLeft)
@@ -66,7 +66,7 @@ func (t *transport) sendAcquireAll(ctx context.Context, bids []*claim) (multiAcq
 	}
 	reply, err := script.ParseMultiAcquire(c.reply, len(bids))
 	if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-		noteLateWriteAll(bids, c.expires) // whatever that answer means
+		noteLateWriteAll(bids, c.expires) // whatever that reply means
 	}
 	return multiAcquireReply{acquireReply{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
 }

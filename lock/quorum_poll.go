@@ -19,9 +19,9 @@ import (
 // vote is what one node answered.
 type vote struct {
 	acquireReply
-	node int
-	bid  *claim // nil: its client is closed
-	err  error
+	node  int
+	claim *claim // nil: its client is closed
+	err   error
 }
 
 // tally is what a poll without a majority came to.
@@ -106,10 +106,10 @@ func (t *quorumTry) ask(i int) {
 		t.votes <- v
 		return
 	}
-	v.bid = lk.newClaim(a)
+	v.claim = lk.newClaim(a)
 	ctx, cancel := t.limited(i)
 	defer cancel()
-	v.acquireReply, v.err = lk.attempt(ctx, a, v.bid, acquireParams{})
+	v.acquireReply, v.err = lk.attempt(ctx, a, v.claim, acquireParams{})
 	if errors.Is(v.err, errNodeTimeout) {
 		a.Error(telemetry.ErrorTimeout)
 	}
@@ -159,12 +159,12 @@ func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vot
 
 // settled is called when nothing more is to be done with a vote.
 func (t *quorumTry) settled(v vote) {
-	if v.bid == nil {
+	if v.claim == nil {
 		return
 	}
-	c := v.bid.lock.c
-	if !v.Granted && v.bid.mayWriteLate() {
-		v.bid.cleanUp()
+	c := v.claim.lock.c
+	if !v.Granted && v.claim.mayWriteLate() {
+		v.claim.cleanUp()
 	}
 	c.gate.leave()
 }
@@ -173,16 +173,16 @@ func (t *quorumTry) settled(v vote) {
 func (t *quorumTry) giveBack(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
-		c := v.bid.lock.c
+		c := v.claim.lock.c
 		if t.calls.Err() != nil {
-			v.bid.cleanUp()
+			v.claim.cleanUp()
 			continue
 		}
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.transport.releaseOnce(ctx, v.bid, nodeTimeout(t.m.cfg.lease)); err != nil || v.bid.mayWriteLate() {
-				v.bid.cleanUp()
+			if _, err := c.transport.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease)); err != nil || v.claim.mayWriteLate() {
+				v.claim.cleanUp()
 			}
 		})
 	}
@@ -235,11 +235,11 @@ func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
 	var l *Lease
 	if !lk.c.isClosing() {
-		l = lk.newGrant(t.ctx, &t.acquires[v.node], v.bid, token, v.sent)
+		l = lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
 	}
 	switch {
 	case l == nil:
-		v.bid.cleanUp()
+		v.claim.cleanUp()
 		return false
 	case !b.add(l):
 		ctx, cancel := t.limited(v.node)
@@ -274,7 +274,7 @@ func (t *quorumTry) late(b *bundle, token int64) {
 			if kept, err := t.raiseAt(v, token); err == nil && kept {
 				t.admit(b, token, v)
 			} else {
-				v.bid.cleanUp()
+				v.claim.cleanUp()
 			}
 		}
 		t.settled(v)
@@ -333,9 +333,9 @@ func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error)
 func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
-	lk := v.bid.lock
+	lk := v.claim.lock
 	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
-		script.RaiseArgs(r, v.bid.claim(), token)
+		script.RaiseArgs(r, v.claim.claim(), token)
 	})
 	if err != nil {
 		return false, err

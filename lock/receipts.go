@@ -11,21 +11,20 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The numbers of semaphores and latches change for good: one that is changed twice, because an answer was lost and the
-// request repeated, stays wrong. So each change leaves a receipt beside the number, in the same script, under the name of
-// the operation's owner; who finds it there has done it before.
+// The counters of semaphores and latches have no lease. One that is changed twice, because a reply was lost and the request repeated, would stay
+// wrong. So the script that changes a counter also writes a receipt beside it, named for the operation's owner. A repeated request finds the
+// receipt and changes nothing.
 
 const (
-	// receiptPatience is how long the cleanup goes on with what Redis hasn't confirmed.
+	// receiptPatience is how long the cleanup repeats what Redis hasn't confirmed.
 	receiptPatience = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers to delete
 	spentAtOnce = 4
 )
 
-// receipts are those that nobody will ask for any more, as the operation's answer has come. The next operation on the same
-// key takes them along, to be deleted: else a busy semaphore would keep five minutes of them. Those forgotten here go by
-// themselves.
+// receipts are the names of receipts that aren't needed any more, as the reply to their operation has arrived. The next operation on the same
+// key deletes some of them. Otherwise a busy semaphore would keep five minutes of them in Redis. Receipts that are forgotten here expire.
 type receipts struct {
 	mu    sync.Mutex
 	spent map[string][]string // by the key
@@ -34,7 +33,7 @@ type receipts struct {
 
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
-// add notes that a bid's answer has come. No earlier call of it may be under way.
+// add notes that the reply to a claim has arrived. No earlier call of it may be in flight.
 func (r *receipts) add(b *claim) {
 	if !b.lock.kind.usesReceipts || b.mayWriteLate() {
 		return
@@ -66,8 +65,8 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// counterUpdate is an operation that changes the number for good, once however often it is sent. For the transport and the
-// cleanup it is a release.
+// counterUpdate returns the claim of an operation that changes the counter, once however often it is sent. For the transport and the cleanup
+// it is a release.
 func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	k := *lk.kind
 	k.release, k.amount, k.usesReceipts, k.isCounterUpdate = s, amount, true, true
@@ -76,8 +75,8 @@ func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	return &claim{lock: &op, owner: lk.c.newOwner()}
 }
 
-// apply does a deed, over as many tries as it takes in one lease, and with keepOn has the cleanup go on with it. It says whether it was done: the script may have found
-// that it wasn't to be.
+// apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it. It reports whether the counter
+// was changed: the script may find that it must not be.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, b *claim, keepOn bool) (bool, error) {
 	f, err := lk.c.transport.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), script.WakeAll, nil, nil)
 	if err == nil {
@@ -90,15 +89,15 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, b *claim, kee
 	return false, err
 }
 
-// applyRelease performs a deed that others wait for: on a ctx that has ended, too, and while the client closes, as long as it can.
-func (lk *lock) applyRelease(ctx context.Context, op string, deed func() (*claim, error)) error {
+// applyRelease applies an update that others wait for. It works also on a ctx that has ended, and while the client closes.
+func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*claim, error)) error {
 	if ctx != nil && ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := lk.usable(ctx, op); err != nil {
 		return err
 	}
-	b, err := deed()
+	b, err := update()
 	if err != nil {
 		return lk.wrap(op, err)
 	}
@@ -116,10 +115,10 @@ func (lk *lock) applyRelease(ctx context.Context, op string, deed func() (*claim
 	return nil
 }
 
-// applyUpdate performs a deed that nobody is to notice but by its effect.
-func (lk *lock) applyUpdate(ctx context.Context, op string, keepOn bool, deed func() (*claim, error)) (done bool, err error) {
+// applyUpdate applies an update that has no span and no metric of its own.
+func (lk *lock) applyUpdate(ctx context.Context, op string, keepOn bool, update func() (*claim, error)) (done bool, err error) {
 	err = lk.call(ctx, op, func() error {
-		b, err := deed()
+		b, err := update()
 		if err != nil {
 			return err
 		}

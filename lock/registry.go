@@ -63,7 +63,7 @@ type LeaseInfo struct {
 	Group        string         // see WithGroup
 	State        LeaseState     // held, canceled, releasing or waiting
 	Node         string         // the server where the lock lives, as an address; "" while that isn't known
-	Owner        string         // as Lease.Owner; of the bid while waiting
+	Owner        string         // as Lease.Owner; of the claim while waiting
 	Token        int64          // 0 while waiting
 	Since        time.Time      // of the grant, or since when it waits
 	Lease        time.Duration  // the whole lease

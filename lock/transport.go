@@ -23,28 +23,28 @@ import (
 type transport struct {
 	backend   backend.Backend
 	rec       *telemetry.Recorder
-	abandoned func(*call) // takes the answer to a bid whose caller has left
+	abandoned func(*call) // takes the reply to a claim whose caller has left
 	panicked  func(v any, stack []byte)
 	closed    chan struct{}
-	running   sync.WaitGroup // workers, and callers that send their calls themselves
+	running   sync.WaitGroup // workers, and callers that send their own calls
 	calls     sync.Pool
 
 	prepared      atomic.Bool // the backend knows its servers
 	apart         atomic.Bool // the server refuses keys of several slots in one script
-	waitSetDenied atomic.Bool // an ACL keeps the client out of the sets of those who wait
+	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 
 	mu             sync.Mutex
 	nodes          map[string]*node
-	sharedInFlight int                  // flights that take along who waits, to all nodes
-	idle           []*worker            // of no node: these come and go
+	sharedInFlight int                  // batches that take pending calls, to all nodes
+	idle           []*worker            // of no node: nodes come and go
 	only           atomic.Pointer[node] // the node, while there is just one
 }
 
-// node is one server: the calls that wait for a flight, and its clock. A node that hangs keeps its own calls only.
+// node is one server: its pending calls, and its clock. A node that hangs delays only its own calls.
 type node struct {
 	name   string
 	clock  serverClock
-	lately atomic.Int64 // what the last call that was sent alone took, in ns; 0: there was none
+	lately atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
 
 	// Guarded by transport.mu.
 	pending  []*call
@@ -53,7 +53,7 @@ type node struct {
 
 const (
 	maxInFlight = 64 // to one node; renewals aside
-	maxShared   = 3  // ... to all nodes of those that take along who waits, unless they are slow; one to each node in any case
+	maxShared   = 3  // ... to all nodes, of those that take pending calls, unless they are slow; each node may have one in any case
 	maxIdle     = 8
 	slowBatch   = 100 * time.Millisecond
 )
@@ -64,11 +64,11 @@ type call struct {
 	node        *node
 	purpose     telemetry.Purpose
 	window      time.Duration // from sending: the time in which the script may run
-	claim       *claim        // of an acquire: what its answer must be swept for if its caller has left
-	moreBids    []*claim      // ... where it is for several locks
+	claim       *claim        // of an acquire: what to clean up if its caller has left
+	moreClaims  []*claim      // ... if it is for several locks
 	replicas    int           // how many must have the script's writes ...
 	patience    time.Duration // ... within this time
-	unbatchable bool          // it shares no flight
+	unbatchable bool          // it shares no batch
 
 	state atomic.Int32 // callWaiting, then what came first
 	done  chan struct{}
@@ -144,7 +144,7 @@ func (t *transport) nodeNamed(name string) *node {
 func (t *transport) callTo(key string, purpose telemetry.Purpose) *call {
 	c := t.calls.Get().(*call)
 	c.node, c.purpose = t.nodeOf(key), purpose
-	c.window, c.claim, c.moreBids, c.replicas, c.acked = 0, nil, nil, 0, 0
+	c.window, c.claim, c.moreClaims, c.replicas, c.acked = 0, nil, nil, 0, 0
 	c.sent, c.expires, c.reply, c.err = time.Time{}, time.Time{}, nil, nil
 	c.state.Store(callWaiting)
 	return c
@@ -170,9 +170,9 @@ func (t *transport) recycle(c *call) {
 	t.calls.Put(c)
 }
 
-// do sends a call and waits for its answer, for ctx, for patience, and for the transport's close, whichever is
-// first; where it sends the call itself, it may notice these Soon of the backend late. It reports false when it left before
-// the answer: then the call belongs to the worker, and a bid that it carried must not be used again, for its answer is given to abandoned.
+// do sends a call and waits for its reply, the end of ctx, the end of patience or the transport's close, whichever is first. A call that is sent
+// inline may notice the last three late, by the backend's Soon. do reports false if it left before the reply. Then the call belongs to the
+// worker, its reply goes to abandoned, and its claim must not be used again.
 func (t *transport) do(ctx context.Context, c *call, patience time.Duration) bool {
 	c.ctx = ctx
 	n := c.node
@@ -205,7 +205,7 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 		case <-c.done:
 			return true
 		case <-c.timer.C:
-			if slow < patience { // whoever is under way may be hanging: have another worker look after those who wait
+			if slow < patience { // the batches in flight may hang: have another worker take the pending calls
 				t.addWorker(n, c)
 				c.timer.Reset(patience - slow)
 				slow = patience
@@ -226,16 +226,16 @@ func (t *transport) do(ctx context.Context, c *call, patience time.Duration) boo
 	}
 }
 
-// inlinePatience is how long a call must be able to wait to be sent by its caller: dialing, or waiting for a connection,
-// may take some seconds, and is given up when ctx ends, but not for patience.
+// inlinePatience is the least patience of a call that may be sent inline: dialing, or waiting for a connection, may take some seconds, and ends with
+// ctx, but not with patience.
 const inlinePatience = 10 * time.Second
 
-// quick is an answer after which the next is hoped to be as quick.
+// quick bounds the time of a call after which the next is expected to be quick, too.
 const quick = backend.Unnoticed / 50
 
-// maySendInline says whether a caller may send its call itself: where the node answered so quickly that nobody will notice that ctx
-// isn't looked at meanwhile, and that of a ctx that ends at a time of its own, this isn't near. A ctx that can't end needn't be looked at,
-// also where a server that falls silent just then would be noticed.
+// maySendInline reports whether a caller may send its call itself. The end of ctx isn't noticed during an inline call. So the node must have
+// been quick so far, and a deadline of ctx must not be near. A ctx that can't end allows it also where a server that falls silent
+// meanwhile would be noticed.
 func (t *transport) maySendInline(ctx context.Context, n *node, patience time.Duration) bool {
 	soon, lately := t.backend.Soon(), time.Duration(n.lately.Load())
 	switch {
@@ -248,16 +248,17 @@ func (t *transport) maySendInline(ctx context.Context, n *node, patience time.Du
 	return soon <= backend.Unnoticed && (!limited || time.Until(end) > soon)
 }
 
+// route is how a call is sent.
 type route uint8
 
 const (
 	routeClosed route = iota
-	routeInline       // the caller sends the call
-	routeBatch        // it is, or will be, a worker's
+	routeInline       // by its caller
+	routeBatch        // by a worker
 )
 
-// enqueue finds a way for a call.
-func (t *transport) enqueue(c *call, mayPilot bool) route {
+// enqueue chooses the route of a call, and begins it.
+func (t *transport) enqueue(c *call, mayInline bool) route {
 	n := c.node
 	c.unbatchable = c.replicas > 0 || t.backend.Traits().MultiLockScripts && !c.Batchable()
 	t.mu.Lock()
@@ -265,11 +266,11 @@ func (t *transport) enqueue(c *call, mayPilot bool) route {
 	switch {
 	case t.isClosed():
 		return routeClosed
-	case mayPilot && c.replicas == 0 && n.inFlight == 0 && len(n.pending) == 0:
+	case mayInline && c.replicas == 0 && n.inFlight == 0 && len(n.pending) == 0:
 		t.addInFlight(n, 1, true)
 		t.running.Add(1)
 		return routeInline
-	case c.unbatchable && n.inFlight < maxInFlight: // with a flight of its own, whoever waits to share one
+	case c.unbatchable && n.inFlight < maxInFlight: // in a batch of its own, before the pending calls
 		n.pending = slices.Insert(n.pending, 0, c)
 		t.startBatch(n)
 	default:
@@ -281,7 +282,7 @@ func (t *transport) enqueue(c *call, mayPilot bool) route {
 	return routeBatch
 }
 
-// addWorker has one more worker look after a node whose calls wait, if c is among them.
+// addWorker starts one more worker for a node's pending calls, if c is among them.
 func (t *transport) addWorker(n *node, c *call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,7 +291,7 @@ func (t *transport) addWorker(n *node, c *call) {
 	}
 }
 
-// dequeue takes a call back that waits for a flight.
+// dequeue takes a pending call back. It reports false if a worker has it.
 func (t *transport) dequeue(n *node, c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -302,10 +303,10 @@ func (t *transport) dequeue(n *node, c *call) bool {
 	return true
 }
 
-// errBusyWorkers is the outcome of a call that was never sent, as every worker of its node was waiting for Redis.
+// errBusyWorkers is the outcome of a call that was never sent, because every worker of its node was waiting for Redis.
 var errBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 
-// left says why do came back without an answer.
+// left returns why do came back without a reply.
 func (t *transport) left(ctx context.Context, late error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
