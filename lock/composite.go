@@ -206,17 +206,17 @@ func (c *CompositeInfo) sum(nodes bool) {
 
 // info is what there is to say of a waiter and its nodes.
 func (w *quorumWaiter) info() *CompositeInfo {
-	q := w.line.q
+	q := w.queue.q
 	q.mu.Lock()
-	failing := make([]trouble, len(w.line.nodes))
-	for i, e := range w.line.nodes {
+	failing := make([]trouble, len(w.queue.nodes))
+	for i, e := range w.queue.nodes {
 		failing[i] = e.failing
 	}
-	seen := w.line.seen
+	seen := w.queue.seen
 	q.mu.Unlock()
-	c := &CompositeInfo{LeaseInfo: w.guests[0].info(seen), ID: w.id, Need: q.need}
+	c := &CompositeInfo{LeaseInfo: w.tracked[0].info(seen), ID: w.id, Need: q.need}
 	c.Name, c.Node = w.name, ""
-	for i, g := range w.guests {
+	for i, g := range w.tracked {
 		m := g.info(seen)
 		failing[i].tell(&m)
 		c.Members = append(c.Members, m)

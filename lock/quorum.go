@@ -68,8 +68,8 @@ type Quorum struct {
 	need    int
 	silent  []atomic.Bool // the nodes that couldn't be reached when last asked
 
-	mu    sync.Mutex
-	lines map[string]*quorumLine // by key
+	mu     sync.Mutex
+	queues map[string]*quorumQueue // by key
 }
 
 // NewQuorum returns a Quorum over these clients, each of another server, which is to be independent of the others; at least three.
@@ -100,7 +100,7 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 	}
 	q := &Quorum{
 		clients: append([]*Client(nil), clients...), need: len(clients)/2 + 1,
-		silent: make([]atomic.Bool, len(clients)), lines: make(map[string]*quorumLine),
+		silent: make([]atomic.Bool, len(clients)), queues: make(map[string]*quorumQueue),
 	}
 	return q, nil
 }

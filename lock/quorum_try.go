@@ -22,7 +22,7 @@ type quorumTry struct {
 	unfollow func() bool         // lets them go on though ctx ends
 	votes    chan vote
 	out      []bool // by node: a vote is on its way
-	sights   []sight
+	sights   []nodeSighting
 
 	splits int           // polls in a row that some nodes granted
 	took   time.Duration // the last poll
@@ -32,7 +32,7 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	n := len(m.locks)
 	t := &quorumTry{
 		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
-		votes: make(chan vote, n), out: make([]bool, n), sights: make([]sight, n),
+		votes: make(chan vote, n), out: make([]bool, n), sights: make([]nodeSighting, n),
 	}
 	for i := range m.locks {
 		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
@@ -176,12 +176,12 @@ func (t *quorumTry) lock() (*Lease, error) {
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
 		}
-		w.line.asking()
+		w.queue.asking()
 		l, now := t.poll()
 		switch {
 		case l != nil:
-			held := sight{free: time.Now().Add(cfg.lease)}
-			w.saw(slices.Repeat([]sight{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease}, t.record.acquire.Traceparent())
+			held := nodeSighting{free: time.Now().Add(cfg.lease)}
+			w.saw(slices.Repeat([]nodeSighting{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // what the poll came to says nothing
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))

@@ -1,0 +1,220 @@
+package lock
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// quorumQueue is the queue of this process's waiters for one lock of a Quorum. It exists while it has a waiter. Only its head asks the nodes,
+// when the lock may be free at a majority of them. Quorum.mu guards it.
+type quorumQueue struct {
+	q       *Quorum
+	key     string
+	waiters list.List // of *quorumWaiter
+	nodes   []*quorumListener
+	asked   time.Time // when the head last asked
+	seen    HeldError // who held the lock when the head last asked; without the name
+	trace   string    // the traceparent of that holder's acquire; "": unknown
+}
+
+// quorumWaiter is one call of Lock that waits.
+type quorumWaiter struct {
+	id      uint64
+	name    string
+	queue   *quorumQueue
+	place   *list.Element
+	tracked []*waiter     // its waiter in each client, for Leases
+	signal  chan struct{} // something has changed
+}
+
+// quorumListener hears of releases at one node.
+type quorumListener struct {
+	queue      *quorumQueue
+	subscribed bool   // releases are heard of
+	due        wakeup // why to ask now, although free is in the future
+	nodeSighting
+}
+
+// nodeSighting is what was last seen at a node: when the lock may be free there or, if blind, when to ask again because the node told nothing.
+type nodeSighting struct {
+	free    time.Time
+	blind   bool
+	failing trouble // of the calls to the node
+}
+
+// busy reports whether the lock has a queue.
+func (q *Quorum) busy(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.queues[key] != nil
+}
+
+// enter adds a waiter to the end of the lock's queue.
+func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
+	m := t.m
+	w := &quorumWaiter{id: compositeIDs.Add(1), name: m.name, signal: make(chan struct{}, 1)}
+	q.mu.Lock()
+	queue := q.queues[m.key]
+	first := queue == nil
+	if first {
+		queue = &quorumQueue{q: q, key: m.key}
+		for range m.locks {
+			queue.nodes = append(queue.nodes, &quorumListener{queue: queue})
+		}
+		q.queues[m.key] = queue
+	}
+	w.queue, w.place = queue, queue.waiters.PushBack(w)
+	seen := queue.seen
+	q.mu.Unlock()
+
+	for i := range m.locks {
+		lk := &m.locks[i]
+		w.tracked = append(w.tracked, &waiter{
+			lock: lk, claim: &claim{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal, quorum: w, node: i,
+		})
+	}
+	for i := range m.locks {
+		lk := &m.locks[i]
+		lk.c.waits.track(w.tracked[i], seen)
+		if first && lk.c.hub.listen(lk.kind.channel(lk.key), queue.nodes[i]) {
+			queue.nodes[i].up()
+		}
+	}
+	return w
+}
+
+// leave removes a waiter from its queue.
+func (q *Quorum) leave(w *quorumWaiter) {
+	queue := w.queue
+	q.mu.Lock()
+	queue.waiters.Remove(w.place)
+	last := queue.waiters.Len() == 0
+	if last {
+		delete(q.queues, queue.key)
+	}
+	queue.wakeHead()
+	q.mu.Unlock()
+	for i, g := range w.tracked {
+		g.lock.c.waits.untrack(g)
+		if last {
+			g.lock.c.hub.unlisten(g.lock.kind.channel(g.lock.key), queue.nodes[i])
+		}
+	}
+}
+
+// wakeHead makes the head look at its queue. It is called with mu held.
+func (queue *quorumQueue) wakeHead() {
+	if front := queue.waiters.Front(); front != nil {
+		select {
+		case front.Value.(*quorumWaiter).signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// up implements listener: releases are heard of from now on, so the head asks once.
+func (e *quorumListener) up() { e.tell(true, wakeSubscribed) }
+
+// down implements listener.
+func (e *quorumListener) down() { e.tell(false, wakeNone) }
+
+// message implements listener: the lock was released at the node.
+func (e *quorumListener) message(string) { e.tell(true, wakeMessage) }
+
+func (e *quorumListener) tell(heard bool, due wakeup) {
+	q := e.queue.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.subscribed = heard
+	if due != wakeNone {
+		e.due = due
+	}
+	e.queue.wakeHead()
+}
+
+// asking is called before the head asks: releases heard of after that are news.
+func (queue *quorumQueue) asking() {
+	queue.q.mu.Lock()
+	defer queue.q.mu.Unlock()
+	queue.asked = time.Now()
+	for _, e := range queue.nodes {
+		e.due = wakeNone
+	}
+}
+
+// saw notes what the head has seen, and the traceparent of the holder's acquire.
+func (w *quorumWaiter) saw(nodes []nodeSighting, holder *HeldError, traceparent string) {
+	queue := w.queue
+	queue.q.mu.Lock()
+	if queue.waiters.Front() == w.place {
+		for i, s := range nodes {
+			if before := queue.nodes[i].failing; before.err != nil && s.failing.err != nil { // as the waiters before it saw it
+				s.failing.since = before.since
+			}
+			queue.nodes[i].nodeSighting = s
+		}
+		if holder != nil {
+			queue.seen, queue.trace = HeldError{Owner: holder.Owner, Remaining: holder.Remaining}, traceparent
+		}
+	}
+	seen := queue.seen
+	queue.q.mu.Unlock()
+	for _, g := range w.tracked {
+		g.lock.c.waits.track(g, seen)
+	}
+}
+
+// next returns when the waiter should ask and why: when the lock may be free at need nodes. It reports false while it isn't the head.
+func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
+	queue := w.queue
+	queue.q.mu.Lock()
+	defer queue.q.mu.Unlock()
+	if queue.waiters.Front() != w.place {
+		return time.Time{}, wakeNone, false
+	}
+	now := time.Now()
+	type node struct {
+		at  time.Time
+		why wakeup
+	}
+	var nodes []node
+	for _, e := range queue.nodes {
+		n := node{e.free, wakeExpiry}
+		switch {
+		case e.due != wakeNone:
+			n = node{now, e.due}
+		case e.blind:
+			n.why = wakePoll
+		case !e.subscribed && e.free.After(queue.asked.Add(pollEvery)): // a release may go unheard
+			n = node{queue.asked.Add(pollEvery), wakePoll}
+		}
+		nodes = append(nodes, n)
+	}
+	slices.SortStableFunc(nodes, func(a, b node) int { return a.at.Compare(b.at) })
+	why = nodes[need-1].why
+	for _, n := range nodes[:need] {
+		if n.why == wakeMessage {
+			why = wakeMessage
+		}
+	}
+	return nodes[need-1].at, why, true
+}
+
+// nameHolder tells an acquire who holds the lock.
+func (w *quorumWaiter) nameHolder(a *telemetry.Acquire) {
+	w.queue.q.mu.Lock()
+	defer w.queue.q.mu.Unlock()
+	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)
+}
+
+// last returns who held the lock when the head last asked.
+func (w *quorumWaiter) last(name string) *HeldError {
+	w.queue.q.mu.Lock()
+	defer w.queue.q.mu.Unlock()
+	held := w.queue.seen
+	held.Name = name
+	return &held
+}
