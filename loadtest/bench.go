@@ -133,5 +133,5 @@ func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Confi
 	return configs
 }
 
-// has says whether a mode is to be measured.
+// has reports whether a mode is to be measured.
 func (f *flags) has(mode string) bool { return slices.Contains(f.modes, mode) }

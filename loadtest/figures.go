@@ -138,5 +138,5 @@ func agree(w *window) (received, own int64, ok bool) {
 	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(own))
 }
 
-// counts says whether a mode's clients count their calls.
+// counts reports whether a mode's clients count their calls.
 func counts(mode string) bool { return mode != wire.Redisson }

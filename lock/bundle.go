@@ -50,7 +50,7 @@ func newBundle(ctx context.Context, locks []lock, name string, need, size int) *
 	return b
 }
 
-// add makes a lease a member. It says false when that comes too late, for the bundle has ended, or lost its permission.
+// add makes a lease a member. It reports false when that comes too late, for the bundle has ended, or lost its permission.
 func (b *bundle) add(l *Lease) bool {
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()

@@ -155,7 +155,7 @@ func (b *bundle) giveBackAtNodes(caller context.Context, members []*member, held
 	}()
 }
 
-// giveBackTogether releases the members in one call to Redis, where that is possible, and says whether it was.
+// giveBackTogether releases the members in one call to Redis, where that is possible, and reports whether it was.
 func giveBackTogether(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
 	c := first.lock.c

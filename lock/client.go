@@ -119,7 +119,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// made says whether the client comes from New.
+// made reports whether the client comes from New.
 func (c *Client) made() bool { return c != nil && c.transport != nil }
 
 // check validates what New was given, and fills in the defaults.

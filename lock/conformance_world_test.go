@@ -130,7 +130,7 @@ func (w *world) shown(owner string) string {
 	return owner
 }
 
-// tells says whether somebody was told rightly who has a lease. At the nodes of a quorum its owners have different names.
+// tells reports whether somebody was told rightly who has a lease. At the nodes of a quorum its owners have different names.
 func (w *world) tells(owner string, l *lock.Lease) bool {
 	if w.kind.quorum {
 		return owner != ""
@@ -138,7 +138,7 @@ func (w *world) tells(owner string, l *lock.Lease) bool {
 	return owner == w.shown(l.Owner())
 }
 
-// joined says whether one lease joined the other.
+// joined reports whether one lease joined the other.
 func (w *world) joined(inner, outer *lock.Lease) bool {
 	return inner.Token() == outer.Token() && (w.kind.quorum || inner.Owner() == outer.Owner())
 }

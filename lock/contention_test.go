@@ -185,7 +185,7 @@ func contend(m lock.Locker, d time.Duration) ([]turn, error) {
 	return turns, errors.Join(errs...)
 }
 
-// unanswered says whether Redis hasn't answered for a lease, half a second: a busy machine may be so slow.
+// unanswered reports whether Redis hasn't answered for a lease, half a second: a busy machine may be so slow.
 func unanswered(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()

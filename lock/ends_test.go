@@ -35,7 +35,7 @@ type way struct {
 	like  bool // it comes about as another does: not for all subjects
 }
 
-// with says whether a lease can have both ends.
+// with reports whether a lease can have both ends.
 func (w way) with(other way) bool {
 	return w.name != other.name && (!w.fixed || !other.asks) && (!w.asks || !other.fixed)
 }

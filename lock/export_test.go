@@ -29,7 +29,7 @@ func init() {
 	add(script.Renew, script.Count, script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
 }
 
-// Asleep says whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so
+// Asleep reports whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so
 // asks Redis for nothing more until it is woken.
 func Asleep(c *Client, n int) bool {
 	c.waits.mu.Lock()

@@ -125,7 +125,7 @@ func (g *grant) leases() iter.Seq[*Lease] {
 	}
 }
 
-// others says whether a handle other than l still has the permission to work. It is called with mu held.
+// others reports whether a handle other than l still has the permission to work. It is called with mu held.
 func (g *grant) others(l *Lease) bool {
 	for o := range g.leases() {
 		if o != l && o.cause == nil {
@@ -135,7 +135,7 @@ func (g *grant) others(l *Lease) bool {
 	return false
 }
 
-// only says whether there is no handle but l.
+// only reports whether there is no handle but l.
 func (g *grant) only(l *Lease) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,7 +247,7 @@ func (g *grant) noteForced(by string) {
 	r.forced, r.forcedAt = fmt.Errorf("ForceUnlock by %.*q", maxTextBytes, by), time.Now()
 }
 
-// check looks at the clock, and says whether the grant may still be trusted.
+// check looks at the clock, and reports whether the grant may still be trusted.
 func (g *grant) check() bool {
 	if g.lock.c.engine.Check(&g.wd) {
 		return true
@@ -267,7 +267,7 @@ func (g *grant) release(ctx context.Context, l *Lease) error {
 	return g.giveBack(ctx)
 }
 
-// leave ends one handle. It says whether that was the last, and the lock is to be given back.
+// leave ends one handle. It reports whether that was the last, and the lock is to be given back.
 func (g *grant) leave(l *Lease) (last bool, err error) {
 	g.check()
 	g.mu.Lock()

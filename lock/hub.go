@@ -139,7 +139,7 @@ func (h *hub) close() {
 	}
 }
 
-// state says whether a connection is wanted, and whether all that are wanted work.
+// state reports whether a connection is wanted, and whether all that are wanted work.
 func (h *hub) state() (wanted, connected bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

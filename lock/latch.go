@@ -44,7 +44,7 @@ func (c *Client) Latch(name string, opts ...LockOption) *Latch {
 	return l
 }
 
-// Set closes the latch: it has to be counted down n times, 1 or more. It says whether it did; a latch that is closed is left
+// Set closes the latch: it has to be counted down n times, 1 or more. It reports whether it did; a latch that is closed is left
 // alone. After an error it may have been done or not.
 func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
 	lk := l.base()
@@ -93,7 +93,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	return max(n, 0), err
 }
 
-// hearable says whether the latch's channel can be published on where the latch lives.
+// hearable reports whether the latch's channel can be published on where the latch lives.
 func (lk *lock) hearable(ctx context.Context) error {
 	key, channel := lk.key, script.LatchChannel(lk.key)
 	if backend.SlotOf(key) == backend.SlotOf(channel) {

@@ -163,7 +163,7 @@ func (l *Lease) mu() *sync.Mutex {
 	return &l.g.mu
 }
 
-// over says whether the end is complete. It is called with mu held.
+// over reports whether the end is complete. It is called with mu held.
 func (l *Lease) over() bool {
 	if l.g == nil {
 		return l.bundle.err != nil
@@ -389,7 +389,7 @@ func (l *Lease) record() *record {
 	return b.record
 }
 
-// alive says whether the lease may be joined: neither released, canceled nor lost.
+// alive reports whether the lease may be joined: neither released, canceled nor lost.
 func (l *Lease) alive() bool {
 	l.g.check()
 	l.g.mu.Lock()

@@ -162,7 +162,7 @@ func (ln *line) evict(strange func(*topic) bool) (out []*topic) {
 	return out
 }
 
-// unlisten removes a listener, and says whether it was the last.
+// unlisten removes a listener, and reports whether it was the last.
 func (ln *line) unlisten(channel string, l listener) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -200,7 +200,7 @@ func (ln *line) close() {
 	ln.done.Wait()
 }
 
-// state says whether a connection is wanted, and whether it works.
+// state reports whether a connection is wanted, and whether it works.
 func (ln *line) state() (wanted, connected bool) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -250,7 +250,7 @@ func (ln *line) abandon() {
 	ln.hub.gone(ln.at)
 }
 
-// connect has one connection, until it breaks or isn't wanted any more. It says whether it ever worked.
+// connect has one connection, until it breaks or isn't wanted any more. It reports whether it ever worked.
 func (ln *line) connect() (worked, unwanted bool, err error) {
 	conn, err := ln.backend.Subscribe(ln.ctx, ln.at)
 	if err != nil {
@@ -300,7 +300,7 @@ func (ln *line) lost() {
 	}
 }
 
-// receive hands out what comes over the connection, until it breaks. It says whether it ever worked.
+// receive hands out what comes over the connection, until it breaks. It reports whether it ever worked.
 func (ln *line) receive(conn backend.PubSub) (worked bool, err error) {
 	asked := false
 	ln.mu.Lock()

@@ -184,7 +184,7 @@ func fixedIf(fixed bool) lock.LockOption {
 	return lock.WithWatchdog(modelLease)
 }
 
-// fits says whether one more could hold it, as far as those go who do.
+// fits reports whether one more could hold it, as far as those go who do.
 func (r *ref) fits(read bool) bool {
 	there := 0
 	for _, h := range r.holds {
@@ -212,7 +212,7 @@ func (r *ref) may(read bool) bool {
 	return r.fits(read)
 }
 
-// hidden says whether a writer waits behind a reader of its own client: of such a one the others don't know until the reader has had
+// hidden reports whether a writer waits behind a reader of its own client: of such a one the others don't know until the reader has had
 // its turn, which takes a while where the lock has vanished in silence. Where it has, nor may they of one behind a writer of its client.
 func (r *ref) hidden() bool {
 	reader := make(map[int]bool)

@@ -309,7 +309,7 @@ func cleanUpAll(bids []*claim, granted bool) {
 	}
 }
 
-// together says whether one script may use all keys: where there is one server, or they have one hash tag.
+// together reports whether one script may use all keys: where there is one server, or they have one hash tag.
 func (c *Client) together(keys []string) bool {
 	if !c.backend.Traits().PerNode && !c.apart.Load() {
 		return true
@@ -321,7 +321,7 @@ func (c *Client) together(keys []string) bool {
 	})
 }
 
-// wantsOneByOne says whether a script failed since it has several keys, or those of several locks.
+// wantsOneByOne reports whether a script failed since it has several keys, or those of several locks.
 func wantsOneByOne(err error) bool {
 	return redisfail.IsCrossSlot(err) || redisfail.Classify(err).Keys == redisfail.KeysSplit
 }

@@ -56,7 +56,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 // Inspect says who holds the lock, and for how long yet. A free lock is no error: Holder.Held is false.
 func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
-// ForceUnlock frees the lock whoever holds it, and wakes who waits for it. It says whether the lock was held. A holder in a
+// ForceUnlock frees the lock whoever holds it, and wakes who waits for it. It reports whether the lock was held. A holder in a
 // lockdog client is told within milliseconds that its lease is lost, if its subscription stands (it is made with the client's
 // first grant), as CauseForced and by which client, else at its next renewal; what it does until then is for tokens to stop.
 // Each call that took a lock away is logged as a warning.

@@ -164,7 +164,7 @@ func WithRenewalSpans(policy telemetry.RenewalSpans) LockOption {
 	})
 }
 
-// WithHolderLinks says whether the lock's entry in Redis names the holder's trace, so that the spans of those
+// WithHolderLinks sets whether the lock's entry in Redis names the holder's trace, so that the spans of those
 // who wait link to it, in whichever process they run. On by default.
 func WithHolderLinks(on bool) LockOption {
 	return lockOption(func(c *lockConfig) { c.links = on })
@@ -311,7 +311,7 @@ func (c *lockConfig) checkCut(name string, d time.Duration, set bool) {
 	}
 }
 
-// aboutLease says whether the options of this level limit a lease.
+// aboutLease reports whether the options of this level limit a lease.
 func (c *lockConfig) aboutLease() bool { return c.fixedSet || c.maxHoldSet || c.heartbeatSet }
 
 // interval is the time between two renewals, 0 for a fixed lease.

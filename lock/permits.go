@@ -38,7 +38,7 @@ func (c *Client) Permits(name string, opts ...LockOption) *Permits {
 	return &Permits{c.describe(permitKind, name, opts)}
 }
 
-// SetPermits gives a semaphore that has none yet its permits, n of them, and says whether it did. One whose permits are all
+// SetPermits gives a semaphore that has none yet its permits, n of them, and reports whether it did. One whose permits are all
 // taken has a number, 0, and is left alone. Every process may do it at its start. After an error it may have been done or
 // not; then it may be repeated.
 func (p *Permits) SetPermits(ctx context.Context, n int) (bool, error) {

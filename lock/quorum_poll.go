@@ -329,7 +329,7 @@ func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error)
 	return token, stand, nil
 }
 
-// raiseAt makes a node's token that of the lease. It says whether the lock is held there yet.
+// raiseAt makes a node's token that of the lease. It reports whether the lock is held there yet.
 func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()

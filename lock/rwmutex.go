@@ -112,7 +112,7 @@ func (m *RWMutex) RLocker() Locker { return readers{m} }
 // A free lock is no error: Holder.Held is false.
 func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().inspect(ctx) }
 
-// ForceUnlock frees the lock whoever holds it, the writer or all readers, and wakes who waits for it. It says whether the
+// ForceUnlock frees the lock whoever holds it, the writer or all readers, and wakes who waits for it. It reports whether the
 // lock was held. Each holder in a lockdog client is told, as by Mutex.ForceUnlock.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.writer().forceUnlock(ctx) }
 

@@ -78,7 +78,7 @@ func (tr *trap) hits() int {
 	return tr.caught
 }
 
-// spent says whether the trap has caught all it was set for.
+// spent reports whether the trap has caught all it was set for.
 func (tr *trap) spent() bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

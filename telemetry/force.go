@@ -23,7 +23,7 @@ func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Fo
 	return ctx, Force{lock: l, ctx: ctx, span: span}
 }
 
-// End ends the forced unlock, once. held says whether anybody held the lock, and owners who; by is the client that called, and caller the
+// End ends the forced unlock, once. held reports whether anybody held the lock, and owners who; by is the client that called, and caller the
 // place in the program. With err, t is its kind.
 func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, err error) {
 	r, g := f.lock.rec, f.lock.role.group

@@ -164,7 +164,7 @@ func (e *Engine) Remove(l *Lease) bool {
 	return true
 }
 
-// Check says whether the lease is live: watched, and its deadline not reached. When it finds the deadline reached it
+// Check reports whether the lease is live: watched, and its deadline not reached. When it finds the deadline reached it
 // declares the loss here and now, whatever the scheduler is doing: Holder.Lost is called on this goroutine before
 // Check returns. (Unless another callback of the lease is running just then: Lost follows it, on its goroutine.)
 func (e *Engine) Check(l *Lease) bool {

@@ -80,7 +80,7 @@ const (
 	removed
 )
 
-// watched says whether a lease of that status is in the engine.
+// watched reports whether a lease of that status is in the engine.
 func watched(s status) bool { return s == kept || s == winding }
 
 // Deadline is how long this process trusts the lease: the send time of the last confirmed request, plus the TTL, less

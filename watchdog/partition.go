@@ -86,7 +86,7 @@ func (p *partition) pick(now int64, limit int) *cohort {
 	return nil
 }
 
-// spare says whether a call made now leaves room for every planned one of the next window at its time.
+// spare reports whether a call made now leaves room for every planned one of the next window at its time.
 func (p *partition) spare(now int64, limit int) bool {
 	calls := &p.pace.sent
 	gone := 0 // calls that no longer count by then

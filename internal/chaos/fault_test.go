@@ -17,7 +17,7 @@ type fault struct {
 	silent bool     // connections die without either end being told
 	kills  bool     // a client process
 	evicts bool     // Redis drops keys of its choice
-	// loses says whether Redis may lose, or do in vain, writes that it has confirmed.
+	// loses reports whether Redis may lose, or do in vain, writes that it has confirmed.
 	loses func(shape string, s step) bool
 	clock bool // a server's clock steps
 	stale bool // a primary goes on that has been replaced: leases of all lengths are held for longer than that takes

@@ -76,7 +76,7 @@ func (h *holding) hold() {
 	<-compared
 }
 
-// enough says whether the work is done.
+// enough reports whether the work is done.
 func (h *holding) enough(over time.Time) bool {
 	switch {
 	case h.job.careful:

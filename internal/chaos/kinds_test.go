@@ -122,7 +122,7 @@ func familyNamed(name string) (family, bool) {
 	return families[i], true
 }
 
-// on says whether the family is there on a shape of Redis.
+// on reports whether the family is there on a shape of Redis.
 func (f family) on(shape string) bool {
 	if f.shapes == nil {
 		return shape != quorum
@@ -130,7 +130,7 @@ func (f family) on(shape string) bool {
 	return slices.Contains(f.shapes, shape)
 }
 
-// survives says whether the family has anything to say after a fault.
+// survives reports whether the family has anything to say after a fault.
 func (f family) survives(shape string, s step) bool {
 	fault, _ := faultNamed(s.Fault)
 	switch {

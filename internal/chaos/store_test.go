@@ -109,7 +109,7 @@ func dialStore(addr string) (*storeClient, error) {
 	return &storeClient{conn, bufio.NewScanner(conn)}, nil
 }
 
-// write says whether the store took it.
+// write reports whether the store took it.
 func (c *storeClient) write(id, name, owner string, token int64) (bool, error) {
 	if _, err := fmt.Fprintln(c.conn, id, name, owner, token); err != nil {
 		return false, err

@@ -166,7 +166,7 @@ func (w *worker) sleep(d time.Duration) {
 
 func (w *worker) note(e history.Event) { w.c.diary.note(e) }
 
-// do takes the lock, holds it and gives it back. It says whether it was given it.
+// do takes the lock, holds it and gives it back. It reports whether it was given it.
 func (w *worker) do(j job) bool {
 	w.n++
 	id := fmt.Sprintf("%s.%d", w.id, w.n)

@@ -34,7 +34,7 @@ func (l latch) is(t *testing.T, want int) {
 	l.theirs.says(t, want, "asker", "getCount")
 }
 
-// set closes it, and says whether it was open.
+// set closes it, and reports whether it was open.
 func (l latch) set(t *testing.T, n int) bool {
 	t.Helper()
 	done, err := l.Set(t.Context(), n)

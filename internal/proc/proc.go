@@ -57,7 +57,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended and was reaped; from then on its exec.Cmd says how it ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended says whether the process has ended.
+// Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:

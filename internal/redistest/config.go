@@ -38,7 +38,7 @@ func WithUser(name string, rules ...string) Option {
 	}
 }
 
-// PubSubBefore7 says whether the server is to know no sharded pub/sub, as servers before 7 don't. LOCKDOG_REDIS_BEFORE_7 names
+// PubSubBefore7 reports whether the server is to know no sharded pub/sub, as servers before 7 don't. LOCKDOG_REDIS_BEFORE_7 names
 // such a server to run; without it, the usual one runs with the commands taken away.
 func PubSubBefore7(on bool) Option {
 	return func(c *config) { c.before7 = on }

@@ -72,7 +72,7 @@ func Exclusion(h *History) (found []Violation, excused []*Op) {
 	return found, excused
 }
 
-// mayFall says whether a token may be smaller by so much than one before it: no more than a server's clock fell
+// mayFall reports whether a token may be smaller by so much than one before it: no more than a server's clock fell
 // behind, and only if Redis lost the largest, too, which it counts on from.
 func (h *History) mayFall(by int64) bool {
 	return h.Back && h.Lost && time.Duration(by)*time.Microsecond <= h.Behind

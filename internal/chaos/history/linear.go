@@ -108,7 +108,7 @@ func Linearizable(h *History, limit time.Duration) (found []Violation, undecided
 	return found, undecided
 }
 
-// unsure says whether a ForceUnlock that may have its effect at any time after its call had begun by then.
+// unsure reports whether a ForceUnlock that may have its effect at any time after its call had begun by then.
 func unsure(h *History, name string, by Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool { return !f.Sure() && f.From <= by })
 }

@@ -179,7 +179,7 @@ func (o *Op) note(e Event) {
 	}
 }
 
-// excused says whether Redis may have forgotten by then what it granted: a write that was lost is missed until the lease
+// excused reports whether Redis may have forgotten by then what it granted: a write that was lost is missed until the lease
 // that it gave, or renewed, has run out.
 func (h *History) excused(from, to Time, lease time.Duration) bool {
 	return len(h.excuses(from, to, lease)) > 0
@@ -229,10 +229,10 @@ type Force struct {
 // soon is how long a call may take that is answered at the first try.
 const soon = 250 * time.Millisecond
 
-// Sure says whether it had its effect, if any, within its window.
+// Sure reports whether it had its effect, if any, within its window.
 func (f Force) Sure() bool { return f.sure && f.To.Sub(f.From) < soon }
 
-// forced says whether a lease of a name that was asked for at from may have been taken away by ForceUnlock by to.
+// forced reports whether a lease of a name that was asked for at from may have been taken away by ForceUnlock by to.
 func (h *History) forced(name string, from, to Time) bool {
 	return slices.ContainsFunc(h.Forces[name], func(f Force) bool {
 		if !f.Sure() {

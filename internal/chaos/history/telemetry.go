@@ -109,7 +109,7 @@ func membersOf(h *History, p int, want map[string]float64) {
 	want[Labeled(CountSpans, "held")], want[Labeled(CountSpans, "hold")] = held, held
 }
 
-// compared says whether what the callers saw tells what a count has to be.
+// compared reports whether what the callers saw tells what a count has to be.
 func compared(key string, apart bool) bool {
 	for _, prefix := range []string{CountLosses, CountCancellations, CountLost, CountMembersLost, CountHeld, CountWaiting, CountWatched, CountAcquisitions, CountReleases} {
 		if apart && prefix == CountAcquisitions {

@@ -21,7 +21,7 @@ import (
 // Env is a variable that, when set, makes the program a child.
 const Env = "LOCKDOG_LOADTEST_CHILD"
 
-// Is says whether this process is to be a child.
+// Is reports whether this process is to be a child.
 func Is() bool { return os.Getenv(Env) != "" }
 
 // worker is what a child does.

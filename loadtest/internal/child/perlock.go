@@ -139,7 +139,7 @@ func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
 	}
 }
 
-// renew says whether the lock is still ours.
+// renew reports whether the lock is still ours.
 func (p *perLock) renew(l *tickingLock, due time.Time, confirmed *time.Time, lease time.Duration) bool {
 	ctx := context.Background()
 	sent := time.Now()

@@ -116,7 +116,7 @@ func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 	return read, nil
 }
 
-// isZero says whether a client wasn't made by go-redis, whose methods panic then.
+// isZero reports whether a client wasn't made by go-redis, whose methods panic then.
 func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
 
 // ringReadTimeout looks at a shard: the options of the Ring itself are as the program gave them, without the defaults.

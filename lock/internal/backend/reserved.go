@@ -161,7 +161,7 @@ func ownOptions(rdb *redis.Client, conns int) *redis.Options {
 	o.WriteTimeout = write
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-	o.DialerRetries, o.PipelinePoolSize = 1, -1 // retries are the watchdog's; one pool, so that its size says whether there is a connection
+	o.DialerRetries, o.PipelinePoolSize = 1, -1 // retries are the watchdog's; one pool, so that its size reports whether there is a connection
 	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
 	// error, or panic where maintenance notifications are required.
 	o.PushNotificationProcessor = nil

@@ -109,7 +109,7 @@ func (s *Server) do(words []string) any {
 	}
 }
 
-// isCutOff says whether a command of a renewal asks for a hold that is cut off. A hold that was lost in another way isn't:
+// isCutOff reports whether a command of a renewal asks for a hold that is cut off. A hold that was lost in another way isn't:
 // the renewal is to see that.
 func (s *Server) isCutOff(args []string) bool {
 	for h := range s.cutOff {
@@ -120,7 +120,7 @@ func (s *Server) isCutOff(args []string) bool {
 	return false
 }
 
-// holds says whether an owner is in a hash or a sorted set.
+// holds reports whether an owner is in a hash or a sorted set.
 func (e *entry) holds(owner string) bool {
 	if e == nil {
 		return false

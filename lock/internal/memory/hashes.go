@@ -24,7 +24,7 @@ func (h *hash) index(name string) int {
 	return -1
 }
 
-// set says whether the field is new.
+// set reports whether the field is new.
 func (h *hash) set(name, value string) bool {
 	if i := h.index(name); i >= 0 {
 		h.fields[i].value = value

@@ -78,7 +78,7 @@ func (s *Server) fields(key string) []field {
 }
 
 // Keep has an owner that is no client of ours hold a key until Del, showing always the same remaining lease, as
-// if somebody renewed it all the time. It says false when the key exists.
+// if somebody renewed it all the time. It reports false when the key exists.
 func (s *Server) Keep(key, owner string, lease time.Duration) bool {
 	defer s.lock()()
 	if s.find(key) != nil {

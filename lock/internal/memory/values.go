@@ -9,7 +9,7 @@ type entry struct {
 	kept    time.Duration
 }
 
-// expired says whether the key is gone at a time.
+// expired reports whether the key is gone at a time.
 func (e *entry) expired(now time.Time) bool {
 	return !e.expires.IsZero() && !now.Before(e.expires)
 }

@@ -20,7 +20,7 @@ import (
 // Env is a variable that, when set, makes the program a child.
 const Env = "LOCKDOG_PEERS_CHILD"
 
-// IsChild says whether this process is to be a child.
+// IsChild reports whether this process is to be a child.
 func IsChild() bool { return os.Getenv(Env) != "" }
 
 // Main is the whole life of a child, up to its exit code. It ends with its input.
