@@ -102,8 +102,9 @@ local groups = [
           summary: 'Locks of group {{ $labels.lockdog_group }} were lost at single nodes ({{ $labels.lockdog_cause }}).',
           description: |||
             About {{ printf "%.0f" $value }} times within 5 minutes a lock of group {{ $labels.lockdog_group }} in {{ $labels.job }} was
-            lost at one node of a Quorum, cause {{ $labels.lockdog_cause }}. It lives on at the others; with a majority of them
-            it is lost. First find the node: it is in the log lines "member of a lock lost".
+            lost at one node of a Quorum, or one name of a Multi was, cause {{ $labels.lockdog_cause }}. A Quorum's lock lives on at
+            the other nodes while they are a majority. A Multi that was lost as a whole counts in the group of its first name.
+            First find the node: it is in the log lines "member of a lock lost".
           |||,
         },
       },
