@@ -1,6 +1,19 @@
 // The recording rules: what the alerts are computed from. `comment` is what the YAML says above a rule or a group.
 local templates = import 'template.libsonnet';
 
+// lostIn5m is what a counter of losses has risen in 5 minutes, by cause.
+local lostIn5m(metric) = std.strReplace(|||
+  sum by (%(by), lockdog_group, lockdog_cause) (
+    (METRIC{%(selector)} unless last_over_time(METRIC{%(selector)}[30m] offset 5m))
+    or
+    (METRIC{%(selector)} - last_over_time(METRIC{%(selector)}[30m] offset 5m) > increase(METRIC{%(selector)}[5m]))
+    or
+    ((METRIC{%(selector)} < last_over_time(METRIC{%(selector)}[30m] offset 5m)) > increase(METRIC{%(selector)}[5m]))
+    or
+    increase(METRIC{%(selector)}[5m])
+  )
+|||, 'METRIC', metric);
+
 local groups = [
   {
     name: 'lockdog.rules',
@@ -39,34 +52,14 @@ local groups = [
           scraped: then what the series has risen since its last scrape counts, or all it has, if it has fallen.
         |||,
         record: 'group_job:lockdog_losses:increase5m',
-        expr: |||
-          sum by (%(by), lockdog_group, lockdog_cause) (
-            (lockdog_losses_total{%(selector)} unless last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m))
-            or
-            (lockdog_losses_total{%(selector)} - last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m) > increase(lockdog_losses_total{%(selector)}[5m]))
-            or
-            ((lockdog_losses_total{%(selector)} < last_over_time(lockdog_losses_total{%(selector)}[30m] offset 5m)) > increase(lockdog_losses_total{%(selector)}[5m]))
-            or
-            increase(lockdog_losses_total{%(selector)}[5m])
-          )
-        |||,
+        expr: lostIn5m('lockdog_losses_total'),
       },
       {
         comment:: |||
           The same of single names of a Multi, and of single nodes of a Quorum.
         |||,
         record: 'group_job:lockdog_members_lost:increase5m',
-        expr: |||
-          sum by (%(by), lockdog_group, lockdog_cause) (
-            (lockdog_members_lost_total{%(selector)} unless last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m))
-            or
-            (lockdog_members_lost_total{%(selector)} - last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m) > increase(lockdog_members_lost_total{%(selector)}[5m]))
-            or
-            ((lockdog_members_lost_total{%(selector)} < last_over_time(lockdog_members_lost_total{%(selector)}[30m] offset 5m)) > increase(lockdog_members_lost_total{%(selector)}[5m]))
-            or
-            increase(lockdog_members_lost_total{%(selector)}[5m])
-          )
-        |||,
+        expr: lostIn5m('lockdog_members_lost_total'),
       },
       {
         comment:: |||
