@@ -31,18 +31,16 @@ func Labeled(key, label string) string { return key + "{" + label + "}" }
 func Telemetry(h *History) (found []Violation) {
 	for _, p := range slices.Sorted(maps.Keys(h.Summaries)) {
 		s := h.Summaries[p]
-		apart, whole := h.does(p, func(c Event) bool { return c.Apart }), h.does(p, func(c Event) bool { return c.Whole })
-		var want, may map[string]float64
-		switch {
-		case apart:
+		apart := h.does(p, func(c Event) bool { return c.Apart })
+		want, may := zeros(), map[string]float64{}
+		if apart {
 			n := float64(len(s.Ended))
-			want = zeros()
 			want[Labeled(CountSpans, "held")], want[Labeled(CountSpans, "hold")] = n, n
-		case whole:
+		} else {
 			want, may = expected(h, p)
+		}
+		if h.does(p, func(c Event) bool { return c.Whole }) {
 			membersOf(h, p, want)
-		default:
-			want, may = expected(h, p)
 		}
 		for _, e := range s.Ended { // what Endings has compared with what the callers saw
 			switch e.End {
