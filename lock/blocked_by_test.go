@@ -31,20 +31,7 @@ func TestEveryWaitLinksToItsHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := open("b").Mutex("job:1")
-		first := begin(request("first"), m)
-		synctest.Wait()
-		second := begin(request("second"), m)
-		synctest.Wait()
-		impatient, cancel := context.WithTimeout(request("impatient"), time.Second)
-		defer cancel()
-		if _, err := m.Lock(impatient); err == nil {
-			t.Fatal("two hold it")
-		}
-		free(t, held)
-		one := granted(t, first)
-		free(t, one)
-		two := granted(t, second)
-		free(t, two)
+		one, two := queueBehind(t, held, m, request)
 
 		links := map[string][]string{} // the owners that an acquire was blocked by, by its own, "" where it has none
 		for _, span := range s.spansNamed("acquire job") {
@@ -90,20 +77,7 @@ func TestEveryQuorumWaitLinksToAHolder(t *testing.T) {
 		}
 		held := try(t, open("a"))
 		m := open("b")
-		first := begin(t.Context(), m)
-		synctest.Wait()
-		second := begin(t.Context(), m)
-		synctest.Wait()
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := m.Lock(impatient); err == nil {
-			t.Fatal("two hold it")
-		}
-		free(t, held)
-		one := granted(t, first)
-		free(t, one)
-		two := granted(t, second)
-		free(t, two)
+		queueBehind(t, held, m, func(string) context.Context { return t.Context() })
 
 		waited := 0
 		for _, span := range s.spansNamed("acquire job") {
@@ -120,4 +94,24 @@ func TestEveryQuorumWaitLinksToAHolder(t *testing.T) {
 			t.Errorf("%d acquires waited", waited)
 		}
 	})
+}
+
+// queueBehind has three calls of one process wait for what another process holds: two get it in turn, and release it, and one gives up.
+func queueBehind(t *testing.T, held *lock.Lease, m lock.Locker, request func(name string) context.Context) (one, two *lock.Lease) {
+	t.Helper()
+	first := begin(request("first"), m)
+	synctest.Wait()
+	second := begin(request("second"), m)
+	synctest.Wait()
+	impatient, cancel := context.WithTimeout(request("impatient"), time.Second)
+	defer cancel()
+	if _, err := m.Lock(impatient); err == nil {
+		t.Fatal("two hold it")
+	}
+	free(t, held)
+	one = granted(t, first)
+	free(t, one)
+	two = granted(t, second)
+	free(t, two)
+	return one, two
 }

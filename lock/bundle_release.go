@@ -174,16 +174,16 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 		ctx = context.WithoutCancel(ctx)
 	}
 	deadline := first.wd.Deadline()
-	bids, rels := make([]*claim, len(held)), make([]telemetry.Release, len(held))
+	claims, rels := make([]*claim, len(held)), make([]telemetry.Release, len(held))
 	for n, i := range held {
 		g := members[i].g
-		bids[n] = g.claim
+		claims[n] = g.claim
 		_, rels[n] = c.rec.StartRelease(ctx, &g.hold)
 		if d := g.wd.Deadline(); d.Before(deadline) {
 			deadline = d
 		}
 	}
-	freed, failed := c.transport.releaseAll(ctx, rels, bids, deadline)
+	freed, failed := c.transport.releaseAll(ctx, rels, claims, deadline)
 	for n, i := range held {
 		c.waits.wakeUnsubscribedFair(keys[n])
 		errs[i] = members[i].g.given(&rels[n], freed[n], failed[n])

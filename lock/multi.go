@@ -194,7 +194,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 // open.
 func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	c, locks := t.m.c, t.m.locks
-	keys, bids := make([]string, len(t.open)), make([]*claim, len(t.open))
+	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
 		keys[n] = locks[i].key
 	}
@@ -202,16 +202,16 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 		return telemetry.AcquireError, nil
 	}
 	for n, i := range t.open {
-		bids[n] = locks[i].newClaim(&t.acquires[i])
+		claims[n] = locks[i].newClaim(&t.acquires[i])
 		t.acquires[i].Attempt()
 	}
 	t.record.acquire.Attempt()
 	sctx := t.record.ctx
-	j, err := c.transport.acquireAll(sctx, &t.record.acquire, bids)
+	j, err := c.transport.acquireAll(sctx, &t.record.acquire, claims)
 	if err == nil && j.Granted {
-		return t.granted(bids, j)
+		return t.granted(claims, j)
 	}
-	cleanUpAll(bids, false)
+	cleanUpAll(claims, false)
 	switch {
 	case err == nil:
 		at := t.open[j.at]
@@ -235,19 +235,19 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 }
 
 // granted makes grants of what the script took.
-func (t *multiTry) granted(bids []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
 	c, cfg := t.m.c, t.m.cfg
 	if j.acked < cfg.replicas {
-		cleanUpAll(bids, true)
+		cleanUpAll(claims, true)
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
 	}
 	for n, i := range t.open {
 		var l *Lease
 		if !c.isClosing() {
-			l = t.m.locks[i].newGrant(t.ctx, &t.acquires[i], bids[n], j.tokens[n], j.sent)
+			l = t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
 		}
 		if l == nil {
-			cleanUpAll(bids[n:], true)
+			cleanUpAll(claims[n:], true)
 			return telemetry.AcquireCanceled, ErrClosed
 		}
 		t.b.add(l)
@@ -301,8 +301,8 @@ func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
 }
 
 // cleanUpAll removes what claims may have left in Redis: all of them if they were granted, otherwise those that may still be.
-func cleanUpAll(bids []*claim, granted bool) {
-	for _, b := range bids {
+func cleanUpAll(claims []*claim, granted bool) {
+	for _, b := range claims {
 		if granted || b.mayWriteLate() {
 			b.cleanUp()
 		}

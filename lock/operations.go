@@ -120,12 +120,12 @@ func (t *transport) sendAcquire(ctx context.Context, b *claim, params acquirePar
 			return acquireReply{}, t.left(ctx, errLeft)
 		}
 		if c.err != nil {
-			err := c.err
-			if redisfail.Classify(err).Unclear || c.reply != nil { // the script has run, but WAIT failed
+			err, failure := c.err, redisfail.Classify(c.err)
+			if failure.Unclear || c.reply != nil { // the script has run, but WAIT failed
 				b.noteLateWrite(c.expires)
 			}
 			t.recycle(c)
-			if kind.oneKey && !oneKey && redisfail.Classify(err).Keys == redisfail.KeysSplit {
+			if kind.oneKey && !oneKey && failure.Keys == redisfail.KeysSplit {
 				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}

@@ -22,13 +22,13 @@ type multiAcquireReply struct {
 }
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
-func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids []*claim) (multiAcquireReply, error) {
+func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim) (multiAcquireReply, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		j, failed := t.sendAcquireAll(ctx, bids)
+		j, failed := t.sendAcquireAll(ctx, claims)
 		if failed == nil {
 			return j, nil
 		}
@@ -48,11 +48,11 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, bids [
 	return multiAcquireReply{}, cutOff(ctx, err)
 }
 
-func (t *transport) sendAcquireAll(ctx context.Context, bids []*claim) (multiAcquireReply, error) {
-	cfg := bids[0].lock.cfg
-	c := t.callTo(bids[0].lock.key, telemetry.PurposeAcquire)
-	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, claims(bids))
-	c.window, c.claim, c.moreClaims = min(cfg.lease, t.backend.Timeout()), bids[0], bids[1:]
+func (t *transport) sendAcquireAll(ctx context.Context, claims []*claim) (multiAcquireReply, error) {
+	cfg := claims[0].lock.cfg
+	c := t.callTo(claims[0].lock.key, telemetry.PurposeAcquire)
+	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
+	c.window, c.claim, c.moreClaims = min(cfg.lease, t.backend.Timeout()), claims[0], claims[1:]
 	c.replicas, c.patience = cfg.replicas, cfg.patience
 	if !t.do(ctx, c, cfg.lease) {
 		return multiAcquireReply{}, t.left(ctx, errLeft)
@@ -60,20 +60,20 @@ func (t *transport) sendAcquireAll(ctx context.Context, bids []*claim) (multiAcq
 	defer t.recycle(c)
 	if c.err != nil {
 		if redisfail.Classify(c.err).Unclear || c.reply != nil { // the script has run, but WAIT failed
-			noteLateWriteAll(bids, c.expires)
+			noteLateWriteAll(claims, c.expires)
 		}
 		return multiAcquireReply{}, c.err
 	}
-	reply, err := script.ParseMultiAcquire(c.reply, len(bids))
+	reply, err := script.ParseMultiAcquire(c.reply, len(claims))
 	if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-		noteLateWriteAll(bids, c.expires) // whatever that reply means
+		noteLateWriteAll(claims, c.expires) // whatever that reply means
 	}
 	return multiAcquireReply{acquireReply{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
 }
 
-func claims(bids []*claim) []script.Claim {
-	all := make([]script.Claim, len(bids))
-	for i, b := range bids {
+func scriptClaims(claims []*claim) []script.Claim {
+	all := make([]script.Claim, len(claims))
+	for i, b := range claims {
 		all[i] = b.claim()
 	}
 	return all
@@ -83,16 +83,16 @@ func (b *claim) claim() script.Claim {
 	return script.Claim{Lock: b.lock.keys(), Owner: b.owner, Traceparent: b.traceparent}
 }
 
-func noteLateWriteAll(bids []*claim, until time.Time) {
-	for _, b := range bids {
+func noteLateWriteAll(claims []*claim, until time.Time) {
+	for _, b := range claims {
 		b.noteLateWrite(until)
 	}
 }
 
 // releaseAll gives locks back, trying until deadline. It says what became of each.
-func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bids []*claim, deadline time.Time) ([]releaseReply, []error) {
-	all, errs := make([]releaseReply, len(bids)), make([]error, len(bids))
-	left := make([]int, len(bids)) // to be released
+func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time) ([]releaseReply, []error) {
+	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
+	left := make([]int, len(claims)) // to be released
 	for i := range left {
 		left[i] = i
 	}
@@ -101,7 +101,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 	for try := 1; ; try++ {
 		some := make([]*claim, len(left))
 		for n, i := range left {
-			some[n] = bids[i]
+			some[n] = claims[i]
 		}
 		freed, failed, err := t.sendReleaseAll(ctx, some, max(time.Until(deadline), 0))
 		if err == nil {
@@ -121,7 +121,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = t.release(ctx, &rels[i], bids[i], deadline, script.WakeOneAnnounced, nil, nil)
+					all[i], errs[i] = t.release(ctx, &rels[i], claims[i], deadline, script.WakeOneAnnounced, nil, nil)
 				}
 				return all, errs
 			}
@@ -139,9 +139,9 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, bi
 }
 
 // sendReleaseAll is one try.
-func (t *transport) sendReleaseAll(ctx context.Context, bids []*claim, patience time.Duration) ([]releaseReply, []error, error) {
-	c := t.callTo(bids[0].lock.key, telemetry.PurposeRelease)
-	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, claims(bids))
+func (t *transport) sendReleaseAll(ctx context.Context, claims []*claim, patience time.Duration) ([]releaseReply, []error, error) {
+	c := t.callTo(claims[0].lock.key, telemetry.PurposeRelease)
+	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, scriptClaims(claims))
 	if !t.do(ctx, c, patience) {
 		return nil, nil, t.left(context.Background(), errLeft)
 	}
@@ -149,11 +149,11 @@ func (t *transport) sendReleaseAll(ctx context.Context, bids []*claim, patience 
 	if c.err != nil {
 		return nil, nil, c.err
 	}
-	reply, err := script.ParseMultiRelease(c.reply, len(bids))
+	reply, err := script.ParseMultiRelease(c.reply, len(claims))
 	if err = c.learn(reply.Now, false, err); err != nil {
 		return nil, nil, err
 	}
-	all, errs := make([]releaseReply, len(bids)), make([]error, len(bids))
+	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
 	for i := range all {
 		all[i].ReleaseReply, errs[i] = reply.At(i)
 		all[i].sent = c.sent

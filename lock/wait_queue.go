@@ -34,7 +34,7 @@ import (
 //	no subscription            wakePoll, every 250 to 750 ms       down, noteHolder, timerFired
 //	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
 //
-// All methods are called with waitQueues.mu held, except up, down and message.
+// All methods are called with waitQueues.mu held, except those that lock it: up, down, message, fire and setReachable.
 type waitQueue struct {
 	ws      *waitQueues
 	key     string
@@ -118,19 +118,17 @@ type attempt struct {
 
 	subscription subState
 	gap          bool
-	overdue      bool
-	moving       bool
-	endless      bool // the lock had no lease that would end
+	seen         sighting
 }
 
 // takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
 func (t *attempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
-	// A poll while releases are heard of, as of a fair waiter that keeps its place, may come before the message. Without a lease it would
-	// come much later.
-	case t.why == wakePoll && (t.subscription == subDown || t.moving || t.endless), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
+	// A poll while releases are heard of, as of a fair waiter that keeps its place, may come before the message. Where no lease would end, it
+	// comes much later.
+	case t.why == wakePoll && (t.subscription == subDown || t.seen.moving || t.seen.Remaining < 0), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
-	case t.why == wakeExpiry && t.overdue: // otherwise it was released a moment ago, and the message is on its way
+	case t.why == wakeExpiry && t.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
 		return telemetry.TakeoverExpired, true
 	}
 	return 0, false
@@ -141,7 +139,7 @@ func (q *waitQueue) startAsking() attempt {
 	w := q.head
 	t := attempt{
 		claim: w.claim, params: w.params(), why: q.due, began: time.Now(), last: q.joined,
-		subscription: q.subscription, gap: q.gap, overdue: q.seen.overdue, moving: q.seen.moving, endless: q.seen.Remaining < 0,
+		subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
 	t.params.waiterID = q.waiterID()
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
