@@ -53,7 +53,6 @@ type Client struct {
 
 	gate      *gate
 	controls  sync.Map // endpoints whose control channel is listened to
-	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
 	closeOnce sync.Once
 	closing   chan struct{}
 	closed    chan struct{} // Close has done what it does once

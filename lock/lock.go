@@ -240,9 +240,8 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	}
 	b = lk.newClaim(a)
 	if !wait || lk.kind.queuePerWaiter || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
-		t.outside = wait
+		t.waits = wait
 		v, err = lk.attempt(asking, a, b, t)
-		t.outside = false
 		switch {
 		case wait && asking.Err() == nil && redisfail.IsTemporaryRefusal(err): // it is waited out in line
 		case err != nil:
@@ -303,10 +302,10 @@ const lastAnswer = time.Second
 // errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
-// attempt asks Redis for the lock.
+// attempt asks Redis for the lock, in up to maxTries calls.
 func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
 	a.Attempt()
-	v, err := lk.c.transport.acquireWithRetry(ctx, a, b, t)
+	v, err := lk.acquireWithRetry(ctx, a, b, t)
 	if errors.Is(err, errNoAnswer) {
 		a.Error(telemetry.ErrorTimeout)
 	}
@@ -315,6 +314,42 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t a
 		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err
+}
+
+func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
+	ws, w := lk.c.waits, t.waiter
+	var err error
+	for try := range maxTries {
+		if try > 0 {
+			if w == nil && t.waits { // Redis is in trouble: this may take long
+				a.WaitStart()
+				w = ws.trackClaim(b, t)
+				ws.failed(w, err)
+				defer ws.untrack(w)
+			}
+			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
+				return acquireReply{}, cutOff(ctx, err)
+			}
+		}
+		v, failed := lk.c.transport.sendAcquire(ctx, b, t)
+		if failed == nil {
+			return v, nil
+		}
+		if ctx.Err() != nil {
+			if err == nil || redisfail.IsUnreached(failed) {
+				err = failed
+			}
+			return acquireReply{}, cutOff(ctx, err)
+		}
+		err = failed
+		ws.failed(w, err)
+		f := redisfail.Classify(err)
+		a.Error(f.Kind)
+		if !f.Retry || errors.Is(err, errLeft) {
+			break
+		}
+	}
+	return acquireReply{}, err
 }
 
 // attemptFailure returns what the error of an attempt means: that of Redis, or that too few replicas confirmed the grant.
