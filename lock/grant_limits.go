@@ -48,10 +48,10 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	}
 	due(cfg.holdWarning)
 	g.mu.Lock()
-	if told := g.extra(); g.state == grantHeld && !told.unlimited {
+	if extra := g.extra(); g.state == grantHeld && !extra.unlimited {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
-			due(told.beat + cfg.heartbeat)
+			due(extra.beat + cfg.heartbeat)
 		}
 	}
 	g.mu.Unlock()

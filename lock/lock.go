@@ -37,7 +37,7 @@ type lock struct {
 
 // describe returns the lock of a kind with a name.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
-	if !c.made() {
+	if !c.initialized() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
 	}
 	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts, k.leaseless)}
