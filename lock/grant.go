@@ -49,9 +49,11 @@ const (
 	grantEnded
 )
 
-// newGrant makes the grant that Redis has given to a claim, and has the watchdog renew it; nil when the client
-// is closed.
+// newGrant makes the grant that Redis has given to a claim, and has the watchdog renew it. It returns nil if the client is closing.
 func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *Lease {
+	if lk.c.isClosing() {
+		return nil
+	}
 	g := &grant{lock: lk, claim: b}
 	l := &g.first
 	l.init(g, lk, ctx)

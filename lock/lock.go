@@ -212,10 +212,8 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if err != nil {
 		return nil, outcome, err
 	}
-	if !lk.c.isClosing() {
-		if l := lk.newGrant(ctx, a, b, v.Token, v.sent); l != nil {
-			return l, telemetry.AcquireAcquired, nil
-		}
+	if l := lk.newGrant(ctx, a, b, v.Token, v.sent); l != nil {
+		return l, telemetry.AcquireAcquired, nil
 	}
 	b.cleanUp()
 	return nil, telemetry.AcquireCanceled, ErrClosed

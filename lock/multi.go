@@ -236,16 +236,13 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 
 // granted makes grants of what the script took.
 func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
-	c, cfg := t.m.c, t.m.cfg
+	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
 		cleanUpAll(claims, true)
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
 	}
 	for n, i := range t.open {
-		var l *Lease
-		if !c.isClosing() {
-			l = t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
-		}
+		l := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
 		if l == nil {
 			cleanUpAll(claims[n:], true)
 			return telemetry.AcquireCanceled, ErrClosed
@@ -272,10 +269,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 		if err != nil {
 			return outcome, lk.wrap("acquire", err)
 		}
-		var l *Lease
-		if !lk.c.isClosing() {
-			l = lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
-		}
+		l := lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
 		if l == nil {
 			b.cleanUp()
 			return telemetry.AcquireCanceled, ErrClosed

@@ -233,10 +233,7 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 // admit makes a vote a member of the lease. It reports false when the node's client closes.
 func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
-	var l *Lease
-	if !lk.c.isClosing() {
-		l = lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
-	}
+	l := lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
 	switch {
 	case l == nil:
 		v.claim.cleanUp()
