@@ -1,269 +1,297 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
-
-	"github.com/lockdog/lockdog/telemetry"
 )
 
-// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its members are leases of their own: of a Multi one for each
-// name, of a Quorum one for each node. What it says as a LeaseInfo is said of the whole: it is held while at least Need of its members are, and
-// failing, with a LastError, when so many renewals, or tries, fail that the rest are fewer than Need.
-type CompositeInfo struct {
-	LeaseInfo
-	ID      uint64      // which it is, in this process: the members of a Quorum's are leases of several clients
-	Need    int         // how many members it can't be without
-	Members []LeaseInfo // of a Multi by name, of a Quorum by node; those that are absent or lost, too
+// bundle makes one lease of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
+// leases as others are, each with a grant and renewals of its own; the bundle adds up what becomes of them, and its record tells
+// telemetry. It lives as long as need of them do.
+//
+// Members tell it of their ends with the mu of their grants held. So its own mu is taken after those, and never before.
+type bundle struct {
+	id    uint64
+	began time.Time
+	locks []lock // at most one member is of each
+	name  string
+	need  int
+	nodes bool // the members are one lock at several nodes, not several locks
+	whole Lease
+
+	mu       sync.Mutex
+	size     int // members, those yet to come included
+	members  []*member
+	off      int            // of the members: how many have lost the permission to work
+	gone     int            // ... and how many have ended
+	lost     []*LostError   // how they did
+	at       []string       // ... and where
+	canceled *CanceledError // how the last that lives yet lost its permission
+	err      error          // how the bundle ended, nil while it lives or when it was released
+	record   *record        // nil until it is acquired
+	warned   bool           // that it is held for long
+	absent   []trouble      // of a Quorum, by node: why it has no member there
+	spilled  int            // how many were found lost when the bundle was released
 }
 
-// Held is how many of its members are held, also by a lease that is canceled or on its way to be released.
-func (c *CompositeInfo) Held() (n int) {
-	for i := range c.Members {
-		if c.Members[i].held() {
-			n++
-		}
-	}
-	return n
+// member is a lease of a bundle. What it has besides is guarded by the bundle's mu.
+type member struct {
+	*Lease
+	off, gone bool
 }
 
-func (l *LeaseInfo) held() bool {
-	return l.State == StateHeld || l.State == StateCanceled || l.State == StateReleasing
+// newBundle returns a bundle for size members, taken with ctx by these locks, or some of them.
+func newBundle(ctx context.Context, locks []lock, name string, need, size int) *bundle {
+	b := &bundle{id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size}
+	b.whole.bundle, b.whole.ctx = b, locks[0].follows(ctx)
+	return b
 }
 
-// EndedComposite is the lock of a Multi or a Quorum, when one of its members ended.
-type EndedComposite struct {
-	ID      uint64 // as CompositeInfo.ID
-	Name    string // of the lock; a Multi's names are joined by commas
-	Need    int    // how many members it can't be without
-	Members int    // how many names, or nodes, it is of
-	End     string // how it had ended by then: lost, canceled or closed; "" when it lived on without that member
-}
-
-// compositeIDs numbers them.
-var compositeIDs atomic.Uint64
-
-// composites are those of the leases that one call of Leases has seen, by ID.
-type composites map[uint64]*CompositeInfo
-
-// ofGrant is the one of which a grant is a member, nil for others.
-func (all composites) ofGrant(g *grant) *CompositeInfo {
-	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	return all.of(b)
-}
-
-func (all composites) of(b *bundle) *CompositeInfo {
-	if b == nil {
-		return nil
-	}
-	if all[b.id] == nil {
-		all[b.id] = b.info()
-	}
-	return all[b.id]
-}
-
-// addWaiter adds a waiter, of which info is said, to the one that it waits for.
-func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
-	if w.quorum != nil {
-		c := all[w.quorum.id]
-		if c == nil {
-			c = w.quorum.info()
-			all[c.ID] = c
-		}
-		*info = c.Members[w.node]
-		info.Composite = c
-		return
-	}
-	c := all.of(w.terms.whole)
-	if c == nil {
-		return
-	}
-	for i := range c.Members {
-		if m := &c.Members[i]; m.Name == info.Name {
-			*m = *info
-		}
-	}
-	c.State, c.WaitsFor, c.TraceID = StateWaiting, info.WaitsFor, info.TraceID
-	c.LastError, c.ErrorAt, c.FailingSince = info.LastError, info.ErrorAt, info.FailingSince
-	info.Composite = c
-}
-
-// bundle is the one of which the grant's first handle, of those that there are yet, is a member; nil if it is none. It is called with mu held.
-func (g *grant) bundle() *bundle {
-	for l := range g.leases() {
-		return l.bundle
-	}
-	return g.first.bundle
-}
-
-// info is what there is to say of the bundle and its members. It is called without the mu of any grant.
-func (b *bundle) info() *CompositeInfo {
-	type key struct {
-		c   *Client
-		key string
-	}
-	deadline := b.deadline()
+// add makes a lease a member. It reports false when that comes too late, for the bundle has ended, or lost its permission.
+func (b *bundle) add(l *Lease) bool {
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
 	b.mu.Lock()
-	grants, absent, lost := make(map[key]*grant, len(b.members)), slices.Clone(b.absent), b.err
-	for _, m := range b.members {
-		grants[key{m.g.lock.c, m.g.lock.key}] = m.g
+	if b.whole.cause != nil {
+		b.mu.Unlock()
+		return false
 	}
-	c := &CompositeInfo{LeaseInfo: b.locks[0].info(), ID: b.id, Need: b.need, Members: make([]LeaseInfo, len(b.locks))}
-	c.Name, c.Node, c.Since, c.Deadline = b.name, "", b.began, deadline
-	if len(b.members) > 0 {
-		c.Owner, c.TraceID = b.members[0].Owner(), b.members[0].g.traceID()
-	}
-	var canceled *CanceledError
-	switch {
-	case b.whole.released:
-		c.State = StateReleasing
-	case errors.Is(b.err, ErrLost):
-		c.State = StateLost
-	case b.whole.cause != nil:
-		c.State = StateCanceled
-		if errors.As(b.whole.cause, &canceled) {
-			c.Reason = canceled.Reason
-		}
-	case len(b.members) < b.need:
-		c.State = StateWaiting
-	default:
-		c.State = StateHeld
-	}
+	b.members = append(b.members, &member{Lease: l})
+	b.size = max(b.size, len(b.members))
 	b.mu.Unlock()
-
-	var since []time.Time
-	for i := range b.locks {
-		lk, info := &b.locks[i], &c.Members[i]
-		g := grants[key{lk.c, lk.key}]
-		if g == nil {
-			*info = lk.info()
-			info.State = StateAbsent
-			if absent != nil {
-				absent[i].tell(info)
-				info.FailingSince = time.Time{} // it isn't tried again
-			}
-			continue
-		}
-		*info, _ = g.info()
-		if err := g.ended(); err != nil {
-			info.State, info.LastError, info.FailingSince, info.NextRenewal = StateAbsent, err, time.Time{}, time.Time{}
-			if errors.Is(err, ErrLost) {
-				info.State = StateLost
-			}
-		}
-		since = append(since, info.Since)
-		c.Token = max(c.Token, info.Token)
-		if next := info.NextRenewal; !next.IsZero() && (c.NextRenewal.IsZero() || next.Before(c.NextRenewal)) {
-			c.NextRenewal = next
-		}
+	l.bundle = b
+	if l.cause != nil { // already
+		b.stopped(l, l.cause)
 	}
-	if len(since) >= b.need {
-		slices.SortFunc(since, time.Time.Compare)
-		c.Since = since[b.need-1]
+	if err := l.fate(); err != nil {
+		b.ended(l, err)
 	}
-	c.sum(b.nodes)
-	if lost != nil {
-		c.LastError = lost
-	}
-	return c
+	return true
 }
 
-// sum has the whole fail when the members that don't fail are fewer than it needs.
-func (c *CompositeInfo) sum(nodes bool) {
-	var failing []*LeaseInfo
-	left := 0
-	for i := range c.Members {
-		switch m := &c.Members[i]; {
-		case m.State != StateWaiting && !m.held():
-		case m.LastError != nil:
-			failing = append(failing, m)
-		default:
-			left++
-		}
-	}
-	if c.State == StateWaiting && !nodes || left >= c.Need || len(failing) == 0 {
-		return
-	}
-	slices.SortFunc(failing, func(a, b *LeaseInfo) int { return a.FailingSince.Compare(b.FailingSince) })
-	c.FailingSince = failing[min(max(left+len(failing)-c.Need, 0), len(failing)-1)].FailingSince
-	var errs nodeErrors
-	for _, m := range failing {
-		err := m.LastError
-		if nodes {
-			err = atNode(m.Node, err)
-		}
-		errs = append(errs, err)
-		if m.ErrorAt.After(c.ErrorAt) {
-			c.ErrorAt = m.ErrorAt
-		}
-	}
-	c.LastError = errs
-}
-
-// info is what there is to say of a waiter and its nodes.
-func (w *quorumWaiter) info() *CompositeInfo {
-	q := w.queue.q
-	q.mu.Lock()
-	failing := make([]trouble, len(w.queue.nodes))
-	for i, e := range w.queue.nodes {
-		failing[i] = e.failing
-	}
-	seen := w.queue.seen
-	q.mu.Unlock()
-	c := &CompositeInfo{LeaseInfo: w.tracked[0].info(seen), ID: w.id, Need: q.need}
-	c.Name, c.Node = w.name, ""
-	for i, g := range w.tracked {
-		m := g.info(seen)
-		failing[i].tell(&m)
-		c.Members = append(c.Members, m)
-	}
-	c.sum(true)
-	return c
-}
-
-// missed notes why there is no member at a node.
-func (b *bundle) missed(v vote) {
-	if v.Granted {
-		return
-	}
-	err := v.err
-	if err == nil {
-		err = v.held(b.name)
-	}
+// without says that a member that was to come won't.
+func (b *bundle) without() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.absent == nil {
-		b.absent = make([]trouble, len(b.locks))
-	}
-	b.absent[v.node].note(err)
+	b.size--
 }
 
-// endedComposite says how it is with the composite of which the grant was a member, nil if it was none.
-func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
-	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	if b == nil {
-		return nil
-	}
-	c := &EndedComposite{ID: b.id, Name: b.name, Need: b.need, Members: len(b.locks)}
+// find returns a member. It is called with mu held.
+func (b *bundle) find(l *Lease) *member {
+	return b.members[slices.IndexFunc(b.members, func(m *member) bool { return m.Lease == l })]
+}
+
+// stopped is told when a member has lost the permission to work.
+func (b *bundle) stopped(l *Lease, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.whole.released && b.err == nil && end == telemetry.EndLost { // the bundle isn't told any more
-		b.spilled++
+	if b.whole.released {
+		return
 	}
+	m := b.find(l)
+	m.off = true
+	b.off++
 	var canceled *CanceledError
-	switch {
-	case errors.Is(b.err, ErrLost), b.size-b.gone-b.spilled < b.need && b.spilled > 0:
-		c.End = telemetry.EndLost.String()
-	case errors.As(b.whole.cause, &canceled) && canceled.Reason != ReasonClosed:
-		c.End = telemetry.EndCanceled.String()
-	case canceled != nil, b.err != nil:
-		c.End = telemetry.EndClosed.String()
+	if errors.As(cause, &canceled) {
+		b.canceled = canceled
+	} else {
+		b.note(m, cause)
 	}
+	b.look()
+}
+
+// ended is told when a member has ended.
+func (b *bundle) ended(l *Lease, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.whole.released {
+		return
+	}
+	if m := b.find(l); !m.gone {
+		b.note(m, err)
+		b.look()
+	}
+}
+
+// note counts a member that has ended. It is called with mu held.
+func (b *bundle) note(m *member, err error) {
+	m.gone = true
+	b.gone++
+	var lost *LostError
+	if errors.As(err, &lost) {
+		b.lost, b.at = append(b.lost, lost), append(b.at, m.g.node())
+	}
+}
+
+// look ends the bundle, or its permission to work, when too few members are left. It is called with mu held.
+func (b *bundle) look() {
+	switch {
+	case b.err == nil && b.size-b.gone < b.need:
+		b.err = wrapError(b.name, "hold", ErrClosed) // unless it was lost
+		if len(b.lost) > 0 {
+			b.err = b.loss()
+		}
+		canceled := b.canceledBy()
+		b.whole.stop(b.err)
+		b.whole.end()
+		go func(r *record, err error) {
+			b.cut(ReasonContext, err)
+			if r != nil {
+				r.ended(err, canceled)
+			}
+		}(b.record, b.err)
+	case b.whole.cause == nil && b.size-b.off < b.need:
+		c := &CanceledError{b.name, b.canceled.Reason, b.canceled.err}
+		b.whole.stop(c)
+		go func(r *record) {
+			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
+				b.cut(c.Reason, c.err)
+			}
+			if r != nil {
+				r.canceled(b, c)
+			}
+		}(b.record)
+	}
+}
+
+// canceledBy is how its permission to work was taken away, nil if it has it or lost it with the lease. It is called with mu held.
+func (b *bundle) canceledBy() *CanceledError {
+	c, _ := b.whole.cause.(*CanceledError) //nolint:errorlint // what it was stopped with, not what that wraps
 	return c
 }
+
+// recordBy has r told of what becomes of the bundle, and has become of it.
+func (b *bundle) recordBy(r *record) {
+	b.mu.Lock()
+	b.record = r
+	canceled, err := b.canceledBy(), b.err
+	b.mu.Unlock()
+	if canceled != nil {
+		r.canceled(b, canceled)
+	}
+	if err != nil {
+		r.ended(err, canceled)
+	}
+}
+
+// loss is what the loss of the bundle is said to be. It is called with mu held.
+func (b *bundle) loss() *LostError {
+	last := b.lost[len(b.lost)-1]
+	if !b.nodes {
+		return &LostError{Name: b.name, Cause: last.Cause, err: last}
+	}
+	all := make(nodeErrors, len(b.lost))
+	for i, lost := range b.lost {
+		all[i] = atNode(b.at[i], lost)
+	}
+	return &LostError{Name: b.name, Cause: last.Cause, err: all}
+}
+
+// cut takes the permission to work from the members that have it yet: what there is left of their leases is time to wind
+// down. Else one whose holder doesn't release it, having lost another, would be renewed for ever.
+func (b *bundle) cut(reason Reason, err error) {
+	for _, m := range b.all() {
+		m.cut(reason, &CanceledError{m.Name(), reason, err})
+		if m.g.only(m.Lease) { // even where its client closes and renews until the holder releases, who won't
+			m.g.lock.c.engine.StopRenewal(&m.g.wd)
+		}
+	}
+}
+
+// all are the members there are by now.
+func (b *bundle) all() []*member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.members[:len(b.members):len(b.members)]
+}
+
+func (b *bundle) owner() string { return b.all()[0].Owner() }
+
+func (b *bundle) token() (token int64) {
+	for _, m := range b.all() {
+		token = max(token, m.Token())
+	}
+	return token
+}
+
+func (b *bundle) tokens() map[string]int64 {
+	tokens := make(map[string]int64)
+	for _, m := range b.all() {
+		tokens[m.Name()] = max(tokens[m.Name()], m.Token())
+	}
+	return tokens
+}
+
+func (b *bundle) heartbeat() {
+	for _, m := range b.all() {
+		m.Heartbeat()
+	}
+}
+
+// warn says that the lock is held for long, once and when all members are. It reports false while the bundle isn't acquired: then it is a name
+// that a Multi holds while it waits for others.
+func (b *bundle) warn(held time.Duration) bool {
+	b.mu.Lock()
+	r := b.record
+	due := r != nil && !b.warned && !slices.ContainsFunc(b.members, func(m *member) bool {
+		return !m.gone && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
+	})
+	b.warned = b.warned || due
+	b.mu.Unlock()
+	if due {
+		r.hold.Warn(held)
+	}
+	return r != nil
+}
+
+// check looks at the clock for every member.
+func (b *bundle) check() {
+	for _, m := range b.all() {
+		m.check()
+	}
+}
+
+// ctxEnded is called when the ctx that the leases follow has ended.
+func (b *bundle) ctxEnded() {
+	for _, m := range b.all() {
+		m.ctxEnded()
+	}
+}
+
+// of is the member for one lock, nil if there is none.
+func (b *bundle) of(c *Client, key string) *Lease {
+	for _, m := range b.all() {
+		if l := m.of(c, key); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// deadline is until when need members are trusted.
+func (b *bundle) deadline() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var live, all []time.Time
+	for _, m := range b.members {
+		d := m.Deadline()
+		all = append(all, d)
+		if !m.gone {
+			live = append(live, d)
+		}
+	}
+	if len(live) < b.need { // it has ended
+		live = all
+	}
+	if len(live) < b.need {
+		return time.Time{}
+	}
+	slices.SortFunc(live, func(a, b time.Time) int { return b.Compare(a) })
+	return live[b.need-1]
+}
+
+// errPending stands for an answer that wasn't waited for.
+var errPending = errors.New("lockdog: not waited for")
