@@ -8,290 +8,294 @@ import (
 	"time"
 )
 
-// bundle makes one lease of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
-// leases as others are, each with a grant and renewals of its own; the bundle adds up what becomes of them, and its record tells
-// telemetry. It lives as long as need of them do.
+// compositeLease is one lease made of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
+// ordinary leases, each with its own grant and renewals. The composite lives as long as at least need of them do.
 //
-// Members tell it of their ends with the mu of their grants held. So its own mu is taken after those, and never before.
-type bundle struct {
-	id    uint64
-	began time.Time
-	locks []lock // at most one member is of each
-	name  string
-	need  int
-	nodes bool // the members are one lock at several nodes, not several locks
-	whole Lease
+// Members report their end with the mu of their grant held. So mu is locked after the mu of a grant, never before.
+type compositeLease struct {
+	id     uint64
+	began  time.Time
+	locks  []lock // each has at most one member
+	name   string
+	need   int
+	nodes  bool // the members are one lock at several nodes, not several locks
+	handle Lease
 
-	mu       sync.Mutex
-	size     int // members, those yet to come included
-	members  []*member
-	off      int            // of the members: how many have lost the permission to work
-	gone     int            // ... and how many have ended
-	lost     []*LostError   // how they did
-	at       []string       // ... and where
-	canceled *CanceledError // how the last that lives yet lost its permission
-	err      error          // how the bundle ended, nil while it lives or when it was released
-	record   *record        // nil until it is acquired
-	warned   bool           // that it is held for long
-	absent   []trouble      // of a Quorum, by node: why it has no member there
-	spilled  int            // how many were found lost when the bundle was released
+	mu           sync.Mutex
+	size         int // of members, including those that are still expected
+	members      []*member
+	canceled     int            // members that are canceled or have ended
+	ended        int            // members that have ended
+	lost         nodeErrors     // of the members that were lost
+	lastLost     *LostError     // of the last of those
+	lastCanceled *CanceledError // of the member that was canceled last
+	released     bool
+	err          error     // how the composite ended; nil while it lives or if it was released
+	record       *record   // nil until it is acquired
+	warned       bool      // that it is held for long
+	absent       []trouble // of a Quorum, by node: why it has no member there
+	lostReleased int       // members found lost when the composite was released
 }
 
-// member is a lease of a bundle. What it has besides is guarded by the bundle's mu.
+// member is a lease of a compositeLease.
 type member struct {
-	*Lease
-	off, gone bool
+	grantHandle
+	ended bool // guarded by the mu of the composite
 }
 
-// newBundle returns a bundle for size members, taken with ctx by these locks, or some of them.
-func newBundle(ctx context.Context, locks []lock, name string, need, size int) *bundle {
-	b := &bundle{id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size}
-	b.whole.bundle, b.whole.ctx = b, locks[0].follows(ctx)
-	return b
+// newCompositeLease returns a composite for size members. They are taken with ctx, each by one of the locks.
+func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
+	cl := &compositeLease{
+		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size,
+		nodes: locks[0].kind == quorumKind,
+	}
+	cl.handle.target, cl.handle.parent = cl, locks[0].parentOf(ctx)
+	return cl
 }
 
-// add makes a lease a member. It reports false when that comes too late, for the bundle has ended, or lost its permission.
-func (b *bundle) add(l *Lease) bool {
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	b.mu.Lock()
-	if b.whole.cause != nil {
-		b.mu.Unlock()
+// add makes a handle of g a member. It reports false if the composite has been canceled or has ended.
+func (cl *compositeLease) add(g *grant, l *Lease) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cl.mu.Lock()
+	if cl.handle.cause != nil {
+		cl.mu.Unlock()
 		return false
 	}
-	b.members = append(b.members, &member{Lease: l})
-	b.size = max(b.size, len(b.members))
-	b.mu.Unlock()
-	l.bundle = b
+	cl.members = append(cl.members, &member{grantHandle: grantHandle{l, g}})
+	cl.size = max(cl.size, len(cl.members))
+	cl.mu.Unlock()
+	l.composite = cl
 	if l.cause != nil { // already
-		b.stopped(l, l.cause)
+		cl.memberCanceled(l, l.cause)
 	}
-	if err := l.fate(); err != nil {
-		b.ended(l, err)
+	if err := g.end(); err != nil {
+		cl.memberEnded(l, err)
 	}
 	return true
 }
 
-// without says that a member that was to come won't.
-func (b *bundle) without() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.size--
+// dropPending notes that one of the expected members won't be added.
+func (cl *compositeLease) dropPending() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.size--
 }
 
-// find returns a member. It is called with mu held.
-func (b *bundle) find(l *Lease) *member {
-	return b.members[slices.IndexFunc(b.members, func(m *member) bool { return m.Lease == l })]
+// memberOf returns the member that a lease is. It is called with mu held.
+func (cl *compositeLease) memberOf(l *Lease) *member {
+	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
 }
 
-// stopped is told when a member has lost the permission to work.
-func (b *bundle) stopped(l *Lease, cause error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.whole.released {
+// memberCanceled is called when the context of a member has ended.
+func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released {
 		return
 	}
-	m := b.find(l)
-	m.off = true
-	b.off++
+	cl.canceled++
 	var canceled *CanceledError
 	if errors.As(cause, &canceled) {
-		b.canceled = canceled
+		cl.lastCanceled = canceled
 	} else {
-		b.note(m, cause)
+		cl.countEnded(cl.memberOf(l), cause)
 	}
-	b.look()
+	cl.evaluate()
 }
 
-// ended is told when a member has ended.
-func (b *bundle) ended(l *Lease, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.whole.released {
+// memberEnded is called when a member has ended.
+func (cl *compositeLease) memberEnded(l *Lease, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released {
 		return
 	}
-	if m := b.find(l); !m.gone {
-		b.note(m, err)
-		b.look()
+	if m := cl.memberOf(l); !m.ended {
+		cl.countEnded(m, err)
+		cl.evaluate()
 	}
 }
 
-// note counts a member that has ended. It is called with mu held.
-func (b *bundle) note(m *member, err error) {
-	m.gone = true
-	b.gone++
+// countEnded counts a member that has ended. It is called with mu held.
+func (cl *compositeLease) countEnded(m *member, err error) {
+	m.ended = true
+	cl.ended++
 	var lost *LostError
 	if errors.As(err, &lost) {
-		b.lost, b.at = append(b.lost, lost), append(b.at, m.g.node())
+		cl.lost, cl.lastLost = append(cl.lost, atNode(m.g.node(), lost)), lost
 	}
 }
 
-// look ends the bundle, or its permission to work, when too few members are left. It is called with mu held.
-func (b *bundle) look() {
+// evaluate ends or cancels the composite if too few members are left. It is called with mu held.
+func (cl *compositeLease) evaluate() {
 	switch {
-	case b.err == nil && b.size-b.gone < b.need:
-		b.err = wrapError(b.name, "hold", ErrClosed) // unless it was lost
-		if len(b.lost) > 0 {
-			b.err = b.loss()
+	case cl.err == nil && cl.size-cl.ended < cl.need:
+		cl.err = wrapError(cl.name, "hold", ErrClosed) // unless a member was lost
+		if cl.lastLost != nil {
+			cl.err = cl.lostError()
 		}
-		canceled := b.canceledBy()
-		b.whole.stop(b.err)
-		b.whole.end()
+		canceled := cl.canceledError()
+		cl.handle.endContext(cl.err)
+		cl.handle.closeDone()
 		go func(r *record, err error) {
-			b.cut(ReasonContext, err)
+			cl.cancelMembers(ReasonContext, err)
 			if r != nil {
 				r.ended(err, canceled)
 			}
-		}(b.record, b.err)
-	case b.whole.cause == nil && b.size-b.off < b.need:
-		c := &CanceledError{b.name, b.canceled.Reason, b.canceled.err}
-		b.whole.stop(c)
+		}(cl.record, cl.err)
+	case cl.handle.cause == nil && cl.size-cl.canceled < cl.need:
+		c := &CanceledError{cl.name, cl.lastCanceled.Reason, cl.lastCanceled.err}
+		cl.handle.endContext(c)
 		go func(r *record) {
 			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-				b.cut(c.Reason, c.err)
+				cl.cancelMembers(c.Reason, c.err)
 			}
 			if r != nil {
-				r.canceled(b, c)
+				r.canceled(cl, c)
 			}
-		}(b.record)
+		}(cl.record)
 	}
 }
 
-// canceledBy is how its permission to work was taken away, nil if it has it or lost it with the lease. It is called with mu held.
-func (b *bundle) canceledBy() *CanceledError {
-	c, _ := b.whole.cause.(*CanceledError) //nolint:errorlint // what it was stopped with, not what that wraps
+// canceledError returns how the composite was canceled, nil if it wasn't, or if its context ended with the lease. It is called with mu held.
+func (cl *compositeLease) canceledError() *CanceledError {
+	c, _ := cl.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
 	return c
 }
 
-// recordBy has r told of what becomes of the bundle, and has become of it.
-func (b *bundle) recordBy(r *record) {
-	b.mu.Lock()
-	b.record = r
-	canceled, err := b.canceledBy(), b.err
-	b.mu.Unlock()
+// setRecord tells r how the composite ends, also if it has ended already.
+func (cl *compositeLease) setRecord(r *record) {
+	cl.mu.Lock()
+	cl.record = r
+	canceled, err := cl.canceledError(), cl.err
+	cl.mu.Unlock()
 	if canceled != nil {
-		r.canceled(b, canceled)
+		r.canceled(cl, canceled)
 	}
 	if err != nil {
 		r.ended(err, canceled)
 	}
 }
 
-// loss is what the loss of the bundle is said to be. It is called with mu held.
-func (b *bundle) loss() *LostError {
-	last := b.lost[len(b.lost)-1]
-	if !b.nodes {
-		return &LostError{Name: b.name, Cause: last.Cause, err: last}
+// lostError is the loss of the composite. It is called with mu held.
+func (cl *compositeLease) lostError() *LostError {
+	var why error = cl.lastLost
+	if cl.nodes {
+		why = cl.lost
 	}
-	all := make(nodeErrors, len(b.lost))
-	for i, lost := range b.lost {
-		all[i] = atNode(b.at[i], lost)
-	}
-	return &LostError{Name: b.name, Cause: last.Cause, err: all}
+	return &LostError{Name: cl.name, Cause: cl.lastLost.Cause, err: why}
 }
 
-// cut takes the permission to work from the members that have it yet: what there is left of their leases is time to wind
-// down. Else one whose holder doesn't release it, having lost another, would be renewed for ever.
-func (b *bundle) cut(reason Reason, err error) {
-	for _, m := range b.all() {
-		m.cut(reason, &CanceledError{m.Name(), reason, err})
-		if m.g.only(m.Lease) { // even where its client closes and renews until the holder releases, who won't
+// cancelMembers cancels the remaining members and stops their renewal. Otherwise they would be renewed forever if the
+// holder never releases a lease that it has lost.
+func (cl *compositeLease) cancelMembers(reason Reason, err error) {
+	for _, m := range cl.all() {
+		m.g.cancelHandle(m.Lease, reason, &CanceledError{m.Name(), reason, err})
+		if m.only() { // also if its client is closing, which keeps renewing until the holder releases
 			m.g.lock.c.engine.StopRenewal(&m.g.wd)
 		}
 	}
 }
 
-// all are the members there are by now.
-func (b *bundle) all() []*member {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.members[:len(b.members):len(b.members)]
+// all returns the current members.
+func (cl *compositeLease) all() []*member {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.members[:len(cl.members):len(cl.members)]
 }
 
-func (b *bundle) owner() string { return b.all()[0].Owner() }
+func (cl *compositeLease) lockName() string { return cl.name }
 
-func (b *bundle) token() (token int64) {
-	for _, m := range b.all() {
+func (cl *compositeLease) owner() string { return cl.all()[0].Owner() }
+
+func (cl *compositeLease) token() (token int64) {
+	for _, m := range cl.all() {
 		token = max(token, m.Token())
 	}
 	return token
 }
 
-func (b *bundle) tokens() map[string]int64 {
+func (cl *compositeLease) tokens() map[string]int64 {
 	tokens := make(map[string]int64)
-	for _, m := range b.all() {
+	for _, m := range cl.all() {
 		tokens[m.Name()] = max(tokens[m.Name()], m.Token())
 	}
 	return tokens
 }
 
-func (b *bundle) heartbeat() {
-	for _, m := range b.all() {
+func (cl *compositeLease) heartbeat() {
+	for _, m := range cl.all() {
 		m.Heartbeat()
 	}
 }
 
-// warn says that the lock is held for long, once and when all members are. It reports false while the bundle isn't acquired: then it is a name
-// that a Multi holds while it waits for others.
-func (b *bundle) warn(held time.Duration) bool {
-	b.mu.Lock()
-	r := b.record
-	due := r != nil && !b.warned && !slices.ContainsFunc(b.members, func(m *member) bool {
-		return !m.gone && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
+// deadline is the time until which need members are trusted.
+func (cl *compositeLease) deadline() time.Time {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	var live, all []time.Time
+	for _, m := range cl.members {
+		d := m.Deadline()
+		all = append(all, d)
+		if !m.ended {
+			live = append(live, d)
+		}
+	}
+	if len(live) < cl.need { // it has ended
+		live = all
+	}
+	if len(live) < cl.need {
+		return time.Time{}
+	}
+	slices.SortFunc(live, func(a, b time.Time) int { return b.Compare(a) })
+	return live[cl.need-1]
+}
+
+func (cl *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
+	for _, m := range cl.all() {
+		if h := m.g.find(m.Lease, c, key); h.g != nil {
+			return h
+		}
+	}
+	return grantHandle{}
+}
+
+func (cl *compositeLease) check() {
+	for _, m := range cl.all() {
+		m.g.check()
+	}
+}
+
+func (cl *compositeLease) parentEnded(*Lease) {
+	for _, m := range cl.all() {
+		m.g.parentEnded(m.Lease)
+	}
+}
+
+func (cl *compositeLease) handleMu() *sync.Mutex { return &cl.mu }
+
+func (cl *compositeLease) handleErr(*Lease) error {
+	if cl.err == nil && cl.released {
+		return ErrReleased
+	}
+	return cl.err
+}
+
+func (cl *compositeLease) handleDone(*Lease) bool { return cl.released || cl.err != nil }
+
+// warn logs that the lock is held for long, once, when all members are. It reports false while the composite isn't acquired: then it
+// holds one name of a Multi while it waits for others.
+func (cl *compositeLease) warn(held time.Duration) bool {
+	cl.mu.Lock()
+	r := cl.record
+	due := r != nil && !cl.warned && !slices.ContainsFunc(cl.members, func(m *member) bool {
+		return !m.ended && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
 	})
-	b.warned = b.warned || due
-	b.mu.Unlock()
+	cl.warned = cl.warned || due
+	cl.mu.Unlock()
 	if due {
 		r.hold.Warn(held)
 	}
 	return r != nil
 }
-
-// check looks at the clock for every member.
-func (b *bundle) check() {
-	for _, m := range b.all() {
-		m.check()
-	}
-}
-
-// ctxEnded is called when the ctx that the leases follow has ended.
-func (b *bundle) ctxEnded() {
-	for _, m := range b.all() {
-		m.ctxEnded()
-	}
-}
-
-// of is the member for one lock, nil if there is none.
-func (b *bundle) of(c *Client, key string) *Lease {
-	for _, m := range b.all() {
-		if l := m.of(c, key); l != nil {
-			return l
-		}
-	}
-	return nil
-}
-
-// deadline is until when need members are trusted.
-func (b *bundle) deadline() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var live, all []time.Time
-	for _, m := range b.members {
-		d := m.Deadline()
-		all = append(all, d)
-		if !m.gone {
-			live = append(live, d)
-		}
-	}
-	if len(live) < b.need { // it has ended
-		live = all
-	}
-	if len(live) < b.need {
-		return time.Time{}
-	}
-	slices.SortFunc(live, func(a, b time.Time) int { return b.Compare(a) })
-	return live[b.need-1]
-}
-
-// errPending stands for an answer that wasn't waited for.
-var errPending = errors.New("lockdog: not waited for")

@@ -9,17 +9,17 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its members are leases of their own: of a Multi one for each
-// name, of a Quorum one for each node. What it says as a LeaseInfo is said of the whole: it is held while at least Need of its members are, and
-// failing, with a LastError, when so many renewals, or tries, fail that the rest are fewer than Need.
+// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. It has one member for each name of the Multi, or for each node
+// of the Quorum. Its LeaseInfo is about the whole: it is held while at least Need of its members are, and it has a LastError if
+// the renewals, or attempts, of so many members fail that the others are fewer than Need.
 type CompositeInfo struct {
 	LeaseInfo
-	ID      uint64      // which it is, in this process: the members of a Quorum's are leases of several clients
-	Need    int         // how many members it can't be without
-	Members []LeaseInfo // of a Multi by name, of a Quorum by node; those that are absent or lost, too
+	ID      uint64      // unique in this process: the members of a Quorum are leases of several clients
+	Need    int         // how many members it needs to be held
+	Members []LeaseInfo // of a Multi by name, of a Quorum by node; also those that are absent or lost
 }
 
-// Held is how many of its members are held, also by a lease that is canceled or on its way to be released.
+// Held is the number of members that are held, including those that are canceled or being released.
 func (c *CompositeInfo) Held() (n int) {
 	for i := range c.Members {
 		if c.Members[i].held() {
@@ -33,40 +33,37 @@ func (l *LeaseInfo) held() bool {
 	return l.State == StateHeld || l.State == StateCanceled || l.State == StateReleasing
 }
 
-// EndedComposite is the lock of a Multi or a Quorum, when one of its members ended.
+// EndedComposite is the lock of a Multi or a Quorum at the time when one of its members ended.
 type EndedComposite struct {
 	ID      uint64 // as CompositeInfo.ID
 	Name    string // of the lock; a Multi's names are joined by commas
-	Need    int    // how many members it can't be without
-	Members int    // how many names, or nodes, it is of
-	End     string // how it had ended by then: lost, canceled or closed; "" when it lived on without that member
+	Need    int    // how many members it needs to be held
+	Members int    // how many names, or nodes, it has
+	End     string // how it had ended by then: lost, canceled or closed; "" if it lived on without that member
 }
 
-// compositeIDs numbers them.
+// compositeIDs is the last CompositeInfo.ID.
 var compositeIDs atomic.Uint64
 
-// composites are those of the leases that one call of Leases has seen, by ID.
+// composites are those found by one call of Leases, by ID.
 type composites map[uint64]*CompositeInfo
 
-// ofGrant is the one of which a grant is a member, nil for others.
+// ofGrant returns the composite of which a grant is a member, nil if it is none.
 func (all composites) ofGrant(g *grant) *CompositeInfo {
-	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	return all.of(b)
+	return all.of(g.composite())
 }
 
-func (all composites) of(b *bundle) *CompositeInfo {
-	if b == nil {
+func (all composites) of(cl *compositeLease) *CompositeInfo {
+	if cl == nil {
 		return nil
 	}
-	if all[b.id] == nil {
-		all[b.id] = b.info()
+	if all[cl.id] == nil {
+		all[cl.id] = cl.info()
 	}
-	return all[b.id]
+	return all[cl.id]
 }
 
-// addWaiter adds a waiter, of which info is said, to the one that it waits for.
+// addWaiter adds the info of a waiter to the composite that it waits for, if any.
 func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	if w.quorum != nil {
 		c := all[w.quorum.id]
@@ -78,7 +75,7 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 		info.Composite = c
 		return
 	}
-	c := all.of(w.terms.whole)
+	c := all.of(w.terms.composite)
 	if c == nil {
 		return
 	}
@@ -92,59 +89,61 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 	info.Composite = c
 }
 
-// bundle is the one of which the grant's first handle, of those that there are yet, is a member; nil if it is none. It is called with mu held.
-func (g *grant) bundle() *bundle {
-	for l := range g.leases() {
-		return l.bundle
+// composite returns the composite of which the grant's oldest remaining handle is a member, nil if it is none.
+func (g *grant) composite() *compositeLease {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.handles() {
+		return l.composite
 	}
-	return g.first.bundle
+	return g.first.composite
 }
 
-// info is what there is to say of the bundle and its members. It is called without the mu of any grant.
-func (b *bundle) info() *CompositeInfo {
+// info describes the composite and its members. It is called without the mu of any grant.
+func (cl *compositeLease) info() *CompositeInfo {
 	type key struct {
 		c   *Client
 		key string
 	}
-	deadline := b.deadline()
-	b.mu.Lock()
-	grants, absent, lost := make(map[key]*grant, len(b.members)), slices.Clone(b.absent), b.err
-	for _, m := range b.members {
+	deadline := cl.deadline()
+	cl.mu.Lock()
+	grants, absent, lost := make(map[key]*grant, len(cl.members)), slices.Clone(cl.absent), cl.err
+	for _, m := range cl.members {
 		grants[key{m.g.lock.c, m.g.lock.key}] = m.g
 	}
-	c := &CompositeInfo{LeaseInfo: b.locks[0].info(), ID: b.id, Need: b.need, Members: make([]LeaseInfo, len(b.locks))}
-	c.Name, c.Node, c.Since, c.Deadline = b.name, "", b.began, deadline
-	if len(b.members) > 0 {
-		c.Owner, c.TraceID = b.members[0].Owner(), b.members[0].g.traceID()
+	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need, Members: make([]LeaseInfo, len(cl.locks))}
+	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
+	if len(cl.members) > 0 {
+		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()
 	}
 	var canceled *CanceledError
 	switch {
-	case b.whole.released:
+	case cl.released:
 		c.State = StateReleasing
-	case errors.Is(b.err, ErrLost):
+	case errors.Is(cl.err, ErrLost):
 		c.State = StateLost
-	case b.whole.cause != nil:
+	case cl.handle.cause != nil:
 		c.State = StateCanceled
-		if errors.As(b.whole.cause, &canceled) {
+		if errors.As(cl.handle.cause, &canceled) {
 			c.Reason = canceled.Reason
 		}
-	case len(b.members) < b.need:
+	case len(cl.members) < cl.need:
 		c.State = StateWaiting
 	default:
 		c.State = StateHeld
 	}
-	b.mu.Unlock()
+	cl.mu.Unlock()
 
 	var since []time.Time
-	for i := range b.locks {
-		lk, info := &b.locks[i], &c.Members[i]
+	for i := range cl.locks {
+		lk, info := &cl.locks[i], &c.Members[i]
 		g := grants[key{lk.c, lk.key}]
 		if g == nil {
 			*info = lk.info()
 			info.State = StateAbsent
 			if absent != nil {
 				absent[i].tell(info)
-				info.FailingSince = time.Time{} // it isn't tried again
+				info.FailingSince = time.Time{} // it isn't retried
 			}
 			continue
 		}
@@ -161,19 +160,19 @@ func (b *bundle) info() *CompositeInfo {
 			c.NextRenewal = next
 		}
 	}
-	if len(since) >= b.need {
+	if len(since) >= cl.need {
 		slices.SortFunc(since, time.Time.Compare)
-		c.Since = since[b.need-1]
+		c.Since = since[cl.need-1]
 	}
-	c.sum(b.nodes)
+	c.addFailures(cl.nodes)
 	if lost != nil {
 		c.LastError = lost
 	}
 	return c
 }
 
-// sum has the whole fail when the members that don't fail are fewer than it needs.
-func (c *CompositeInfo) sum(nodes bool) {
+// addFailures sets LastError if the members that don't fail are fewer than the composite needs.
+func (c *CompositeInfo) addFailures(nodes bool) {
 	var failing []*LeaseInfo
 	left := 0
 	for i := range c.Members {
@@ -204,7 +203,7 @@ func (c *CompositeInfo) sum(nodes bool) {
 	c.LastError = errs
 }
 
-// info is what there is to say of a waiter and its nodes.
+// info describes a waiter and its nodes.
 func (w *quorumWaiter) info() *CompositeInfo {
 	q := w.queue.q
 	q.mu.Lock()
@@ -221,48 +220,46 @@ func (w *quorumWaiter) info() *CompositeInfo {
 		failing[i].tell(&m)
 		c.Members = append(c.Members, m)
 	}
-	c.sum(true)
+	c.addFailures(true)
 	return c
 }
 
-// missed notes why there is no member at a node.
-func (b *bundle) missed(v vote) {
+// noteAbsent notes why there is no member at a node.
+func (cl *compositeLease) noteAbsent(v vote) {
 	if v.Granted {
 		return
 	}
 	err := v.err
 	if err == nil {
-		err = v.held(b.name)
+		err = v.held(cl.name)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.absent == nil {
-		b.absent = make([]trouble, len(b.locks))
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.absent == nil {
+		cl.absent = make([]trouble, len(cl.locks))
 	}
-	b.absent[v.node].note(err)
+	cl.absent[v.node].note(err)
 }
 
-// endedComposite says how it is with the composite of which the grant was a member, nil if it was none.
+// endedComposite describes the composite of which the grant was a member, nil if it was none.
 func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
-	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	if b == nil {
+	cl := g.composite()
+	if cl == nil {
 		return nil
 	}
-	c := &EndedComposite{ID: b.id, Name: b.name, Need: b.need, Members: len(b.locks)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.whole.released && b.err == nil && end == telemetry.EndLost { // the bundle isn't told any more
-		b.spilled++
+	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released && cl.err == nil && end == telemetry.EndLost { // memberEnded doesn't count it
+		cl.lostReleased++
 	}
 	var canceled *CanceledError
 	switch {
-	case errors.Is(b.err, ErrLost), b.size-b.gone-b.spilled < b.need && b.spilled > 0:
+	case errors.Is(cl.err, ErrLost), cl.size-cl.ended-cl.lostReleased < cl.need && cl.lostReleased > 0:
 		c.End = telemetry.EndLost.String()
-	case errors.As(b.whole.cause, &canceled) && canceled.Reason != ReasonClosed:
+	case errors.As(cl.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
 		c.End = telemetry.EndCanceled.String()
-	case canceled != nil, b.err != nil:
+	case canceled != nil, cl.err != nil:
 		c.End = telemetry.EndClosed.String()
 	}
 	return c

@@ -13,107 +13,103 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// release gives all members back.
-func (b *bundle) release(ctx context.Context) error {
-	b.check()
-	b.mu.Lock()
-	if b.whole.released {
-		b.mu.Unlock()
-		return wrapError(b.name, "release", ErrReleased)
+// release releases all members.
+func (cl *compositeLease) release(ctx context.Context, _ *Lease) error {
+	cl.check()
+	cl.mu.Lock()
+	if cl.released {
+		cl.mu.Unlock()
+		return wrapError(cl.name, "release", ErrReleased)
 	}
-	b.whole.released = true
-	b.whole.end()
-	canceled := b.canceledBy()
-	b.whole.stop(ErrReleased)
-	ended, members, r := b.err, b.members, b.record
-	b.mu.Unlock()
+	cl.released = true
+	cl.handle.closeDone()
+	canceled := cl.canceledError()
+	cl.handle.endContext(ErrReleased)
+	ended, members, r := cl.err, cl.members, cl.record
+	cl.mu.Unlock()
 
 	if ended != nil {
-		b.giveBack(ctx, members)
+		cl.releaseMembers(ctx, members)
 		return ended
 	}
-	giveBack := func(ctx context.Context) error { return b.sum(members, b.giveBack(ctx, members)) }
+	releaseMembers := func(ctx context.Context) error {
+		return cl.releaseError(members, cl.releaseMembers(ctx, members))
+	}
 	if r == nil {
-		return giveBack(ctx)
+		return releaseMembers(ctx)
 	}
-	return r.release(ctx, canceled, giveBack)
+	return r.release(ctx, canceled, releaseMembers)
 }
 
-// giveUp releases what there is of a bundle that isn't to be.
-func (b *bundle) giveUp(ctx context.Context) {
-	if len(b.all()) > 0 {
-		leave(ctx, b.release)
-	}
-}
-
-// leave releases something whose holder doesn't ask what becomes of it, and waits for Redis no longer than ctx does.
-func leave(ctx context.Context, release func(context.Context) error) {
+// releaseUnused releases a lease that the caller won't get. It doesn't wait for Redis if ctx has ended.
+func releaseUnused(ctx context.Context, l *Lease) {
 	if ctx.Err() != nil {
-		go func() { _ = release(context.WithoutCancel(ctx)) }()
+		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 		return
 	}
-	_ = release(ctx) // why the lock isn't had is said already; telemetry says the rest
+	_ = l.Release(ctx) // the caller gets the error of the acquire; telemetry reports this one
 }
 
-// sum is what the release of the members comes to, as far as it is known.
-func (b *bundle) sum(members []*member, errs []error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	freed, failed := 0, nodeErrors(nil)
+// releaseError returns the error of a release, by those of the members.
+func (cl *compositeLease) releaseError(members []*member, errs []error) error {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	released, failed := 0, nodeErrors(nil)
 	for i, err := range errs {
 		m := members[i]
 		var lost *LostError
 		switch {
 		case err == nil:
-			freed++
-		case errors.As(err, &lost) && !m.gone:
-			b.note(m, err)
-		case !errors.As(err, &lost) && !b.nodes:
-			failed = append(failed, err)
-		case !errors.As(err, &lost):
+			released++
+		case errors.As(err, &lost):
+			if !m.ended {
+				cl.countEnded(m, err)
+			}
+		case cl.nodes:
 			failed = append(failed, atNode(m.g.node(), err))
+		default:
+			failed = append(failed, err)
 		}
 	}
 	switch {
-	case freed >= b.need:
+	case released >= cl.need:
 		return nil
-	case b.size-b.gone < b.need && len(b.lost) > 0:
-		b.err = b.loss()
-		return b.err
-	}
-	if len(failed) > 0 {
+	case cl.size-cl.ended < cl.need && cl.lastLost != nil:
+		cl.err = cl.lostError()
+		return cl.err
+	case len(failed) > 0:
 		return failed
 	}
 	return nil
 }
 
-// giveBack releases the members and says what became of each. First it stops all renewals.
-func (b *bundle) giveBack(ctx context.Context, members []*member) []error {
+// releaseMembers stops all renewals, then releases the members. It returns the error of each.
+func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
-	var held []int // those of which this was the last handle
+	var held []int // members whose grant has no other handle
 	for i, m := range members {
 		var last bool
-		if last, errs[i] = m.g.leave(m.Lease); last {
+		if last, errs[i] = m.g.releaseHandle(m.Lease); last {
 			held = append(held, i)
 		}
 	}
 	switch {
 	case len(held) == 0:
-	case b.nodes:
-		b.giveBackAtNodes(ctx, members, held, errs)
-	case len(held) == 1 || !giveBackTogether(ctx, members, held, errs):
+	case cl.nodes:
+		cl.releaseAtNodes(ctx, members, held, errs)
+	case len(held) == 1 || !releaseInOneScript(ctx, members, held, errs):
 		var all sync.WaitGroup
 		for _, i := range held {
-			all.Go(func() { errs[i] = members[i].g.giveBack(ctx) })
+			all.Go(func() { errs[i] = members[i].g.releaseInRedis(ctx) })
 		}
 		all.Wait()
 	}
 	return errs
 }
 
-// giveBackAtNodes returns when a majority is free. The nodes that haven't answered by then have their timeout yet, whatever becomes of
-// the caller's ctx, after which the cleanup goes on.
-func (b *bundle) giveBackAtNodes(caller context.Context, members []*member, held []int, errs []error) {
+// releaseAtNodes returns when a majority is released. The other nodes are still given their timeout, even if the caller's ctx
+// ends. After that the cleaner takes over.
+func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
 	if caller.Err() == nil {
@@ -126,48 +122,46 @@ func (b *bundle) giveBackAtNodes(caller context.Context, members []*member, held
 	results := make(chan result, len(held))
 	var all sync.WaitGroup
 	for _, i := range held {
-		errs[i] = errPending
+		errs[i] = errNotAwaited
+		all.Go(func() { results <- result{i, members[i].g.releaseInRedis(ctx)} })
 	}
-	for _, i := range held {
-		all.Go(func() { results <- result{i, members[i].g.giveBack(ctx)} })
-	}
-	freed := 0
+	released := 0
 	for _, err := range errs {
-		if err == nil { // its lock has other handles yet
-			freed++
+		if err == nil { // its grant has other handles
+			released++
 		}
 	}
 	for range held {
 		r := <-results
 		if errs[r.i] = r.err; r.err == nil {
-			freed++
+			released++
 		}
-		if freed >= b.need {
+		if released >= cl.need {
 			break
 		}
 	}
 	unfollow()
-	patience := time.AfterFunc(nodeTimeout(members[0].g.lock.cfg.lease), func() { cancel(errNodeTimeout) })
+	timeout := time.AfterFunc(nodeTimeout(members[0].g.lock.cfg.lease), func() { cancel(errNodeTimeout) })
 	go func() {
 		all.Wait()
-		patience.Stop()
+		timeout.Stop()
 		cancel(nil)
 	}()
 }
 
-// giveBackTogether releases the members in one call to Redis, where that is possible, and reports whether it was.
-func giveBackTogether(ctx context.Context, members []*member, held []int, errs []error) bool {
+// releaseInOneScript releases the members by one call to Redis, and reports whether that was possible.
+func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
 	c := first.lock.c
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock
-		if lk.kind.release != script.Release { // it joined what was taken as another kind of lock
+		if lk.kind.release != script.Release { // it joined a grant of another kind
 			return false
 		}
 		keys[n] = lk.key
 	}
-	if !c.together(keys) || slices.ContainsFunc(keys, c.waits.busy) { // who waits here may be handed the lock
+	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // a waiter here may be handed the lock
 		return false
 	}
 	if ctx.Err() != nil {
@@ -186,12 +180,12 @@ func giveBackTogether(ctx context.Context, members []*member, held []int, errs [
 	freed, failed := c.transport.releaseAll(ctx, rels, claims, deadline)
 	for n, i := range held {
 		c.waits.wakeUnsubscribedFair(keys[n])
-		errs[i] = members[i].g.given(&rels[n], freed[n], failed[n])
+		errs[i] = members[i].g.finishRelease(&rels[n], freed[n], failed[n])
 	}
 	return true
 }
 
-// nodeErrors are what failed at several nodes.
+// nodeErrors are the errors of several nodes.
 type nodeErrors []error
 
 // Error implements error.
@@ -203,12 +197,12 @@ func (e nodeErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap makes them match what each of them does.
+// Unwrap makes errors.Is and errors.As look at each of them.
 func (e nodeErrors) Unwrap() []error { return e }
 
 func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }
 
-// node names the server that has the grant.
+// node is the server that has the grant.
 func (g *grant) node() string { return g.lock.node() }
 
 func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }

@@ -27,12 +27,12 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	return g.nextAlarm(held)
 }
 
-// warn says that the lock is held for long: the grant's, or that of all members of its bundle.
+// warn logs that the lock is held for long: the grant's, or that of its composite.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
-	b := g.first.bundle
+	cl := g.first.composite
 	g.mu.Unlock()
-	if b == nil || !b.warn(held) {
+	if cl == nil || !cl.warn(held) {
 		g.hold.Warn(held)
 	}
 }
