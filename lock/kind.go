@@ -56,15 +56,15 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams are the arguments of one attempt to acquire.
 type acquireParams struct {
-	until    time.Time     // the end of the wait; zero: as the lock's options say
-	keep     time.Duration // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited   time.Duration // since it first asked
-	under    string        // owner of the caller's lease of the kind that this one downgrades from
-	permits  int           // of a semaphore
-	waits    bool          // it is for Lock, which waits
-	waiterID script.Waiter // whom a release may wake alone
-	waiter   *waiter       // for whom it asks, nil: for nobody who waits
-	whole    *bundle       // of which it will be a member, nil for most
+	until     time.Time       // the end of the wait; zero: as the lock's options say
+	keep      time.Duration   // how long its place in Redis's queue is kept until it asks again; 0: it takes none
+	waited    time.Duration   // since it first asked
+	under     string          // owner of the caller's lease of the kind that this one downgrades from
+	permits   int             // of a semaphore
+	waits     bool            // it is for Lock, which waits
+	waiterID  script.Waiter   // whom a release may wake alone
+	waiter    *waiter         // for whom it asks, nil: for nobody who waits
+	composite *compositeLease // of which it will be a member, nil for most
 }
 
 // keys returns the lock as scripts take it.

@@ -37,7 +37,7 @@ type lock struct {
 
 // describe returns the lock of a kind with a name.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
-	if !c.made() {
+	if !c.initialized() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
 	}
 	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts, k.leaseless)}
@@ -194,17 +194,17 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
 	var t acquireParams
-	if outer := held(ctx, lk); outer != nil && !lk.kind.multiHolder {
-		switch k := outer.g.lock.kind; {
+	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
+		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
-			t.under = outer.g.claim.owner
+			t.under = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
 		case !lk.joins(outer):
 			return nil, telemetry.AcquireError, ErrDeadlock
 		default:
-			if joined := outer.g.join(ctx, lk); joined != nil {
-				a.Reenter(&outer.g.hold)
+			if joined := outer.join(ctx, lk); joined != nil {
+				a.Reenter(&outer.hold)
 				return joined, telemetry.AcquireReentered, nil
 			}
 		}
@@ -213,10 +213,8 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if err != nil {
 		return nil, outcome, err
 	}
-	if !lk.c.isClosing() {
-		if l := lk.newGrant(ctx, a, b, v.Token, v.sent); l != nil {
-			return l, telemetry.AcquireAcquired, nil
-		}
+	if g := lk.newGrant(ctx, a, b, v.Token, v.sent); g != nil {
+		return &g.first, telemetry.AcquireAcquired, nil
 	}
 	b.cleanUp()
 	return nil, telemetry.AcquireCanceled, ErrClosed
