@@ -18,7 +18,11 @@ func TestCompositeLeaseJoinsNothingAfterItsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), DefaultLease)
+			defer cancel()
+			_ = c.Close(ctx)
+		})
 		m := c.Multi([]string{"a", "b"})
 		outer, err := c.Mutex("b").TryLock(t.Context())
 		if err != nil {
