@@ -140,7 +140,7 @@ type multiTry struct {
 }
 
 // run tries to get all of the locks.
-func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
+func (t *multiTry) run() (*Lease, telemetry.Outcome, error) {
 	m := t.m
 	n := len(m.locks)
 	t.b = newBundle(t.ctx, m.locks, m.name, n, n)
@@ -169,7 +169,7 @@ func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
 }
 
 // rejoin joins the locks in whose Context ctx was made. The others are open.
-func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) rejoin() (telemetry.Outcome, error) {
 	locks := t.m.locks
 	outer := make([]*Lease, len(locks))
 	for i := range locks {
@@ -192,7 +192,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 
 // together takes the open locks in one script, where that is possible. If one of them is held, and Lock waits for it, they stay
 // open.
-func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) together() (telemetry.Outcome, error) {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
@@ -235,7 +235,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 }
 
 // granted makes grants of what the script took.
-func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outcome, error) {
 	c, cfg := t.m.c, t.m.cfg
 	if j.acked < cfg.replicas {
 		cleanUpAll(claims, true)
@@ -257,7 +257,7 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Acqu
 }
 
 // oneByOne takes the open locks, each when it has those before it.
-func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 	whole, cfg := &t.b.whole, t.m.cfg
 	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
 	for n, i := range t.open {
@@ -292,7 +292,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 }
 
 // giveUp gives back what it has. What was lost while it waited for more can be had again.
-func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
+func (t *multiTry) giveUp(outcome telemetry.Outcome, err error) {
 	for i := range t.acquires {
 		t.acquires[i].Fail(outcome, err)
 	}

@@ -26,9 +26,7 @@ type Acquire struct {
 	blocked  *blockers // nil unless the span is recorded and somebody was in the way
 
 	takeover  TakeoverReason
-	takenOver bool
-	errorType ErrorType
-	failed    bool
+	errorType ErrorType // of the last call that failed
 	waiting   bool
 	ended     bool
 }
@@ -70,9 +68,9 @@ func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
 }
 
 // took records how long something took, if its start was noted.
-func took(ctx context.Context, i metric.Float64Histogram, start time.Time, opts []metric.RecordOption) {
+func took(ctx context.Context, i metric.Float64Histogram, start time.Time, s *set) {
 	if !start.IsZero() {
-		i.Record(ctx, time.Since(start).Seconds(), opts...)
+		i.Record(ctx, time.Since(start).Seconds(), s.record...)
 	}
 }
 
@@ -95,7 +93,7 @@ func (a *Acquire) Error(t ErrorType) {
 }
 
 // Failed puts the type of an error on the span that was counted elsewhere.
-func (a *Acquire) Failed(t ErrorType) { a.errorType, a.failed = t, true }
+func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
 // Inherit gives a whole what the acquire of a member came to: who was in the way, and what failed.
 func (a *Acquire) Inherit(m *Acquire) {
@@ -104,8 +102,8 @@ func (a *Acquire) Inherit(m *Acquire) {
 	if m.blocked != nil {
 		a.blocked = m.blocked
 	}
-	if m.failed {
-		a.Failed(m.errorType)
+	if m.errorType != "" {
+		a.errorType = m.errorType
 	}
 }
 
@@ -154,13 +152,13 @@ func (a *Acquire) WaitEnd() {
 // Wakeup counts a time the waiter looked again.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
-	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s)...)
+	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
 }
 
 // Takeover says that the lock was had without its release having been heard. Call it before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
-	a.takeover, a.takenOver = r, true
-	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r)...)
+	a.takeover = r
+	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
 }
 
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
@@ -174,7 +172,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if !a.start.IsZero() {
 		// On the clock the span was started on, so that they agree when the wall clock steps.
 		now = a.start.Add(now.Sub(a.start))
-		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), g.acquireTime[0]...)
+		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), at(g.acquireTime, AcquireAcquired).record...)
 	}
 	h.begin(a, now, owner, token)
 	a.end(AcquireAcquired, nil, h)
@@ -183,7 +181,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 // Pass ends the acquire with what isn't held afterwards: permits without a lease, or an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
-		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, a.lock.role.acquireTime[0])
+		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, at(a.lock.role.acquireTime, AcquireAcquired))
 		a.end(AcquireAcquired, nil, nil)
 	}
 }
@@ -197,20 +195,20 @@ func (a *Acquire) Reenter(h *Hold) {
 
 // Fail ends the acquire without a grant. Only with AcquireError is err an error of the span, unless that is a member's: then it is its whole's,
 // which may have the lock without it.
-func (a *Acquire) Fail(outcome AcquireOutcome, err error) {
+func (a *Acquire) Fail(outcome Outcome, err error) {
 	if a.ended {
 		return
 	}
 	g, m := a.lock.role.group, a.lock.role.metrics
-	took(a.ctx, m.acquireTime, a.start, g.acquireTime[1])
+	took(a.ctx, m.acquireTime, a.start, at(g.acquireTime, acquireFailed))
 	a.end(outcome, err, nil)
 }
 
-func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
+func (a *Acquire) end(outcome Outcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
 	g, m := a.lock.role.group, a.lock.role.metrics
-	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome)...)
+	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome).add...)
 	if a.span == nil {
 		return
 	}
@@ -221,30 +219,30 @@ func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 }
 
 // describe puts on the span what is known at its end.
-func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
+func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
 	attrs = append(attrs,
 		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()),
-		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
+		KeyOutcome.String(string(outcome)), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
 	if a.lease > 0 {
 		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
 	}
 	if h != nil {
 		attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 	}
-	if a.takenOver {
-		attrs = append(attrs, KeyTakeover.String(a.takeover.String()))
+	if a.takeover != "" {
+		attrs = append(attrs, KeyTakeover.String(string(a.takeover)))
 	}
 	if a.blocked != nil {
 		attrs = append(attrs, KeyBlockedBy.String(printable(a.blocked.owner)))
 		for _, holder := range a.blocked.seen {
 			a.span.AddLink(trace.Link{SpanContext: holder.sc, Attributes: []attribute.KeyValue{
-				KeyLink.String(LinkBlockedBy), KeyOwner.String(printable(holder.owner)),
+				KeyLink.String(linkBlockedBy), KeyOwner.String(printable(holder.owner)),
 			}})
 		}
 	}
 	if outcome == AcquireError {
-		attrs = append(attrs, errorType(a.errorType, a.failed))
+		attrs = append(attrs, KeyErrorType.String(string(typeOr(a.errorType))))
 		if !a.lock.role.isMember() {
 			fail(a.span, err)
 		}
@@ -252,12 +250,12 @@ func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
 	a.span.SetAttributes(a.lock.role.located(attrs)...)
 }
 
-// errorType is the kind of what failed last, of one that no call to Redis told of ErrorOther.
-func errorType(t ErrorType, known bool) attribute.KeyValue {
-	if !known {
-		t = ErrorOther
+// typeOr is t, or ErrorOther if no call to Redis gave one.
+func typeOr(t ErrorType) ErrorType {
+	if t == "" {
+		return ErrorOther
 	}
-	return KeyErrorType.String(t.String())
+	return t
 }
 
 // fail gives a span the status of err.

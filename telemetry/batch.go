@@ -73,29 +73,29 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 		return
 	}
 	b.rec = nil
-	outcome := BatchOK
+	outcome := batchOK
 	switch {
 	case failed > 0 && failed < b.size:
-		outcome = BatchPartial
+		outcome = batchPartial
 	case failed > 0 || err != nil:
-		outcome = BatchError
+		outcome = batchError
 	}
 	took(b.ctx, r.metrics.batchTime, b.start, at(r.metrics.batchSets, outcome))
 	r.leases.settle(b.ctx, nil)
-	if b.quiet && outcome != BatchOK {
+	if b.quiet && outcome != batchOK {
 		_, b.span = b.begin(context.Background(), r, trace.WithTimestamp(b.start),
-			trace.WithAttributes(KeyOutcome.String(outcome.String()), KeyErrorType.String(t.String())))
+			trace.WithAttributes(KeyOutcome.String(string(outcome)), KeyErrorType.String(string(typeOr(t)))))
 	}
 	if b.span == nil {
 		return
 	}
 	if b.span.IsRecording() {
-		b.span.SetAttributes(KeyOutcome.String(outcome.String()),
+		b.span.SetAttributes(KeyOutcome.String(string(outcome)),
 			KeyRenewed.Int(renewed), KeyMissing.Int(missing), KeyTaken.Int(taken), KeyFailed.Int(failed))
-		if outcome != BatchOK {
-			b.span.SetAttributes(KeyErrorType.String(t.String()))
+		if outcome != batchOK {
+			b.span.SetAttributes(KeyErrorType.String(string(typeOr(t))))
 		}
-		if outcome == BatchError || err != nil {
+		if outcome == batchError || err != nil {
 			fail(b.span, err)
 		}
 	}
