@@ -43,7 +43,7 @@
 //     It never moves backwards, and no answer moves it once it has passed.
 //  2. A lease is lost at its own deadline, not earlier; by the scheduler or by Check, whoever is first; told once.
 //  3. A planned renewal is never later than one interval after the last confirmed request (the grant's at first).
-//  4. No two calls at a time for the same lease; at most MaxInFlight at a time for a partition; none mixes partitions.
+//  4. No two calls at a time for the same lease; at most 8 at a time for a partition; none mixes partitions.
 //  5. What is overdue (after a stall, failed calls, Verify) goes out nearest deadline first and at the pace above.
 //     Deadlines override the pace, as far as they require it, and nothing else does.
 //  6. A failed call is tried again until the deadline: after TTL/300 (5 ms at least), doubling up to TTL/15, give or

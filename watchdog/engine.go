@@ -186,7 +186,7 @@ func (e *Engine) Check(l *Lease) bool {
 	}
 	e.expire(l, now)
 	if e.desk.current == l {
-		e.desk.losses.push(l)
+		e.desk.losses = append(e.desk.losses, l)
 		e.notify()
 		e.mu.Unlock()
 		return false
@@ -230,21 +230,13 @@ func (e *Engine) Verify(leases ...*Lease) {
 	}
 }
 
-// Stats is a look at the engine.
-type Stats struct {
-	Leases  int           // watched, with and without renewal
-	Cohorts int           // each renewed by one call per interval
-	Ticking bool          // whether the scheduler has anything to do: there are leases
-	TickAge time.Duration // since the scheduler last looked, while Ticking; over two seconds it is late
-}
-
-// Stats looks at the engine.
-func (e *Engine) Stats() Stats {
+// TickAge is how long ago the scheduler last looked: over two seconds, it is late. It reports false when the scheduler has nothing
+// to do, because there are no leases.
+func (e *Engine) TickAge() (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Stats{Leases: e.leases, Cohorts: e.cohorts, Ticking: e.leases > 0 && !e.closed}
-	if s.Ticking {
-		s.TickAge = time.Duration(e.now() - e.lastPass)
+	if e.leases == 0 || e.closed {
+		return 0, false
 	}
-	return s
+	return time.Duration(e.now() - e.lastPass), true
 }

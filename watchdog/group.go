@@ -41,7 +41,7 @@ func (e *Engine) groupOf(key groupKey) *group {
 	p.groups++
 	g := &group{
 		engine: e, partition: p, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
-		timeout: min(key.ttl/6, int64(MaxCallTimeout)), budget: min(key.ttl/15, int64(MaxCallTimeout)), weight: weightOf(key.interval), ring: tree{slot: inRing},
+		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval), ring: tree{slot: inRing},
 	}
 	e.groups[key] = g
 	return g
@@ -108,17 +108,18 @@ func (g *group) phase(by int64) int64 {
 	now := g.engine.now()
 	at := now + mod(g.origin+int64(offset)-now, g.interval)
 
-	before, after, hasBefore, hasAfter := g.ring.around(at)
-	if !hasBefore && !hasAfter {
+	if g.ring.root == nil {
 		return min(at, by)
 	}
 	// The ring closes: after the last renewal comes the first one, an interval later.
 	first, last := g.ring.firstDue(), g.ring.lastDue()
-	if !hasBefore {
-		before = last - g.interval
+	before, after := last-g.interval, first+g.interval
+	b, a := g.ring.around(at)
+	if b != nil {
+		before = b.due
 	}
-	if !hasAfter {
-		after = first + g.interval
+	if a != nil {
+		after = a.due
 	}
 	start, width := g.ring.widestGap()
 	if closing := first + g.interval - last; closing > width {

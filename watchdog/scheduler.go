@@ -63,7 +63,7 @@ func (e *Engine) pass(now int64) {
 		e.alarms.remove(l)
 		if !l.ringing {
 			l.ringing = true
-			e.desk.alarms.push(l)
+			e.desk.alarms = append(e.desk.alarms, l)
 		}
 	}
 	for e.agenda.minAt() <= now {
@@ -98,7 +98,7 @@ func (e *Engine) expireDue(now int64) bool {
 			done++
 			l := e.unrenewed.entries[0].item
 			e.expire(l, now)
-			e.desk.losses.push(l)
+			e.desk.losses = append(e.desk.losses, l)
 		default:
 			return true
 		}
@@ -112,7 +112,7 @@ func (e *Engine) expireIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
 			e.expire(l, now)
-			e.desk.losses.push(l)
+			e.desk.losses = append(e.desk.losses, l)
 		}
 	}
 	if len(c.leases) > 0 {

@@ -18,14 +18,14 @@ func (e *Engine) launch(c *cohort, now int64) {
 		g.joinable = c
 	}
 	p.flights++
-	p.pace.add(now)
+	p.sent = append(p.sent, now)
 	b := &Batch{
 		Partition: p.name,
 		Leases:    slices.Clone(c.leases),
 		Results:   make([]Result, len(c.leases)),
-		Attempt:   c.tries + 1,
 		Planned:   e.at(c.due),
-		Timeout:   time.Duration(min(g.timeout, c.nearest-now)),
+		attempt:   c.tries + 1,
+		timeout:   time.Duration(min(g.timeout, c.nearest-now)),
 	}
 	e.wg.Add(1)
 	go e.fly(c, b)
@@ -34,7 +34,7 @@ func (e *Engine) launch(c *cohort, now int64) {
 // fly makes the call. However it ends, the flight is over: see the deferred calls.
 func (e *Engine) fly(c *cohort, b *Batch) {
 	defer e.wg.Done()
-	ctx, cancel := context.WithTimeout(e.ctx, b.Timeout)
+	ctx, cancel := context.WithTimeout(e.ctx, b.timeout)
 	defer cancel()
 	returned := false
 	leases := b.Leases
@@ -42,9 +42,9 @@ func (e *Engine) fly(c *cohort, b *Batch) {
 		v := recover()
 		switch {
 		case !returned: // a panic or runtime.Goexit
-			b.Results = failed(len(leases), ErrPanicked)
+			b.Results = failed(len(leases), errPanicked)
 		case len(b.Results) != len(leases):
-			b.Results = failed(len(leases), ErrResults)
+			b.Results = failed(len(leases), errResults)
 		}
 		b.Leases = leases
 		e.land(c, b)
@@ -76,6 +76,7 @@ func (e *Engine) land(c *cohort, b *Batch) {
 	}
 	now, sent := e.now(), e.since(b.Sent)
 	r := &report{batch: b, notes: make([]note, 0, len(b.Leases))}
+	lag := max(0, b.Sent.Sub(b.Planned))
 	renewed, failures := 0, 0
 	for i, l := range b.Leases {
 		if l.cohort != c { // removed, lost or winding down since
@@ -84,16 +85,16 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		deadline := l.deadline.Load()
 		if now >= deadline { // trust has ended, whatever the answer says; others may have acted on that
 			e.expire(l, now)
-			e.desk.losses.push(l)
+			e.desk.losses = append(e.desk.losses, l)
 			continue
 		}
-		n := note{
-			index: int32(i), attempt: l.tries + 1,
-			remaining: deadline - sent, elapsed: now - l.sent,
-		}
+		n := note{lease: l, renewal: Renewal{
+			Batch: b, Attempt: int(l.tries) + 1, Lag: lag,
+			Remaining: time.Duration(deadline - sent), Elapsed: time.Duration(now - l.sent),
+		}}
 		res := &b.Results[i]
 		if res.Outcome == Moved && (res.Partition == "" || res.Partition == p.name) {
-			*res = Result{Err: ErrNowhere}
+			*res = Result{Err: errNowhere}
 		}
 		switch res.Outcome {
 		case Renewed:
@@ -116,12 +117,12 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		default:
 			failures++
 			if res.Err == nil {
-				res.Err = ErrNoReason
+				res.Err = errNoReason
 			}
 			l.err = res.Err
 			l.tries = min(l.tries, 1<<16-2) + 1
 		}
-		n.deadline = l.deadline.Load()
+		n.renewal.Result = *res
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
@@ -130,10 +131,10 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		}
 	}
 	e.replan(c, sent, now, renewed, failures)
-	if p.ready.len() > 0 || p.loose.len() > 0 {
+	if p.ready.Len() > 0 || p.loose.Len() > 0 {
 		e.call(p, now) // a place in flight is free
 	}
-	e.desk.reports.push(r)
+	e.desk.reports = append(e.desk.reports, r)
 	e.notify()
 }
 

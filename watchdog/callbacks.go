@@ -8,33 +8,30 @@ import (
 // callbacks is where the calls to holders wait. One goroutine makes them, one at a time and in order; it is there only
 // while there is something to tell. Losses and alarms go before reports of renewals.
 type callbacks struct {
-	losses  queue[*Lease] // declared because the deadline was reached
-	run     int           // losses told since the last LossesDone
-	alarms  queue[*Lease]
-	reports queue[*report]
+	losses  []*Lease // declared because the deadline was reached
+	run     int      // losses told since the last LossesDone
+	alarms  []*Lease
+	reports []*report
 	current *Lease // whose callback is running
 	open    bool   // the goroutine is there
 }
 
-// report is a call that landed.
+// report is a call that has returned, and what its holders are to be told of it.
 type report struct {
 	batch *Batch
 	notes []note
-	next  int
 }
 
-// note is what a Renewal will say about one lease, as it was when the call landed.
 type note struct {
-	index                        int32
-	attempt                      uint16
-	lost                         bool // missing or taken: Lost follows
-	remaining, elapsed, deadline int64
+	lease   *Lease
+	renewal Renewal
+	lost    bool // missing or taken: Lost follows
 }
 
 // notify has the holders told.
 func (e *Engine) notify() {
 	d := &e.desk
-	if d.open || e.closed || d.losses.len()+d.run+d.alarms.len()+d.reports.len() == 0 {
+	if d.open || e.closed || len(d.losses)+d.run+len(d.alarms)+len(d.reports) == 0 {
 		return
 	}
 	d.open = true
@@ -66,8 +63,8 @@ func (e *Engine) tell() {
 func (e *Engine) tellOne() bool {
 	d := &e.desk
 	switch {
-	case d.losses.len() > 0:
-		l := d.losses.pop()
+	case len(d.losses) > 0:
+		l := pop(&d.losses)
 		loss := l.loss(nil)
 		d.run++
 		e.unlocked(l, func() { l.holder.Lost(loss) })
@@ -75,46 +72,34 @@ func (e *Engine) tellOne() bool {
 		n := d.run
 		d.run = 0
 		e.unlocked(nil, func() { e.lossesDone(n) })
-	case d.alarms.len() > 0:
-		if l := d.alarms.pop(); watched(l.status.Load()) {
+	case len(d.alarms) > 0:
+		if l := pop(&d.alarms); watched(l.status.Load()) {
 			e.ring(l)
 		}
-	case d.reports.len() > 0:
-		r := d.reports.first()
-		if r.next == len(r.notes) {
-			d.reports.pop()
-			if done := e.cfg.BatchDone; done != nil {
-				e.unlocked(nil, func() { done(r.batch) })
-			}
+	case len(d.reports) > 0:
+		r := d.reports[0]
+		if len(r.notes) > 0 {
+			e.callRenewal(pop(&r.notes))
 			break
 		}
-		n := &r.notes[r.next]
-		r.next++
-		e.tellRenewal(r.batch, n)
+		pop(&d.reports)
+		if done := e.cfg.BatchDone; done != nil {
+			e.unlocked(nil, func() { done(r.batch) })
+		}
 	default:
 		return false
 	}
 	return true
 }
 
-func (e *Engine) tellRenewal(b *Batch, n *note) {
-	l := b.Leases[n.index]
+func (e *Engine) callRenewal(n note) {
+	l := n.lease
 	if !n.lost && !watched(l.status.Load()) {
 		return
 	}
-	e.unlocked(l, func() {
-		l.holder.Renewal(Renewal{
-			Batch:     b,
-			Result:    b.Results[n.index],
-			Attempt:   int(n.attempt),
-			Lag:       max(0, b.Sent.Sub(b.Planned)),
-			Remaining: time.Duration(n.remaining),
-			Elapsed:   time.Duration(n.elapsed),
-			Deadline:  e.at(n.deadline),
-		})
-	})
+	e.unlocked(l, func() { l.holder.Renewal(n.renewal) })
 	if n.lost && !e.closed {
-		loss := l.loss(b)
+		loss := l.loss(n.renewal.Batch)
 		e.unlocked(l, func() { l.holder.Lost(loss) })
 	}
 }
@@ -167,4 +152,13 @@ func (e *Engine) panicked(v any, stack []byte) {
 	}
 	defer func() { _ = recover() }()
 	e.cfg.Panicked(v, stack)
+}
+
+// pop takes the first item of a queue.
+func pop[T any](queue *[]T) T {
+	q := *queue
+	first := q[0]
+	clear(q[:1])
+	*queue = q[1:]
+	return first
 }
