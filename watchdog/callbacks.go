@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// callbacks is where the calls to holders wait. One goroutine makes them, one at a time and in order; it is there only
-// while there is something to tell. Losses and alarms go before reports of renewals.
+// callbacks are the calls to holders that wait. One goroutine makes them, one at a time and in order; it exists only
+// while there are any. Losses and alarms go before reports of renewals.
 type callbacks struct {
 	losses  []*Lease // declared because the deadline was reached
 	run     int      // losses told since the last LossesDone
 	alarms  []*Lease
 	reports []*report
 	current *Lease // whose callback is running
-	open    bool   // the goroutine is there
+	open    bool   // the goroutine exists
 }
 
 // report is a call that has returned, and what its holders are to be told of it.
@@ -30,59 +30,52 @@ type note struct {
 
 // notify has the holders told.
 func (e *Engine) notify() {
-	d := &e.desk
-	if d.open || e.closed || len(d.losses)+d.run+len(d.alarms)+len(d.reports) == 0 {
+	cb := &e.callbacks
+	if cb.open || e.closed || len(cb.losses)+cb.run+len(cb.alarms)+len(cb.reports) == 0 {
 		return
 	}
-	d.open = true
+	cb.open = true
 	e.wg.Add(1)
-	go e.tell()
+	go e.runCallbacks()
 }
 
-// tell makes the calls that wait. A callback may end this goroutine (runtime.Goexit): then another one goes on.
-func (e *Engine) tell() {
+// runCallbacks makes the calls that wait. A callback may end this goroutine (runtime.Goexit): then another one goes on.
+func (e *Engine) runCallbacks() {
 	defer e.wg.Done()
-	returned := false
-	defer func() {
-		if !returned {
-			e.mu.Lock()
-			e.desk.current, e.desk.open = nil, false
-			e.notify()
-			e.mu.Unlock()
-		}
-	}()
 	e.mu.Lock()
-	for !e.closed && e.tellOne() {
+	defer e.mu.Unlock()
+	defer func() {
+		e.callbacks.open = false
+		e.notify()
+	}()
+	for !e.closed && e.callNext() {
 	}
-	e.desk.open = false
-	e.mu.Unlock()
-	returned = true
 }
 
-// tellOne makes one call, if there is one to make. It is entered and left with mu held.
-func (e *Engine) tellOne() bool {
-	d := &e.desk
+// callNext makes one call, if there is one to make. It is entered and left with mu held.
+func (e *Engine) callNext() bool {
+	cb := &e.callbacks
 	switch {
-	case len(d.losses) > 0:
-		l := pop(&d.losses)
+	case len(cb.losses) > 0:
+		l := pop(&cb.losses)
 		loss := l.loss(nil)
-		d.run++
+		cb.run++
 		e.unlocked(l, func() { l.holder.Lost(loss) })
-	case d.run > 0:
-		n := d.run
-		d.run = 0
+	case cb.run > 0:
+		n := cb.run
+		cb.run = 0
 		e.unlocked(nil, func() { e.lossesDone(n) })
-	case len(d.alarms) > 0:
-		if l := pop(&d.alarms); watched(l.status.Load()) {
-			e.ring(l)
+	case len(cb.alarms) > 0:
+		if l := pop(&cb.alarms); watched(l.status.Load()) {
+			e.callAlarm(l)
 		}
-	case len(d.reports) > 0:
-		r := d.reports[0]
+	case len(cb.reports) > 0:
+		r := cb.reports[0]
 		if len(r.notes) > 0 {
 			e.callRenewal(pop(&r.notes))
 			break
 		}
-		pop(&d.reports)
+		pop(&cb.reports)
 		if done := e.cfg.BatchDone; done != nil {
 			e.unlocked(nil, func() { done(r.batch) })
 		}
@@ -104,9 +97,9 @@ func (e *Engine) callRenewal(n note) {
 	}
 }
 
-// ring makes an Alarm call.
-func (e *Engine) ring(l *Lease) {
-	l.ringing = false
+// callAlarm makes an Alarm call.
+func (e *Engine) callAlarm(l *Lease) {
+	l.alarmDue = false
 	var next time.Time
 	now := e.clock()
 	e.unlocked(l, func() { next = l.holder.Alarm(now) })
@@ -120,13 +113,15 @@ func (l *Lease) loss(b *Batch) Loss {
 	return Loss{Cause: l.cause, Err: l.err, Elapsed: time.Duration(l.lostAt - l.sent), Batch: b}
 }
 
-// unlocked calls foreign code without mu.
+// unlocked calls foreign code without mu, which is held again afterwards, also when that code ends the goroutine.
 func (e *Engine) unlocked(l *Lease, call func()) {
-	e.desk.current = l
+	e.callbacks.current = l
 	e.mu.Unlock()
-	e.guard(call) // may not return (runtime.Goexit): see tell
-	e.mu.Lock()
-	e.desk.current = nil
+	defer func() {
+		e.mu.Lock()
+		e.callbacks.current = nil
+	}()
+	e.guard(call)
 }
 
 func (e *Engine) lossesDone(n int) {

@@ -23,7 +23,7 @@ const (
 	maxCallTimeout = 5 * time.Second
 )
 
-// Errors the engine reports as Result.Err. The first two are of a Renew that did not keep to its contract.
+// The errors that the engine reports as Result.Err. The first two are of a Renew that broke its contract.
 var (
 	errPanicked = errors.New("watchdog: the renewal panicked")
 	errResults  = errors.New("watchdog: the renewal did not return one result per lease")

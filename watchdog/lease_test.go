@@ -25,7 +25,6 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-
 func TestZeroLease(t *testing.T) {
 	t.Parallel()
 	e := start(t, &server{})

@@ -9,14 +9,14 @@ type partition struct {
 	name      string
 	agendaPos int32
 	groups    int
-	flights   int
+	calls     int
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
-	plan    tree          // the planned cohorts of all groups
-	resting heap[*cohort] // failed ones, by the time of the next try
-	ready   heap[*cohort] // due ones, by the latest time their call should start
-	loose   heap[*cohort] // the same, for leases out of rhythm
-	sent    []int64       // the calls of the last window
+	plan     tree          // the planned cohorts of all groups
+	resting  heap[*cohort] // failed ones, by the time of the next try
+	ready    heap[*cohort] // due ones, by the latest time their call should start
+	offCycle heap[*cohort] // the same, for leases out of rhythm
+	sent     []int64       // the calls of the last window
 }
 
 func (e *Engine) partitionOf(name string) *partition {
@@ -25,15 +25,15 @@ func (e *Engine) partitionOf(name string) *partition {
 		pos := func(c *cohort) *int32 { return &c.waitPos }
 		p = &partition{
 			engine: e, name: name, plan: tree{slot: inPlan},
-			resting: heap[*cohort]{pos: pos}, ready: heap[*cohort]{pos: pos}, loose: heap[*cohort]{pos: pos},
+			resting: heap[*cohort]{pos: pos}, ready: heap[*cohort]{pos: pos}, offCycle: heap[*cohort]{pos: pos},
 		}
 		e.partitions[name] = p
 	}
 	return p
 }
 
-// call has the scheduler look at the partition at that time at the latest.
-func (e *Engine) call(p *partition, at int64) {
+// schedule has the scheduler look at the partition at that time at the latest.
+func (e *Engine) schedule(p *partition, at int64) {
 	if p.agendaPos != 0 && e.agenda.entries[p.agendaPos-1].at <= at {
 		return
 	}
@@ -51,12 +51,12 @@ func (p *partition) pass(now int64) {
 		e.enqueue(p.plan.nth(0), now)
 	}
 	limit := p.limit(now)
-	for p.flights < maxInFlight {
+	for p.calls < maxInFlight {
 		c := p.pick(now, limit)
 		if c == nil {
 			break
 		}
-		e.launch(c, now)
+		e.startCall(c, now)
 	}
 	if at := p.nextPass(now, limit); at == never {
 		e.agenda.remove(p)
@@ -71,11 +71,11 @@ func (p *partition) pick(now int64, limit int) *cohort {
 	if p.ready.Len() > 0 && (used < limit || p.ready.minAt() <= now) {
 		return p.ready.entries[0].item
 	}
-	if p.loose.Len() > 0 {
+	if p.offCycle.Len() > 0 {
 		// Leases out of rhythm take what the planned calls leave over, so that they delay nobody, until their
 		// deadlines press.
-		if p.loose.minAt() <= now || used < limit && p.spare(now, limit) {
-			return p.loose.entries[0].item
+		if p.offCycle.minAt() <= now || used < limit && p.spare(now, limit) {
+			return p.offCycle.entries[0].item
 		}
 	}
 	if p.ready.Len() == 0 && used < p.base() && p.early() <= now {
@@ -106,16 +106,16 @@ func (p *partition) spare(now int64, limit int) bool {
 // nextPass is when something may have to be done, if nothing new happens.
 func (p *partition) nextPass(now int64, limit int) int64 {
 	at := min(p.plan.firstDue(), p.resting.minAt())
-	if p.flights >= maxInFlight {
+	if p.calls >= maxInFlight {
 		return at // a call that returns brings the next pass
 	}
 	free := p.free(now, limit)
 	if p.ready.Len() > 0 {
 		at = min(at, p.ready.minAt(), max(free, now+1))
 	}
-	if p.loose.Len() > 0 {
+	if p.offCycle.Len() > 0 {
 		// Held up by planned calls, it gets its chance when the first of them has gone: plan.firstDue, above.
-		at = min(at, p.loose.minAt())
+		at = min(at, p.offCycle.minAt())
 		if free > now {
 			at = min(at, free)
 		}
@@ -130,12 +130,12 @@ func (p *partition) base() int { return int((p.load+1<<32-1)>>32) + 1 }
 // calls before it is too late for them. Then it is the smallest steady rate that achieves this.
 func (p *partition) limit(now int64) int {
 	limit := p.base()
-	if p.ready.Len()+p.loose.Len() <= limit {
+	if p.ready.Len()+p.offCycle.Len() <= limit {
 		return limit
 	}
 	const horizon = 256 // windows; what is farther away can wait
 	var within [horizon]int
-	for _, line := range [...]*heap[*cohort]{&p.ready, &p.loose} {
+	for _, line := range [...]*heap[*cohort]{&p.ready, &p.offCycle} {
 		for i := range line.entries {
 			if slack := (line.entries[i].at - now) / int64(window); slack < horizon {
 				within[max(slack, 0)]++
