@@ -23,23 +23,13 @@ type Acquire struct {
 	lease    time.Duration
 	attempts int
 	wakeups  int
-	blocked  *blockers // nil unless the span is recorded and somebody was in the way
+	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
+	links    []trace.Link // to the holders seen
 
 	takeover  TakeoverReason
 	errorType ErrorType // of the last call that failed
 	waiting   bool
 	ended     bool
-}
-
-// blockers are the holders a waiter saw, for its links.
-type blockers struct {
-	owner string // the last one
-	seen  []holderLink
-}
-
-type holderLink struct {
-	owner string
-	sc    trace.SpanContext
 }
 
 // maxHolderLinks bounds the links of an acquire span: each costs a microsecond and a half, and it is the
@@ -99,8 +89,8 @@ func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 func (a *Acquire) Inherit(m *Acquire) {
 	a.attempts += m.attempts
 	a.wakeups += m.wakeups
-	if m.blocked != nil {
-		a.blocked = m.blocked
+	if m.blocked != "" {
+		a.blocked, a.links = m.blocked, m.links
 	}
 	if m.errorType != "" {
 		a.errorType = m.errorType
@@ -117,23 +107,23 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 	if len(owner) > maxOwner {
 		owner = owner[:maxOwner]
 	}
-	if a.blocked == nil {
-		a.blocked = &blockers{}
-	} else if a.blocked.owner == owner {
+	owner = printable(owner)
+	if a.blocked == owner {
 		return
 	}
-	a.blocked.owner = owner
+	a.blocked = owner
 	sc, ok := ParseTraceparent(traceparent)
-	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.blocked.seen, func(h holderLink) bool { return h.owner == owner }) {
+	holder := KeyOwner.String(owner)
+	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.links, func(l trace.Link) bool { return slices.Contains(l.Attributes, holder) }) {
 		return
 	}
-	if len(a.blocked.seen) == maxHolderLinks {
-		a.blocked.seen = slices.Delete(a.blocked.seen, 0, 1)
+	if len(a.links) == maxHolderLinks {
+		a.links = slices.Delete(a.links, 0, 1)
 	}
-	a.blocked.seen = append(a.blocked.seen, holderLink{owner, sc})
+	a.links = append(a.links, trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{KeyLink.String(linkBlockedBy), holder}})
 }
 
-// WaitStart says that the call waits from now on.
+// WaitStart reports that the call waits from now on.
 func (a *Acquire) WaitStart() {
 	if !a.waiting && !a.ended {
 		a.waiting = true
@@ -141,7 +131,7 @@ func (a *Acquire) WaitStart() {
 	}
 }
 
-// WaitEnd says that it waits no longer. The end of the acquire implies it.
+// WaitEnd reports that it no longer waits. The end of the acquire implies it.
 func (a *Acquire) WaitEnd() {
 	if a.waiting {
 		a.waiting = false
@@ -149,13 +139,13 @@ func (a *Acquire) WaitEnd() {
 	}
 }
 
-// Wakeup counts a time the waiter looked again.
+// Wakeup counts one more attempt of a waiter, by what woke it.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
 	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
 }
 
-// Takeover says that the lock was had without its release having been heard. Call it before Grant.
+// Takeover reports that the waiter gets the lock without having heard of its release. Call it before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
 	a.takeover = r
 	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
@@ -178,7 +168,7 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	a.end(AcquireAcquired, nil, h)
 }
 
-// Pass ends the acquire with what isn't held afterwards: permits without a lease, or an open latch.
+// Pass ends an acquire after which nothing is held: of permits without a lease, or of an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
 		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, at(a.lock.role.acquireTime, AcquireAcquired))
@@ -233,12 +223,10 @@ func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 	if a.takeover != "" {
 		attrs = append(attrs, KeyTakeover.String(string(a.takeover)))
 	}
-	if a.blocked != nil {
-		attrs = append(attrs, KeyBlockedBy.String(printable(a.blocked.owner)))
-		for _, holder := range a.blocked.seen {
-			a.span.AddLink(trace.Link{SpanContext: holder.sc, Attributes: []attribute.KeyValue{
-				KeyLink.String(linkBlockedBy), KeyOwner.String(printable(holder.owner)),
-			}})
+	if a.blocked != "" {
+		attrs = append(attrs, KeyBlockedBy.String(a.blocked))
+		for _, l := range a.links {
+			a.span.AddLink(l)
 		}
 	}
 	if outcome == AcquireError {

@@ -24,9 +24,9 @@ type RenewBatch struct {
 	quiet bool // there is a span only if a renewal fails
 }
 
-// StartBatch begins a renewal call for size leases to node, made lag after it was due. With shown, which says that Hold.ShowsRenewal of one
-// of them, there is a span, the root of a trace of its own; without, only if one of them fails. The call to Redis is to run in the ctx
-// this returns, so that instrumentation of the Redis client makes no roots of its own.
+// StartBatch begins a renewal call for size leases to node, made lag after it was due. shown is true if Hold.ShowsRenewal is, of one
+// of them: then there is a span, the root of a new trace. Otherwise there is one only if a renewal fails. Call Redis in the ctx that
+// this returns: without it, instrumentation of the Redis client starts a trace for each call.
 func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag time.Duration, shown bool) (context.Context, RenewBatch) {
 	b := RenewBatch{rec: r, node: node, size: size, lag: lag}
 	switch {

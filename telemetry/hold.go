@@ -30,7 +30,7 @@ type Hold struct {
 	lease     time.Duration
 	confirmed atomic.Int64 // when the last confirmed renewal was sent, from start
 	ordinal   atomic.Uint32
-	failing   atomic.Bool // copy of holdFailing, to look at without the lock
+	failing   atomic.Bool // copy of holdFailing, to read without the lock
 	unrenewed atomic.Bool // see NotRenewed
 	state     uint8       // guarded by group.mu, as are the links
 
@@ -75,8 +75,7 @@ const (
 	markLength = time.Microsecond
 )
 
-// newTrail makes the span of no length to speak of under which a trace shows the hold. It gives nil if the sampler
-// does not want it.
+// newTrail makes the "held" span, the parent of what a trace shows of the hold. It returns nil if the sampler declines it.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
 	_, span := h.lock.rec.tracing.start(ctx, h.lock.role.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
@@ -99,7 +98,7 @@ func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
 	return h.lock.role.located(append(attrs, more...))
 }
 
-// Since is when the hold was granted.
+// Since is when the lock was granted.
 func (h *Hold) Since() time.Time { return h.start }
 
 // Token is that of the grant.
@@ -137,8 +136,8 @@ func (h *Hold) untraced() trace.SpanContext {
 	return h.parent.SpanContext()
 }
 
-// mark makes a short span under the held one. Where that is not recorded the span is the root of a trace of its own, linked to the acquire:
-// the sampler is asked again, and sees why, of which group and kind from the start. The ctx is for what is measured; the span is nil if
+// mark makes a short span under the held one. If that is not recorded, the span is the root of a new trace and links to the acquire;
+// the sampler is asked again, and gets why, the group and the kind as attributes. The ctx is for measurements. The span is nil if
 // it is not recorded.
 func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context.Context, trace.Span) {
 	ctx, t := h.here(), h.trail.Load()
@@ -164,11 +163,11 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 	return ctx, span
 }
 
-// NotRenewed says that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
+// NotRenewed reports that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
 // leaves it out. Canceled and StartRelease imply it.
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
-// Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
+// Lost reports that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
 // has still to follow. That of a member is no error: its whole may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
@@ -216,7 +215,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	}
 }
 
-// Canceled says that the lease was ended by its own side before its release. End has still to follow. Ten such
+// Canceled reports that the lease was ended by its own side before its release. End has still to follow. Ten such
 // records a second are logged by name, the rest is counted. Of a member there is a span alone.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {

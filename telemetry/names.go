@@ -84,15 +84,13 @@ var (
 		Labels:      byGroupAnd(KeyOutcome, AcquireAcquired, AcquireReentered, AcquireHeld, AcquireTimeout, AcquireCanceled, AcquireError),
 	}
 	MetricAcquireDuration = Metric{
-		Name: "lockdog.acquire.duration", Prometheus: "lockdog_acquire_duration_seconds", Kind: histogram, Unit: "s",
+		Name: "lockdog.acquire.duration", Prometheus: "lockdog_acquire_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "Time from the call to the grant or the refusal, waiting included; reentries left out.",
-		Buckets:     durationBuckets,
 		Labels:      byGroupAnd(KeyOutcome, AcquireAcquired, acquireFailed),
 	}
 	MetricWaiting = Metric{
-		Name: "lockdog.acquire.waiting", Prometheus: "lockdog_acquire_waiting", Kind: upDownCounter, Unit: "{waiter}",
+		Name: "lockdog.acquire.waiting", Prometheus: "lockdog_acquire_waiting", Kind: upDownCounter, Unit: "{waiter}", Labels: byGroup,
 		Description: "Calls that wait for a lock now.",
-		Labels:      byGroup,
 	}
 	MetricWakeups = Metric{
 		Name: "lockdog.acquire.wakeups", Prometheus: "lockdog_acquire_wakeups_total", Kind: counter, Unit: "{wakeup}",
@@ -105,25 +103,20 @@ var (
 		Labels:      byGroupAnd(KeyReason, TakeoverExpired, TakeoverMessageMissed),
 	}
 	MetricHeld = Metric{
-		Name: "lockdog.held", Prometheus: "lockdog_held", Kind: upDownCounter, Unit: "{lock}",
+		Name: "lockdog.held", Prometheus: "lockdog_held", Kind: upDownCounter, Unit: "{lock}", Labels: byGroup,
 		Description: "Grants neither released nor lost, also while their holder winds down.",
-		Labels:      byGroup,
 	}
 	MetricHoldDuration = Metric{
-		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds", Kind: histogram, Unit: "s",
+		Name: "lockdog.hold.duration", Prometheus: "lockdog_hold_duration_seconds", Kind: histogram, Buckets: holdBuckets, Unit: "s", Labels: byGroup,
 		Description: "Time from grant to end, however it ended.",
-		Buckets:     holdBuckets,
-		Labels:      byGroup,
 	}
 	MetricOldestAge = Metric{
-		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds", Kind: gauge, Unit: "s",
+		Name: "lockdog.hold.oldest.age", Prometheus: "lockdog_hold_oldest_age_seconds", Kind: gauge, Unit: "s", Labels: byGroup,
 		Description: "Age of the oldest grant still held; 0 when none is.",
-		Labels:      byGroup,
 	}
 	MetricFailing = Metric{
-		Name: "lockdog.leases.failing", Prometheus: "lockdog_leases_failing", Kind: gauge, Unit: "{lock}",
+		Name: "lockdog.leases.failing", Prometheus: "lockdog_leases_failing", Kind: gauge, Unit: "{lock}", Labels: byGroup,
 		Description: "Live leases whose last renewal attempt failed.",
-		Labels:      byGroup,
 	}
 	MetricRenewals = Metric{
 		Name: "lockdog.renewals", Prometheus: "lockdog_renewals_total", Kind: counter, Unit: "{renewal}",
@@ -131,30 +124,24 @@ var (
 		Labels:      byGroupAnd(KeyOutcome, RenewalRenewed, RenewalMissing, RenewalTaken, RenewalError),
 	}
 	MetricLate = Metric{
-		Name: "lockdog.renewals.late", Prometheus: "lockdog_renewals_late_total", Kind: counter, Unit: "{renewal}",
+		Name: "lockdog.renewals.late", Prometheus: "lockdog_renewals_late_total", Kind: counter, Unit: "{renewal}", Labels: byGroup,
 		Description: "Renewals, failures and losses that came when over 0.8 of the lease was used up.",
-		Labels:      byGroup,
 	}
 	MetricUtilization = Metric{
-		Name: "lockdog.lease.utilization", Prometheus: "lockdog_lease_utilization", Kind: histogram, Unit: "1",
+		Name: "lockdog.lease.utilization", Prometheus: "lockdog_lease_utilization", Kind: histogram, Buckets: utilizationBuckets, Unit: "1", Labels: byGroup,
 		Description: "Time since the last confirmed renewal over the lease, at each outcome: the safety margin used up.",
-		Buckets:     utilizationBuckets,
-		Labels:      byGroup,
 	}
 	MetricWorstUtilization = Metric{
-		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio", Kind: gauge, Unit: "1",
+		Name: "lockdog.lease.utilization.worst", Prometheus: "lockdog_lease_utilization_worst_ratio", Kind: gauge, Unit: "1", Labels: byGroup,
 		Description: "Time since the last confirmed renewal over the lease, the worst of all live leases that are renewed; 0 when there are none.",
-		Labels:      byGroup,
 	}
 	MetricLosses = Metric{
-		Name: "lockdog.losses", Prometheus: "lockdog_losses_total", Kind: counter, Unit: "{lock}",
+		Name: "lockdog.losses", Prometheus: "lockdog_losses_total", Kind: counter, Unit: "{lock}", Labels: byCause,
 		Description: "Leases lost while somebody relied on them, by cause.",
-		Labels:      byCause,
 	}
 	MetricMembersLost = Metric{
-		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total", Kind: counter, Unit: "{lock}",
+		Name: "lockdog.members.lost", Prometheus: "lockdog_members_lost_total", Kind: counter, Unit: "{lock}", Labels: byCause,
 		Description: "Locks lost of one name of a Multi, or at one node of a Quorum, by cause; whether the whole was lost, lockdog.losses says.",
-		Labels:      byCause,
 	}
 	MetricCancellations = Metric{
 		Name: "lockdog.cancellations", Prometheus: "lockdog_cancellations_total", Kind: counter, Unit: "{cancellation}",
@@ -167,15 +154,12 @@ var (
 		Labels:      byGroupAnd(KeyOutcome, ReleaseReleased, ReleaseLost, ReleaseError),
 	}
 	MetricReleaseDuration = Metric{
-		Name: "lockdog.release.duration", Prometheus: "lockdog_release_duration_seconds", Kind: histogram, Unit: "s",
+		Name: "lockdog.release.duration", Prometheus: "lockdog_release_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s", Labels: byGroup,
 		Description: "Time a release took.",
-		Buckets:     durationBuckets,
-		Labels:      byGroup,
 	}
 	MetricForced = Metric{
-		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total", Kind: counter, Unit: "{lock}",
+		Name: "lockdog.force_unlocks", Prometheus: "lockdog_force_unlocks_total", Kind: counter, Unit: "{lock}", Labels: byGroup,
 		Description: "Locks that ForceUnlock took away from their holders, counted where it was called.",
-		Labels:      byGroup,
 	}
 	MetricErrors = Metric{
 		Name: "lockdog.errors", Prometheus: "lockdog_errors_total", Kind: counter, Unit: "{error}",
@@ -187,19 +171,16 @@ var (
 		},
 	}
 	MetricScheduleLag = Metric{
-		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds", Kind: histogram, Unit: "s",
+		Name: "lockdog.watchdog.schedule.lag", Prometheus: "lockdog_watchdog_schedule_lag_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "How late a renewal call went out after it was due.",
-		Buckets:     durationBuckets,
 	}
 	MetricBatchSize = Metric{
-		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size", Kind: histogram, Unit: "{lock}",
+		Name: "lockdog.watchdog.batch.size", Prometheus: "lockdog_watchdog_batch_size", Kind: histogram, Buckets: batchBuckets, Unit: "{lock}",
 		Description: "Leases renewed by one call.",
-		Buckets:     batchBuckets,
 	}
 	MetricBatchDuration = Metric{
-		Name: "lockdog.watchdog.batch.duration", Prometheus: "lockdog_watchdog_batch_duration_seconds", Kind: histogram, Unit: "s",
+		Name: "lockdog.watchdog.batch.duration", Prometheus: "lockdog_watchdog_batch_duration_seconds", Kind: histogram, Buckets: durationBuckets, Unit: "s",
 		Description: "Time a renewal call took.",
-		Buckets:     durationBuckets,
 		Labels:      []Label{label(KeyOutcome, batchOK, batchPartial, batchError)},
 	}
 	MetricWatchdogLeases = Metric{

@@ -32,8 +32,8 @@ type Config struct {
 type State struct {
 	Ticking         bool          // the watchdog has leases
 	TickAge         time.Duration // since it last finished a pass; reported only while Ticking
-	PubSubWanted    bool          // somebody waits, so that a subscription should stand
-	PubSubConnected bool          // it does; reported only while PubSubWanted
+	PubSubWanted    bool          // somebody waits, so there should be a subscription
+	PubSubConnected bool          // there is one; reported only while PubSubWanted
 }
 
 // Recorder turns what happens in one client into spans, measurements and log records. Its methods, and those
@@ -90,7 +90,7 @@ func (r *Recorder) Close() {
 	}
 }
 
-// Lock is what a Mutex knows for telemetry. Copies are as good as the original.
+// Lock is the telemetry of one lock. It may be copied.
 type Lock struct {
 	rec   *Recorder
 	role  *role
@@ -181,7 +181,7 @@ func (r *Recorder) WatchdogLeases(delta int) {
 	r.leases.add(context.Background(), int64(delta), nil)
 }
 
-// PubSubReconnect counts a subscription that had to be made anew.
+// PubSubReconnect counts a subscription that was made again.
 func (r *Recorder) PubSubReconnect() {
 	r.metrics.reconnects.Add(context.Background(), 1)
 }

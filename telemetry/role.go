@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// role is what a lock is to telemetry, and says what is recorded of it:
+// role decides what is recorded of a lock:
 //
 //	        spans                 counts, and is in the gauges   renewals
 //	alone   acquire orders, ...   yes                            its own
@@ -53,8 +53,7 @@ func newTally(group, of string, m *instruments) *tally {
 	}
 }
 
-// ofMember are the instruments that a member of a lock is counted by. What its whole is counted by counts nothing here, and
-// its loss is another counter's.
+// ofMember are the instruments of members. Those that count the whole count nothing here; losses have a counter for members.
 func (i *instruments) ofMember() *instruments {
 	m := *i
 	m.acquisitions, m.cancellations, m.releases = noop.Int64Counter{}, noop.Int64Counter{}, noop.Int64Counter{}

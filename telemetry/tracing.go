@@ -40,7 +40,7 @@ const (
 	tracerNoop
 )
 
-// current gives the state, anew when the global provider was replaced. That matters for a configured provider
+// current returns the state, a new one after the global provider was replaced. That matters for a configured provider
 // too: it may be OpenTelemetry's default one, which forwards to the first that replaces it.
 func (t *tracing) current() *tracerState {
 	global := otel.GetTracerProvider()
