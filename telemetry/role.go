@@ -104,9 +104,15 @@ func (r *role) appear(ctx context.Context) {
 		counter metric.Int64Counter
 		sets    sets
 	}{
-		{m.acquisitions, g.acquisitions}, {m.wakeups, g.wakeups}, {m.takeovers, g.takeovers},
-		{m.renewals, g.renewals}, {m.late, one}, {m.losses, g.losses}, {m.cancellations, g.cancellations},
-		{m.releases, g.releases}, {m.forced, one},
+		{m.acquisitions, g.acquisitions},
+		{m.wakeups, g.wakeups},
+		{m.takeovers, g.takeovers},
+		{m.renewals, g.renewals},
+		{m.late, one},
+		{m.losses, g.losses},
+		{m.cancellations, g.cancellations},
+		{m.releases, g.releases},
+		{m.forced, one},
 	} {
 		for _, s := range z.sets {
 			z.counter.Add(nobody, 0, s.add...)
