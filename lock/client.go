@@ -325,9 +325,9 @@ func (ct controller) Message(text string) {
 
 // state is asked when metrics are collected.
 func (c *Client) state() telemetry.State {
-	s := c.engine.Stats()
+	age, ticking := c.engine.TickAge()
 	wanted, connected := c.pubsub.State()
-	return telemetry.State{Ticking: s.Ticking, TickAge: s.TickAge, PubSubWanted: wanted, PubSubConnected: connected}
+	return telemetry.State{Ticking: ticking, TickAge: age, PubSubWanted: wanted, PubSubConnected: connected}
 }
 
 // logger is for what isn't the recorder's to say.

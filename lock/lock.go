@@ -192,7 +192,7 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 }
 
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
-func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
+func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.Outcome, error) {
 	var t acquireParams
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
 		switch k := outer.lock.kind; {
@@ -221,7 +221,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 }
 
 // acquireOrWait asks for the lock, and waits for it, until a claim has won.
-func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.AcquireOutcome, err error) {
+func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.Outcome, err error) {
 	var until time.Time // the end of the wait
 	if wait {
 		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
@@ -368,7 +368,7 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return b
 }
 
-func contextOutcome(ctx context.Context) telemetry.AcquireOutcome {
+func contextOutcome(ctx context.Context) telemetry.Outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return telemetry.AcquireTimeout
 	}

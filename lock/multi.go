@@ -145,7 +145,7 @@ type multiTry struct {
 }
 
 // run tries to get all of the locks.
-func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
+func (t *multiTry) run() (*Lease, telemetry.Outcome, error) {
 	m := t.m
 	n := len(m.locks)
 	t.composite = newCompositeLease(t.ctx, m.locks, m.name, n, n)
@@ -174,7 +174,7 @@ func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
 }
 
 // rejoin joins the outer leases of its locks. The other locks are open.
-func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) rejoin() (telemetry.Outcome, error) {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
 	for i := range locks {
@@ -194,7 +194,7 @@ func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
 }
 
 // inOneScript takes the open locks in one script, where that is possible. They stay open if one of them is held and Lock waits for it.
-func (t *multiTry) inOneScript() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
@@ -237,7 +237,7 @@ func (t *multiTry) inOneScript() (telemetry.AcquireOutcome, error) {
 }
 
 // granted adds the grants of a script that took all open locks.
-func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outcome, error) {
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
 		cleanUpAll(claims, true)
@@ -256,7 +256,7 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Acqu
 }
 
 // oneByOne takes the open locks one after the other.
-func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
+func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 	lease, cfg := &t.composite.handle, t.m.cfg
 	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
 	for n, i := range t.open {
@@ -288,7 +288,7 @@ func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
 }
 
 // fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
-func (t *multiTry) fail(outcome telemetry.AcquireOutcome, err error) {
+func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
 	for i := range t.acquires {
 		t.acquires[i].Fail(outcome, err)
 	}

@@ -43,7 +43,7 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 }
 
 // fail ends the call without a lease. What nodes that are out grant is released.
-func (t *quorumTry) fail(outcome telemetry.AcquireOutcome, err error) (*Lease, error) {
+func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
 	for i := range t.acquires {
 		if !t.out[i] {

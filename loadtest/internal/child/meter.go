@@ -102,10 +102,10 @@ func count(r *wire.Reading, name string, p metricdata.DataPoint[int64]) {
 	case telemetry.MetricHeld.Name:
 		r.Held += int(p.Value)
 	case telemetry.MetricRenewals.Name:
-		switch value(telemetry.KeyOutcome) {
-		case telemetry.RenewalRenewed.String():
+		switch telemetry.Outcome(value(telemetry.KeyOutcome)) {
+		case telemetry.RenewalRenewed:
 			r.Renewals += p.Value
-		case telemetry.RenewalError.String():
+		case telemetry.RenewalError:
 			r.Failed += p.Value
 		}
 	case telemetry.MetricCommands.Name:

@@ -65,13 +65,14 @@ func newPerLock(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (*perLock
 	p.renewals, errs[3] = m.counter(telemetry.MetricRenewals.Name)
 	p.calls, errs[4] = m.counter(telemetry.MetricCommands.Name)
 	p.losses, errs[5] = m.counter(telemetry.MetricLosses.Name)
-	set := func(key attribute.Key, value fmt.Stringer) metric.MeasurementOption {
-		return metric.WithAttributeSet(attribute.NewSet(key.String(value.String())))
-	}
-	p.renewed, p.failed = set(telemetry.KeyOutcome, telemetry.RenewalRenewed), set(telemetry.KeyOutcome, telemetry.RenewalError)
-	p.acquires, p.renews = set(telemetry.KeyPurpose, telemetry.PurposeAcquire), set(telemetry.KeyPurpose, telemetry.PurposeRenew)
-	p.frees, p.missing = set(telemetry.KeyPurpose, telemetry.PurposeRelease), set(telemetry.KeyCause, telemetry.LossMissing)
+	p.renewed, p.failed = attributeSet(telemetry.KeyOutcome, telemetry.RenewalRenewed), attributeSet(telemetry.KeyOutcome, telemetry.RenewalError)
+	p.acquires, p.renews = attributeSet(telemetry.KeyPurpose, telemetry.PurposeAcquire), attributeSet(telemetry.KeyPurpose, telemetry.PurposeRenew)
+	p.frees, p.missing = attributeSet(telemetry.KeyPurpose, telemetry.PurposeRelease), attributeSet(telemetry.KeyCause, telemetry.LossMissing)
 	return p, errors.Join(errs[:]...)
+}
+
+func attributeSet[V ~string](key attribute.Key, value V) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(key.String(string(value))))
 }
 
 // call runs a script as redis.Script.Run does, and counts what it sent: not before, as in a storm thousands of calls wait for
