@@ -72,7 +72,7 @@ func (c *comparison) phase(ctx context.Context, mode string, locks int, idle *wi
 	c.b.out.pass(c.b.acquireOver())
 	w, err := h.measure(ctx, c.b.duration)
 	if err != nil {
-		_ = h.fleet.close() // the first error says more
+		_ = h.fleet.Close() // the first error says more
 		return nil, report.Row{}, err
 	}
 	if err := h.finish(ctx); err != nil {

@@ -4,38 +4,34 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/loadtest/internal/report"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // row makes figures of one window. idle is the window of the run without renewal; nil: there is none, and nothing is taken off.
 func (h *holders) row(w, idle *window) report.Row {
 	s := w.seconds()
-	var foreground int64
-	if w.foreground != nil {
-		foreground = w.foreground.Sent
-	}
-	commands := sample.Sort(w.info.Commands, foreground)
+	commands, renewed := w.commands(), w.renewed()
 	r := report.Row{
 		Mode: h.mode, Locks: h.locks, Clients: h.b.clients, Rounds: 1, Window: report.Figure(s), Interval: h.b.interval().Seconds(),
 		Predicted: predict(h.mode, h.locks, h.b.clients, len(h.b.addrs), h.b.interval()),
 		Calls:     report.Figure(float64(commands.Scripts) / s), Received: report.Figure(float64(commands.Received()) / s),
 		Own: report.None(), InLua: report.Figure(float64(commands.InLua) / s),
 		Peak:     report.Figure(sample.Peak(sample.Between(h.points, w.from, w.to))),
-		Renewals: report.Figure(float64(w.own.Renewals) / s), Failed: report.Figure(w.own.Failed),
+		Renewals: report.Figure(float64(renewed) / s), Failed: report.Figure(w.own.Counts[wire.Renewals][telemetry.RenewalError.String()]),
 		Losses: report.Figure(h.lost), LossCauses: h.losses, Goroutines: report.Figure(w.own.Goroutines),
-		BatchP50: millis(w.own.Batch, .5), BatchP99: millis(w.own.Batch, .99), LagP99: millis(w.own.Lag, .99),
-		Utilization: quantile(w.own.Utilization, .999),
+		BatchP50: millis(&w.own, wire.Batch, .5), BatchP99: millis(&w.own, wire.Batch, .99), LagP99: millis(&w.own, wire.Lag, .99),
+		Utilization: millis(&w.own, wire.Utilization, .999) / 1000,
 		LatencyP50:  report.None(), LatencyP99: report.None(), LatencyP999: report.None(), LatencyErrors: report.None(),
 		LatencyLow: report.None(), LatencyHigh: report.None(),
 		Commands: make(map[string]int64),
 	}
-	if w.own.Calls == nil {
+	if w.own.Counts == nil {
 		r.Renewals, r.Failed = report.None(), report.None()
 	} else {
-		r.Own = report.Figure(float64(sum(w.own.Calls)) / s)
+		r.Own = report.Figure(float64(w.own.Total(wire.Calls)) / s)
 	}
 	for name, stat := range w.info.Commands {
 		if name != "info" {
@@ -43,10 +39,11 @@ func (h *holders) row(w, idle *window) report.Row {
 		}
 	}
 	if w.foreground != nil {
-		lat := w.foreground.Latency
-		r.LatencyP50, r.LatencyP99, r.LatencyP999 = millis(lat, .5), millis(lat, .99), millis(lat, .999)
-		r.LatencyLow, r.LatencyHigh = millis(lat, .99-doubt(lat, .99)), millis(lat, min(.99+doubt(lat, .99), 1))
-		r.LatencyErrors = report.Figure(w.foreground.Errors)
+		latency := func(q float64) report.Figure { return millis(w.foreground, wire.Latency, q) }
+		r.LatencyP50, r.LatencyP99, r.LatencyP999 = latency(.5), latency(.99), latency(.999)
+		doubt := doubt(.99, w.foreground.Time(wire.Latency).Count())
+		r.LatencyLow, r.LatencyHigh = latency(.99-doubt), latency(min(.99+doubt, 1))
+		r.LatencyErrors = report.Figure(w.foreground.Total(wire.Errors))
 	}
 	h.added(&r, w, idle)
 	h.perLock(&r)
@@ -67,8 +64,8 @@ func (h *holders) added(r *report.Row, w, idle *window) {
 	}
 	r.RedisCPU = report.Figure(100 * redis / s)
 	r.NetIn, r.NetOut = report.Figure(in/s), report.Figure(out/s)
-	renewals := float64(w.own.Renewals)
-	if w.own.Calls == nil {
+	renewals := float64(w.renewed())
+	if w.own.Counts == nil {
 		renewals = float64(h.locks) * s / h.b.interval().Seconds() // who doesn't count renews on time
 	}
 	r.RedisPerRenewal, r.ScriptPerRenewal, r.ClientPerRenewal = report.None(), report.None(), report.None()
@@ -98,26 +95,32 @@ func (h *holders) timeline(to time.Time) []report.Figure {
 	return figures
 }
 
-func quantile(h hist.Hist, q float64) report.Figure {
+func millis(r *wire.Reading, metric string, q float64) report.Figure {
+	h := r.Time(metric)
 	if h.Count() == 0 {
 		return report.None()
 	}
-	return report.Figure(h.Quantile(q))
+	return report.Figure(1000 * h.Quantile(q).Seconds())
 }
 
-func millis(h hist.Hist, q float64) report.Figure { return 1000 * quantile(h, q) }
-
-// doubt is how far from q the rank of the true quantile may be, in 95 of 100 cases: ranks are distributed binomially.
-func doubt(h hist.Hist, q float64) float64 {
+// doubt is how far from q the rank of the true quantile of n values may be, in 95 of 100 cases: ranks are distributed binomially.
+func doubt(q float64, n int64) float64 {
 	const deviations = 1.96
-	return deviations * math.Sqrt(q*(1-q)/max(float64(h.Count()), 1))
+	return deviations * math.Sqrt(q*(1-q)/float64(max(n, 1)))
 }
 
-func sum(m map[string]int64) (n int64) {
-	for _, v := range m {
-		n += v
+// commands are those of the window, without the foreground's.
+func (w *window) commands() sample.Commands {
+	var foreground int64
+	if w.foreground != nil {
+		foreground = w.foreground.Total(wire.Sent)
 	}
-	return n
+	return sample.Sort(w.info.Commands, foreground)
+}
+
+// renewed is how many locks were renewed.
+func (w *window) renewed() int64 {
+	return w.own.Counts[wire.Renewals][telemetry.RenewalRenewed.String()]
 }
 
 // Two counts of the same calls may differ by that much: they are not taken at the very same instant.
@@ -129,14 +132,17 @@ const (
 // agree compares what Redis received in a window with what the clients' own metrics say they sent. Connections' greetings are
 // go-redis's, and not in them.
 func agree(w *window) (received, own int64, ok bool) {
-	var foreground int64
-	if w.foreground != nil {
-		foreground = w.foreground.Sent
-	}
-	c := sample.Sort(w.info.Commands, foreground)
-	received, own = c.Scripts+c.PubSub, sum(w.own.Calls)
+	c := w.commands()
+	received, own = c.Scripts+c.PubSub, w.own.Total(wire.Calls)
 	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(own))
 }
 
 // counts says whether a mode's clients count their calls.
 func counts(mode string) bool { return mode != wire.Redisson }
+
+func total(counts map[string]int64) (n int64) {
+	for _, k := range counts {
+		n += k
+	}
+	return n
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockdog/lockdog/loadtest/internal/child"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 )
 
 // The exit codes.
@@ -32,7 +33,7 @@ const (
 )
 
 func main() {
-	if child.Is() {
+	if fleet.IsChild() {
 		os.Exit(child.Main(os.Stdin, os.Stdout))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -17,13 +17,14 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/child"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/report"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
 // This binary is also the child processes of the runs that tests make.
 func TestMain(m *testing.M) {
-	if child.Is() {
+	if fleet.IsChild() {
 		os.Exit(child.Main(os.Stdin, os.Stdout))
 	}
 	redistest.Main(m)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
@@ -25,7 +26,7 @@ type holders struct {
 	b      *bench
 	mode   string
 	locks  int
-	fleet  *fleet
+	fleet  fleet.Fleet[wire.Reply]
 	began  time.Time     // by Redis's clock: when the first lock was taken
 	base   weight        // with one lock each
 	full   weight        // with all
@@ -67,16 +68,18 @@ func (b *bench) start(ctx context.Context, mode string, locks int, hold time.Dur
 	if mode == wire.Redisson {
 		command = b.redisson
 	}
-	if h.fleet, err = startFleet(command, b.configs(mode, locks, hold)); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, h.fleet.close())
+			err = errors.Join(err, h.fleet.Close())
 		}
 	}()
+	for _, cfg := range b.configs(mode, locks, hold) {
+		if err := h.fleet.Start(command, cfg); err != nil {
+			return nil, err
+		}
+	}
 	for _, do := range []string{wire.DoWarm, wire.DoRead} { // what is read of the warming up is thrown away
-		if _, err := h.fleet.ask(ctx, wire.Request{Do: do}); err != nil {
+		if _, err := h.fleet.Ask(ctx, wire.Request{Do: do}); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +95,7 @@ func (b *bench) start(ctx context.Context, mode string, locks int, hold time.Dur
 		return nil, err
 	}
 	start := time.Now()
-	_, err = h.fleet.ask(ctx, wire.Request{Do: wire.DoAcquire, Over: b.acquireOver().Seconds()})
+	_, err = h.fleet.Ask(ctx, wire.Request{Do: wire.DoAcquire, Over: b.acquireOver().Seconds()})
 	h.took = time.Since(start)
 	return h, err
 }
@@ -107,7 +110,7 @@ func (h *holders) settle(ctx context.Context) (err error) {
 }
 
 func (h *holders) weigh(ctx context.Context) (sum weight, err error) {
-	replies, err := h.fleet.ask(ctx, wire.Request{Do: wire.DoWeigh})
+	replies, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoWeigh})
 	for _, r := range replies {
 		if r.Weight != nil {
 			sum.heap += float64(r.Weight.Heap)
@@ -124,18 +127,13 @@ func (h *holders) look(ctx context.Context) (edge, error) {
 	var errs [3]error
 	var all sync.WaitGroup
 	all.Go(func() { e.info, errs[0] = h.b.sampler.Look(ctx) })
-	all.Go(func() { e.own, errs[1] = h.fleet.ask(ctx, wire.Request{Do: wire.DoRead}) })
+	all.Go(func() { e.own, errs[1] = h.fleet.Ask(ctx, wire.Request{Do: wire.DoRead}) })
 	if h.b.foreground != nil {
-		all.Go(func() { e.foreground, errs[2] = h.b.foreground.ask(ctx, wire.Request{Do: wire.DoRead}) })
+		all.Go(func() { e.foreground, errs[2] = h.b.foreground.Ask(ctx, wire.Request{Do: wire.DoRead}) })
 	}
 	all.Wait()
-	for _, r := range e.own {
-		if r.Reading == nil {
-			continue
-		}
-		for cause, n := range r.Reading.Losses {
-			h.losses[cause] += n
-		}
+	for cause, n := range merge(e.own).Counts[wire.Losses] {
+		h.losses[cause] += n
 	}
 	return e, errors.Join(errs[:]...)
 }
@@ -167,7 +165,7 @@ func (h *holders) end(ctx context.Context) (*window, error) {
 
 // finish has the clients give their locks back, and ends them.
 func (h *holders) finish(ctx context.Context) error {
-	replies, err := h.fleet.ask(ctx, wire.Request{Do: wire.DoRelease})
+	replies, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoRelease})
 	released := 0
 	for _, r := range replies {
 		released += r.Released
@@ -176,37 +174,15 @@ func (h *holders) finish(ctx context.Context) error {
 	if err == nil && released+h.lost != h.locks {
 		err = fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, released, h.lost, h.locks)
 	}
-	return errors.Join(err, h.fleet.close())
+	return errors.Join(err, h.fleet.Close())
 }
 
 // merge adds up what several processes read.
-func merge(replies []wire.Reply) wire.Reading {
-	sum := wire.Reading{Losses: make(map[string]int64)}
-	for _, reply := range replies {
-		r := reply.Reading
-		if r == nil {
-			continue
+func merge(replies []wire.Reply) (sum wire.Reading) {
+	for _, r := range replies {
+		if r.Reading != nil {
+			sum.Add(r.Reading)
 		}
-		sum.CPU += r.CPU
-		sum.Goroutines += r.Goroutines
-		sum.Held += r.Held
-		sum.Renewals += r.Renewals
-		sum.Failed += r.Failed
-		sum.Sent += r.Sent
-		sum.Errors += r.Errors
-		if r.Calls != nil && sum.Calls == nil {
-			sum.Calls = make(map[string]int64)
-		}
-		for purpose, n := range r.Calls {
-			sum.Calls[purpose] += n
-		}
-		for cause, n := range r.Losses {
-			sum.Losses[cause] += n
-		}
-		sum.Batch = append(sum.Batch, r.Batch...)
-		sum.Lag = append(sum.Lag, r.Lag...)
-		sum.Utilization = append(sum.Utilization, r.Utilization...)
-		sum.Latency = append(sum.Latency, r.Latency...)
 	}
 	return sum
 }

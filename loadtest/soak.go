@@ -36,7 +36,7 @@ func soakOne(ctx context.Context, b *bench, rep *report.Report, locks int) error
 	b.out.pass(b.acquireOver())
 	whole, fewest, most, err := h.soak(ctx)
 	if whole == nil {
-		_ = h.fleet.close()
+		_ = h.fleet.Close()
 		return err
 	}
 	// Also when it was interrupted: so far it went.
@@ -109,23 +109,18 @@ func (h *holders) soak(ctx context.Context) (whole *window, fewest, most int, er
 // state is a line about one window.
 func (h *holders) state(w *window) string {
 	c := sample.Sort(w.info.Commands, 0)
-	return fmt.Sprintf("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, sum(h.losses), float64(c.Scripts)/w.seconds(),
-		1000*w.own.Lag.Quantile(.99))
+	return fmt.Sprintf("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, total(h.losses), float64(c.Scripts)/w.seconds(),
+		float64(millis(&w.own, wire.Lag, .99)))
 }
 
 // and is two windows, one after the other.
 func (w *window) and(next *window) *window {
 	both := *w
 	both.to = next.to
-	add := func(a, b wire.Reading) wire.Reading {
-		r := merge([]wire.Reply{{Reading: &a}, {Reading: &b}})
-		r.Goroutines, r.Held = b.Goroutines, b.Held // of now
-		return r
-	}
-	both.own = add(w.own, next.own)
+	both.own.Add(&next.own)
+	both.own.Goroutines, both.own.Held = next.own.Goroutines, next.own.Held // of now
 	if w.foreground != nil && next.foreground != nil {
-		f := add(*w.foreground, *next.foreground)
-		both.foreground = &f
+		both.foreground.Add(next.foreground)
 	}
 	return &both
 }

@@ -54,7 +54,7 @@ func waveOne(ctx context.Context, b *bench, rep *report.Report, mode string, loc
 	}
 	rows, events, err := h.stages(ctx)
 	if err != nil {
-		_ = h.fleet.close()
+		_ = h.fleet.Close()
 		rep.Rows = append(rep.Rows, rows...)
 		return err
 	}
@@ -97,7 +97,7 @@ func (h *holders) stages(ctx context.Context) (rows []report.Row, events []repor
 			return rows, events, err
 		}
 		row := h.row(w, nil)
-		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(sum(w.own.Losses)), w.own.Losses
+		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(w.own.Total(wire.Losses)), w.own.Counts[wire.Losses]
 		rows = append(rows, row)
 	}
 	return rows, events, nil
@@ -117,7 +117,7 @@ func (h *holders) cut(ctx context.Context, mark func(string)) error {
 
 // pause stops a client for half a lease, as an overloaded host or a debugger does.
 func (h *holders) pause(ctx context.Context, mark func(string)) error {
-	stopped := h.fleet.members[0].process
+	stopped := h.fleet[0]
 	mark("a client stopped")
 	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
@@ -64,7 +65,7 @@ measured and no two ever held one lock, whether targets are met or not; 1 else; 
 `
 
 func main() {
-	if work.IsChild() {
+	if fleet.IsChild() {
 		os.Exit(work.Main(os.Stdin, os.Stdout))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

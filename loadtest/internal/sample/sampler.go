@@ -27,17 +27,8 @@ type Point struct {
 	Calls int64
 }
 
-// Sampler samples one or more servers, over a connection of its own to each.
-type Sampler struct {
-	conns []*conn
-
-	mu     sync.Mutex
-	points []Point
-	err    error
-
-	stop context.CancelFunc
-	done chan struct{}
-}
+// Servers is one or more servers that are asked over a connection of their own each.
+type Servers []*conn
 
 // conn counts its bytes, so that they can be taken off.
 type conn struct {
@@ -46,9 +37,9 @@ type conn struct {
 	in, out atomic.Int64 // as the server sees it: in is what we wrote
 }
 
-// New connects to servers, given as options, and starts to sample.
-func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
-	s := &Sampler{done: make(chan struct{})}
+// Open makes clients of servers, given as options.
+func Open(servers []*redis.Options) Servers {
+	var s Servers
 	for _, o := range servers {
 		c := &conn{}
 		own := *o
@@ -63,15 +54,18 @@ func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
 			return &counted{nc, c}, nil
 		}
 		c.rdb = redis.NewClient(&own)
-		s.conns = append(s.conns, c)
+		s = append(s, c)
 	}
-	ctx, s.stop = context.WithCancel(ctx)
-	if _, err := s.Look(ctx); err != nil {
-		close(s.done)
-		return nil, errors.Join(err, s.Close())
+	return s
+}
+
+// Close closes the connections.
+func (s Servers) Close() error {
+	var errs []error
+	for _, c := range s {
+		errs = append(errs, c.rdb.Close())
 	}
-	go s.run(ctx)
-	return s, nil
+	return errors.Join(errs...)
 }
 
 // counted is a connection whose bytes are counted.
@@ -93,15 +87,15 @@ func (n *counted) Write(b []byte) (int, error) {
 }
 
 // Look reads all of Info now. The sampler's own bytes and its CPU time in commands are taken off.
-func (s *Sampler) Look(ctx context.Context) (Info, error) {
+func (s Servers) Look(ctx context.Context) (Info, error) {
 	return s.ask(ctx, "server", "stats", "cpu", "commandstats")
 }
 
 // ask asks all servers at the same time.
-func (s *Sampler) ask(ctx context.Context, sections ...string) (Info, error) {
-	infos, errs := make([]Info, len(s.conns)), make([]error, len(s.conns))
+func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
+	infos, errs := make([]Info, len(s)), make([]error, len(s))
 	var all sync.WaitGroup
-	for i, c := range s.conns {
+	for i, c := range s {
 		all.Go(func() { infos[i], errs[i] = c.ask(ctx, sections) })
 	}
 	all.Wait()
@@ -125,6 +119,30 @@ func (c *conn) ask(ctx context.Context, sections []string) (Info, error) {
 	info.Out -= c.out.Load() - int64(len(text))
 	info.CPU -= info.Commands["info"].CPU
 	return info, err
+}
+
+// Sampler samples servers all the time.
+type Sampler struct {
+	Servers
+
+	mu     sync.Mutex
+	points []Point
+	err    error
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// New connects to servers, given as options, and starts to sample.
+func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
+	s := &Sampler{Servers: Open(servers), done: make(chan struct{})}
+	ctx, s.stop = context.WithCancel(ctx)
+	if _, err := s.Look(ctx); err != nil {
+		close(s.done)
+		return nil, errors.Join(err, s.Close())
+	}
+	go s.run(ctx)
+	return s, nil
 }
 
 func (s *Sampler) run(ctx context.Context) {
@@ -155,9 +173,9 @@ func (s *Sampler) run(ctx context.Context) {
 }
 
 // Cut closes the connections of all clients but the sampler's own.
-func (s *Sampler) Cut(ctx context.Context) error {
+func (s Servers) Cut(ctx context.Context) error {
 	var errs []error
-	for _, c := range s.conns {
+	for _, c := range s {
 		c.mu.Lock()
 		for _, kind := range []string{"normal", "pubsub"} {
 			errs = append(errs, c.rdb.Do(ctx, "client", "kill", "type", kind, "skipme", "yes").Err())
@@ -182,9 +200,5 @@ func (s *Sampler) Take() ([]Point, error) {
 func (s *Sampler) Close() error {
 	s.stop()
 	<-s.done
-	var errs []error
-	for _, c := range s.conns {
-		errs = append(errs, c.rdb.Close())
-	}
-	return errors.Join(errs...)
+	return s.Servers.Close()
 }

@@ -1,3 +1,4 @@
+// Package figures computes what the comparison shows: medians of rounds, ratios of medians, and whether targets are met.
 package figures
 
 import "slices"
@@ -62,4 +63,13 @@ func (r Rounds) Get(k Key) (float64, bool) {
 // Ratio is the most divided by the least.
 func Ratio(counts []int64) float64 {
 	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // one that got none: twice as bad as one
+}
+
+// Median of some numbers; of none, false.
+func Median(values []float64) (float64, bool) {
+	if len(values) == 0 {
+		return 0, false
+	}
+	v := slices.Sorted(slices.Values(values))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
 }

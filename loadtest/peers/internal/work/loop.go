@@ -8,9 +8,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 )
@@ -218,21 +218,12 @@ type usage struct {
 func (u *usage) begin() {
 	runtime.GC() // every window begins alike
 	runtime.ReadMemStats(&u.memory)
-	u.cpu = cpuTime()
+	u.cpu = fleet.CPUTime()
 }
 
 func (u *usage) end(r *Result) {
-	r.CPU = cpuTime() - u.cpu
+	r.CPU = fleet.CPUTime() - u.cpu
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	r.Mallocs, r.Bytes = now.Mallocs-u.memory.Mallocs, now.TotalAlloc-u.memory.TotalAlloc
-}
-
-// cpuTime is what this process has used, in user and system mode.
-func cpuTime() time.Duration {
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		return 0
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
 )
 
 // The kinds of work.
@@ -41,16 +41,19 @@ type Reply struct {
 	Result *Result `json:"result,omitempty"`
 }
 
+// Failure implements fleet.Reply.
+func (r Reply) Failure() string { return r.Error }
+
 // Result is what one process has measured. The window is that of Config; who was under way at its end could finish, which
 // is counted in All, but in no rate.
 type Result struct {
 	Seconds  float64         `json:"seconds"`   // the window
 	All      int64           `json:"all"`       // operations
 	Counts   []int64         `json:"counts"`    // those in the window, of each goroutine
-	Times    figures.Hist    `json:"times"`     // of each operation; of a Shared the wait only
+	Times    hist.Hist       `json:"times"`     // of each operation; of a Shared the wait only
 	Handed   int64           `json:"handed"`    // a Shared's grants to another goroutine than the last
 	Between  int64           `json:"between"`   // ... than the last, in another process
-	Handoffs figures.Hist    `json:"handoffs"`  // of those, when awaited: from the release to the grant
+	Handoffs hist.Hist       `json:"handoffs"`  // of those, when awaited: from the release to the grant
 	Window   Handed          `json:"in_window"` // the same counts in the window
 	Stuck    int             `json:"stuck"`     // who didn't get the lock within the grace, when nobody else took it any more
 	Overlaps int64           `json:"overlaps"`  // two holders at a time, as all processes saw
