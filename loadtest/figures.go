@@ -21,7 +21,7 @@ func (h *holders) row(w, idle *window) report.Row {
 		Own: report.None(), InLua: report.Figure(float64(commands.InLua) / s),
 		Peak:     report.Figure(sample.Peak(sample.Between(h.points, w.from, w.to))),
 		Renewals: report.Figure(float64(renewed) / s), Failed: report.Figure(w.own.Counts[wire.Renewals][telemetry.RenewalError.String()]),
-		Losses: report.Figure(h.lost), LossCauses: h.losses, Goroutines: report.Figure(w.own.Goroutines),
+		Losses: report.Figure(h.lost), LossCauses: h.seen.Counts[wire.Losses], Goroutines: report.Figure(w.own.Goroutines),
 		BatchP50: millis(&w.own, wire.Batch, .5), BatchP99: millis(&w.own, wire.Batch, .99), LagP99: millis(&w.own, wire.Lag, .99),
 		Utilization: millis(&w.own, wire.Utilization, .999) / 1000,
 		LatencyP50:  report.None(), LatencyP99: report.None(), LatencyP999: report.None(), LatencyErrors: report.None(),
@@ -80,10 +80,11 @@ func (h *holders) added(r *report.Row, w, idle *window) {
 
 // perLock is what a lock takes in the clients' memory. What they need once, they had with their first lock.
 func (h *holders) perLock(r *report.Row) {
-	more := float64(h.locks - h.b.clients)
-	r.GoroutinesPer = report.Figure((h.full.goroutines - h.base.goroutines) / more)
-	r.HeapPer = report.Figure((h.full.heap - h.base.heap) / more)
-	r.StackPer = report.Figure((h.full.stacks - h.base.stacks) / more)
+	per := func(full, base int64) report.Figure {
+		return report.Figure(float64(full-base) / float64(h.locks-h.b.clients))
+	}
+	r.GoroutinesPer = per(int64(h.full.Goroutines), int64(h.base.Goroutines))
+	r.HeapPer, r.StackPer = per(h.full.Heap, h.base.Heap), per(h.full.Stacks, h.base.Stacks)
 }
 
 // timeline is the calls of each 100 ms since the first lock was taken.
@@ -139,10 +140,3 @@ func agree(w *window) (received, own int64, ok bool) {
 
 // counts says whether a mode's clients count their calls.
 func counts(mode string) bool { return mode != wire.Redisson }
-
-func total(counts map[string]int64) (n int64) {
-	for _, k := range counts {
-		n += k
-	}
-	return n
-}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -141,16 +142,11 @@ func parseLocks(text string) ([]int, error) {
 
 // parseModes gives them in the order in which they are measured.
 func parseModes(text string, redisson bool) ([]string, error) {
-	wanted := make(map[string]bool)
-	for s := range strings.SplitSeq(text, ",") {
-		mode := strings.TrimSpace(s)
-		if !slices.Contains(allModes, mode) {
-			return nil, fmt.Errorf("-modes %s: %q is not one of %s", text, mode, strings.Join(allModes, ", "))
-		}
-		wanted[mode] = true
+	wanted, err := cli.List("modes", text, allModes)
+	if redisson {
+		wanted = append(wanted, wire.Redisson)
 	}
-	wanted[wire.Redisson] = wanted[wire.Redisson] || redisson
-	return slices.DeleteFunc(slices.Clone(allModes), func(m string) bool { return !wanted[m] }), nil
+	return slices.DeleteFunc(slices.Clone(allModes), func(m string) bool { return !slices.Contains(wanted, m) }), err
 }
 
 // check finds what can't be, and what can't be together.

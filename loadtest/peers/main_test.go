@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
@@ -242,10 +243,10 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, progress bytes.Buffer
 	cancel()
-	if code := run(ctx, []string{"-seconds", "0.05"}, &out, &progress); code != exitInterrupted {
+	if code := run(ctx, []string{"-seconds", "0.05"}, &out, &progress); code != cli.Interrupted {
 		t.Errorf("exit code %d", code)
 	}
-	if code := run(t.Context(), []string{"-x"}, &out, &progress); code != exitUsage {
+	if code := run(t.Context(), []string{"-x"}, &out, &progress); code != cli.Usage {
 		t.Errorf("exit code %d", code)
 	}
 	if code := run(t.Context(), []string{"-h"}, &out, &progress); code != 0 || !strings.Contains(out.String(), "single-1cpu") {
