@@ -51,11 +51,16 @@ func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error
 
 // watch begins to sample.
 func (b *bench) watch(ctx context.Context) error {
-	servers, err := b.servers()
-	if err != nil {
-		return err
+	var servers []*redis.Options
+	for _, addr := range b.addrs {
+		o, err := wire.Options(addr)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, o)
 	}
-	// It outlives an interrupt, as the last measurement's end is still looked at.
+	// It outlives an interrupt: the end of the last measurement is read after it.
+	var err error
 	if b.sampler, err = sample.New(context.WithoutCancel(ctx), servers); err != nil {
 		return fmt.Errorf("no Redis to measure: %w", err)
 	}
@@ -68,19 +73,6 @@ func (b *bench) watch(ctx context.Context) error {
 	}
 	b.version = info.Version
 	return nil
-}
-
-// servers are the nodes, one by one.
-func (b *bench) servers() ([]*redis.Options, error) {
-	var servers []*redis.Options
-	for _, addr := range b.addrs {
-		o, err := wire.Options(addr)
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, o)
-	}
-	return servers, nil
 }
 
 // traffic starts or stops the foreground traffic, where there is to be one.
@@ -132,5 +124,5 @@ func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Confi
 	return configs
 }
 
-// has says whether a mode is to be measured.
+// has reports whether a mode is to be measured.
 func (f *flags) has(mode string) bool { return slices.Contains(f.modes, mode) }

@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// row makes figures of one window. idle is the window of the run without renewal; nil: there is none, and nothing is taken off.
+// row makes figures of one window. idle is the window of the run without renewal; nil if there is none, and nothing is subtracted.
 func (h *holders) row(w, idle *window) report.Row {
 	s := w.seconds()
 	commands, renewed := w.commands(), w.renewed()
@@ -50,7 +50,7 @@ func (h *holders) row(w, idle *window) report.Row {
 	return r
 }
 
-// added is what this run took more than the one without renewal.
+// added sets what this run used beyond the run without renewal.
 func (h *holders) added(r *report.Row, w, idle *window) {
 	s := w.seconds()
 	redis, client := w.info.CPU.Seconds(), w.own.CPU
@@ -66,7 +66,7 @@ func (h *holders) added(r *report.Row, w, idle *window) {
 	r.NetIn, r.NetOut = report.Figure(in/s), report.Figure(out/s)
 	renewals := float64(w.renewed())
 	if w.own.Counts == nil {
-		renewals = float64(h.locks) * s / h.b.interval().Seconds() // who doesn't count renews on time
+		renewals = float64(h.locks) * s / h.b.interval().Seconds() // a client that does not count is taken to renew on time
 	}
 	r.RedisPerRenewal, r.ScriptPerRenewal, r.ClientPerRenewal = report.None(), report.None(), report.None()
 	if renewals > 0 {
@@ -78,7 +78,7 @@ func (h *holders) added(r *report.Row, w, idle *window) {
 	}
 }
 
-// perLock is what a lock takes in the clients' memory. What they need once, they had with their first lock.
+// perLock sets what a lock adds to the clients' memory. What they need once, they have with their first lock.
 func (h *holders) perLock(r *report.Row) {
 	per := func(full, base int64) report.Figure {
 		return report.Figure(float64(full-base) / float64(h.locks-h.b.clients))
@@ -87,7 +87,7 @@ func (h *holders) perLock(r *report.Row) {
 	r.HeapPer, r.StackPer = per(h.full.Heap, h.base.Heap), per(h.full.Stacks, h.base.Stacks)
 }
 
-// timeline is the calls of each 100 ms since the first lock was taken.
+// timeline is the calls of each 100 ms since the first lock was acquired.
 func (h *holders) timeline(to time.Time) []report.Figure {
 	var figures []report.Figure
 	for _, calls := range sample.Series(h.points, h.began, to) {
@@ -124,7 +124,7 @@ func (w *window) renewed() int64 {
 	return w.own.Counts[wire.Renewals][telemetry.RenewalRenewed.String()]
 }
 
-// Two counts of the same calls may differ by that much: they are not taken at the very same instant.
+// Two counts of the same calls may differ by that much, as they are not read at the same instant.
 const (
 	agreeShare = 0.02
 	agreeCalls = 2
@@ -138,5 +138,5 @@ func agree(w *window) (received, own int64, ok bool) {
 	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(own))
 }
 
-// counts says whether a mode's clients count their calls.
+// counts reports whether a mode's clients count their calls.
 func counts(mode string) bool { return mode != wire.Redisson }

@@ -27,7 +27,7 @@ const (
 
 	renewalsPerLease = 3
 	soakLocks        = 1_000_000
-	soakIntervals    = 3 // at the least
+	soakIntervals    = 3 // at least
 )
 
 var allModes = []string{wire.None, wire.PerLock, wire.Batched, wire.Redisson}
@@ -58,7 +58,7 @@ func parse(args []string) (flags, error) {
 	var locks, modes string
 	var redisson bool
 	set := flag.NewFlagSet("loadtest", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run says what is wrong
+	set.SetOutput(io.Discard) // cli.Run reports errors
 	set.StringVar(&f.redis, "redis", "", "")
 	set.BoolVar(&f.cluster, "cluster", false, "")
 	set.StringVar(&locks, "locks", "1000,10000", "")
@@ -92,7 +92,7 @@ func parse(args []string) (flags, error) {
 		f.seed = rand.Uint64()
 	}
 
-	// What else is asked for by default depends on what is to be done.
+	// The other defaults depend on the kind of run.
 	switch {
 	case given["soak"]:
 		if !given["locks"] {

@@ -6,7 +6,7 @@
 //	go run ./loadtest -soak 5m             # a million locks in one process
 //	go run ./loadtest -wave                # mass acquire, cut connections, a stopped process
 //
-// -h lists the flags and says what each figure means.
+// -h lists the flags and explains each figure.
 package main
 
 import (

@@ -19,7 +19,7 @@ const (
 	longestSettle = time.Second
 	// overhead is about what starting, releasing and ending the clients take.
 	overhead = 1500 * time.Millisecond
-	// margin is for what takes longer than planned.
+	// margin allows for what takes longer than planned.
 	margin = time.Minute
 )
 
@@ -43,7 +43,7 @@ type holders struct {
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 func (f *flags) settleFor() time.Duration   { return min(longestSettle, f.interval()) }
 
-// planned is how long holders take that are measured for that long.
+// planned is the whole time of holders that are measured for that long.
 func (f *flags) planned(measured time.Duration) time.Duration {
 	return f.acquireOver() + f.settleFor() + measured + overhead
 }
@@ -58,7 +58,7 @@ type window struct {
 
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
-// hold has the clients of a mode acquire locks, measures, which is expected to take so long, and has them release the locks.
+// hold has the clients of a mode acquire their locks, calls measure, and has them release the locks. expected is how long measure takes.
 func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.Duration, measure func(*holders) error) (_ *holders, err error) {
 	h := &holders{b: b, mode: mode, locks: locks}
 	defer func() { err = errors.Join(err, h.fleet.Close()) }()
@@ -94,7 +94,7 @@ func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.
 
 // acquire has the clients acquire their locks.
 func (h *holders) acquire(ctx context.Context) (err error) {
-	for _, do := range []string{wire.DoWarm, wire.DoRead} { // what is read of the warming up is thrown away
+	for _, do := range []string{wire.DoWarm, wire.DoRead} { // the reading of the warm-up is dropped
 		if _, err := h.fleet.Ask(ctx, wire.Request{Do: do}); err != nil {
 			return err
 		}

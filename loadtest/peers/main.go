@@ -3,8 +3,8 @@
 //
 //	make peers        # from the module's root
 //
-// Each library runs in processes of its own, with a redis-server of their own, anew in each round; the rounds are
-// interleaved. Ratios are those of medians over the rounds. It is a module of its own, so that the other libraries never
+// Each library runs in its own processes with its own redis-server, which start anew in each round; the rounds are
+// interleaved. Ratios are those of medians over the rounds. It is a separate module: the other libraries never
 // enter the module graph of lockdog's users.
 package main
 

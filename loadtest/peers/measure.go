@@ -72,7 +72,7 @@ func figuresOf(w *workload, name string, results []*work.Result, e sample.Info) 
 	return f
 }
 
-// count tells commands that came over the network from those that scripts called. INFO doesn't; their names do.
+// count separates commands that came over the network from those that scripts called, by name: INFO does not.
 func count(name string, commands map[string]sample.Stat) (received, inLua float64) {
 	var plain int64
 	if peer.SendsSet(name) {
@@ -82,7 +82,7 @@ func count(name string, commands map[string]sample.Stat) (received, inLua float6
 	return float64(c.Received() + plain), float64(c.InLua)
 }
 
-// told are the longest times until holders were told.
+// told sets the longest times until holders learned of a loss.
 func told(f figures.Figures, r *work.Result) {
 	keys := map[string]figures.Key{
 		work.ByDel: figures.ToldDel, work.ByFlushall: figures.ToldFlush, work.ByForce: figures.ToldForce,

@@ -28,7 +28,7 @@ type workload struct {
 const (
 	// Leases are long enough that none is renewed in a window, as most aren't in the time that a lock is held.
 	lease = 30 * time.Second
-	// lossLease is short, so that the time to a renewal can be waited for.
+	// lossLease is short enough to wait for a renewal.
 	lossLease   = 1500 * time.Millisecond
 	lossRenewal = lossLease / 3
 	// toldSlack is what a renewal may be late and take.
@@ -138,7 +138,7 @@ var targets = []figures.Target{
 }
 
 // strays are what a window has beside its operations' own commands: a subscription, a greeting, the turn that is not handed over
-// once in a while, in case somebody else waits.
+// once in a while, in case another process waits.
 const strays = 0.05
 
 func most(what, in string, key figures.Key, limit float64, base, unit string) figures.Target {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The histograms that are read get exponential buckets in place of their own: these are 1 to 5 % wide, whatever the values.
+// The histograms that are read get exponential buckets instead: these are 1 to 5 % wide, whatever the values.
 const (
 	histBuckets = 320
 	histScale   = 20

@@ -10,8 +10,8 @@ import (
 // atOnce is how many locks are acquired and released at a time.
 const atOnce = 64
 
-// paced calls do for 0, 1, 2... when each is due, in goroutines of their own and at most limit at a time. It ends when due says so, with
-// ctx, or with the first error, which it returns, after all calls have returned.
+// paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit at a time. It ends after the last one due, with
+// ctx, or at the first error, and waits for its calls. It returns that error.
 func paced(ctx context.Context, limit int, due func(i int) (at time.Time, ok bool), do func(ctx context.Context, i int, due time.Time) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -135,7 +135,7 @@ func (f Fleet[R]) Close() error {
 		drained := make(chan struct{})
 		go func() {
 			defer close(drained)
-			for range m.replies { // answers to nobody, which must not keep it from ending
+			for range m.replies { // a full channel must not keep it from ending
 			}
 		}()
 		if err := m.Wait(lastWait); err != nil {

@@ -15,7 +15,7 @@ type Figure float64
 // None is a Figure that is missing.
 func None() Figure { return Figure(math.NaN()) }
 
-// Known says whether there is a number.
+// Known reports whether there is a number.
 func (f Figure) Known() bool { return !math.IsNaN(float64(f)) && !math.IsInf(float64(f), 0) }
 
 // MarshalJSON implements json.Marshaler. Six digits are more than was measured.
@@ -178,7 +178,7 @@ type Report struct {
 	Predictions []Curve `json:"predictions,omitempty"`
 }
 
-// Curve is the calls a second that a mode should make.
+// Curve is the calls per second that a mode should make.
 type Curve struct {
 	Mode  string   `json:"mode"`
 	Locks []int    `json:"locks"`

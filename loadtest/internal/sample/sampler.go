@@ -27,12 +27,12 @@ type Point struct {
 	Calls int64
 }
 
-// Servers is one or more servers that are asked over a connection of their own each.
+// Servers are asked for INFO over one connection each.
 type Servers []*conn
 
-// conn counts its bytes, so that they can be taken off.
+// conn counts its bytes, which Look subtracts.
 type conn struct {
-	mu      sync.Mutex // one question at a time, so that it is known whose bytes are whose
+	mu      sync.Mutex // one question at a time: bytes belong to the question under way
 	rdb     *redis.Client
 	in, out atomic.Int64 // as the server sees it: in is what we wrote
 }
@@ -86,7 +86,7 @@ func (n *counted) Write(b []byte) (int, error) {
 	return k, err
 }
 
-// Look reads all of Info now. The sampler's own bytes and its CPU time in commands are taken off.
+// Look reads all of Info now. The bytes and the CPU time of these questions are subtracted.
 func (s Servers) Look(ctx context.Context) (Info, error) {
 	return s.ask(ctx, "server", "stats", "cpu", "commandstats")
 }
@@ -191,7 +191,7 @@ func (s *Sampler) Take() ([]Point, error) {
 	defer s.mu.Unlock()
 	points := s.points
 	if n := len(points); n > 0 {
-		s.points = []Point{points[n-1]} // so that no call falls between
+		s.points = []Point{points[n-1]} // no call falls between
 	}
 	return points, s.err
 }

@@ -87,7 +87,7 @@ func Start(ctx context.Context, cluster bool) (_ *Redis, err error) {
 	return r, r.form(ctx)
 }
 
-// add starts one server, on another port when somebody else was faster.
+// add starts one server, on another port when this one is in use by then.
 func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
 	for range portTries {
 		port := portMin + rand.IntN(portMax-portMin)

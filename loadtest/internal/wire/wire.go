@@ -31,7 +31,7 @@ type Config struct {
 	Locks int     `json:"locks"`
 	Lease float64 `json:"lease"`
 	Hold  float64 `json:"hold"`  // without renewal: the lease, which outlives the run
-	Churn float64 `json:"churn"` // pairs of acquire and release per second, on names of their own
+	Churn float64 `json:"churn"` // pairs of acquire and release per second, on other names
 	// Of the foreground:
 	Rate float64 `json:"rate"` // commands per second
 }

@@ -23,12 +23,12 @@ const (
 	Bytes      Key = "alloc_bytes"    //
 	ClientCPU  Key = "client_cpu_us"  // per operation, of all processes
 	RedisCPU   Key = "redis_cpu_us"   // per operation
-	Overlaps   Key = "overlaps"       // grants while somebody else held the lock
+	Overlaps   Key = "overlaps"       // grants while another held the lock
 	ToldDel    Key = "told_del_ms"    // longest time until a holder was told that its lock was gone
 	ToldFlush  Key = "told_flush_ms"
 	ToldForce  Key = "told_force_ms"
 	ToldNever  Key = "told_never" // how often it wasn't
-	Stuck      Key = "stuck"      // waiters whom nobody woke when the lock was free
+	Stuck      Key = "stuck"      // waiters that nothing woke when the lock was free
 )
 
 // Figures are those of one measurement. What wasn't measured is left out.

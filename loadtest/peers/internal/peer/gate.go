@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gated is a floor that only one goroutine of the process asks at a time. A channel serves those who send to it in
+// gated is a floor that only one goroutine of the process asks at a time. A channel serves its senders in
 // the order they came.
 type gated struct {
 	*floor

@@ -61,7 +61,7 @@ func (r *ruler) Lost(h Held) <-chan struct{} { return h.(*rulerHeld).ctx.Done() 
 
 func (r *ruler) Key(name string) string { return rulerPrefix + ":0:" + name }
 
-// The library takes the lock over; here it is given back.
+// The library takes the lock over; it is released at once.
 func (r *ruler) Force(ctx context.Context, name string) error {
 	_, release, err := r.locker.ForceWithContext(ctx, name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *ruler) Close() error {
 	return nil
 }
 
-// It waits for Redis's answer, but the library doesn't tell it.
+// The library waits for Redis's reply, but does not return it.
 func (h *rulerHeld) Release(context.Context) error {
 	h.release()
 	return nil

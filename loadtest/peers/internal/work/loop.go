@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Who is under way at the end of a window may finish. Who can't, as nobody wakes it, is canceled.
+	// An operation under way at the end of a window may finish. It is canceled if it cannot, as nothing wakes it.
 	grace = 2 * time.Second
 
 	namesEach = 64 // a Distinct's names of each goroutine
@@ -78,7 +78,7 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 	var all sync.WaitGroup
 	for _, n := range lanes {
 		all.Go(func() {
-			// A ctx that can be canceled, as requests have it, of its own: sharing one would slow down whoever follows it.
+			// A ctx that can be canceled, as requests have it, one each: sharing it would slow down all that follow it.
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			for n.err == nil && !l.stop.Load() && ctx.Err() == nil {
@@ -134,13 +134,13 @@ func (n *lane) sum(r *Result) {
 	r.Window.Between += n.handed.Between
 }
 
-// lock takes and releases.
+// lock acquires and releases.
 func (l *loop) lock(ctx context.Context, n *lane) error {
 	name := n.names[int(n.all)%len(n.names)]
 	began := time.Now()
 	h, err := l.locks.Lock(ctx, name)
 	if err != nil {
-		if ctx.Err() != nil { // the end of the grace: it waited for the rest of the window at the least
+		if ctx.Err() != nil { // the end of the grace: it waited for at least the rest of the window
 			n.times, n.stuck = append(n.times, max(l.end.Sub(began), 0)), true
 			return nil
 		}
