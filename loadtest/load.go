@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/report"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -103,13 +104,9 @@ func (b *bench) settings() report.Settings {
 	}
 }
 
-// machine is where this runs.
+// machine is where this runs, as far as the system tells.
 func machine(redis string) report.Machine {
-	m := report.Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Redis: redis}
-	// Linux tells more; elsewhere it is left out.
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
-	}
+	m := report.Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Redis: redis, Load: cli.LoadAverage()}
 	if file, err := os.Open("/proc/cpuinfo"); err == nil {
 		defer func() { _ = file.Close() }()
 		for lines := bufio.NewScanner(file); lines.Scan(); {

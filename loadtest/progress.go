@@ -10,8 +10,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress says how far the run is: a bar with the time left on a terminal, plain lines elsewhere. What takes how long is
-// known beforehand, so it goes by time.
+// progress reports how far the run is: a bar with the time left on a terminal, plain lines elsewhere. It goes by time, as all
+// durations are known beforehand.
 type progress struct {
 	out   io.Writer
 	bar   *progressbar.ProgressBar // nil where there is no terminal
@@ -50,7 +50,7 @@ func (p *progress) plan(total time.Duration) {
 	}
 }
 
-// say tells what comes next.
+// say announces what comes next.
 func (p *progress) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if p.bar != nil {
@@ -71,25 +71,22 @@ func (p *progress) pass(d time.Duration) {
 
 // wait lets planned time pass.
 func (p *progress) wait(ctx context.Context, d time.Duration) error {
-	tick := time.NewTicker(barStep)
-	defer tick.Stop()
-	over := time.NewTimer(d)
-	defer over.Stop()
-	began, before := time.Now(), p.done
+	before, began := p.done, time.Now()
 	for {
+		passed := min(time.Since(began), d)
+		p.pass(before + passed - p.done)
+		if passed == d {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-over.C:
-			p.pass(before + d - p.done)
-			return nil
-		case <-tick.C:
-			p.pass(before + min(time.Since(began), d) - p.done)
+		case <-time.After(min(barStep, d-passed)):
 		}
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (p *progress) end() {
 	if p.bar != nil {
 		_ = p.bar.Finish()

@@ -3,8 +3,8 @@
 //
 //	make peers        # from the module's root
 //
-// Each library runs in processes of its own, with a redis-server of their own, anew in each round; the rounds are
-// interleaved. Ratios are those of medians over the rounds. It is a module of its own, so that the other libraries never
+// Each library runs in its own processes with its own redis-server, which start anew in each round; the rounds are
+// interleaved. Ratios are those of medians over the rounds. It is a separate module: the other libraries never
 // enter the module graph of lockdog's users.
 package main
 
@@ -16,22 +16,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
-)
-
-// The exit codes.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as shells have it
 )
 
 const usage = `peers compares lockdog with other lock libraries, round after round, each library in processes of its own with a
@@ -63,16 +52,7 @@ Everybody gives Lock a ctx that can be canceled, and says the lock's name at eac
 measured and no two ever held one lock, whether targets are met or not; 1 else; 2 for bad flags; 130 when interrupted.
 `
 
-func main() {
-	if work.IsChild() {
-		os.Exit(work.Main(os.Stdin, os.Stdout))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { cli.Main(work.Main, run) }
 
 // flags are what the command line can say.
 type flags struct {
@@ -123,59 +103,35 @@ func parse(args []string) (f flags, err error) {
 	return f, nil
 }
 
-// list reads names separated by commas.
+// list is cli.List; no names mean all.
 func list(flag, text string, known []string) ([]string, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var names []string
-	for s := range strings.SplitSeq(text, ",") {
-		name := strings.TrimSpace(s)
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("-%s %s: %q is not one of %s", flag, text, name, strings.Join(known, ", "))
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	return cli.List(flag, text, known)
 }
 
-// run is the whole program, up to its exit code. The table goes to stdout, what happens meanwhile to stderr.
+// run is the whole program, up to its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis's; what is wrong comes back as an error
-
-	f, err := parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintf(stdout, usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
-		return 0
-	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "peers: %v\npeers -h lists the flags\n", err)
-		return exitUsage
-	}
-	b := newBench(f, stderr)
-	err = b.all(ctx)
-	if b.measured() { // also what there is when it was interrupted
-		err = errors.Join(err, b.print(stdout), b.sound())
-		if f.json != "" {
-			err = errors.Join(err, b.save(f.json))
+	help := fmt.Sprintf(usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
+	return cli.Run(ctx, "peers", help, parse, func(f flags) error {
+		b := newBench(f, stderr)
+		err := b.all(ctx)
+		if b.measured() { // also what there is when it was interrupted
+			err = errors.Join(err, b.print(stdout), b.sound(), b.save())
 		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		_, _ = fmt.Fprintln(stderr, "peers: interrupted")
-		return exitInterrupted
-	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "peers:", err)
-		return exitFailed
-	}
-	return 0
+		return err
+	}, args, stdout, stderr)
 }
 
-// save writes the figures of every round.
-func (b *bench) save(name string) error {
+// save writes the figures of every round, if asked to.
+func (b *bench) save() error {
+	if b.json == "" {
+		return nil
+	}
 	text, err := json.MarshalIndent(b.rounds, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, append(text, '\n'), 0o644)
+	return os.WriteFile(b.json, append(text, '\n'), 0o644)
 }

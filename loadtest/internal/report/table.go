@@ -160,7 +160,7 @@ func (t Target) Verdict() string {
 	}
 }
 
-// About says what was measured where.
+// About is what was measured where.
 func (rep *Report) About() []string {
 	s, m := rep.Settings, rep.Machine
 	lines := []string{

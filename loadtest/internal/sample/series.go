@@ -40,7 +40,7 @@ func Peak(points []Point) int64 {
 	return peak
 }
 
-// Series counts the calls of each Window from start to the last point, or to end. Between samples they are taken as evenly spread.
+// Series counts the calls of each Window from start to the last point, or to end. Between samples calls count as evenly spread.
 func Series(points []Point, start, end time.Time) []float64 {
 	var series []float64
 	if len(points) < 2 {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gated is a floor that only one goroutine of the process asks at a time. A channel serves those who send to it in
+// gated is a floor that only one goroutine of the process asks at a time. A channel serves its senders in
 // the order they came.
 type gated struct {
 	*floor
@@ -28,7 +28,6 @@ func (g *gated) gate(name string) chan struct{} {
 	return c.(chan struct{})
 }
 
-// Lock implements Locks.
 func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 	gate := g.gate(name)
 	select {
@@ -44,7 +43,6 @@ func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 	return &gatedHeld{Held: h, gate: gate}, nil
 }
 
-// TryLock implements Locks.
 func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 	gate := g.gate(name)
 	select {
@@ -60,7 +58,6 @@ func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 	return &gatedHeld{Held: h, gate: gate}, nil
 }
 
-// Release implements Held.
 func (h *gatedHeld) Release(ctx context.Context) error {
 	err := h.Held.Release(ctx)
 	<-h.gate
