@@ -69,7 +69,7 @@ func (c *comparison) measure(ctx context.Context, mode string, locks int, idle *
 	if err != nil {
 		return nil, row, err
 	}
-	if received, own, ok := agree(w); counts(mode) && !ok {
+	if received, own, ok := h.agree(); counts(mode) && !ok {
 		c.differ = append(c.differ, fmt.Sprintf("%s, %d locks: Redis %d, clients %d", mode, locks, received, own))
 	}
 	row = h.row(w, idle)

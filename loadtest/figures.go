@@ -21,7 +21,7 @@ func (h *holders) row(w, idle *window) report.Row {
 		Own: report.None(), InLua: report.Figure(float64(commands.InLua) / s),
 		Peak:     report.Figure(sample.Peak(sample.Between(h.points, w.from, w.to))),
 		Renewals: report.Figure(float64(renewed) / s), Failed: report.Figure(w.own.Counts[wire.Renewals][telemetry.RenewalError.String()]),
-		Losses: report.Figure(h.lost), LossCauses: h.seen.Counts[wire.Losses], Goroutines: report.Figure(w.own.Goroutines),
+		Losses: report.Figure(h.lost), LossCauses: h.counts.Counts[wire.Losses], Goroutines: report.Figure(w.own.Goroutines),
 		BatchP50: millis(&w.own, wire.Batch, .5), BatchP99: millis(&w.own, wire.Batch, .99), LagP99: millis(&w.own, wire.Lag, .99),
 		Utilization: millis(&w.own, wire.Utilization, .999) / 1000,
 		LatencyP50:  report.None(), LatencyP99: report.None(), LatencyP999: report.None(), LatencyErrors: report.None(),
@@ -124,18 +124,19 @@ func (w *window) renewed() int64 {
 	return w.own.Counts[wire.Renewals][telemetry.RenewalRenewed.String()]
 }
 
-// Two counts of the same calls may differ by that much, as they are not read at the same instant.
+// Two counts of the same calls may differ by that much: a call that timed out may have been sent twice, or not at all.
 const (
-	agreeShare = 0.02
+	agreeShare = 0.02 // of the renewals' calls
 	agreeCalls = 2
 )
 
-// agree compares what Redis received in a window with what the clients' own metrics say they sent. Connections' greetings are
-// go-redis's, and not in them.
-func agree(w *window) (received, own int64, ok bool) {
-	c := w.commands()
-	received, own = c.Scripts+c.PubSub, w.own.Total(wire.Calls)
-	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(own))
+// agree compares what Redis received with what the clients' own metrics say they sent, from before they were started until they have
+// ended: whenever else the two are read, a call may be in one of them only. Connections' greetings are go-redis's, and not in them.
+func (h *holders) agree() (received, own int64, ok bool) {
+	c := sample.Sort(h.open.Since(h.start).Commands, 0)
+	received, own = c.Scripts+c.PubSub, h.counts.Total(wire.Calls)
+	renewals := h.counts.Counts[wire.Calls][telemetry.PurposeRenew.String()]
+	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(renewals))
 }
 
 // counts reports whether a mode's clients count their calls.

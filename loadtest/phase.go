@@ -34,14 +34,17 @@ type holders struct {
 	full   wire.Weight   // with all
 	took   time.Duration // to acquire the locks
 	points []sample.Point
-	seen   wire.Reading // losses of all windows
+	start  sample.Info  // before the clients were started
 	open   sample.Info  // where the window began
+	counts wire.Reading // what the clients have counted since their start
 	lost   int          // locks that were no longer theirs when they released them
 }
 
 // acquireOver and settleFor are shorter with short leases, whose storms would not be told apart.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
-func (f *flags) settleFor() time.Duration   { return min(longestSettle, f.interval()) }
+
+// settleFor puts the ends of a window between two storms of renewals, so no renewal is on its way when they are read.
+func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
 // planned is the whole time of holders that are measured for that long.
 func (f *flags) planned(measured time.Duration) time.Duration {
@@ -66,6 +69,10 @@ func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.
 	if mode == wire.Redisson {
 		command = b.redisson
 	}
+	if h.open, err = b.sampler.Look(ctx); err != nil {
+		return nil, err
+	}
+	h.start = h.open
 	for _, cfg := range b.configs(mode, locks, 2*expected+b.lease+margin) {
 		if err := h.fleet.Start(command, cfg); err != nil {
 			return nil, err
@@ -94,20 +101,14 @@ func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.
 
 // acquire has the clients acquire their locks.
 func (h *holders) acquire(ctx context.Context) (err error) {
-	for _, do := range []string{wire.DoWarm, wire.DoRead} { // the reading of the warm-up is dropped
-		if _, err := h.fleet.Ask(ctx, wire.Request{Do: do}); err != nil {
-			return err
-		}
+	if _, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoWarm}); err != nil {
+		return err
 	}
+	if _, err := h.look(ctx); err != nil { // the window of the warm-up is of no interest
+		return err
+	}
+	h.began = h.open.At
 	if h.base, err = h.weigh(ctx); err != nil {
-		return err
-	}
-	info, err := h.b.sampler.Look(ctx)
-	if err != nil {
-		return err
-	}
-	h.began = info.At
-	if _, err := h.b.sampler.Take(); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -149,9 +150,7 @@ func (h *holders) look(ctx context.Context) (*window, error) {
 		sum := merge(foreground)
 		w.foreground = &sum
 	}
-	for cause, n := range w.own.Counts[wire.Losses] {
-		h.seen.Count(wire.Losses, cause, n)
-	}
+	h.counts.Add(&wire.Reading{Counts: w.own.Counts})
 	h.open = info
 	return w, errors.Join(errs[:]...)
 }
@@ -164,9 +163,13 @@ func (h *holders) release(ctx context.Context) error {
 		released += r.Released
 		h.lost += r.Lost
 	}
-	if err == nil && released+h.lost != h.locks {
-		err = fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, released, h.lost, h.locks)
+	if err != nil {
+		return err
 	}
+	if released+h.lost != h.locks {
+		return fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, released, h.lost, h.locks)
+	}
+	_, err = h.look(ctx) // now nothing more is to be counted
 	return err
 }
 

@@ -51,7 +51,7 @@ func soakOne(ctx context.Context, b *bench, rep *report.Report, locks int) error
 	rep.Notes = append(rep.Notes, fmt.Sprintf("%d locks were acquired in %s; they were held for %.0f s, by %d process(es), with %d to %d goroutines.",
 		locks, h.took.Round(time.Millisecond), whole.seconds(), b.clients, fewest, most))
 	var differ []string
-	if received, own, ok := agree(whole); !ok {
+	if received, own, ok := h.agree(); !ok {
 		differ = append(differ, fmt.Sprintf("Redis %d, clients %d", received, own))
 	}
 	rep.Targets = append(rep.Targets, agreement(differ, []report.Row{row})...)
@@ -79,7 +79,7 @@ func (h *holders) soak(ctx context.Context) (whole *window, fewest, most int, in
 			return nil, 0, 0, nil, err
 		}
 		n := w.own.Goroutines
-		h.b.out.say("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, h.seen.Total(wire.Losses),
+		h.b.out.say("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, h.counts.Total(wire.Losses),
 			float64(sample.Sort(w.info.Commands, 0).Scripts)/w.seconds(), float64(millis(&w.own, wire.Lag, .99)))
 		if whole == nil {
 			whole, fewest, most = w, n, n

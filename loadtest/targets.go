@@ -41,7 +41,7 @@ func agreement(differ []string, rows []report.Row) []report.Target {
 	}
 	return []report.Target{
 		{
-			What: "Redis and the clients count the same calls", Want: fmt.Sprintf("within %v%%, or %d calls", 100*agreeShare, agreeCalls),
+			What: "Redis and the clients count the same calls", Want: fmt.Sprintf("within %v%% of the renewals' calls, or %d calls", 100*agreeShare, agreeCalls),
 			Got: got, Met: len(differ) == 0, Hard: true,
 		},
 		{

@@ -38,7 +38,7 @@ Results, beside the table:
 
 What the figures mean, in the order of the table, with their names in JSON. Each is the median of the rounds, but for the peak
 (the worst) and the losses (the sum). Locks are taken within a second (a tenth of the interval between renewals, if that is
-less), and the window that is measured begins a second later (or an interval).
+less), and the window that is measured begins a second later (or half an interval).
 Of two rounds one is without the foreground traffic: CPU and network are of those. With -rounds 1 they include its noise.
 "Added" is less what the run without renewal took in the same round; its own row, and runs without one, show the whole.
   predicted        predicted_calls_per_s: locks ÷ interval ÷ batch, in whole calls of each client to each node.
@@ -47,8 +47,9 @@ Of two rounds one is without the foreground traffic: CPU and network are of thos
                    are the commands that came over the network. With -churn acquires and releases are among them
   received         received_per_s: all commands received over the network: calls, subscriptions and their pings, greetings of new
                    connections. INFO counts what scripts call as well, so they are told apart by name
-  own count        own_per_s: the same, but for greetings, by the clients' own metrics (lockdog.redis.commands). The run fails when
-                   it differs from Redis's by more than 2 % or 2 calls, whichever is more
+  own count        own_per_s: the same, but for greetings, by the clients' own metrics (lockdog.redis.commands). The run fails when,
+                   from the start of the clients to their end, it differs from Redis's by more than 2 calls and more than 2 %
+                   of the renewals' calls
   in Lua           lua_per_s: commands that scripts called
   peak/100ms       peak_100ms: most calls in any 100 ms, from INFO every 20 ms by the server's clock (so 90 to 110 ms)
   renewals         renewals_per_s: locks renewed, by lockdog.renewals

@@ -24,23 +24,22 @@ func wave(ctx context.Context, b *bench, rep *report.Report) error {
 	for _, locks := range b.locks {
 		for _, mode := range b.modes {
 			b.out.say("%d locks, %s: acquiring them", locks, mode)
-			first := len(rep.Rows)
-			var events []report.Event
-			h, err := b.hold(ctx, mode, locks, measured, func(h *holders) error { return h.stages(ctx, rep, &events) })
+			_, err := b.hold(ctx, mode, locks, measured, func(h *holders) error { return h.stages(ctx, rep) })
 			if err != nil {
 				return err
 			}
-			rep.Rows[first].Timeline, rep.Rows[first].Events = h.timeline(h.open.At), events
 		}
 	}
 	return nil
 }
 
 // stages goes through the stages of a wave, each of which is a row.
-func (h *holders) stages(ctx context.Context, rep *report.Report, events *[]report.Event) error {
+func (h *holders) stages(ctx context.Context, rep *report.Report) error {
+	var events []report.Event
+	first := len(rep.Rows)
 	began := time.Now().Add(-h.open.At.Sub(h.began)) // of the timeline, by our clock
 	mark := func(what string) {
-		*events = append(*events, report.Event{At: time.Since(began).Seconds(), What: what})
+		events = append(events, report.Event{At: time.Since(began).Seconds(), What: what})
 		h.b.out.say("%d locks, %s: %s", h.locks, h.mode, what)
 	}
 	wait := func(d time.Duration) error { return h.b.out.wait(ctx, d) }
@@ -84,6 +83,7 @@ func (h *holders) stages(ctx context.Context, rep *report.Report, events *[]repo
 		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(w.own.Total(wire.Losses)), w.own.Counts[wire.Losses]
 		rep.Rows = append(rep.Rows, row)
 	}
+	rep.Rows[first].Timeline, rep.Rows[first].Events = h.timeline(h.open.At), events
 	return nil
 }
 

@@ -22,13 +22,10 @@ type worker interface {
 	warm(ctx context.Context) error
 	// acquire acquires the other locks, evenly over that time or as fast as it can.
 	acquire(ctx context.Context, over time.Duration) error
-	// release releases what is held: how many locks were still ours, and how many not.
+	// release releases what is held and ends the work: how many locks were still ours, and how many not. No call to Redis, and no count,
+	// comes after it.
 	release(ctx context.Context) (released, lost int, err error)
-	close() error
 }
-
-// closeTimeout is how long the end may take.
-const closeTimeout = 5 * time.Second
 
 // Main is the whole life of a child, up to its exit code.
 func Main(in io.Reader, out io.Writer) int { return fleet.Serve(in, out, serve) }
@@ -58,7 +55,6 @@ func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err err
 			_, _, failed := w.release(context.WithoutCancel(ctx))
 			err = errors.Join(err, failed)
 		}
-		err = errors.Join(err, w.close())
 	}()
 	for line := range lines {
 		var req wire.Request

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +34,9 @@ func newLockdog(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (*lockdog
 	}
 	return &lockdog{cfg: cfg, client: client, leases: make([]*lock.Lease, cfg.Locks), stopChurn: func() {}}, nil
 }
+
+// closeTimeout is how long the end may take.
+const closeTimeout = 5 * time.Second
 
 // Locks with warmLease are renewed once within warmHold.
 const (
@@ -92,25 +94,22 @@ func (d *lockdog) release(ctx context.Context) (released, lost int, err error) {
 	d.stopChurn()
 	if d.churned != nil {
 		err = <-d.churned
-		d.churned = nil
 	}
-	var ours, gone atomic.Int64
-	err = errors.Join(err, each(ctx, 0, len(d.leases), 0, func(ctx context.Context, i int) error {
+	released, lost, failed := releaseAll(ctx, len(d.leases), func(ctx context.Context, i int) (ours, lost int64, err error) {
 		if d.leases[i] == nil {
-			return nil // the run was interrupted while locks were acquired
+			return 0, 0, nil // the run was interrupted while locks were acquired
 		}
-		err := d.leases[i].Release(ctx)
-		switch {
-		case err == nil:
-			ours.Add(1)
+		switch err := d.leases[i].Release(ctx); {
 		case errors.Is(err, lock.ErrLost):
-			gone.Add(1)
-		default:
-			return err
+			return 0, 1, nil
+		case err != nil:
+			return 0, 0, err
 		}
-		return nil
-	}))
-	return int(ours.Load()), int(gone.Load()), err
+		return 1, 0, nil
+	})
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	return released, lost, errors.Join(err, failed, d.client.Close(ctx)) // which waits for renewals on their way
 }
 
 // churn acquires and releases other locks at the rate that was asked for, until stopped.
@@ -131,11 +130,4 @@ func (d *lockdog) churn() {
 		}
 		d.churned <- err
 	}()
-}
-
-func (d *lockdog) close() error {
-	d.stopChurn()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return d.client.Close(ctx)
 }

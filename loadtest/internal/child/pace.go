@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -52,6 +53,18 @@ func arrivals(rate float64, seed, stream uint64) func(int) (time.Time, bool) {
 		next = next.Add(seconds(random.ExpFloat64() / rate))
 		return next, true
 	}
+}
+
+// releaseAll releases n locks, and counts those that were still ours and those that were not.
+func releaseAll(ctx context.Context, n int, release func(ctx context.Context, i int) (ours, lost int64, err error)) (int, int, error) {
+	var released, gone atomic.Int64
+	err := each(ctx, 0, n, 0, func(ctx context.Context, i int) error {
+		ours, lost, err := release(ctx, i)
+		released.Add(ours)
+		gone.Add(lost)
+		return err
+	})
+	return int(released.Load()), int(gone.Load()), err
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {

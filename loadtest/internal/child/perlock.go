@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -161,20 +160,16 @@ func (p *perLock) release(ctx context.Context) (released, lost int, err error) {
 		}
 	}
 	p.all.Wait()
-	var ours, gone atomic.Int64
-	err = each(ctx, 0, len(p.locks), 0, func(ctx context.Context, i int) error {
+	return releaseAll(ctx, len(p.locks), func(ctx context.Context, i int) (ours, lost int64, err error) {
 		if p.locks[i] == nil {
-			return nil // the run was interrupted while locks were acquired
+			return 0, 0, nil // the run was interrupted while locks were acquired
 		}
 		ok, err := p.call(ctx, p.releases, releaseScript, p.locks[i].name)
-		if ok {
-			ours.Add(1)
-		} else if err == nil {
-			gone.Add(1)
+		if err == nil && !ok {
+			lost = 1
+		} else if ok {
+			ours = 1
 		}
-		return err
+		return ours, lost, err
 	})
-	return int(ours.Load()), int(gone.Load()), err
 }
-
-func (p *perLock) close() error { return nil } // serve has released
