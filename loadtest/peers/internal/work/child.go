@@ -90,7 +90,11 @@ func prepare(ctx context.Context, cfg *Config) (measure func() (*Result, error),
 		}
 		closers = append(closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
 	}
-	if _, err = l.run(ctx, cfg.Warm); err != nil {
+	r, err := l.run(ctx, cfg.Warm)
+	if err == nil && r.All == 0 && cfg.Kind != Shared { // of a Shared others may have had all turns
+		err = errors.New("no operation ended")
+	}
+	if err != nil {
 		return nil, done, fmt.Errorf("warming up: %w", err)
 	}
 	return func() (*Result, error) { return l.run(ctx, cfg.Window) }, done, nil

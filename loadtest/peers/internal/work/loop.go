@@ -43,6 +43,7 @@ type lane struct {
 	handed   Handed // in the window
 	allHands Handed
 	stuck    bool
+	releases context.Context // what Release gets
 	err      error
 }
 
@@ -79,6 +80,10 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 	for _, n := range lanes {
 		all.Go(func() {
 			// A ctx that can be canceled, as requests have it, one each: sharing it would slow down all that follow it.
+			// Releases have another: one under way at the end of the grace would fail, and leave the lock held.
+			releases, end := context.WithCancel(context.WithoutCancel(ctx))
+			defer end()
+			n.releases = releases
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			for n.err == nil && !l.stop.Load() && ctx.Err() == nil {
@@ -147,7 +152,7 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	if l.w == nil {
-		if err := h.Release(ctx); err != nil {
+		if err := h.Release(n.releases); err != nil {
 			return fmt.Errorf("release: %w", err)
 		}
 		n.done(l, time.Since(began))
@@ -157,7 +162,7 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 	now := time.Now()
 	turn := l.w.Granted(n.number, began, now)
 	l.w.Releasing(n.number, time.Now())
-	if err := h.Release(ctx); err != nil {
+	if err := h.Release(n.releases); err != nil {
 		return fmt.Errorf("release: %w", err)
 	}
 	n.turn(l, turn)
