@@ -11,11 +11,15 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"io"
 
 	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
 )
+
+//go:embed usage.txt
+var usage string
 
 func main() { cli.Main(child.Main, run) }
 

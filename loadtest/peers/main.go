@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -23,34 +24,8 @@ import (
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-const usage = `peers compares lockdog with other lock libraries, round after round, each library in processes of its own with a
-redis-server of its own. It prints a table, and says of each target whether it is met, and by how much.
-
-  -rounds 5       how often everything is measured; figures are medians
-  -seconds 2      of each measurement
-  -works LIST     of %s
-  -peers LIST     of %s
-  -ctx            give go-redis's clients ContextTimeoutEnabled, as a program that wants its ctx heeded does
-  -json FILE      the figures of every round, for machines
-
-What the figures mean:
-  p50, p99, longest   of a lock and its release together, or a TryLock, in µs; where all want one lock, of the wait alone
-  /s                  operations; where all want one lock, handoffs: grants to another goroutine than the last one's, or, with
-                      several processes, to another process
-  handoff p50         µs from the start of a release to the next grant, where its new holder was waiting already; with several
-                      processes
-  cmds, in Lua        commands per operation or handoff, from INFO commandstats: those that came over the network, and apart from
-                      them those that scripts called, which cost no round trip
-  fair, fair procs    most turns of a goroutine, or a process, divided by the least
-  stuck               waiters who didn't get the lock within two seconds after all others had stopped; the worst round
-  allocs, bytes       heap objects and bytes per operation, of the whole process
-  client, redis       CPU time per operation in µs, in user and system mode, of all client processes and of Redis
-  told                ms from DEL, FLUSHALL or a forced unlock by another client until the holder knows; the worst
-
-All clients have the defaults of their libraries, but for -ctx, leases of 30 s and, where nothing wakes a waiter, 5 ms between tries.
-Everybody gives Lock a ctx that can be canceled, and says the lock's name at each call. It exits 0 when everything could be
-measured and no two ever held one lock, whether targets are met or not; 1 else; 2 for bad flags; 130 when interrupted.
-`
+//go:embed usage.txt
+var usage string // with places for the names of works and peers
 
 func main() { cli.Main(work.Main, run) }
 

@@ -2,18 +2,13 @@ package sample
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // Between returns the points from one time to another.
 func Between(points []Point, from, to time.Time) []Point {
-	var in []Point
-	for _, p := range points {
-		if !p.At.Before(from) && !p.At.After(to) {
-			in = append(in, p)
-		}
-	}
-	return in
+	return slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.At.Before(from) || p.At.After(to) })
 }
 
 // Peak is the largest number of calls in any Window. Samples come at their own times, so it is that between the samples that are closest

@@ -36,11 +36,7 @@ func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 		return nil, context.Cause(ctx)
 	}
 	h, err := g.floor.Lock(ctx, name)
-	if err != nil {
-		<-gate
-		return nil, err
-	}
-	return &gatedHeld{Held: h, gate: gate}, nil
+	return behind(gate, h, err)
 }
 
 func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
@@ -51,6 +47,11 @@ func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 		return nil, ErrHeld
 	}
 	h, err := g.floor.TryLock(ctx, name)
+	return behind(gate, h, err)
+}
+
+// behind opens the gate again where the lock was not acquired.
+func behind(gate chan struct{}, h Held, err error) (Held, error) {
 	if err != nil {
 		<-gate
 		return nil, err
