@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"syscall"
 	"testing"
@@ -31,9 +32,9 @@ func TestAgreeOnBusyMachine(t *testing.T) {
 			return err
 		}
 		goOn := time.AfterFunc(f.interval(), func() { _ = h.fleet[0].Signal(syscall.SIGCONT) })
-		defer goOn.Stop()
 		_, err := h.look(t.Context())
-		return err
+		goOn.Stop()
+		return errors.Join(err, h.fleet[0].Signal(syscall.SIGCONT)) // also where it answered before the stop reached it
 	})
 	if err != nil {
 		t.Fatal(err)
