@@ -14,7 +14,8 @@ import (
 // durations are known beforehand.
 type progress struct {
 	out   io.Writer
-	bar   *progressbar.ProgressBar // nil where there is no terminal
+	bar   *progressbar.ProgressBar // invisible where there is no terminal
+	plain bool                     // no terminal
 	start time.Time
 	total time.Duration
 	done  time.Duration // of the total, planned
@@ -23,14 +24,11 @@ type progress struct {
 const barStep = 100 * time.Millisecond
 
 func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, start: time.Now()}
-	if terminal(out) {
-		p.bar = progressbar.NewOptions64(1,
-			progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionUseANSICodes(true),
-			progressbar.OptionThrottle(barStep))
-	}
-	return p
+	plain := !terminal(out)
+	return &progress{out: out, plain: plain, start: time.Now(), bar: progressbar.NewOptions64(1,
+		progressbar.OptionSetVisibility(!plain), progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionUseANSICodes(true), progressbar.OptionThrottle(barStep))}
 }
 
 func terminal(w io.Writer) bool {
@@ -45,15 +43,13 @@ func terminal(w io.Writer) bool {
 // plan says how long all of it will take.
 func (p *progress) plan(total time.Duration) {
 	p.total = total
-	if p.bar != nil {
-		p.bar.ChangeMax64(total.Milliseconds())
-	}
+	p.bar.ChangeMax64(total.Milliseconds())
 }
 
 // say announces what comes next.
 func (p *progress) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if p.bar != nil {
+	if !p.plain {
 		p.bar.Describe(fmt.Sprintf("%-44s", text))
 		return
 	}
@@ -64,9 +60,7 @@ func (p *progress) say(format string, args ...any) {
 // pass counts planned time as over, in which nothing else moved the bar.
 func (p *progress) pass(d time.Duration) {
 	p.done += d
-	if p.bar != nil {
-		_ = p.bar.Set64(min(p.done, p.total).Milliseconds()) // a bar that can't be drawn is no reason to stop
-	}
+	_ = p.bar.Set64(min(p.done, p.total).Milliseconds()) // a bar that can't be drawn is no reason to stop
 }
 
 // wait lets planned time pass.
@@ -88,8 +82,6 @@ func (p *progress) wait(ctx context.Context, d time.Duration) error {
 
 // end removes the bar.
 func (p *progress) end() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-		_ = p.bar.Close()
-	}
+	_ = p.bar.Finish()
+	_ = p.bar.Close()
 }

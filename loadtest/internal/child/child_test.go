@@ -64,8 +64,10 @@ func TestHolders(t *testing.T) {
 					t.Errorf("%s: %s", r.Did, r.Error)
 				}
 			}
-			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up.
-			if r := got[3].Reading; r == nil || r.Counts[wire.Calls]["acquire"] < 1 || r.Counts[wire.Calls]["acquire"] > 9 || r.Counts[wire.Calls]["renew"] != 0 || r.Total(wire.Losses) != 0 || r.CPU <= 0 {
+			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up. Renewals of
+			// the warming up may still be on their way, a call for all of them.
+			late := map[string]int64{wire.None: 3, wire.Batched: 3}[mode]
+			if r := got[3].Reading; r == nil || r.Counts[wire.Calls]["acquire"] < 1 || r.Counts[wire.Calls]["acquire"] > 9 || r.Counts[wire.Calls]["renew"] > late || r.Total(wire.Losses) != 0 || r.CPU <= 0 {
 				t.Errorf("%+v", r)
 			}
 			if w := got[4].Weight; w == nil || w.Heap <= 0 || w.Stacks <= 0 || w.Goroutines <= 0 {
