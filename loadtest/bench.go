@@ -111,7 +111,7 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// configs are those of the clients of a mode, between whom the locks are dealt out.
+// configs are those of the clients of a mode, which share the locks.
 func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Config {
 	var configs []wire.Config
 	for i := range b.clients {

@@ -66,7 +66,7 @@ func (h *holders) added(r *report.Row, w, idle *window) {
 	r.NetIn, r.NetOut = report.Figure(in/s), report.Figure(out/s)
 	renewals := float64(w.renewed())
 	if w.own.Counts == nil {
-		renewals = float64(h.locks) * s / h.b.interval().Seconds() // a client that does not count is taken to renew on time
+		renewals = float64(h.locks) * s / h.b.interval().Seconds() // a client that does not count is assumed to renew on time
 	}
 	r.RedisPerRenewal, r.ScriptPerRenewal, r.ClientPerRenewal = report.None(), report.None(), report.None()
 	if renewals > 0 {
@@ -131,7 +131,7 @@ const (
 )
 
 // agree compares what Redis received with what the clients' own metrics say they sent, from before they were started until they have
-// ended: whenever else the two are read, a call may be in one of them only. Connections' greetings are go-redis's, and not in them.
+// ended. At any other time a call may be in one of the two only. The greetings of connections are go-redis's, and in neither.
 func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received, own = c.Scripts+c.PubSub, h.counts.Total(wire.Calls)

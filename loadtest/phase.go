@@ -104,13 +104,17 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 	if _, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoWarm}); err != nil {
 		return err
 	}
-	if _, err := h.look(ctx); err != nil { // the window of the warm-up is of no interest
+	if _, err := h.look(ctx); err != nil { // what the warm-up has recorded is not to be weighed
 		return err
 	}
-	h.began = h.open.At
 	if h.base, err = h.weigh(ctx); err != nil {
 		return err
 	}
+	info, err := h.b.sampler.Look(ctx)
+	if err != nil {
+		return err
+	}
+	h.began = info.At
 	start := time.Now()
 	_, err = h.fleet.Ask(ctx, wire.Request{Do: wire.DoAcquire, Over: h.b.acquireOver().Seconds()})
 	h.took = time.Since(start)

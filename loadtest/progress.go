@@ -11,7 +11,7 @@ import (
 )
 
 // progress reports how far the run is: a bar with the time left on a terminal, plain lines elsewhere. It goes by time, as all
-// durations are known beforehand.
+// durations are known in advance.
 type progress struct {
 	out   io.Writer
 	bar   *progressbar.ProgressBar // invisible where there is no terminal
@@ -40,7 +40,7 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// plan says how long all of it will take.
+// plan sets how long the run will take.
 func (p *progress) plan(total time.Duration) {
 	p.total = total
 	p.bar.ChangeMax64(total.Milliseconds())
