@@ -187,7 +187,8 @@ func TestSound(t *testing.T) {
 func TestRun(t *testing.T) { // not parallel: a part of it pins this process to one CPU
 	name := filepath.Join(t.TempDir(), "r.json")
 	var out, progress bytes.Buffer
-	args := []string{"-rounds", "1", "-seconds", "0.05", "-json", name, "-works", "single,single-1cpu,processes,loss"}
+	// A window is longer than a busy machine lets a process wait for a CPU: an operation ends in each.
+	args := []string{"-rounds", "1", "-seconds", "0.5", "-json", name, "-works", "single,single-1cpu,processes,loss"}
 	if code := run(t.Context(), args, &out, &progress); code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, &progress, &out)
 	}
