@@ -24,7 +24,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	var answer redis.Error
 	if errors.As(err, &answer) {
 		if redisfail.IsCrossSlot(err) { // of a proxy before a cluster, which will say so of all others
-			t.apart.Store(true)
+			w.node.singleSlotOnly.Store(true)
 		}
 		return w.calls
 	}
@@ -47,7 +47,7 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 			continue
 		}
 		if keys == redisfail.KeysCrossSlot {
-			t.apart.Store(true)
+			w.node.singleSlotOnly.Store(true)
 		}
 		refused = append(refused, c)
 	}

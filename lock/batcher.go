@@ -193,7 +193,7 @@ func (t *transport) sendAll(w *worker) {
 		c.stamp(now)
 	}
 	each := w.calls
-	if traits := t.backend.Traits(); traits.MultiLockScripts && !t.apart.Load() {
+	if traits := t.backend.Traits(); traits.MultiLockScripts && !w.node.singleSlotOnly.Load() {
 		each = t.sendBatch(ctx, w, traits.UndeclaredKeys)
 	}
 	if len(each) > 0 {

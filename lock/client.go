@@ -12,12 +12,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/pubsub"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/tracking"
 	"github.com/lockdog/lockdog/telemetry"
@@ -43,7 +45,7 @@ type Client struct {
 	renewer   *renewer
 	engine    *watchdog.Engine
 	cleaner   *cleanup.Cleaner
-	hub       *hub
+	pubsub    *pubsub.Mux
 	waits     *waitQueues
 	grants    *registry
 	receipts  *receipts
@@ -51,8 +53,7 @@ type Client struct {
 	layout    *layoutWatch
 
 	gate      *gate
-	apart     atomic.Bool // a proxy before the servers wants the keys of a call in one slot
-	controls  sync.Map    // stations whose control channel is listened to
+	controls  sync.Map // endpoints whose control channel is listened to
 	closeOnce sync.Once
 	closing   chan struct{}
 	closed    chan struct{} // Close has done what it does once
@@ -86,7 +87,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 
 	c := &Client{cfg: cfg, number: newNumber(), backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
-	var random [8]byte
+	var random [ownerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
 	var err error
@@ -99,7 +100,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 	c.transport = newTransport(b, c.rec, c.abandoned, c.panicked)
 	c.cleaner = cleanup.New()
-	c.hub = newHub(b, c.rec, c.unsubscribed, c.watchElsewhere)
+	c.pubsub = pubsub.New(pubsub.Config{Backend: b, Recorder: c.rec, Refused: c.unsubscribed, Gone: c.watchElsewhere})
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
@@ -137,8 +138,8 @@ func (c *clientConfig) check() error {
 	if err := checkReserved("the key prefix", c.prefix); err != nil {
 		return err
 	}
-	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id)) {
-		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of valid UTF-8", ErrInvalid, c.id, maxTextBytes)
+	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id) || strings.ContainsFunc(c.id, notInClientID)) {
+		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'", ErrInvalid, c.id, maxTextBytes)
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
@@ -151,6 +152,22 @@ func (c *clientConfig) check() error {
 		c.id = host + "/" + strconv.Itoa(os.Getpid())
 	}
 	return nil
+}
+
+// notInClientID reports whether a rune may not be in a client's id.
+func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
+
+// ownerRandomBytes is how many random bytes tell a client from others with its id.
+const ownerRandomBytes = 8
+
+// clientIDOf returns the id in an owner of lockdog, "" for any other: "<id>:<random>-<number>", and for writers ":write" after it.
+func clientIDOf(owner string) string {
+	id, rest, _ := strings.Cut(owner, ":")
+	random, number, _ := strings.Cut(strings.TrimSuffix(rest, writeSuffix), "-")
+	if _, err := strconv.ParseUint(number, 10, 64); err != nil || len(random) != hex.EncodedLen(ownerRandomBytes) {
+		return ""
+	}
+	return id
 }
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
@@ -193,7 +210,7 @@ func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.hub.close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.transport.close)
+	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.transport.close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
@@ -272,12 +289,12 @@ func (c *Client) watchControl(key string) {
 		return
 	}
 	if _, ok := c.controls.LoadOrStore(at, true); !ok {
-		c.hub.control(at, c.cfg.prefix+controlPrefix+c.ownerHead[:len(c.ownerHead)-1], controller{c})
+		c.pubsub.Control(at, c.cfg.prefix+controlPrefix+c.ownerHead[:len(c.ownerHead)-1], controller{c})
 	}
 }
 
 // watchElsewhere is watchControl for what is held, after the server of a control channel has gone: its keys are at others.
-func (c *Client) watchElsewhere(gone backend.Station) {
+func (c *Client) watchElsewhere(gone backend.Endpoint) {
 	c.controls.Delete(gone)
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
 }
@@ -289,10 +306,10 @@ type controller struct{ c *Client }
 // forcedBy stands between the owner and who took the lock away, as in forced.lua.
 const forcedBy = " forced by "
 
-func (controller) up()   {}
-func (controller) down() {}
+func (controller) Up()   {}
+func (controller) Down() {}
 
-func (ct controller) message(text string) {
+func (ct controller) Message(text string) {
 	ct.c.grants.each(func(g *grant) {
 		rest, ok := strings.CutPrefix(text, g.claim.owner)
 		by, forced := strings.CutPrefix(rest, forcedBy)
@@ -309,7 +326,7 @@ func (ct controller) message(text string) {
 // state is asked when metrics are collected.
 func (c *Client) state() telemetry.State {
 	s := c.engine.Stats()
-	wanted, connected := c.hub.state()
+	wanted, connected := c.pubsub.State()
 	return telemetry.State{Ticking: s.Ticking, TickAge: s.TickAge, PubSubWanted: wanted, PubSubConnected: connected}
 }
 

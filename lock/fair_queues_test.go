@@ -17,7 +17,7 @@ import (
 // deafBackend is a server that refuses subscriptions.
 type deafBackend struct{ backend.Backend }
 
-func (deafBackend) Subscribe(context.Context, backend.Station) (backend.PubSub, error) {
+func (deafBackend) Subscribe(context.Context, backend.Endpoint) (backend.PubSub, error) {
 	return nil, errors.New("no subscription for you")
 }
 

@@ -232,8 +232,8 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 		g.hold.Lost(telemetryCauses[why], err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
-	if cause != watchdog.CauseMissing && cause != watchdog.CauseTaken {
-		// Redis may hold the entry yet: give it back, if we can.
+	if why != CauseTaken && why != CauseForced {
+		// Redis may still hold the entry. If its key was deleted, waiters in other processes haven't been told that the lock is free.
 		g.claim.cleanUp()
 	}
 	g.lock.c.waits.wake(g.lock.key)

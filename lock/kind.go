@@ -61,7 +61,7 @@ type acquireParams struct {
 	waited   time.Duration // since it first asked
 	under    string        // owner of the caller's lease of the kind that this one downgrades from
 	permits  int           // of a semaphore
-	outside  bool          // the caller waits, but isn't in a queue yet
+	waits    bool          // it is for Lock, which waits
 	waiterID script.Waiter // whom a release may wake alone
 	waiter   *waiter       // for whom it asks, nil: for nobody who waits
 	whole    *bundle       // of which it will be a member, nil for most

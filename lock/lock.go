@@ -66,6 +66,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 type Holder struct {
 	Held      bool          // the rest is zero if nobody does
 	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
+	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
 	Count     int           // how often a Redisson holder has entered; 1 for ours
 	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
 	Token     int64         // 0 when the holder isn't a lockdog client
@@ -78,7 +79,7 @@ type Holder struct {
 func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
 		r, err := lk.c.transport.inspect(ctx, lk)
-		h = Holder{r.Held, r.Owner, r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
+		h = Holder{r.Held, r.Owner, clientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
 		return err
 	})
 	return h, err
@@ -240,9 +241,8 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	}
 	b = lk.newClaim(a)
 	if !wait || lk.kind.queuePerWaiter || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
-		t.outside = wait
+		t.waits = wait
 		v, err = lk.attempt(asking, a, b, t)
-		t.outside = false
 		switch {
 		case wait && asking.Err() == nil && redisfail.IsTemporaryRefusal(err): // it is waited out in line
 		case err != nil:
@@ -303,10 +303,10 @@ const lastAnswer = time.Second
 // errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
-// attempt asks Redis for the lock.
+// attempt asks Redis for the lock, in up to maxTries calls.
 func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
 	a.Attempt()
-	v, err := lk.c.transport.acquireWithRetry(ctx, a, b, t)
+	v, err := lk.acquireWithRetry(ctx, a, b, t)
 	if errors.Is(err, errNoAnswer) {
 		a.Error(telemetry.ErrorTimeout)
 	}
@@ -315,6 +315,42 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t a
 		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err
+}
+
+func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
+	ws, w := lk.c.waits, t.waiter
+	var err error
+	for try := range maxTries {
+		if try > 0 {
+			if w == nil && t.waits { // Redis is in trouble: this may take long
+				a.WaitStart()
+				w = ws.trackClaim(b, t)
+				ws.failed(w, err)
+				defer ws.untrack(w)
+			}
+			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
+				return acquireReply{}, cutOff(ctx, err)
+			}
+		}
+		v, failed := lk.c.transport.sendAcquire(ctx, b, t)
+		if failed == nil {
+			return v, nil
+		}
+		if ctx.Err() != nil {
+			if err == nil || redisfail.IsUnreached(failed) {
+				err = failed
+			}
+			return acquireReply{}, cutOff(ctx, err)
+		}
+		err = failed
+		ws.failed(w, err)
+		f := redisfail.Classify(err)
+		a.Error(f.Kind)
+		if !f.Retry || errors.Is(err, errLeft) {
+			break
+		}
+	}
+	return acquireReply{}, err
 }
 
 // attemptFailure returns what the error of an attempt means: that of Redis, or that too few replicas confirmed the grant.
@@ -346,8 +382,11 @@ func (lk *lock) wrap(op string, err error) error {
 	if errors.Is(err, ErrInvalid) { // it says where
 		return err
 	}
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
+	}
 	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
-		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
+		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {
 		return wrapNamed(lk.kind.name, lk.name, op, err)
@@ -368,7 +407,10 @@ func wrapNamed(what, name, op string, err error) error {
 	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
 		return err
 	case redisfail.IsWrongType(err):
-		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
+		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name: %w", ErrInvalid, name, op, err)
+	}
+	if redisfail.IsUnavailable(err) {
+		return &unavailableError{fmt.Sprintf("lockdog: %s %q: %s", what, name, op), err}
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }

@@ -38,7 +38,7 @@ func (h hooked) Eval(ctx context.Context, call backend.Call) (any, error) {
 	return reply, err
 }
 
-func (h hooked) Subscribe(ctx context.Context, at backend.Station) (backend.PubSub, error) {
+func (h hooked) Subscribe(ctx context.Context, at backend.Endpoint) (backend.PubSub, error) {
 	ps, err := h.Backend.Subscribe(ctx, at)
 	if err != nil || h.heard == nil {
 		return ps, err

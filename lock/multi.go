@@ -91,6 +91,11 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if all the locks can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *Multi) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // take is Lock and TryLock.
 func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	if m == nil {
@@ -225,7 +230,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
 		if redisfail.IsCrossSlot(err) {
-			c.apart.Store(true)
+			c.transport.nodeOf(keys[0]).singleSlotOnly.Store(true)
 		}
 		return telemetry.AcquireError, nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
@@ -311,7 +316,7 @@ func cleanUpAll(claims []*claim, granted bool) {
 
 // together reports whether one script may use all keys: where there is one server, or they have one hash tag.
 func (c *Client) together(keys []string) bool {
-	if !c.backend.Traits().PerNode && !c.apart.Load() {
+	if !c.backend.Traits().PerNode && !c.transport.nodeOf(keys[0]).singleSlotOnly.Load() {
 		return true
 	}
 	tag, ok := backend.HashTag(keys[0])

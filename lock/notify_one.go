@@ -45,10 +45,10 @@ func wakes(w script.Wake) script.Wake {
 // wakeListener hears of the releases that wake this client alone.
 type wakeListener struct{ q *waitQueue }
 
-func (c wakeListener) up()   { c.q.setReachable(true) }
-func (c wakeListener) down() { c.q.setReachable(false) }
+func (c wakeListener) Up()   { c.q.setReachable(true) }
+func (c wakeListener) Down() { c.q.setReachable(false) }
 
-func (c wakeListener) message(string) {
+func (c wakeListener) Message(string) {
 	c.q.ws.mu.Lock()
 	defer c.q.ws.mu.Unlock()
 	c.q.wakeHead(wakeMessage)
@@ -77,18 +77,17 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, b *claim) {
 	}
 }
 
-// listen subscribes a queue to releases, first to those that wake this client alone: the entry in the wait set needs both. It reports whether
-// messages arrive already.
-func (ws *waitQueues) listen(q *waitQueue) bool {
-	if q.own != "" && ws.c.hub.listen(q.own, wakeListener{q}) {
-		q.setReachable(true)
+// listen subscribes a queue to releases, first to those that wake this client alone: the entry in the wait set needs both.
+func (ws *waitQueues) listen(q *waitQueue) {
+	if q.own != "" {
+		ws.c.pubsub.Listen(q.own, wakeListener{q})
 	}
-	return ws.c.hub.listen(q.channel, q)
+	ws.c.pubsub.Listen(q.channel, q)
 }
 
 func (ws *waitQueues) unlisten(q *waitQueue) {
-	ws.c.hub.unlisten(q.channel, q)
+	ws.c.pubsub.Unlisten(q.channel, q)
 	if q.own != "" {
-		ws.c.hub.unlisten(q.own, wakeListener{q})
+		ws.c.pubsub.Unlisten(q.own, wakeListener{q})
 	}
 }

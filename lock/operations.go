@@ -48,43 +48,6 @@ type releaseReply struct {
 // errLeft is the outcome of an acquire without a reply within its lease. The claim can't be used again.
 var errLeft = redisfail.NewTimeout("lockdog: timeout: no answer of Redis within the lease")
 
-// acquireWithRetry makes one attempt for the claim: it returns one reply, after up to maxTries calls.
-func (t *transport) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, params acquireParams) (acquireReply, error) {
-	var err error
-	ws, w := b.lock.c.waits, params.waiter
-	for try := range maxTries {
-		if try > 0 {
-			if try == 1 && params.outside { // Redis is in trouble: this may take long
-				a.WaitStart()
-				w = ws.trackClaim(b, params)
-				ws.failed(w, err)
-				defer ws.untrack(w)
-			}
-			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
-				return acquireReply{}, cutOff(ctx, err)
-			}
-		}
-		v, failed := t.sendAcquire(ctx, b, params)
-		if failed == nil {
-			return v, nil
-		}
-		if ctx.Err() != nil {
-			if err == nil || redisfail.IsUnreached(failed) {
-				err = failed
-			}
-			return acquireReply{}, cutOff(ctx, err)
-		}
-		err = failed
-		ws.failed(w, err)
-		f := redisfail.Classify(err)
-		a.Error(f.Kind)
-		if !f.Retry || errors.Is(err, errLeft) {
-			break
-		}
-	}
-	return acquireReply{}, err
-}
-
 // cutOff is the outcome of an operation that failed so: the cause of ctx goes before it, if that has ended.
 func cutOff(ctx context.Context, failed error) error {
 	cause := context.Cause(ctx)

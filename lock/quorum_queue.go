@@ -79,8 +79,8 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	for i := range m.locks {
 		lk := &m.locks[i]
 		lk.c.waits.track(w.tracked[i], seen)
-		if first && lk.c.hub.listen(lk.kind.channel(lk.key), queue.nodes[i]) {
-			queue.nodes[i].up()
+		if first {
+			lk.c.pubsub.Listen(lk.kind.channel(lk.key), queue.nodes[i])
 		}
 	}
 	return w
@@ -100,7 +100,7 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	for i, g := range w.tracked {
 		g.lock.c.waits.untrack(g)
 		if last {
-			g.lock.c.hub.unlisten(g.lock.kind.channel(g.lock.key), queue.nodes[i])
+			g.lock.c.pubsub.Unlisten(g.lock.kind.channel(g.lock.key), queue.nodes[i])
 		}
 	}
 }
@@ -115,14 +115,14 @@ func (queue *quorumQueue) wakeHead() {
 	}
 }
 
-// up implements listener: releases are heard of from now on, so the head asks once.
-func (e *quorumListener) up() { e.tell(true, wakeSubscribed) }
+// Up implements pubsub.Listener: releases are heard of from now on, so the head asks once.
+func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
 
-// down implements listener.
-func (e *quorumListener) down() { e.tell(false, wakeNone) }
+// Down implements pubsub.Listener.
+func (e *quorumListener) Down() { e.tell(false, wakeNone) }
 
-// message implements listener: the lock was released at the node.
-func (e *quorumListener) message(string) { e.tell(true, wakeMessage) }
+// Message implements pubsub.Listener: the lock was released at the node.
+func (e *quorumListener) Message(string) { e.tell(true, wakeMessage) }
 
 func (e *quorumListener) tell(heard bool, due wakeup) {
 	q := e.queue.q

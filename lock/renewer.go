@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -20,7 +19,6 @@ type renewer struct {
 	t      *transport
 	rec    *telemetry.Recorder
 	losses *telemetry.Burst // of leases whose deadline passed
-	bySlot atomic.Bool      // a call may only have keys of one slot
 }
 
 // round is what telemetry needs of one batch.
@@ -80,7 +78,8 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 
 // callAll renews leases of the batch, by one call where the server lets it.
 func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) error {
-	if !r.bySlot.Load() {
+	node := r.t.nodeNamed(b.Partition)
+	if !node.singleSlotOnly.Load() {
 		call := r.request(ctx, b, all)
 		if len(all) > 1 && r.t.backend.Traits().UndeclaredKeys {
 			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
@@ -95,7 +94,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 		if !redisfail.IsCrossSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return redisfail.IsCrossSlot(r.Err) })) {
 			return err
 		}
-		r.bySlot.Store(true) // it will want that again
+		node.singleSlotOnly.Store(true)
 	}
 	r.callBySlot(ctx, b, all)
 	return nil
@@ -105,7 +104,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 // is on the way to lacks keys that it has yet to be sent, and says so only of the keys that a call declares: here, the one. For those that
 // have moved on, go-redis follows the redirection.
 func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int) {
-	if len(all) == 1 || !r.t.backend.Traits().UndeclaredKeys && !r.bySlot.Load() {
+	if len(all) == 1 || !r.t.backend.Traits().UndeclaredKeys && !r.t.nodeNamed(b.Partition).singleSlotOnly.Load() {
 		return
 	}
 	var calls []backend.Call

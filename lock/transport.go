@@ -30,7 +30,6 @@ type transport struct {
 	calls     sync.Pool
 
 	prepared      atomic.Bool // the backend knows its servers
-	apart         atomic.Bool // the server refuses keys of several slots in one script
 	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 
 	mu             sync.Mutex
@@ -45,6 +44,8 @@ type node struct {
 	name   string
 	clock  serverClock
 	lately atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
+
+	singleSlotOnly atomic.Bool // it has refused a script whose keys are in several slots
 
 	// Guarded by transport.mu.
 	pending  []*call

@@ -116,7 +116,7 @@ func (tw *twins) run() {
 		}
 	}
 	for _, s := range tw.sides {
-		sub, err := s.b.Subscribe(ctx, backend.Station{})
+		sub, err := s.b.Subscribe(ctx, backend.Endpoint{})
 		if err != nil {
 			tw.t.Fatal(err)
 		}

@@ -158,7 +158,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, t *attempt, v acq
 	after := q.headGranted(t, v)
 	ws.mu.Unlock()
 	if unheard {
-		ws.c.hub.doubt(q.channel)
+		ws.c.pubsub.Recheck(q.channel)
 	}
 	after()
 	if reason, ok := t.takeover(); ok {

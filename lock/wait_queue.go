@@ -26,15 +26,15 @@ import (
 // while the head asks makes it ask once more: Redis may have answered before the release.
 //
 //	event                      effect on due                       in
-//	a release message          wakeMessage                         message
+//	a release message          wakeMessage                         Message
 //	... to another client      wakeFallback, 10 to 20 ms later     setFallback, timerFired
 //	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
-//	a new subscription         wakeSubscribed                      up
+//	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
-//	no subscription            wakePoll, every 250 to 750 ms       down, noteHolder, timerFired
+//	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
 //	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
 //
-// All methods are called with waitQueues.mu held, except those that lock it: up, down, message, fire and setReachable.
+// All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message, fire and setReachable.
 type waitQueue struct {
 	ws      *waitQueues
 	key     string
@@ -343,16 +343,16 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 // name tells an acquire who holds the lock.
 func (q *waitQueue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
 
-// up implements listener. What was published before the subscription wasn't heard, so the head asks once.
-func (q *waitQueue) up() {
+// Up implements pubsub.Listener. What was published before the subscription wasn't heard, so the head asks once.
+func (q *waitQueue) Up() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.subscription = subUp
 	q.wakeHead(wakeSubscribed)
 }
 
-// down implements listener.
-func (q *waitQueue) down() {
+// Down implements pubsub.Listener.
+func (q *waitQueue) Down() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.gap = q.gap || q.subscription == subUp
@@ -363,8 +363,8 @@ func (q *waitQueue) down() {
 	q.signal()
 }
 
-// message implements listener: the lock was released, and all were told, or one client. See notify_one.go.
-func (q *waitQueue) message(payload string) {
+// Message implements pubsub.Listener: the lock was released, and all were told, or one client. See notify_one.go.
+func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	switch {

@@ -56,15 +56,15 @@ func TestWaitQueue_Transitions(t *testing.T) {
 		want   wakeup        // after it
 		within time.Duration // when the head asks without being told, if it isn't due
 	}{
-		{"message", func(q *waitQueue) { q.message("0") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
-		{"message", func(q *waitQueue) { q.message("0") }, headAsks, wakeNone, headAsks, wakeMessage, 0},
-		{"message", func(q *waitQueue) { q.message("0") }, headIsHanded, wakeNone, headIsHanded, wakeMessage, 0},
-		{"message to another client", func(q *waitQueue) { q.message("1000000002") }, headSleeps, wakeNone, headSleeps, wakeNone, soon},
-		{"message to this client, to all", func(q *waitQueue) { q.message("1000000001") }, headSleeps, wakeNone, headSleeps, wakeNone, late},
-		{"message to this client alone", func(q *waitQueue) { wakeListener{q}.message("") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
-		{"subscription up", (*waitQueue).up, headSleeps, wakeNone, headSleeps, wakeSubscribed, 0},
-		{"subscription up", (*waitQueue).up, headAsks, wakeNone, headAsks, wakeSubscribed, 0},
-		{"subscription down", (*waitQueue).down, headSleeps, wakeNone, headSleeps, wakeNone, 750 * time.Millisecond},
+		{"message", func(q *waitQueue) { q.Message("0") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
+		{"message", func(q *waitQueue) { q.Message("0") }, headAsks, wakeNone, headAsks, wakeMessage, 0},
+		{"message", func(q *waitQueue) { q.Message("0") }, headIsHanded, wakeNone, headIsHanded, wakeMessage, 0},
+		{"message to another client", func(q *waitQueue) { q.Message("1000000002") }, headSleeps, wakeNone, headSleeps, wakeNone, soon},
+		{"message to this client, to all", func(q *waitQueue) { q.Message("1000000001") }, headSleeps, wakeNone, headSleeps, wakeNone, late},
+		{"message to this client alone", func(q *waitQueue) { wakeListener{q}.Message("") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
+		{"subscription up", (*waitQueue).Up, headSleeps, wakeNone, headSleeps, wakeSubscribed, 0},
+		{"subscription up", (*waitQueue).Up, headAsks, wakeNone, headAsks, wakeSubscribed, 0},
+		{"subscription down", (*waitQueue).Down, headSleeps, wakeNone, headSleeps, wakeNone, 750 * time.Millisecond},
 		{"local release", func(q *waitQueue) { q.ws.wake("job") }, headSleeps, wakeNone, headSleeps, wakeLocal, 0},
 		{"ask", func(q *waitQueue) { q.startAsking() }, headSleeps, wakeMessage, headAsks, wakeNone, late},
 		{"refused", func(q *waitQueue) {

@@ -80,15 +80,12 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	if !first {
 		return
 	}
-	heard := ws.listen(q)
+	ws.listen(q)
 	ws.mu.Lock()
 	gone := q.head == nil // a hand-over emptied the queue before it listened
 	ws.mu.Unlock()
-	switch {
-	case gone:
+	if gone {
 		ws.unlisten(q)
-	case heard:
-		q.up()
 	}
 }
 

@@ -2,44 +2,61 @@ package lock
 
 import (
 	"context"
-	"runtime"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/memory"
-	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// A hand-over can empty a line before its first waiter has come to listen: then nobody is to listen for ever.
-func TestNobodyListensForALineThatIsGone(t *testing.T) {
+// stuckBackend lets nobody find out where to listen until it is opened.
+type stuckBackend struct {
+	backend.Backend
+	stuck  *atomic.Bool
+	opened chan struct{}
+}
+
+func (b stuckBackend) Traits() backend.Traits {
+	if b.stuck.Load() {
+		<-b.opened
+	}
+	return b.Backend.Traits()
+}
+
+// A hand-over can empty a queue before its first waiter has subscribed. Then the subscription must not stay.
+func TestEmptiedQueueDoesNotListen(t *testing.T) {
 	t.Parallel()
-	c, err := New(memoryProvider{backend: memory.New().Backend()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	m := c.Mutex("job")
-	b := &claim{lock: &m.lock, owner: c.newOwner()}
-
-	c.hub.mu.Lock() // the waiter stands in line, and gets no further
-	entered := make(chan *waiter)
-	go func() { entered <- c.waits.enter(&m.lock, b, acquireParams{}, time.Time{}, acquireReply{}, nil) }()
-	for start := time.Now(); !c.waits.busy(m.key); runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatal("the waiter doesn't get in line")
+	synctest.Test(t, func(t *testing.T) {
+		stuck := stuckBackend{memory.New().Backend(), &atomic.Bool{}, make(chan struct{})}
+		c, err := New(memoryProvider{backend: stuck})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	c.waits.mu.Lock()
-	_ = c.waits.leave(c.waits.queues[m.key].head) // what it returns would find nothing to end
-	c.waits.mu.Unlock()
-	c.hub.mu.Unlock()
-	<-entered
+		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		m := c.Mutex("job")
+		b := &claim{lock: &m.lock, owner: c.newOwner()}
 
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	if channel := script.Channel(m.key); c.hub.where[channel] != nil {
-		t.Errorf("the channel %s is listened to for nobody", channel)
-	}
+		stuck.stuck.Store(true)
+		entered := make(chan *waiter)
+		go func() { entered <- c.waits.enter(&m.lock, b, acquireParams{}, time.Time{}, acquireReply{}, nil) }()
+		synctest.Wait()
+		if !c.waits.busy(m.key) {
+			t.Fatal("the waiter isn't in the queue")
+		}
+		c.waits.mu.Lock()
+		_ = c.waits.leave(c.waits.queues[m.key].head) // what it returns would find nothing to end
+		c.waits.mu.Unlock()
+		stuck.stuck.Store(false)
+		close(stuck.opened)
+		<-entered
+
+		synctest.Wait()
+		if wanted, _ := c.pubsub.State(); wanted {
+			t.Error("a channel is listened to for a queue without waiters")
+		}
+	})
 }
 
 // The timer of a line that rings while its head asks, or is handed the lock, is no reason to ask again: the answer says when to.

@@ -13,7 +13,7 @@ short='^Test(Conformance|Shapes|Refus|ACL|Loss|Cluster|Flight|MovingSlot|SlotMov
 run() {
 	local flags=(-race -parallel=4 -count=1 -timeout=20m)
 	case $1 in
-	lock) go test "${flags[@]}" ./lock ./lock/internal/redisfail ;;
+	lock) go test "${flags[@]}" ./lock ./lock/internal/redisfail ./lock/internal/pubsub ;;
 	short) go test "${flags[@]}" -run "$short" ./lock ./lock/internal/redisfail ;;
 	redistest) go test "${flags[@]}" ./internal/redistest ;;
 	interop) make --no-print-directory interop INTEROP_SECONDS=4 TIMEOUT=20m ;;

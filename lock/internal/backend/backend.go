@@ -47,10 +47,10 @@ type Backend interface {
 	EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
 
 	// Subscribe returns a connection that listens to no channel yet, but can to those of a node.
-	Subscribe(ctx context.Context, at Station) (PubSub, error)
+	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
 
 	// Control is where a client listens to be told that its grant of a lock was taken away.
-	Control(key string) Station
+	Control(key string) Endpoint
 
 	// Timeout is how long the server's answer is waited for.
 	Timeout() time.Duration
@@ -78,8 +78,8 @@ type Traits struct {
 	NumSubCommand    string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
 }
 
-// Station is what one subscription connection can listen to.
-type Station struct {
+// Endpoint is what one subscription connection can listen to.
+type Endpoint struct {
 	Node string // the channels of this node; "" where all are heard everywhere
 	Bus  bool   // of a cluster: the channels that are never sharded
 }

@@ -146,7 +146,7 @@ func (f *failover) during(node string) context.Context {
 }
 
 // Subscribe connects to the primary, and to no other: when another is named, the connection ends.
-func (f *failover) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
+func (f *failover) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	if f.Node("") == "" {
 		f.Follow(ctx)
 	}

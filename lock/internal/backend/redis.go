@@ -39,8 +39,8 @@ type topology interface {
 	at(ctx context.Context, node string) (*redis.Client, error)
 	// optionsAt are the options for a client of our own to a node, with so many connections, as those of rdb, the program's client of it.
 	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
-	Subscribe(ctx context.Context, at Station) (PubSub, error)
-	Control(key string) Station
+	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
+	Control(key string) Endpoint
 	// during returns a context that ends when a connection of ours to a node has to.
 	during(node string) context.Context
 	close()

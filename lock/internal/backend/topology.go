@@ -37,7 +37,7 @@ type single struct {
 func (s single) Prepare(context.Context, string) error { return nil }
 func (s single) Node(string) string                    { return s.rdb.Options().Addr }
 func (s single) Moved(context.Context)                 {}
-func (s single) Control(string) Station                { return Station{} }
+func (s single) Control(string) Endpoint               { return Endpoint{} }
 
 func (s single) Traits() Traits {
 	return Traits{MultiLockScripts: true, Publish: "publish", NumSubCommand: "numsub"}
@@ -47,7 +47,7 @@ func (s single) clientOf(context.Context, string) (*redis.Client, error) { retur
 
 func (s single) at(context.Context, string) (*redis.Client, error) { return s.rdb, nil }
 
-func (s single) Subscribe(ctx context.Context, _ Station) (PubSub, error) {
+func (s single) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	return &redisPubSub{s.rdb.Subscribe(ctx)}, nil
 }
 
@@ -60,7 +60,7 @@ type ring struct {
 
 func (r ring) Prepare(context.Context, string) error { return nil }
 func (r ring) Moved(context.Context)                 {}
-func (r ring) Control(key string) Station            { return Station{Node: r.Node(key)} }
+func (r ring) Control(key string) Endpoint           { return Endpoint{Node: r.Node(key)} }
 
 func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSubCommand: "numsub"}
@@ -88,7 +88,7 @@ func (r ring) clientOf(_ context.Context, key string) (*redis.Client, error) {
 	return r.rdb.GetShardClientForKey(key)
 }
 
-func (r ring) Subscribe(ctx context.Context, at Station) (PubSub, error) {
+func (r ring) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	shard, err := r.at(ctx, at.Node)
 	if err != nil {
 		return nil, err
@@ -208,11 +208,11 @@ func (c *cluster) Traits() Traits {
 }
 
 // Control is a plain channel: it belongs to a client, not to a slot, and a cluster passes it on to every node.
-func (c *cluster) Control(key string) Station {
+func (c *cluster) Control(key string) Endpoint {
 	if c.given {
-		return Station{Node: c.Node(key), Bus: true}
+		return Endpoint{Node: c.Node(key), Bus: true}
 	}
-	return Station{Bus: true}
+	return Endpoint{Bus: true}
 }
 
 func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, error) {
@@ -221,7 +221,7 @@ func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, erro
 
 // Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to
 // any node when somebody reads from it before it is given one; and there it stays, and is told MOVED.
-func (c *cluster) Subscribe(ctx context.Context, at Station) (PubSub, error) {
+func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	var node *redis.Client
 	var err error
 	if at.Node == "" && at.Bus {

@@ -56,7 +56,7 @@ func (connection) Traits() backend.Traits {
 }
 
 // Control implements backend.Backend.
-func (connection) Control(string) backend.Station { return backend.Station{} }
+func (connection) Control(string) backend.Endpoint { return backend.Endpoint{} }
 
 // Soon implements backend.Backend.
 func (connection) Soon() time.Duration { return 0 }
@@ -68,6 +68,6 @@ func (connection) Timeout() time.Duration { return timeout }
 func (connection) Close() error { return nil }
 
 // Subscribe implements backend.Backend.
-func (c connection) Subscribe(context.Context, backend.Station) (backend.PubSub, error) {
+func (c connection) Subscribe(context.Context, backend.Endpoint) (backend.PubSub, error) {
 	return &conn{s: c.s, channels: make(map[string]struct{}), more: make(chan struct{}, 1), closed: make(chan struct{})}, nil
 }

@@ -202,7 +202,7 @@ func TestPublishReachesSubscribers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMem(t)
-		sub, err := m.Backend().Subscribe(t.Context(), backend.Station{})
+		sub, err := m.Backend().Subscribe(t.Context(), backend.Endpoint{})
 		if err != nil {
 			t.Fatal(err)
 		}

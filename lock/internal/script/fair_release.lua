@@ -21,7 +21,7 @@ local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local waits = redis.call('zscore', queue.deadlines, ARGV[1]) or redis.call('zscore', queue.alive, ARGV[1])
-local wake = own or waits and redis.call('lindex', queue.waiters, 0) == ARGV[1]
+local wake = own or not waits or redis.call('lindex', queue.waiters, 0) == ARGV[1]
 
 -- finish takes the owner out of the queue, and wakes the next in it. It returns what was refused of a message.
 local function finish()
@@ -46,9 +46,12 @@ if own then
 end
 redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
 local taken = redis.call('exists', KEYS[1])
+wake = wake and taken == 0
 if waits then
   redis.call('zrem', queue.deadlines, ARGV[1])
-  wake = wake and taken == 0
-  after(finish)
+end
+after(finish)
+if wake and not waits then -- its key was deleted, and nobody has been told
+  tell(ARGV[3], ARGV[2], '0')
 end
 return {0, now, taken}

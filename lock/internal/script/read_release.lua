@@ -11,6 +11,9 @@ local seen = look(ARGV[1])
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   local taken = redis.call('exists', KEYS[1])
   redis.pcall('del', KEYS[5])
+  if taken == 0 then -- its key was deleted, and nobody has been told
+    tell(ARGV[3], ARGV[2], '0')
+  end
   return {0, now, taken}
 end
 local refused = after(function()

@@ -21,6 +21,9 @@ if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
   return refused and {1, now, refused} or {1, now}
 end
 local taken = redis.call('exists', KEYS[1])
+if taken == 0 then -- its key was deleted, and nobody has been told
+  tell(ARGV[3], ARGV[2], '1')
+end
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
   after(function()
     redis.call('zremrangebyscore', KEYS[3], '-inf', ms)

@@ -1,0 +1,184 @@
+// Package pubsub listens to Redis channels: over one connection for the whole client, or over one connection per node where a message
+// is heard only on the node of its channel.
+//
+// What a Listener may rely on: after Up, no message is missed until Down. A caller that waits for a lock therefore tries again after
+// every Up, and polls after a Down.
+//
+// A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It is two goroutines: one
+// receives, and reconnects; one sends. A subscription is one channel; its states are drawn at the type state.
+package pubsub
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Listener is told what happens on a channel, one call at a time and in order. Its methods are called with the Mux locked: they
+// must neither block nor call the Mux.
+type Listener interface {
+	Up()   // messages are received from now on
+	Down() // messages may be missed from now on
+	Message(payload string)
+}
+
+// Config is what a Mux needs. All fields are required.
+type Config struct {
+	Backend  backend.Backend
+	Recorder *telemetry.Recorder
+
+	// Refused is called when a server refuses subscriptions, and with a nil error when it accepts them again.
+	Refused func(node string, err error)
+	// Gone is called when the server of a control channel is gone. Control has to be called for another one.
+	Gone func(backend.Endpoint)
+}
+
+// Mux shares connections among Listeners. It is safe for concurrent use.
+type Mux struct {
+	cfg    Config
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu          sync.Mutex // also guards the subscribers and their subscriptions
+	subscribers map[backend.Endpoint]*subscriber
+	channels    map[string]*subscriber // by channel; without control channels
+}
+
+// New returns a Mux. It connects to nothing until somebody listens.
+func New(cfg Config) *Mux {
+	m := &Mux{cfg: cfg, subscribers: make(map[backend.Endpoint]*subscriber), channels: make(map[string]*subscriber)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
+}
+
+// Listen adds a listener to a channel. Where messages are received already, Up is called at once. Of two channels that are added
+// together, one whose name starts with the other's is up first.
+func (m *Mux) Listen(channel string, l Listener) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return
+	}
+	s := m.channels[channel]
+	if s == nil {
+		s = m.subscriber(m.endpoint(channel))
+		m.channels[channel] = s
+	}
+	sub := s.subs[channel]
+	if sub == nil {
+		sub = &subscription{channel: channel}
+		s.add(sub)
+	}
+	sub.listeners = append(sub.listeners, l)
+	if sub.state == subscribed {
+		l.Up()
+	}
+}
+
+// Unlisten removes a listener, which is not called afterwards.
+func (m *Mux) Unlisten(channel string, l Listener) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.channels[channel]
+	if s == nil {
+		return
+	}
+	sub := s.subs[channel]
+	if i := slices.Index(sub.listeners, l); i >= 0 {
+		sub.listeners = slices.Delete(sub.listeners, i, i+1)
+	}
+	if len(sub.listeners) == 0 {
+		delete(m.channels, channel)
+		s.change(channel)
+	}
+}
+
+// Control listens to a control channel at an endpoint until Close, or until Config.Gone is called for the endpoint. An endpoint has
+// one control channel at most.
+func (m *Mux) Control(at backend.Endpoint, channel string, l Listener) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.subscriber(at); m.ctx.Err() == nil && s.subs[channel] == nil {
+		s.add(&subscription{channel: channel, control: true, listeners: []Listener{l}})
+	}
+}
+
+// Recheck looks whether messages of a channel are still published where the Mux listens. It is for a listener that seems to have
+// missed one.
+func (m *Mux) Recheck(channel string) {
+	m.mu.Lock()
+	s := m.channels[channel]
+	var conn *connection
+	if s != nil {
+		conn = s.conn
+	}
+	m.mu.Unlock()
+	if conn != nil {
+		s.check(conn, recheckInterval)
+	}
+}
+
+// State reports whether a connection is wanted, and whether all those that are wanted work.
+func (m *Mux) State() (wanted, connected bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	connected = true
+	for _, s := range m.subscribers {
+		if len(s.subs) > 0 {
+			wanted, connected = true, connected && s.conn != nil && s.conn.established
+		}
+	}
+	return wanted, wanted && connected
+}
+
+// Close ends the connections, and waits for the Mux's goroutines.
+func (m *Mux) Close() {
+	m.mu.Lock() // afterwards nothing new is started
+	m.cancel()
+	m.mu.Unlock()
+	m.done.Wait()
+}
+
+// subscriber returns the subscriber of an endpoint. It is called with mu held.
+func (m *Mux) subscriber(at backend.Endpoint) *subscriber {
+	s := m.subscribers[at]
+	if s == nil {
+		s = &subscriber{mux: m, at: at, kick: make(chan struct{}, 1), subs: make(map[string]*subscription), changed: make(map[string]struct{})}
+		m.subscribers[at] = s
+	}
+	return s
+}
+
+func (m *Mux) endpoint(channel string) backend.Endpoint {
+	if !m.cfg.Backend.Traits().PerNode {
+		return backend.Endpoint{}
+	}
+	return backend.Endpoint{Node: m.cfg.Backend.Node(channel)}
+}
+
+// relocate moves the subscriptions whose channels live on other nodes by now to the subscribers of those nodes. It is called with mu
+// held.
+func (m *Mux) relocate(from *subscriber) {
+	for channel, sub := range from.subs {
+		if sub.control || len(sub.listeners) == 0 {
+			continue
+		}
+		at := m.endpoint(channel)
+		if at == from.at || at.Node == "" { // the node isn't known at the moment
+			continue
+		}
+		delete(from.subs, channel)
+		if sub.state == subscribed {
+			from.subs[channel] = &subscription{channel: channel, state: subscribed} // without listeners it is unsubscribed
+		}
+		from.change(channel)
+		sub.on(relocated)
+		to := m.subscriber(at)
+		to.add(sub)
+		m.channels[channel] = to
+	}
+}

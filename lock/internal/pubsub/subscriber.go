@@ -1,0 +1,347 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+const (
+	// A connection that is silent for this long is sent a PING, and is given up when it stays silent as long again. go-redis never
+	// checks that a PONG came.
+	waitingTimeout = 3 * time.Second
+	idleTimeout    = 30 * time.Second // with a control channel only: all that would be late is a forced unlock
+
+	refusedPause     = 5 * time.Second        // before a refused subscription is retried
+	movedPause       = 100 * time.Millisecond // ... where the channel has moved, or the server isn't ready: the first time
+	maxMovedDoubling = 3                      // ... and how often that pause doubles
+	refusalWarning   = 5 * time.Second        // a refusal that may end by itself is logged when it lasts for this long
+	recheckInterval  = time.Second            // between two checks that Recheck asks for
+)
+
+var (
+	errSilent   = redisfail.NewTimeout("lockdog: the subscription's connection is silent")
+	errUnwanted = errors.New("lockdog: no channel is listened to")
+)
+
+// subscriber holds the subscriptions of one endpoint. It runs while there are any.
+type subscriber struct {
+	mux  *Mux
+	at   backend.Endpoint
+	kick chan struct{} // changed isn't empty
+
+	// Guarded by Mux.mu.
+	running bool
+	subs    map[string]*subscription
+	changed map[string]struct{} // channels to subscribe or unsubscribe
+	conn    *connection         // nil while there is none
+	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
+
+	// The refusals of this server, while any subscription is refused.
+	refusals     int       // that may end by themselves
+	refusedSince time.Time // the first of all
+	warned       bool      // Config.Refused was called with an error
+}
+
+// connection is the state of a subscriber that ends with its connection. It is guarded by Mux.mu.
+type connection struct {
+	backend.PubSub
+	established bool // a subscription was acknowledged, and none refused since
+	singly      bool // a subscription was refused: send one channel per command, so that only that is refused
+	checking    bool // whether the server is still where the channels are published
+	checked     time.Time
+}
+
+// add takes a subscription. It is called with Mux.mu held.
+func (s *subscriber) add(sub *subscription) {
+	s.subs[sub.channel] = sub
+	if !s.running {
+		s.running = true
+		s.mux.done.Go(s.run)
+	}
+	s.change(sub.channel)
+}
+
+// change makes the sender compare a channel with its subscription. It is called with Mux.mu held.
+func (s *subscriber) change(channel string) {
+	s.changed[channel] = struct{}{}
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a connection open while there are subscriptions.
+func (s *subscriber) run() {
+	m := s.mux
+	for failures := 0; s.wanted(); {
+		err := s.connect()
+		if s.disconnected() {
+			failures = 0
+		}
+		if errors.Is(err, errUnwanted) || m.ctx.Err() != nil {
+			continue
+		}
+		m.cfg.Recorder.Error(m.ctx, telemetry.OpSubscribe, redisfail.Classify(err).Kind)
+		m.cfg.Recorder.PubSubReconnect()
+		m.cfg.Backend.Moved(m.ctx)
+		if s.at.Bus && errors.Is(err, backend.ErrGone) {
+			s.abandonControl()
+		}
+		failures++
+		redisfail.Sleep(m.ctx, redisfail.Backoff(failures))
+	}
+}
+
+// wanted reports whether there are subscriptions. If not, run ends.
+func (s *subscriber) wanted() bool {
+	m := s.mux
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.relocate(s) // a failover may have moved some
+	s.running = len(s.subs) > 0 && m.ctx.Err() == nil
+	return s.running
+}
+
+// connect opens a connection and uses it until it breaks, or no subscription is left.
+func (s *subscriber) connect() error {
+	m := s.mux
+	ps, err := m.cfg.Backend.Subscribe(m.ctx, s.at)
+	if err != nil {
+		return err
+	}
+	conn := &connection{PubSub: ps, checked: time.Now()}
+	m.mu.Lock()
+	s.conn = conn
+	m.mu.Unlock()
+
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends receive
+	var sender sync.WaitGroup
+	var sendErr error
+	sender.Go(func() {
+		defer cancel()
+		sendErr = s.send(ctx, conn)
+	})
+	err = s.receive(conn)
+	cancel()
+	_ = conn.Close()
+	sender.Wait()
+	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // then receive ended because of it
+		return sendErr
+	}
+	return err
+}
+
+// disconnected makes all subscriptions pending again, and reports whether the connection had worked.
+func (s *subscriber) disconnected() (worked bool) {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	worked = s.conn != nil && s.conn.established
+	s.conn = nil
+	for channel, sub := range s.subs {
+		if len(sub.listeners) == 0 {
+			delete(s.subs, channel)
+			continue
+		}
+		sub.on(disconnected)
+		s.change(channel)
+	}
+	return worked
+}
+
+// abandonControl gives up the control channel of a cluster's node that is gone. That of a Ring's shard stays: the shard may come back
+// at any moment.
+func (s *subscriber) abandonControl() {
+	s.mux.mu.Lock()
+	maps.DeleteFunc(s.subs, func(_ string, sub *subscription) bool { return sub.control })
+	s.mux.mu.Unlock()
+	s.mux.cfg.Gone(s.at)
+}
+
+// receive handles what comes over the connection, until it breaks.
+func (s *subscriber) receive(conn *connection) error {
+	m := s.mux
+	for pinged := false; ; {
+		timeout := s.timeout()
+		ev, err := conn.Receive(m.ctx, timeout)
+		s.check(conn, timeout)
+		var refusal redis.Error
+		switch {
+		case err == nil:
+			pinged = false
+			if accepted := s.handle(conn, ev); accepted {
+				m.cfg.Refused(s.at.Node, nil)
+			}
+		case errors.Is(err, backend.ErrIdle) && pinged:
+			return errSilent
+		case errors.Is(err, backend.ErrIdle):
+			pinged = true
+			m.cfg.Recorder.Command(telemetry.PurposeSubscribe)
+			if err := conn.Ping(m.ctx); err != nil {
+				return err
+			}
+		case errors.As(err, &refusal):
+			s.handleRefusal(conn, err)
+		default:
+			return err
+		}
+	}
+}
+
+// timeout is how long the connection may be silent.
+func (s *subscriber) timeout() time.Duration {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	for _, sub := range s.subs { // one of them at most is a control channel
+		if !sub.control {
+			return waitingTimeout
+		}
+	}
+	return idleTimeout
+}
+
+// handle brings a subscription up to date. It reports whether the server accepts now what it had refused.
+func (s *subscriber) handle(conn *connection, ev backend.Event) (accepted bool) {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	if ev.Kind == backend.Subscribed || ev.Kind == backend.Message { // a server that refuses subscriptions answers PING and UNSUBSCRIBE, too
+		conn.established = true
+	}
+	sub := s.subs[ev.Channel]
+	if sub == nil {
+		return false
+	}
+	switch ev.Kind {
+	case backend.Subscribed:
+		sub.on(acknowledged)
+		accepted = s.warned && !s.refused()
+		s.warned = s.warned && !accepted
+	case backend.Unsubscribed:
+		switch {
+		case !sub.on(ended):
+		case len(sub.listeners) == 0:
+			delete(s.subs, ev.Channel)
+			s.change(ev.Channel)
+		default:
+			s.retry(movedPause, true)
+		}
+	case backend.Message:
+		sub.tell(func(l Listener) { l.Message(ev.Payload) })
+	}
+	return accepted
+}
+
+// refused reports whether the server refuses any subscription. It is called with Mux.mu held.
+func (s *subscriber) refused() bool {
+	for _, sub := range s.subs {
+		if sub.refused {
+			return true
+		}
+	}
+	return false
+}
+
+// handleRefusal rejects what is requested, and retries it later, one by one. A server that may stop refusing by itself (the channel's slot has
+// moved, the cluster isn't complete) is asked again soon, and Config.Refused is called only if it goes on.
+func (s *subscriber) handleRefusal(conn *connection, err error) {
+	m := s.mux
+	failure := redisfail.Classify(err)
+	m.cfg.Recorder.Error(m.ctx, telemetry.OpSubscribe, failure.Kind)
+	m.mu.Lock()
+	conn.singly = true
+	if !s.refused() {
+		s.refusals, s.refusedSince = 0, time.Now()
+	}
+	rejected := false
+	for _, sub := range s.subs {
+		rejected = sub.on(refused) || rejected
+	}
+	conn.established = conn.established && !rejected
+	pause := refusedPause
+	if failure.Retry {
+		pause = movedPause << min(s.refusals, maxMovedDoubling)
+		s.refusals++
+	}
+	warn := !s.warned && rejected && (!failure.Retry || time.Since(s.refusedSince) > refusalWarning)
+	s.warned = s.warned || warn
+	s.retry(pause, failure.Retry)
+	m.mu.Unlock()
+	if warn {
+		m.cfg.Refused(s.at.Node, err)
+	}
+}
+
+// retry retries the rejected subscriptions after a pause, where they live then, unless that happens sooner anyway. It is called with
+// Mux.mu held.
+func (s *subscriber) retry(pause time.Duration, moved bool) {
+	m := s.mux
+	pause = pause/2 + rand.N(pause)
+	at := time.Now().Add(pause)
+	if !s.retryAt.IsZero() && !at.Before(s.retryAt) {
+		return
+	}
+	s.retryAt = at
+	m.done.Go(func() {
+		if moved {
+			m.cfg.Backend.Moved(m.ctx)
+		}
+		redisfail.Sleep(m.ctx, pause)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if s.retryAt.Equal(at) {
+			s.retryAt = time.Time{}
+		}
+		m.relocate(s)
+		for channel, sub := range s.subs {
+			if sub.on(retried) {
+				s.change(channel)
+			}
+		}
+	})
+}
+
+// check looks whether the connection's server is still where the channels are published, unless it did so within the interval. A server
+// that has left the cluster, or has handed on its slots, goes on answering PING.
+func (s *subscriber) check(conn *connection, interval time.Duration) {
+	m := s.mux
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if conn.checking || time.Since(conn.checked) < interval || m.ctx.Err() != nil {
+		return
+	}
+	conn.checking = true
+	channels := slices.Collect(maps.Keys(s.subs))
+	m.done.Go(func() {
+		m.cfg.Backend.Follow(m.ctx) // nobody publishes at a primary that was replaced
+		if m.cfg.Backend.Traits().PerNode {
+			redisfail.Sleep(m.ctx, movedPause) // the new layout comes in the background
+		}
+		current := conn.Current(m.ctx, channels)
+		if !current {
+			m.cfg.Backend.Moved(m.ctx)
+			redisfail.Sleep(m.ctx, movedPause)
+			if s.at.Bus {
+				_ = conn.Close() // the next connection goes to another node
+			}
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.relocate(s)
+		conn.checking, conn.checked = false, time.Now()
+		if !current {
+			conn.checked = time.Time{} // check again soon: the layout may not be known
+		}
+	})
+}

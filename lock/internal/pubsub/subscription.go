@@ -1,0 +1,80 @@
+package pubsub
+
+// state is what is known of a subscription at the server, over the present connection.
+//
+//	           SUBSCRIBE sent               acknowledged
+//	pending ──────────────────▶ requested ────────────────▶ subscribed
+//	   ▲                            │                           │
+//	   │                            │ refused                   │ ended by the server:
+//	   │ retried after a pause      ▼                           │ the slot has moved
+//	   └─────────────────────── rejected ◀──────────────────────┘
+//
+// A refusal doesn't name its channel. It rejects all that are requested; where one of them is acknowledged after all, it is
+// subscribed. From every state a lost connection, or a move to another node, leads back to pending.
+type state uint8
+
+const (
+	pending state = iota
+	requested
+	subscribed
+	rejected
+)
+
+// event is what happens to a subscription.
+type event uint8
+
+const (
+	sent         event = iota // SUBSCRIBE
+	acknowledged              // by the server
+	refused                   // by the server
+	ended                     // by the server, without an UNSUBSCRIBE
+	retried                   // the pause after a rejection is over
+	relocated                 // the channel lives on another node
+	disconnected
+)
+
+// subscription is one channel. Without listeners it is about to be unsubscribed.
+type subscription struct {
+	channel   string
+	listeners []Listener
+	control   bool // it stays at its endpoint, and a late message does no harm
+	state     state
+	refused   bool // and not acknowledged since
+}
+
+// on makes the transition for an event, tells the listeners about it, and reports whether there is one. It is called with Mux.mu held.
+func (sub *subscription) on(e event) bool {
+	was := sub.state
+	switch {
+	case e == sent && was == pending:
+		sub.state = requested
+	case e == acknowledged:
+		sub.state, sub.refused = subscribed, false
+		sub.tell(Listener.Up)
+	case e == refused && was == requested:
+		sub.state, sub.refused = rejected, true
+		sub.tell(Listener.Down)
+	case e == ended && was == subscribed: // otherwise it acknowledges an UNSUBSCRIBE that was sent before the last SUBSCRIBE
+		sub.state = rejected
+		sub.tell(Listener.Down)
+	case e == retried && was == rejected:
+		sub.state = pending
+	case e == relocated:
+		sub.state, sub.refused = pending, false
+		if was == subscribed {
+			sub.tell(Listener.Down)
+		}
+	case e == disconnected:
+		sub.state, sub.refused = pending, false
+		sub.tell(Listener.Down)
+	default:
+		return false
+	}
+	return true
+}
+
+func (sub *subscription) tell(what func(Listener)) {
+	for _, l := range sub.listeners {
+		what(l)
+	}
+}
