@@ -49,7 +49,7 @@ func (l *Lease) Owner() string {
 // Of a Multi it is the largest of its names' tokens, which rises from one grant of the same names to the next; what is protected by
 // one of the names alone is to be given that name's, see Tokens.
 //
-// Permits, and the readers of an RWMutex, have several leases that live at one time, and the token of one is larger than another's. A store that
+// Semaphores, and the readers of an RWMutex, have several leases that live at one time, and the token of one is larger than another's. A store that
 // refuses smaller ones would refuse holders that live: there, check the tokens of writers only.
 func (l *Lease) Token() int64 {
 	if l.g == nil {

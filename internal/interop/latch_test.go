@@ -37,7 +37,7 @@ func (l latch) is(t *testing.T, want int) {
 // set closes it, and reports whether it was open.
 func (l latch) set(t *testing.T, n int) bool {
 	t.Helper()
-	done, err := l.Set(t.Context(), n)
+	done, err := l.TrySetCount(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func testLatchWakes(t *testing.T, r *rig) {
 // refuses it, before anything is in Redis.
 func testLatchNames(t *testing.T, r *rig) {
 	l := r.latch(t.Name() + "/{tag}")
-	done, err := l.Set(t.Context(), 1)
+	done, err := l.TrySetCount(t.Context(), 1)
 	if len(r.nodes) > 1 {
 		if !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("Set: %v, %v, want ErrInvalid", done, err)
