@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The conformance suite runs for every kind of lock that gives a Lease. Another kind is one entry here. What has none, a Semaphore and a
+// The conformance suite runs for every kind of lock that gives a Lease. Another kind is one entry here. What has none, an UnleasedSemaphore and a
 // Latch, has a suite of its own: conformance_numbers_test.go.
 
 // subject is a lock under test.

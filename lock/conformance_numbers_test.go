@@ -229,7 +229,7 @@ func latchIsSetOnce(t *testing.T, w *world) {
 	a, b := w.client().Latch("a"), w.client().Latch("a")
 	for i, l := range []*lock.Latch{a, b} {
 		if done, err := l.TrySetCount(t.Context(), 2+i); done != (i == 0) || err != nil {
-			t.Errorf("Set, time %d: %v, %v", i+1, done, err)
+			t.Errorf("TrySetCount, time %d: %v, %v", i+1, done, err)
 		}
 	}
 	mustBe(t, "count", count(t, b), 2)
@@ -237,7 +237,7 @@ func latchIsSetOnce(t *testing.T, w *world) {
 	must(t, "CountDown", a.CountDown(t.Context()))
 	mustBe(t, "count", count(t, b), 0)
 	if done, err := b.TrySetCount(t.Context(), 1); !done || err != nil {
-		t.Errorf("Set of an open latch: %v, %v", done, err)
+		t.Errorf("TrySetCount of an open latch: %v, %v", done, err)
 	}
 }
 

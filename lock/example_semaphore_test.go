@@ -19,7 +19,7 @@ func ExampleSemaphore() {
 	locks, ctx := srv.Client(), context.Background()
 
 	service := locks.Semaphore("service:geo")
-	if _, err := service.TrySetPermits(ctx, 3); err != nil { // every process may: the first does it
+	if err := service.EnsurePermits(ctx, 3); err != nil { // every process does it at its start
 		log.Fatal(err)
 	}
 	var work sync.WaitGroup

@@ -179,7 +179,7 @@ func (f *freeRun) gatekeeper(gate *lock.Latch, ops []freeOp) error {
 		time.Sleep(o.After / 4)
 		f.change("closing", -1, 0, 0)
 		if did, err := gate.TrySetCount(context.Background(), 1); !did || err != nil {
-			return fmt.Errorf("Set: %v, %w", did, err)
+			return fmt.Errorf("TrySetCount: %v, %w", did, err)
 		}
 		f.setClosed(i + 1)
 		time.Sleep(o.Hold)

@@ -18,7 +18,7 @@ func closed(t *testing.T, c *lock.Client, name string, n int) *lock.Latch {
 	t.Helper()
 	l := c.Latch(name)
 	if done, err := l.TrySetCount(t.Context(), n); !done || err != nil {
-		t.Fatalf("Set: %v, %v", done, err)
+		t.Fatalf("TrySetCount: %v, %v", done, err)
 	}
 	return l
 }
@@ -56,7 +56,7 @@ func TestLatch(t *testing.T) {
 	closed(t, c, "gate", 2)
 	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
 	if done, err := l.TrySetCount(ctx, 5); done || err != nil {
-		t.Fatalf("Set of a closed latch: %v, %v", done, err)
+		t.Fatalf("TrySetCount of a closed latch: %v, %v", done, err)
 	}
 	mustBe(t, "count", count(t, l), 2)
 	mustBe(t, "key", d.value("gate"), "2")

@@ -171,7 +171,7 @@ func TestSetBySomebodyElse(t *testing.T) {
 	}
 	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_set", "pool"), redistest.Nth(1)))
 	if done, err := c.Latch("pool").TrySetCount(ctx, 5); done || err != nil {
-		t.Errorf("Set: %v, %v", done, err)
+		t.Errorf("TrySetCount: %v, %v", done, err)
 	}
 	mustBe(t, "number", d.value("pool"), "3")
 }

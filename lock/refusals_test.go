@@ -203,7 +203,7 @@ func muteNumbers(t *testing.T, r *refusal) {
 	_, err = p.TrySetPermits(ctx, 1)
 	must(t, "TrySetPermits", err)
 	_, err = gate.TrySetCount(ctx, 1)
-	must(t, "Set", err)
+	must(t, "TrySetCount", err)
 	number := func(key string) string { return r.rdb.Get(ctx, key).Val() }
 	before := [...]string{number("job:s"), number("job:p"), number("job:l")}
 

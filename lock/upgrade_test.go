@@ -126,7 +126,7 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 	must(t, "Acquire", s.Acquire(t.Context(), 1))
 	gate := holder.Latch(node) // no other name of it may be in use
 	_, err = gate.TrySetCount(t.Context(), 1)
-	must(t, "Set", err)
+	must(t, "TrySetCount", err)
 	for what, turn := range map[string]struct{ wait, give func() error }{
 		"unleased": {
 			func() error { return other.UnleasedSemaphore("{"+node+"}semaphore").Acquire(context.Background(), 1) },

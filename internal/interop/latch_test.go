@@ -68,7 +68,7 @@ func testLatchAgrees(t *testing.T, r *rig) {
 			l.theirs.says(t, true, "a", "trySetCount", 3)
 		}
 		if l.set(t, 9) {
-			t.Error("Set of a closed latch: true")
+			t.Error("TrySetCount of a closed latch: true")
 		}
 		l.theirs.says(t, false, "a", "trySetCount", 9)
 		l.is(t, 3)
@@ -157,13 +157,13 @@ func testLatchNames(t *testing.T, r *rig) {
 	done, err := l.TrySetCount(t.Context(), 1)
 	if len(r.nodes) > 1 {
 		if !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("Set: %v, %v, want ErrInvalid", done, err)
+			t.Errorf("TrySetCount: %v, %v, want ErrInvalid", done, err)
 		}
 		l.is(t, 0)
 		return
 	}
 	if !done || err != nil {
-		t.Fatalf("Set: %v, %v", done, err)
+		t.Fatalf("TrySetCount: %v, %v", done, err)
 	}
 	waiter := l.theirs.send(t, "waiter", "await")
 	r.awaitListeners(t, latchChannel(prefix+l.name), 1)

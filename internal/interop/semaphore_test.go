@@ -142,7 +142,17 @@ func testLeasedPermits(t *testing.T, r *rig) {
 	set(t, o, 2)
 	h := tryLock(t, o)
 	theirs.says(t, 1, "a", "acquiredPermits")
-	theirs.says(t, 2, "a", "getPermits")
+	s := r.locks.Semaphore(t.Name())
+	for _, n := range []int{2, 5, 1, 2} { // both sides count the permits that are held
+		if err := s.EnsurePermits(t.Context(), n); err != nil {
+			t.Fatalf("EnsurePermits(%d): %v", n, err)
+		}
+		theirs.says(t, n, "a", "getPermits")
+		theirs.says(t, n-1, "a", "availablePermits")
+		if total, err := s.Total(t.Context()); err != nil || total != n {
+			t.Errorf("Total: %d, %v, want %d", total, err, n)
+		}
+	}
 	members, err := r.rdb.ZRange(t.Context(), permitsKey(prefix+t.Name()), 0, -1).Result()
 	if err != nil || len(members) != 1 || len(members[0]) != 16 {
 		t.Fatalf("the permits taken are %q, %v; want one of 16 bytes", members, err)

@@ -39,7 +39,7 @@ func (u *user) run(ctx context.Context) {
 		u.work(ctx, accounts.RLocker())
 		u.work(ctx, u.quorum.Mutex("vote:1", patient))
 		u.repeat(ctx, func() error {
-			if _, err := seats.TrySetPermits(ctx, 2); err != nil { // they are gone after a FLUSHALL
+			if err := seats.EnsurePermits(ctx, 2); err != nil { // they are gone after a FLUSHALL
 				return err
 			}
 			return seats.Do(ctx, brief)
