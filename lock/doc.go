@@ -15,13 +15,13 @@
 // # Kinds of locks
 //
 // A [FairMutex] serves those who wait in the order they came, whatever their process. An [RWMutex] has many readers or one
-// writer. [Permits] let at most n hold at one time, each with a lease. A [Multi] takes several mutexes at once, and a Mutex of a
+// writer. A [Semaphore] lets at most n hold at one time, each with a lease. A [Multi] takes several mutexes at once, and a Mutex of a
 // [Quorum] is held by the majority of independent servers. All are Lockers, and what is said here of a Mutex goes for them, but
-// for what their own documentation says. A [Semaphore] and a [Latch] are numbers without leases.
+// for what their own documentation says. An [UnleasedSemaphore] and a [Latch] are numbers without leases.
 //
 // A name is that of one kind: another finds it taken, or answers ErrInvalid. (A Mutex and a FairMutex of one name exclude each other, and
 // a release of one wakes waiters of the other; see [FairMutex].) But a
-// Semaphore, a Latch and what Permits are left are a number each, as Redisson has them: nothing tells one's from another's of the same name.
+// Semaphore, an UnleasedSemaphore and a Latch have a number each, as Redisson has them: nothing tells one's from another's of the same name.
 //
 // # What is not guaranteed
 //

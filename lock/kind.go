@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -45,6 +46,9 @@ type kind struct {
 	refusal   string // why it was refused, if not because somebody holds it
 	emptyHint string // ... if no lease is known that will end
 }
+
+// words returns the name as texts have it.
+func (k *kind) words() string { return strings.ReplaceAll(k.name, "_", " ") }
 
 // refuses returns why it was refused, "" if somebody holds it. No lease ends before remaining; negative: none will end.
 func (k *kind) refuses(remaining time.Duration) string {

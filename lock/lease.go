@@ -65,7 +65,7 @@ func (l *Lease) Owner() string { return l.target.owner() }
 // The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the next. Protect
 // what belongs to one of the names by that name's token, see Tokens.
 //
-// Permits, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
+// Semaphores, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
 // smaller tokens would refuse live holders: there, check the tokens of writers only.
 func (l *Lease) Token() int64 { return l.target.token() }
 

@@ -45,7 +45,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
 	case len(opts) > 0 && k.leaseless && lk.cfg.aboutLease():
-		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.name, name)
+		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.words(), name)
 	case name == "": // whatever the prefix
 		lk.err = checkName(name)
 	default:
@@ -384,10 +384,10 @@ func (lk *lock) wrap(op string, err error) error {
 		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
 	}
 	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
-		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
+		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.words(), lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {
-		return wrapNamed(lk.kind.name, lk.name, op, err)
+		return wrapNamed(lk.kind.words(), lk.name, op, err)
 	}
 	return wrapError(lk.name, op, err)
 }

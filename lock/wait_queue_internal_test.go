@@ -136,7 +136,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.notifiesOne},
 		{"a reader leaves", readKind, 2, leaves(wakeNone), wakeLocal, 1, false},
 		{"a reader gets in, and there is room", readKind, 2, gets(share), wakeLocal, 1, false},
-		{"a permit is had, and none is left", permitKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
+		{"a permit is had, and none is left", semaphoreKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
 		{"a latch opens for all who had come", latchKind, 3, func(q *waitQueue) bool {
 			q.headGranted(&attempt{claim: q.head.claim, last: 2}, share)
 			return false
