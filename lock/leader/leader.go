@@ -143,7 +143,7 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	since := time.Now()
 	t := newTerm(r.ctx, lease)
 	defer t.close()
-	r.Elector.term.Store(t)
+	r.term.Store(t)
 	r.elected(t)
 	defer context.AfterFunc(t, func() { r.deposed(t, context.Cause(t)) })()
 
@@ -176,7 +176,7 @@ func (r *run) work(t *term) (led bool, ferr, rerr error) {
 		if led = t.Err() == nil || errors.Is(context.Cause(t), lock.ErrReleased); !led { // fn may resign by Release
 			cause = context.Cause(t)
 		}
-		r.Elector.term.Store(nil)
+		r.term.Store(nil)
 		r.deposed(t, cause)
 		rerr = r.release(t.lease)
 	}()

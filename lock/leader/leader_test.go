@@ -174,7 +174,12 @@ func TestRun_LeadershipIsLost(t *testing.T) {
 				if second := <-terms; second <= first {
 					t.Errorf("token %d after %d", second, first)
 				}
-				go func() { <-ended; obey <- struct{}{} }()
+				go func() {
+					if err := <-ended; !errors.Is(err, errWork) {
+						t.Errorf("the second term ended with %v", err)
+					}
+					obey <- struct{}{}
+				}()
 				e.cancel(errWork)
 				if err := e.end(t, time.Second); !errors.Is(err, errWork) {
 					t.Errorf("Run: %v", err)
@@ -356,8 +361,7 @@ func TestRun_FnReturnsNilAfterAnUnnoticedLoss(t *testing.T) {
 func TestRun_FnReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := server(t).Client()
-		var e *leader.Elector
-		e = leader.New(c.Mutex(name), quiet())
+		e := leader.New(c.Mutex(name), quiet())
 		err := e.Run(t.Context(), func(ctx context.Context) error {
 			if err := leader.Lease(ctx).Release(ctx); err != nil || ctx.Err() == nil || e.IsLeader() {
 				t.Errorf("Release: %v; ctx: %v; leads: %v", err, ctx.Err(), e.IsLeader())
@@ -549,13 +553,13 @@ func TestRun_BackoffOfTerms(t *testing.T) {
 			pause := time.Since(last)
 			defer func() { last = time.Now() }()
 			n++
-			switch {
-			case n == 21: // after the long one
+			switch n {
+			case 21: // after the long one
 				if pause > shortest {
 					t.Errorf("paused %v after a long term", pause)
 				}
 				return nil
-			case n == 20:
+			case 20:
 				time.Sleep(longest)
 			}
 			if n > 10 && (pause < longest/2 || pause > longest) {
@@ -730,7 +734,9 @@ func TestRun_OneLeader(t *testing.T) {
 			}
 			cancel()
 			for range 4 {
-				<-ended
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("a candidate ended with %v", err)
+				}
 			}
 			if terms.Load() < 20 || !lossy && overlaps.Load() > 0 {
 				t.Errorf("seed %d: %d terms, %d began while another fn ran", seed, terms.Load(), overlaps.Load())
