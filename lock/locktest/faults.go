@@ -14,8 +14,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// ErrReplyLost, given to FailAcquires, FailReleases or FailRenewals, makes the server do what it is asked to, while the client never
-// gets the reply. An error that wraps it does the same.
+// ErrReplyLost is for FailAcquires, FailReleases and FailRenewals: the server does what it is asked to, and the client never gets the
+// reply. An error that wraps it does the same.
 var ErrReplyLost = errors.New("locktest: the reply was lost")
 
 // ReplyError is an error reply of Redis, by which it refuses a call: ReplyError("LOADING Redis is loading the dataset in memory").
