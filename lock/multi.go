@@ -207,7 +207,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	}
 	t.record.acquire.Attempt()
 	sctx := t.record.ctx
-	j, err := c.transport.acquireAll(sctx, &t.record.acquire, claims)
+	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims)
 	if err == nil && j.Granted {
 		return t.granted(claims, j)
 	}
@@ -225,7 +225,7 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
 		if redisfail.IsCrossSlot(err) {
-			c.transport.nodeOf(keys[0]).singleSlotOnly.Store(true)
+			c.dispatcher.Node(keys[0]).SingleSlotOnly.Store(true)
 		}
 		return telemetry.AcquireError, nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
@@ -311,7 +311,7 @@ func cleanUpAll(claims []*claim, granted bool) {
 
 // together reports whether one script may use all keys: where there is one server, or they have one hash tag.
 func (c *Client) together(keys []string) bool {
-	if !c.backend.Traits().PerNode && !c.transport.nodeOf(keys[0]).singleSlotOnly.Load() {
+	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
 		return true
 	}
 	tag, ok := backend.HashTag(keys[0])
