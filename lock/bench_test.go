@@ -61,7 +61,8 @@ func cycle(ctx context.Context, m *lock.Mutex) error {
 }
 
 // Telemetry that goes nowhere allocates nothing: with no-op providers a cycle allocates what it does with unset ones, and
-// that is little (22 when this was written, 12 of them go-redis's own; half a one more with the race detector), while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
+// that is little (22 when this was written, 12 of them go-redis's own, and 5 more for a TryLock that its caller sends, as its ctx has to end in time; some
+// more with the race detector), while with an SDK it shows that the measure would notice. Not parallel: it counts every allocation of the process.
 func TestTelemetryThatGoesNowhereAllocatesNothing(t *testing.T) {
 	for _, heeds := range []bool{false, true} { // then calls are sent by a worker, or by their caller
 		t.Run(fmt.Sprint("ContextTimeoutEnabled ", heeds), func(t *testing.T) { telemetryAllocatesNothing(t, heeds) })
@@ -72,7 +73,7 @@ func telemetryAllocatesNothing(t *testing.T, heeds bool) {
 	const (
 		rounds = 4
 		cycles = 250
-		most   = 25
+		most   = 30
 	)
 	srv := redistest.Start(t)
 	var mutexes []*lock.Mutex

@@ -1,9 +1,11 @@
 package lock
 
 import (
+	"context"
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -66,9 +68,24 @@ type acquireParams struct {
 	under     string          // owner of the caller's lease of the kind that this one downgrades from
 	permits   int             // of a semaphore
 	waits     bool            // it is for Lock, which waits
+	giveUpAt  time.Time       // when TryLock gives up on Redis; zero: each call may take one lease
 	waiterID  script.Waiter   // whom a release may wake alone
 	waiter    *waiter         // for whom it asks, nil: for nobody who waits
 	composite *compositeLease // of which it will be a member, nil for most
+}
+
+// patience is how long a call for a lock with that lease waits for Redis.
+func (p *acquireParams) patience(lease time.Duration) time.Duration {
+	if p.giveUpAt.IsZero() {
+		return lease
+	}
+	return max(min(lease, time.Until(p.giveUpAt)), 0)
+}
+
+// pause waits before the next try. It reports false if there is to be none: ctx has ended, or it would come too late.
+func (p *acquireParams) pause(ctx context.Context, try int) bool {
+	d := redisfail.Backoff(try)
+	return d < p.patience(DefaultLease) && redisfail.Sleep(ctx, d)
 }
 
 // keys returns the lock as scripts take it.

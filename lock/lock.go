@@ -232,6 +232,9 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 			t.keep = lk.keep(until)
 		}
 	}
+	if !wait && t.giveUpAt.IsZero() {
+		t.giveUpAt = lk.giveUpAt()
+	}
 	asking := ctx
 	if !until.IsZero() {
 		var done context.CancelFunc
@@ -286,6 +289,17 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	return nil, v, telemetry.AcquireError, err
 }
 
+// maxTryLock bounds TryLock without WithWait.
+const maxTryLock = 5 * time.Second
+
+// giveUpAt is when a TryLock that begins now gives up on a Redis that doesn't answer.
+func (lk *lock) giveUpAt() time.Time {
+	if lk.cfg.wait >= 0 {
+		return time.Now().Add(lk.cfg.wait + lastAnswer)
+	}
+	return time.Now().Add(min(lk.cfg.lease/renewalsPerLease, maxTryLock))
+}
+
 // keep is how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
 // it waits. With WithWait(0) there is none.
 func (lk *lock) keep(until time.Time) time.Duration {
@@ -327,7 +341,7 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *c
 				ws.failed(w, err)
 				defer ws.untrack(w)
 			}
-			if !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
+			if !t.pause(ctx, try) {
 				return acquireReply{}, cutOff(ctx, err)
 			}
 		}

@@ -111,8 +111,11 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	ctx, stop := m.bounded(ctx)
 	defer stop()
 	t := &multiTry{m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), wait: wait}
-	if wait && m.cfg.wait >= 0 {
-		t.until = time.Now().Add(m.cfg.wait)
+	switch {
+	case !wait:
+		t.params.giveUpAt = m.giveUpAt()
+	case m.cfg.wait >= 0:
+		t.params.until = time.Now().Add(m.cfg.wait)
 	}
 	for {
 		l, outcome, err := t.run()
@@ -133,7 +136,7 @@ type multiTry struct {
 	ctx    context.Context // the caller's
 	record *record         // of all names
 	wait   bool
-	until  time.Time // the end of the wait, zero: none
+	params acquireParams // of each name
 
 	// Of one run:
 	composite *compositeLease
@@ -209,7 +212,7 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 	}
 	t.record.acquire.Attempt()
 	sctx := t.record.ctx
-	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims)
+	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, t.params)
 	if err == nil && j.Granted {
 		return t.granted(claims, j)
 	}
@@ -259,12 +262,14 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outc
 func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 	lease, cfg := &t.composite.handle, t.m.cfg
 	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
+	params := t.params
+	params.composite = t.composite
 	for n, i := range t.open {
 		lk := &t.m.locks[i]
 		// The wait for a lock ends when another one is lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
-		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, acquireParams{until: t.until, composite: t.composite})
+		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])
@@ -293,7 +298,13 @@ func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
 		t.acquires[i].Fail(outcome, err)
 	}
 	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
-	releaseUnused(t.ctx, &t.composite.handle)
+	ctx := t.ctx
+	if at := t.params.giveUpAt; !at.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, at)
+		defer stop()
+	}
+	releaseUnused(ctx, &t.composite.handle)
 }
 
 // cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.

@@ -67,6 +67,7 @@ func cutOff(ctx context.Context, failed error) error {
 
 func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquireParams) (acquireReply, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
+	patience := params.patience(cfg.lease)
 	oneKey := false
 	for {
 		args := script.AcquireArgs{
@@ -82,9 +83,9 @@ func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquirePa
 		}
 		c := o.dispatcher.Call(b.lock.key, telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), b
+		c.Window, c.Owner = min(patience, o.backend.Timeout()), b
 		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-		if !o.dispatcher.Do(ctx, c, cfg.lease) {
+		if !o.dispatcher.Do(ctx, c, patience) {
 			return acquireReply{}, o.dispatcher.Left(ctx)
 		}
 		if c.Err != nil {

@@ -23,13 +23,13 @@ type multiAcquireReply struct {
 }
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
-func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim) (multiAcquireReply, error) {
+func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams) (multiAcquireReply, error) {
 	var err error
 	for try := range maxTries {
-		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
+		if try > 0 && !params.pause(ctx, try) {
 			break
 		}
-		j, failed := o.sendAcquireAll(ctx, claims)
+		j, failed := o.sendAcquireAll(ctx, claims, params.patience(claims[0].lock.cfg.lease))
 		if failed == nil {
 			return j, nil
 		}
@@ -49,13 +49,13 @@ func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claim
 	return multiAcquireReply{}, cutOff(ctx, err)
 }
 
-func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim) (multiAcquireReply, error) {
+func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, patience time.Duration) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
-	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
+	c.Window, c.Owner = min(patience, o.backend.Timeout()), claimList(claims)
 	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-	if !o.dispatcher.Do(ctx, c, cfg.lease) {
+	if !o.dispatcher.Do(ctx, c, patience) {
 		return multiAcquireReply{}, o.dispatcher.Left(ctx)
 	}
 	defer o.dispatcher.Recycle(c)

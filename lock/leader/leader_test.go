@@ -687,7 +687,8 @@ func TestRun_OneLeader(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			srv := server(t, lock.WithWatchdog(3*time.Second))
 			lossy := seed%2 == 1
-			var leads, works atomic.Int64
+			var works atomic.Int64
+			var leads atomic.Pointer[context.Context] // of fn that leads
 			var terms, overlaps atomic.Int64
 			var last atomic.Int64
 			ctx, cancel := context.WithCancel(context.Background())
@@ -703,19 +704,18 @@ func TestRun_OneLeader(t *testing.T) {
 								overlaps.Add(1)
 							}
 							defer works.Add(-1)
-							if leads.Add(1) > 1 {
+							if other := leads.Swap(&ctx); other != nil && (*other).Err() == nil {
 								t.Error("two lead")
 							}
+							defer leads.CompareAndSwap(&ctx, nil)
 							if token := leader.Token(ctx); last.Swap(token) >= token {
 								t.Error("tokens don't rise")
 							}
 							select {
 							case <-ctx.Done():
-								leads.Add(-1)
 								time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Second)))) // winds down
 								return nil
 							case <-time.After(time.Duration(rnd.Int64N(int64(20 * time.Second)))):
-								leads.Add(-1)
 								return errWork
 							}
 						}, quiet(), leader.WithBackoff(100*time.Millisecond, time.Second))

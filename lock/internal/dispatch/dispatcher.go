@@ -126,7 +126,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) bo
 		defer d.finishInline(n)
 		c.Soon = true
 		c.Window = min(c.Window, d.backend.Soon()) // nobody waits for it longer
-		if ctx.Done() == nil {                     // then nothing ends a dial, or the wait for a connection
+		if ctx.Done() == nil || patience < inlinePatience {
 			limited, cancel := context.WithTimeoutCause(ctx, patience, ErrNoReply)
 			defer cancel()
 			c.ctx = limited
@@ -188,8 +188,8 @@ func (d *Dispatcher) left(ctx context.Context, late error) error {
 	return late
 }
 
-// inlinePatience is the least patience of a call that may be sent inline: dialing, or waiting for a connection, may take some seconds, and ends with
-// ctx, but not with patience.
+// inlinePatience is the least patience of a call that may be sent inline with its caller's ctx. Dialing, or waiting for a connection, may take some
+// seconds. It ends with ctx but not with patience, so that a call with less patience gets a ctx that ends with it.
 const inlinePatience = 10 * time.Second
 
 // quick bounds the time of a call after which the next is expected to be quick, too.
@@ -201,7 +201,7 @@ const quick = backend.Unnoticed / 50
 func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, patience time.Duration) bool {
 	soon, lately := d.backend.Soon(), time.Duration(n.lately.Load())
 	switch {
-	case soon == 0, patience < max(inlinePatience, 2*soon), lately == 0, lately > quick:
+	case soon == 0, patience < 2*soon, lately == 0, lately > quick:
 		return false
 	case ctx.Done() == nil:
 		return true

@@ -1,0 +1,66 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// TryLock doesn't wait for a Redis that accepts connections and is silent: it ends after a third of the lease, 5 s at most, or a second after
+// WithWait. Lock's wait is bounded in TestWaitIsOverWhileRedisIsSilent.
+func TestTryLock_SilentRedis(t *testing.T) {
+	t.Parallel()
+	const slack = 2 * time.Second // of a machine that is busy
+	for _, test := range []struct {
+		name string
+		opts []lock.LockOption
+		most time.Duration
+	}{
+		{"default lease", nil, 5 * time.Second},
+		{"lease of 3 s", []lock.LockOption{lock.WithWatchdog(3 * time.Second)}, time.Second},
+		{"WithWait", []lock.LockOption{lock.WithWait(200 * time.Millisecond)}, 1200 * time.Millisecond},
+	} {
+		for _, heeds := range []bool{false, true} { // then calls are sent by a worker, or by their caller
+			for _, first := range []bool{false, true} { // whether it is the client's first call
+				t.Run(fmt.Sprintf("%s/ContextTimeoutEnabled %v/first %v", test.name, heeds, first), func(t *testing.T) {
+					t.Parallel()
+					sp := redistest.Shared(t)
+					p := redistest.NewProxy(t, sp.Addr())
+					c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
+						o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
+					}), lock.WithKeyPrefix(sp.Prefix()))
+					t.Cleanup(p.CutAll) // so that nothing waits for an answer when the client closes
+					if !first {
+						for range 3 {
+							free(t, try(t, c.Mutex("warm-up")))
+						}
+					}
+					p.SetRule(redistest.When(redistest.Up, redistest.Drop))
+					var all sync.WaitGroup
+					for name, l := range map[string]lock.Locker{
+						"Mutex": c.Mutex("job", test.opts...), "FairMutex": c.FairMutex("fair", test.opts...),
+						"RWMutex": c.RWMutex("rw", test.opts...), "Multi": c.Multi([]string{"a", "b"}, test.opts...),
+						"Semaphore": c.Semaphore("permits", test.opts...),
+					} {
+						all.Go(func() {
+							start := time.Now()
+							_, err := l.TryLock(context.Background())
+							if took := time.Since(start); took > test.most+slack || !errors.Is(err, lock.ErrUnavailable) {
+								t.Errorf("%s: it took %v, want %v at most: %v", name, took, test.most, err)
+							}
+						})
+					}
+					all.Wait()
+				})
+			}
+		}
+	}
+}
