@@ -32,14 +32,14 @@ func TestBatchSpansAreOfWhatIsShown(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		sampler sdktrace.Sampler
-		policy  telemetry.RenewalSpans
+		policy  lock.RenewalSpans
 		well    int // spans of ten renewals
 	}{
-		{"all", sdktrace.AlwaysSample(), telemetry.RenewalSpansAll, 10},
-		{"thinned", sdktrace.AlwaysSample(), telemetry.RenewalSpansThinned, 8},
-		{"failures", sdktrace.AlwaysSample(), telemetry.RenewalSpansFailures, 0},
-		{"off", sdktrace.AlwaysSample(), telemetry.RenewalSpansOff, 0},
-		{"not sampled", sdktrace.ParentBased(onlyBatches{}), telemetry.RenewalSpansAll, 0},
+		{"all", sdktrace.AlwaysSample(), lock.RenewalSpansAll, 10},
+		{"thinned", sdktrace.AlwaysSample(), lock.RenewalSpansThinned, 8},
+		{"failures", sdktrace.AlwaysSample(), lock.RenewalSpansFailures, 0},
+		{"off", sdktrace.AlwaysSample(), lock.RenewalSpansOff, 0},
+		{"not sampled", sdktrace.ParentBased(onlyBatches{}), lock.RenewalSpansAll, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
@@ -86,7 +87,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 
 	c := &Client{cfg: cfg, number: newNumber(), backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
-	var random [8]byte
+	var random [ownerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
 	var err error
@@ -137,8 +138,8 @@ func (c *clientConfig) check() error {
 	if err := checkReserved("the key prefix", c.prefix); err != nil {
 		return err
 	}
-	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id)) {
-		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of valid UTF-8", ErrInvalid, c.id, maxTextBytes)
+	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id) || strings.ContainsFunc(c.id, notInClientID)) {
+		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'", ErrInvalid, c.id, maxTextBytes)
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
@@ -151,6 +152,22 @@ func (c *clientConfig) check() error {
 		c.id = host + "/" + strconv.Itoa(os.Getpid())
 	}
 	return nil
+}
+
+// notInClientID reports whether a rune may not be in a client's id.
+func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
+
+// ownerRandomBytes is how many random bytes tell a client from others with its id.
+const ownerRandomBytes = 8
+
+// clientIDOf returns the id in an owner of lockdog, "" for any other: "<id>:<random>-<number>", and for writers ":write" after it.
+func clientIDOf(owner string) string {
+	id, rest, _ := strings.Cut(owner, ":")
+	random, number, _ := strings.Cut(strings.TrimSuffix(rest, writeSuffix), "-")
+	if _, err := strconv.ParseUint(number, 10, 64); err != nil || len(random) != hex.EncodedLen(ownerRandomBytes) {
+		return ""
+	}
+	return id
 }
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches

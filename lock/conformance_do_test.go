@@ -15,6 +15,7 @@ var doBehaviours = []behaviour{
 	{name: "Do/result and error", test: doReturns},
 	{name: "Do/ctx and lease", test: doGivesTheContext},
 	{name: "Do/held", test: doOfHeld},
+	{name: "TryDo", test: tryDo},
 	{name: "Do/lost", test: doJoinsErrLost},
 	{name: "Do/lost, said by fn", test: doSaysALossOnce},
 	{name: "Do/panic", test: doPanics},
@@ -69,6 +70,40 @@ func doOfHeld(t *testing.T, w *world) {
 	})
 	mustMatch(t, err, lock.ErrHeld)
 	free(t, l)
+}
+
+func tryDo(t *testing.T, w *world) {
+	c := w.client()
+	m, ok := w.lock(c, "a").(interface {
+		TryDo(context.Context, func(context.Context, *lock.Lease) error) error
+	})
+	if !ok {
+		t.Fatalf("%T has no TryDo", w.lock(c, "a"))
+	}
+	failed := errors.New("failed")
+	err := m.TryDo(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+		if ctx != l.Context() {
+			t.Error("the ctx isn't the lease's")
+		}
+		return failed
+	})
+	mustMatch(t, err, failed)
+	mustBeFree(t, w, "a")
+
+	l := try(t, w.rival(w.client(), "a"))
+	runs := 0
+	mustMatch(t, m.TryDo(t.Context(), func(context.Context, *lock.Lease) error { runs++; return nil }), lock.ErrHeld)
+	_, err = lock.TryDo(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { runs++; return 1, nil })
+	mustMatch(t, err, lock.ErrHeld)
+	free(t, l)
+	if runs != 0 {
+		t.Errorf("fn ran %d times under a lock that was held", runs)
+	}
+	n, err := lock.TryDo(t.Context(), w.lock(c, "a"), func(context.Context, *lock.Lease) (int, error) { return 42, nil })
+	if n != 42 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	mustBeFree(t, w, "a")
 }
 
 func doJoinsErrLost(t *testing.T, w *world) {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 var inputBehaviours = []behaviour{
@@ -70,7 +69,7 @@ var badLockTable = slices.Concat(badNameTable, []badLock{
 	with(lock.WithGroup("")).saying("WithGroup", "1 to 256"),
 	with(lock.WithGroup(strings.Repeat("g", 257))).saying("WithGroup", "1 to 256"),
 	with(lock.WithGroup("\xff")).saying("WithGroup", "UTF-8"),
-	with(lock.WithRenewalSpans(telemetry.RenewalSpans(200))).saying("WithRenewalSpans(200)"),
+	with(lock.WithRenewalSpans(lock.RenewalSpans(200))).saying("WithRenewalSpans(200)"),
 	with(nil).saying("option is nil"),
 })
 

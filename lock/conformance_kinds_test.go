@@ -162,6 +162,9 @@ type readSide struct {
 	m *lock.RWMutex
 }
 
+func (r readSide) TryDo(ctx context.Context, fn func(context.Context, *lock.Lease) error) error {
+	return r.m.TryRDo(ctx, fn)
+}
 func (r readSide) Inspect(ctx context.Context) (lock.Holder, error) { return r.m.Inspect(ctx) }
 func (r readSide) ForceUnlock(ctx context.Context) (bool, error)    { return r.m.ForceUnlock(ctx) }
 

@@ -251,8 +251,8 @@ func inspectFree(t *testing.T, w *world) {
 
 func inspectHeld(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
-	h, err := w.lock(w.client(), "a").Inspect(t.Context())
-	if err != nil || !h.Held || h.Owner != l.Owner() || h.Count != 1 || h.Token != l.Token() || h.Remaining <= 0 || h.Remaining > ttl {
+	h, err := w.lock(w.client(lock.WithClientID("the inspector")), "a").Inspect(t.Context())
+	if err != nil || !h.Held || h.Owner != l.Owner() || h.ClientID == "" || h.ClientID != l.Owner()[:strings.IndexByte(l.Owner(), ':')] || h.Count != 1 || h.Token != l.Token() || h.Remaining <= 0 || h.Remaining > ttl {
 		t.Errorf("%+v, %v; held by %q with token %d", h, err, l.Owner(), l.Token())
 	}
 	free(t, l)

@@ -15,7 +15,9 @@ import (
 func TestDeletedKeyWakesWaiters(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second // renewed every 2 s
-	kinds := map[string]struct{ held, awaited func(c *lock.Client) lock.Locker }{
+	kinds := map[string]struct {
+		held, awaited func(c *lock.Client) lock.Locker
+	}{
 		"mutex": {
 			func(c *lock.Client) lock.Locker { return c.Mutex("job") },
 			func(c *lock.Client) lock.Locker { return c.Mutex("job") },

@@ -11,38 +11,64 @@ var (
 	errNoLock = fmt.Errorf("%w: Do(ctx, nil, fn): it needs a lock to run it under", ErrInvalid)
 )
 
-// Do runs fn under a lock, with the lease's Context, and releases it. It returns fn's result and error. When the
-// lease was lost, or couldn't be released, that error is joined to fn's, also when fn returned nil: then
-// what fn did may have happened beside another holder, and only tokens protect from that. A panic of fn goes on after the
-// release. That takes as long as [Lease.Release] with ctx: until ctx ends, or, where it has ended before, what is left of the lease at most.
-func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (result T, err error) {
+// Do runs fn under a lock, with the lease's Context, and releases it. It returns fn's result and error. A panic of fn goes on after the release.
+//
+// If the lease was lost, the error matches ErrLost, also when fn returned nil: what fn did may have happened beside another holder, and only
+// tokens protect from that. If fn returned nil and Redis didn't confirm the release, the error matches ErrUnconfirmed: the work is
+// done, don't repeat it. If both fn and the release failed, their errors are joined.
+//
+// The release takes as long as [Lease.Release] with ctx: until ctx ends or, where it has ended before, what is left of the lease at most.
+func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
+	return run(ctx, l, Locker.Lock, fn)
+}
+
+// TryDo is Do for a lock that is free. If it isn't, TryDo doesn't wait: it fails with the error of TryLock, such as a *HeldError, and doesn't
+// call fn.
+func TryDo[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
+	return run(ctx, l, Locker.TryLock, fn)
+}
+
+func run[T any](ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error), fn func(context.Context, *Lease) (T, error)) (result T, err error) {
 	switch {
 	case fn == nil:
 		return result, errNoWork
 	case l == nil:
 		return result, errNoLock
 	}
-	lease, err := l.Lock(ctx)
+	lease, err := acquire(l, ctx)
 	if err != nil {
 		return result, err
 	}
 	defer func() {
-		// fn may have released it; that is no error. Nor need it be said twice how the lease was lost, if fn returned the cause
-		// of its ctx.
-		if rerr := lease.Release(ctx); rerr != nil && !errors.Is(rerr, ErrReleased) && !errors.Is(err, rerr) {
+		rerr := lease.Release(ctx)
+		switch {
+		case rerr == nil, errors.Is(rerr, ErrReleased): // fn may have released it
+		case errors.Is(err, rerr): // fn returned the cause of its ctx: how the lease was lost needn't be said twice
+		case err == nil && !errors.Is(rerr, ErrLost):
+			err = &unconfirmedError{rerr}
+		default:
 			err = errors.Join(err, rerr)
 		}
 	}()
 	return fn(lease.Context(), lease)
 }
 
-// do is the method Do of a kind of lock.
-func do(ctx context.Context, l Locker, fn func(context.Context, *Lease) error) error {
+// method is the method Do, or TryDo, of a kind of lock.
+func method(ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error), fn func(context.Context, *Lease) error) error {
 	if fn == nil {
 		return errNoWork
 	}
-	_, err := Do(ctx, l, func(ctx context.Context, l *Lease) (struct{}, error) {
+	_, err := run(ctx, l, acquire, func(ctx context.Context, l *Lease) (struct{}, error) {
 		return struct{}{}, fn(ctx, l)
 	})
 	return err
+}
+
+// do is the method Do of a kind of lock, tryDo its method TryDo.
+func do(ctx context.Context, l Locker, fn func(context.Context, *Lease) error) error {
+	return method(ctx, l, Locker.Lock, fn)
+}
+
+func tryDo(ctx context.Context, l Locker, fn func(context.Context, *Lease) error) error {
+	return method(ctx, l, Locker.TryLock, fn)
 }

@@ -17,7 +17,49 @@ var (
 	ErrClosed   = redisfail.ErrClosed                                  // Client.Close was called
 	ErrDeadlock = errors.New("lockdog: lock is held by this very ctx") // re-entry without WithReentrancy
 	ErrInvalid  = errors.New("lockdog: invalid")                       // bad name, option or use; the text says what is allowed
+
+	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is part of an incomplete
+	// cluster, or refuses the client's credentials. A service answers with 503. The error wraps what Redis said.
+	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
+	// ErrUnconfirmed is returned by Do: fn succeeded, but Redis didn't confirm the release. Don't repeat the work. The lock is free one lease
+	// later at the latest.
+	ErrUnconfirmed = errors.New("lockdog: release not confirmed")
 )
+
+// unavailableError is the failure of an operation that Redis doesn't serve now.
+type unavailableError struct {
+	op  string // what failed
+	err error
+}
+
+// Error implements error.
+func (e *unavailableError) Error() string {
+	text := e.op + ": Redis is unavailable: " + e.err.Error()
+	if hint := redisfail.Hint(e.err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
+}
+
+// Is makes the error match ErrUnavailable.
+func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns what Redis said, or what happened on the way to it.
+func (e *unavailableError) Unwrap() error { return e.err }
+
+// unconfirmedError is the result of Do where fn succeeded and the release failed.
+type unconfirmedError struct{ err error }
+
+// Error implements error.
+func (e *unconfirmedError) Error() string {
+	return e.err.Error() + "; the work is done, and the lock is free one lease later at the latest"
+}
+
+// Is makes the error match ErrUnconfirmed.
+func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirmed }
+
+// Unwrap returns the error of the release.
+func (e *unconfirmedError) Unwrap() error { return e.err }
 
 // errUpgrade is what a reader gets that asks for the write lock: it would wait for itself.
 var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the writer: "+
@@ -30,6 +72,7 @@ type HeldError struct {
 	Remaining time.Duration // what was left of its lease when last seen; negative: it has none
 
 	refusal string
+	local   bool // the holder is the client that asked
 }
 
 // longestOwner is how much of an owner errors quote: all of one that we named, and not all that somebody may have written into Redis.
@@ -37,15 +80,19 @@ const longestOwner = maxTextBytes + 64
 
 // Error implements error.
 func (e *HeldError) Error() string {
+	by := fmt.Sprintf("%.*q", longestOwner, e.Owner)
+	if e.local {
+		by = "this process, as " + by
+	}
 	switch {
 	case e.refusal != "":
 		return fmt.Sprintf("lockdog: %q %s", e.Name, e.refusal)
 	case e.Owner == "":
 		return fmt.Sprintf("lockdog: lock %q is held", e.Name)
 	case e.Remaining < 0:
-		return fmt.Sprintf("lockdog: lock %q is held by %.*q, without an expiry", e.Name, longestOwner, e.Owner)
+		return fmt.Sprintf("lockdog: lock %q is held by %s, without an expiry", e.Name, by)
 	default:
-		return fmt.Sprintf("lockdog: lock %q is held by %.*q, for %v unless renewed", e.Name, longestOwner, e.Owner, e.Remaining)
+		return fmt.Sprintf("lockdog: lock %q is held by %s, for %v unless renewed", e.Name, by, e.Remaining)
 	}
 }
 
@@ -134,6 +181,9 @@ type ReplicasError struct {
 func (e *ReplicasError) Error() string {
 	return fmt.Sprintf("lockdog: lock %q: %d of %d replicas confirmed the grant within %v; it was undone", e.Name, e.Acked, e.Wanted, e.Within)
 }
+
+// Is makes the error match ErrUnavailable.
+func (e *ReplicasError) Is(target error) bool { return target == ErrUnavailable }
 
 // waitError is returned when the ctx ends while waiting: the lock was held, and the ctx is why we left.
 type waitError struct {

@@ -55,6 +55,11 @@ func (m *FairMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Leas
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if the lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *FairMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // Inspect says who holds the lock, as Mutex.Inspect does.
 func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 

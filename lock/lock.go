@@ -66,6 +66,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 type Holder struct {
 	Held      bool          // the rest is zero if nobody does
 	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
+	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
 	Count     int           // how often a Redisson holder has entered; 1 for ours
 	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
 	Token     int64         // 0 when the holder isn't a lockdog client
@@ -78,7 +79,7 @@ type Holder struct {
 func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
 		r, err := lk.c.transport.inspect(ctx, lk)
-		h = Holder{r.Held, r.Owner, r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
+		h = Holder{r.Held, r.Owner, clientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
 		return err
 	})
 	return h, err
@@ -381,8 +382,11 @@ func (lk *lock) wrap(op string, err error) error {
 	if errors.Is(err, ErrInvalid) { // it says where
 		return err
 	}
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
+	}
 	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
-		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name, or delete the key: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
+		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {
 		return wrapNamed(lk.kind.name, lk.name, op, err)
@@ -403,7 +407,10 @@ func wrapNamed(what, name, op string, err error) error {
 	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
 		return err
 	case redisfail.IsWrongType(err):
-		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name, or delete the key: %w", ErrInvalid, name, op, err)
+		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name: %w", ErrInvalid, name, op, err)
+	}
+	if redisfail.IsUnavailable(err) {
+		return &unavailableError{fmt.Sprintf("lockdog: %s %q: %s", what, name, op), err}
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }

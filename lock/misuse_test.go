@@ -67,6 +67,7 @@ func TestDoReturnsWithItsCtx(t *testing.T) {
 		return nil
 	})
 	mustMatch(t, err, context.DeadlineExceeded)
+	mustMatch(t, err, lock.ErrUnconfirmed)
 	if took := time.Since(start); took > patience/3 {
 		t.Errorf("it took %v", took)
 	}

@@ -91,6 +91,11 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if all the locks can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *Multi) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // take is Lock and TryLock.
 func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	if m == nil {

@@ -53,6 +53,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if the lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // Inspect says who holds the lock, and for how long yet. A free lock is no error: Holder.Held is false.
 func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 

@@ -154,20 +154,31 @@ func WithHoldWarning(d time.Duration) LockOption {
 	})
 }
 
-// WithRenewalSpans says which renewals of a sampled lock get a span. The default is all of them.
-func WithRenewalSpans(policy telemetry.RenewalSpans) LockOption {
+// RenewalSpans says which renewals of a sampled lock get a span. Metrics and logs don't depend on it.
+type RenewalSpans = telemetry.RenewalSpans
+
+// The policies of WithRenewalSpans.
+const (
+	RenewalSpansAll      = telemetry.RenewalSpansAll      // each renewal
+	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, then the 16th, 32nd, ...; and every slow or failed one
+	RenewalSpansFailures = telemetry.RenewalSpansFailures // only those that failed
+	RenewalSpansOff      = telemetry.RenewalSpansOff      // none
+)
+
+// WithRenewalSpans sets which renewals of a sampled lock get a span. The default is RenewalSpansAll.
+func WithRenewalSpans(policy RenewalSpans) LockOption {
 	return lockOption(func(c *lockConfig) {
-		if policy > telemetry.RenewalSpansOff {
-			c.fail("WithRenewalSpans(%d): unknown policy", policy)
+		if policy > RenewalSpansOff {
+			c.fail("WithRenewalSpans(%d): unknown policy; see the constants of RenewalSpans", policy)
 		}
 		c.spans = policy
 	})
 }
 
-// WithHolderLinks sets whether the lock's entry in Redis names the holder's trace, so that the spans of those
-// who wait link to it, in whichever process they run. On by default.
-func WithHolderLinks(on bool) LockOption {
-	return lockOption(func(c *lockConfig) { c.links = on })
+// WithoutHolderLinks keeps the holder's trace context out of Redis. By default the lock's entry contains it, so that the spans of waiters,
+// in whichever process, link to the span of the holder.
+func WithoutHolderLinks() LockOption {
+	return lockOption(func(c *lockConfig) { c.links = false })
 }
 
 // WithReplicas has a grant wait, with Redis's WAIT, until n replicas of the lock's server have it, for d at most; if
@@ -214,8 +225,8 @@ func WithKeyPrefix(prefix string) Option {
 	return clientOption(func(c *clientConfig) { c.prefix = prefix })
 }
 
-// WithClientID names the client in Redis, logs and spans. The default is "<host>/<pid>". It needn't be unique:
-// an owner also holds 64 random bits.
+// WithClientID names the client in Redis, logs and spans. The default is "<host>/<pid>". It needn't be unique: an owner also holds 64 random
+// bits. Allowed are 1 to 256 bytes of printable UTF-8 without ':', which ends the id in an owner.
 func WithClientID(id string) Option {
 	return clientOption(func(c *clientConfig) { c.id, c.idSet = id, true })
 }

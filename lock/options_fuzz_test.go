@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // someOptions makes options out of bytes: each a byte for which, eight for its number, and text up to the next zero byte.
@@ -47,9 +45,9 @@ func someOptions(data []byte) (opts []Option, own []LockOption) {
 		case 9:
 			both(WithHoldWarning(d))
 		case 10:
-			both(WithRenewalSpans(telemetry.RenewalSpans(n)))
+			both(WithRenewalSpans(RenewalSpans(n)))
 		case 11:
-			both(WithHolderLinks(n&1 == 0))
+			both(WithoutHolderLinks())
 		case 12:
 			both(WithReplicas(n, time.Duration(len(text))*time.Millisecond))
 		case 13:
@@ -142,7 +140,7 @@ func (c *Client) sane(t *testing.T, cfg *lockConfig) {
 	switch {
 	case cfg.lease < MinLease, cfg.lease > MaxLease, cfg.interval() < 0, cfg.margin() <= 0, cfg.margin() >= cfg.lease,
 		!within(cfg.maxHold), !within(cfg.heartbeat), cfg.holdWarning < 0, cfg.replicas < 0, cfg.patience >= cfg.lease,
-		cfg.spans > telemetry.RenewalSpansOff, len(cfg.group) > maxTextBytes:
+		cfg.spans > RenewalSpansOff, len(cfg.group) > maxTextBytes:
 		t.Errorf("accepted: %+v", *cfg)
 	}
 }

@@ -78,6 +78,11 @@ func (p *Permits) Do(ctx context.Context, fn func(ctx context.Context, l *Lease)
 	return do(ctx, p, fn)
 }
 
+// TryDo is Do if a permit can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (p *Permits) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, p, fn)
+}
+
 func (p *Permits) base() *lock {
 	if p == nil {
 		return nil

@@ -163,6 +163,11 @@ func (m *QuorumMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Le
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if the lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *QuorumMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // take is Lock and TryLock.
 func (m *QuorumMutex) take(ctx context.Context, wait bool) (*Lease, error) {
 	if m == nil {

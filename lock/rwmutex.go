@@ -12,7 +12,7 @@ var (
 		name:    "write",
 		acquire: script.WriteAcquire, release: script.WriteRelease, force: script.RWForce, inspect: script.RWInspect,
 		channel:     script.RWChannel,
-		ownerSuffix: ":write", holding: script.HoldsMark,
+		ownerSuffix: writeSuffix, holding: script.HoldsMark,
 		queuesInRedis: true, // so that new readers wait for it
 	}
 	readKind = &kind{
@@ -23,6 +23,9 @@ var (
 		wakesNextOnGrant: true,
 	}
 )
+
+// writeSuffix ends the owner of a write lease, as it does Redisson's.
+const writeSuffix = ":write"
 
 // RWMutex describes a lock that either one writer holds, or any number of readers: Redisson's RReadWriteLock. Lock, TryLock
 // and Do are the writer's, RLock, TryRLock and RDo the readers'; each reader has a Lease of its own, with a token of its
@@ -90,6 +93,11 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease)
 	return do(ctx, m, fn)
 }
 
+// TryDo is Do if the write lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m, fn)
+}
+
 // TryRLock takes the lock for reading unless a writer holds it or waits for it. It doesn't wait: it fails with a *HeldError,
 // matching ErrHeld, that names this writer. Other errors are as for Mutex.TryLock.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
@@ -103,6 +111,11 @@ func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.reader()
 // RDo runs fn under the read lock, with the lease's Context, and releases it. See the function Do for what it returns.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return do(ctx, m.RLocker(), fn)
+}
+
+// TryRDo is RDo if the lock can be had at once. If not, it fails as TryRLock does, and doesn't call fn.
+func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, m.RLocker(), fn)
 }
 
 // RLocker is the read lock as a Locker: its methods are TryRLock, RLock and RDo.

@@ -95,7 +95,7 @@ func TestStory(t *testing.T) {
 	// Another request of b ends while the lock is held; it is released without a caller's span.
 	ctx, third := caller("canceled request of b")
 	ctx, cancel := context.WithCancel(ctx)
-	if l, err = b.Mutex("story:1", lock.WithHolderLinks(false)).Lock(ctx); err != nil {
+	if l, err = b.Mutex("story:1", lock.WithoutHolderLinks()).Lock(ctx); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

@@ -15,6 +15,10 @@ const (
 	noScript   = "NOSCRIPT"
 	noPerm     = "NOPERM"
 	wrongType  = "WRONGTYPE"
+	noAuth     = "NOAUTH"
+	wrongPass  = "WRONGPASS"
+	denied     = "DENIED"
+	noPassword = "AUTH <password> called"
 	notInteger = "not an integer"
 )
 
@@ -43,9 +47,9 @@ var words = []struct {
 	{"CROSSSLOT", Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}},
 	{"OOM", permanent(telemetry.ErrorOOM)},
 	{noPerm, permanent(telemetry.ErrorACL)},
-	{"NOAUTH", permanent(telemetry.ErrorACL)},
-	{"WRONGPASS", permanent(telemetry.ErrorACL)},
-	{"DENIED", permanent(telemetry.ErrorACL)}, // by protected mode
+	{noAuth, permanent(telemetry.ErrorACL)},
+	{wrongPass, permanent(telemetry.ErrorACL)},
+	{denied, permanent(telemetry.ErrorACL)}, // by protected mode
 	{"NOPROTO", permanent(telemetry.ErrorOther)},
 	{"EXECABORT", permanent(telemetry.ErrorOther)},
 	{wrongType, permanent(telemetry.ErrorOther)},
@@ -67,7 +71,7 @@ var phrases = []struct {
 	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}}, // during a migration
 	{"ACL failure", permanent(telemetry.ErrorACL)},
 	{"user executing the script can't", permanent(telemetry.ErrorACL)},
-	{"AUTH <password> called", permanent(telemetry.ErrorACL)},
+	{noPassword, permanent(telemetry.ErrorACL)},
 	{notInteger, permanent(telemetry.ErrorOther)},
 }
 

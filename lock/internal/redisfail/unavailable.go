@@ -1,0 +1,81 @@
+package redisfail
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// IsUnavailable reports whether a call failed because Redis doesn't serve now: it is silent, unreachable, starting, full, read-only, or refuses
+// the client's credentials. The end of a ctx alone is no such failure.
+func IsUnavailable(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
+	case nil:
+		return false
+	case redis.Error:
+		return !errors.Is(e, redis.Nil) && unavailable(e.Error())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), IsUnavailable)
+	case net.Error:
+		return e != context.DeadlineExceeded && !errors.Is(e, context.Canceled) //nolint:errorlint // an I/O timeout may wrap it
+	}
+	if err == io.EOF || err == io.ErrUnexpectedEOF || err == ErrElsewhere || noConnection(err) || IsUnreached(err) { //nolint:errorlint // leaves
+		return true
+	}
+	return IsUnavailable(errors.Unwrap(err))
+}
+
+// unavailable reports whether an error reply says so.
+func unavailable(text string) bool {
+	found, f := readReply(text)
+	switch found {
+	case noAuth, wrongPass, denied, noPassword:
+		return true
+	}
+	return f.Retry || f.Kind == telemetry.ErrorOOM
+}
+
+// Hint returns what to look at when a call failed with err, "" if the error says it itself.
+func Hint(err error) string {
+	if noConnection(err) {
+		return "every connection of the Redis client's pool is in use; see PoolSize"
+	}
+	reply, ok := errorReply(err)
+	if !ok {
+		return ""
+	}
+	found, f := readReply(reply.Error())
+	switch found {
+	case noAuth, wrongPass, denied, noPassword:
+		return "check the user name and the password of the Redis client"
+	case noPerm:
+		return "see the ACL page of the documentation for what lockdog needs"
+	case "READONLY", "REDIRECT":
+		return "a replica was asked to write: a failover is under way, or the client was given a replica's address"
+	case "NOREPLICAS":
+		return "too few replicas are connected; see min-replicas-to-write"
+	case "MISCONF":
+		return "Redis can't write to its disk"
+	}
+	switch f.Kind {
+	case telemetry.ErrorOOM:
+		return "Redis is full; see maxmemory"
+	case telemetry.ErrorPool:
+		return "Redis accepts no more connections; see maxclients"
+	case telemetry.ErrorLoading:
+		return "Redis is starting, or has lost its primary"
+	case telemetry.ErrorBusy:
+		return "Redis runs a script that takes too long; see SCRIPT KILL"
+	case telemetry.ErrorClusterdown:
+		if f.Retry {
+			return "a slot of the cluster isn't served, or is being moved"
+		}
+	}
+	return ""
+}

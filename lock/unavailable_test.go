@@ -1,0 +1,128 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// What a service answers with 503 matches ErrUnavailable, for every operation; what it answers with 409 or 500 doesn't.
+func TestErrUnavailable(t *testing.T) {
+	t.Parallel()
+	quick := func(o *redis.Options) {
+		o.DialTimeout, o.DialerRetries, o.ReadTimeout, o.WriteTimeout = time.Second, 1, 300*time.Millisecond, 300*time.Millisecond
+	}
+	unavailable := func(t *testing.T, err error, hint string) {
+		t.Helper()
+		mustMatch(t, err, lock.ErrUnavailable)
+		mustMention(t, err, "Redis is unavailable", hint)
+		if errors.Is(err, lock.ErrHeld) {
+			t.Errorf("%v: it isn't held", err)
+		}
+	}
+	t.Run("down", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Start(t)
+		c := newScope(t).open(t, srv.Client(t, quick), lock.WithWatchdog(2*time.Second))
+		m := c.Mutex("job")
+		l := try(t, m)
+		err := c.Mutex("work").Do(t.Context(), func(context.Context, *lock.Lease) error {
+			srv.Kill(t)
+			return nil
+		})
+		if errors.Is(err, lock.ErrLost) {
+			t.Fatalf("the lease of 2 s was lost: %v", err)
+		}
+		mustMatch(t, err, lock.ErrUnconfirmed)
+		unavailable(t, err, "")
+		_, err = m.TryLock(t.Context())
+		unavailable(t, err, "")
+		_, err = m.Inspect(t.Context())
+		unavailable(t, err, "")
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			unavailable(t, err, "")
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
+		sp := redistest.Shared(t)
+		rdb, e := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(2*time.Second))
+		free(t, try(t, c.Mutex("job")))
+		e.set(redistest.When(redistest.Up, redistest.Drop))
+		_, err := c.Mutex("job").TryLock(t.Context())
+		unavailable(t, err, "")
+		e.set(nil)
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all"))
+		c := newScope(t).open(t, srv.Client(t, quick, func(o *redis.Options) { o.Username, o.Password = "app", "wrong" }))
+		_, err := c.Mutex("job").TryLock(t.Context())
+		unavailable(t, err, "password")
+	})
+	t.Run("full", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Start(t)
+		c := newScope(t).open(t, srv.Client(t, quick))
+		must(t, "CONFIG SET", srv.Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
+		_, err := c.Mutex("job").TryLock(t.Context())
+		unavailable(t, err, "maxmemory")
+	})
+	t.Run("too few replicas", func(t *testing.T) {
+		t.Parallel()
+		c := newScope(t).open(t, redistest.Start(t).Client(t))
+		_, err := c.Mutex("job", lock.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context())
+		mustMatch(t, err, lock.ErrUnavailable)
+	})
+	t.Run("not", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Start(t)
+		c := newScope(t).open(t, srv.Client(t))
+		l := try(t, c.Mutex("job"))
+		must(t, "SET", srv.Client(t).Set(t.Context(), "text", "1", 0).Err())
+		ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		<-ended.Done()
+		for what, err := range map[string]error{
+			"held":      errorOf(c.Mutex("job").TryLock(t.Context())),
+			"wrong key": errorOf(c.Mutex("text").TryLock(t.Context())),
+			"ctx ended": errorOf(c.Mutex("other").Lock(ended)),
+			"bad name":  errorOf(c.Mutex("").Lock(t.Context())),
+		} {
+			if err == nil || errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		free(t, l)
+		must(t, "Close", c.Close(t.Context()))
+		if err := errorOf(c.Mutex("job").TryLock(t.Context())); errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+func errorOf(_ *lock.Lease, err error) error { return err }
+
+// Whoever finds a lock held by the very client that asks is told so: it is another part of the program, and no other pod.
+func TestHeldByThisProcess(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	open := func(id string) *lock.Client {
+		return newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID(id))
+	}
+	c, other := open("orders/1"), open("orders/1")
+	l := try(t, c.Mutex("job"))
+	mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "held by this process, as")
+	if err := errorOf(other.Mutex("job").TryLock(t.Context())); err == nil || strings.Contains(err.Error(), "this process") {
+		t.Errorf("another client with the same id: %v", err)
+	}
+	free(t, l)
+}
