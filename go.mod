@@ -3,6 +3,7 @@ module github.com/lockdog/lockdog
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/lmittmann/tint v1.2.1

@@ -29,7 +29,7 @@ func known(t *testing.T) map[string]series {
 			s.labels[strings.ReplaceAll(string(l.Key), ".", "_")] = l.Values
 		}
 		all[m.Prometheus] = s // of a histogram the native one
-		if m.Kind != telemetry.Histogram {
+		if m.Kind != "histogram" {
 			continue
 		}
 		all[m.Prometheus+"_sum"], all[m.Prometheus+"_count"] = s, s

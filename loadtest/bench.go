@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/server"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
@@ -21,9 +22,9 @@ type bench struct {
 	own        *server.Redis // nil with -redis
 	addrs      []string
 	sampler    *sample.Sampler
-	foreground *fleet   // nil without
-	redisson   []string // the command of its client
-	version    string   // of Redis
+	foreground fleet.Fleet[wire.Reply] // nil without
+	redisson   []string                // the command of its client
+	version    string                  // of Redis
 }
 
 // openBench starts what is needed.
@@ -50,11 +51,16 @@ func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error
 
 // watch begins to sample.
 func (b *bench) watch(ctx context.Context) error {
-	servers, err := b.servers()
-	if err != nil {
-		return err
+	var servers []*redis.Options
+	for _, addr := range b.addrs {
+		o, err := wire.Options(addr)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, o)
 	}
-	// It outlives an interrupt, as the last measurement's end is still looked at.
+	// It outlives an interrupt: the end of the last measurement is read after it.
+	var err error
 	if b.sampler, err = sample.New(context.WithoutCancel(ctx), servers); err != nil {
 		return fmt.Errorf("no Redis to measure: %w", err)
 	}
@@ -69,36 +75,23 @@ func (b *bench) watch(ctx context.Context) error {
 	return nil
 }
 
-// servers are the nodes, one by one.
-func (b *bench) servers() ([]*redis.Options, error) {
-	var servers []*redis.Options
-	for _, addr := range b.addrs {
-		o, err := wire.Options(addr)
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, o)
-	}
-	return servers, nil
-}
-
 // traffic starts or stops the foreground traffic, where there is to be one.
 func (b *bench) traffic(ctx context.Context, on bool) (err error) {
 	if b.foreground != nil && !on {
-		err, b.foreground = b.foreground.close(), nil
+		err, b.foreground = b.foreground.Close(), nil
 		return err
 	}
 	if b.foreground != nil || !on || b.flags.foreground == 0 {
 		return nil
 	}
-	b.foreground, err = startFleet(nil, []wire.Config{{
+	err = b.foreground.Start(nil, wire.Config{
 		Role: wire.Foreground, Addrs: b.addrs, Cluster: b.cluster, Seed: b.seed, Rate: b.flags.foreground,
-	}})
+	})
 	if err != nil {
 		return err
 	}
 	for _, do := range []string{wire.DoWarm, wire.DoAcquire} {
-		if _, err := b.foreground.ask(ctx, wire.Request{Do: do}); err != nil {
+		if _, err := b.foreground.Ask(ctx, wire.Request{Do: do}); err != nil {
 			return fmt.Errorf("foreground: %w", err)
 		}
 	}
@@ -108,9 +101,7 @@ func (b *bench) traffic(ctx context.Context, on bool) (err error) {
 // close ends everything.
 func (b *bench) close() error {
 	var errs []error
-	if b.foreground != nil {
-		errs = append(errs, b.foreground.close())
-	}
+	errs = append(errs, b.foreground.Close())
 	if b.sampler != nil {
 		errs = append(errs, b.sampler.Close())
 	}
@@ -120,7 +111,7 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// configs are those of the clients of a mode, between whom the locks are dealt out.
+// configs are those of the clients of a mode, which share the locks.
 func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Config {
 	var configs []wire.Config
 	for i := range b.clients {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -26,7 +27,7 @@ const (
 
 	renewalsPerLease = 3
 	soakLocks        = 1_000_000
-	soakIntervals    = 3 // at the least
+	soakIntervals    = 3 // at least
 )
 
 var allModes = []string{wire.None, wire.PerLock, wire.Batched, wire.Redisson}
@@ -57,7 +58,7 @@ func parse(args []string) (flags, error) {
 	var locks, modes string
 	var redisson bool
 	set := flag.NewFlagSet("loadtest", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run says what is wrong
+	set.SetOutput(io.Discard) // cli.Run reports errors
 	set.StringVar(&f.redis, "redis", "", "")
 	set.BoolVar(&f.cluster, "cluster", false, "")
 	set.StringVar(&locks, "locks", "1000,10000", "")
@@ -91,7 +92,7 @@ func parse(args []string) (flags, error) {
 		f.seed = rand.Uint64()
 	}
 
-	// What else is asked for by default depends on what is to be done.
+	// The other defaults depend on the kind of run.
 	switch {
 	case given["soak"]:
 		if !given["locks"] {
@@ -141,16 +142,11 @@ func parseLocks(text string) ([]int, error) {
 
 // parseModes gives them in the order in which they are measured.
 func parseModes(text string, redisson bool) ([]string, error) {
-	wanted := make(map[string]bool)
-	for s := range strings.SplitSeq(text, ",") {
-		mode := strings.TrimSpace(s)
-		if !slices.Contains(allModes, mode) {
-			return nil, fmt.Errorf("-modes %s: %q is not one of %s", text, mode, strings.Join(allModes, ", "))
-		}
-		wanted[mode] = true
+	wanted, err := cli.List("modes", text, allModes)
+	if redisson {
+		wanted = append(wanted, wire.Redisson)
 	}
-	wanted[wire.Redisson] = wanted[wire.Redisson] || redisson
-	return slices.DeleteFunc(slices.Clone(allModes), func(m string) bool { return !wanted[m] }), nil
+	return slices.DeleteFunc(slices.Clone(allModes), func(m string) bool { return !slices.Contains(wanted, m) }), err
 }
 
 // check finds what can't be, and what can't be together.

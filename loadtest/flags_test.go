@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
@@ -43,7 +44,7 @@ func TestFlagsThatCantBe(t *testing.T) {
 			t.Parallel()
 			var out, errs bytes.Buffer
 			code := run(t.Context(), strings.Fields(test.args), &out, &errs)
-			if code != exitUsage || !strings.Contains(errs.String(), test.says) || !strings.Contains(errs.String(), "loadtest -h") || out.Len() > 0 {
+			if code != cli.Usage || !strings.Contains(errs.String(), test.says) || !strings.Contains(errs.String(), "loadtest -h") || out.Len() > 0 {
 				t.Errorf("exit code %d, stdout %q, stderr %q", code, &out, &errs)
 			}
 		})
@@ -148,11 +149,11 @@ func TestRedissonNeedsJava(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var out, errs bytes.Buffer
 	code := run(t.Context(), []string{"-redisson"}, &out, &errs)
-	if code != exitFailed || !strings.Contains(errs.String(), "apt-get install default-jdk-headless maven") {
+	if code != cli.Failed || !strings.Contains(errs.String(), "apt-get install default-jdk-headless maven") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 	errs.Reset()
-	if code := run(t.Context(), nil, &out, &errs); code != exitFailed || !strings.Contains(errs.String(), "apt-get install redis-server") {
+	if code := run(t.Context(), nil, &out, &errs); code != cli.Failed || !strings.Contains(errs.String(), "apt-get install redis-server") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 }
@@ -171,7 +172,7 @@ func TestCommandHasNoPassword(t *testing.T) {
 func TestNoRedisThere(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"-redis", "127.0.0.1:1"}, &out, &errs); code != exitFailed || !strings.Contains(errs.String(), "127.0.0.1:1") {
+	if code := run(t.Context(), []string{"-redis", "127.0.0.1:1"}, &out, &errs); code != cli.Failed || !strings.Contains(errs.String(), "127.0.0.1:1") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 }

@@ -17,7 +17,8 @@ func FuzzInputs(f *testing.F) {
 	f.Add("-locks\n1000,2000\n-lease\n3s")
 	f.Add("-soak\n1m\n-redis\nredis://:secret@localhost:6379/1")
 	f.Add("# Server\r\nredis_version:7.0.15\r\nserver_time_usec:1700000000000000\r\ncmdstat_evalsha:calls=3,usec=40,usec_per_call=1\r\n")
-	f.Add(`{"did":"read","reading":{"cpu":1e308,"batch":[{"low":1,"high":0,"n":3},{"n":18446744073709551615}]}}`)
+	f.Add(`{"did":"read","reading":{"cpu":1e308,"counts":{"lockdog.renewals":{"renewed":9223372036854775807}},"times":{"lockdog.watchdog.batch.duration":null}}}`)
+	f.Add(`{"did":"read","reading":{"times":{"lockdog.watchdog.batch.duration":{"bins":"HISTFAAAABh42pNpmSzMgAlYoPQHewgLAB0KAmI=","max_ns":-1}}}}`)
 	f.Add("</script><script>alert(1)</script><!--")
 	f.Add("\"'`\x00\xff\u2028<style>")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -29,7 +30,9 @@ func FuzzInputs(f *testing.F) {
 		}
 		var reply wire.Reply
 		if err := json.Unmarshal([]byte(text), &reply); err == nil && reply.Reading != nil {
-			reply.Reading.Batch.Quantile(0.99)
+			var sum wire.Reading
+			sum.Add(reply.Reading)
+			sum.Time(wire.Batch).Quantile(0.99)
 		}
 
 		rep := &report.Report{

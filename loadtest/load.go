@@ -1,17 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/internal/report"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -103,21 +104,14 @@ func (b *bench) settings() report.Settings {
 	}
 }
 
-// machine is where this runs.
+var modelName = regexp.MustCompile(`model name\s*:\s*(.*)`)
+
+// machine is where this runs, as far as the system tells.
 func machine(redis string) report.Machine {
-	m := report.Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Redis: redis}
-	// Linux tells more; elsewhere it is left out.
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
-	}
-	if file, err := os.Open("/proc/cpuinfo"); err == nil {
-		defer func() { _ = file.Close() }()
-		for lines := bufio.NewScanner(file); lines.Scan(); {
-			if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-				m.CPU = strings.TrimLeft(name, "\t :")
-				break
-			}
-		}
+	m := report.Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(), Redis: redis, Load: cli.LoadAverage()}
+	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
+	if found := modelName.FindSubmatch(text); found != nil {
+		m.CPU = string(found[1])
 	}
 	return m
 }

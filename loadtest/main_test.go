@@ -17,13 +17,15 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/child"
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/report"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
 // This binary is also the child processes of the runs that tests make.
 func TestMain(m *testing.M) {
-	if child.Is() {
+	if fleet.IsChild() {
 		os.Exit(child.Main(os.Stdin, os.Stdout))
 	}
 	redistest.Main(m)
@@ -206,8 +208,8 @@ func TestRedisAndInterrupt(t *testing.T) {
 	}
 	rest, _ := io.ReadAll(errs) // until it ends
 	said.Write(rest)
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitInterrupted {
-		t.Errorf("%v, want exit code %d\n%s", err, exitInterrupted, &said)
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != cli.Interrupted {
+		t.Errorf("%v, want exit code %d\n%s", err, cli.Interrupted, &said)
 	}
 	for _, want := range []string{"warning: the figures of Redis include", srv.Addr(), "loadtest: interrupted"} {
 		if !strings.Contains(said.String(), want) {

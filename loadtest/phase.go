@@ -7,50 +7,51 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
 const (
-	// acquireMost is what the locks are taken in, in every mode: what a restart of a service looks like.
-	acquireMost = time.Second
-	// settleMost is from then to the measurement.
-	settleMost = time.Second
+	// longestAcquire is how long the locks are acquired for, in every mode: what a restart of a service looks like.
+	longestAcquire = time.Second
+	// longestSettle is from then to the measurement.
+	longestSettle = time.Second
 	// overhead is about what starting, releasing and ending the clients take.
 	overhead = 1500 * time.Millisecond
+	// margin allows for what takes longer than planned.
+	margin = time.Minute
 )
 
-// holders is the clients of one mode, from before they take their locks until they have given them back.
+// holders are the clients of one mode, from before they acquire their locks until they have released them.
 type holders struct {
 	b      *bench
 	mode   string
 	locks  int
-	fleet  *fleet
-	began  time.Time     // by Redis's clock: when the first lock was taken
-	base   weight        // with one lock each
-	full   weight        // with all
-	took   time.Duration // to take the locks
+	fleet  fleet.Fleet[wire.Reply]
+	began  time.Time     // by Redis's clock: when the first lock was acquired
+	base   wire.Weight   // with one lock each
+	full   wire.Weight   // with all
+	took   time.Duration // to acquire the locks
 	points []sample.Point
-	losses map[string]int64
-	open   edge
-	lost   int // locks that were not theirs when they gave them back
+	start  sample.Info  // before the clients were started
+	open   sample.Info  // where the window began
+	counts wire.Reading // what the clients have counted since their start
+	lost   int          // locks that were no longer theirs when they released them
 }
 
-// acquireOver and settleFor are shorter with short leases: a storm is to be told from the next one.
-func (f *flags) acquireOver() time.Duration { return min(acquireMost, f.interval()/10) }
-func (f *flags) settleFor() time.Duration   { return min(settleMost, f.interval()) }
+// acquireOver and settleFor are shorter with short leases, whose storms would not be told apart.
+func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
-// weight is the sum of wire.Weights.
-type weight struct{ heap, stacks, goroutines float64 }
+// settleFor puts the ends of a window between two storms of renewals, so no renewal is on its way when they are read.
+func (f *flags) settleFor() time.Duration { return min(longestSettle, f.interval()/2) }
 
-// edge is one end of a window.
-type edge struct {
-	info       sample.Info
-	own        []wire.Reply
-	foreground []wire.Reply
+// planned is the whole time of holders that are measured for that long.
+func (f *flags) planned(measured time.Duration) time.Duration {
+	return f.acquireOver() + f.settleFor() + measured + overhead
 }
 
-// window is what happened between two edges.
+// window is what happened between two looks.
 type window struct {
 	from, to   time.Time // by Redis's clock
 	info       sample.Info
@@ -60,153 +61,128 @@ type window struct {
 
 func (w *window) seconds() float64 { return w.to.Sub(w.from).Seconds() }
 
-// start starts the clients and has them take their locks. hold is how long the locks are needed.
-func (b *bench) start(ctx context.Context, mode string, locks int, hold time.Duration) (_ *holders, err error) {
-	h := &holders{b: b, mode: mode, locks: locks, losses: make(map[string]int64)}
+// hold has the clients of a mode acquire their locks, calls measure, and has them release the locks. expected is how long measure takes.
+func (b *bench) hold(ctx context.Context, mode string, locks int, expected time.Duration, measure func(*holders) error) (_ *holders, err error) {
+	h := &holders{b: b, mode: mode, locks: locks}
+	defer func() { err = errors.Join(err, h.fleet.Close()) }()
 	var command []string
 	if mode == wire.Redisson {
 		command = b.redisson
 	}
-	if h.fleet, err = startFleet(command, b.configs(mode, locks, hold)); err != nil {
+	if h.open, err = b.sampler.Look(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.fleet.close())
-		}
-	}()
-	for _, do := range []string{wire.DoWarm, wire.DoRead} { // what is read of the warming up is thrown away
-		if _, err := h.fleet.ask(ctx, wire.Request{Do: do}); err != nil {
+	h.start = h.open
+	for _, cfg := range b.configs(mode, locks, 2*expected+b.lease+margin) {
+		if err := h.fleet.Start(command, cfg); err != nil {
 			return nil, err
 		}
 	}
-	if h.base, err = h.weigh(ctx); err != nil {
+	if err := h.acquire(ctx); err != nil {
 		return nil, err
 	}
-	look, err := b.sampler.Look(ctx)
-	if err != nil {
+	b.out.pass(b.acquireOver())
+	if err := b.out.wait(ctx, b.settleFor()); err != nil {
 		return nil, err
 	}
-	h.began = look.At
-	if _, err := b.sampler.Take(); err != nil {
+	if h.full, err = h.weigh(ctx); err != nil {
 		return nil, err
 	}
-	start := time.Now()
-	_, err = h.fleet.ask(ctx, wire.Request{Do: wire.DoAcquire, Over: b.acquireOver().Seconds()})
-	h.took = time.Since(start)
+	if _, err := h.look(ctx); err != nil { // the first window begins
+		return nil, err
+	}
+	if err := measure(h); err != nil {
+		return nil, err
+	}
+	err = h.release(context.WithoutCancel(ctx))
+	b.out.pass(overhead)
 	return h, err
 }
 
-// settle lets what the acquires have stirred up calm down, and weighs what is left.
-func (h *holders) settle(ctx context.Context) (err error) {
-	if err := h.b.out.wait(ctx, h.b.settleFor()); err != nil {
+// acquire has the clients acquire their locks.
+func (h *holders) acquire(ctx context.Context) (err error) {
+	if _, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoWarm}); err != nil {
 		return err
 	}
-	h.full, err = h.weigh(ctx)
+	if _, err := h.look(ctx); err != nil { // what the warm-up has recorded is not to be weighed
+		return err
+	}
+	if h.base, err = h.weigh(ctx); err != nil {
+		return err
+	}
+	info, err := h.b.sampler.Look(ctx)
+	if err != nil {
+		return err
+	}
+	h.began = info.At
+	start := time.Now()
+	_, err = h.fleet.Ask(ctx, wire.Request{Do: wire.DoAcquire, Over: h.b.acquireOver().Seconds()})
+	h.took = time.Since(start)
 	return err
 }
 
-func (h *holders) weigh(ctx context.Context) (sum weight, err error) {
-	replies, err := h.fleet.ask(ctx, wire.Request{Do: wire.DoWeigh})
+func (h *holders) weigh(ctx context.Context) (sum wire.Weight, err error) {
+	replies, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoWeigh})
 	for _, r := range replies {
 		if r.Weight != nil {
-			sum.heap += float64(r.Weight.Heap)
-			sum.stacks += float64(r.Weight.Stacks)
-			sum.goroutines += float64(r.Weight.Goroutines)
+			sum.Heap += r.Weight.Heap
+			sum.Stacks += r.Weight.Stacks
+			sum.Goroutines += r.Weight.Goroutines
 		}
 	}
 	return sum, err
 }
 
-// look reads everything at one time.
-func (h *holders) look(ctx context.Context) (edge, error) {
-	var e edge
-	var errs [3]error
+// look reads everything at one time. It ends a window and begins the next one.
+func (h *holders) look(ctx context.Context) (*window, error) {
+	w := &window{from: h.open.At}
+	var info sample.Info
+	var own, foreground []wire.Reply
+	var errs [4]error
 	var all sync.WaitGroup
-	all.Go(func() { e.info, errs[0] = h.b.sampler.Look(ctx) })
-	all.Go(func() { e.own, errs[1] = h.fleet.ask(ctx, wire.Request{Do: wire.DoRead}) })
-	if h.b.foreground != nil {
-		all.Go(func() { e.foreground, errs[2] = h.b.foreground.ask(ctx, wire.Request{Do: wire.DoRead}) })
-	}
+	all.Go(func() { info, errs[0] = h.b.sampler.Look(ctx) })
+	all.Go(func() { own, errs[1] = h.fleet.Ask(ctx, wire.Request{Do: wire.DoRead}) })
+	all.Go(func() { foreground, errs[2] = h.b.foreground.Ask(ctx, wire.Request{Do: wire.DoRead}) })
 	all.Wait()
-	for _, r := range e.own {
-		if r.Reading == nil {
-			continue
-		}
-		for cause, n := range r.Reading.Losses {
-			h.losses[cause] += n
-		}
-	}
-	return e, errors.Join(errs[:]...)
-}
-
-// begin opens a window, end closes it. end may be called again: each window begins where the one before ended.
-func (h *holders) begin(ctx context.Context) (err error) {
-	h.open, err = h.look(ctx)
-	return err
-}
-
-func (h *holders) end(ctx context.Context) (*window, error) {
-	to, err := h.look(ctx)
-	if err != nil {
-		return nil, err
-	}
 	points, err := h.b.sampler.Take()
 	if err != nil {
-		return nil, fmt.Errorf("sampling ended: %w", err)
+		errs[3] = fmt.Errorf("sampling ended: %w", err)
 	}
 	h.points = append(h.points, points...)
-	w := &window{from: h.open.info.At, to: to.info.At, info: to.info.Since(h.open.info), own: merge(to.own)}
-	if to.foreground != nil {
-		r := merge(to.foreground)
-		w.foreground = &r
+	w.to, w.info, w.own = info.At, info.Since(h.open), merge(own)
+	if h.b.foreground != nil {
+		sum := merge(foreground)
+		w.foreground = &sum
 	}
-	h.open = to
-	return w, nil
+	h.counts.Add(&wire.Reading{Counts: w.own.Counts})
+	h.open = info
+	return w, errors.Join(errs[:]...)
 }
 
-// finish has the clients give their locks back, and ends them.
-func (h *holders) finish(ctx context.Context) error {
-	replies, err := h.fleet.ask(ctx, wire.Request{Do: wire.DoRelease})
+// release has the clients release their locks.
+func (h *holders) release(ctx context.Context) error {
+	replies, err := h.fleet.Ask(ctx, wire.Request{Do: wire.DoRelease})
 	released := 0
 	for _, r := range replies {
 		released += r.Released
 		h.lost += r.Lost
 	}
-	if err == nil && released+h.lost != h.locks {
-		err = fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, released, h.lost, h.locks)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, h.fleet.close())
+	if released+h.lost != h.locks {
+		return fmt.Errorf("%s: %d locks were released and %d lost, of %d", h.mode, released, h.lost, h.locks)
+	}
+	_, err = h.look(ctx) // now nothing more is to be counted
+	return err
 }
 
 // merge adds up what several processes read.
-func merge(replies []wire.Reply) wire.Reading {
-	sum := wire.Reading{Losses: make(map[string]int64)}
-	for _, reply := range replies {
-		r := reply.Reading
-		if r == nil {
-			continue
+func merge(replies []wire.Reply) (sum wire.Reading) {
+	for _, r := range replies {
+		if r.Reading != nil {
+			sum.Add(r.Reading)
 		}
-		sum.CPU += r.CPU
-		sum.Goroutines += r.Goroutines
-		sum.Held += r.Held
-		sum.Renewals += r.Renewals
-		sum.Failed += r.Failed
-		sum.Sent += r.Sent
-		sum.Errors += r.Errors
-		if r.Calls != nil && sum.Calls == nil {
-			sum.Calls = make(map[string]int64)
-		}
-		for purpose, n := range r.Calls {
-			sum.Calls[purpose] += n
-		}
-		for cause, n := range r.Losses {
-			sum.Losses[cause] += n
-		}
-		sum.Batch = append(sum.Batch, r.Batch...)
-		sum.Lag = append(sum.Lag, r.Lag...)
-		sum.Utilization = append(sum.Utilization, r.Utilization...)
-		sum.Latency = append(sum.Latency, r.Latency...)
 	}
 	return sum
 }

@@ -16,8 +16,8 @@ const redissonBatch = 100
 // slots of a Redis Cluster.
 const slots = 16384
 
-// predict is how many calls a second the renewals should take: locks ÷ interval ÷ batch, where each client has whole calls
-// of its own to each node.
+// predict is how many calls per second the renewals should take: locks ÷ interval ÷ batch, in whole calls of each client to
+// each node.
 func predict(mode string, locks, clients, nodes int, interval time.Duration) report.Figure {
 	calls := 0.0
 	for i := range clients {

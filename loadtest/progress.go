@@ -10,11 +10,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progress says how far the run is: a bar with the time left on a terminal, plain lines elsewhere. What takes how long is
-// known beforehand, so it goes by time.
+// progress reports how far the run is: a bar with the time left on a terminal, plain lines elsewhere. It goes by time, as all
+// durations are known in advance.
 type progress struct {
 	out   io.Writer
-	bar   *progressbar.ProgressBar // nil where there is no terminal
+	bar   *progressbar.ProgressBar // invisible where there is no terminal
+	plain bool                     // no terminal
 	start time.Time
 	total time.Duration
 	done  time.Duration // of the total, planned
@@ -23,14 +24,11 @@ type progress struct {
 const barStep = 100 * time.Millisecond
 
 func newProgress(out io.Writer) *progress {
-	p := &progress{out: out, start: time.Now()}
-	if terminal(out) {
-		p.bar = progressbar.NewOptions64(1,
-			progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true), progressbar.OptionUseANSICodes(true),
-			progressbar.OptionThrottle(barStep))
-	}
-	return p
+	plain := !terminal(out)
+	return &progress{out: out, plain: plain, start: time.Now(), bar: progressbar.NewOptions64(1,
+		progressbar.OptionSetVisibility(!plain), progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(30),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionUseANSICodes(true), progressbar.OptionThrottle(barStep))}
 }
 
 func terminal(w io.Writer) bool {
@@ -42,18 +40,16 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// plan says how long all of it will take.
+// plan sets how long the run will take.
 func (p *progress) plan(total time.Duration) {
 	p.total = total
-	if p.bar != nil {
-		p.bar.ChangeMax64(total.Milliseconds())
-	}
+	p.bar.ChangeMax64(total.Milliseconds())
 }
 
-// say tells what comes next.
+// say announces what comes next.
 func (p *progress) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if p.bar != nil {
+	if !p.plain {
 		p.bar.Describe(fmt.Sprintf("%-44s", text))
 		return
 	}
@@ -64,35 +60,28 @@ func (p *progress) say(format string, args ...any) {
 // pass counts planned time as over, in which nothing else moved the bar.
 func (p *progress) pass(d time.Duration) {
 	p.done += d
-	if p.bar != nil {
-		_ = p.bar.Set64(min(p.done, p.total).Milliseconds()) // a bar that can't be drawn is no reason to stop
-	}
+	_ = p.bar.Set64(min(p.done, p.total).Milliseconds()) // a bar that can't be drawn is no reason to stop
 }
 
 // wait lets planned time pass.
 func (p *progress) wait(ctx context.Context, d time.Duration) error {
-	tick := time.NewTicker(barStep)
-	defer tick.Stop()
-	over := time.NewTimer(d)
-	defer over.Stop()
-	began, before := time.Now(), p.done
+	before, began := p.done, time.Now()
 	for {
+		passed := min(time.Since(began), d)
+		p.pass(before + passed - p.done)
+		if passed == d {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-over.C:
-			p.pass(before + d - p.done)
-			return nil
-		case <-tick.C:
-			p.pass(before + min(time.Since(began), d) - p.done)
+		case <-time.After(min(barStep, d-passed)):
 		}
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (p *progress) end() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-		_ = p.bar.Close()
-	}
+	_ = p.bar.Finish()
+	_ = p.bar.Close()
 }

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
-
-// redissonDir is the Maven program, from the root of the repository.
-var redissonDir = filepath.Join("loadtest", "redisson")
 
 const buildTimeout = 10 * time.Minute // the first time it downloads Redisson
 
@@ -23,10 +19,11 @@ func buildRedisson(ctx context.Context, out *progress) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", needs, err)
 		}
 	}
-	dir, err := findUp(redissonDir)
+	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lockdog/lockdog").Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the Redisson client is built from source: run this within lockdog's repository: %w", err)
 	}
+	dir := filepath.Join(strings.TrimSpace(string(module)), "loadtest", "redisson")
 	out.say("building the Redisson client with mvn")
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -36,23 +33,4 @@ func buildRedisson(ctx context.Context, out *progress) ([]string, error) {
 		return nil, fmt.Errorf("mvn package in %s: %w\n%s", dir, err, text[max(0, len(text)-2000):])
 	}
 	return []string{"java", "-jar", filepath.Join(dir, "target", "client.jar")}, nil
-}
-
-// findUp looks for a folder in the working directory and those above it.
-func findUp(name string) (string, error) {
-	at, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		dir := filepath.Join(at, name)
-		if _, err := os.Stat(filepath.Join(dir, "pom.xml")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(at)
-		if up == at {
-			return "", errors.New("the Redisson client is built from source: run this within lockdog's repository, where " + name + " is")
-		}
-		at = up
-	}
 }

@@ -10,15 +10,21 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
-// soakEvery is from look to look, at the least.
+// soakEvery is the least time from look to look.
 const soakEvery = 5 * time.Second
+
+// By how much the number of goroutines may vary, whatever the number of locks: calls in flight have theirs, and so have the pairs of churn.
+const (
+	soakGoroutines  = 32
+	churnGoroutines = 400
+)
 
 // soak holds very many locks for a while, and looks at them all the time.
 func soak(ctx context.Context, b *bench, rep *report.Report) error {
 	if err := b.traffic(ctx, true); err != nil {
 		return err
 	}
-	b.out.plan(time.Duration(len(b.locks)) * (b.acquireOver() + b.settleFor() + b.soak + overhead))
+	b.out.plan(time.Duration(len(b.locks)) * b.planned(b.soak))
 	for _, locks := range b.locks {
 		if err := soakOne(ctx, b, rep, locks); err != nil {
 			return err
@@ -28,33 +34,27 @@ func soak(ctx context.Context, b *bench, rep *report.Report) error {
 }
 
 func soakOne(ctx context.Context, b *bench, rep *report.Report, locks int) error {
-	b.out.say("taking %d locks", locks)
-	h, err := b.start(ctx, wire.Batched, locks, 0)
+	b.out.say("acquiring %d locks", locks)
+	var whole *window
+	var fewest, most int
+	var interrupted error // what was measured until then is reported
+	h, err := b.hold(ctx, wire.Batched, locks, b.soak, func(h *holders) (err error) {
+		whole, fewest, most, interrupted, err = h.soak(ctx)
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	b.out.pass(b.acquireOver())
-	whole, fewest, most, err := h.soak(ctx)
-	if whole == nil {
-		_ = h.fleet.close()
-		return err
-	}
-	// Also when it was interrupted: so far it went.
-	interrupted := err
-	if err := h.finish(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	row := h.row(whole, nil)
 	row.Stage, row.Timeline = "soak", h.timeline(whole.to)
 	rep.Rows = append(rep.Rows, row)
-	rep.Notes = append(rep.Notes, fmt.Sprintf("%d locks were taken in %s; they were held for %.0f s, by %d process(es), with %d to %d goroutines.",
+	rep.Notes = append(rep.Notes, fmt.Sprintf("%d locks were acquired in %s; they were held for %.0f s, by %d process(es), with %d to %d goroutines.",
 		locks, h.took.Round(time.Millisecond), whole.seconds(), b.clients, fewest, most))
 	var differ []string
-	if received, own, ok := agree(whole); !ok {
+	if received, own, ok := h.agree(); !ok {
 		differ = append(differ, fmt.Sprintf("Redis %d, clients %d", received, own))
 	}
 	rep.Targets = append(rep.Targets, agreement(differ, []report.Row{row})...)
-	b.out.pass(overhead)
 	may := soakGoroutines * b.clients
 	if b.churn > 0 {
 		may += churnGoroutines * b.clients
@@ -69,63 +69,35 @@ func soakOne(ctx context.Context, b *bench, rep *report.Report, locks int) error
 	return interrupted
 }
 
-// By how much the number of goroutines may vary, whatever the number of locks: calls in flight have theirs, and so have the pairs of churn.
-const (
-	soakGoroutines  = 32
-	churnGoroutines = 400
-)
-
-// soak looks until the time is over. The windows add up to one.
-func (h *holders) soak(ctx context.Context) (whole *window, fewest, most int, err error) {
-	if err := h.settle(ctx); err != nil {
-		return nil, 0, 0, err
-	}
-	if err := h.begin(ctx); err != nil {
-		return nil, 0, 0, err
-	}
-	start, end := h.open.info, time.Now().Add(h.b.soak)
-	for left := time.Until(end); left > 0; left = time.Until(end) {
-		waited := h.b.out.wait(ctx, min(left, max(soakEvery, h.b.interval())))
-		w, err := h.end(context.WithoutCancel(ctx))
+// soak looks until the time is over, or it is interrupted. The windows add up to one.
+func (h *holders) soak(ctx context.Context) (whole *window, fewest, most int, interrupted, err error) {
+	start, end := h.open, time.Now().Add(h.b.soak)
+	for left := h.b.soak; left > 0 && interrupted == nil; left = time.Until(end) {
+		interrupted = h.b.out.wait(ctx, min(left, max(soakEvery, h.b.interval())))
+		w, err := h.look(context.WithoutCancel(ctx))
 		if err != nil {
-			return nil, 0, 0, err
+			return nil, 0, 0, nil, err
 		}
 		n := w.own.Goroutines
+		h.b.out.say("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, h.counts.Total(wire.Losses),
+			float64(sample.Sort(w.info.Commands, 0).Scripts)/w.seconds(), float64(millis(&w.own, wire.Lag, .99)))
 		if whole == nil {
 			whole, fewest, most = w, n, n
 		} else {
-			whole = whole.and(w)
+			whole.extend(w)
 		}
-		whole.info = h.open.info.Since(start)
+		whole.info = h.open.Since(start)
 		fewest, most = min(fewest, n), max(most, n)
-		h.b.out.say("%s", h.state(w))
-		if waited != nil {
-			return whole, fewest, most, waited
-		}
 	}
-	return whole, fewest, most, nil
+	return whole, fewest, most, interrupted, nil
 }
 
-// state is a line about one window.
-func (h *holders) state(w *window) string {
-	c := sample.Sort(w.info.Commands, 0)
-	return fmt.Sprintf("%d held, %d lost, %.0f calls/s, lag p99 %.0f ms", w.own.Held, sum(h.losses), float64(c.Scripts)/w.seconds(),
-		1000*w.own.Lag.Quantile(.99))
-}
-
-// and is two windows, one after the other.
-func (w *window) and(next *window) *window {
-	both := *w
-	both.to = next.to
-	add := func(a, b wire.Reading) wire.Reading {
-		r := merge([]wire.Reply{{Reading: &a}, {Reading: &b}})
-		r.Goroutines, r.Held = b.Goroutines, b.Held // of now
-		return r
-	}
-	both.own = add(w.own, next.own)
+// extend adds the window that follows.
+func (w *window) extend(next *window) {
+	w.to = next.to
+	w.own.Add(&next.own)
+	w.own.Goroutines, w.own.Held = next.own.Goroutines, next.own.Held // of now
 	if w.foreground != nil && next.foreground != nil {
-		f := add(*w.foreground, *next.foreground)
-		both.foreground = &f
+		w.foreground.Add(next.foreground)
 	}
-	return &both
 }

@@ -12,26 +12,20 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
-// The stages of a wave.
-const (
-	stageAcquire = "after the mass acquire"
-	stageCut     = "connections cut"
-	stageStop    = "a client stopped"
-)
-
-// wave has all clients of a mode take their locks within a second, then cuts their connections, then stops one of them for half a lease.
-// Nothing of that needs to cost a lock: a lease that was renewed a third of it ago outlives it.
+// wave has all clients of a mode acquire their locks within a second, then cuts their connections, then stops one of them for half a
+// lease. None of that needs to cost a lock: a lease that was renewed a third of it ago outlives it.
 func wave(ctx context.Context, b *bench, rep *report.Report) error {
 	if err := b.traffic(ctx, true); err != nil {
 		return err
 	}
-	one := b.acquireOver() + b.settleFor() + b.stage(stageAcquire) + b.stage(stageCut) + b.stage(stageStop) + overhead
-	b.out.plan(time.Duration(len(b.locks)*len(b.modes)) * one)
+	measured := 3*b.interval() + b.lease/2
+	b.out.plan(time.Duration(len(b.locks)*len(b.modes)) * b.planned(measured))
 	defer func() { rep.Targets = append(rep.Targets, b.waveTargets(rep.Rows)...) }() // also of one that ends early
 	for _, locks := range b.locks {
 		for _, mode := range b.modes {
-			b.out.say("%d locks, %s: taking them", locks, mode)
-			if err := waveOne(ctx, b, rep, mode, locks, one); err != nil {
+			b.out.say("%d locks, %s: acquiring them", locks, mode)
+			_, err := b.hold(ctx, mode, locks, measured, func(h *holders) error { return h.stages(ctx, rep) })
+			if err != nil {
 				return err
 			}
 		}
@@ -39,95 +33,58 @@ func wave(ctx context.Context, b *bench, rep *report.Report) error {
 	return nil
 }
 
-// stage is how long a stage takes.
-func (b *bench) stage(name string) time.Duration {
-	if name == stageStop {
-		return b.lease/2 + b.interval()
-	}
-	return b.interval()
-}
-
-func waveOne(ctx context.Context, b *bench, rep *report.Report, mode string, locks int, hold time.Duration) error {
-	h, err := b.start(ctx, mode, locks, 2*hold+b.lease)
-	if err != nil {
-		return err
-	}
-	rows, events, err := h.stages(ctx)
-	if err != nil {
-		_ = h.fleet.close()
-		rep.Rows = append(rep.Rows, rows...)
-		return err
-	}
-	if err := h.finish(ctx); err != nil {
-		return err
-	}
-	rows[0].Timeline, rows[0].Events = h.timeline(h.open.info.At), events
-	rep.Rows = append(rep.Rows, rows...)
-	b.out.pass(overhead)
-	return nil
-}
-
-// stages goes through the three.
-func (h *holders) stages(ctx context.Context) (rows []report.Row, events []report.Event, err error) {
-	if err := h.settle(ctx); err != nil {
-		return nil, nil, err
-	}
-	if err := h.begin(ctx); err != nil {
-		return nil, nil, err
-	}
-	began := time.Now().Add(-h.open.info.At.Sub(h.began)) // of the timeline, by our clock
+// stages goes through the stages of a wave, each of which is a row.
+func (h *holders) stages(ctx context.Context, rep *report.Report) error {
+	var events []report.Event
+	first := len(rep.Rows)
+	began := time.Now().Add(-h.open.At.Sub(h.began)) // of the timeline, by our clock
 	mark := func(what string) {
 		events = append(events, report.Event{At: time.Since(began).Seconds(), What: what})
 		h.b.out.say("%d locks, %s: %s", h.locks, h.mode, what)
 	}
-	mark("locks taken")
+	wait := func(d time.Duration) error { return h.b.out.wait(ctx, d) }
+	mark("locks acquired")
 	for _, stage := range []struct {
 		name string
-		run  func(ctx context.Context, mark func(string)) error
+		run  func() error
 	}{
-		{stageAcquire, func(ctx context.Context, _ func(string)) error { return h.b.out.wait(ctx, h.b.interval()) }},
-		{stageCut, h.cut},
-		{stageStop, h.pause},
+		{"after the mass acquire", func() error { return wait(h.b.interval()) }},
+		{"connections cut", func() error {
+			if err := wait(h.b.interval() / 2); err != nil {
+				return err
+			}
+			mark("connections cut")
+			if err := h.b.sampler.Cut(ctx); err != nil {
+				return err
+			}
+			return wait(h.b.interval() / 2)
+		}},
+		{"a client stopped", func() error { // as an overloaded host or a debugger does
+			mark("a client stopped")
+			if err := h.fleet[0].Signal(syscall.SIGSTOP); err != nil {
+				return err
+			}
+			waited := wait(h.b.lease / 2)
+			mark("it goes on")
+			if err := errors.Join(waited, h.fleet[0].Signal(syscall.SIGCONT)); err != nil {
+				return err
+			}
+			return wait(h.b.interval())
+		}},
 	} {
-		if err := stage.run(ctx, mark); err != nil {
-			return rows, events, err
+		if err := stage.run(); err != nil {
+			return err
 		}
-		w, err := h.end(ctx)
+		w, err := h.look(ctx)
 		if err != nil {
-			return rows, events, err
+			return err
 		}
 		row := h.row(w, nil)
-		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(sum(w.own.Losses)), w.own.Losses
-		rows = append(rows, row)
+		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(w.own.Total(wire.Losses)), w.own.Counts[wire.Losses]
+		rep.Rows = append(rep.Rows, row)
 	}
-	return rows, events, nil
-}
-
-// cut cuts all connections but the sampler's, half an interval into the stage.
-func (h *holders) cut(ctx context.Context, mark func(string)) error {
-	if err := h.b.out.wait(ctx, h.b.interval()/2); err != nil {
-		return err
-	}
-	mark("connections cut")
-	if err := h.b.sampler.Cut(ctx); err != nil {
-		return err
-	}
-	return h.b.out.wait(ctx, h.b.interval()/2)
-}
-
-// pause stops a client for half a lease, as an overloaded host or a debugger does.
-func (h *holders) pause(ctx context.Context, mark func(string)) error {
-	stopped := h.fleet.members[0].process
-	mark("a client stopped")
-	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	waited := h.b.out.wait(ctx, h.b.lease/2)
-	mark("it goes on")
-	if err := errors.Join(waited, stopped.Signal(syscall.SIGCONT)); err != nil {
-		return err
-	}
-	return h.b.out.wait(ctx, h.b.interval())
+	rep.Rows[first].Timeline, rep.Rows[first].Events = h.timeline(h.open.At), events
+	return nil
 }
 
 // waveTargets are what is promised of a wave.
@@ -137,9 +94,9 @@ func (b *bench) waveTargets(rows []report.Row) []report.Target {
 		if r.Mode != wire.Batched {
 			continue
 		}
-		t := b.trickle(fmt.Sprintf("%d locks, %s: ", r.Locks, r.Stage), &r)
-		targets = append(targets, t, report.Target{
-			What: fmt.Sprintf("%d locks, %s: locks lost", r.Locks, r.Stage), Want: "0", Got: strings.TrimSpace(fmt.Sprintf("%.0f %s", float64(r.Losses), losses(r.LossCauses))),
+		stage := fmt.Sprintf("%d locks, %s: ", r.Locks, r.Stage)
+		targets = append(targets, b.trickle(stage, &r), report.Target{
+			What: stage + "locks lost", Want: "0", Got: strings.TrimSpace(fmt.Sprintf("%.0f %s", float64(r.Losses), losses(r.LossCauses))),
 			Met: r.Losses == 0, Hard: true,
 		})
 	}

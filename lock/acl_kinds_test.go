@@ -21,8 +21,8 @@ var aclKinds = map[string]func(u *aclUser) error{
 	"one of several":        calledCalls,
 	"FairMutex":             fairCalls,
 	"RWMutex":               rwCalls,
-	"Permits":               permitCalls,
 	"Semaphore":             semaphoreCalls,
+	"UnleasedSemaphore":     unleasedCalls,
 	"Latch":                 latchCalls,
 	"Multi":                 multiCalls,
 	"Quorum":                quorumCalls,
@@ -243,13 +243,15 @@ func rwCalls(u *aclUser) error {
 }
 
 // One permit was taken by somebody who is gone.
-func permitCalls(u *aclUser) error {
+func semaphoreCalls(u *aclUser) error {
 	c, name := u.client(), u.name+":a"
-	p := c.Permits(name)
+	p := c.Semaphore(name)
 	var one, two *lock.Lease
 	var next <-chan taken
 	return inTurn(
-		func() error { _, err := p.SetPermits(u.ctx, 1); return err },
+		func() error { return p.EnsurePermits(u.ctx, 3) },
+		func() error { return p.EnsurePermits(u.ctx, 1) },
+		func() error { _, err := p.TrySetPermits(u.ctx, 1); return err },
 		func() error {
 			return u.admin().ZAdd(u.ctx, "{"+name+"}:timeout", redis.Z{Score: 1, Member: "gone"}).Err()
 		},
@@ -260,7 +262,8 @@ func permitCalls(u *aclUser) error {
 		func() error { return one.Release(u.ctx) },
 		func() error { return u.had(next) },
 		func() error { return two.Release(u.ctx) },
-		func() error { return p.Resize(u.ctx, 1) },
+		func() error { return p.AddPermits(u.ctx, 1) },
+		func() error { _, err := p.Total(u.ctx); return err },
 		func() error {
 			if n, err := p.Available(u.ctx); n != 3 || err != nil {
 				return fmt.Errorf("%d permits, %w", n, err)
@@ -270,17 +273,17 @@ func permitCalls(u *aclUser) error {
 	)
 }
 
-func semaphoreCalls(u *aclUser) error {
+func unleasedCalls(u *aclUser) error {
 	c := u.client()
-	s := c.Semaphore(u.name + ":a")
+	s := c.UnleasedSemaphore(u.name + ":a")
 	var next <-chan error
 	return inTurn(
-		func() error { _, err := s.SetPermits(u.ctx, 1); return err },
+		func() error { _, err := s.TrySetPermits(u.ctx, 1); return err },
 		func() error { return s.TryAcquire(u.ctx, 1) },
 		func() error { next = acquiring(u.ctx, s, 1); return u.waits(c, 1, 3) },
 		func() error { return s.Release(u.ctx, 1) },
 		func() error { return <-next },
-		func() error { return s.Resize(u.ctx, -1) },
+		func() error { return s.AddPermits(u.ctx, -1) },
 		func() error { _, err := s.Available(u.ctx); return err },
 	)
 }
@@ -290,7 +293,7 @@ func latchCalls(u *aclUser) error {
 	l := c.Latch(u.name + ":a")
 	var opened <-chan error
 	return inTurn(
-		func() error { _, err := l.Set(u.ctx, 1); return err },
+		func() error { _, err := l.TrySetCount(u.ctx, 1); return err },
 		func() error { opened = awaiting(u.ctx, l); return u.waits(c, 1, 2) },
 		func() error { return l.CountDown(u.ctx) },
 		func() error { return <-opened },
@@ -349,11 +352,11 @@ func lossCalls(u *aclUser) error {
 	var l, p *lock.Lease
 	return inTurn(
 		func() error {
-			return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Permits"])...).Err()
+			return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Semaphore"])...).Err()
 		},
-		func() error { _, err := c.Permits(permit).SetPermits(u.ctx, 1); return err },
+		func() error { _, err := c.Semaphore(permit).TrySetPermits(u.ctx, 1); return err },
 		func() (err error) { l, err = c.Mutex(mutex).TryLock(u.ctx); return err },
-		func() (err error) { p, err = c.Permits(permit).TryLock(u.ctx); return err },
+		func() (err error) { p, err = c.Semaphore(permit).TryLock(u.ctx); return err },
 		func() error { return admin.Del(u.ctx, mutex, "{"+permit+"}:timeout").Err() },
 		func() error { return u.until("the losses", func() bool { return l.Err() != nil && p.Err() != nil }) },
 	)

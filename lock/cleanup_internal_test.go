@@ -100,7 +100,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.g.claim.cleanUpNow()
+			l.target.(*grant).claim.cleanUpNow()
 			free("cleaned up", 10*time.Millisecond)
 			_ = l.Release(t.Context()) // is lost
 
@@ -116,7 +116,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpNow()
 			}
 			time.Sleep(time.Second)
-			late.g.claim.cleanUpNow()
+			late.target.(*grant).claim.cleanUpNow()
 			if err := other.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
 			}

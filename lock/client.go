@@ -120,8 +120,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// made reports whether the client comes from New.
-func (c *Client) made() bool { return c != nil && c.transport != nil }
+// initialized reports whether the client was returned by New.
+func (c *Client) initialized() bool { return c != nil && c.transport != nil }
 
 // check validates what New was given, and fills in the defaults.
 func (c *clientConfig) check() error {
@@ -176,7 +176,7 @@ func clientIDOf(owner string) string {
 // goroutine of the client outlives Close by more than the ReadTimeout of the Redis client. Later calls wait for the first and return
 // what it did.
 func (c *Client) Close(ctx context.Context) error {
-	if !c.made() {
+	if !c.initialized() {
 		return fmt.Errorf("%w: Close: the Client is nil, or not made by New", ErrInvalid)
 	}
 	if ctx == nil {
@@ -187,15 +187,15 @@ func (c *Client) Close(ctx context.Context) error {
 		close(c.closing)
 		c.waits.wakeTracked()
 		c.grants.each(func(g *grant) { g.closing() })
-		c.wind(ctx, left)
+		c.shutdown(ctx, left)
 		close(c.closed)
 	})
 	<-c.closed
 	return c.closeErr
 }
 
-// wind waits for holders and callers, then stops everything.
-func (c *Client) wind(ctx context.Context, left <-chan struct{}) {
+// shutdown waits for holders and callers, then stops everything.
+func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	select {
 	case <-left:
 	case <-ctx.Done():
@@ -325,9 +325,9 @@ func (ct controller) Message(text string) {
 
 // state is asked when metrics are collected.
 func (c *Client) state() telemetry.State {
-	s := c.engine.Stats()
+	age, ticking := c.engine.TickAge()
 	wanted, connected := c.pubsub.State()
-	return telemetry.State{Ticking: s.Ticking, TickAge: s.TickAge, PubSubWanted: wanted, PubSubConnected: connected}
+	return telemetry.State{Ticking: ticking, TickAge: age, PubSubWanted: wanted, PubSubConnected: connected}
 }
 
 // logger is for what isn't the recorder's to say.

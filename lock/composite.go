@@ -1,269 +1,314 @@
 package lock
 
 import (
+	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
-
-	"github.com/lockdog/lockdog/telemetry"
 )
 
-// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its members are leases of their own: of a Multi one for each
-// name, of a Quorum one for each node. What it says as a LeaseInfo is said of the whole: it is held while at least Need of its members are, and
-// failing, with a LastError, when so many renewals, or tries, fail that the rest are fewer than Need.
-type CompositeInfo struct {
-	LeaseInfo
-	ID      uint64      // which it is, in this process: the members of a Quorum's are leases of several clients
-	Need    int         // how many members it can't be without
-	Members []LeaseInfo // of a Multi by name, of a Quorum by node; those that are absent or lost, too
+// compositeLease is one lease made of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
+// ordinary leases, each with its own grant and renewals. The composite lives as long as at least need of them do.
+//
+// Members report their end with the mu of their grant held. So mu is locked after the mu of a grant, never before.
+type compositeLease struct {
+	id     uint64
+	began  time.Time
+	locks  []lock // each has at most one member
+	name   string
+	need   int
+	nodes  bool // the members are one lock at several nodes, not several locks
+	handle Lease
+
+	mu           sync.Mutex
+	size         int // of members, including those that are still expected
+	members      []*member
+	canceled     int            // members that are canceled or have ended
+	ended        int            // members that have ended
+	lost         nodeErrors     // of the members that were lost
+	lastLost     *LostError     // of the last of those
+	lastCanceled *CanceledError // of the member that was canceled last
+	released     bool
+	err          error     // how the composite ended; nil while it lives or if it was released
+	record       *record   // nil until it is acquired
+	warned       bool      // that it is held for long
+	absent       []trouble // of a Quorum, by node: why it has no member there
+	lostReleased int       // members found lost when the composite was released
 }
 
-// Held is how many of its members are held, also by a lease that is canceled or on its way to be released.
-func (c *CompositeInfo) Held() (n int) {
-	for i := range c.Members {
-		if c.Members[i].held() {
-			n++
-		}
+// member is a lease of a compositeLease.
+type member struct {
+	grantHandle
+	ended bool // guarded by the mu of the composite
+}
+
+// newCompositeLease returns a composite for size members. They are taken with ctx, each by one of the locks.
+func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
+	cl := &compositeLease{
+		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size,
+		nodes: locks[0].kind == quorumKind,
 	}
-	return n
+	cl.handle.target, cl.handle.parent = cl, locks[0].parentOf(ctx)
+	return cl
 }
 
-func (l *LeaseInfo) held() bool {
-	return l.State == StateHeld || l.State == StateCanceled || l.State == StateReleasing
-}
-
-// EndedComposite is the lock of a Multi or a Quorum, when one of its members ended.
-type EndedComposite struct {
-	ID      uint64 // as CompositeInfo.ID
-	Name    string // of the lock; a Multi's names are joined by commas
-	Need    int    // how many members it can't be without
-	Members int    // how many names, or nodes, it is of
-	End     string // how it had ended by then: lost, canceled or closed; "" when it lived on without that member
-}
-
-// compositeIDs numbers them.
-var compositeIDs atomic.Uint64
-
-// composites are those of the leases that one call of Leases has seen, by ID.
-type composites map[uint64]*CompositeInfo
-
-// ofGrant is the one of which a grant is a member, nil for others.
-func (all composites) ofGrant(g *grant) *CompositeInfo {
+// add makes a handle of g a member. It reports false if the composite has been canceled or has ended.
+func (cl *compositeLease) add(g *grant, l *Lease) bool {
 	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	return all.of(b)
+	defer g.mu.Unlock()
+	cl.mu.Lock()
+	if cl.handle.cause != nil {
+		cl.mu.Unlock()
+		return false
+	}
+	cl.members = append(cl.members, &member{grantHandle: grantHandle{l, g}})
+	cl.size = max(cl.size, len(cl.members))
+	cl.mu.Unlock()
+	l.composite = cl
+	if l.cause != nil { // already
+		cl.memberCanceled(l, l.cause)
+	}
+	if err := g.end(); err != nil {
+		cl.memberEnded(l, err)
+	}
+	return true
 }
 
-func (all composites) of(b *bundle) *CompositeInfo {
-	if b == nil {
-		return nil
+// join makes a new handle of a live grant a member. It reports false if the grant or the composite has ended.
+func (cl *compositeLease) join(ctx context.Context, g *grant, lk *lock) bool {
+	l := g.join(ctx, lk)
+	if l == nil {
+		return false
 	}
-	if all[b.id] == nil {
-		all[b.id] = b.info()
+	if !cl.add(g, l) {
+		releaseUnused(ctx, l)
+		return false
 	}
-	return all[b.id]
+	return true
 }
 
-// addWaiter adds a waiter, of which info is said, to the one that it waits for.
-func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
-	if w.quorum != nil {
-		c := all[w.quorum.id]
-		if c == nil {
-			c = w.quorum.info()
-			all[c.ID] = c
-		}
-		*info = c.Members[w.node]
-		info.Composite = c
+// dropPending notes that one of the expected members won't be added.
+func (cl *compositeLease) dropPending() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.size--
+}
+
+// memberOf returns the member that a lease is. It is called with mu held.
+func (cl *compositeLease) memberOf(l *Lease) *member {
+	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
+}
+
+// memberCanceled is called when the context of a member has ended.
+func (cl *compositeLease) memberCanceled(l *Lease, cause error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released {
 		return
 	}
-	c := all.of(w.terms.whole)
-	if c == nil {
-		return
-	}
-	for i := range c.Members {
-		if m := &c.Members[i]; m.Name == info.Name {
-			*m = *info
-		}
-	}
-	c.State, c.WaitsFor, c.TraceID = StateWaiting, info.WaitsFor, info.TraceID
-	c.LastError, c.ErrorAt, c.FailingSince = info.LastError, info.ErrorAt, info.FailingSince
-	info.Composite = c
-}
-
-// bundle is the one of which the grant's first handle, of those that there are yet, is a member; nil if it is none. It is called with mu held.
-func (g *grant) bundle() *bundle {
-	for l := range g.leases() {
-		return l.bundle
-	}
-	return g.first.bundle
-}
-
-// info is what there is to say of the bundle and its members. It is called without the mu of any grant.
-func (b *bundle) info() *CompositeInfo {
-	type key struct {
-		c   *Client
-		key string
-	}
-	deadline := b.deadline()
-	b.mu.Lock()
-	grants, absent, lost := make(map[key]*grant, len(b.members)), slices.Clone(b.absent), b.err
-	for _, m := range b.members {
-		grants[key{m.g.lock.c, m.g.lock.key}] = m.g
-	}
-	c := &CompositeInfo{LeaseInfo: b.locks[0].info(), ID: b.id, Need: b.need, Members: make([]LeaseInfo, len(b.locks))}
-	c.Name, c.Node, c.Since, c.Deadline = b.name, "", b.began, deadline
-	if len(b.members) > 0 {
-		c.Owner, c.TraceID = b.members[0].Owner(), b.members[0].g.traceID()
-	}
+	cl.canceled++
 	var canceled *CanceledError
-	switch {
-	case b.whole.released:
-		c.State = StateReleasing
-	case errors.Is(b.err, ErrLost):
-		c.State = StateLost
-	case b.whole.cause != nil:
-		c.State = StateCanceled
-		if errors.As(b.whole.cause, &canceled) {
-			c.Reason = canceled.Reason
-		}
-	case len(b.members) < b.need:
-		c.State = StateWaiting
-	default:
-		c.State = StateHeld
+	if errors.As(cause, &canceled) {
+		cl.lastCanceled = canceled
+	} else {
+		cl.countEnded(cl.memberOf(l), cause)
 	}
-	b.mu.Unlock()
-
-	var since []time.Time
-	for i := range b.locks {
-		lk, info := &b.locks[i], &c.Members[i]
-		g := grants[key{lk.c, lk.key}]
-		if g == nil {
-			*info = lk.info()
-			info.State = StateAbsent
-			if absent != nil {
-				absent[i].tell(info)
-				info.FailingSince = time.Time{} // it isn't tried again
-			}
-			continue
-		}
-		*info, _ = g.info()
-		if err := g.ended(); err != nil {
-			info.State, info.LastError, info.FailingSince, info.NextRenewal = StateAbsent, err, time.Time{}, time.Time{}
-			if errors.Is(err, ErrLost) {
-				info.State = StateLost
-			}
-		}
-		since = append(since, info.Since)
-		c.Token = max(c.Token, info.Token)
-		if next := info.NextRenewal; !next.IsZero() && (c.NextRenewal.IsZero() || next.Before(c.NextRenewal)) {
-			c.NextRenewal = next
-		}
-	}
-	if len(since) >= b.need {
-		slices.SortFunc(since, time.Time.Compare)
-		c.Since = since[b.need-1]
-	}
-	c.sum(b.nodes)
-	if lost != nil {
-		c.LastError = lost
-	}
-	return c
+	cl.evaluate()
 }
 
-// sum has the whole fail when the members that don't fail are fewer than it needs.
-func (c *CompositeInfo) sum(nodes bool) {
-	var failing []*LeaseInfo
-	left := 0
-	for i := range c.Members {
-		switch m := &c.Members[i]; {
-		case m.State != StateWaiting && !m.held():
-		case m.LastError != nil:
-			failing = append(failing, m)
-		default:
-			left++
-		}
-	}
-	if c.State == StateWaiting && !nodes || left >= c.Need || len(failing) == 0 {
+// memberEnded is called when a member has ended.
+func (cl *compositeLease) memberEnded(l *Lease, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released {
 		return
 	}
-	slices.SortFunc(failing, func(a, b *LeaseInfo) int { return a.FailingSince.Compare(b.FailingSince) })
-	c.FailingSince = failing[min(max(left+len(failing)-c.Need, 0), len(failing)-1)].FailingSince
-	var errs nodeErrors
-	for _, m := range failing {
-		err := m.LastError
-		if nodes {
-			err = atNode(m.Node, err)
-		}
-		errs = append(errs, err)
-		if m.ErrorAt.After(c.ErrorAt) {
-			c.ErrorAt = m.ErrorAt
-		}
+	if m := cl.memberOf(l); !m.ended {
+		cl.countEnded(m, err)
+		cl.evaluate()
 	}
-	c.LastError = errs
 }
 
-// info is what there is to say of a waiter and its nodes.
-func (w *quorumWaiter) info() *CompositeInfo {
-	q := w.queue.q
-	q.mu.Lock()
-	failing := make([]trouble, len(w.queue.nodes))
-	for i, e := range w.queue.nodes {
-		failing[i] = e.failing
+// countEnded counts a member that has ended. It is called with mu held.
+func (cl *compositeLease) countEnded(m *member, err error) {
+	m.ended = true
+	cl.ended++
+	var lost *LostError
+	if errors.As(err, &lost) {
+		cl.lost, cl.lastLost = append(cl.lost, atNode(m.g.node(), lost)), lost
 	}
-	seen := w.queue.seen
-	q.mu.Unlock()
-	c := &CompositeInfo{LeaseInfo: w.tracked[0].info(seen), ID: w.id, Need: q.need}
-	c.Name, c.Node = w.name, ""
-	for i, g := range w.tracked {
-		m := g.info(seen)
-		failing[i].tell(&m)
-		c.Members = append(c.Members, m)
-	}
-	c.sum(true)
-	return c
 }
 
-// missed notes why there is no member at a node.
-func (b *bundle) missed(v vote) {
-	if v.Granted {
-		return
-	}
-	err := v.err
-	if err == nil {
-		err = v.held(b.name)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.absent == nil {
-		b.absent = make([]trouble, len(b.locks))
-	}
-	b.absent[v.node].note(err)
-}
-
-// endedComposite says how it is with the composite of which the grant was a member, nil if it was none.
-func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
-	g.mu.Lock()
-	b := g.bundle()
-	g.mu.Unlock()
-	if b == nil {
-		return nil
-	}
-	c := &EndedComposite{ID: b.id, Name: b.name, Need: b.need, Members: len(b.locks)}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.whole.released && b.err == nil && end == telemetry.EndLost { // the bundle isn't told any more
-		b.spilled++
-	}
-	var canceled *CanceledError
+// evaluate ends or cancels the composite if too few members are left. It is called with mu held.
+func (cl *compositeLease) evaluate() {
 	switch {
-	case errors.Is(b.err, ErrLost), b.size-b.gone-b.spilled < b.need && b.spilled > 0:
-		c.End = telemetry.EndLost.String()
-	case errors.As(b.whole.cause, &canceled) && canceled.Reason != ReasonClosed:
-		c.End = telemetry.EndCanceled.String()
-	case canceled != nil, b.err != nil:
-		c.End = telemetry.EndClosed.String()
+	case cl.err == nil && cl.size-cl.ended < cl.need:
+		cl.err = wrapError(cl.name, "hold", ErrClosed) // unless a member was lost
+		if cl.lastLost != nil {
+			cl.err = cl.lostError()
+		}
+		canceled := cl.canceledError()
+		cl.handle.endContext(cl.err)
+		cl.handle.closeDone()
+		go func(r *record, err error) {
+			cl.cancelMembers(ReasonContext, err)
+			if r != nil {
+				r.ended(err, canceled)
+			}
+		}(cl.record, cl.err)
+	case cl.handle.cause == nil && cl.size-cl.canceled < cl.need:
+		c := &CanceledError{cl.name, cl.lastCanceled.Reason, cl.lastCanceled.err}
+		cl.handle.endContext(c)
+		go func(r *record) {
+			if c.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
+				cl.cancelMembers(c.Reason, c.err)
+			}
+			if r != nil {
+				r.canceled(cl, c)
+			}
+		}(cl.record)
 	}
+}
+
+// canceledError returns how the composite was canceled, nil if it wasn't, or if its context ended with the lease. It is called with mu held.
+func (cl *compositeLease) canceledError() *CanceledError {
+	c, _ := cl.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
 	return c
+}
+
+// setRecord tells r how the composite ends, also if it has ended already.
+func (cl *compositeLease) setRecord(r *record) {
+	cl.mu.Lock()
+	cl.record = r
+	canceled, err := cl.canceledError(), cl.err
+	cl.mu.Unlock()
+	if canceled != nil {
+		r.canceled(cl, canceled)
+	}
+	if err != nil {
+		r.ended(err, canceled)
+	}
+}
+
+// lostError is the loss of the composite. It is called with mu held.
+func (cl *compositeLease) lostError() *LostError {
+	var why error = cl.lastLost
+	if cl.nodes {
+		why = cl.lost
+	}
+	return &LostError{Name: cl.name, Cause: cl.lastLost.Cause, err: why}
+}
+
+// cancelMembers cancels the remaining members and stops their renewal. Otherwise they would be renewed forever if the
+// holder never releases a lease that it has lost.
+func (cl *compositeLease) cancelMembers(reason Reason, err error) {
+	for _, m := range cl.all() {
+		m.g.cancelHandle(m.Lease, reason, &CanceledError{m.Name(), reason, err})
+		if m.only() { // also if its client is closing, which keeps renewing until the holder releases
+			m.g.lock.c.engine.StopRenewal(&m.g.wd)
+		}
+	}
+}
+
+// all returns the current members.
+func (cl *compositeLease) all() []*member {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.members[:len(cl.members):len(cl.members)]
+}
+
+func (cl *compositeLease) lockName() string { return cl.name }
+
+func (cl *compositeLease) owner() string { return cl.all()[0].Owner() }
+
+func (cl *compositeLease) token() (token int64) {
+	for _, m := range cl.all() {
+		token = max(token, m.Token())
+	}
+	return token
+}
+
+func (cl *compositeLease) tokens() map[string]int64 {
+	tokens := make(map[string]int64)
+	for _, m := range cl.all() {
+		tokens[m.Name()] = max(tokens[m.Name()], m.Token())
+	}
+	return tokens
+}
+
+func (cl *compositeLease) heartbeat() {
+	for _, m := range cl.all() {
+		m.Heartbeat()
+	}
+}
+
+// deadline is the time until which need members are trusted.
+func (cl *compositeLease) deadline() time.Time {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	var live, all []time.Time
+	for _, m := range cl.members {
+		d := m.Deadline()
+		all = append(all, d)
+		if !m.ended {
+			live = append(live, d)
+		}
+	}
+	if len(live) < cl.need { // it has ended
+		live = all
+	}
+	if len(live) < cl.need {
+		return time.Time{}
+	}
+	slices.SortFunc(live, func(a, b time.Time) int { return b.Compare(a) })
+	return live[cl.need-1]
+}
+
+func (cl *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
+	for _, m := range cl.all() {
+		if h := m.g.find(m.Lease, c, key); h.g != nil {
+			return h
+		}
+	}
+	return grantHandle{}
+}
+
+func (cl *compositeLease) check() {
+	for _, m := range cl.all() {
+		m.g.check()
+	}
+}
+
+func (cl *compositeLease) parentEnded(*Lease) {
+	for _, m := range cl.all() {
+		m.g.parentEnded(m.Lease)
+	}
+}
+
+func (cl *compositeLease) handleMu() *sync.Mutex { return &cl.mu }
+
+func (cl *compositeLease) handleErr(*Lease) error {
+	if cl.err == nil && cl.released {
+		return ErrReleased
+	}
+	return cl.err
+}
+
+func (cl *compositeLease) handleDone(*Lease) bool { return cl.released || cl.err != nil }
+
+// warn logs that the lock is held for long, once, when all members are. It reports false while the composite isn't acquired: then it
+// holds one name of a Multi while it waits for others.
+func (cl *compositeLease) warn(held time.Duration) bool {
+	cl.mu.Lock()
+	r := cl.record
+	due := r != nil && !cl.warned && !slices.ContainsFunc(cl.members, func(m *member) bool {
+		return !m.ended && time.Since(m.g.hold.Since()) < m.g.lock.cfg.holdWarning
+	})
+	cl.warned = cl.warned || due
+	cl.mu.Unlock()
+	if due {
+		r.hold.Warn(held)
+	}
+	return r != nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The conformance suite runs for every kind of lock that gives a Lease. Another kind is one entry here. What has none, a Semaphore and a
+// The conformance suite runs for every kind of lock that gives a Lease. Another kind is one entry here. What has none, an UnleasedSemaphore and a
 // Latch, has a suite of its own: conformance_numbers_test.go.
 
 // subject is a lock under test.
@@ -96,7 +96,7 @@ var allKinds = []kindOfLock{
 		},
 	},
 	{
-		name: "permit",
+		name: "semaphore",
 		make: onePermit, hold: holdPermit, holders: permitHolders, left: permitLeft, lose: losePermit, member: permitMember,
 		keeps:  func(key string) bool { return !strings.Contains(key, "timeout") && !strings.Contains(key, "fence") },
 		silent: true,
@@ -168,12 +168,12 @@ func (r readSide) TryDo(ctx context.Context, fn func(context.Context, *lock.Leas
 func (r readSide) Inspect(ctx context.Context) (lock.Holder, error) { return r.m.Inspect(ctx) }
 func (r readSide) ForceUnlock(ctx context.Context) (bool, error)    { return r.m.ForceUnlock(ctx) }
 
-// semaphoreOfOne is Permits of which there is one. Its other calls err as a lock's do.
-type semaphoreOfOne struct{ *lock.Permits }
+// semaphoreOfOne is a Semaphore with one permit. Its other calls err as a lock's do.
+type semaphoreOfOne struct{ *lock.Semaphore }
 
 func onePermit(c *lock.Client, name string, opts ...lock.LockOption) subject {
-	p := c.Permits(name, opts...)
-	_, _ = p.SetPermits(context.Background(), 1) // what is wrong with it the first use says, too
+	p := c.Semaphore(name, opts...)
+	_, _ = p.TrySetPermits(context.Background(), 1) // what is wrong with it the first use says, too
 	return semaphoreOfOne{p}
 }
 
@@ -182,7 +182,9 @@ func (s semaphoreOfOne) Inspect(ctx context.Context) (lock.Holder, error) {
 	return lock.Holder{}, err
 }
 
-func (s semaphoreOfOne) ForceUnlock(ctx context.Context) (bool, error) { return s.SetPermits(ctx, 1) }
+func (s semaphoreOfOne) ForceUnlock(ctx context.Context) (bool, error) {
+	return s.TrySetPermits(ctx, 1)
+}
 
 // beside names what Redisson has in a key's slot.
 func beside(key, suffix string) string {

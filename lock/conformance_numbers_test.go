@@ -12,18 +12,24 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// numbers is the suite of what has no leases, a Semaphore and a Latch, over every shape of server. TestSemaphoreOfProcesses has them in
+// numbers is the suite of what has no leases, an UnleasedSemaphore and a Latch, and of the total of a Semaphore, over every shape of server. TestSemaphoreOfProcesses has them in
 // several processes.
 var numbers = theme{"numbers", []behaviour{
-	{name: "Semaphore/is set once", test: semaphoreIsSetOnce},
-	{name: "Semaphore/all or none", test: semaphoreAllOrNone},
-	{name: "Semaphore/Resize", test: semaphoreResize},
-	{name: "Semaphore/woken by a release of another client", test: semaphoreWakes},
-	{name: "Semaphore/first come, first served", test: semaphoreInTurn},
-	{name: "Semaphore/who leaves is passed over", test: semaphoreLeaver},
-	{name: "Semaphore/no more than there are", test: semaphoreLimits},
-	{name: "Semaphore/WithWait and ctx", test: semaphoreWaitEnds},
-	{name: "Semaphore/hears of nothing", test: semaphoreNet},
+	{name: "UnleasedSemaphore/is set once", test: unleasedIsSetOnce},
+	{name: "UnleasedSemaphore/all or none", test: unleasedAllOrNone},
+	{name: "UnleasedSemaphore/AddPermits", test: unleasedAddPermits},
+	{name: "UnleasedSemaphore/woken by a release of another client", test: unleasedWakes},
+	{name: "UnleasedSemaphore/first come, first served", test: unleasedInTurn},
+	{name: "UnleasedSemaphore/who leaves is passed over", test: unleasedLeaver},
+	{name: "UnleasedSemaphore/no more than there are", test: unleasedLimits},
+	{name: "UnleasedSemaphore/WithWait and ctx", test: unleasedWaitEnds},
+	{name: "UnleasedSemaphore/hears of nothing", test: unleasedNet},
+	{name: "Semaphore/is set once", test: permitsSetOnce},
+	{name: "Semaphore/EnsurePermits", test: permitsEnsured},
+	{name: "Semaphore/EnsurePermits wakes", test: permitsEnsuredWake},
+	{name: "Semaphore/EnsurePermits after FLUSHALL", test: permitsEnsuredAfterAFlush},
+	{name: "Semaphore/EnsurePermits and leases that ran out", test: permitsEnsuredOfTheDead},
+	{name: "Semaphore/EnsurePermits by many", test: permitsEnsuredByMany},
 	{name: "Latch/never set", test: latchNeverSet},
 	{name: "Latch/is set once", test: latchIsSetOnce},
 	{name: "Latch/opens for all", test: latchOpensForAll},
@@ -35,30 +41,30 @@ var numbers = theme{"numbers", []behaviour{
 }}
 
 // permitsLeft fails the test unless so many permits are left.
-func permitsLeft(t *testing.T, s *lock.Semaphore, want int) {
+func permitsLeft(t *testing.T, s *lock.UnleasedSemaphore, want int) {
 	t.Helper()
 	mustBe(t, "permits", available(t, s), want)
 }
 
-func semaphoreIsSetOnce(t *testing.T, w *world) {
-	a, b := w.client().Semaphore("a"), w.client().Semaphore("a")
+func unleasedIsSetOnce(t *testing.T, w *world) {
+	a, b := w.client().UnleasedSemaphore("a"), w.client().UnleasedSemaphore("a")
 	permitsLeft(t, a, 0)
 	mustMatch(t, a.TryAcquire(t.Context(), 1), lock.ErrHeld)
-	for i, s := range []*lock.Semaphore{a, b, a} {
-		if done, err := s.SetPermits(t.Context(), 2+i); done != (i == 0) || err != nil {
-			t.Errorf("SetPermits, time %d: %v, %v", i+1, done, err)
+	for i, s := range []*lock.UnleasedSemaphore{a, b, a} {
+		if done, err := s.TrySetPermits(t.Context(), 2+i); done != (i == 0) || err != nil {
+			t.Errorf("TrySetPermits, time %d: %v, %v", i+1, done, err)
 		}
 	}
 	permitsLeft(t, b, 2)
 	must(t, "TryAcquire", a.TryAcquire(t.Context(), 2))
-	if done, err := b.SetPermits(t.Context(), 5); done || err != nil {
-		t.Errorf("SetPermits when all are taken: %v, %v", done, err)
+	if done, err := b.TrySetPermits(t.Context(), 5); done || err != nil {
+		t.Errorf("TrySetPermits when all are taken: %v, %v", done, err)
 	}
 	permitsLeft(t, b, 0)
 }
 
-func semaphoreAllOrNone(t *testing.T, w *world) {
-	a, b := w.client().Semaphore("a"), w.client().Semaphore("a")
+func unleasedAllOrNone(t *testing.T, w *world) {
+	a, b := w.client().UnleasedSemaphore("a"), w.client().UnleasedSemaphore("a")
 	must(t, "Release", a.Release(t.Context(), 3))
 	must(t, "TryAcquire", b.TryAcquire(t.Context(), 2))
 	err := a.TryAcquire(t.Context(), 2)
@@ -72,13 +78,13 @@ func semaphoreAllOrNone(t *testing.T, w *world) {
 	permitsLeft(t, a, 0)
 }
 
-func semaphoreResize(t *testing.T, w *world) {
-	s := w.client().Semaphore("a")
-	must(t, "Resize", s.Resize(t.Context(), 2))
+func unleasedAddPermits(t *testing.T, w *world) {
+	s := w.client().UnleasedSemaphore("a")
+	must(t, "AddPermits", s.AddPermits(t.Context(), 2))
 	must(t, "TryAcquire", s.TryAcquire(t.Context(), 2))
-	must(t, "Resize", s.Resize(t.Context(), -1))
+	must(t, "AddPermits", s.AddPermits(t.Context(), -1))
 	permitsLeft(t, s, -1)
-	next := acquiring(t.Context(), w.client().Semaphore("a"), 1)
+	next := acquiring(t.Context(), w.client().UnleasedSemaphore("a"), 1)
 	must(t, "Release", s.Release(t.Context(), 1))
 	permitsLeft(t, s, 0)
 	must(t, "Release", s.Release(t.Context(), 1))
@@ -98,9 +104,9 @@ func wokenSince(t *testing.T, start time.Time) {
 }
 
 // A release of another client is heard.
-func semaphoreWakes(t *testing.T, w *world) {
-	c, other := w.client(slow), w.client(slow).Semaphore("a")
-	next := acquiring(t.Context(), c.Semaphore("a"), 2)
+func unleasedWakes(t *testing.T, w *world) {
+	c, other := w.client(slow), w.client(slow).UnleasedSemaphore("a")
+	next := acquiring(t.Context(), c.UnleasedSemaphore("a"), 2)
 	waiting(t, c, 1)
 	must(t, "Release", other.Release(t.Context(), 1))
 	permitsLeft(t, other, 1)
@@ -113,9 +119,9 @@ func semaphoreWakes(t *testing.T, w *world) {
 }
 
 // Who wants many isn't overtaken by who wants few.
-func semaphoreInTurn(t *testing.T, w *world) {
+func unleasedInTurn(t *testing.T, w *world) {
 	c := w.client()
-	s := c.Semaphore("a")
+	s := c.UnleasedSemaphore("a")
 	first := acquiring(t.Context(), s, 3)
 	waiting(t, c, 1)
 	second := acquiring(t.Context(), s, 1)
@@ -128,9 +134,9 @@ func semaphoreInTurn(t *testing.T, w *world) {
 	permitsLeft(t, s, 0)
 }
 
-func semaphoreLeaver(t *testing.T, w *world) {
+func unleasedLeaver(t *testing.T, w *world) {
 	c := w.client(slow)
-	s := c.Semaphore("a")
+	s := c.UnleasedSemaphore("a")
 	ctx, cancel := context.WithCancel(t.Context())
 	leaver := acquiring(ctx, s, 1)
 	waiting(t, c, 1)
@@ -138,20 +144,20 @@ func semaphoreLeaver(t *testing.T, w *world) {
 	waiting(t, c, 2)
 	cancel()
 	mustMatch(t, await(t, "the leaver", leaver), context.Canceled, lock.ErrHeld)
-	must(t, "Release", w.client().Semaphore("a").Release(t.Context(), 1))
+	must(t, "Release", w.client().UnleasedSemaphore("a").Release(t.Context(), 1))
 	must(t, "Acquire", await(t, "Acquire", next))
 	permitsLeft(t, s, 0)
 }
 
-func semaphoreLimits(t *testing.T, w *world) {
+func unleasedLimits(t *testing.T, w *world) {
 	const most = 3
 	clients := []*lock.Client{w.client(), w.client()}
-	must(t, "Release", clients[0].Semaphore("a").Release(t.Context(), most))
+	must(t, "Release", clients[0].UnleasedSemaphore("a").Release(t.Context(), most))
 	var inside atomic.Int64
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			s := clients[i%2].Semaphore("a")
+			s := clients[i%2].UnleasedSemaphore("a")
 			for range 4 {
 				if err := s.Acquire(context.Background(), 1+i%2); err != nil {
 					t.Errorf("Acquire: %v", err)
@@ -169,15 +175,15 @@ func semaphoreLimits(t *testing.T, w *world) {
 		})
 	}
 	all.Wait()
-	permitsLeft(t, clients[1].Semaphore("a"), most)
+	permitsLeft(t, clients[1].UnleasedSemaphore("a"), most)
 }
 
-func semaphoreWaitEnds(t *testing.T, w *world) {
+func unleasedWaitEnds(t *testing.T, w *world) {
 	c := w.client()
 	waitEnds(t, c, func(ctx context.Context, opts ...lock.LockOption) error {
-		return c.Semaphore("a", opts...).Acquire(ctx, 1)
+		return c.UnleasedSemaphore("a", opts...).Acquire(ctx, 1)
 	})
-	permitsLeft(t, c.Semaphore("a"), 0)
+	permitsLeft(t, c.UnleasedSemaphore("a"), 0)
 	if keys := w.raw.keys(); len(keys) != 0 {
 		t.Errorf("left behind: %v", keys)
 	}
@@ -204,9 +210,9 @@ func waitEnds(t *testing.T, c *lock.Client, wait func(ctx context.Context, opts 
 }
 
 // A lost message hangs nobody: whoever hears of nothing asks again.
-func semaphoreNet(t *testing.T, w *world) {
+func unleasedNet(t *testing.T, w *world) {
 	c := w.client()
-	next := acquiring(t.Context(), c.Semaphore("a"), 1)
+	next := acquiring(t.Context(), c.UnleasedSemaphore("a"), 1)
 	waiting(t, c, 1)
 	w.raw.setString(w.key("a"), "1")
 	must(t, "Acquire", await(t, "Acquire", next))
@@ -222,16 +228,16 @@ func latchNeverSet(t *testing.T, w *world) {
 func latchIsSetOnce(t *testing.T, w *world) {
 	a, b := w.client().Latch("a"), w.client().Latch("a")
 	for i, l := range []*lock.Latch{a, b} {
-		if done, err := l.Set(t.Context(), 2+i); done != (i == 0) || err != nil {
-			t.Errorf("Set, time %d: %v, %v", i+1, done, err)
+		if done, err := l.TrySetCount(t.Context(), 2+i); done != (i == 0) || err != nil {
+			t.Errorf("TrySetCount, time %d: %v, %v", i+1, done, err)
 		}
 	}
 	mustBe(t, "count", count(t, b), 2)
 	must(t, "CountDown", b.CountDown(t.Context()))
 	must(t, "CountDown", a.CountDown(t.Context()))
 	mustBe(t, "count", count(t, b), 0)
-	if done, err := b.Set(t.Context(), 1); !done || err != nil {
-		t.Errorf("Set of an open latch: %v, %v", done, err)
+	if done, err := b.TrySetCount(t.Context(), 1); !done || err != nil {
+		t.Errorf("TrySetCount of an open latch: %v, %v", done, err)
 	}
 }
 
@@ -277,32 +283,32 @@ func latchNet(t *testing.T, w *world) {
 
 func numbersClose(t *testing.T, w *world) {
 	c := w.client(slow)
-	s, l := c.Semaphore("a"), closed(t, c, "b", 1)
+	s, l := c.UnleasedSemaphore("a"), closed(t, c, "b", 1)
 	permit, opened := acquiring(t.Context(), s, 1), awaiting(t.Context(), l)
 	waiting(t, c, 2)
 	must(t, "Close", c.Close(t.Context()))
 	for what, err := range map[string]error{
 		"who waits for a permit": await(t, "Acquire", permit), "who waits for the latch": await(t, "Wait", opened),
-		"Acquire": s.Acquire(t.Context(), 1), "Release": s.Release(t.Context(), 1), "SetPermits": second(s.SetPermits(t.Context(), 1)),
-		"Wait": l.Wait(t.Context()), "CountDown": l.CountDown(t.Context()), "Set": second(l.Set(t.Context(), 1)),
+		"Acquire": s.Acquire(t.Context(), 1), "Release": s.Release(t.Context(), 1), "TrySetPermits": second(s.TrySetPermits(t.Context(), 1)),
+		"Wait": l.Wait(t.Context()), "CountDown": l.CountDown(t.Context()), "TrySetCount": second(l.TrySetCount(t.Context(), 1)),
 	} {
 		if !errors.Is(err, lock.ErrClosed) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	other := w.client()
-	permitsLeft(t, other.Semaphore("a"), 0)
+	permitsLeft(t, other.UnleasedSemaphore("a"), 0)
 	mustBe(t, "count", count(t, other.Latch("b")), 1)
 }
 
 func badNumbers(t *testing.T, w *world) {
 	c := w.client()
 	for _, b := range badNameTable {
-		s, l := c.Semaphore(b.name), c.Latch(b.name)
+		s, l := c.UnleasedSemaphore(b.name), c.Latch(b.name)
 		for what, err := range map[string]error{
 			"TryAcquire": s.TryAcquire(t.Context(), 1), "Acquire": s.Acquire(t.Context(), 1), "Release": s.Release(t.Context(), 1),
-			"Resize": s.Resize(t.Context(), 1), "Available": second(s.Available(t.Context())), "SetPermits": second(s.SetPermits(t.Context(), 1)),
-			"Set": second(l.Set(t.Context(), 1)), "CountDown": l.CountDown(t.Context()), "Wait": l.Wait(t.Context()), "Count": second(l.Count(t.Context())),
+			"AddPermits": s.AddPermits(t.Context(), 1), "Available": second(s.Available(t.Context())), "TrySetPermits": second(s.TrySetPermits(t.Context(), 1)),
+			"TrySetCount": second(l.TrySetCount(t.Context(), 1)), "CountDown": l.CountDown(t.Context()), "Wait": l.Wait(t.Context()), "Count": second(l.Count(t.Context())),
 		} {
 			for _, say := range b.says {
 				if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), say) {
@@ -311,10 +317,10 @@ func badNumbers(t *testing.T, w *world) {
 			}
 		}
 	}
-	s, l := c.Semaphore("a"), c.Latch("a")
+	s, l := c.UnleasedSemaphore("a"), c.Latch("a")
 	for what, err := range map[string]error{
 		"TryAcquire(0)": s.TryAcquire(t.Context(), 0), "Acquire(-1)": s.Acquire(t.Context(), -1), "Release(0)": s.Release(t.Context(), 0),
-		"Set(0)": second(l.Set(t.Context(), 0)),
+		"TrySetCount(0)": second(l.TrySetCount(t.Context(), 0)),
 	} {
 		mustMatch(t, err, lock.ErrInvalid)
 		if !strings.Contains(err.Error(), `"a"`) {
@@ -330,10 +336,10 @@ func badNumbers(t *testing.T, w *world) {
 func noNumbers(t *testing.T, w *world) {
 	c := w.client()
 	w.raw.setString(w.key("a"), "not a number")
-	s, l := c.Semaphore("a"), c.Latch("a")
+	s, l := c.UnleasedSemaphore("a"), c.Latch("a")
 	for what, err := range map[string]error{
 		"TryAcquire": s.TryAcquire(t.Context(), 1), "Acquire": s.Acquire(t.Context(), 1), "Release": s.Release(t.Context(), 1),
-		"Available": second(s.Available(t.Context())), "Set": second(l.Set(t.Context(), 1)), "CountDown": l.CountDown(t.Context()),
+		"Available": second(s.Available(t.Context())), "TrySetCount": second(l.TrySetCount(t.Context(), 1)), "CountDown": l.CountDown(t.Context()),
 		"Wait": l.Wait(t.Context()), "Count": second(l.Count(t.Context())),
 	} {
 		if !errors.Is(err, lock.ErrInvalid) {

@@ -14,10 +14,10 @@ import (
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
 // count reads the number.
-func (lk *lock) count(ctx context.Context, op string, leases bool) (n int, err error) {
+func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
 		reply, err := lk.c.transport.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) {
-			script.CountArgs(r, lk.key, leases)
+			script.CountArgs(r, lk.key, what)
 		})
 		if err != nil {
 			return err
@@ -80,17 +80,17 @@ func (c *lockConfig) patient() *lockConfig {
 	return &capped
 }
 
-// setPermits is SetPermits.
-func (lk *lock) setPermits(ctx context.Context, n int) (bool, error) {
+// trySetPermits is TrySetPermits.
+func (lk *lock) trySetPermits(ctx context.Context, n int) (bool, error) {
 	return lk.applyUpdate(ctx, "set permits", false, func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreSet, n), lk.checkCount("SetPermits", n, 0)
+		return lk.counterUpdate(script.SemaphoreSet, n), lk.checkCount("TrySetPermits", n, 0)
 	})
 }
 
-// resize is Resize.
-func (lk *lock) resize(ctx context.Context, delta int) error {
-	_, err := lk.applyUpdate(ctx, "resize", true, func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreAdd, delta), lk.checkCount("Resize", delta, -maxCount)
+// addPermits is AddPermits.
+func (lk *lock) addPermits(ctx context.Context, delta int) error {
+	_, err := lk.applyUpdate(ctx, "add permits", true, func() (*claim, error) {
+		return lk.counterUpdate(script.SemaphoreAdd, delta), lk.checkCount("AddPermits", delta, -maxCount)
 	})
 	return err
 }

@@ -221,7 +221,7 @@ func (r *endsRig) agree(what string) map[string]lock.EndedLease {
 	told := func(owner string, logs ...telemetry.Log) (n int) {
 		for _, log := range logs {
 			for _, record := range r.records(t, log) {
-				if record[telemetry.LogKeyOwner] == owner {
+				if record["owner"] == owner {
 					n++
 				}
 			}

@@ -13,13 +13,13 @@ import (
 
 // At most three workers, in however many processes, use a service at one time. The permit of one that dies is free again
 // after its lease.
-func ExamplePermits() {
+func ExampleSemaphore() {
 	srv := locktest.New(nil) // in memory; a program has lock.New(rdb)
 	defer srv.Close()
 	locks, ctx := srv.Client(), context.Background()
 
-	service := locks.Permits("service:geo")
-	if _, err := service.SetPermits(ctx, 3); err != nil { // every process may: the first does it
+	service := locks.Semaphore("service:geo")
+	if err := service.EnsurePermits(ctx, 3); err != nil { // every process does it at its start
 		log.Fatal(err)
 	}
 	var work sync.WaitGroup
@@ -42,13 +42,13 @@ func ExamplePermits() {
 }
 
 // Bare permits have no owner: what one process takes another may give. Here they are rooms that are booked and cleaned.
-func ExampleSemaphore() {
+func ExampleUnleasedSemaphore() {
 	srv := locktest.New(nil) // in memory; a program has lock.New(rdb)
 	defer srv.Close()
 	locks, ctx := srv.Client(), context.Background()
 
-	rooms := locks.Semaphore("rooms:free")
-	if _, err := rooms.SetPermits(ctx, 5); err != nil {
+	rooms := locks.UnleasedSemaphore("rooms:free")
+	if _, err := rooms.TrySetPermits(ctx, 5); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("a group of four:", rooms.Acquire(ctx, 4))
@@ -72,7 +72,7 @@ func ExampleLatch() {
 
 	const parts = 3
 	ready := locks.Latch("report:2026-11")
-	if _, err := ready.Set(ctx, parts); err != nil {
+	if _, err := ready.TrySetCount(ctx, parts); err != nil {
 		log.Fatal(err)
 	}
 	for range parts {

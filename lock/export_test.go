@@ -15,13 +15,13 @@ func init() {
 		}
 	}
 	for _, s := range []*script.Acquirer{
-		script.Acquire, script.FairAcquire, script.WriteAcquire, script.ReadAcquire, script.PermitAcquire, script.SemaphoreAcquire, script.LatchWait,
+		script.Acquire, script.FairAcquire, script.WriteAcquire, script.ReadAcquire, script.SemaphoreAcquire, script.UnleasedAcquire, script.LatchWait,
 	} {
 		add(s.Script)
 	}
 	for _, s := range []*script.Releaser{
-		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.PermitRelease,
-		script.SemaphoreUndo, script.SemaphoreAdd, script.SemaphoreSet, script.LatchSet, script.LatchCountDown,
+		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.SemaphoreRelease,
+		script.UnleasedUndo, script.SemaphoreAdd, script.SemaphoreSet, script.LatchSet, script.LatchCountDown,
 	} {
 		add(s.Script)
 	}

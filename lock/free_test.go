@@ -88,8 +88,8 @@ func (f *freeRun) locker(c *lock.Client, which int, opts ...lock.LockOption) loc
 			return c.RWMutex("job", opts...)
 		}
 		return c.RWMutex("job", opts...).RLocker()
-	case "permits":
-		return c.Permits("job", opts...)
+	case "semaphore":
+		return c.Semaphore("job", opts...)
 	case "multi":
 		return c.Multi([][]string{{"a", "b"}, {"b", "c"}, {"a", "b", "c"}, {"c"}}[which%4], opts...)
 	}
@@ -102,8 +102,8 @@ func (f *freeRun) enter(ctx context.Context, c *lock.Client, o freeOp) (leave fu
 	if o.Do == "bounded" {
 		opts = append(opts, lock.WithWait(o.Wait))
 	}
-	if f.kind == "semaphore" {
-		s := c.Semaphore("job", opts...)
+	if f.kind == "unleased" {
+		s := c.UnleasedSemaphore("job", opts...)
 		take := s.Acquire
 		if o.Do == "try" {
 			take = s.TryAcquire
@@ -178,8 +178,8 @@ func (f *freeRun) gatekeeper(gate *lock.Latch, ops []freeOp) error {
 		o := ops[i%len(ops)]
 		time.Sleep(o.After / 4)
 		f.change("closing", -1, 0, 0)
-		if did, err := gate.Set(context.Background(), 1); !did || err != nil {
-			return fmt.Errorf("Set: %v, %w", did, err)
+		if did, err := gate.TrySetCount(context.Background(), 1); !did || err != nil {
+			return fmt.Errorf("TrySetCount: %v, %w", did, err)
 		}
 		f.setClosed(i + 1)
 		time.Sleep(o.Hold)
@@ -231,12 +231,12 @@ func (f *freeRun) play(t *testing.T, seed uint64, loses int, programs [][]freeOp
 	f.room = 1
 	keeper := openHooked(t, srv, hooked{})
 	switch f.kind {
-	case "permits":
-		f.room = freeShared
-		must(t, "SetPermits", second(keeper.Permits("job").SetPermits(t.Context(), freeShared)))
 	case "semaphore":
 		f.room = freeShared
-		must(t, "SetPermits", second(keeper.Semaphore("job").SetPermits(t.Context(), freeShared)))
+		must(t, "TrySetPermits", second(keeper.Semaphore("job").TrySetPermits(t.Context(), freeShared)))
+	case "unleased":
+		f.room = freeShared
+		must(t, "TrySetPermits", second(keeper.UnleasedSemaphore("job").TrySetPermits(t.Context(), freeShared)))
 	}
 	var all sync.WaitGroup
 	ended := make(chan struct{}) // the latch stays open
@@ -272,7 +272,7 @@ func (f *freeRun) play(t *testing.T, seed uint64, loses int, programs [][]freeOp
 // TestFreeLockIsTaken: whenever there is room and somebody waits, some waiter gets in within a tenth of the lease.
 func TestFreeLockIsTaken(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"mutex", "fair", "rw", "permits", "semaphore", "multi", "latch"} {
+	for _, kind := range []string{"mutex", "fair", "rw", "semaphore", "unleased", "multi", "latch"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			worst := time.Duration(0)

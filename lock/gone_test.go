@@ -126,11 +126,11 @@ func movesUnderLeases(t *testing.T, c *redistest.Cluster, tag string, others int
 func movesUnderKinds(t *testing.T, c *redistest.Cluster) {
 	const tag, lease = "{kinds}", 6 * time.Second
 	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
-	_, err := client.Permits(tag+"permits").SetPermits(t.Context(), 3)
-	must(t, "SetPermits", err)
+	_, err := client.Semaphore(tag+"semaphore").TrySetPermits(t.Context(), 3)
+	must(t, "TrySetPermits", err)
 	rw := []*lock.Lease{try(t, client.RWMutex(tag+"write")), try(t, client.RWMutex(tag+"read").RLocker())}
 	held := []*lock.Lease{
-		try(t, client.Mutex(tag+"mutex")), try(t, client.FairMutex(tag+"fair")), try(t, client.Permits(tag+"permits")),
+		try(t, client.Mutex(tag+"mutex")), try(t, client.FairMutex(tag+"fair")), try(t, client.Semaphore(tag+"semaphore")),
 		try(t, client.Multi([]string{tag + "one", tag + "two"})),
 	}
 	slot := c.Slot(t, tag)
@@ -232,11 +232,11 @@ func TestReplicaClaimsNothing(t *testing.T) {
 	const lease, ask = 4500 * time.Millisecond, 300 * time.Millisecond
 	c := s.open(t, rs.Primary.Client(t), lock.WithWatchdog(far))
 	ctx := t.Context()
-	_, err := c.Permits("permits").SetPermits(ctx, 3)
-	must(t, "SetPermits", err)
-	_, err = c.Semaphore("semaphore").SetPermits(ctx, 3)
-	must(t, "SetPermits", err)
-	_, err = c.Latch("latch").Set(ctx, 3)
+	_, err := c.Semaphore("semaphore").TrySetPermits(ctx, 3)
+	must(t, "TrySetPermits", err)
+	_, err = c.UnleasedSemaphore("unleased").TrySetPermits(ctx, 3)
+	must(t, "TrySetPermits", err)
+	_, err = c.Latch("latch").TrySetCount(ctx, 3)
 	must(t, "Set", err)
 	take := func(suffix string, opts ...lock.LockOption) map[string]*lock.Lease {
 		return map[string]*lock.Lease{
@@ -244,7 +244,7 @@ func TestReplicaClaimsNothing(t *testing.T) {
 			"RWMutex":       try(t, c.RWMutex("rw"+suffix, opts...)),
 			"RWMutex, read": try(t, c.RWMutex("read"+suffix, opts...).RLocker()),
 			"Multi":         try(t, c.Multi([]string{"one" + suffix, "two" + suffix}, opts...)),
-			"Permits":       try(t, c.Permits("permits", opts...)),
+			"Semaphore":     try(t, c.Semaphore("semaphore", opts...)),
 		}
 	}
 	released, renewed := take(" released"), take(" renewed", lock.WithWatchdog(lease))
@@ -277,11 +277,13 @@ func TestReplicaClaimsNothing(t *testing.T) {
 		claims(kind+": Inspect", func(ctx context.Context) (any, error) { return any1(m.Inspect(ctx)) })
 		claims(kind+": ForceUnlock", func(ctx context.Context) (any, error) { return any1(m.ForceUnlock(ctx)) })
 	}
-	claims("Permits: Available", func(ctx context.Context) (any, error) { return any1(c.Permits("permits").Available(ctx)) })
-	claims("Permits: TryLock", func(ctx context.Context) (any, error) { return any1(c.Permits("permits").TryLock(ctx)) })
 	claims("Semaphore: Available", func(ctx context.Context) (any, error) { return any1(c.Semaphore("semaphore").Available(ctx)) })
-	claims("Semaphore: TryAcquire", func(ctx context.Context) (any, error) { return nil, c.Semaphore("semaphore").TryAcquire(ctx, 1) })
-	claims("Semaphore: Release", func(ctx context.Context) (any, error) { return nil, c.Semaphore("semaphore").Release(ctx, 1) })
+	claims("Semaphore: TryLock", func(ctx context.Context) (any, error) { return any1(c.Semaphore("semaphore").TryLock(ctx)) })
+	claims("UnleasedSemaphore: Available", func(ctx context.Context) (any, error) { return any1(c.UnleasedSemaphore("unleased").Available(ctx)) })
+	claims("UnleasedSemaphore: TryAcquire", func(ctx context.Context) (any, error) {
+		return nil, c.UnleasedSemaphore("unleased").TryAcquire(ctx, 1)
+	})
+	claims("UnleasedSemaphore: Release", func(ctx context.Context) (any, error) { return nil, c.UnleasedSemaphore("unleased").Release(ctx, 1) })
 	claims("Latch: Count", func(ctx context.Context) (any, error) { return any1(c.Latch("latch").Count(ctx)) })
 	claims("Latch: Wait", func(ctx context.Context) (any, error) { return nil, c.Latch("latch").Wait(ctx) })
 	claims("Latch: CountDown", func(ctx context.Context) (any, error) { return nil, c.Latch("latch").CountDown(ctx) })
@@ -304,11 +306,11 @@ func TestSlotMovesToAndFro(t *testing.T) {
 	const tag, lease, moves, processes, goroutines = "{busy}", 9 * time.Second, 6, 2, 8
 	c := redistest.StartCluster(t, 0)
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
-	_, err := holder.Permits(tag+"permits").SetPermits(t.Context(), 3)
-	must(t, "SetPermits", err)
+	_, err := holder.Semaphore(tag+"semaphore").TrySetPermits(t.Context(), 3)
+	must(t, "TrySetPermits", err)
 	held := append(many(t, holder, 30), // of other slots, in the same batches
 		try(t, holder.Mutex(tag+"mutex")), try(t, holder.FairMutex(tag+"fair")), try(t, holder.RWMutex(tag+"read").RLocker()),
-		try(t, holder.RWMutex(tag+"write")), try(t, holder.Permits(tag+"permits")), try(t, holder.Multi([]string{tag + "one", tag + "two"})))
+		try(t, holder.RWMutex(tag+"write")), try(t, holder.Semaphore(tag+"semaphore")), try(t, holder.Multi([]string{tag + "one", tag + "two"})))
 
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup

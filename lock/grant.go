@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +13,7 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// grant is one grant of a lock by Redis. Leases are the handles on it: the one that Lock returned, and those that
-// joined it.
+// grant is one grant of a lock by Redis. Its handles are leases: the one that Lock returned, and those that joined it.
 //
 //	         cancel                 deadline, or the client gives up
 //	held ─────────────▶ canceled ───────────────────────────┐
@@ -25,17 +22,18 @@ import (
 //	 │                     │                                ▲
 //	 └──── release ────────┴────▶ releasing ────────────────┘
 //
-// Every step is taken under mu by whoever comes first, so that a grant has one reason to end.
+// The first caller takes each step, under mu, so a grant has exactly one reason to end.
 type grant struct {
 	lock  *lock
 	claim *claim
 	wd    watchdog.Lease
 	hold  telemetry.Hold
 
-	mu     sync.Mutex
-	state  grantState
-	first  Lease
-	extras *grantExtra // nil while there is nothing to say in it
+	mu            sync.Mutex
+	state         grantState
+	firstReleased bool
+	first         Lease       // the handle that Lock returned
+	extras        *grantExtra // nil while all of it is zero
 
 	prev, next *grant // registry
 }
@@ -49,13 +47,14 @@ const (
 	grantEnded
 )
 
-// newGrant makes the grant that Redis has given to a claim, and has the watchdog renew it; nil when the client
-// is closed.
-func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *Lease {
+// newGrant returns the grant that Redis has given to a claim, watched by the watchdog. It returns nil if the client is closing.
+func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *grant {
+	if lk.c.isClosing() {
+		return nil
+	}
 	g := &grant{lock: lk, claim: b}
-	l := &g.first
-	l.init(g, lk, ctx)
-	a.Grant(&g.hold, b.owner, token) // before anybody can find the grant, and look at it
+	g.first.target, g.first.parent = g, lk.parentOf(ctx)
+	a.Grant(&g.hold, b.owner, token) // before others can find the grant in the registry
 	if lk.cfg.fixed {
 		g.hold.NotRenewed()
 	}
@@ -74,80 +73,11 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, to
 	})
 	g.watchKey()
 	lk.c.layout.start()
-	l.follow()
-	return l
+	g.follow(&g.first)
+	return g
 }
 
-// init makes the handle on g that a call of lk with ctx is given.
-func (l *Lease) init(g *grant, lk *lock, ctx context.Context) {
-	l.g, l.ctx = g, lk.follows(ctx)
-}
-
-// follows is what a lease taken with ctx follows. Where that is another ctx, takenIn of it is the lease in whose Context ctx was made.
-func (lk *lock) follows(ctx context.Context) context.Context {
-	lc := lk.cfg.leaseCtx
-	if lc == nil {
-		return ctx
-	}
-	if outer := leaseOf(ctx); outer != nil {
-		return context.WithValue(lc, takenInKey{}, outer)
-	}
-	return lc
-}
-
-// join adds a handle to a live grant, nil if it ended meanwhile.
-func (g *grant) join(ctx context.Context, lk *lock) *Lease {
-	l := &Lease{}
-	l.init(g, lk, ctx)
-	g.mu.Lock()
-	if g.state != grantHeld {
-		g.mu.Unlock()
-		return nil
-	}
-	r := g.ensureExtra()
-	r.joined = append(r.joined, l)
-	g.mu.Unlock()
-	l.follow()
-	return l
-}
-
-// leases are the handles that aren't released. It is called with mu held.
-func (g *grant) leases() iter.Seq[*Lease] {
-	return func(yield func(*Lease) bool) {
-		if !g.first.released && !yield(&g.first) {
-			return
-		}
-		for _, l := range g.extra().joined {
-			if !yield(l) {
-				return
-			}
-		}
-	}
-}
-
-// others reports whether a handle other than l still has the permission to work. It is called with mu held.
-func (g *grant) others(l *Lease) bool {
-	for o := range g.leases() {
-		if o != l && o.cause == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// only reports whether there is no handle but l.
-func (g *grant) only(l *Lease) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for o := range g.leases() {
-		if o != l {
-			return false
-		}
-	}
-	return true
-}
-
-// cancel takes the permission to work away: the lease is renewed no more.
+// cancel ends the context of every handle, and the renewal.
 func (g *grant) cancel(reason Reason, err error) {
 	g.mu.Lock()
 	if g.state != grantHeld || g.end() != nil { // a loss is decided before the state changes
@@ -155,8 +85,8 @@ func (g *grant) cancel(reason Reason, err error) {
 		return
 	}
 	g.state, g.ensureExtra().reason = grantCanceled, reason
-	for l := range g.leases() {
-		l.stop(err)
+	for l := range g.handles() {
+		l.endContext(err)
 	}
 	g.mu.Unlock()
 	if reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
@@ -165,17 +95,17 @@ func (g *grant) cancel(reason Reason, err error) {
 	g.hold.Canceled(cancelReasons[reason], err)
 }
 
-// closing takes the permission to work away because the client closes.
+// closing cancels the grant because the client closes.
 func (g *grant) closing() {
 	g.cancel(ReasonClosed, &CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
-// abandon leaves the grant to Redis: the client has closed, and waits no longer.
+// abandon ends the grant without a release, because the client has closed and no longer waits. In Redis it expires.
 func (g *grant) abandon() {
 	g.finish(wrapError(g.lock.name, "hold", ErrClosed), telemetry.EndClosed, string(ReasonClosed))
 }
 
-// finish is the last step of every grant, taken once.
+// finish is the last step of every grant. It has an effect only once.
 func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	g.mu.Lock()
 	decided := g.extra().err // by lose, which is still being told
@@ -195,9 +125,12 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	if !errors.Is(err, ErrReleased) {
 		g.ensureExtra().err = err
 	}
-	for l := range g.leases() {
-		l.stop(err)
-		l.end()
+	for l := range g.handles() {
+		l.endContext(err)
+		l.closeDone()
+		if l.composite != nil {
+			l.composite.memberEnded(l, g.end())
+		}
 	}
 	g.mu.Unlock()
 	g.hold.End(end)
@@ -206,8 +139,8 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	g.lock.c.grants.remove(g, end, cause, err)
 }
 
-// lose ends the grant without a release. Whoever learns of it first does: the watchdog's callback, or somebody
-// who looks at the lease while the callback waits for its turn.
+// lose ends the grant because the lock is lost. The first caller to notice calls it: the watchdog's callback, or a method
+// of the lease that checks the clock while that callback is queued.
 func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis has answered: that it hadn't before isn't why
@@ -218,13 +151,13 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 		return
 	}
 	why := lossCauses[cause]
-	if told := g.extra(); told.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
-		why, err = CauseForced, told.forced
+	if extra := g.extra(); extra.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
+		why, err = CauseForced, extra.forced
 	}
 	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
 	g.ensureExtra().err = lost
-	for l := range g.leases() {
-		l.stop(lost) // before anything that may take a while
+	for l := range g.handles() {
+		l.endContext(lost) // before anything that may take a while
 	}
 	canceled := g.extra().reason != ""
 	g.mu.Unlock()
@@ -239,7 +172,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	g.lock.c.waits.wake(g.lock.key)
 }
 
-// noteForced notes who took the lock away by ForceUnlock, if it turns out that it was taken away.
+// noteForced notes who called ForceUnlock. That is the cause if the lock turns out to be lost.
 func (g *grant) noteForced(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,81 +180,36 @@ func (g *grant) noteForced(by string) {
 	r.forced, r.forcedAt = fmt.Errorf("ForceUnlock by %.*q", maxTextBytes, by), time.Now()
 }
 
-// check looks at the clock, and reports whether the grant may still be trusted.
-func (g *grant) check() bool {
+// check ends the grant if it has expired by the clock.
+func (g *grant) check() {
 	if g.lock.c.engine.Check(&g.wd) {
-		return true
+		return
 	}
 	if loss, ok := g.wd.Loss(); ok {
 		g.Lost(loss)
 	}
-	return false
 }
 
-// release ends one handle, and with the last one the grant.
-func (g *grant) release(ctx context.Context, l *Lease) error {
-	last, err := g.leave(l)
-	if !last {
-		return err
-	}
-	return g.giveBack(ctx)
-}
-
-// leave ends one handle. It reports whether that was the last, and the lock is to be given back.
-func (g *grant) leave(l *Lease) (last bool, err error) {
-	g.check()
-	g.mu.Lock()
-	if l.released {
-		g.mu.Unlock()
-		return false, wrapError(g.lock.name, "release", ErrReleased)
-	}
-	l.released = true
-	l.end()
-	if err := g.end(); err != nil {
-		g.mu.Unlock()
-		return false, err
-	}
-	l.stop(ErrReleased)
-	if g.extras != nil {
-		g.extras.joined = slices.DeleteFunc(g.extras.joined, func(o *Lease) bool { return o == l })
-	}
-	if !g.first.released || len(g.extra().joined) > 0 {
-		abandoned := !g.others(nil) // those left have lost their permission already
-		g.mu.Unlock()
-		if abandoned {
-			g.cancel(ReasonContext, &CanceledError{g.lock.name, ReasonContext, errJoinedLast})
-		}
-		return false, nil
-	}
-	g.state = grantReleasing
-	g.mu.Unlock()
-
-	if !g.lock.c.engine.Remove(&g.wd) && !g.check() { // the watchdog was quicker
-		return false, g.ended()
-	}
-	return true, nil
-}
-
-// ended is how the grant has ended.
+// ended returns how the grant has ended, nil while it lives.
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.end()
 }
 
-// giveBack releases the lock in Redis. The renewal has been stopped.
-func (g *grant) giveBack(ctx context.Context) error {
+// releaseInRedis releases the lock in Redis, after releaseHandle has stopped the renewal.
+func (g *grant) releaseInRedis(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, rel := g.lock.c.rec.StartRelease(ctx, &g.hold)
 	deadline := g.wd.Deadline()
 	f, err := g.lock.c.waits.release(ctx, &rel, g, deadline)
-	return g.given(&rel, f, err)
+	return g.finishRelease(&rel, f, err)
 }
 
-// given ends the grant by what became of its release.
-func (g *grant) given(rel *telemetry.Release, f releaseReply, err error) error {
+// finishRelease ends the grant by the outcome of its release.
+func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
 	if time.Now().Before(g.claim.lateWriteUntil()) {
 		g.claim.cleanUpLater()
 	}

@@ -27,12 +27,12 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	return g.nextAlarm(held)
 }
 
-// warn says that the lock is held for long: the grant's, or that of all members of its bundle.
+// warn logs that the lock is held for long: the grant's, or that of its composite.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
-	b := g.first.bundle
+	cl := g.first.composite
 	g.mu.Unlock()
-	if b == nil || !b.warn(held) {
+	if cl == nil || !cl.warn(held) {
 		g.hold.Warn(held)
 	}
 }
@@ -48,10 +48,10 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	}
 	due(cfg.holdWarning)
 	g.mu.Lock()
-	if told := g.extra(); g.state == grantHeld && !told.unlimited {
+	if extra := g.extra(); g.state == grantHeld && !extra.unlimited {
 		due(cfg.maxHold)
 		if cfg.heartbeat > 0 {
-			due(told.beat + cfg.heartbeat)
+			due(extra.beat + cfg.heartbeat)
 		}
 	}
 	g.mu.Unlock()

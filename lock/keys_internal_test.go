@@ -7,12 +7,12 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Permits: their key ends as names
+// keysBeside are all keys that a lock of any kind may have in Redis beside its own, but for the leases of a Semaphore: their key ends as names
 // do that programs have, and holds what no kind of lock writes over.
 func keysBeside(c *Client, name string) []string {
 	const owner = "app/1:1baf5f32b89d56cd-3"
 	var keys []string
-	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, permitKind, semaphoreKind, latchKind, quorumKind, multiKind} {
+	for _, k := range []*kind{mutexKind, fairKind, writeKind, readKind, semaphoreKind, unleasedSemaphoreKind, latchKind, quorumKind, multiKind} {
 		for _, cfg := range []*lockConfig{{}, {redissonTokens: true}} {
 			lk := &lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: cfg}
 			keys = append(keys, keysOf(lk, owner)...)

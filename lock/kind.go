@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -46,6 +47,9 @@ type kind struct {
 	emptyHint string // ... if no lease is known that will end
 }
 
+// words returns the name as texts have it.
+func (k *kind) words() string { return strings.ReplaceAll(k.name, "_", " ") }
+
 // refuses returns why it was refused, "" if somebody holds it. No lease ends before remaining; negative: none will end.
 func (k *kind) refuses(remaining time.Duration) string {
 	if remaining < 0 && k.emptyHint != "" {
@@ -56,15 +60,15 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams are the arguments of one attempt to acquire.
 type acquireParams struct {
-	until    time.Time     // the end of the wait; zero: as the lock's options say
-	keep     time.Duration // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited   time.Duration // since it first asked
-	under    string        // owner of the caller's lease of the kind that this one downgrades from
-	permits  int           // of a semaphore
-	waits    bool          // it is for Lock, which waits
-	waiterID script.Waiter // whom a release may wake alone
-	waiter   *waiter       // for whom it asks, nil: for nobody who waits
-	whole    *bundle       // of which it will be a member, nil for most
+	until     time.Time       // the end of the wait; zero: as the lock's options say
+	keep      time.Duration   // how long its place in Redis's queue is kept until it asks again; 0: it takes none
+	waited    time.Duration   // since it first asked
+	under     string          // owner of the caller's lease of the kind that this one downgrades from
+	permits   int             // of a semaphore
+	waits     bool            // it is for Lock, which waits
+	waiterID  script.Waiter   // whom a release may wake alone
+	waiter    *waiter         // for whom it asks, nil: for nobody who waits
+	composite *compositeLease // of which it will be a member, nil for most
 }
 
 // keys returns the lock as scripts take it.

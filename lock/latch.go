@@ -26,7 +26,7 @@ var latchKind = &kind{
 //
 // WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
 // nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
-// doesn't answer, or refuses for the moment, is repeated before its caller is told. As with a Semaphore, receipts see to it that nothing is counted twice.
+// doesn't answer, or refuses for the moment, is repeated before its caller is told. As with an UnleasedSemaphore, receipts see to it that nothing is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a channel
 // in another slot. That is refused with an error that matches ErrInvalid.
@@ -44,12 +44,12 @@ func (c *Client) Latch(name string, opts ...LockOption) *Latch {
 	return l
 }
 
-// Set closes the latch: it has to be counted down n times, 1 or more. It reports whether it did; a latch that is closed is left
-// alone. After an error it may have been done or not.
-func (l *Latch) Set(ctx context.Context, n int) (bool, error) {
+// TrySetCount closes the latch if it is open: it has to be counted down n times, 1 or more. It reports whether it did. It changes nothing if
+// the latch is closed. After an error it may have been done or not.
+func (l *Latch) TrySetCount(ctx context.Context, n int) (bool, error) {
 	lk := l.base()
-	return lk.applyUpdate(ctx, "set", false, func() (*claim, error) {
-		if err := lk.checkCount("Set", n, 1); err != nil {
+	return lk.applyUpdate(ctx, "set count", false, func() (*claim, error) {
+		if err := lk.checkCount("TrySetCount", n, 1); err != nil {
 			return nil, err
 		}
 		return lk.counterUpdate(script.LatchSet, n), lk.hearable(ctx)
@@ -89,7 +89,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 
 // Count is how often the latch has yet to be counted down: 0 if it is open, or was never set.
 func (l *Latch) Count(ctx context.Context) (int, error) {
-	n, err := l.base().count(ctx, "count", false)
+	n, err := l.base().count(ctx, "count", script.CountNumber)
 	return max(n, 0), err
 }
 

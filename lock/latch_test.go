@@ -17,8 +17,8 @@ import (
 func closed(t *testing.T, c *lock.Client, name string, n int) *lock.Latch {
 	t.Helper()
 	l := c.Latch(name)
-	if done, err := l.Set(t.Context(), n); !done || err != nil {
-		t.Fatalf("Set: %v, %v", done, err)
+	if done, err := l.TrySetCount(t.Context(), n); !done || err != nil {
+		t.Fatalf("TrySetCount: %v, %v", done, err)
 	}
 	return l
 }
@@ -55,8 +55,8 @@ func TestLatch(t *testing.T) {
 
 	closed(t, c, "gate", 2)
 	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-	if done, err := l.Set(ctx, 5); done || err != nil {
-		t.Fatalf("Set of a closed latch: %v, %v", done, err)
+	if done, err := l.TrySetCount(ctx, 5); done || err != nil {
+		t.Fatalf("TrySetCount of a closed latch: %v, %v", done, err)
 	}
 	mustBe(t, "count", count(t, l), 2)
 	mustBe(t, "key", d.value("gate"), "2")
@@ -259,7 +259,7 @@ func TestRefusedCountDownIsNotPublished(t *testing.T) {
 	rdb := srv.Client(t)
 	c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond))
 	gate := c.Latch("gate")
-	if done, err := gate.Set(t.Context(), 1); !done || err != nil {
+	if done, err := gate.TrySetCount(t.Context(), 1); !done || err != nil {
 		t.Fatal(done, err)
 	}
 	heard := messages(t, rdb, "redisson_countdownlatch__channel__{gate}")

@@ -10,94 +10,84 @@ import (
 
 // Lease is the handle of one grant of a lock. All its methods may be called from any goroutine.
 //
-// A lease ends by Release, by being lost, or by the end of its Client. Before that it may be canceled: its
-// Context ends and it is renewed no more, while what is left of it is time to wind down and release.
+// A lease ends when it is released, when it is lost, or when its Client is closed. It may be canceled before that: then its
+// Context ends and the lease is no longer renewed. What remains of it is time to wind down and release.
 type Lease struct {
-	g      *grant          // nil: this is the lease of a bundle
-	bundle *bundle         // of which it is the lease, or a member; nil for most
-	ctx    context.Context // what the lease follows
+	target    leaseTarget
+	composite *compositeLease // of which this lease is a member; nil for most
+	parent    context.Context // the lease is canceled when it ends
 
-	// Guarded by mu.
-	released bool
+	// These, composite and parent are guarded by target.handleMu.
 	cause    error         // why Context ended
-	work     *leaseContext // made when first asked for
-	done     chan struct{} // made when first asked for
-	unfollow func() bool   // stops following ctx
+	work     *leaseContext // Context; created on first use
+	done     chan struct{} // Done; created on first use
+	unfollow func() bool   // stops following parent
 }
 
-// Name is the lock's name, without the client's key prefix. A Multi's are joined by commas, in the order in which they are taken.
-func (l *Lease) Name() string {
-	if l.g == nil {
-		return l.bundle.name
-	}
-	return l.g.lock.name
+// leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls joined
+// it (WithReentrancy). Methods with a Lease parameter act on that handle.
+type leaseTarget interface {
+	lockName() string
+	owner() string
+	token() int64
+	tokens() map[string]int64
+	deadline() time.Time
+	heartbeat()
+
+	// find returns the handle that belongs to one lock. Its grant is nil if there is none.
+	find(l *Lease, c *Client, key string) grantHandle
+	// check ends what has expired by the clock.
+	check()
+	// parentEnded is called when a context that the handle follows has ended.
+	parentEnded(l *Lease)
+	release(ctx context.Context, l *Lease) error
+
+	// handleMu guards the fields of the handles. The methods below are called with it held.
+	handleMu() *sync.Mutex
+	// handleErr is Lease.Err.
+	handleErr(l *Lease) error
+	// handleDone reports whether Lease.Done is closed.
+	handleDone(l *Lease) bool
 }
 
-// Owner is what names this grant in Redis: "<client id>:<random>-<seq>", and ":write" after it for an RWMutex's write lease. Of a Multi it is that of the first name, of a Quorum
-// that at one of the nodes.
-func (l *Lease) Owner() string {
-	if l.g == nil {
-		return l.bundle.owner()
-	}
-	return l.g.claim.owner
-}
+// Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in which
+// they are taken.
+func (l *Lease) Name() string { return l.target.lockName() }
 
-// Token is the grant's fencing number: larger than that of every earlier grant of the same name, as long as no
-// server that answers has a clock behind a token it issued. A store that remembers the largest token it has
-// seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
+// Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an RWMutex. For a
+// Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
+func (l *Lease) Owner() string { return l.target.owner() }
+
+// Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as no server
+// that answers has a clock behind a token that it issued. A store that remembers the largest token it has seen, and refuses
+// smaller ones, is safe from holders that don't know yet that they lost the lock.
 //
-// Of a Multi it is the largest of its names' tokens, which rises from one grant of the same names to the next; what is protected by
-// one of the names alone is to be given that name's, see Tokens.
+// The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the next. Protect
+// what belongs to one of the names by that name's token, see Tokens.
 //
-// Permits, and the readers of an RWMutex, have several leases that live at one time, and the token of one is larger than another's. A store that
-// refuses smaller ones would refuse holders that live: there, check the tokens of writers only.
-func (l *Lease) Token() int64 {
-	if l.g == nil {
-		return l.bundle.token()
-	}
-	return l.g.hold.Token()
-}
+// Semaphores, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
+// smaller tokens would refuse live holders: there, check the tokens of writers only.
+func (l *Lease) Token() int64 { return l.target.token() }
 
-// Tokens are the tokens by name: one, or a Multi's.
-func (l *Lease) Tokens() map[string]int64 {
-	if l.g == nil {
-		return l.bundle.tokens()
-	}
-	return map[string]int64{l.Name(): l.Token()}
-}
+// Tokens are the tokens by name: one for each name of a Multi, one for any other lock.
+func (l *Lease) Tokens() map[string]int64 { return l.target.tokens() }
 
-// Deadline is until when this process trusts the lease without another renewal. A watched lease's deadline moves.
-func (l *Lease) Deadline() time.Time {
-	if l.g == nil {
-		return l.bundle.deadline()
-	}
-	return l.g.wd.Deadline()
-}
+// Deadline is the time until which this process trusts the lease without another renewal. Each renewal of a watched lease
+// moves it.
+func (l *Lease) Deadline() time.Time { return l.target.deadline() }
 
-// Heartbeat says that the work under the lock makes progress. Only WithHeartbeat gives it a meaning.
-func (l *Lease) Heartbeat() {
-	g := l.g
-	if g == nil {
-		l.bundle.heartbeat()
-		return
-	}
-	if g.lock.cfg.heartbeat == 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ensureExtra().beat = time.Since(g.hold.Since())
-}
+// Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.
+func (l *Lease) Heartbeat() { l.target.heartbeat() }
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
 // given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
 // doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
-	mu := l.mu()
+	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
 	if l.work == nil {
-		base, cancel := context.WithCancelCause(context.WithoutCancel(l.ctx))
+		base, cancel := context.WithCancelCause(context.WithoutCancel(l.parent))
 		l.work = &leaseContext{Context: base, cancel: cancel, lease: l}
 		if l.cause != nil {
 			cancel(l.cause)
@@ -106,175 +96,59 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Done is closed when the lease itself has ended: released, lost, or left behind by a closed client.
+// Done is closed when the lease has ended: released, lost, or abandoned by a closed client.
 func (l *Lease) Done() <-chan struct{} {
-	mu := l.mu()
+	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.released || l.over() {
+		if l.target.handleDone(l) {
 			close(l.done)
 		}
 	}
 	return l.done
 }
 
-// Err is nil while the lease lives; then ErrReleased, a *LostError, or ErrClosed.
+// Err is nil while the lease lives. After that it is ErrReleased, a *LostError, or matches ErrClosed.
 func (l *Lease) Err() error {
-	l.check()
-	mu := l.mu()
+	l.target.check()
+	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
-	if err := l.fate(); err != nil || !l.released {
-		return err
-	}
-	return ErrReleased
+	return l.target.handleErr(l)
 }
 
-// Release ends the lease, and frees the lock if no other Lock joined it (WithReentrancy). It works on a ctx that has ended,
-// and then takes no longer than what is left of the lease; otherwise it returns at the latest when ctx ends, while the
-// client goes on trying. It always stops the renewal first, so the lock is free after one lease whatever Release returns.
+// Release ends the lease, and frees the lock unless another Lock joined it (WithReentrancy). It also works on a ctx that has
+// ended, and then takes no longer than the rest of the lease. Otherwise it returns when ctx ends at the latest, while the client
+// goes on trying. It always stops the renewal first, so the lock is free after one lease whatever Release returns.
 //
-// The error matches ErrLost when the lock wasn't ours any more, ErrReleased at the second call, ErrClosed when the
-// client was closed and gave up on the lease; any other error says that Redis didn't confirm.
+// The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, and ErrClosed if the
+// client was closed and gave up the lease. Any other error means that Redis didn't confirm the release.
 //
-// A lease of several names, or nodes, gives all of them back, also when it was lost. That of a Quorum is released when a majority
-// of the nodes has confirmed it; the client goes on trying the others.
+// A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released when a
+// majority of the nodes has confirmed; the client goes on trying the others.
 func (l *Lease) Release(ctx context.Context) error {
-	if l == nil || l.g == nil && l.bundle == nil {
+	if l == nil || l.target == nil {
 		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
 	}
 	if ctx == nil {
 		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),
 			l.Release(context.Background()))
 	}
-	if l.g == nil {
-		return l.bundle.release(ctx)
-	}
-	return l.g.release(ctx, l)
+	return l.target.release(ctx, l)
 }
 
-// mu guards the fields of the handle.
-func (l *Lease) mu() *sync.Mutex {
-	if l.g == nil {
-		return &l.bundle.mu
-	}
-	return &l.g.mu
-}
-
-// over reports whether the end is complete. It is called with mu held.
-func (l *Lease) over() bool {
-	if l.g == nil {
-		return l.bundle.err != nil
-	}
-	return l.g.state == grantEnded
-}
-
-// fate is how what the lease is a handle of has ended, nil while it lives. It is called with mu held.
-func (l *Lease) fate() error {
-	if l.g == nil {
-		return l.bundle.err
-	}
-	return l.g.end()
-}
-
-// check looks at the clock: what is over by it ends now.
-func (l *Lease) check() {
-	if l.g == nil {
-		l.bundle.check()
-		return
-	}
-	l.g.check()
-}
-
-// follow makes the lease end its context when ctx ends.
-func (l *Lease) follow() {
-	ctx := l.follows()
-	if ctx.Done() == nil {
-		return
-	}
-	unfollow := context.AfterFunc(ctx, l.ctxEnded)
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	if l.ctx != ctx { // it follows another by now
-		unfollow()
-		return
-	}
-	if l.cause != nil {
-		unfollow()
-	}
-	l.unfollow = unfollow
-}
-
-// ctxEnded is called when the ctx that the lease follows has ended.
-func (l *Lease) ctxEnded() {
-	if l.g == nil {
-		l.bundle.ctxEnded()
-		return
-	}
-	g, ctx := l.g, l.follows()
-	if ctx.Err() == nil { // another had ended, and the lease outlives it
-		return
-	}
-	next := l.outlives(ctx)
-	g.mu.Lock()
-	if l.cause != nil || l.ctx != ctx {
-		g.mu.Unlock()
-		return
-	}
-	if next != nil {
-		l.ctx = next
-		g.mu.Unlock()
-		l.follow()
-		return
-	}
-	g.mu.Unlock()
-	l.cut(ReasonContext, canceledByContext(g.lock.name, ctx))
-}
-
-// follows is the ctx that the lease follows.
+// follows returns the context that the lease follows.
 func (l *Lease) follows() context.Context {
-	mu := l.mu()
+	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
-	return l.ctx
+	return l.parent
 }
 
-// outlives is what the lease follows on when ctx has ended by the release of the lease of the kind above under which it was
-// taken: what that lease followed. Else it is nil.
-func (l *Lease) outlives(ctx context.Context) context.Context {
-	above := l.g.lock.kind.downgradesFrom
-	if above == nil || !errors.Is(context.Cause(ctx), ErrReleased) {
-		return nil
-	}
-	for o := leaseOf(ctx); o != nil && o.g != nil && o.g.lock.kind == above && o.g.lock.key == l.g.lock.key; o = leaseOf(o.follows()) {
-		if next := o.follows(); o.g.lock.c == l.g.lock.c && errors.Is(o.Err(), ErrReleased) && next.Err() == nil {
-			return next
-		}
-	}
-	return nil
-}
-
-// cut takes the permission to work away, and from the grant if nobody else has it.
-func (l *Lease) cut(reason Reason, err error) {
-	g := l.g
-	g.mu.Lock()
-	if l.cause != nil {
-		g.mu.Unlock()
-		return
-	}
-	if g.others(l) { // they joined, and still have permission
-		l.stop(err)
-		g.mu.Unlock()
-		return
-	}
-	g.mu.Unlock()
-	g.cancel(reason, err)
-}
-
-// stop ends the lease's context, for the first cause only. It is called with mu held.
-func (l *Lease) stop(cause error) {
+// endContext ends the lease's context. Only the first cause counts. It is called with handleMu held.
+func (l *Lease) endContext(cause error) {
 	if l.cause != nil {
 		return
 	}
@@ -285,28 +159,26 @@ func (l *Lease) stop(cause error) {
 	if l.work != nil {
 		l.work.cancel(cause)
 	}
-	if l.g != nil && l.bundle != nil {
-		l.bundle.stopped(l, cause)
+	if l.composite != nil {
+		l.composite.memberCanceled(l, cause)
 	}
 }
 
-// end closes Done. It is called with mu held.
-func (l *Lease) end() {
-	if l.done != nil {
-		select {
-		case <-l.done:
-		default:
-			close(l.done)
-		}
+// closeDone closes Done. It is called with handleMu held.
+func (l *Lease) closeDone() {
+	if l.done == nil {
+		return
 	}
-	if l.g != nil && l.bundle != nil {
-		l.bundle.ended(l, l.fate())
+	select {
+	case <-l.done:
+	default:
+		close(l.done)
 	}
 }
 
 type leaseKey struct{}
 
-// leaseOf is the lease in whose Context ctx was made, nil if there is none.
+// leaseOf returns the lease whose Context ctx descends from, nil if there is none.
 func leaseOf(ctx context.Context) *Lease {
 	l, _ := ctx.Value(leaseKey{}).(*Lease)
 	return l
@@ -314,39 +186,39 @@ func leaseOf(ctx context.Context) *Lease {
 
 type takenInKey struct{}
 
-// takenIn is the lease within which a lease was taken that follows ctx by WithLeaseContext, nil if there is none.
+// takenIn returns the lease in whose Context another lease was taken that follows ctx by WithLeaseContext, nil if there is none.
 func takenIn(ctx context.Context) *Lease {
 	l, _ := ctx.Value(takenInKey{}).(*Lease)
 	return l
 }
 
-// held finds the live lease of a lock among those in whose Context ctx was made, or the ctx that the new lease is to follow: one of the
-// lock's own kind, if there is one.
-func held(ctx context.Context, lk *lock) (found *Lease) {
-	var forks []*Lease       // other ways to go on
-	var seen map[*Lease]bool // where there are several, they may meet again
+// held finds a live lease of a lock among those whose Context ctx descends from, or the context that the new lease is to follow. It
+// prefers one of the lock's own kind. The grant is nil if there is none.
+func held(ctx context.Context, lk *lock) (found grantHandle) {
+	var forks []*Lease       // where other branches start
+	var seen map[*Lease]bool // several branches may meet
 	l := leaseOf(ctx)
 	if lc := lk.cfg.leaseCtx; lc != nil {
 		forks = append(forks, leaseOf(lc))
 	}
 	for {
 		for l != nil && !seen[l] {
-			of := l.of(lk.c, lk.key)
+			h := l.target.find(l, lk.c, lk.key)
 			switch {
-			case of == nil || !of.alive():
-			case of.g.lock.kind == lk.kind:
-				return of
-			case found == nil:
-				found = of
+			case h.g == nil || !h.joinable():
+			case h.g.lock.kind == lk.kind:
+				return h
+			case found.g == nil:
+				found = h
 			}
 			if seen != nil {
 				seen[l] = true
 			}
-			ctx := l.follows()
-			if in := takenIn(ctx); in != nil {
+			parent := l.follows()
+			if in := takenIn(parent); in != nil {
 				forks = append(forks, in)
 			}
-			l = leaseOf(ctx)
+			l = leaseOf(parent)
 		}
 		last := len(forks) - 1
 		if last < 0 {
@@ -359,47 +231,14 @@ func held(ctx context.Context, lk *lock) (found *Lease) {
 	}
 }
 
-// joins reports whether the lock may join a lease of it: if it is to, and unless others have the lock beside that lease.
-func (lk *lock) joins(outer *Lease) bool {
-	of := outer.g.lock.kind
-	return lk.cfg.reentrant && (!of.wakesNextOnGrant || of == lk.kind)
+// joins reports whether lk may join a grant: WithReentrancy must be set, and a shared lock is joined by its own kind only.
+func (lk *lock) joins(g *grant) bool {
+	return lk.cfg.reentrant && (!g.lock.kind.wakesNextOnGrant || g.lock.kind == lk.kind)
 }
 
-// of is the lease of one lock: this one, or a member of its bundle; nil if it has none.
-func (l *Lease) of(c *Client, key string) *Lease {
-	if l.g == nil {
-		return l.bundle.of(c, key)
-	}
-	if l.g.lock.c == c && l.g.lock.key == key {
-		return l
-	}
-	return nil
-}
-
-// record is that of the bundle of which it is a member, nil if there is none.
-func (l *Lease) record() *record {
-	l.g.mu.Lock()
-	b := l.bundle
-	l.g.mu.Unlock()
-	if b == nil {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.record
-}
-
-// alive reports whether the lease may be joined: neither released, canceled nor lost.
-func (l *Lease) alive() bool {
-	l.g.check()
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	return !l.released && l.g.state == grantHeld
-}
-
-// leaseContext is Lease.Context. It adds to a plain cancelable context that it is never late: after a process was
-// stopped or starved, its timers are, so Err looks at the clock itself. It has the deadline of the ctx it
-// follows and never the lease's, which moves, and which gRPC and SQL drivers would adopt.
+// leaseContext is Lease.Context. Unlike a plain cancelable context it never ends late: after a process was
+// stopped or starved its timers fire late, so Err checks the clock itself. Its Deadline is that of the parent,
+// never that of the lease, which moves, and which gRPC and SQL drivers would adopt.
 type leaseContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -414,9 +253,9 @@ func (c *leaseContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err
 	}
-	c.lease.check()
+	c.lease.target.check()
 	if c.lease.follows().Err() != nil {
-		c.lease.ctxEnded()
+		c.lease.target.parentEnded(c.lease)
 	}
 	return c.Context.Err()
 }
@@ -426,7 +265,7 @@ func (c *leaseContext) Value(key any) any {
 	switch key {
 	case leaseKey{}:
 		return c.lease
-	case takenInKey{}: // that is said of the lease, not of what is taken in its Context
+	case takenInKey{}: // it is about the lease itself, not about what is taken in its Context
 		return nil
 	}
 	return c.Context.Value(key)

@@ -37,7 +37,7 @@ type lock struct {
 
 // describe returns the lock of a kind with a name.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
-	if !c.made() {
+	if !c.initialized() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
 	}
 	lk := lock{c: c, kind: k, name: name, key: c.cfg.prefix + name, cfg: c.cfg.lock.with(opts, k.leaseless)}
@@ -45,7 +45,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
 	case len(opts) > 0 && k.leaseless && lk.cfg.aboutLease():
-		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.name, name)
+		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.words(), name)
 	case name == "": // whatever the prefix
 		lk.err = checkName(name)
 	default:
@@ -192,19 +192,19 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 }
 
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
-func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.AcquireOutcome, error) {
+func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.Outcome, error) {
 	var t acquireParams
-	if outer := held(ctx, lk); outer != nil && !lk.kind.multiHolder {
-		switch k := outer.g.lock.kind; {
+	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
+		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
-			t.under = outer.g.claim.owner
+			t.under = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
 		case !lk.joins(outer):
 			return nil, telemetry.AcquireError, ErrDeadlock
 		default:
-			if joined := outer.g.join(ctx, lk); joined != nil {
-				a.Reenter(&outer.g.hold)
+			if joined := outer.join(ctx, lk); joined != nil {
+				a.Reenter(&outer.hold)
 				return joined, telemetry.AcquireReentered, nil
 			}
 		}
@@ -213,17 +213,15 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if err != nil {
 		return nil, outcome, err
 	}
-	if !lk.c.isClosing() {
-		if l := lk.newGrant(ctx, a, b, v.Token, v.sent); l != nil {
-			return l, telemetry.AcquireAcquired, nil
-		}
+	if g := lk.newGrant(ctx, a, b, v.Token, v.sent); g != nil {
+		return &g.first, telemetry.AcquireAcquired, nil
 	}
 	b.cleanUp()
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
 // acquireOrWait asks for the lock, and waits for it, until a claim has won.
-func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.AcquireOutcome, err error) {
+func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.Outcome, err error) {
 	var until time.Time // the end of the wait
 	if wait {
 		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
@@ -370,7 +368,7 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return b
 }
 
-func contextOutcome(ctx context.Context) telemetry.AcquireOutcome {
+func contextOutcome(ctx context.Context) telemetry.Outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return telemetry.AcquireTimeout
 	}
@@ -386,10 +384,10 @@ func (lk *lock) wrap(op string, err error) error {
 		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
 	}
 	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
-		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.name, lk.name, op, n, err)
+		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.words(), lk.name, op, n, err)
 	}
 	if lk.kind.leaseless {
-		return wrapNamed(lk.kind.name, lk.name, op, err)
+		return wrapNamed(lk.kind.words(), lk.name, op, err)
 	}
 	return wrapError(lk.name, op, err)
 }

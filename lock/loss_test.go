@@ -33,7 +33,7 @@ var lossKinds = []struct {
 	{"fair", func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) }, plain, false},
 	{"write", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) }, plain, false},
 	{"read", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() }, plain, false},
-	{"permit", func(c *lock.Client, name string) lock.Locker { return c.Permits(name) }, func(name string) string { return "{" + name + "}:timeout" }, true},
+	{"semaphore", func(c *lock.Client, name string) lock.Locker { return c.Semaphore(name) }, func(name string) string { return "{" + name + "}:timeout" }, true},
 	{"multi", func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) }, plain, false},
 }
 
@@ -91,7 +91,7 @@ func TestLossNotifications(t *testing.T) {
 			name := fmt.Sprintf("%s:%d", k.name, i)
 			c := newScope(t).open(t, rdb, lock.WithLossNotifications()) // its own: a client makes two calls ahead of time in 100 ms
 			if k.sorted {
-				if _, err := c.Permits(name).SetPermits(t.Context(), 3); err != nil {
+				if _, err := c.Semaphore(name).TrySetPermits(t.Context(), 3); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -212,14 +212,14 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(lease))
-	if _, err := c.Permits("permits").SetPermits(t.Context(), 3); err != nil {
+	if _, err := c.Semaphore("permits").TrySetPermits(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
 	long := lock.WithWatchdog(30 * time.Second)
 	readers := c.RWMutex("rw", long).RLocker()
-	short := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
-	kept := []*lock.Lease{try(t, readers), try(t, c.Permits("permits", long))}
-	reader, permit := try(t, readers), try(t, c.Permits("permits", long))
+	short := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Semaphore("permits"))}
+	kept := []*lock.Lease{try(t, readers), try(t, c.Semaphore("permits", long))}
+	reader, permit := try(t, readers), try(t, c.Semaphore("permits", long))
 	var until []time.Time
 	for _, l := range kept {
 		until = append(until, l.Deadline())

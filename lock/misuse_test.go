@@ -285,7 +285,7 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 		c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
 		for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
 			must(t, "Wait", c.Latch("open", opt).Wait(t.Context()))
-			if _, err := c.Semaphore("pool", opt).Available(t.Context()); err != nil {
+			if _, err := c.UnleasedSemaphore("pool", opt).Available(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}

@@ -92,12 +92,12 @@ func (r *ref) wrong(format string, args ...any) {
 // TestModelOfLocks plays the histories.
 func TestModelOfLocks(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"mutex", "fair", "rw", "permits"} {
+	for _, kind := range []string{"mutex", "fair", "rw", "semaphore"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {
 				does := []string{"try", "try", "lock", "lock", "lock", "release", "release", "release", "sleep", "sleep", "close"}
-				if kind != "permits" {
+				if kind != "semaphore" {
 					does = append(does, "force", "del", "again")
 				}
 				do := rapid.SampledFrom(does)
@@ -123,8 +123,8 @@ func (r *ref) play(t *testing.T, ops []modelOp) {
 	for range 3 {
 		r.clients = append(r.clients, r.open(t))
 	}
-	if r.kind == "permits" {
-		if _, err := r.clients[0].Permits(modelName).SetPermits(t.Context(), modelPermits); err != nil {
+	if r.kind == "semaphore" {
+		if _, err := r.clients[0].Semaphore(modelName).TrySetPermits(t.Context(), modelPermits); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,8 +160,8 @@ func (r *ref) locker(client int, read bool, opts ...lock.LockOption) lock.Locker
 	switch r.kind {
 	case "fair":
 		return c.FairMutex(modelName, opts...)
-	case "permits":
-		return c.Permits(modelName, opts...)
+	case "semaphore":
+		return c.Semaphore(modelName, opts...)
 	case "rw":
 		if read {
 			return reader{c.RWMutex(modelName, opts...)}
@@ -192,7 +192,7 @@ func (r *ref) fits(read bool) bool {
 			there++
 		}
 	}
-	if r.kind == "permits" {
+	if r.kind == "semaphore" {
 		return there < modelPermits
 	}
 	return there == 0

@@ -13,40 +13,40 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// maxNames bounds the names of a Multi: Redis does nothing else while it takes them.
+// maxNames limits the names of a Multi: Redis serves no other command while the script takes them.
 const maxNames = 1024
 
-// multiKind is that of each lock of a Multi: a Mutex, but for what it is called.
+// multiKind is the kind of each lock of a Multi: a Mutex with another name.
 var multiKind = func() *kind {
 	k := *mutexKind
 	k.name = "multi"
 	return &k
 }()
 
-// Multi describes several locks that are taken together: all of them or none. Taking it gives one Lease, with a token for each
-// name. In Redis each is a Mutex of its name, so that whoever locks one of the names, be it in Java, is excluded, and excludes the Multi.
+// Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token for each
+// name. In Redis each name is a Mutex. So a Multi and a holder of one of its names exclude each other, also if that is a Java program.
 //
-// Names are taken in the order of their bytes, whatever their order in the call. Two Multis never wait for each other in a circle, nor do a
-// Multi and Mutexes that are taken one within the other in that order.
+// Names are taken in the order of their bytes, whatever their order in the call. Two Multis never deadlock, and neither do a
+// Multi and nested Mutexes that are taken in that order.
 //
-// Where the names live together in Redis, on one server or, in a Cluster or a Ring, by a common {hash tag}, they are taken in one
-// atomic script and one round trip if they are all free, and given back in another. Otherwise they are taken one by one. Lock
-// waits for a held one while it holds those before it, and renews them; WithMaxHold and WithHeartbeat count from when it has them all. If
-// one of those is lost meanwhile, it gives the others back and starts again.
+// If all names are on one server, or have a common {hash tag} in a Cluster or a Ring, and are free, one atomic script takes them in one
+// round trip, and another one releases them. Otherwise they are taken one by one. Lock waits for a held name while it holds the names
+// before it, and renews those; WithMaxHold and WithHeartbeat count from the last grant. If one of those is lost during the wait, Lock
+// releases the others and starts again.
 //
-// The lease lives as long as all its locks do, and its Deadline is the nearest of theirs. When one is lost, the lease is, with a
-// *LostError that wraps the one of that name; the others are renewed no more, and are to be released: Release gives back what there is. Each
-// lock is renewed by itself, as kind "multi". Taken, waited for, held, lost and given back they are counted once, in the group of the first; each has
-// spans of its own as children of the Multi's.
+// The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease is lost, with a
+// *LostError that wraps the one of that name. Then the others are no longer renewed; Release releases them. Each lock is renewed
+// separately, as kind "multi". Acquires, waits, holds, losses and releases are counted once, in the group of the first name. Each name has
+// its own spans, as children of the spans of the Multi.
 type Multi struct {
-	lock  // what they have in common; its name is all of theirs
+	lock  // what they have in common; its name is all names, joined
 	locks []lock
 }
 
 var _ Locker = (*Multi)(nil)
 
-// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails: what is wrong with the names or
-// the options is the error, matching ErrInvalid, of the first use.
+// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails: if the names or the options are
+// invalid, the first use returns an error that matches ErrInvalid.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 	names = slices.Sorted(slices.Values(names)) // the prefix of their keys is the same
 	m := &Multi{lock: lock{c: c, kind: multiKind, name: strings.Join(names, ",")}}
@@ -76,14 +76,14 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 	return m
 }
 
-// TryLock takes all the locks if they are free. If one isn't, it fails with a *HeldError that has its name, and holds none.
+// TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its name.
 //
 // Other errors are those of Mutex.TryLock. ErrDeadlock: ctx descends from the Context of a lease of one of the names. With
-// WithReentrancy those are joined, and the others taken.
+// WithReentrancy those are joined, and the others are taken.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
-// Lock takes all the locks, waiting for each that is held until ctx ends or WithWait, which is for all of them, is over. Else it is
-// as Mutex.Lock.
+// Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over, which applies to all of them
+// together. Otherwise it is like Mutex.Lock.
 func (m *Multi) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
 
 // Do runs fn under all the locks, with the lease's Context, and releases them. See the function Do for what it returns.
@@ -136,19 +136,19 @@ type multiTry struct {
 	until  time.Time // the end of the wait, zero: none
 
 	// Of one run:
-	b        *bundle
-	acquires []telemetry.Acquire
-	spans    []context.Context // the record's ctx, plus the span of each acquire
-	joined   []*Lease          // the leases of locks in whose Context ctx was made
-	open     []int             // the locks that it has yet to get, in order
-	again    bool              // it failed as one of those was lost
+	composite *compositeLease
+	acquires  []telemetry.Acquire
+	spans     []context.Context // the record's ctx, plus the span of each acquire
+	joined    []grantHandle     // the outer leases that were joined
+	open      []int             // indexes of the locks that are still to be taken, in order
+	again     bool              // it failed because a lock was lost during the wait for others
 }
 
 // run tries to get all of the locks.
-func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
+func (t *multiTry) run() (*Lease, telemetry.Outcome, error) {
 	m := t.m
 	n := len(m.locks)
-	t.b = newBundle(t.ctx, m.locks, m.name, n, n)
+	t.composite = newCompositeLease(t.ctx, m.locks, m.name, n, n)
 	t.acquires, t.spans = make([]telemetry.Acquire, n), make([]context.Context, n)
 	t.joined, t.open, t.again = nil, nil, false
 	for i := range m.locks {
@@ -156,54 +156,51 @@ func (t *multiTry) run() (*Lease, telemetry.AcquireOutcome, error) {
 	}
 	outcome, err := t.rejoin()
 	if err == nil && len(t.open) > 1 {
-		outcome, err = t.together()
+		outcome, err = t.inOneScript()
 	}
 	if err == nil {
 		outcome, err = t.oneByOne()
 	}
 	if err != nil {
-		t.giveUp(outcome, err)
+		t.fail(outcome, err)
 		return nil, outcome, err
 	}
 	if len(t.joined) == n {
-		t.record.joined(t.b, t.joined)
+		t.record.joined(t.composite, t.joined)
 	} else {
-		t.record.granted(t.b)
+		t.record.granted(t.composite)
 	}
-	return &t.b.whole, outcome, nil
+	return &t.composite.handle, outcome, nil
 }
 
-// rejoin joins the locks in whose Context ctx was made. The others are open.
-func (t *multiTry) rejoin() (telemetry.AcquireOutcome, error) {
+// rejoin joins the outer leases of its locks. The other locks are open.
+func (t *multiTry) rejoin() (telemetry.Outcome, error) {
 	locks := t.m.locks
-	outer := make([]*Lease, len(locks))
+	outer := make([]grantHandle, len(locks))
 	for i := range locks {
-		if outer[i] = held(t.ctx, &locks[i]); outer[i] != nil && !locks[i].joins(outer[i]) {
+		if outer[i] = held(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].joins(outer[i].g) {
 			return telemetry.AcquireError, locks[i].wrap("acquire", ErrDeadlock)
 		}
 	}
 	for i, o := range outer {
-		if o != nil {
-			if l := o.g.join(t.ctx, &locks[i]); l != nil && t.b.add(l) {
-				t.acquires[i].Reenter(&o.g.hold)
-				t.joined = append(t.joined, o)
-				continue
-			}
+		if o.g != nil && t.composite.join(t.ctx, o.g, &locks[i]) {
+			t.acquires[i].Reenter(&o.g.hold)
+			t.joined = append(t.joined, o)
+			continue
 		}
 		t.open = append(t.open, i)
 	}
 	return telemetry.AcquireReentered, nil
 }
 
-// together takes the open locks in one script, where that is possible. If one of them is held, and Lock waits for it, they stay
-// open.
-func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
+// inOneScript takes the open locks in one script, where that is possible. They stay open if one of them is held and Lock waits for it.
+func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
 		keys[n] = locks[i].key
 	}
-	if !c.together(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) { // Lock doesn't overtake who waits here
+	if !c.oneScript(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) { // Lock doesn't overtake waiters of this client
 		return telemetry.AcquireError, nil
 	}
 	for n, i := range t.open {
@@ -239,73 +236,67 @@ func (t *multiTry) together() (telemetry.AcquireOutcome, error) {
 	return telemetry.AcquireError, err
 }
 
-// granted makes grants of what the script took.
-func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.AcquireOutcome, error) {
-	c, cfg := t.m.c, t.m.cfg
+// granted adds the grants of a script that took all open locks.
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outcome, error) {
+	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
 		cleanUpAll(claims, true)
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
 	}
 	for n, i := range t.open {
-		var l *Lease
-		if !c.isClosing() {
-			l = t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
-		}
-		if l == nil {
+		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
+		if g == nil {
 			cleanUpAll(claims[n:], true)
 			return telemetry.AcquireCanceled, ErrClosed
 		}
-		t.b.add(l)
+		t.composite.add(g, &g.first)
 	}
 	t.open = nil
 	return telemetry.AcquireAcquired, nil
 }
 
-// oneByOne takes the open locks, each when it has those before it.
-func (t *multiTry) oneByOne() (telemetry.AcquireOutcome, error) {
-	whole, cfg := &t.b.whole, t.m.cfg
+// oneByOne takes the open locks one after the other.
+func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
+	lease, cfg := &t.composite.handle, t.m.cfg
 	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
 	for n, i := range t.open {
 		lk := &t.m.locks[i]
-		// The wait for one ends when another was lost.
+		// The wait for a lock ends when another one is lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
-		unwatch := context.AfterFunc(whole.Context(), func() { cancel(context.Cause(whole.Context())) })
-		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, acquireParams{until: t.until, whole: t.b})
+		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
+		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, acquireParams{until: t.until, composite: t.composite})
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])
 		if err != nil {
 			return outcome, lk.wrap("acquire", err)
 		}
-		var l *Lease
-		if !lk.c.isClosing() {
-			l = lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
-		}
-		if l == nil {
+		g := lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
+		if g == nil {
 			b.cleanUp()
 			return telemetry.AcquireCanceled, ErrClosed
 		}
-		if limited && n < len(t.open)-1 { // the limits count from when it has them all
-			l.g.unlimited()
+		if limited && n < len(t.open)-1 { // the limits count from the last grant
+			g.unlimited()
 		}
-		if !t.b.add(l) {
-			leave(t.ctx, l.Release)
-			return telemetry.AcquireError, context.Cause(whole.Context())
+		if !t.composite.add(g, &g.first) {
+			releaseUnused(t.ctx, &g.first)
+			return telemetry.AcquireError, context.Cause(lease.Context())
 		}
 	}
 	return telemetry.AcquireAcquired, nil
 }
 
-// giveUp gives back what it has. What was lost while it waited for more can be had again.
-func (t *multiTry) giveUp(outcome telemetry.AcquireOutcome, err error) {
+// fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
+func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
 	for i := range t.acquires {
 		t.acquires[i].Fail(outcome, err)
 	}
-	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.b.whole.Err(), ErrLost)
-	t.b.giveUp(t.ctx)
+	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
+	releaseUnused(t.ctx, &t.composite.handle)
 }
 
-// cleanUpAll removes what claims may have left in Redis: all of them if they were granted, otherwise those that may still be.
+// cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, b := range claims {
 		if granted || b.mayWriteLate() {
@@ -314,8 +305,8 @@ func cleanUpAll(claims []*claim, granted bool) {
 	}
 }
 
-// together reports whether one script may use all keys: where there is one server, or they have one hash tag.
-func (c *Client) together(keys []string) bool {
+// oneScript reports whether one script may use all keys: there is one server, or they have one hash tag.
+func (c *Client) oneScript(keys []string) bool {
 	if !c.backend.Traits().PerNode && !c.transport.nodeOf(keys[0]).singleSlotOnly.Load() {
 		return true
 	}
@@ -326,7 +317,7 @@ func (c *Client) together(keys []string) bool {
 	})
 }
 
-// wantsOneByOne reports whether a script failed since it has several keys, or those of several locks.
+// wantsOneByOne reports whether a script failed because it has the keys of several locks.
 func wantsOneByOne(err error) bool {
 	return redisfail.IsCrossSlot(err) || redisfail.Classify(err).Keys == redisfail.KeysSplit
 }

@@ -119,8 +119,8 @@ func FuzzOptions(f *testing.F) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel() // nothing is sent
 		for _, lk := range []*lock{
-			&plain.Mutex(name, own...).lock, &plain.FairMutex(name, own...).lock, &plain.Permits(name, own...).lock,
-			&plain.Semaphore(name, own...).lock, &plain.Latch(name, own...).lock,
+			&plain.Mutex(name, own...).lock, &plain.FairMutex(name, own...).lock, &plain.Semaphore(name, own...).lock,
+			&plain.UnleasedSemaphore(name, own...).lock, &plain.Latch(name, own...).lock,
 		} {
 			judge(lk.name, lk.err)
 			if lk.err == nil {

@@ -12,70 +12,70 @@ import (
 const (
 	minNodes = 3
 
-	// A node has a tenth of the lease to answer, and a second at most.
+	// A node must answer within a tenth of the lease, and within a second.
 	nodePatience    = 10
 	maxNodePatience = time.Second
 )
 
-// nodeTimeout is how long one node is waited for.
+// nodeTimeout is how long a call to one node may take.
 func nodeTimeout(lease time.Duration) time.Duration { return min(lease/nodePatience, maxNodePatience) }
 
-// quorumKind is that of a lock at one node: a Mutex, but for what it is called.
+// quorumKind is the kind of a lock at one node: a Mutex with another name.
 var quorumKind = func() *kind {
 	k := *mutexKind
 	k.name = "quorum"
 	return &k
 }()
 
-// Quorum takes locks at the majority of several Redis servers that know nothing of each other: the Redlock algorithm.
+// Quorum takes locks at the majority of several independent Redis servers: the Redlock algorithm.
 //
-// # What it gives
+// # What it guarantees
 //
-// A lock is held by whoever holds it, as a Mutex, at more than half of the nodes. So it outlives the loss of any minority of them, without
-// replication, whose failovers can lose a lock that was granted: of three nodes one may be gone, of five two.
+// A lock is held by the client that holds it, as a Mutex, at more than half of the nodes. So it survives the loss of any minority of
+// them: one of three nodes, two of five. It needs no replication, whose failovers can lose a lock that was granted.
 //
-//   - All nodes are asked at once, each for a tenth of the lease at most, and for a second at most. The lock is had as soon as a majority
-//     has granted it; the others join when they answer. A node that is down costs nothing as long as a majority answers, but for the first
-//     call to find it so while others contend. A first call also connects: over a network the lease has to be of 60 round trips or more.
-//   - The lease is trusted as each of its members is: from before the request, less the margin for clocks that run apart. Its Deadline is that until
-//     which a majority is trusted. Each client renews at its own node; one that is lost costs nothing until the majority is.
-//   - A call without a majority gives back what it got, also at nodes whose answer is yet to come.
-//   - Tokens rise from grant to grant: the largest that any of the majority gave, which is then written back to a majority. A grant
+//   - All nodes are asked at once, each for a tenth of the lease, and for a second at most. The lock is acquired as soon as a majority
+//     has granted it; the other nodes join when they answer. A node that is down costs nothing as long as a majority answers, except for the
+//     first call to notice it under contention. A first call also connects: over a network, the lease must be at least 60 round trips long.
+//   - The lease is trusted as each of its members is: from before the request, less the margin for clock drift. Its Deadline is the time
+//     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a majority is left.
+//   - A call without a majority releases what it was granted, also at nodes that answer later.
+//   - Tokens rise from grant to grant. The token is the largest one of the majority, which is then written back to a majority. A grant
 //     takes that second round trip, and fails without it.
 //
-// # What it doesn't give
+// # What it doesn't guarantee
 //
-// It is no consensus. As each Mutex does, it rests on the clocks of the nodes and of the holder running at about the same rate, and on a
-// holder that stops when its lease ends. A server that is restarted with less than it had granted - without persistence, or with appendfsync other
-// than always - may grant a lock again while it is held, and with it make another majority: let such a server stay down for the longest lease
-// before it is used again.
+// It isn't consensus. Like a Mutex, it relies on the clocks of the nodes and of the holder running at about the same rate, and on
+// holders that stop when their lease ends. A server that restarts with less than it had granted - without persistence, or with an appendfsync
+// other than always - may grant a held lock again, and so complete a second majority. Keep such a server down for the longest lease
+// before you use it again.
 //
-// Whether that is good enough has been argued. Martin Kleppmann ("How to do distributed locking", 2016) holds that an algorithm whose safety
-// depends on timing doesn't do where correctness depends on the lock: a process may pause, or a packet be delayed, for longer than any lease, and
-// clocks jump; that such uses want a fencing token that the protected resource checks; and that where locks only save work one Redis
-// is enough. Salvatore Sanfilippo, Redlock's author, ("Is Redlock safe?", 2016) holds that it needs no synchronized
-// clocks but only such as run at about the same rate, which can be had; that a holder that checks what time is left, after it has the lock, is as safe as with any
-// lock that ends by itself; and that a resource that can check tokens hardly needs the lock. The first advice holds either way: protect
-// data by Lease.Token, and use the lock to save work.
+// Whether that is good enough is disputed. Martin Kleppmann ("How to do distributed locking", 2016) argues that an algorithm whose safety
+// depends on timing is not enough where correctness depends on the lock: a process may pause, or a packet may be delayed, for longer than any
+// lease, and clocks jump. Such uses need a fencing token that the protected resource checks; where locks only save work, one Redis is
+// enough. Salvatore Sanfilippo, the author of Redlock, ("Is Redlock safe?", 2016) argues that it needs clocks that run at about the same
+// rate, not synchronized ones, and that this is achievable; that a holder that checks the remaining time after it got the lock is as safe as
+// with any lock that expires; and that a resource that can check tokens hardly needs the lock. The first advice holds in any case: protect data by
+// Lease.Token, and use the lock to save work.
 //
 // # Its nodes
 //
-// All users of a lock must have the same set of nodes. To change it, add or remove one at a time, everywhere, before the next: the majorities of sets that
-// differ by one node have one in common, those of three and five nodes need not. That is what an even number of nodes is good for; it survives
-// no more losses than one less does.
+// All users of a lock must have the same set of nodes. To change it, add or remove one node at a time, everywhere, before the next: majorities
+// of sets that differ by one node overlap, those of a set of three and a set of five need not. An even number of nodes is only good for
+// that. It survives no more losses than one node less.
 type Quorum struct {
 	clients []*Client
 	need    int
-	silent  []atomic.Bool // the nodes that couldn't be reached when last asked
+	silent  []atomic.Bool // by node: it couldn't be reached when last asked
 
 	mu     sync.Mutex
 	queues map[string]*quorumQueue // by key
 }
 
-// NewQuorum returns a Quorum over these clients, each of another server, which is to be independent of the others; at least three.
-// It does no I/O. The error, matching ErrInvalid, says what is wrong with them.
+// NewQuorum returns a Quorum over at least three clients, each of a different, independent server. It does no I/O. The error
+// matches ErrInvalid.
 //
-// The clients stay the program's, to be used otherwise and to be closed.
+// The program still owns the clients: it may use them for other locks, and it closes them.
 func NewQuorum(clients ...*Client) (*Quorum, error) {
 	if len(clients) < minNodes {
 		return nil, fmt.Errorf("%w: NewQuorum of %d clients: at least %d are needed, or no node may be lost", ErrInvalid, len(clients), minNodes)
@@ -105,9 +105,9 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 	return q, nil
 }
 
-// QuorumMutex describes a lock that is held at a majority of a Quorum's nodes. It holds no state; taking it gives a Lease. At each node it is
-// a Mutex, renewed by that node's client, as kind "quorum". It is counted once, by the first client; each node has spans of its own, with
-// lockdog.node, as children of the lock's.
+// QuorumMutex describes a lock that is held at a majority of a Quorum's nodes. It holds no state; taking it returns a Lease. At each node it
+// is a Mutex, renewed by that node's client, as kind "quorum". It is counted once, by the first client. Each node has its own spans, with
+// lockdog.node, as children of the lock's spans.
 type QuorumMutex struct {
 	lock  // what its nodes have in common
 	q     *Quorum
@@ -116,9 +116,8 @@ type QuorumMutex struct {
 
 var _ Locker = (*QuorumMutex)(nil)
 
-// Mutex describes the lock with a name. It does no I/O and never fails: what is wrong with the name or the options
-// is the error, matching ErrInvalid, of the first use. The leases must be the same at all nodes: give options that the clients
-// disagree on here.
+// Mutex describes the lock with a name. It does no I/O and never fails: if the name or the options are invalid, the first use
+// returns an error that matches ErrInvalid. All nodes must have the same lease: if the clients' options differ, set it here.
 func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	m := &QuorumMutex{lock: lock{name: name, kind: quorumKind}, q: q}
 	if q == nil || len(q.clients) == 0 {
@@ -145,17 +144,17 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 }
 
 // TryLock takes the lock if a majority of the nodes grants it. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if a majority
-// has answered; else with what became of each node.
+// has answered, and otherwise with the outcome at each node.
 //
-// Other errors are those of Mutex.TryLock; it matches ErrClosed when too few of the clients are open.
+// Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
-// Lock takes the lock, waiting for it until ctx ends or WithWait is over. It asks again when a majority of the nodes may have the lock
-// free: a release at a node was heard of, or the lease seen there has run out; after a pause of random length, so
-// that of several processes one is first. In one process waiters are served in the order they came. While no majority
-// answers, it asks twice a second, for one lease.
+// Lock takes the lock, and waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a majority of the
+// nodes: a node has published a release, or the lease seen there has expired. Before it asks it pauses for a random time, so that
+// one of several processes is the first. Waiters in one process are served in order. While no majority answers, it asks
+// twice a second, for one lease.
 //
-// Else it is as Mutex.Lock.
+// Otherwise it is like Mutex.Lock.
 func (m *QuorumMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.

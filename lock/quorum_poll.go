@@ -74,7 +74,7 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	if t.splits++; len(granted) == 0 {
 		t.splits = 0
 	}
-	t.giveBack(granted)
+	t.release(granted)
 	for _, v := range in {
 		t.settled(v)
 	}
@@ -169,8 +169,8 @@ func (t *quorumTry) settled(v vote) {
 	c.gate.leave()
 }
 
-// giveBack gives back what nodes granted in vain. It waits for them as long as for any answer, but not longer than the caller does.
-func (t *quorumTry) giveBack(granted []vote) {
+// release releases what a minority of the nodes granted. It waits for them as long as for any answer, but not longer than the caller does.
+func (t *quorumTry) release(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
 		c := v.claim.lock.c
@@ -204,46 +204,42 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 	if time.Until(deadlines[need-1]) <= 0 {
 		return nil, fmt.Errorf("a majority granted it, but the lease of %v was over by then", m.cfg.lease)
 	}
-	b := newBundle(t.ctx, m.locks, m.name, need, len(granted))
-	b.nodes = true
+	cl := newCompositeLease(t.ctx, m.locks, m.name, need, len(granted))
 	for _, v := range in {
-		b.missed(v)
+		cl.noteAbsent(v)
 	}
 	for _, v := range granted {
-		if !t.admit(b, token, v) {
-			b.without()
+		if !t.admit(cl, token, v) {
+			cl.dropPending()
 		}
 	}
-	if len(b.all()) < need {
-		b.giveUp(t.ctx)
+	if len(cl.all()) < need {
+		releaseUnused(t.ctx, &cl.handle)
 		return nil, ErrClosed
 	}
-	t.record.granted(b)
+	t.record.granted(cl)
 	t.unfollow() // what is out may still join, though the caller's ctx ends
 	for _, v := range in {
 		t.settled(v)
 		t.lose(v)
 	}
 	if slices.Contains(t.out, true) {
-		go t.late(b, token)
+		go t.late(cl, token)
 	}
-	return &b.whole, nil
+	return &cl.handle, nil
 }
 
 // admit makes a vote a member of the lease. It reports false when the node's client closes.
-func (t *quorumTry) admit(b *bundle, token int64, v vote) bool {
+func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
-	var l *Lease
-	if !lk.c.isClosing() {
-		l = lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
-	}
+	g := lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
 	switch {
-	case l == nil:
+	case g == nil:
 		v.claim.cleanUp()
 		return false
-	case !b.add(l):
+	case !cl.add(g, &g.first):
 		ctx, cancel := t.limited(v.node)
-		_ = l.Release(ctx) // the lease has ended meanwhile
+		_ = g.first.Release(ctx) // the lease has ended meanwhile
 		cancel()
 	}
 	return true
@@ -265,14 +261,14 @@ func (t *quorumTry) lose(v vote) {
 }
 
 // late has the nodes that were out join the lease, if it lives yet.
-func (t *quorumTry) late(b *bundle, token int64) {
+func (t *quorumTry) late(cl *compositeLease, token int64) {
 	for slices.Contains(t.out, true) {
 		in, granted := t.receive(<-t.votes, nil, nil)
 		v := in[0]
-		b.missed(v)
+		cl.noteAbsent(v)
 		if len(granted) > 0 {
 			if kept, err := t.raiseAt(v, token); err == nil && kept {
-				t.admit(b, token, v)
+				t.admit(cl, token, v)
 			} else {
 				v.claim.cleanUp()
 			}

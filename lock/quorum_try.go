@@ -16,16 +16,16 @@ type quorumTry struct {
 	m        *QuorumMutex
 	ctx      context.Context     // the caller's
 	record   *record             // of all nodes
-	acquires []telemetry.Acquire // by node; those of nodes that are out belong to their calls
+	acquires []telemetry.Acquire // by node; while a node is out, its call uses it
 	spans    []context.Context   // the record's ctx, plus the span of each acquire
-	calls    context.Context     // ends with the calls to the nodes
-	unfollow func() bool         // lets them go on though ctx ends
+	calls    context.Context     // the parent of the calls to the nodes
+	unfollow func() bool         // lets the calls go on when ctx ends
 	votes    chan vote
-	out      []bool // by node: a vote is on its way
+	out      []bool // by node: it was asked and hasn't answered
 	sights   []nodeSighting
 
-	splits int           // polls in a row that some nodes granted
-	took   time.Duration // the last poll
+	splits int           // polls in a row that a minority of the nodes granted
+	took   time.Duration // by the last poll
 }
 
 func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
@@ -42,8 +42,8 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	return t
 }
 
-// fail ends the call without a lease. Nodes that are out give back what they grant.
-func (t *quorumTry) fail(outcome telemetry.AcquireOutcome, err error) (*Lease, error) {
+// fail ends the call without a lease. What nodes that are out grant is released.
+func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
 	for i := range t.acquires {
 		if !t.out[i] {
@@ -63,46 +63,45 @@ func (t *quorumTry) fail(outcome telemetry.AcquireOutcome, err error) (*Lease, e
 	return nil, err
 }
 
-// drop gives back a vote that came too late, and says whose it is.
+// drop releases a vote that came too late. It returns its node.
 func (t *quorumTry) drop(v vote) int {
 	_, granted := t.receive(v, nil, nil)
-	t.giveBack(granted)
+	t.release(granted)
 	t.settled(v)
 	return v.node
 }
 
-// rejoin joins the lease of this lock in whose Context ctx was made; nil if there is none.
+// rejoin joins the outer lease of this lock; nil if there is none.
 func (t *quorumTry) rejoin() (*Lease, error) {
 	m := t.m
-	b := newBundle(t.ctx, m.locks, m.name, m.q.need, m.q.need)
-	b.nodes = true
-	var joined []*Lease
+	cl := newCompositeLease(t.ctx, m.locks, m.name, m.q.need, m.q.need)
+	var joined []grantHandle
 	found := false
 	for i := range m.locks {
 		lk := &m.locks[i]
 		outer := held(t.ctx, lk)
-		if outer == nil {
+		if outer.g == nil {
 			continue
 		}
-		if !lk.joins(outer) {
+		if !lk.joins(outer.g) {
 			return t.fail(telemetry.AcquireError, ErrDeadlock)
 		}
 		found = true
-		if l := outer.g.join(t.ctx, lk); l != nil && b.add(l) {
+		if cl.join(t.ctx, outer.g, lk) {
 			t.acquires[i].Reenter(&outer.g.hold)
 			joined = append(joined, outer)
 		}
 	}
 	if !found {
-		return nil, nil //nolint:nilnil // the comment says so, and there is one caller
+		return nil, nil //nolint:nilnil // documented, and there is one caller
 	}
-	if n := len(b.all()); n < m.q.need {
-		b.giveUp(t.ctx)
+	if n := len(cl.all()); n < m.q.need {
+		releaseUnused(t.ctx, &cl.handle)
 		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", ErrDeadlock, n, len(m.locks)))
 	}
-	t.record.joined(b, joined)
-	_, _ = t.fail(telemetry.AcquireCanceled, nil) // the nodes that it does without
-	return &b.whole, nil
+	t.record.joined(cl, joined)
+	_, _ = t.fail(telemetry.AcquireCanceled, nil) // of the nodes that weren't joined
+	return &cl.handle, nil
 }
 
 // once is TryLock.
@@ -131,7 +130,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		patience = timer.C
 	}
 	r, polled := &tally{}, false
-	if !q.busy(t.m.key) { // Lock doesn't overtake who waits here
+	if !q.busy(t.m.key) { // Lock doesn't overtake waiters of this process
 		var l *Lease
 		if l, r = t.poll(); l != nil {
 			return l, nil
@@ -146,7 +145,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	if polled {
 		w.saw(t.sights, r.held, r.trace)
 	}
-	var failing time.Time // since when too few nodes answer
+	var failing time.Time // since when too few nodes have answered
 	for {
 		switch {
 		case r.shut:
@@ -156,7 +155,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		case failing.IsZero():
 			failing = time.Now()
 		}
-		// Nodes come back. Who waits anyway need not hear of it, unless it lasts.
+		// Nodes come back. A waiter fails only if the errors outlast one lease.
 		if r.err != nil && (r.final || time.Since(failing) > cfg.lease) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
@@ -183,7 +182,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 			held := nodeSighting{free: time.Now().Add(cfg.lease)}
 			w.saw(slices.Repeat([]nodeSighting{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease}, t.record.acquire.Traceparent())
 			return l, nil
-		case t.ctx.Err() != nil: // what the poll came to says nothing
+		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
@@ -191,10 +190,10 @@ func (t *quorumTry) lock() (*Lease, error) {
 	}
 }
 
-// errWaitOver is why the sleep ended when WithWait is over.
+// errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")
 
-// sleep waits for its turn in the line and for a reason to ask.
+// sleep waits until it is the head of the queue and has a reason to ask.
 func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -238,13 +237,13 @@ const (
 	maxPause = 250 * time.Millisecond
 )
 
-// pause is how long to wait before asking, when others may be about to ask, too: long enough that one of them is first everywhere,
-// and more the more often none was.
+// pause returns how long to wait before asking, as others may ask at the same time. It is long enough for one of them to be the first at
+// a majority, and grows with each poll in which none was.
 func (t *quorumTry) pause() time.Duration {
 	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
 }
 
-// closing is how many clients close.
+// closing returns how many clients are closing.
 func (t *quorumTry) closing() (n int) {
 	for i := range t.m.locks {
 		if t.m.locks[i].c.isClosing() {
@@ -254,11 +253,11 @@ func (t *quorumTry) closing() (n int) {
 	return n
 }
 
-// stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
+// stopped returns the error of a wait that ended without the lock, by cause. Without a cause, WithWait is over.
 func (t *quorumTry) stopped(w *quorumWaiter, r *tally, cause error) error {
 	held := w.last(t.m.name)
 	switch {
-	case r.err != nil: // then whether it is held isn't known
+	case r.err != nil: // then nobody knows whether it is held
 		return errors.Join(cause, r.err)
 	case cause != nil:
 		return &waitError{held: held, cause: cause}

@@ -21,9 +21,9 @@ func TestGivenAfterAnOutage(t *testing.T) {
 	rdb := srv.Client(t, answerWithin(100*time.Millisecond))
 	c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
 	ctx := t.Context()
-	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
-	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
-	if _, err := c.Latch("gate").Set(ctx, 2); err != nil {
+	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
+	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
+	if _, err := c.Latch("gate").TrySetCount(ctx, 2); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time on connections that are gone
@@ -31,7 +31,7 @@ func TestGivenAfterAnOutage(t *testing.T) {
 		dead, cancel := context.WithCancel(ctx)
 		cancel()
 		start := time.Now()
-		if err := c.Semaphore("pool").Release(dead, 1); err == nil {
+		if err := c.UnleasedSemaphore("pool").Release(dead, 1); err == nil {
 			t.Error("Release while Redis is away: no error")
 		}
 		if took := time.Since(start); took > patience/3 {
@@ -43,7 +43,7 @@ func TestGivenAfterAnOutage(t *testing.T) {
 		pass(t, 700*time.Millisecond)
 		srv.Resume(t)
 		eventually(t, patience, func() bool { return rdb.Get(ctx, "pool").Val() == "1" })
-		must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
+		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
 	}
 	must(t, "Wait", c.Latch("gate").Wait(ctx))
 	always(t, 300*time.Millisecond, func() bool { return rdb.Get(ctx, "pool").Val() == "0" })
@@ -56,9 +56,9 @@ func TestGivenOnADeadContext(t *testing.T) {
 	c := d.client()
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, "Release", c.Semaphore("pool").Release(dead, 1))
+	must(t, "Release", c.UnleasedSemaphore("pool").Release(dead, 1))
 	mustBe(t, "permits", d.value("pool"), "1")
-	if _, err := c.Latch("gate").Set(t.Context(), 1); err != nil {
+	if _, err := c.Latch("gate").TrySetCount(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	must(t, "CountDown", c.Latch("gate").CountDown(dead))
@@ -72,31 +72,33 @@ func TestFullRedis(t *testing.T) {
 	rdb := srv.Client(t)
 	s := newScope(t)
 	c, ctx := s.open(t, rdb, lock.WithWatchdog(steady)), t.Context()
-	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
-	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
-	if done, err := c.Latch("gate").Set(ctx, 1); !done || err != nil {
+	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
+	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
+	if done, err := c.Latch("gate").TrySetCount(ctx, 1); !done || err != nil {
 		t.Fatal(done, err)
 	}
-	if done, err := c.Permits("leases").SetPermits(ctx, 2); !done || err != nil {
+	if done, err := c.Semaphore("leases").TrySetPermits(ctx, 2); !done || err != nil {
 		t.Fatal(done, err)
 	}
-	l, err := c.Permits("leases").Lock(ctx)
+	l, err := c.Semaphore("leases").Lock(ctx)
 	must(t, "Lock", err)
 	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 
 	other := newScope(t).open(t, srv.Client(t))
-	if err := other.Semaphore("pool").Release(ctx, 1); err != nil { // nobody's receipts are there to be deleted
+	if err := other.UnleasedSemaphore("pool").Release(ctx, 1); err != nil { // nobody's receipts are there to be deleted
 		t.Errorf("Release: %v", err)
 	}
 	if err := c.Latch("gate").CountDown(ctx); err != nil {
 		t.Errorf("CountDown: %v", err)
 	}
-	if err := other.Semaphore("pool").TryAcquire(ctx, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if err := other.UnleasedSemaphore("pool").TryAcquire(ctx, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryAcquire: %v", err)
 	}
-	if _, err := other.Permits("leases").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if _, err := other.Semaphore("leases").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("TryLock: %v", err)
 	}
+	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 3))
+	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 2))
 	end := l.Deadline()
 	renewedPast(t, l, end)
 	must(t, "the lease", l.Err())
@@ -104,8 +106,8 @@ func TestFullRedis(t *testing.T) {
 		t.Errorf("Release of a permit: %v", err)
 	}
 	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	mustBe(t, "permits", available(t, c.Semaphore("pool")), 1)
-	mustBe(t, "permits with leases", available(t, c.Permits("leases")), 2)
+	mustBe(t, "permits", available(t, c.UnleasedSemaphore("pool")), 1)
+	mustBe(t, "permits with leases", available(t, c.Semaphore("leases")), 2)
 	must(t, "Wait", c.Latch("gate").Wait(ctx))
 }
 
@@ -115,7 +117,7 @@ func TestTooLateToCount(t *testing.T) {
 	d := newDesk(t)
 	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
 	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(steady)), t.Context()
-	s := c.Semaphore("pool")
+	s := c.UnleasedSemaphore("pool")
 	must(t, "Release", s.Release(ctx, 1)) // it knows the clock now
 	gone := func() {
 		for it := d.rdb.Scan(ctx, 0, "{"+d.sp.Prefix()+"*:lockdog_receipt:*", 10000).Iterator(); it.Next(ctx); {
@@ -123,8 +125,8 @@ func TestTooLateToCount(t *testing.T) {
 		}
 	}
 	for script, op := range map[string]func() error{
-		"semaphore_add":     func() error { return s.Release(ctx, 1) },
-		"semaphore_acquire": func() error { return s.Acquire(ctx, 1) },
+		"semaphore_add":    func() error { return s.Release(ctx, 1) },
+		"unleased_acquire": func() error { return s.Acquire(ctx, 1) },
 	} {
 		before := available(t, s)
 		wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script(script, "pool"), redistest.Nth(1)))
@@ -143,15 +145,17 @@ func TestTooLateToCount(t *testing.T) {
 	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("latch_count_down", "gate"), redistest.Nth(1)))
 	must(t, "CountDown", latch.CountDown(ctx))
 	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_set", "other"), redistest.Nth(1)))
-	if done, err := c.Semaphore("other").SetPermits(ctx, 2); !done || err != nil {
-		t.Errorf("SetPermits: %v, %v", done, err)
+	if done, err := c.UnleasedSemaphore("other").TrySetPermits(ctx, 2); !done || err != nil {
+		t.Errorf("TrySetPermits: %v, %v", done, err)
 	}
+	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_ensure", "leased"), redistest.Nth(1)))
+	must(t, "EnsurePermits", c.Semaphore("leased").EnsurePermits(ctx, 2))
 	pass(t, 250*time.Millisecond)
 	gone()
-	d.rdb.Del(ctx, d.key("other"))
+	d.rdb.Del(ctx, d.key("other"), d.key("leased"))
 	wire.set(nil)
 	wire.proxy.Release()
-	always(t, 100*time.Millisecond, func() bool { return count(t, latch) == 4 && d.value("other") == "" })
+	always(t, 100*time.Millisecond, func() bool { return count(t, latch) == 4 && d.value("other") == "" && d.value("leased") == "" })
 }
 
 // Who is told that somebody else had set it can rely on that, also when the first answer was lost.
@@ -162,12 +166,12 @@ func TestSetBySomebodyElse(t *testing.T) {
 	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
 	d.rdb.Set(ctx, d.key("pool"), 3, 0)
 	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_set", "pool"), redistest.Nth(1)))
-	if done, err := c.Semaphore("pool").SetPermits(ctx, 5); done || err != nil {
-		t.Errorf("SetPermits: %v, %v", done, err)
+	if done, err := c.UnleasedSemaphore("pool").TrySetPermits(ctx, 5); done || err != nil {
+		t.Errorf("TrySetPermits: %v, %v", done, err)
 	}
 	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_set", "pool"), redistest.Nth(1)))
-	if done, err := c.Latch("pool").Set(ctx, 5); done || err != nil {
-		t.Errorf("Set: %v, %v", done, err)
+	if done, err := c.Latch("pool").TrySetCount(ctx, 5); done || err != nil {
+		t.Errorf("TrySetCount: %v, %v", done, err)
 	}
 	mustBe(t, "number", d.value("pool"), "3")
 }
@@ -178,15 +182,15 @@ func TestAcquireWhileClosing(t *testing.T) {
 	d := newDesk(t)
 	rdb, wire := throughProxy(t, d.sp)
 	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
-	must(t, "Release", c.Semaphore("pool").Release(ctx, 3))
-	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1)) // the server knows the script
-	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")))
-	got := acquiring(ctx, c.Semaphore("pool"), 2)
+	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 3))
+	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1)) // the server knows the script
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("unleased_acquire", "pool")))
+	got := acquiring(ctx, c.UnleasedSemaphore("pool"), 2)
 	wire.proxy.AwaitHeld(t, 1)
 	mustBe(t, "permits", d.value("pool"), "0")
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(ctx) }()
-	eventually(t, patience, func() bool { return errors.Is(second(c.Semaphore("pool").Available(ctx)), lock.ErrClosed) })
+	eventually(t, patience, func() bool { return errors.Is(second(c.UnleasedSemaphore("pool").Available(ctx)), lock.ErrClosed) })
 	wire.set(nil)
 	wire.proxy.Release()
 	mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
@@ -201,13 +205,13 @@ func TestPermitsOfWhoLeft(t *testing.T) {
 	rdb, wire := throughProxy(t, d.sp)
 	c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
 	waiter := d.client(lock.WithWatchdog(time.Hour))
-	must(t, "Release", waiter.Semaphore("pool").Release(ctx, 2))
-	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1)) // the server knows the script
-	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")))
+	must(t, "Release", waiter.UnleasedSemaphore("pool").Release(ctx, 2))
+	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1)) // the server knows the script
+	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("unleased_acquire", "pool")))
 	leaver, leave := context.WithCancel(ctx)
-	left := acquiring(leaver, c.Semaphore("pool"), 1)
+	left := acquiring(leaver, c.UnleasedSemaphore("pool"), 1)
 	wire.proxy.AwaitHeld(t, 1)
-	next := acquiring(ctx, waiter.Semaphore("pool"), 1)
+	next := acquiring(ctx, waiter.UnleasedSemaphore("pool"), 1)
 	waiting(t, waiter, 1)
 	channel := "redisson_sc:{" + d.key("pool") + "}"
 	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })

@@ -41,25 +41,25 @@ var operations = []struct {
 	name, script string
 	run          func(n *counting, set func()) (want int)
 }{
-	{"acquire", "semaphore_acquire", func(n *counting, set func()) int {
+	{"acquire", "unleased_acquire", func(n *counting, set func()) int {
 		set()
-		if n.c.Semaphore(n.key).Acquire(context.Background(), 3) != nil {
+		if n.c.UnleasedSemaphore(n.key).Acquire(context.Background(), 3) != nil {
 			return 10
 		}
 		return 7
 	}},
-	{"acquire that is left", "semaphore_acquire", func(n *counting, set func()) int {
+	{"acquire that is left", "unleased_acquire", func(n *counting, set func()) int {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		defer cancel()
 		set()
-		if n.c.Semaphore(n.key).Acquire(ctx, 3) != nil {
+		if n.c.UnleasedSemaphore(n.key).Acquire(ctx, 3) != nil {
 			return 10
 		}
 		return 7
 	}},
-	{"acquire of a waiter", "semaphore_acquire", func(n *counting, set func()) int {
+	{"acquire of a waiter", "unleased_acquire", func(n *counting, set func()) int {
 		n.rdb.Set(context.Background(), n.key, 2, 0)
-		got := acquiring(context.Background(), n.c.Semaphore(n.key), 3)
+		got := acquiring(context.Background(), n.c.UnleasedSemaphore(n.key), 3)
 		channel := "redisson_sc:{" + n.key + "}"
 		for limit := time.Now().Add(patience); n.rdb.PubSubNumSub(context.Background(), channel).Val()[channel] == 0 && time.Now().Before(limit); {
 			<-time.After(2 * time.Millisecond)
@@ -75,19 +75,19 @@ var operations = []struct {
 	}},
 	{"release", "semaphore_add", func(n *counting, set func()) int {
 		set()
-		_ = n.c.Semaphore(n.key).Release(context.Background(), 3) // whatever it says, the client goes on
+		_ = n.c.UnleasedSemaphore(n.key).Release(context.Background(), 3) // whatever it says, the client goes on
 		return 13
 	}},
 	{"release that is left", "semaphore_add", func(n *counting, set func()) int {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		defer cancel()
 		set()
-		_ = n.c.Semaphore(n.key).Release(ctx, 3)
+		_ = n.c.UnleasedSemaphore(n.key).Release(ctx, 3)
 		return 13
 	}},
-	{"resize", "semaphore_add", func(n *counting, set func()) int {
+	{"add permits", "semaphore_add", func(n *counting, set func()) int {
 		set()
-		_ = n.c.Permits(n.key).Resize(context.Background(), -3)
+		_ = n.c.Semaphore(n.key).AddPermits(context.Background(), -3)
 		return 7
 	}},
 	{"count down", "latch_count_down", func(n *counting, set func()) int {
@@ -98,13 +98,18 @@ var operations = []struct {
 	{"set permits", "semaphore_set", func(n *counting, set func()) int {
 		n.rdb.Del(context.Background(), n.key)
 		set()
-		done, err := n.c.Semaphore(n.key).SetPermits(context.Background(), 5)
+		done, err := n.c.UnleasedSemaphore(n.key).TrySetPermits(context.Background(), 5)
 		return n.set(done, err)
+	}},
+	{"ensure permits", "semaphore_ensure", func(n *counting, set func()) int {
+		n.rdb.Del(context.Background(), n.key)
+		set()
+		return n.set(true, n.c.Semaphore(n.key).EnsurePermits(context.Background(), 5))
 	}},
 	{"set", "latch_set", func(n *counting, set func()) int {
 		n.rdb.Del(context.Background(), n.key)
 		set()
-		done, err := n.c.Latch(n.key).Set(context.Background(), 5)
+		done, err := n.c.Latch(n.key).TrySetCount(context.Background(), 5)
 		return n.set(done, err)
 	}},
 }
@@ -172,7 +177,7 @@ func countOnce(t *testing.T, sp redistest.Space, rdb *redis.Client, i int, rng *
 	want := run(n)
 	n.trap.unset()
 	for _, delta := range []int{1, -1} { // the next operations delete receipts: only those that nobody asks for any more
-		_ = c.Semaphore(n.key).Resize(context.Background(), delta) // whatever it says, the client goes on
+		_ = c.UnleasedSemaphore(n.key).AddPermits(context.Background(), delta) // whatever it says, the client goes on
 	}
 	if rng.IntN(2) == 0 {
 		<-time.After(250 * time.Millisecond) // then all have given up on it
@@ -196,7 +201,7 @@ func TestReceiptsAreFew(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	c, ctx := d.client(), t.Context()
-	s := c.Semaphore("pool")
+	s := c.UnleasedSemaphore("pool")
 	must(t, "Release", s.Release(ctx, 4))
 	var all sync.WaitGroup
 	for range 4 {
@@ -213,7 +218,7 @@ func TestReceiptsAreFew(t *testing.T) {
 	}
 	all.Wait()
 	for i := range 300 {
-		if err := c.Semaphore(fmt.Sprint("many:", i)).Release(ctx, 1); err != nil {
+		if err := c.UnleasedSemaphore(fmt.Sprint("many:", i)).Release(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,23 +10,22 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// record is what telemetry is told of a lock that has members, the names of a Multi or the nodes of a Quorum: that it was asked for,
-// is held, was lost or given back, each once. The spans of its members are children of its own; what is counted of each
-// member are its renewals, and its loss.
+// record reports the lock of a Multi or a Quorum to telemetry as one lock: its acquire, its hold, its loss and its release, each once. The
+// spans of its members are children of its spans. Renewals and losses are counted for each member.
 type record struct {
-	first   *lock // the first member: the record is that of its client, in its group
+	first   *lock // the first member: its client reports, in its group
 	tel     telemetry.Lock
 	acquire telemetry.Acquire
 	ctx     context.Context // the caller's, plus the span of the acquire
 	hold    telemetry.Hold
 
-	mu      sync.Mutex
-	b       *bundle // whose lease it is
-	handles int     // leases that aren't released: its own, and those that joined all of its members
-	said    bool    // that it was lost
+	mu       sync.Mutex
+	cl       *compositeLease // the first that was granted
+	handles  int             // composites that aren't released: cl, and those that joined all of its members
+	hasEnded bool            // its end was reported
 }
 
-// newRecord is called when somebody asks for the lock.
+// newRecord starts the acquire of the lock.
 func newRecord(ctx context.Context, first *lock, name string) *record {
 	r := &record{first: first}
 	r.tel = first.tel.Whole(name, r.confirmed)
@@ -34,28 +33,28 @@ func newRecord(ctx context.Context, first *lock, name string) *record {
 	return r
 }
 
-// confirmed is when the renewals were sent that it is trusted by.
+// confirmed returns when the renewals were sent that its deadline is based on.
 func (r *record) confirmed() time.Time {
 	cfg := r.first.cfg
-	return r.b.deadline().Add(cfg.margin() - cfg.lease)
+	return r.cl.deadline().Add(cfg.margin() - cfg.lease)
 }
 
-// granted is called when the lease of b has all its members.
-func (r *record) granted(b *bundle) {
-	r.b, r.handles = b, 1
-	r.acquire.Grant(&r.hold, b.owner(), b.token())
+// granted is called when cl has all its members.
+func (r *record) granted(cl *compositeLease) {
+	r.cl, r.handles = cl, 1
+	r.acquire.Grant(&r.hold, cl.owner(), cl.token())
 	if r.first.cfg.fixed {
 		r.hold.NotRenewed()
 	}
-	b.recordBy(r)
+	cl.setRecord(r)
 }
 
-// joined is called instead when b has joined all of its members, and others were none: those of another lease are that one's, and
-// members that have several, or none, are recorded by themselves.
-func (r *record) joined(b *bundle, outer []*Lease) {
+// joined is called instead of granted when all members of cl joined outer leases. If those are members of one composite, its record goes on
+// for cl, too. Otherwise cl has no record, and its members report for themselves.
+func (r *record) joined(cl *compositeLease, outer []grantHandle) {
 	of := outer[0].record()
-	for _, l := range outer {
-		if l.record() != of {
+	for _, h := range outer {
+		if h.record() != of {
 			of = nil
 		}
 	}
@@ -64,10 +63,10 @@ func (r *record) joined(b *bundle, outer []*Lease) {
 		return
 	}
 	r.acquire.Reenter(&of.hold)
-	b.recordBy(of)
+	cl.setRecord(of)
 }
 
-// join counts one more lease, and reports false when there is none left to join.
+// join counts one more composite. It reports false if all others were released.
 func (r *record) join() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,20 +77,20 @@ func (r *record) join() bool {
 	return true
 }
 
-// canceled says that the lease of b has lost the permission to work.
-func (r *record) canceled(b *bundle, err *CanceledError) {
-	if b == r.b { // others that joined may have theirs yet
+// canceled is called when cl was canceled.
+func (r *record) canceled(cl *compositeLease, err *CanceledError) {
+	if cl == r.cl { // the hold is that of the first, not of those that joined
 		r.hold.Canceled(cancelReasons[err.Reason], err)
 	}
 }
 
-// ended says that too few members are left, after canceled took the permission away, unless that is nil.
+// ended is called when too few members are left. canceled is how the composite was canceled before, nil if it wasn't.
 func (r *record) ended(err error, canceled *CanceledError) {
 	r.mu.Lock()
-	said := r.said
-	r.said = true
+	hadEnded := r.hasEnded
+	r.hasEnded = true
 	r.mu.Unlock()
-	if said {
+	if hadEnded {
 		return
 	}
 	end := telemetry.EndClosed
@@ -106,8 +105,8 @@ func (r *record) ended(err error, canceled *CanceledError) {
 	r.hold.End(end)
 }
 
-// release runs the release of one lease, of which canceled took the permission away before, unless that is nil. The calls to Redis
-// are made in the ctx that f is given.
+// release runs f, which releases one composite, within the span of the release. canceled is how the composite was canceled before, nil
+// if it wasn't.
 func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ctx context.Context) error) error {
 	r.mu.Lock()
 	r.handles--
@@ -132,7 +131,7 @@ func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ct
 	if canceled != nil {
 		end = endOf(canceled.Reason)
 	}
-	r.hold.End(end) // if it has yet to
+	r.hold.End(end) // no effect if it has ended
 	return err
 }
 

@@ -194,7 +194,7 @@ func prepare(t *testing.T, srv *redistest.Server, k kindOfLock) *outlasting {
 		}
 		return lockOf(name, opts...)
 	}
-	o.free, o.other = lockOf("free"), lockOf("other") // a Permits is written to by that
+	o.free, o.other = lockOf("free"), lockOf("other") // a Semaphore is written to by that
 	o.given, o.spare = try(t, rival("given")), try(t, lockOf("spare"))
 	try(t, rival("left", lock.WithFixedLease(1500*time.Millisecond))) // its holder vanishes
 	o.begin("waits for a release", group, lockAndRelease(lockOf("given")))
@@ -254,9 +254,9 @@ func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
 			srv := redistest.Start(t)
 			ctx, sc := t.Context(), newScope(t)
 			c := sc.open(t, srv.Client(t))
-			s, gate := c.Semaphore("sem"), closed(t, c, "gate", 2)
-			_, err := s.SetPermits(ctx, 5)
-			must(t, "SetPermits", err)
+			s, gate := c.UnleasedSemaphore("sem"), closed(t, c, "gate", 2)
+			_, err := s.TrySetPermits(ctx, 5)
+			must(t, "TrySetPermits", err)
 			must(t, "Acquire", s.Acquire(ctx, 4))
 			o := ordeal{whose: spell.word}
 			o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
@@ -265,9 +265,9 @@ func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
 			end := spell.over(t, srv.Client(t))
 			o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
 			o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
-			o.begin("Resize", 2, func() error { return s.Resize(ctx, 10) })
+			o.begin("AddPermits", 2, func() error { return s.AddPermits(ctx, 10) })
 			o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
-			o.begin("Set", 1, func() error { _, err := c.Latch("new").Set(ctx, 7); return err })
+			o.begin("TrySetCount", 1, func() error { _, err := c.Latch("new").TrySetCount(ctx, 7); return err })
 			o.lasts(t, func() bool { return sc.refused(t, "acquire") > 20 && sc.refused(t, "release") > 20 })
 			mustMention(t, s.TryAcquire(ctx, 1), "sem", spell.word)
 			mustBe(t, "permits", available(t, s), 1)

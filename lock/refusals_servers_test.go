@@ -248,10 +248,10 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, leads.Load().Addr())
 		}
 	}), lock.WithWatchdog(lease))
-	if _, err := c.Permits("permits").SetPermits(t.Context(), 1); err != nil {
+	if _, err := c.Semaphore("permits").TrySetPermits(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Permits("permits"))}
+	kept := []*lock.Lease{try(t, c.Mutex("job")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Semaphore("permits"))}
 	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 3 })
 	replicated(t, rs.Primary)
 	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())

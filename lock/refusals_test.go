@@ -32,7 +32,7 @@ var refusals = []struct {
 	{"ACL forbids the control channel", "a forced unlock is noticed at the next renewal", app("resetchannels", "&redisson_lock__channel:*"), deafHolder},
 	{"ACL forbids PUBLISH", "release: done, and an error of type acl counted; waiters go by their timers", app("-publish"), muteRelease},
 	{"ACL forbids PUBSUB", "release: done, and waiters are woken; an error of type acl is counted", app("-pubsub"), uncountedRelease},
-	{"ACL forbids the channels of numbers", "Semaphore, Permits, Latch: type acl, and nothing was done", app("allkeys", "allchannels", "+@all"), muteNumbers},
+	{"ACL forbids the channels of numbers", "Semaphore, UnleasedSemaphore, Latch: type acl, and nothing was done", app("allkeys", "allchannels", "+@all"), muteNumbers},
 	{"ACL forbids PEXPIRE later", "hand-over: type acl, the heir is refused too; no entry is left that never expires", app(), refusedHandOver},
 	{"ACL forbids the scripts later", "the lease is lost as unreachable, with the reason", app(), refusedRenewal},
 	{"wrong password", "acquire: WRONGPASS, type acl", app("resetpass", ">other"), refusedAcquire("acl", "WRONGPASS", 1)},
@@ -196,14 +196,14 @@ func uncountedRelease(t *testing.T, r *refusal) {
 // muteNumbers: what nobody could be told of isn't done.
 func muteNumbers(t *testing.T, r *refusal) {
 	ctx, c := t.Context(), r.restricted(t)
-	s, p, gate := c.Semaphore("job:s"), c.Permits("job:p"), c.Latch("job:l")
-	_, err := s.SetPermits(ctx, 5)
-	must(t, "SetPermits", err)
+	s, p, gate := c.UnleasedSemaphore("job:s"), c.Semaphore("job:p"), c.Latch("job:l")
+	_, err := s.TrySetPermits(ctx, 5)
+	must(t, "TrySetPermits", err)
 	must(t, "Acquire", s.Acquire(ctx, 2))
-	_, err = p.SetPermits(ctx, 1)
-	must(t, "SetPermits", err)
-	_, err = gate.Set(ctx, 1)
-	must(t, "Set", err)
+	_, err = p.TrySetPermits(ctx, 1)
+	must(t, "TrySetPermits", err)
+	_, err = gate.TrySetCount(ctx, 1)
+	must(t, "TrySetCount", err)
 	number := func(key string) string { return r.rdb.Get(ctx, key).Val() }
 	before := [...]string{number("job:s"), number("job:p"), number("job:l")}
 
@@ -213,12 +213,14 @@ func muteNumbers(t *testing.T, r *refusal) {
 		what string
 		run  func() error
 	}{
-		{"Semaphore.Release", func() error { return s.Release(ctx, 2) }},
-		{"Semaphore.Resize", func() error { return s.Resize(ctx, 1) }},
-		{"Semaphore.SetPermits", func() error { return set(c.Semaphore("job:none").SetPermits(ctx, 1)) }},
-		{"Permits.Resize", func() error { return p.Resize(ctx, 1) }},
+		{"UnleasedSemaphore.Release", func() error { return s.Release(ctx, 2) }},
+		{"UnleasedSemaphore.AddPermits", func() error { return s.AddPermits(ctx, 1) }},
+		{"UnleasedSemaphore.TrySetPermits", func() error { return set(c.UnleasedSemaphore("job:none").TrySetPermits(ctx, 1)) }},
+		{"Semaphore.AddPermits", func() error { return p.AddPermits(ctx, 1) }},
+		{"Semaphore.EnsurePermits", func() error { return p.EnsurePermits(ctx, 5) }},
+		{"Semaphore.EnsurePermits of one that was never set", func() error { return c.Semaphore("job:unset").EnsurePermits(ctx, 5) }},
 		{"Latch.CountDown", func() error { return gate.CountDown(ctx) }},
-		{"Latch.Set", func() error { return set(c.Latch("job:open").Set(ctx, 1)) }},
+		{"Latch.TrySetCount", func() error { return set(c.Latch("job:open").TrySetCount(ctx, 1)) }},
 	} {
 		for range 2 {
 			if err := call.run(); err == nil || !refusedByACL(err) && !strings.Contains(err.Error(), "publish") {
@@ -229,7 +231,7 @@ func muteNumbers(t *testing.T, r *refusal) {
 	if after := [...]string{number("job:s"), number("job:p"), number("job:l")}; after != before {
 		t.Errorf("the numbers are %v, want %v", after, before)
 	}
-	for _, key := range []string{"job:none", "job:open"} {
+	for _, key := range []string{"job:none", "job:unset", "job:open"} {
 		if r.exists(t, key) {
 			t.Errorf("%s is set", key)
 		}

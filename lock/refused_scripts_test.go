@@ -82,9 +82,9 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	await(t, "the forced lease", l.Done())
 	free(t, try(t, c.RWMutex("rw")))
 	told("RWMutex", "redisson_rwlock:{rw}")
-	_, err = c.Semaphore("permits").SetPermits(t.Context(), 1)
-	must(t, "SetPermits", err)
-	told("SetPermits", "redisson_sc:{permits}")
+	_, err = c.UnleasedSemaphore("permits").TrySetPermits(t.Context(), 1)
+	must(t, "TrySetPermits", err)
+	told("TrySetPermits", "redisson_sc:{permits}")
 	if n := s.series(t, telemetry.MetricErrors); len(n) > 0 {
 		t.Errorf("errors %v", n)
 	}

@@ -183,7 +183,7 @@ func (r *registry) each(f func(*grant)) {
 
 // Leases is what the client holds and waits for now, in no particular order.
 func (c *Client) Leases() []LeaseInfo {
-	if !c.made() {
+	if !c.initialized() {
 		return nil
 	}
 	out := make([]LeaseInfo, 0, c.grants.size()+c.waits.size())
@@ -211,9 +211,9 @@ func (g *grant) info() (LeaseInfo, bool) {
 	info := g.lock.info()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := g.extra()
+	extra := g.extra()
 	switch {
-	case told.reason != "":
+	case extra.reason != "":
 		info.State = StateCanceled
 	case g.state == grantReleasing:
 		info.State = StateReleasing
@@ -221,8 +221,8 @@ func (g *grant) info() (LeaseInfo, bool) {
 		info.State = StateHeld
 	}
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
-	info.Deadline, info.NextRenewal, info.Reason = deadline, next, told.reason
-	told.failing.tell(&info)
+	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason
+	extra.failing.tell(&info)
 	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
 }
 
@@ -271,7 +271,7 @@ func (t *trouble) tell(info *LeaseInfo) {
 
 // Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.
 func (c *Client) Recent() []EndedLease {
-	if !c.made() {
+	if !c.initialized() {
 		return nil
 	}
 	r := c.grants

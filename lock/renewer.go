@@ -268,7 +268,7 @@ var renewed = [...]watchdog.Outcome{
 func (r *renewer) report(g *grant, rn watchdog.Renewal) {
 	ev := telemetry.RenewalEvent{
 		Start: rn.Batch.Sent, End: time.Now(), Outcome: renewalOutcomes[rn.Result.Outcome], Err: rn.Result.Err,
-		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed, TTL: g.lock.cfg.lease,
+		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed,
 		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
 	}
 	if rn.Result.Err != nil {
@@ -280,7 +280,7 @@ func (r *renewer) report(g *grant, rn watchdog.Renewal) {
 	g.hold.Renewal(&ev)
 }
 
-var renewalOutcomes = [...]telemetry.RenewalOutcome{
+var renewalOutcomes = [...]telemetry.Outcome{
 	watchdog.Failed:  telemetry.RenewalError,
 	watchdog.Renewed: telemetry.RenewalRenewed,
 	watchdog.Missing: telemetry.RenewalMissing,

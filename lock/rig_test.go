@@ -130,7 +130,7 @@ func (s *scope) sum(t testing.TB, m telemetry.Metric, labels ...string) float64 
 // sent is how many commands a client says it has sent for a purpose.
 func (s *scope) sent(t testing.TB, p telemetry.Purpose) int {
 	t.Helper()
-	return int(s.sum(t, telemetry.MetricCommands, "lockdog.purpose="+p.String()))
+	return int(s.sum(t, telemetry.MetricCommands, "lockdog.purpose="+string(p)))
 }
 
 // spansNamed are the ended spans of a name, in the order they ended.

@@ -6,100 +6,102 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// semaphoreKind is Redisson's RSemaphore.
+// semaphoreKind is Redisson's RPermitExpirableSemaphore.
 var semaphoreKind = &kind{
 	name:    "semaphore",
-	acquire: script.SemaphoreAcquire, release: script.SemaphoreUndo,
-	channel:          script.SemaphoreChannel,
-	wakesNextOnGrant: true, usesReceipts: true, leaseless: true,
-	number: "number of permits", refusal: "has too few permits left",
+	acquire: script.SemaphoreAcquire, release: script.SemaphoreRelease,
+	channel:     script.SemaphoreChannel,
+	holding:     script.HoldsPermit,
+	multiHolder: true, wakesNextOnGrant: true,
+	number: "number of permits", refusal: "has no permit left",
+	emptyHint: "has no permit left, nor is one leased that could come back: EnsurePermits gives it some",
 }
 
-// Semaphore describes a semaphore: a number of permits in Redis, which callers take some of and give back. It holds no state; it
-// may be made for every use, or shared freely.
+// Semaphore describes a semaphore: a number of permits in Redis. Each Lock takes one permit and gives a Lease for it, with watchdog and
+// token as a Mutex's. The permit of a holder that dies is free again after its lease. A Semaphore holds no state; it may be made for
+// every use, or shared freely.
 //
-// Its permits have no lease and no owner, as those of Redisson's RSemaphore, with which it is shared: anybody may give back what
-// somebody else took, nothing is renewed, and what was taken by a process that died stays taken, until a Resize makes
-// up for it. Where that mustn't be, use Permits.
+// It has no permits until a program gives it some. EnsurePermits does that; call it at the start of every process, and again whenever
+// Redis may have lost the number.
 //
-// A number that is changed twice stays wrong, so each operation leaves a receipt beside it, in the same script, until the client's
-// next, or for five minutes: it happens once, however often the request has to be repeated.
+// It differs from a Mutex in this: as many leases live at one time as there are permits, also several of one caller (no ErrDeadlock;
+// WithReentrancy has no effect); a Lease that is lost may have been lost to nobody (its cause is always CauseMissing where the
+// permit has gone from Redis); nobody is told who holds them (HeldError has no Owner), and nothing is handed over
+// within a process.
 //
-// An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
-//
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
-// nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
-// doesn't answer, or refuses for the moment, is repeated before its caller is told.
+// It shares its permits with Redisson's RPermitExpirableSemaphore. Redisson renews no permit, and goes by the clock of its own machine: one
+// that is fast by more than two thirds of our lease would take our permits for run out.
 type Semaphore struct{ lock }
+
+var _ Locker = (*Semaphore)(nil)
 
 // Semaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options
 // is the error, matching ErrInvalid, of the first use. A name is that of a semaphore or of a lock, not of both.
 func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
-	return &Semaphore{c.describeNumber(semaphoreKind, name, opts)}
+	return &Semaphore{c.describe(semaphoreKind, name, opts)}
 }
 
-// SetPermits gives a semaphore that has none yet its permits, n of them, and reports whether it did. One whose permits are all
-// taken has a number, 0, and is left alone. Every process may do it at its start. After an error it may have been done or
-// not; then it may be repeated.
-func (s *Semaphore) SetPermits(ctx context.Context, n int) (bool, error) {
-	return s.base().setPermits(ctx, n)
-}
-
-// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. It doesn't wait: it fails with a *HeldError,
-// matching ErrHeld, if there are fewer; nobody knows who has them, so it names no owner.
+// EnsurePermits sets the semaphore's total to n permits, 0 or more, whatever it was before. Permits that are held stay held and
+// count: n less those are available afterwards. If more than n are held, Available is negative, and nobody gets a permit until
+// enough have been given back or have run out. A larger total wakes waiters.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't. With an error
-// nothing is taken: what a lost answer may have granted is given back as soon as Redis answers (for two minutes,
-// then it stays taken).
-func (s *Semaphore) TryAcquire(ctx context.Context, n int) error {
-	return s.take(ctx, n, false)
-}
-
-// Acquire takes n permits, 1 or more, waiting until as many are left, ctx ends or WithWait is over. The permits are the
-// caller's also when ctx ends later.
+// It repairs a semaphore that Redis has lost (DEL, FLUSHALL, eviction, a failover, a restart without persistence). Leases that were lost with it
+// don't count any more, though their holders may need a moment to notice.
 //
-// The wait costs Redis next to nothing: permits that are given back wake the first waiter of each process. In one process waiters
-// are served in the order they came, so one that wants many isn't overtaken by those who want few; between processes there is
-// no order, and it may be. TryAcquire may overtake waiters.
-//
-// The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting;
-// else as for TryAcquire.
-func (s *Semaphore) Acquire(ctx context.Context, n int) error {
-	return s.take(ctx, n, true)
-}
-
-func (s *Semaphore) take(ctx context.Context, n int, wait bool) error {
-	lk := s.base()
-	err := lk.usable(ctx, "acquire")
-	if err == nil {
-		err = lk.checkCount("Acquire", n, 1)
-	}
-	if err != nil {
-		return err
-	}
-	return lk.acquireLeaseless(ctx, "acquire", wait, acquireParams{permits: n})
-}
-
-// Release gives n permits back, 1 or more, and wakes who waits for them. Nobody counts whether they had been taken. It works
-// on a ctx that has ended, and then goes on for one lease at most; otherwise it returns at the latest when ctx ends.
-//
-// After an error that comes of Redis not answering, or of a state that Redis leaves by itself (READONLY, NOREPLICAS, LOADING and the like), don't
-// repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) was not done, and is yours to repeat. A
-// client that is closed gives nothing back (ErrClosed): release before.
-func (s *Semaphore) Release(ctx context.Context, n int) error {
-	lk := s.base()
-	return lk.applyRelease(ctx, "release", func() (*claim, error) {
-		return lk.counterUpdate(script.SemaphoreAdd, n), lk.checkCount("Release", n, 1)
+// Every process may call it, as often as it likes: it changes nothing if the total is n already. Processes that call it with different
+// numbers undo each other's; the last one wins. After an error it may have been done or not; repeat it.
+func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
+	_, err := s.base().applyUpdate(ctx, "ensure permits", false, func() (*claim, error) {
+		return s.counterUpdate(script.SemaphoreEnsure, n), s.checkCount("EnsurePermits", n, 0)
 	})
+	return err
 }
 
-// Resize adds delta permits, or takes -delta away, whether or not they are left: then fewer than 0 are, and as many have to be
-// given back before somebody gets one. As with Release, the client goes on with what Redis didn't answer.
-func (s *Semaphore) Resize(ctx context.Context, delta int) error { return s.base().resize(ctx, delta) }
+// TrySetPermits gives the semaphore n permits if it was never given any, and reports whether it did. It changes nothing otherwise, also if
+// all permits are taken. Most programs want EnsurePermits. After an error it may have been done or not; then it may be repeated.
+func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
+	return s.base().trySetPermits(ctx, n)
+}
 
-// Available is how many permits are left: 0 if it was given none, negative after a Resize that took more than there were.
+// AddPermits adds delta permits, or takes -delta away, whether or not they are left. Available may become negative: then as many have to be
+// given back, or to run out, before somebody gets one. After an error that comes of Redis not answering, don't
+// repeat it: the client goes on with it for two minutes.
+func (s *Semaphore) AddPermits(ctx context.Context, delta int) error {
+	return s.base().addPermits(ctx, delta)
+}
+
+// Total is how many permits the semaphore has, available or held: 0 if it was given none.
+func (s *Semaphore) Total(ctx context.Context) (int, error) {
+	return s.base().count(ctx, "total", script.CountTotal)
+}
+
+// Available is how many permits are left, those included whose lease has run out. It is 0 if the semaphore was given none, and negative if more are
+// held than its total.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
-	return s.base().count(ctx, "available", false)
+	return s.base().count(ctx, "available", script.CountAvailable)
+}
+
+// TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining
+// is when the next lease runs out unless it is renewed.
+//
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.
+func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
+
+// Lock takes a permit, waiting for one until ctx ends or WithWait is over. A permit that is given back wakes the first waiter of
+// each process, and so does the end of the next lease that runs out. In one process waiters are served in the order they came.
+//
+// The lease follows ctx, as a Mutex's does. The error is a *HeldError when WithWait is over; it matches ErrHeld and the
+// cause of ctx when ctx ended while waiting; else as for TryLock.
+func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, true) }
+
+// Do runs fn with a permit, in the lease's Context, and gives it back. See the function Do for what it returns.
+func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return do(ctx, s, fn)
+}
+
+// TryDo is Do if a permit can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+func (s *Semaphore) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
+	return tryDo(ctx, s, fn)
 }
 
 func (s *Semaphore) base() *lock {

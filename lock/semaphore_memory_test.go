@@ -34,7 +34,7 @@ func bubbled(t *testing.T, test func(t *testing.T, s *memory.Server, a, b *lock.
 func TestSemaphoreNet(t *testing.T) {
 	bubbled(t, func(t *testing.T, s *memory.Server, a, _ *lock.Client) {
 		start := time.Now()
-		got, opened := acquiring(t.Context(), a.Semaphore("pool"), 1), awaiting(t.Context(), closed(t, a, "gate", 1))
+		got, opened := acquiring(t.Context(), a.UnleasedSemaphore("pool"), 1), awaiting(t.Context(), closed(t, a, "gate", 1))
 		synctest.Wait()
 		s.SetString("pool", "1") // nobody says so
 		s.Del("gate")
@@ -49,15 +49,15 @@ func TestSemaphoreNet(t *testing.T) {
 // A message wakes at once, and a receipt is gone five minutes later.
 func TestSemaphoreWakesAtOnce(t *testing.T) {
 	bubbled(t, func(t *testing.T, s *memory.Server, a, b *lock.Client) {
-		got, opened := acquiring(t.Context(), a.Semaphore("pool"), 2), awaiting(t.Context(), closed(t, a, "gate", 1))
-		leased := begin(t.Context(), a.Permits("leases"))
+		got, opened := acquiring(t.Context(), a.UnleasedSemaphore("pool"), 2), awaiting(t.Context(), closed(t, a, "gate", 1))
+		leased := begin(t.Context(), a.Semaphore("leases"))
 		synctest.Wait()
 		start := time.Now()
-		must(t, "Release", b.Semaphore("pool").Release(t.Context(), 2))
+		must(t, "Release", b.UnleasedSemaphore("pool").Release(t.Context(), 2))
 		must(t, "Acquire", <-got)
 		must(t, "CountDown", b.Latch("gate").CountDown(t.Context()))
 		must(t, "Wait", <-opened)
-		must(t, "Resize", b.Permits("leases").Resize(t.Context(), 1))
+		must(t, "AddPermits", b.Semaphore("leases").AddPermits(t.Context(), 1))
 		free(t, granted(t, leased))
 		if took := time.Since(start); took > 10*time.Millisecond { // the memory's clock ticks with every call
 			t.Errorf("it took %v", took)
@@ -79,23 +79,23 @@ func TestSemaphoreWakesAtOnce(t *testing.T) {
 }
 
 // The permit of a holder that died is had when its lease ends. That of one that lives is kept for as long as it likes.
-func TestPermitsForHours(t *testing.T) {
+func TestSemaphoreForHours(t *testing.T) {
 	bubbled(t, func(t *testing.T, s *memory.Server, a, b *lock.Client) {
 		p := permits(t, a, "pool", 1)
 		l := try(t, p)
-		next := begin(t.Context(), b.Permits("pool"))
+		next := begin(t.Context(), b.Semaphore("pool"))
 		<-time.After(3 * time.Hour)
 		must(t, "the lease", l.Err())
 		mustBe(t, "grants", len(next), 0)
 		free(t, l)
 		free(t, granted(t, next))
 
-		must(t, "Resize", p.Resize(t.Context(), -1))
+		must(t, "AddPermits", p.AddPermits(t.Context(), -1))
 		dead := backend.NewScript("dead", "return redis.call('zadd', KEYS[1], redis.call('time')[1] * 1000 + 25000, 'of the dead')")
 		_, err := s.Backend().Eval(t.Context(), backend.Call{Script: dead, SendSource: true, Keys: []string{"{pool}:timeout"}})
 		must(t, "ZADD", err)
 		start := time.Now()
-		got := <-begin(t.Context(), b.Permits("pool"))
+		got := <-begin(t.Context(), b.Semaphore("pool"))
 		must(t, "Lock", got.err)
 		if took := time.Since(start); took < 24*time.Second || took > 26*time.Second {
 			t.Errorf("it took %v", took)

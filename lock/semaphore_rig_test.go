@@ -86,7 +86,7 @@ func available(t *testing.T, s interface {
 }
 
 // acquiring calls Acquire on another goroutine.
-func acquiring(ctx context.Context, s *lock.Semaphore, n int) <-chan error {
+func acquiring(ctx context.Context, s *lock.UnleasedSemaphore, n int) <-chan error {
 	c := make(chan error, 1)
 	go func() { c <- s.Acquire(ctx, n) }()
 	return c

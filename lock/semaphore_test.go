@@ -2,371 +2,397 @@ package lock_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
-	"math"
-	"slices"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+// permits gives a semaphore its permits.
+func permits(t *testing.T, c *lock.Client, name string, n int) *lock.Semaphore {
+	t.Helper()
+	p := c.Semaphore(name)
+	if done, err := p.TrySetPermits(t.Context(), n); !done || err != nil {
+		t.Fatalf("TrySetPermits: %v, %v", done, err)
+	}
+	return p
+}
+
+// leases are the permits in Redis, by their ids, and when they run out.
+func (d *desk) leases(name string) map[string]time.Time {
+	d.t.Helper()
+	all, err := d.rdb.ZRangeWithScores(context.Background(), "{"+d.key(name)+"}:timeout", 0, -1).Result()
+	must(d.t, "ZRANGE", err)
+	m := make(map[string]time.Time)
+	for _, z := range all {
+		m[hex.EncodeToString([]byte(z.Member.(string)))] = time.UnixMilli(int64(z.Score))
+	}
+	return m
+}
+
+// id is what Redisson would call a lease's permit.
+func id(t *testing.T, l *lock.Lease) string {
+	t.Helper()
+	_, grant, _ := strings.Cut(l.Owner(), ":")
+	random, seq, ok := strings.Cut(grant, "-")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if !ok || err != nil {
+		t.Fatalf("owner %q", l.Owner())
+	}
+	return random + fmt.Sprintf("%016x", n)
+}
+
 func TestSemaphore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	s := c.Semaphore("pool")
+	const lease = 2400 * time.Millisecond
+	c, ctx := d.client(lock.WithWatchdog(lease)), t.Context()
+	p := permits(t, c, "pool", 2)
 	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
-	told := func(want int) {
-		t.Helper()
-		mustBe(t, "message", await(t, "a message", heard).Payload, strconv.Itoa(want))
+	if done, err := p.TrySetPermits(ctx, 3); done || err != nil {
+		t.Fatalf("TrySetPermits again: %v, %v", done, err)
 	}
 
-	mustBe(t, "permits before there are any", available(t, s), 0)
-	err := s.TryAcquire(ctx, 1)
-	var held *lock.HeldError
-	mustMatch(t, err, lock.ErrHeld)
-	if !errors.As(err, &held) || held.Owner != "" || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
-		t.Errorf("TryAcquire without permits: %#v: %v", held, err)
+	one := try(t, p)
+	two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLeaseContext(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
+	must(t, "the second", err)
+	if two.Token() <= one.Token() || two.Owner() == one.Owner() {
+		t.Errorf("two leases with tokens %d and %d, owners %q and %q", one.Token(), two.Token(), one.Owner(), two.Owner())
 	}
-	mustBe(t, "key of a semaphore without permits", d.value("pool"), "")
-
-	for i, want := range []bool{true, false} {
-		done, err := s.SetPermits(ctx, 5-i)
-		must(t, "SetPermits", err)
-		mustBe(t, "SetPermits", done, want)
-	}
-	told(5)
-	must(t, "Acquire", s.Acquire(ctx, 3))
-	mustBe(t, "left", available(t, s), 2)
-	mustMatch(t, s.TryAcquire(ctx, 3), lock.ErrHeld)
-	must(t, "TryAcquire", s.TryAcquire(ctx, 2))
-	mustBe(t, "left", d.value("pool"), "0")
-	done, err := s.SetPermits(ctx, 9)
-	must(t, "SetPermits", err)
-	mustBe(t, "SetPermits while all are taken", done, false)
-
-	must(t, "Release", s.Release(ctx, 4))
-	told(4)
-	must(t, "Resize", s.Resize(ctx, -6))
-	mustBe(t, "left", available(t, s), -2)
-	mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
-	must(t, "Release", s.Release(ctx, 1)) // nobody can get in: Redisson's waiters can't do with a negative message
-	must(t, "Resize", s.Resize(ctx, 3))
-	told(2)
-	must(t, "Resize", s.Resize(ctx, 0))
-	mustBe(t, "left", available(t, s), 2)
-	mustBe(t, "expiry", d.rdb.TTL(ctx, d.key("pool")).Val(), -time.Nanosecond)
-
-	fresh := c.Semaphore("fresh") // as with Redisson, permits that were never set can be given
-	must(t, "Release", fresh.Release(ctx, 2))
-	mustBe(t, "left", available(t, fresh), 2)
-	if done, err := c.Semaphore("none").SetPermits(ctx, 0); !done || err != nil {
-		t.Errorf("SetPermits(0): %v, %v", done, err)
-	}
-	mustBe(t, "left", d.value("none"), "0")
-	select {
-	case m := <-heard:
-		t.Errorf("another message: %q", m.Payload)
-	default:
-	}
-}
-
-// What can't be is said at the first use, and Redis isn't asked.
-func TestSemaphoreInput(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	var none *lock.Semaphore
-	var nobody *lock.Client
-	s := c.Semaphore("pool")
-	for name, err := range map[string]error{
-		"Acquire(0)":        s.Acquire(ctx, 0),
-		"TryAcquire(-1)":    s.TryAcquire(ctx, -1),
-		"Acquire(many)":     s.Acquire(ctx, math.MaxInt32+1),
-		"Release(0)":        s.Release(ctx, 0),
-		"Release(-1)":       s.Release(ctx, -1),
-		"Resize(-many)":     s.Resize(ctx, -math.MaxInt32-1),
-		"SetPermits(-1)":    second(s.SetPermits(ctx, -1)),
-		"nil semaphore":     none.Acquire(ctx, 1),
-		"nil Release":       none.Release(ctx, 1),
-		"nil Resize":        none.Resize(ctx, 1),
-		"nil Available":     second(none.Available(ctx)),
-		"zero semaphore":    new(lock.Semaphore).Acquire(ctx, 1),
-		"zero Release":      new(lock.Semaphore).Release(ctx, 1),
-		"nil client":        nobody.Semaphore("pool").TryAcquire(ctx, 1),
-		"no name":           c.Semaphore("").Acquire(ctx, 1),
-		"braces":            c.Semaphore("a{b").Release(ctx, 1),
-		"nil ctx":           s.Acquire(nil, 1), //nolint:staticcheck // what comes of it is the point
-		"nil ctx, Release":  s.Release(nil, 1), //nolint:staticcheck // what comes of it is the point
-		"option":            c.Semaphore("pool", lock.WithWait(-1)).Acquire(ctx, 1),
-		"fixed lease":       c.Semaphore("pool", lock.WithFixedLease(time.Second)).Acquire(ctx, 1),
-		"permits: Set(-1)":  second(c.Permits("pool").SetPermits(ctx, -1)),
-		"permits: nil":      second((*lock.Permits)(nil).Lock(ctx)),
-		"permits: nil, Set": second((*lock.Permits)(nil).Available(ctx)),
-		"permits: zero":     second(new(lock.Permits).Available(ctx)),
-		"latch: Set(0)":     second(c.Latch("gate").Set(ctx, 0)),
-		"latch: max hold":   c.Latch("gate", lock.WithMaxHold(time.Minute)).Wait(ctx),
-		"latch: nil":        (*lock.Latch)(nil).Wait(ctx),
-		"latch: nil, Count": second((*lock.Latch)(nil).Count(ctx)),
-		"latch: zero":       new(lock.Latch).CountDown(ctx),
-		"latch: zero, Set":  second(new(lock.Latch).Set(ctx, 1)),
-	} {
-		if !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
+	in := d.leases("pool")
+	for _, l := range []*lock.Lease{one, two} {
+		end, ok := in[id(t, l)]
+		if left := time.Until(end); !ok || left > lease || left < lease/3 {
+			t.Errorf("%s has %v in Redis, which has %v", l.Owner(), left, in)
 		}
 	}
-	if keys := d.sp.Keys(t); len(keys) != 0 {
-		t.Errorf("Redis has %q", keys)
-	}
-
-	dead, cancel := context.WithCancelCause(ctx)
-	why := errors.New("why")
-	cancel(why)
-	mustMatch(t, s.Acquire(dead, 1), why)
-	mustMatch(t, second(s.SetPermits(dead, 1)), why)
-	mustMatch(t, c.Latch("gate").Wait(dead), why)
-}
-
-// A key that holds something else is no semaphore, and stays as it is.
-func TestNoNumber(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	d.rdb.HSet(ctx, d.key("hash"), "a", 1)
-	d.rdb.Set(ctx, d.key("text"), "1.5", 0)
-	for _, name := range []string{"hash", "text"} {
-		s, p, l := c.Semaphore(name), c.Permits(name), c.Latch(name)
-		for what, err := range map[string]error{
-			"Acquire": s.TryAcquire(ctx, 1), "Release": s.Release(ctx, 1), "Resize": s.Resize(ctx, -1), "Available": second(s.Available(ctx)),
-			"TryLock": second(p.TryLock(ctx)), "permits' Available": second(p.Available(ctx)),
-			"CountDown": l.CountDown(ctx), "Wait": l.Wait(ctx), "Count": second(l.Count(ctx)), "Set": second(l.Set(ctx, 1)),
-		} {
-			if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "in Redis") {
-				t.Errorf("%s of a key with a %s: %v", what, name, err)
-			}
-		}
-	}
-	mustMatch(t, second(c.Semaphore("hash").SetPermits(ctx, 1)), lock.ErrInvalid)
-	mustMatch(t, second(c.Mutex("text").TryLock(ctx)), lock.ErrInvalid)
-	keys := d.sp.Keys(t)
-	if slices.Sort(keys); !slices.Equal(keys, []string{d.key("hash"), d.key("text")}) {
-		t.Errorf("Redis has %q", keys)
-	}
-}
-
-// Waiters of one process are served in the order they came, however many they want. When the first leaves, the next may find
-// enough.
-func TestSemaphoreLine(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context() // asking again takes ten seconds
-	s := c.Semaphore("pool")
-	must(t, "Release", s.Release(ctx, 2))
-	impatient, leave := context.WithCancel(ctx)
-	first := acquiring(impatient, s, 3)
-	waiting(t, c, 1)
-	line := []<-chan error{}
-	for i, n := range []int{2, 1, 1} {
-		line = append(line, acquiring(ctx, s, n))
-		waiting(t, c, i+2)
-	}
-	always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 && available(t, s) == 2 })
-	mustBe(t, "patience", c.Leases()[0].Lease, lock.DefaultLease) // an hour would be too much for what has no lease
-	must(t, "TryAcquire", s.TryAcquire(ctx, 1))                   // it may overtake
-	asked := d.sent(t, telemetry.PurposeAcquire)
-	must(t, "Release", s.Release(ctx, 1))
-	eventually(t, patience, func() bool { return d.sent(t, telemetry.PurposeAcquire) > asked })
-	pass(t, 50*time.Millisecond) // the first was told that it isn't enough, and sleeps again
-
-	leave()
-	mustMatch(t, await(t, "the first", first), context.Canceled, lock.ErrHeld)
-	must(t, "the second", await(t, "the second", line[0]))
-	always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 })
-	must(t, "Release", s.Release(ctx, 2)) // one message, two waiters of this process
-	must(t, "the third", await(t, "the third", line[1]))
-	must(t, "the fourth", await(t, "the fourth", line[2]))
-	mustBe(t, "left", available(t, s), 0)
-	if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
-		t.Errorf("%v waiters had to look by themselves", n)
-	}
-}
-
-// A release wakes the waiters of all processes, Redisson's and raw ones too.
-func TestSemaphoreWakes(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	ctx := t.Context()
-	a, b, giver := d.client(lock.WithWatchdog(time.Hour)), d.client(lock.WithWatchdog(time.Hour)), d.client()
-	one, two := acquiring(ctx, a.Semaphore("pool"), 1), acquiring(ctx, b.Semaphore("pool"), 1)
-	waiting(t, a, 1)
-	waiting(t, b, 1)
-	channel := "redisson_sc:{" + d.key("pool") + "}"
-	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 2 })
-	start := time.Now()
-	must(t, "Release", giver.Semaphore("pool").Release(ctx, 2))
-	must(t, "one", await(t, "one", one))
-	must(t, "two", await(t, "two", two))
-	if took := time.Since(start); took > 5*time.Second { // else it was the net
-		t.Errorf("woken after %v", took)
-	}
-
-	one = acquiring(ctx, a.Semaphore("pool"), 1)
-	waiting(t, a, 1)
-	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })
-	d.rdb.IncrBy(ctx, d.key("pool"), 1)
-	d.rdb.Publish(ctx, channel, "1") // as Redisson does
-	must(t, "one", await(t, "one", one))
-}
-
-// Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
-func TestSemaphoreLostMessage(t *testing.T) {
-	t.Parallel()
-	for name, lose := range map[string]func(d *desk, wire *ear){
-		"never published": func(d *desk, _ *ear) {
-			d.rdb.IncrBy(context.Background(), d.key("pool"), 1)
-		},
-		"dropped": func(d *desk, wire *ear) {
-			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_sc")))
-			must(d.t, "Release", d.client().Semaphore("pool").Release(context.Background(), 1))
-		},
-		"connection lost": func(d *desk, wire *ear) {
-			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("redisson_sc")))
-			must(d.t, "Release", d.client().Semaphore("pool").Release(context.Background(), 1))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			rdb, wire := throughProxy(t, d.sp)
-			c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-			got := acquiring(t.Context(), c.Semaphore("pool"), 1)
-			waiting(t, c, 1)
-			channel := "redisson_sc:{" + d.key("pool") + "}"
-			eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
-			asleep(t, c, 1) // it asks once more when subscribed
-			start := time.Now()
-			lose(d, wire)
-			must(t, "Acquire", await(t, "Acquire", got))
-			if took := time.Since(start); took > patience/3 { // else it was the net
-				t.Errorf("it took %v", took)
-			}
-			if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=message_missed"); n != 1 {
-				t.Errorf("counted as missed: %v", d.series(t, telemetry.MetricTakeovers))
-			}
-			if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 0 {
-				t.Error("nothing can have expired")
-			}
-		})
-	}
-}
-
-// The wait has its bounds.
-func TestSemaphoreWait(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	err := c.Semaphore("pool", lock.WithWait(30*time.Millisecond)).Acquire(ctx, 1)
+	_, err = p.TryLock(ctx)
 	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
-		t.Errorf("WithWait is over: %v", err)
+	if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > lease || !strings.Contains(err.Error(), "no permit left") {
+		t.Fatalf("the third: %#v: %v", held, err)
 	}
-	why := errors.New("why")
-	ending, end := context.WithCancelCause(ctx)
-	got := acquiring(ending, c.Semaphore("pool"), 1)
-	waiting(t, c, 1)
-	end(why)
-	mustMatch(t, await(t, "Acquire", got), why, lock.ErrHeld)
-
-	got = acquiring(ctx, c.Semaphore("pool"), 1)
-	waiting(t, c, 1)
-	l := c.Leases()[0]
-	if l.Kind != "semaphore" || l.Name != "pool" || l.WaitsFor != "" || d.sum(t, telemetry.MetricWaiting) != 1 {
-		t.Errorf("the waiter is seen as %+v", l)
+	mustBe(t, "left", available(t, p), 0)
+	for _, l := range []*lock.Lease{one, two} { // both are kept alive
+		eventually(t, patience, func() bool { return d.leases("pool")[id(t, l)].After(in[id(t, l)]) })
 	}
-	must(t, "Close", c.Close(ctx))
-	mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
-	mustMatch(t, c.Semaphore("pool").Acquire(ctx, 1), lock.ErrClosed)
-	mustMatch(t, c.Semaphore("pool").Release(ctx, 1), lock.ErrClosed)
-	mustBe(t, "permits", d.value("pool"), "")
-}
+	mustBe(t, "left", available(t, p), 0)
 
-// A client that closes gives back what it can: while it waits for leases, permits too.
-func TestReleaseWhileClosing(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
-	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
-	must(t, "Acquire", c.Semaphore("pool").Acquire(ctx, 1))
-	if _, err := c.Latch("gate").Set(ctx, 1); err != nil {
-		t.Fatal(err)
+	free(t, one)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	mustMatch(t, one.Release(ctx), lock.ErrReleased)
+	mustBe(t, "left", available(t, p), 1)
+	must(t, "AddPermits", p.AddPermits(ctx, -2))
+	free(t, two) // one is missing yet: no message
+	mustBe(t, "left", available(t, p), 0)
+	must(t, "AddPermits", p.AddPermits(ctx, 1))
+	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+	must(t, "Do", p.Do(ctx, func(ctx context.Context, l *lock.Lease) error {
+		mustBe(t, "left", available(t, p), 0)
+		return ctx.Err()
+	}))
+	mustBe(t, "left", d.value("pool"), "1")
+	if in := d.leases("pool"); len(in) != 0 {
+		t.Errorf("left in Redis: %v", in)
 	}
-	l := try(t, c.Mutex("job"))
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close(ctx) }()
-	await(t, "the lease's Context", l.Context().Done())
-	mustMatch(t, c.Semaphore("pool").TryAcquire(ctx, 1), lock.ErrClosed)
-	must(t, "Release", c.Semaphore("pool").Release(ctx, 1))
-	must(t, "CountDown", c.Latch("gate").CountDown(ctx))
-	free(t, l)
-	must(t, "Close", await(t, "Close", closed))
-	mustBe(t, "permits", d.value("pool"), "1")
-	mustBe(t, "count", d.value("gate"), "")
-}
-
-func TestSemaphoreTelemetry(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	s := c.Semaphore("pool:a")
-	must(t, "Release", s.Release(ctx, 2))
-	must(t, "Acquire", s.Acquire(ctx, 2))
-	mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
-	mustMatch(t, s.Release(ctx, 0), lock.ErrInvalid) // isn't counted
-	d.rdb.Set(ctx, d.key("pool:a"), "x", 0)
-	mustMatch(t, s.Release(ctx, 1), lock.ErrInvalid)
-	mustMatch(t, s.Acquire(ctx, 1), lock.ErrInvalid)
 
 	for _, want := range []struct {
 		metric telemetry.Metric
 		label  string
 		n      float64
 	}{
-		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 1},
+		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
 		{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
-		{telemetry.MetricAcquisitions, "lockdog.outcome=error", 1},
-		{telemetry.MetricAcquireDuration, "lockdog.outcome=acquired", 1},
-		{telemetry.MetricReleases, "lockdog.outcome=released", 1},
-		{telemetry.MetricReleases, "lockdog.outcome=error", 1},
-		{telemetry.MetricReleaseDuration, "lockdog.group=pool", 2},
-		{telemetry.MetricHeld, "lockdog.group=pool", 0},
-		{telemetry.MetricWaiting, "lockdog.group=pool", 0},
-		{telemetry.MetricErrors, "lockdog.operation=acquire", 1},
-		{telemetry.MetricErrors, "lockdog.operation=release", 1},
+		{telemetry.MetricReleases, "lockdog.outcome=released", 3},
+		{telemetry.MetricHoldDuration, "lockdog.group=default", 3},
+		{telemetry.MetricLosses, "lockdog.group=default", 0},
 	} {
 		if got := d.sum(t, want.metric, want.label); got != want.n {
 			t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
 		}
 	}
-	spans := d.spansNamed("acquire pool")
-	if len(spans) != 3 || len(d.spansNamed("release pool")) != 2 || len(d.spansNamed("held pool"))+len(d.spansNamed("hold pool")) != 0 {
-		t.Fatalf("spans: %v", d.spans.GetSpans())
-	}
-	attrs := attrsOf(spans[0])
-	if attrs[telemetry.KeyKind] != "semaphore" || attrs[telemetry.KeyOutcome] != "acquired" || attrs[telemetry.KeyName] != "pool:a" {
+	if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "semaphore" {
 		t.Errorf("the span has %v", attrs)
 	}
-	for _, key := range []string{string(telemetry.KeyLease), string(telemetry.KeyToken), string(telemetry.KeyOwner), string(telemetry.KeyBlockedBy)} {
-		for _, span := range slices.Concat(spans, d.spansNamed("release pool")) {
-			for _, kv := range span.Attributes {
-				if string(kv.Key) == key {
-					t.Errorf("%s has %s, which nothing is to be said of", span.Name, key)
-				}
-			}
+	if n := d.rdb.PubSubChannels(ctx, d.sp.Prefix()+"lockdog:control:*").Val(); len(n) != 0 {
+		t.Errorf("listening to %v, though nobody can force a permit", n)
+	}
+}
+
+// Permits that nobody set are told from those that are all taken.
+func TestSemaphoreThatNobodySet(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := d.client().Semaphore("pool")
+	_, none := p.TryLock(t.Context())
+	mustMatch(t, none, lock.ErrHeld)
+	_, waited := d.client(lock.WithWait(20 * time.Millisecond)).Semaphore("pool").Lock(t.Context())
+	mustMatch(t, waited, lock.ErrHeld)
+	for _, err := range []error{none, waited} {
+		if !strings.Contains(err.Error(), "EnsurePermits") {
+			t.Errorf("%q doesn't say how to have some", err)
 		}
+	}
+	one := try(t, permits(t, d.client(lock.WithWatchdog(far)), "pool", 1))
+	if _, err := p.TryLock(t.Context()); err == nil || strings.Contains(err.Error(), "EnsurePermits") {
+		t.Errorf("with one taken: %v", err)
+	}
+	free(t, one)
+}
+
+// The permit of a holder that has vanished goes to who waits, when its lease ends, and not before.
+func TestSemaphorePermitOfTheVanished(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ctx := t.Context()
+	c, waiter := d.client(lock.WithWatchdog(far)), d.client(lock.WithWatchdog(far)) // asking for nothing, it would take 20 minutes
+	p := permits(t, c, "pool", 1)
+	kept := try(t, p)
+	end := time.Now().Add(2 * numberLease).Truncate(time.Millisecond)
+	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "of another client"})
+	first := begin(ctx, waiter.Semaphore("pool"))
+	waiting(t, waiter, 1)
+	second := begin(ctx, waiter.Semaphore("pool"))
+	waiting(t, waiter, 2)
+	free(t, kept)
+	kept = granted(t, first) // the next goes by the lease that runs out first, not by this one
+	l := granted(t, second)
+	if late := time.Since(end); late < 0 {
+		t.Errorf("it came %v after the end of the lease", late)
+	}
+	if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 1 {
+		t.Errorf("takeovers: %v", d.series(t, telemetry.MetricTakeovers))
+	}
+	must(t, "kept", kept.Err())
+	mustBe(t, "left", d.value("pool"), "0")
+	free(t, l)
+	free(t, kept)
+	mustBe(t, "left", d.value("pool"), "2")
+}
+
+// What others leave behind is given back, many at a time, and others are told.
+func TestSemaphorePermitsThatRanOut(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+	p := permits(t, c, "pool", 0)
+	key := "{" + d.key("pool") + "}:timeout"
+	const old = 250
+	for i := range old {
+		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+	}
+	d.rdb.ZAdd(ctx, key, redis.Z{Score: 922337203685477, Member: "java, no lease.."}) // as Redisson has it
+	mustBe(t, "available", available(t, p), old)
+	mustBe(t, "number", d.value("pool"), "0")
+	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+	one := try(t, p)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "99")
+	two := try(t, p)
+	three := try(t, p)
+	mustBe(t, "available", available(t, p), old-3)
+	mustBe(t, "number", d.value("pool"), strconv.Itoa(old-3))
+	for _, l := range []*lock.Lease{one, two, three} {
+		free(t, l)
+	}
+
+	must(t, "AddPermits", p.AddPermits(ctx, -old))
+	_, err := p.TryLock(ctx)
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.Remaining >= 0 {
+		t.Fatalf("with one permit that never runs out: %#v", err)
+	}
+	d.rdb.ZAddXX(ctx, key, redis.Z{Score: 1000, Member: "java, no lease.."})
+	free(t, try(t, p))
+
+	// With fewer than none a hundred are not enough to serve anybody; but then the next ask at once.
+	for i := range old {
+		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+	}
+	must(t, "AddPermits", p.AddPermits(ctx, -old))
+	start := time.Now()
+	free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Semaphore("pool"))))
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A permit that is gone from Redis is lost, and one that was lost is not given back.
+func TestSemaphorePermitLost(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c := d.client(lock.WithWatchdog(steady))
+	p := permits(t, c, "pool", 3)
+	key := "{" + d.key("pool") + "}:timeout"
+	one, two, three := try(t, p), try(t, p), try(t, p)
+	raw, _ := hex.DecodeString(id(t, one))
+	d.rdb.ZRem(t.Context(), key, string(raw))
+	mustMatch(t, one.Release(t.Context()), lock.ErrLost)
+	mustBe(t, "left", d.value("pool"), "0")
+
+	raw, _ = hex.DecodeString(id(t, two))
+	d.rdb.ZRem(t.Context(), key, string(raw))
+	mustBeLost(t, two, lock.CauseMissing)
+
+	raw, _ = hex.DecodeString(id(t, three)) // it has run out, though nobody has noticed
+	d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
+	mustBeLost(t, three, lock.CauseMissing)
+	mustBe(t, "available", available(t, p), 1)
+}
+
+// An acquire that is repeated, because its answer was lost, takes one permit; one that is left takes none.
+func TestSemaphorePermitTakenOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	p := permits(t, d.client(), "pool", 5)
+	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+	c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(far)) // what isn't given back doesn't run out
+	flaky := c.Semaphore("pool")
+	first := try(t, flaky)
+	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_acquire", "pool"), redistest.Nth(1)))
+	second := try(t, flaky)
+	wire.set(nil)
+	mustBe(t, "left", available(t, p), 3)
+	if second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+	wire.set(redistest.ReplyTo(redistest.Cut, wire.script("semaphore_release", "pool"), redistest.Nth(1)))
+	free(t, second)
+	mustBe(t, "left", available(t, p), 4)
+
+	for _, rule := range []redistest.Rule{
+		redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")),
+		redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_acquire", "pool")),
+	} {
+		wire.set(rule)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if l, err := flaky.Lock(ctx); err == nil {
+			t.Errorf("Lock: %v", l)
+		}
+		cancel()
+		wire.set(nil)
+		wire.proxy.Release()
+		wrong := time.Now() // the last time: what was left may be taken for a moment, and is given back
+		eventually(t, patience, func() bool {
+			if available(t, p) != 4 || len(d.leases("pool")) != 1 {
+				wrong = time.Now()
+			}
+			return time.Since(wrong) > 250*time.Millisecond
+		})
+	}
+	free(t, first)
+}
+
+// Many contend in two clients: never more inside than there are permits, and all of them get in.
+func TestSemaphoreContention(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const most, workers, rounds = 3, 12, 15
+	permits(t, d.client(), "pool", most)
+	far := lock.WithWatchdog(far) // nobody looks by themselves in time
+	var inside, seen, tokens atomic.Int64
+	var all sync.WaitGroup
+	for _, c := range []*lock.Client{d.client(far), d.client(far)} {
+		for range workers / 2 {
+			all.Go(func() {
+				for range rounds {
+					err := c.Semaphore("pool").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+						n := inside.Add(1)
+						defer inside.Add(-1)
+						for s := seen.Load(); n > s && !seen.CompareAndSwap(s, n); s = seen.Load() {
+						}
+						<-time.After(time.Millisecond)
+						tokens.Add(min(l.Token(), 1))
+						return ctx.Err()
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	mustBe(t, "grants", tokens.Load(), int64(workers*rounds))
+	mustBe(t, "most inside", seen.Load(), int64(most))
+	mustBe(t, "left", d.value("pool"), strconv.Itoa(most))
+	if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
+		t.Errorf("%v waiters had to look by themselves", n)
+	}
+}
+
+// Where Redisson gave a semaphore an end, its permits have the same.
+func TestSemaphoreWithAnEnd(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.rdb.Set(t.Context(), d.key("pool"), 2, time.Minute)
+	p := d.client(lock.WithWatchdog(far)).Semaphore("pool")
+	l := try(t, p)
+	must(t, "AddPermits", p.AddPermits(t.Context(), 1))
+	for _, key := range []string{d.key("pool"), "{" + d.key("pool") + "}:timeout"} {
+		if ttl := d.rdb.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
+			t.Errorf("%s lives for %v", key, ttl)
+		}
+	}
+	free(t, l)
+	mustBe(t, "left", available(t, p), 3)
+}
+
+// What EnsurePermits tells Redis: the number less those held, one message if there are more than before, and an expiry stays.
+func TestSemaphoreEnsurePermits(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+	s := c.Semaphore("pool")
+	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+	must(t, "EnsurePermits", s.EnsurePermits(ctx, 3))
+	mustBe(t, "message", await(t, "a message", heard).Payload, "3")
+	mustBe(t, "number", d.value("pool"), "3")
+	l := try(t, s)
+	for _, step := range []struct {
+		n       int
+		number  string
+		message string // "" for none: Redisson's waiters can't do with a negative one
+	}{{3, "2", ""}, {1, "0", ""}, {0, "-1", ""}, {1, "0", ""}, {5, "4", "4"}, {4, "3", ""}} {
+		must(t, "EnsurePermits", s.EnsurePermits(ctx, step.n))
+		mustBe(t, "number", d.value("pool"), step.number)
+		if step.message != "" {
+			mustBe(t, "message", await(t, "a message", heard).Payload, step.message)
+		}
+	}
+	// The permit of a holder that died is available, though it isn't in the number.
+	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 1000, Member: "of the dead....."})
+	must(t, "EnsurePermits", s.EnsurePermits(ctx, 6))
+	mustBe(t, "number", d.value("pool"), "4")
+	mustBe(t, "message", await(t, "a message", heard).Payload, "5")
+	mustHave(t, s, 6, 5)
+	d.rdb.ZAddXX(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 922337203685477, Member: "of the dead....."}) // Redisson's mark of a permit without a lease
+	mustHave(t, s, 6, 4)
+
+	d.rdb.PExpire(ctx, d.key("pool"), time.Minute)
+	must(t, "EnsurePermits", s.EnsurePermits(ctx, 7))
+	mustBe(t, "message", await(t, "a message", heard).Payload, "5")
+	if ttl := d.rdb.PTTL(ctx, d.key("pool")).Val(); ttl <= 0 || ttl > time.Minute {
+		t.Errorf("it lives for %v", ttl)
+	}
+	receipts := d.rdb.Keys(ctx, "*{"+d.key("pool")+"}:lockdog_receipt:*").Val()
+	if len(receipts) != 1 {
+		t.Errorf("receipts: %q", receipts)
+	}
+	free(t, l)
+	mustBe(t, "message", await(t, "a message", heard).Payload, "6")
+	select {
+	case m := <-heard:
+		t.Errorf("another message: %q", m.Payload)
+	default:
 	}
 }

@@ -55,7 +55,7 @@ func childCrowd(addr, prefix string, say func(string, ...any)) error {
 	for range workers {
 		go func() {
 			for range rounds {
-				if err := c.Semaphore("bare").Acquire(ctx, 1); err != nil {
+				if err := c.UnleasedSemaphore("bare").Acquire(ctx, 1); err != nil {
 					errs <- err
 					return
 				}
@@ -63,7 +63,7 @@ func childCrowd(addr, prefix string, say func(string, ...any)) error {
 					errs <- err
 					return
 				}
-				if err := c.Semaphore("bare").Release(ctx, 1); err != nil {
+				if err := c.UnleasedSemaphore("bare").Release(ctx, 1); err != nil {
 					errs <- err
 					return
 				}
@@ -72,7 +72,7 @@ func childCrowd(addr, prefix string, say func(string, ...any)) error {
 		}()
 		go func() {
 			for range rounds {
-				if err := c.Permits("leased").Do(ctx, func(context.Context, *lock.Lease) error { return count("leased") }); err != nil {
+				if err := c.Semaphore("leased").Do(ctx, func(context.Context, *lock.Lease) error { return count("leased") }); err != nil {
 					errs <- err
 					return
 				}
@@ -99,10 +99,10 @@ func childTaker(addr, prefix string, say func(string, ...any)) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Semaphore("bare").Acquire(context.Background(), 1); err != nil {
+	if err := c.UnleasedSemaphore("bare").Acquire(context.Background(), 1); err != nil {
 		return err
 	}
-	if _, err := c.Permits("leased").Lock(context.Background()); err != nil {
+	if _, err := c.Semaphore("leased").Lock(context.Background()); err != nil {
 		return err
 	}
 	say("taken")
@@ -115,7 +115,7 @@ func TestSemaphoreOfProcesses(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	c, ctx := d.client(), t.Context()
-	must(t, "Release", c.Semaphore("bare").Release(ctx, crowdMost))
+	must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, crowdMost))
 	permits(t, c, "leased", crowdMost)
 	closed(t, c, "gate", 1)
 	closed(t, c, "over", 3)
@@ -133,8 +133,8 @@ func TestSemaphoreOfProcesses(t *testing.T) {
 		ch.expect(t, "done")
 		ch.wait(t)
 	}
-	mustBe(t, "permits", available(t, c.Semaphore("bare")), crowdMost)
-	mustBe(t, "permits with leases", available(t, c.Permits("leased")), crowdMost)
+	mustBe(t, "permits", available(t, c.UnleasedSemaphore("bare")), crowdMost)
+	mustBe(t, "permits with leases", available(t, c.Semaphore("leased")), crowdMost)
 	mustBe(t, "permits in Redis", len(d.leases("leased")), 0)
 }
 
@@ -143,11 +143,11 @@ func TestSemaphoreOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	c, ctx := d.client(), t.Context()
-	must(t, "Release", c.Semaphore("bare").Release(ctx, 1))
+	must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, 1))
 	permits(t, c, "leased", 1)
 	ch := startChild(t, "taker", d.sp.Addr(), d.sp.Prefix())
 	ch.expect(t, "taken")
-	leased, bare := begin(ctx, c.Permits("leased")), acquiring(ctx, c.Semaphore("bare"), 1)
+	leased, bare := begin(ctx, c.Semaphore("leased")), acquiring(ctx, c.UnleasedSemaphore("bare"), 1)
 	always(t, takerLease+numberLease, func() bool { return len(leased) == 0 }) // kept alive
 	ch.kill(t)
 	died := time.Now()
@@ -157,7 +157,7 @@ func TestSemaphoreOfADeadProcess(t *testing.T) {
 	}
 	free(t, l)
 	always(t, numberLease, func() bool { return len(bare) == 0 })
-	must(t, "Resize", c.Semaphore("bare").Resize(ctx, 1)) // somebody makes up for it
+	must(t, "AddPermits", c.UnleasedSemaphore("bare").AddPermits(ctx, 1)) // somebody makes up for it
 	must(t, "Acquire", await(t, "Acquire", bare))
 }
 
@@ -177,9 +177,9 @@ func numbersShareASlot(t *testing.T, c *redistest.Cluster) {
 		for i, name := range []string{"a", "orders:42", "{user7}:mail", "x{y}z{w}"} {
 			client := newScope(t).open(t, rdb, lock.WithKeyPrefix(prefix))
 			ctx, slot := t.Context(), c.Slot(t, prefix+name)
-			must(t, "Release", client.Semaphore(name).Release(ctx, 2))
-			must(t, "Acquire", client.Semaphore(name).Acquire(ctx, 1))
-			l := try(t, client.Permits(name))
+			must(t, "Release", client.UnleasedSemaphore(name).Release(ctx, 2))
+			must(t, "Acquire", client.UnleasedSemaphore(name).Acquire(ctx, 1))
+			l := try(t, client.Semaphore(name))
 			keys, err := c.Owner(t, slot).Client(t).ClusterGetKeysInSlot(ctx, slot, 100).Result()
 			must(t, "keys", err)
 			total := int64(0)
@@ -205,18 +205,18 @@ func wokenInACluster(t *testing.T, c *redistest.Cluster) {
 		s := newScope(t)
 		waiter := s.open(t, openCluster(t, c), lock.WithWatchdog(time.Hour))
 		node := c.Owner(t, c.Slot(t, name))
-		bare := acquiring(ctx, waiter.Semaphore(name), 1)
+		bare := acquiring(ctx, waiter.UnleasedSemaphore(name), 1)
 		waiting(t, waiter, 1)
 		eventually(t, patience, func() bool { return len(shardChannels(t, node)) == 1 })
 		asleep(t, waiter, 1) // it asks once more when subscribed
-		must(t, "Release", newScope(t).open(t, openCluster(t, c)).Semaphore(name).Release(ctx, 1))
+		must(t, "Release", newScope(t).open(t, openCluster(t, c)).UnleasedSemaphore(name).Release(ctx, 1))
 		must(t, "Acquire", await(t, "Acquire", bare))
 
-		leased := begin(ctx, waiter.Permits(name))
+		leased := begin(ctx, waiter.Semaphore(name))
 		waiting(t, waiter, 1)
 		eventually(t, patience, func() bool { return len(shardChannels(t, node)) == 1 })
 		asleep(t, waiter, 1)
-		must(t, "Resize", newScope(t).open(t, openCluster(t, c)).Permits(name).Resize(ctx, 1))
+		must(t, "AddPermits", newScope(t).open(t, openCluster(t, c)).Semaphore(name).AddPermits(ctx, 1))
 		free(t, granted(t, leased))
 		if n := s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=message"); n < 2 {
 			t.Errorf("wake-ups: %v", s.series(t, telemetry.MetricWakeups))
@@ -244,9 +244,9 @@ func numbersMove(t *testing.T, c *redistest.Cluster) {
 	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(10*time.Second)) // has patience for so long
 	p := permits(t, client, "{moving}leased", 1)
 	l := try(t, p)
-	must(t, "Release", client.Semaphore("{moving}bare").Release(ctx, 1))
-	must(t, "Acquire", client.Semaphore("{moving}bare").Acquire(ctx, 1))
-	bare, leased := acquiring(ctx, waiter.Semaphore("{moving}bare"), 1), begin(ctx, waiter.Permits("{moving}leased"))
+	must(t, "Release", client.UnleasedSemaphore("{moving}bare").Release(ctx, 1))
+	must(t, "Acquire", client.UnleasedSemaphore("{moving}bare").Acquire(ctx, 1))
+	bare, leased := acquiring(ctx, waiter.UnleasedSemaphore("{moving}bare"), 1), begin(ctx, waiter.Semaphore("{moving}leased"))
 	waiting(t, waiter, 2)
 
 	slot := c.Slot(t, "{moving}")
@@ -254,7 +254,7 @@ func numbersMove(t *testing.T, c *redistest.Cluster) {
 	m.MoveKeys(t, "{moving}bare", "{moving}leased:timeout")
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
-	if err := client.Semaphore("{moving}bare").Release(short, 1); err == nil {
+	if err := client.UnleasedSemaphore("{moving}bare").Release(short, 1); err == nil {
 		t.Error("Release while the slot moves: no error")
 	}
 	since := time.Now()
@@ -266,7 +266,7 @@ func numbersMove(t *testing.T, c *redistest.Cluster) {
 	free(t, l)
 	free(t, granted(t, leased))
 	pass(t, 100*time.Millisecond)
-	mustBe(t, "bare permits", available(t, client.Semaphore("{moving}bare")), 0)
+	mustBe(t, "bare permits", available(t, client.UnleasedSemaphore("{moving}bare")), 0)
 	mustBe(t, "permits with leases", available(t, p), 1)
 }
 
@@ -276,7 +276,7 @@ func latchWithATag(t *testing.T, c *redistest.Cluster) {
 	client := newScope(t).open(t, openCluster(t, c))
 	tagged := client.Latch("{tag}gate")
 	for what, err := range map[string]error{
-		"Set": second(tagged.Set(ctx, 1)), "CountDown": tagged.CountDown(ctx), "Wait": tagged.Wait(ctx),
+		"TrySetCount": second(tagged.TrySetCount(ctx, 1)), "CountDown": tagged.CountDown(ctx), "Wait": tagged.Wait(ctx),
 	} {
 		mustMatch(t, err, lock.ErrInvalid)
 		if !strings.Contains(err.Error(), "without braces") {

@@ -147,7 +147,7 @@ func TestTLSAndSecrets(t *testing.T) {
 		sc := newScope(t)
 		c := sc.open(t, srv.Client(t, change))
 		_, err := c.Mutex("job:1").TryLock(t.Context())
-		if n := sc.sum(t, telemetry.MetricErrors, "error.type="+kind.String()); err == nil || n == 0 {
+		if n := sc.sum(t, telemetry.MetricErrors, "error.type="+string(kind)); err == nil || n == 0 {
 			t.Errorf("%s: %v, counted %v", what, err, sc.series(t, telemetry.MetricErrors))
 		}
 		if n := sc.sent(t, telemetry.PurposeAcquire); what == "a CA that isn't known" && n > 0 {

@@ -99,10 +99,10 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 		"write": func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) },
 		"read":  func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() },
 		"multi": func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) },
-		"permits": func(c *lock.Client, name string) lock.Locker {
-			_, err := c.Permits(name).SetPermits(t.Context(), 1)
-			must(t, "SetPermits", err)
-			return c.Permits(name)
+		"semaphore": func(c *lock.Client, name string) lock.Locker {
+			_, err := c.Semaphore(name).TrySetPermits(t.Context(), 1)
+			must(t, "TrySetPermits", err)
+			return c.Semaphore(name)
 		},
 	}
 	for kind, locker := range lockers {
@@ -120,16 +120,16 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 	}
 
 	// Those that are nobody's.
-	s := holder.Semaphore("{" + node + "}semaphore")
-	_, err := s.SetPermits(t.Context(), 1)
-	must(t, "SetPermits", err)
+	s := holder.UnleasedSemaphore("{" + node + "}semaphore")
+	_, err := s.TrySetPermits(t.Context(), 1)
+	must(t, "TrySetPermits", err)
 	must(t, "Acquire", s.Acquire(t.Context(), 1))
 	gate := holder.Latch(node) // no other name of it may be in use
-	_, err = gate.Set(t.Context(), 1)
-	must(t, "Set", err)
+	_, err = gate.TrySetCount(t.Context(), 1)
+	must(t, "TrySetCount", err)
 	for what, turn := range map[string]struct{ wait, give func() error }{
-		"semaphore": {
-			func() error { return other.Semaphore("{"+node+"}semaphore").Acquire(context.Background(), 1) },
+		"unleased": {
+			func() error { return other.UnleasedSemaphore("{"+node+"}semaphore").Acquire(context.Background(), 1) },
 			func() error { return s.Release(t.Context(), 1) },
 		},
 		"latch": {

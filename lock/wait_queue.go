@@ -131,7 +131,7 @@ func (t *attempt) takeover() (telemetry.TakeoverReason, bool) {
 	case t.why == wakeExpiry && t.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
 		return telemetry.TakeoverExpired, true
 	}
-	return 0, false
+	return "", false
 }
 
 // startAsking makes the head's attempt.

@@ -136,7 +136,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.notifiesOne},
 		{"a reader leaves", readKind, 2, leaves(wakeNone), wakeLocal, 1, false},
 		{"a reader gets in, and there is room", readKind, 2, gets(share), wakeLocal, 1, false},
-		{"a permit is had, and none is left", permitKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
+		{"a permit is had, and none is left", semaphoreKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
 		{"a latch opens for all who had come", latchKind, 3, func(q *waitQueue) bool {
 			q.headGranted(&attempt{claim: q.head.claim, last: 2}, share)
 			return false
@@ -180,17 +180,17 @@ func TestAttempt_Takeover(t *testing.T) {
 		want    telemetry.TakeoverReason
 		ok      bool
 	}{
-		{attempt{why: wakeMessage, gap: true, seen: sighting{overdue: true}}, 0, false},
-		{attempt{why: wakePoll, subscription: subPending}, 0, false},
-		{attempt{why: wakePoll, subscription: subUp}, 0, false}, // a fair waiter that keeps its place
+		{attempt{why: wakeMessage, gap: true, seen: sighting{overdue: true}}, "", false},
+		{attempt{why: wakePoll, subscription: subPending}, "", false},
+		{attempt{why: wakePoll, subscription: subUp}, "", false}, // a fair waiter that keeps its place
 		{attempt{why: wakePoll, subscription: subUp, seen: sighting{moving: true}}, telemetry.TakeoverMessageMissed, true},
 		{attempt{why: wakePoll, subscription: subUp, seen: sighting{HeldError: HeldError{Remaining: -1}}}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
 		{attempt{why: wakePoll, subscription: subDown}, telemetry.TakeoverMessageMissed, true},
-		{attempt{why: wakeSubscribed}, 0, false},
+		{attempt{why: wakeSubscribed}, "", false},
 		{attempt{why: wakeSubscribed, gap: true}, telemetry.TakeoverMessageMissed, true},
 		{attempt{why: wakeExpiry, gap: true, seen: sighting{overdue: true}}, telemetry.TakeoverMessageMissed, true},
 		{attempt{why: wakeExpiry, seen: sighting{overdue: true}}, telemetry.TakeoverExpired, true},
-		{attempt{why: wakeExpiry}, 0, false},
+		{attempt{why: wakeExpiry}, "", false},
 	} {
 		if got, ok := tt.attempt.takeover(); got != tt.want || ok != tt.ok {
 			t.Errorf("%+v: %v, %v; want %v, %v", tt.attempt, got, ok, tt.want, tt.ok)

@@ -23,25 +23,13 @@ type Acquire struct {
 	lease    time.Duration
 	attempts int
 	wakeups  int
-	blocked  *blockers // nil unless the span is recorded and somebody was in the way
+	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
+	links    []trace.Link // to the holders seen
 
 	takeover  TakeoverReason
-	takenOver bool
-	errorType ErrorType
-	failed    bool
+	errorType ErrorType // of the last call that failed
 	waiting   bool
 	ended     bool
-}
-
-// blockers are the holders a waiter saw, for its links.
-type blockers struct {
-	owner string // the last one
-	seen  []holderLink
-}
-
-type holderLink struct {
-	owner string
-	sc    trace.SpanContext
 }
 
 // maxHolderLinks bounds the links of an acquire span: each costs a microsecond and a half, and it is the
@@ -70,9 +58,9 @@ func (r *Recorder) clock(ctx context.Context, span trace.Span) time.Time {
 }
 
 // took records how long something took, if its start was noted.
-func took(ctx context.Context, i metric.Float64Histogram, start time.Time, opts []metric.RecordOption) {
+func took(ctx context.Context, i metric.Float64Histogram, start time.Time, s *set) {
 	if !start.IsZero() {
-		i.Record(ctx, time.Since(start).Seconds(), opts...)
+		i.Record(ctx, time.Since(start).Seconds(), s.record...)
 	}
 }
 
@@ -95,17 +83,17 @@ func (a *Acquire) Error(t ErrorType) {
 }
 
 // Failed puts the type of an error on the span that was counted elsewhere.
-func (a *Acquire) Failed(t ErrorType) { a.errorType, a.failed = t, true }
+func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
 // Inherit gives a whole what the acquire of a member came to: who was in the way, and what failed.
 func (a *Acquire) Inherit(m *Acquire) {
 	a.attempts += m.attempts
 	a.wakeups += m.wakeups
-	if m.blocked != nil {
-		a.blocked = m.blocked
+	if m.blocked != "" {
+		a.blocked, a.links = m.blocked, m.links
 	}
-	if m.failed {
-		a.Failed(m.errorType)
+	if m.errorType != "" {
+		a.errorType = m.errorType
 	}
 }
 
@@ -119,23 +107,23 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 	if len(owner) > maxOwner {
 		owner = owner[:maxOwner]
 	}
-	if a.blocked == nil {
-		a.blocked = &blockers{}
-	} else if a.blocked.owner == owner {
+	owner = printable(owner)
+	if a.blocked == owner {
 		return
 	}
-	a.blocked.owner = owner
+	a.blocked = owner
 	sc, ok := ParseTraceparent(traceparent)
-	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.blocked.seen, func(h holderLink) bool { return h.owner == owner }) {
+	holder := KeyOwner.String(owner)
+	if !ok || !sc.IsSampled() || slices.ContainsFunc(a.links, func(l trace.Link) bool { return slices.Contains(l.Attributes, holder) }) {
 		return
 	}
-	if len(a.blocked.seen) == maxHolderLinks {
-		a.blocked.seen = slices.Delete(a.blocked.seen, 0, 1)
+	if len(a.links) == maxHolderLinks {
+		a.links = slices.Delete(a.links, 0, 1)
 	}
-	a.blocked.seen = append(a.blocked.seen, holderLink{owner, sc})
+	a.links = append(a.links, trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{KeyLink.String(linkBlockedBy), holder}})
 }
 
-// WaitStart says that the call waits from now on.
+// WaitStart reports that the call waits from now on.
 func (a *Acquire) WaitStart() {
 	if !a.waiting && !a.ended {
 		a.waiting = true
@@ -143,7 +131,7 @@ func (a *Acquire) WaitStart() {
 	}
 }
 
-// WaitEnd says that it waits no longer. The end of the acquire implies it.
+// WaitEnd reports that it no longer waits. The end of the acquire implies it.
 func (a *Acquire) WaitEnd() {
 	if a.waiting {
 		a.waiting = false
@@ -151,16 +139,16 @@ func (a *Acquire) WaitEnd() {
 	}
 }
 
-// Wakeup counts a time the waiter looked again.
+// Wakeup counts one more attempt of a waiter, by what woke it.
 func (a *Acquire) Wakeup(s WakeupSource) {
 	a.wakeups++
-	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s)...)
+	a.lock.rec.metrics.wakeups.Add(a.ctx, 1, at(a.lock.role.wakeups, s).add...)
 }
 
-// Takeover says that the lock was had without its release having been heard. Call it before Grant.
+// Takeover reports that the waiter gets the lock without having heard of its release. Call it before Grant.
 func (a *Acquire) Takeover(r TakeoverReason) {
-	a.takeover, a.takenOver = r, true
-	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r)...)
+	a.takeover = r
+	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
 }
 
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
@@ -174,16 +162,16 @@ func (a *Acquire) Grant(h *Hold, owner string, token int64) {
 	if !a.start.IsZero() {
 		// On the clock the span was started on, so that they agree when the wall clock steps.
 		now = a.start.Add(now.Sub(a.start))
-		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), g.acquireTime[0]...)
+		m.acquireTime.Record(a.ctx, now.Sub(a.start).Seconds(), at(g.acquireTime, AcquireAcquired).record...)
 	}
 	h.begin(a, now, owner, token)
 	a.end(AcquireAcquired, nil, h)
 }
 
-// Pass ends the acquire with what isn't held afterwards: permits without a lease, or an open latch.
+// Pass ends an acquire after which nothing is held: of permits without a lease, or of an open latch.
 func (a *Acquire) Pass() {
 	if !a.ended {
-		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, a.lock.role.acquireTime[0])
+		took(a.ctx, a.lock.role.metrics.acquireTime, a.start, at(a.lock.role.acquireTime, AcquireAcquired))
 		a.end(AcquireAcquired, nil, nil)
 	}
 }
@@ -197,20 +185,20 @@ func (a *Acquire) Reenter(h *Hold) {
 
 // Fail ends the acquire without a grant. Only with AcquireError is err an error of the span, unless that is a member's: then it is its whole's,
 // which may have the lock without it.
-func (a *Acquire) Fail(outcome AcquireOutcome, err error) {
+func (a *Acquire) Fail(outcome Outcome, err error) {
 	if a.ended {
 		return
 	}
 	g, m := a.lock.role.group, a.lock.role.metrics
-	took(a.ctx, m.acquireTime, a.start, g.acquireTime[1])
+	took(a.ctx, m.acquireTime, a.start, at(g.acquireTime, acquireFailed))
 	a.end(outcome, err, nil)
 }
 
-func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
+func (a *Acquire) end(outcome Outcome, err error, h *Hold) {
 	a.WaitEnd()
 	a.ended = true
 	g, m := a.lock.role.group, a.lock.role.metrics
-	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome)...)
+	m.acquisitions.Add(a.ctx, 1, at(g.acquisitions, outcome).add...)
 	if a.span == nil {
 		return
 	}
@@ -221,30 +209,28 @@ func (a *Acquire) end(outcome AcquireOutcome, err error, h *Hold) {
 }
 
 // describe puts on the span what is known at its end.
-func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
+func (a *Acquire) describe(outcome Outcome, err error, h *Hold) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanAcquire.Attributes)-1) // most have no node
 	attrs = append(attrs,
 		KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()),
-		KeyOutcome.String(outcome.String()), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
+		KeyOutcome.String(string(outcome)), KeyAttempts.Int(a.attempts), KeyWakeups.Int(a.wakeups))
 	if a.lease > 0 {
 		attrs = append(attrs, KeyLease.Float64(a.lease.Seconds()))
 	}
 	if h != nil {
 		attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 	}
-	if a.takenOver {
-		attrs = append(attrs, KeyTakeover.String(a.takeover.String()))
+	if a.takeover != "" {
+		attrs = append(attrs, KeyTakeover.String(string(a.takeover)))
 	}
-	if a.blocked != nil {
-		attrs = append(attrs, KeyBlockedBy.String(printable(a.blocked.owner)))
-		for _, holder := range a.blocked.seen {
-			a.span.AddLink(trace.Link{SpanContext: holder.sc, Attributes: []attribute.KeyValue{
-				KeyLink.String(LinkBlockedBy), KeyOwner.String(printable(holder.owner)),
-			}})
+	if a.blocked != "" {
+		attrs = append(attrs, KeyBlockedBy.String(a.blocked))
+		for _, l := range a.links {
+			a.span.AddLink(l)
 		}
 	}
 	if outcome == AcquireError {
-		attrs = append(attrs, errorType(a.errorType, a.failed))
+		attrs = append(attrs, KeyErrorType.String(string(typeOr(a.errorType))))
 		if !a.lock.role.isMember() {
 			fail(a.span, err)
 		}
@@ -252,12 +238,12 @@ func (a *Acquire) describe(outcome AcquireOutcome, err error, h *Hold) {
 	a.span.SetAttributes(a.lock.role.located(attrs)...)
 }
 
-// errorType is the kind of what failed last, of one that no call to Redis told of ErrorOther.
-func errorType(t ErrorType, known bool) attribute.KeyValue {
-	if !known {
-		t = ErrorOther
+// typeOr is t, or ErrorOther if no call to Redis gave one.
+func typeOr(t ErrorType) ErrorType {
+	if t == "" {
+		return ErrorOther
 	}
-	return KeyErrorType.String(t.String())
+	return t
 }
 
 // fail gives a span the status of err.

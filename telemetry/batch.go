@@ -24,9 +24,9 @@ type RenewBatch struct {
 	quiet bool // there is a span only if a renewal fails
 }
 
-// StartBatch begins a renewal call for size leases to node, made lag after it was due. With shown, which says that Hold.ShowsRenewal of one
-// of them, there is a span, the root of a trace of its own; without, only if one of them fails. The call to Redis is to run in the ctx
-// this returns, so that instrumentation of the Redis client makes no roots of its own.
+// StartBatch begins a renewal call for size leases to node, made lag after it was due. shown is true if Hold.ShowsRenewal is, of one
+// of them: then there is a span, the root of a new trace. Otherwise there is one only if a renewal fails. Call Redis in the ctx that
+// this returns: without it, instrumentation of the Redis client starts a trace for each call.
 func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag time.Duration, shown bool) (context.Context, RenewBatch) {
 	b := RenewBatch{rec: r, node: node, size: size, lag: lag}
 	switch {
@@ -73,29 +73,29 @@ func (b *RenewBatch) End(renewed, missing, taken, failed int, t ErrorType, err e
 		return
 	}
 	b.rec = nil
-	outcome := BatchOK
+	outcome := batchOK
 	switch {
 	case failed > 0 && failed < b.size:
-		outcome = BatchPartial
+		outcome = batchPartial
 	case failed > 0 || err != nil:
-		outcome = BatchError
+		outcome = batchError
 	}
 	took(b.ctx, r.metrics.batchTime, b.start, at(r.metrics.batchSets, outcome))
 	r.leases.settle(b.ctx, nil)
-	if b.quiet && outcome != BatchOK {
+	if b.quiet && outcome != batchOK {
 		_, b.span = b.begin(context.Background(), r, trace.WithTimestamp(b.start),
-			trace.WithAttributes(KeyOutcome.String(outcome.String()), KeyErrorType.String(t.String())))
+			trace.WithAttributes(KeyOutcome.String(string(outcome)), KeyErrorType.String(string(typeOr(t)))))
 	}
 	if b.span == nil {
 		return
 	}
 	if b.span.IsRecording() {
-		b.span.SetAttributes(KeyOutcome.String(outcome.String()),
+		b.span.SetAttributes(KeyOutcome.String(string(outcome)),
 			KeyRenewed.Int(renewed), KeyMissing.Int(missing), KeyTaken.Int(taken), KeyFailed.Int(failed))
-		if outcome != BatchOK {
-			b.span.SetAttributes(KeyErrorType.String(t.String()))
+		if outcome != batchOK {
+			b.span.SetAttributes(KeyErrorType.String(string(typeOr(t))))
 		}
-		if outcome == BatchError || err != nil {
+		if outcome == batchError || err != nil {
 			fail(b.span, err)
 		}
 	}

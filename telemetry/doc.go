@@ -1,20 +1,24 @@
-// Package telemetry holds what lockdog shows of itself: every name of a span, metric, attribute and log line
-// (names.go, names_spans.go, enums.go), and the [Recorder] the core calls.
+// Package telemetry holds every name of a span, metric, attribute and log record that lockdog emits, and the [Recorder] with
+// which package lock emits them.
 //
-// It needs the OpenTelemetry API only. Whether anything is measured, and where it goes, is the program's
-// choice: it installs an SDK (package otelsetup does that in one call), or does not, and then a lock costs
-// nothing for telemetry beyond a few clock reads: no allocation, no span, no measurement.
+// API for users, and stable as the rest of lockdog is:
 //
-// Programs use the names, to look things up or to check their own dashboards, and RenewalSpans. The Recorder, and the types
-// that it gives and takes, are what package lock counts with; they may change with it. Each name is a constant or a variable, so that
-// their list is longer than a screen.
+//   - [RenewalSpans] and its values, for lock.WithRenewalSpans;
+//   - the names, for dashboards and tests: [Metrics], [Spans], [Logs], their elements (Metric..., Span..., Log...), the attribute
+//     keys (Key...), [ScopeName] and [Version]. To change what is emitted is a breaking change.
+//
+// Everything else is there for package lock, and may change with any release: the Recorder, the types it gives and takes, and the
+// constants that are passed to it.
+//
+// The package needs the OpenTelemetry API only. Without an SDK a lock costs nothing for telemetry beyond a few clock reads: no
+// allocation, no span, no measurement. Programs install an SDK themselves, or by package otelsetup.
 //
 // # One lock's story
 //
-// No span stays open while a lock is held. An acquire span covers the wait. A "held" span of no length to speak of is made
-// at the grant and is the parent of all that follows: renewals, a loss, a cancellation, and, at the end, a
-// "hold" span whose start is back-dated to the grant. A holder that crashes therefore leaves no orphans, and
-// a lock that is still held is visible. The release is a child of whoever called Release, and links to held.
+// No span stays open while a lock is held. An acquire span covers the wait. A "held" span of 1 ns is made at the grant. It is
+// the parent of all that follows: renewals, a loss, a cancellation, and, at the end, a "hold" span that is back-dated to
+// the grant. So a holder that crashes leaves no orphans, and a lock that is still held is visible. The release span is a child
+// of the caller's, and links to held.
 //
 //	caller ── acquire ── held ─┬─ renew, renew, ...
 //	                           ├─ lost / cancel
@@ -22,7 +26,7 @@
 //	caller ── release ┄┄ link ┄┄> held
 //	renew batch (a trace of its own) <┄┄ link ┄┄ renew
 //
-// A lock that has members, the names of a Multi or the nodes of a Quorum, has all of this once but the renewals, and is counted once. Each
+// A lock with members (the names of a Multi, the nodes of a Quorum) is counted once and has these spans once, without renewals. Each
 // member has the same spans as children of the whole's, called "acquire member" and so on, and the renewals.
 //
 //	caller ─┬─ acquire ─┬─ held ─── hold
@@ -49,6 +53,6 @@
 // been replaced. A provider that turns from no-op to live by other means (eBPF auto-instrumentation attached
 // to a running process) is not noticed.
 //
-// What was counted while the MeterProvider was a no-op is lost, except for the gauges: locks held, waiters
-// and registered leases are right as soon as a provider is there and the next event comes.
+// What was counted while the MeterProvider was a no-op is lost. The numbers of locks held, waiters and registered leases aren't:
+// they are right at the first event after a provider was installed.
 package telemetry

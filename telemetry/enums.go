@@ -1,258 +1,155 @@
 package telemetry
 
-import "strconv"
+// Each type below is the closed list of values of one attribute; names.go says which of them each metric has.
 
-// The enumerations below are the closed value lists of attributes. Each list stands once, as the names of
-// the constants beside it; the tables in names.go take their values from here.
+// Outcome is how an operation ended: an acquire, a renewal or a release.
+type Outcome string
 
-// text gives the i-th name. A number outside the list is a bug of the caller; it must not cost the program
-// more than an odd label, so it is printed and never panics.
-func text[E ~uint8](names []string, e E) string {
-	if int(e) < len(names) {
-		return names[e]
-	}
-	return "unknown_" + strconv.Itoa(int(e))
-}
-
-// AcquireOutcome is how one call to Lock or TryLock ended.
-type AcquireOutcome uint8
-
-// The outcomes of an acquire. Only AcquireError is an error: being told that somebody else holds the lock,
-// or giving up after a while, is an answer.
+// The outcomes of an acquire. Only AcquireError is an error: that somebody else holds the lock is an answer.
 const (
-	AcquireAcquired  AcquireOutcome = iota // a new grant
-	AcquireReentered                       // joined a grant of the caller's own, without a round trip
-	AcquireHeld                            // TryLock: somebody else holds it
-	AcquireTimeout                         // the wait allowed to Lock is over
-	AcquireCanceled                        // the caller's ctx ended
-	AcquireError                           // the server could not be asked
+	AcquireAcquired  Outcome = "acquired"  // a new grant
+	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
+	AcquireHeld      Outcome = "held"      // TryLock: somebody else holds it
+	AcquireTimeout   Outcome = "timeout"   // the wait allowed to Lock is over
+	AcquireCanceled  Outcome = "canceled"  // the caller's ctx ended
+	AcquireError     Outcome = "error"     // Redis gave no answer
 )
 
-var acquireOutcomes = []string{"acquired", "reentered", "held", "timeout", "canceled", "error"}
-
-// String is the value as an attribute has it.
-func (o AcquireOutcome) String() string { return text(acquireOutcomes, o) }
-
-// acquireDurations are the two values lockdog.acquire.duration tells apart: a reentry takes no round trip
-// and is left out.
-var acquireDurations = []string{"acquired", "failed"}
-
-// WakeupSource is what made a waiter look again.
-type WakeupSource uint8
-
-// The sources of a wake-up.
+// The outcomes of one attempt to renew one lease.
 const (
-	WakeupMessage WakeupSource = iota // the release message of another process
-	WakeupLocal                       // a release in this process
-	WakeupExpiry                      // the lease that was seen ends: has its holder renewed it, or let it run out?
-	WakeupPoll                        // the net under lost messages, and under those that call who is gone
+	RenewalRenewed Outcome = "renewed"
+	RenewalMissing Outcome = "missing" // the lock was not there any more
+	RenewalTaken   Outcome = "taken"   // somebody else has it
+	RenewalError   Outcome = "error"   // no answer, or an error; tried again while the lease lasts
 )
-
-var wakeupSources = []string{"message", "local", "expiry", "poll"}
-
-// String is the value as an attribute has it.
-func (s WakeupSource) String() string { return text(wakeupSources, s) }
-
-// TakeoverReason is why a lock was had without its release having been heard.
-type TakeoverReason uint8
-
-// The reasons of a takeover.
-const (
-	TakeoverExpired       TakeoverReason = iota // the holder vanished and its lease ran out
-	TakeoverMessageMissed                       // it was released while our subscription was interrupted
-)
-
-var takeoverReasons = []string{"expired", "message_missed"}
-
-// String is the value as an attribute has it.
-func (r TakeoverReason) String() string { return text(takeoverReasons, r) }
-
-// HoldEnd is how a grant ended.
-type HoldEnd uint8
-
-// The ends of a hold.
-const (
-	EndReleased HoldEnd = iota // by Release
-	EndLost                    // the lock was gone, or could no longer be trusted
-	EndCanceled                // its ctx, WithMaxHold or WithHeartbeat ended it, and nobody released it
-	EndClosed                  // the client was closed under it
-)
-
-var holdEnds = []string{"released", "lost", "canceled", "closed"}
-
-// String is the value as an attribute has it.
-func (e HoldEnd) String() string { return text(holdEnds, e) }
-
-// RenewalOutcome is what one attempt to renew one lease came to.
-type RenewalOutcome uint8
-
-// The outcomes of a renewal.
-const (
-	RenewalRenewed RenewalOutcome = iota
-	RenewalMissing                // the lock was not there any more
-	RenewalTaken                  // somebody else has it
-	RenewalError                  // no answer, or an error; tried again while the lease lasts
-)
-
-var renewalOutcomes = []string{"renewed", "missing", "taken", "error"}
-
-// String is the value as an attribute has it.
-func (o RenewalOutcome) String() string { return text(renewalOutcomes, o) }
-
-// LossCause is why a lease was lost.
-type LossCause uint8
-
-// The causes of a loss.
-const (
-	LossMissing     LossCause = iota // deleted, evicted, flushed, or lost in a failover
-	LossTaken                        // somebody else holds it
-	LossExpired                      // a fixed lease was overrun
-	LossUnreachable                  // no renewal succeeded before the deadline
-	LossStalled                      // this process was not scheduled in time to try
-	LossForced                       // taken away by ForceUnlock, which said so
-)
-
-var lossCauses = []string{"missing", "taken", "expired", "unreachable", "stalled", "forced"}
-
-// String is the value as an attribute has it.
-func (c LossCause) String() string { return text(lossCauses, c) }
-
-// CancelReason is why a lease was ended by its own side before its release.
-type CancelReason uint8
-
-// The reasons of a cancellation.
-const (
-	CancelContext   CancelReason = iota // the ctx given to Lock ended
-	CancelMaxHold                       // WithMaxHold
-	CancelHeartbeat                     // WithHeartbeat
-	CancelClosed                        // Client.Close
-)
-
-var cancelReasons = []string{"context", "max_hold", "heartbeat", "closed"}
-
-// String is the value as an attribute has it.
-func (r CancelReason) String() string { return text(cancelReasons, r) }
-
-// ReleaseOutcome is what a release came to.
-type ReleaseOutcome uint8
 
 // The outcomes of a release.
 const (
-	ReleaseReleased ReleaseOutcome = iota
-	ReleaseLost                    // it was not ours any more
-	ReleaseError                   // the server could not be asked; the lease runs out by itself
+	ReleaseReleased Outcome = "released"
+	ReleaseLost     Outcome = "lost"  // the lock was not ours any more
+	ReleaseError    Outcome = "error" // Redis gave no answer; the lease runs out
 )
 
-var releaseOutcomes = []string{"released", "lost", "error"}
-
-// String is the value as an attribute has it.
-func (o ReleaseOutcome) String() string { return text(releaseOutcomes, o) }
-
-// ForceOutcome is what one call to ForceUnlock came to. It is computed by Force.End.
-type ForceOutcome uint8
-
-// The outcomes of a forced unlock.
+// The outcomes that this package finds out itself.
 const (
-	ForceForced ForceOutcome = iota // somebody held it
-	ForceFree                       // nobody did
-	ForceError                      // the server could not be asked
+	acquireFailed Outcome = "failed" // of lockdog.acquire.duration: no grant
+	forceForced   Outcome = "forced" // somebody held the lock
+	forceFree     Outcome = "free"   // nobody did
+	forceError    Outcome = "error"
+	batchOK       Outcome = "ok"      // every lease got an answer, also if that was "missing" or "taken"
+	batchPartial  Outcome = "partial" // some leases got none
+	batchError    Outcome = "error"   // none did
 )
 
-var forceOutcomes = []string{"forced", "free", "error"}
+// WakeupSource is why a waiter tried again.
+type WakeupSource string
 
-// String is the value as an attribute has it.
-func (o ForceOutcome) String() string { return text(forceOutcomes, o) }
-
-// BatchOutcome is what one renewal call came to. It is computed by RenewBatch.End.
-type BatchOutcome uint8
-
-// The outcomes of a batch.
+// The sources of a wake-up.
 const (
-	BatchOK      BatchOutcome = iota // every lease got an answer, also if that was "missing" or "taken"
-	BatchPartial                     // some leases got none
-	BatchError                       // none did
+	WakeupMessage WakeupSource = "message" // the release message of another process
+	WakeupLocal   WakeupSource = "local"   // a release in this process
+	WakeupExpiry  WakeupSource = "expiry"  // the lease that was seen ends
+	WakeupPoll    WakeupSource = "poll"    // a timer, in case that a message was lost or went to a waiter that is gone
 )
 
-var batchOutcomes = []string{"ok", "partial", "error"}
+// TakeoverReason is why a waiter got a lock without hearing of its release.
+type TakeoverReason string
+
+// The reasons of a takeover.
+const (
+	TakeoverExpired       TakeoverReason = "expired"        // the holder vanished and its lease ran out
+	TakeoverMessageMissed TakeoverReason = "message_missed" // it was released while our subscription was interrupted
+)
+
+// HoldEnd is how a grant ended.
+type HoldEnd string
+
+// The ends of a hold.
+const (
+	EndReleased HoldEnd = "released" // by Release
+	EndLost     HoldEnd = "lost"     // the lock was gone, or could no longer be trusted
+	EndCanceled HoldEnd = "canceled" // its ctx, WithMaxHold or WithHeartbeat ended it, and nobody released it
+	EndClosed   HoldEnd = "closed"   // the client was closed under it
+)
 
 // String is the value as an attribute has it.
-func (o BatchOutcome) String() string { return text(batchOutcomes, o) }
+func (e HoldEnd) String() string { return string(e) }
+
+// LossCause is why a lease was lost.
+type LossCause string
+
+// The causes of a loss.
+const (
+	LossMissing     LossCause = "missing"     // deleted, evicted, flushed, or lost in a failover
+	LossTaken       LossCause = "taken"       // somebody else holds it
+	LossExpired     LossCause = "expired"     // a fixed lease was overrun
+	LossUnreachable LossCause = "unreachable" // no renewal succeeded before the deadline
+	LossStalled     LossCause = "stalled"     // this process was not scheduled in time to try
+	LossForced      LossCause = "forced"      // taken away by ForceUnlock, which said so
+)
+
+// CancelReason is why a lease was ended by its own side before its release.
+type CancelReason string
+
+// The reasons of a cancellation.
+const (
+	CancelContext   CancelReason = "context"   // the ctx given to Lock ended
+	CancelMaxHold   CancelReason = "max_hold"  // WithMaxHold
+	CancelHeartbeat CancelReason = "heartbeat" // WithHeartbeat
+	CancelClosed    CancelReason = "closed"    // Client.Close
+)
 
 // Operation is what the library was doing when an error came.
-type Operation uint8
+type Operation string
 
 // The operations that can fail.
 const (
-	OpAcquire Operation = iota
-	OpRenew
-	OpRelease
-	OpSubscribe
-	OpInspect
-	OpForceUnlock
+	OpAcquire     Operation = "acquire"
+	OpRenew       Operation = "renew"
+	OpRelease     Operation = "release"
+	OpSubscribe   Operation = "subscribe"
+	OpInspect     Operation = "inspect"
+	OpForceUnlock Operation = "force_unlock"
 )
 
-var operations = []string{"acquire", "renew", "release", "subscribe", "inspect", "force_unlock"}
-
-// String is the value as an attribute has it.
-func (o Operation) String() string { return text(operations, o) }
-
 // ErrorType is the class of an error: the closed list behind the attribute error.type.
-type ErrorType uint8
+type ErrorType string
 
 // The classes of errors. Being refused a lock and NOSCRIPT are not errors.
 const (
-	ErrorTimeout     ErrorType = iota // no reply in time
-	ErrorNetwork                      // refused, reset, closed, unknown host
-	ErrorPool                         // no connection free in the client's pool
-	ErrorReadonly                     // READONLY: a replica answered
-	ErrorLoading                      // LOADING: the server is reading its data
-	ErrorClusterdown                  // CLUSTERDOWN, MASTERDOWN, TRYAGAIN
-	ErrorNoscript                     // NOSCRIPT even after a resend
-	ErrorACL                          // NOPERM, NOAUTH, WRONGPASS
-	ErrorOOM                          // OOM: maxmemory is reached
-	ErrorBusy                         // BUSY: a script runs for too long
-	ErrorOther                        // anything else; named as the semantic conventions have it
+	ErrorTimeout     ErrorType = "timeout"     // no reply in time
+	ErrorNetwork     ErrorType = "network"     // refused, reset, closed, unknown host
+	ErrorPool        ErrorType = "pool"        // no connection free in the client's pool
+	ErrorReadonly    ErrorType = "readonly"    // READONLY: a replica answered
+	ErrorLoading     ErrorType = "loading"     // LOADING: the server is reading its data
+	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, MASTERDOWN, TRYAGAIN
+	ErrorNoscript    ErrorType = "noscript"    // NOSCRIPT even after a resend
+	ErrorACL         ErrorType = "acl"         // NOPERM, NOAUTH, WRONGPASS
+	ErrorOOM         ErrorType = "oom"         // OOM: maxmemory is reached
+	ErrorBusy        ErrorType = "busy"        // BUSY: a script runs for too long
+	ErrorOther       ErrorType = "_OTHER"      // anything else; named as the semantic conventions have it
 )
 
-var errorTypes = []string{
-	"timeout", "network", "pool", "readonly", "loading", "clusterdown", "noscript", "acl", "oom", "busy", "_OTHER",
-}
-
-// String is the value as an attribute has it.
-func (t ErrorType) String() string { return text(errorTypes, t) }
-
 // Purpose is what a command was sent for.
-type Purpose uint8
+type Purpose string
 
 // The purposes of commands.
 const (
-	PurposeAcquire Purpose = iota
-	PurposeRenew
-	PurposeRelease
-	PurposeSubscribe
-	PurposeOther
+	PurposeAcquire   Purpose = "acquire"
+	PurposeRenew     Purpose = "renew"
+	PurposeRelease   Purpose = "release"
+	PurposeSubscribe Purpose = "subscribe"
+	PurposeOther     Purpose = "other"
 )
-
-var purposes = []string{"acquire", "renew", "release", "subscribe", "other"}
-
-// String is the value as an attribute has it.
-func (p Purpose) String() string { return text(purposes, p) }
 
 // RenewalSpans says which renewals of a sampled lock get a span. Counters, histograms and logs are the same
 // under each; losses and cancellations always have their spans.
 type RenewalSpans uint8
 
-// The policies. The zero value leaves the choice to the recorder's Config, whose own default is
-// RenewalSpansAll.
+// The policies.
 const (
-	RenewalSpansDefault  RenewalSpans = iota
-	RenewalSpansAll                   // each renewal
-	RenewalSpansThinned               // the first 8, then the 16th, 32nd, ...; and every slow or failed one
-	RenewalSpansFailures              // only those that failed
-	RenewalSpansOff                   // none
+	RenewalSpansAll      RenewalSpans = iota // each renewal; the default
+	RenewalSpansThinned                      // the first 8, then the 16th, 32nd, ...; and every slow or failed one
+	RenewalSpansFailures                     // only those that failed
+	RenewalSpansOff                          // none
 )
-
-var renewalSpans = []string{"default", "all", "thinned", "failures", "off"}
-
-// String is the value as an attribute has it.
-func (p RenewalSpans) String() string { return text(renewalSpans, p) }

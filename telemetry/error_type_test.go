@@ -18,7 +18,7 @@ func TestErrorsHaveTypes(t *testing.T) {
 	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
 	a.Fail(telemetry.AcquireError, errBoom)
 	h := b.grant()
-	for _, o := range []telemetry.RenewalOutcome{telemetry.RenewalMissing, telemetry.RenewalTaken} {
+	for _, o := range []telemetry.Outcome{telemetry.RenewalMissing, telemetry.RenewalTaken} {
 		ev := renewed(time.Now())
 		ev.Outcome, ev.Err = o, errors.New("gone")
 		h.Renewal(ev)

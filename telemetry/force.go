@@ -28,18 +28,18 @@ func (r *Recorder) StartForce(ctx context.Context, l *Lock) (context.Context, Fo
 func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, err error) {
 	r, g := f.lock.rec, f.lock.role.group
 	owner := printable(strings.Join(owners, ", "))
-	outcome := ForceForced
+	outcome := forceForced
 	switch {
 	case err != nil:
-		outcome = ForceError
+		outcome = forceError
 	case !held:
-		outcome = ForceFree
+		outcome = forceFree
 	}
-	if outcome == ForceForced {
+	if outcome == forceForced {
 		r.metrics.forced.Add(f.ctx, 1, g.add...)
 		if r.logs(LogForced) {
 			f.lock.log(LogForced, trace.SpanContextFromContext(f.ctx), nil,
-				slog.String(LogKeyOwner, owner), slog.String(LogKeyBy, by), slog.String(LogKeyCaller, caller))
+				slog.String("owner", owner), slog.String("by", by), slog.String("caller", caller))
 		}
 	}
 	if f.span == nil {
@@ -48,12 +48,12 @@ func (f *Force) End(held bool, owners []string, by, caller string, t ErrorType, 
 	if f.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, len(SpanForce.Attributes))
 		attrs = append(attrs, KeyName.String(f.lock.name), KeyKind.String(f.lock.kind), KeyGroup.String(g.name),
-			KeyOutcome.String(outcome.String()), KeyForcedBy.String(by))
+			KeyOutcome.String(string(outcome)), KeyForcedBy.String(by))
 		if owner != "" {
 			attrs = append(attrs, KeyOwner.String(owner))
 		}
 		if err != nil {
-			attrs = append(attrs, KeyErrorType.String(t.String()))
+			attrs = append(attrs, KeyErrorType.String(string(typeOr(t))))
 			fail(f.span, err)
 		}
 		f.span.SetAttributes(attrs...)

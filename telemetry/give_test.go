@@ -10,7 +10,7 @@ import (
 func TestPassAndGive(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	pool := b.Lock("pool:1", "semaphore", "", 0)
+	pool := b.Lock("pool:1", "unleased_semaphore", "", 0)
 	_, a := b.StartAcquire(b.caller, &pool, 0)
 	a.BlockedBy("", "") // nobody knows who has the permits
 	a.WaitStart()
@@ -43,7 +43,7 @@ func TestPassAndGive(t *testing.T) {
 		}
 	}
 	acquire := attrs(b.one("acquire pool"))
-	if acquire[telemetry.KeyKind] != "semaphore" || acquire[telemetry.KeyOutcome] != "acquired" {
+	if acquire[telemetry.KeyKind] != "unleased_semaphore" || acquire[telemetry.KeyOutcome] != "acquired" {
 		t.Errorf("acquire has %v", acquire)
 	}
 	released := b.named("release pool")

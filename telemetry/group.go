@@ -16,71 +16,54 @@ type group struct {
 	alone  role
 	member *tally
 
+	set
 	observe []metric.ObserveOption
-	add     []metric.AddOption
-	record  []metric.RecordOption
 
-	acquisitions  [][]metric.AddOption
-	acquireTime   [][]metric.RecordOption
-	wakeups       [][]metric.AddOption
-	takeovers     [][]metric.AddOption
-	renewals      [][]metric.AddOption
-	losses        [][]metric.AddOption
-	cancellations [][]metric.AddOption
-	releases      [][]metric.AddOption
+	acquisitions, acquireTime, wakeups, takeovers, renewals, losses, cancellations, releases sets
 
 	waiting upDown
 
 	appeared atomic.Bool // an acquire was seen: the gauges tell of it
 
 	mu      sync.Mutex // guards the rest and the links of the holds in the list
-	first   *Hold      // the oldest
-	last    *Hold
+	holds   Hold       // the ends of the list; no hold itself
 	failing int
 }
 
 func newGroup(name string, m, ofMember *instruments) *group {
 	kv := KeyGroup.String(name)
-	base := []attribute.KeyValue{kv}
-	option := metric.WithAttributeSet(attribute.NewSet(kv))
-	second := func(m Metric) Label { return m.Labels[1] }
+	of := func(m Metric) sets { return newSets(m.Labels[1], kv) }
 	g := &group{
-		name:   name,
-		member: newTally(name, memberOf, ofMember),
+		name:    name,
+		member:  newTally(name, memberOf, ofMember),
+		set:     newSet(kv),
+		observe: []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(kv))},
 
-		observe: []metric.ObserveOption{option},
-		add:     []metric.AddOption{option},
-		record:  []metric.RecordOption{option},
-
-		acquisitions:  addSets(base, second(MetricAcquisitions)),
-		acquireTime:   recordSets(base, second(MetricAcquireDuration)),
-		wakeups:       addSets(base, second(MetricWakeups)),
-		takeovers:     addSets(base, second(MetricTakeovers)),
-		renewals:      addSets(base, second(MetricRenewals)),
-		losses:        addSets(base, second(MetricLosses)),
-		cancellations: addSets(base, second(MetricCancellations)),
-		releases:      addSets(base, second(MetricReleases)),
+		acquisitions:  of(MetricAcquisitions),
+		acquireTime:   of(MetricAcquireDuration),
+		wakeups:       of(MetricWakeups),
+		takeovers:     of(MetricTakeovers),
+		renewals:      of(MetricRenewals),
+		losses:        of(MetricLosses),
+		cancellations: of(MetricCancellations),
+		releases:      of(MetricReleases),
 
 		waiting: upDown{counter: m.waiting},
 	}
+	g.holds.prev, g.holds.next = &g.holds, &g.holds
 	g.alone = role{group: g, tally: newTally(name, "", m)}
 	return g
 }
 
-// enter puts h at the young end of the list.
+// enter puts h into the list.
 func (g *group) enter(h *Hold) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	h.prev = g.last
-	if g.last != nil {
-		g.last.next = h
-	} else {
-		g.first = h
-	}
-	g.last = h
+	h.prev, h.next = g.holds.prev, &g.holds
+	h.prev.next, h.next.prev = h, h
 }
 
-// exit takes h out of the list. It tells whether h was in it, so that a hold ends once.
+// exit takes h out of the list. It reports whether h was in it: a hold ends once.
 func (g *group) exit(h *Hold) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,21 +72,12 @@ func (g *group) exit(h *Hold) bool {
 	}
 	h.state |= holdEnded
 	g.setFailing(h, false)
-	if h.prev != nil {
-		h.prev.next = h.next
-	} else {
-		g.first = h.next
-	}
-	if h.next != nil {
-		h.next.prev = h.prev
-	} else {
-		g.last = h.prev
-	}
+	h.prev.next, h.next.prev = h.next, h.prev
 	h.prev, h.next = nil, nil
 	return true
 }
 
-// setFailing notes whether h's last renewal failed and tells whether that is news. g.mu must be held.
+// setFailing notes whether h's last renewal failed and reports whether that is news. g.mu must be held.
 func (g *group) setFailing(h *Hold, failing bool) bool {
 	was := h.state&holdFailing != 0
 	if was == failing || failing && h.state&(holdEnded|holdLost) != 0 {
@@ -119,12 +93,12 @@ func (g *group) setFailing(h *Hold, failing bool) bool {
 	return true
 }
 
-// gauges tells the age of the oldest hold, how many leases are failing, and how much the worst of those that are renewed has used up.
-// Members of a lock are failing by themselves; the rest is their whole's.
+// gauges returns the age of the oldest hold, how many leases are failing, and the highest utilization of those that are renewed.
+// Members count for failing only; their whole counts for the other two.
 func (g *group) gauges(now time.Time) (oldest time.Duration, failing int, worst float64) {
 	g.mu.Lock()
 	var wholes []*Hold
-	for h := g.first; h != nil; h = h.next {
+	for h := g.holds.next; h != &g.holds; h = h.next {
 		if h.lock.role.isMember() {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.uber.org/goleak"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -23,7 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const ttl = story.TTL
+const (
+	ttl        = story.TTL
+	otherGroup = "_other"
+)
 
 var errBoom = errors.New("boom")
 
@@ -115,7 +119,7 @@ func (b *bench) metrics() map[string]metricdata.Metrics {
 	}
 	all := map[string]metricdata.Metrics{}
 	for _, sm := range rm.ScopeMetrics {
-		if sm.Scope.Name != telemetry.ScopeName || sm.Scope.Version != telemetry.Version || sm.Scope.SchemaURL != telemetry.SchemaURL {
+		if sm.Scope.Name != telemetry.ScopeName || sm.Scope.Version != telemetry.Version || sm.Scope.SchemaURL != semconv.SchemaURL {
 			b.t.Errorf("metrics of scope %+v", sm.Scope)
 		}
 		for _, m := range sm.Metrics {

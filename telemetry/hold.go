@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -29,7 +30,7 @@ type Hold struct {
 	lease     time.Duration
 	confirmed atomic.Int64 // when the last confirmed renewal was sent, from start
 	ordinal   atomic.Uint32
-	failing   atomic.Bool // copy of holdFailing, to look at without the lock
+	failing   atomic.Bool // copy of holdFailing, to read without the lock
 	unrenewed atomic.Bool // see NotRenewed
 	state     uint8       // guarded by group.mu, as are the links
 
@@ -74,17 +75,13 @@ const (
 	markLength = time.Microsecond
 )
 
-// newTrail makes the span of no length to speak of under which a trace shows the hold. It gives nil if the sampler
-// does not want it.
+// newTrail makes the "held" span, the parent of what a trace shows of the hold. It returns nil if the sampler declines it.
 func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanStartOption) *trail {
 	_, span := h.lock.rec.tracing.start(ctx, h.lock.role.heldSpan, append(opts, trace.WithTimestamp(now))...)
 	if span == nil || !span.IsRecording() {
 		return nil
 	}
-	span.SetAttributes(h.lock.role.located([]attribute.KeyValue{
-		KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
-		KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyLease.Float64(h.lease.Seconds()),
-	})...)
+	span.SetAttributes(h.describe(KeyLease.Float64(h.lease.Seconds()))...)
 	if n := h.ordinal.Load(); n > 0 {
 		span.SetAttributes(KeyOrdinal.Int64(int64(n)))
 	}
@@ -93,20 +90,19 @@ func (h *Hold) newTrail(ctx context.Context, now time.Time, opts ...trace.SpanSt
 	return &trail{ctx: trace.ContextWithSpanContext(context.Background(), held), held: held}
 }
 
-// Since is when the hold was granted.
+// describe gives the attributes that all spans of the hold have but renewals, and further ones.
+func (h *Hold) describe(more ...attribute.KeyValue) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, 7)
+	attrs = append(attrs, KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
+		KeyOwner.String(h.owner), KeyToken.Int64(h.token))
+	return h.lock.role.located(append(attrs, more...))
+}
+
+// Since is when the lock was granted.
 func (h *Hold) Since() time.Time { return h.start }
 
 // Token is that of the grant.
 func (h *Hold) Token() int64 { return h.token }
-
-// Context gives ctx with the span context of the grant, so that what is measured in it gets an exemplar that
-// leads to this very lock. Without a trace it gives ctx back.
-func (h *Hold) Context(ctx context.Context) context.Context {
-	if h.grant == nil {
-		return ctx
-	}
-	return trace.ContextWithSpanContext(ctx, h.grant.held)
-}
 
 // SpanContext is that of the grant's held span; invalid when it is not traced.
 func (h *Hold) SpanContext() trace.SpanContext {
@@ -140,8 +136,8 @@ func (h *Hold) untraced() trace.SpanContext {
 	return h.parent.SpanContext()
 }
 
-// mark makes a short span under the held one. Where that is not recorded the span is the root of a trace of its own, linked to the acquire:
-// the sampler is asked again, and sees why, of which group and kind from the start. The ctx is for what is measured; the span is nil if
+// mark makes a short span under the held one. If that is not recorded, the span is the root of a new trace and links to the acquire;
+// the sampler is asked again, and gets why, the group and the kind as attributes. The ctx is for measurements. The span is nil if
 // it is not recorded.
 func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context.Context, trace.Span) {
 	ctx, t := h.here(), h.trail.Load()
@@ -153,27 +149,25 @@ func (h *Hold) mark(name string, now time.Time, why attribute.KeyValue) (context
 		trace.WithAttributes(why, KeyGroup.String(h.lock.Group()), KeyKind.String(h.lock.kind)))
 	if t == nil {
 		opts = append(opts, trace.WithNewRoot(), trace.WithLinks(trace.Link{
-			SpanContext: h.parent.SpanContext(), Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
+			SpanContext: h.parent.SpanContext(), Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
 		}))
 	}
 	own, span := h.lock.rec.tracing.start(ctx, name, opts...)
 	if span == nil || !span.IsRecording() {
 		return ctx, nil
 	}
-	span.SetAttributes(h.lock.role.located([]attribute.KeyValue{
-		KeyName.String(h.lock.name), KeyOwner.String(h.owner), KeyToken.Int64(h.token),
-	})...)
+	span.SetAttributes(h.describe()...)
 	if t == nil {
 		ctx = own
 	}
 	return ctx, span
 }
 
-// NotRenewed says that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
+// NotRenewed reports that the lease may run out: it is a fixed one, or its holder winds down. lockdog.lease.utilization.worst then
 // leaves it out. Canceled and StartRelease imply it.
 func (h *Hold) NotRenewed() { h.unrenewed.Store(true) }
 
-// Lost says that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
+// Lost reports that the lease was lost. b, if not nil, bounds the log records of losses that come together. End
 // has still to follow. That of a member is no error: its whole may go on.
 func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
@@ -185,8 +179,8 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	g.setFailing(h, false)
 	g.mu.Unlock()
 	now := h.now()
-	ctx, span := h.mark(g.lostSpan, now, KeyCause.String(cause.String()))
-	m.losses.Add(ctx, 1, at(g.losses, cause)...)
+	ctx, span := h.mark(g.lostSpan, now, KeyCause.String(string(cause)))
+	m.losses.Add(ctx, 1, at(g.losses, cause).add...)
 	used := h.utilization(now)
 	if renewed := g.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
 		// No renewal came to tell how late it was.
@@ -198,36 +192,30 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	sc := h.logged()
 	if span != nil {
 		sc = span.SpanContext()
-		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(cause.String()))
+		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(string(cause)))
 		switch {
 		case g.isMember():
 		case err == nil:
-			fail(span, lossError(cause))
+			span.SetStatus(codes.Error, "lock lost: "+string(cause))
 		default:
 			fail(span, err)
 		}
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
-	kind, in := LogLost, burstLost
+	kind := LogLost
 	if g.isMember() {
-		kind, in = LogMember, burstMember
+		kind = LogMember
 	}
-	if r.logs(kind) && b.admit(in) {
-		attrs := append(make([]slog.Attr, 0, 5), slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
-			slog.String(LogKeyCause, cause.String()), seconds(LogKeyHeld, now.Sub(h.start)))
+	if r.logs(kind) && b.admit(kind) {
+		attrs := []slog.Attr{slog.String("cause", string(cause)), seconds("held", now.Sub(h.start))}
 		if g.isMember() {
-			attrs = append(attrs, slog.String(LogKeyNode, g.node()))
+			attrs = append(attrs, slog.String("node", g.node()))
 		}
-		h.lock.log(kind, sc, err, attrs...)
+		h.log(kind, sc, err, attrs...)
 	}
 }
 
-// lossError is the status text of a loss that no error explains.
-type lossError LossCause
-
-func (e lossError) Error() string { return "lock lost: " + LossCause(e).String() }
-
-// Canceled says that the lease was ended by its own side before its release. End has still to follow. Ten such
+// Canceled reports that the lease was ended by its own side before its release. End has still to follow. Ten such
 // records a second are logged by name, the rest is counted. Of a member there is a span alone.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
@@ -239,34 +227,33 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		return
 	}
 	now := h.now()
-	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(reason.String()))
-	g.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason)...)
+	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(string(reason)))
+	g.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason).add...)
 	sc := h.logged()
 	if span != nil {
 		sc = span.SpanContext()
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
-	kind, in := LogEnd, burstEnd
+	kind := LogEnd
 	if reason == CancelMaxHold || reason == CancelHeartbeat {
-		kind, in = LogCut, burstCut
+		kind = LogCut
 	}
-	if !g.isMember() && r.logs(kind) && r.ends.admit(in) {
-		h.lock.log(kind, sc, err, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token),
-			slog.String(LogKeyReason, reason.String()), seconds(LogKeyHeld, now.Sub(h.start)))
+	if !g.isMember() && r.logs(kind) && r.ends.admit(kind) {
+		h.log(kind, sc, err, slog.String("reason", string(reason)), seconds("held", now.Sub(h.start)))
 	}
 }
 
 // Warn logs that the lock has been held for longer than WithHoldWarning allows. Ten such records a second are
 // logged by name, the rest is counted.
 func (h *Hold) Warn(held time.Duration) {
-	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(burstHeld) {
+	if h.lock == nil || !h.lock.rec.logs(LogHeld) || !h.lock.rec.ends.admit(LogHeld) {
 		return
 	}
-	sc := h.untraced()
-	if h.grant != nil {
-		sc = h.grant.held
+	sc := h.SpanContext()
+	if h.grant == nil {
+		sc = h.untraced()
 	}
-	h.lock.log(LogHeld, sc, nil, slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), seconds(LogKeyHeld, held))
+	h.log(LogHeld, sc, nil, seconds("held", held))
 }
 
 // End ends the hold, once: further calls do nothing.
@@ -289,10 +276,7 @@ func (h *Hold) End(end HoldEnd) {
 		return
 	}
 	if _, span := r.tracing.start(ctx, g.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
-		span.SetAttributes(g.located([]attribute.KeyValue{
-			KeyName.String(h.lock.name), KeyKind.String(h.lock.kind), KeyGroup.String(h.lock.Group()),
-			KeyOwner.String(h.owner), KeyToken.Int64(h.token), KeyEnd.String(end.String()),
-		})...)
+		span.SetAttributes(h.describe(KeyEnd.String(string(end)))...)
 		span.End(trace.WithTimestamp(now))
 	}
 }

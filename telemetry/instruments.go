@@ -3,10 +3,12 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
 // instruments are a recorder's synchronous instruments. The SDK gives the same ones to every recorder of a
@@ -36,123 +38,109 @@ type instruments struct {
 	reconnects     metric.Int64Counter
 	commands       metric.Int64Counter
 
-	errorSets   [][][]metric.AddOption // by Operation, ErrorType
-	commandSets [][]metric.AddOption   // by Purpose
-	batchSets   [][]metric.RecordOption
+	errorSets   map[Operation]sets
+	commandSets sets
+	batchSets   sets
 }
 
 func meterOf(p metric.MeterProvider) metric.Meter {
-	return p.Meter(ScopeName, metric.WithInstrumentationVersion(Version), metric.WithSchemaURL(SchemaURL))
+	return p.Meter(ScopeName, metric.WithInstrumentationVersion(Version), metric.WithSchemaURL(semconv.SchemaURL))
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
-	b := builder{meter: meter}
+	var b builder
 	i := &instruments{
-		acquisitions:   b.counter(MetricAcquisitions),
-		acquireTime:    b.histogram(MetricAcquireDuration),
-		waiting:        b.upDown(MetricWaiting),
-		wakeups:        b.counter(MetricWakeups),
-		takeovers:      b.counter(MetricTakeovers),
-		held:           b.upDown(MetricHeld),
-		holdTime:       b.histogram(MetricHoldDuration),
-		renewals:       b.counter(MetricRenewals),
-		late:           b.counter(MetricLate),
-		utilization:    b.histogram(MetricUtilization),
-		losses:         b.counter(MetricLosses),
-		membersLost:    b.counter(MetricMembersLost),
-		cancellations:  b.counter(MetricCancellations),
-		releases:       b.counter(MetricReleases),
-		releaseTime:    b.histogram(MetricReleaseDuration),
-		forced:         b.counter(MetricForced),
-		errors:         b.counter(MetricErrors),
-		scheduleLag:    b.histogram(MetricScheduleLag),
-		batchSize:      b.intHistogram(MetricBatchSize),
-		batchTime:      b.histogram(MetricBatchDuration),
-		watchdogLeases: b.upDown(MetricWatchdogLeases),
-		reconnects:     b.counter(MetricPubSubReconnects),
-		commands:       b.counter(MetricCommands),
+		acquisitions:   build(&b, MetricAcquisitions, meter.Int64Counter),
+		acquireTime:    build(&b, MetricAcquireDuration, meter.Float64Histogram),
+		waiting:        build(&b, MetricWaiting, meter.Int64UpDownCounter),
+		wakeups:        build(&b, MetricWakeups, meter.Int64Counter),
+		takeovers:      build(&b, MetricTakeovers, meter.Int64Counter),
+		held:           build(&b, MetricHeld, meter.Int64UpDownCounter),
+		holdTime:       build(&b, MetricHoldDuration, meter.Float64Histogram),
+		renewals:       build(&b, MetricRenewals, meter.Int64Counter),
+		late:           build(&b, MetricLate, meter.Int64Counter),
+		utilization:    build(&b, MetricUtilization, meter.Float64Histogram),
+		losses:         build(&b, MetricLosses, meter.Int64Counter),
+		membersLost:    build(&b, MetricMembersLost, meter.Int64Counter),
+		cancellations:  build(&b, MetricCancellations, meter.Int64Counter),
+		releases:       build(&b, MetricReleases, meter.Int64Counter),
+		releaseTime:    build(&b, MetricReleaseDuration, meter.Float64Histogram),
+		forced:         build(&b, MetricForced, meter.Int64Counter),
+		errors:         build(&b, MetricErrors, meter.Int64Counter),
+		scheduleLag:    build(&b, MetricScheduleLag, meter.Float64Histogram),
+		batchSize:      build(&b, MetricBatchSize, meter.Int64Histogram),
+		batchTime:      build(&b, MetricBatchDuration, meter.Float64Histogram),
+		watchdogLeases: build(&b, MetricWatchdogLeases, meter.Int64UpDownCounter),
+		reconnects:     build(&b, MetricPubSubReconnects, meter.Int64Counter),
+		commands:       build(&b, MetricCommands, meter.Int64Counter),
 
-		commandSets: addSets(nil, MetricCommands.Labels[0]),
-		batchSets:   recordSets(nil, MetricBatchDuration.Labels[0]),
+		errorSets:   map[Operation]sets{},
+		commandSets: newSets(MetricCommands.Labels[0]),
+		batchSets:   newSets(MetricBatchDuration.Labels[0]),
 	}
-	op, kind := MetricErrors.Labels[0], MetricErrors.Labels[1]
+	op, errorType := MetricErrors.Labels[0], MetricErrors.Labels[1]
 	for _, v := range op.Values {
-		i.errorSets = append(i.errorSets, addSets([]attribute.KeyValue{op.Key.String(v)}, kind))
+		i.errorSets[Operation(v)] = newSets(errorType, op.Key.String(v))
 	}
-	return i, errors.Join(b.errs...)
+	return i, b.err
 }
 
-// builder makes instruments as their Metric describes them and keeps the errors for the end.
-type builder struct {
-	meter metric.Meter
-	errs  []error
-}
+// builder makes instruments as their Metric describes them, and keeps the errors for the end.
+type builder struct{ err error }
 
-func (b *builder) keep(err error) {
-	if err != nil {
-		b.errs = append(b.errs, err)
+// build makes one instrument by a method of the meter.
+func build[I, O any](b *builder, m Metric, create func(string, ...O) (I, error)) I {
+	opts := []any{metric.WithUnit(m.Unit), metric.WithDescription(m.Description)}
+	if m.Buckets != nil {
+		opts = append(opts, metric.WithExplicitBucketBoundaries(m.Buckets...))
 	}
-}
-
-func (b *builder) counter(m Metric) metric.Int64Counter {
-	i, err := b.meter.Int64Counter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
-	b.keep(err)
+	var own []O
+	for _, o := range opts {
+		own = append(own, o.(O))
+	}
+	i, err := create(m.Name, own...)
+	b.err = errors.Join(b.err, err)
 	return i
 }
 
-func (b *builder) upDown(m Metric) metric.Int64UpDownCounter {
-	i, err := b.meter.Int64UpDownCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
-	b.keep(err)
-	return i
+// set is an attribute set as the option of a measurement. It is built once: at each call it would cost four allocations and 750 ns.
+type set struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
 }
 
-func (b *builder) histogram(m Metric) metric.Float64Histogram {
-	i, err := b.meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description),
-		metric.WithExplicitBucketBoundaries(m.Buckets...))
-	b.keep(err)
-	return i
+func newSet(attrs ...attribute.KeyValue) set {
+	o := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return set{[]metric.AddOption{o}, []metric.RecordOption{o}}
 }
 
-func (b *builder) intHistogram(m Metric) metric.Int64Histogram {
-	i, err := b.meter.Int64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description),
-		metric.WithExplicitBucketBoundaries(m.Buckets...))
-	b.keep(err)
-	return i
+// sets are those of one metric, one for each value of a label.
+type sets []labeledSet
+
+type labeledSet struct {
+	value string
+	set
 }
 
-func (b *builder) gauge(m Metric) metric.Float64ObservableGauge {
-	i, err := b.meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Description))
-	b.keep(err)
-	return i
-}
-
-// The options of a measurement are built once per attribute set: making them at each call costs four
-// allocations and 750 ns.
-
-func addSets(base []attribute.KeyValue, l Label) [][]metric.AddOption {
-	return sets(base, l, func(o metric.MeasurementOption) metric.AddOption { return o })
-}
-
-func recordSets(base []attribute.KeyValue, l Label) [][]metric.RecordOption {
-	return sets(base, l, func(o metric.MeasurementOption) metric.RecordOption { return o })
-}
-
-func sets[T any](base []attribute.KeyValue, l Label, as func(metric.MeasurementOption) T) [][]T {
-	all := make([][]T, len(l.Values))
-	for i, v := range l.Values {
-		set := attribute.NewSet(append(base[:len(base):len(base)], l.Key.String(v))...)
-		all[i] = []T{as(metric.WithAttributeSet(set))}
+func newSets(l Label, base ...attribute.KeyValue) sets {
+	var all sets
+	for _, v := range l.Values {
+		all = append(all, labeledSet{v, newSet(append(slices.Clip(base), l.Key.String(v))...)})
 	}
 	return all
 }
 
-// at picks the options for e. A value outside the list is counted as the last one, which is the list's worst.
-func at[E ~uint8, T any](all [][]T, e E) []T {
-	return all[min(int(e), len(all)-1)]
+// at is the set for a value; the last one, the list's worst, for a value that is not in the list.
+func at[V ~string](all sets, value V) *set {
+	i := 0
+	for i < len(all)-1 && all[i].value != string(value) {
+		i++
+	}
+	return &all[i].set
 }
 
 // upDown is a counter of things that are there now. It remembers what was counted while no SDK was there to
-// count it: else a leader's lock, taken before the program installed its SDK, would show as not held for
+// count it: otherwise a leader's lock, taken before the program installed its SDK, would show as not held for
 // days, and as held -1 times after its release.
 type upDown struct {
 	counter metric.Int64UpDownCounter
@@ -170,7 +158,7 @@ func (u *upDown) add(ctx context.Context, delta int64, opts []metric.AddOption) 
 	u.counter.Add(ctx, delta, opts...)
 }
 
-// settle reports what is pending, if it can be by now.
+// settle reports what is pending, if there is an SDK by now.
 func (u *upDown) settle(ctx context.Context, opts []metric.AddOption) {
 	if u.pending.Load() != 0 {
 		u.add(ctx, 0, opts)

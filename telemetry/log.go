@@ -13,21 +13,27 @@ import (
 // it, and into the attributes, for all others.
 func (l *Lock) log(record Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
 	all := make([]slog.Attr, 0, len(attrs)+6)
-	all = append(all, slog.String(LogKeyName, l.name), slog.String(LogKeyGroup, l.Group()))
+	all = append(all, slog.String("name", l.name), slog.String("group", l.Group()))
 	if kind := l.kind; kind != "mutex" {
-		all = append(all, slog.String(LogKeyKind, kind))
+		all = append(all, slog.String("kind", kind))
 	}
 	all = append(all, attrs...)
 	if err != nil {
-		all = append(all, slog.String(LogKeyError, printable(err.Error())))
+		all = append(all, slog.String("error", printable(err.Error())))
 	}
 	ctx := context.Background()
 	if sc.IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, sc)
 		all = append(all,
-			slog.String(LogKeyTraceID, sc.TraceID().String()), slog.String(LogKeySpanID, sc.SpanID().String()))
+			slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
 	l.rec.log(ctx, record, all...)
+}
+
+// log writes a record about the hold.
+func (h *Hold) log(record Log, sc trace.SpanContext, err error, attrs ...slog.Attr) {
+	all := append(make([]slog.Attr, 0, len(attrs)+2), slog.String("owner", h.owner), slog.Int64("token", h.token))
+	h.lock.log(record, sc, err, append(all, attrs...)...)
 }
 
 // seconds is a duration as metrics and spans have it: a JSON handler would write that of slog.Duration in nanoseconds.
@@ -44,7 +50,7 @@ func (r *Recorder) slog() *slog.Logger {
 	return slog.Default()
 }
 
-// logs tells whether records of this kind go anywhere, so that their attributes need not be made.
+// logs reports whether records of this kind go anywhere, so that their attributes need not be made.
 func (r *Recorder) logs(l Log) bool {
 	return r.slog().Enabled(context.Background(), l.Level)
 }
@@ -52,8 +58,8 @@ func (r *Recorder) logs(l Log) bool {
 // burstNames is how many locks of one burst are logged by name, for each kind of record.
 const burstNames = 10
 
-// burstKinds are the records a Burst bounds, each with the one that tells how many more there were.
-var burstKinds = [...]struct{ each, more Log }{
+// bursts are the records a Burst bounds, each with the one that tells how many more there were.
+var bursts = [...]struct{ each, more Log }{
 	{LogLost, LogMoreLost},
 	{LogFail, LogMoreFail},
 	{LogBack, LogMoreBack},
@@ -63,38 +69,49 @@ var burstKinds = [...]struct{ each, more Log }{
 	{LogMember, LogMoreMember},
 }
 
-const (
-	burstLost = iota
-	burstFail
-	burstBack
-	burstCut
-	burstEnd
-	burstHeld
-	burstMember
-)
+// burstCounts are how many records of each kind there were.
+type burstCounts [len(bursts)]int
 
 // Burst bounds the log records about many leases that fare the same at one time: a server that is gone for a
 // moment must not turn ten thousand leases into as many lines. Ten are logged by name, the rest is counted.
 // Methods may be called on a nil Burst, which bounds nothing, and concurrently.
 type Burst struct {
-	rec *Recorder
+	rec    *Recorder
+	window time.Duration // 0: it lasts until Flush
 
 	mu   sync.Mutex
-	seen [len(burstKinds)]int
+	seen burstCounts
+	ends time.Time // of the window
 }
+
+// endsWindow is how long leases that end or grow old by themselves count as one burst. Nobody is there to tell
+// where a batch of those ends: ten thousand contexts end at once when a server shuts down.
+const endsWindow = time.Second
 
 // NewBurst starts a burst. It ends with Flush.
 func (r *Recorder) NewBurst() *Burst { return &Burst{rec: r} }
 
-// admit tells whether one more record of that kind is to be logged by name.
-func (b *Burst) admit(kind int) bool {
+// admit reports whether one more record of that kind is to be logged by name.
+func (b *Burst) admit(l Log) bool {
 	if b == nil {
 		return true
 	}
+	kind := 0
+	for bursts[kind].each.Message != l.Message {
+		kind++
+	}
+	var before burstCounts
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	if b.window > 0 {
+		if now := time.Now(); now.After(b.ends) {
+			before, b.seen, b.ends = b.seen, burstCounts{}, now.Add(b.window)
+		}
+	}
 	b.seen[kind]++
-	return b.seen[kind] <= burstNames
+	named := b.seen[kind] <= burstNames
+	b.mu.Unlock()
+	b.rec.logMore(before)
+	return named
 }
 
 // Flush logs how many were not logged by name. The Burst can then be used for the next batch.
@@ -104,39 +121,15 @@ func (b *Burst) Flush() {
 	}
 	b.mu.Lock()
 	seen := b.seen
-	b.seen = [len(burstKinds)]int{}
+	b.seen = burstCounts{}
 	b.mu.Unlock()
+	b.rec.logMore(seen)
+}
+
+func (r *Recorder) logMore(seen burstCounts) {
 	for kind, n := range seen {
 		if n > burstNames {
-			b.rec.log(context.Background(), burstKinds[kind].more, slog.Int(LogKeyCount, n-burstNames))
+			r.log(context.Background(), bursts[kind].more, slog.Int("count", n-burstNames))
 		}
 	}
-}
-
-// burstWindow is how long leases that end or grow old by themselves count as one burst. Nobody is there to tell
-// where a batch of those ends: ten thousand contexts end at once when a server shuts down.
-const burstWindow = time.Second
-
-// window is the Burst of such records.
-type window struct {
-	burst Burst
-
-	mu   sync.Mutex
-	ends time.Time
-}
-
-// admit tells whether one more record of that kind is to be logged by name, and logs how many were not when
-// the last window is over.
-func (w *window) admit(kind int) bool {
-	now := time.Now()
-	w.mu.Lock()
-	over := now.After(w.ends)
-	if over {
-		w.ends = now.Add(burstWindow)
-	}
-	w.mu.Unlock()
-	if over {
-		w.burst.Flush()
-	}
-	return w.burst.admit(kind)
 }

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/telemetry/internal/story"
 )
 
 // A group's counters are there at 0 with its first acquire, and not before. No 0 has an exemplar: that acquire is none of what they count.
@@ -82,7 +83,7 @@ func TestLateAndUtilization(t *testing.T) {
 			b.want(want, telemetry.MetricLate, "lockdog.group=orders")
 		}
 		h := b.grant()
-		at := func(o telemetry.RenewalOutcome, used float64) {
+		at := func(o telemetry.Outcome, used float64) {
 			ev := renewed(time.Now())
 			ev.Outcome, ev.Elapsed = o, time.Duration(used*float64(ttl))
 			h.Renewal(ev)
@@ -231,7 +232,7 @@ func TestDefaultGroups(t *testing.T) {
 			name := fmt.Sprintf("%s%d", prefix, i)
 			if l := ask(name); l.Group() == name {
 				groups++
-			} else if l.Group() != telemetry.OtherGroup {
+			} else if l.Group() != otherGroup {
 				t.Errorf("%s is in group %s", name, l.Group())
 			}
 		}
@@ -274,8 +275,8 @@ func TestCardinality(t *testing.T) {
 			groups[l.Group()] = true
 			quick(ctx, r, &l)
 		}
-		other := r.Lock("x", "mutex", telemetry.OtherGroup, 0)
-		if other.Group() != telemetry.OtherGroup {
+		other := r.Lock("x", "mutex", otherGroup, 0)
+		if other.Group() != otherGroup {
 			t.Errorf("group %s", other.Group())
 		}
 		want := 51
@@ -285,10 +286,10 @@ func TestCardinality(t *testing.T) {
 		case i >= 3:
 			want = 1 // the provider's 150 are used up
 		}
-		if len(groups) != want || !groups[telemetry.OtherGroup] {
+		if len(groups) != want || !groups[otherGroup] {
 			t.Errorf("client %d has %d groups, want %d", i, len(groups), want)
 		}
-		if l := r.Lock(fmt.Sprintf("client%d-group0:again", i), "mutex", "", 0); i < 3 && l.Group() == telemetry.OtherGroup {
+		if l := r.Lock(fmt.Sprintf("client%d-group0:again", i), "mutex", "", 0); i < 3 && l.Group() == otherGroup {
 			t.Error("a known group is forgotten")
 		}
 	}
@@ -315,25 +316,25 @@ func TestCardinality(t *testing.T) {
 
 // quick emits each label value of each grouped metric once.
 func quick(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) {
-	for o := telemetry.AcquireHeld; o <= telemetry.AcquireError; o++ {
+	for _, o := range story.Each[telemetry.Outcome](telemetry.MetricAcquisitions, 1) {
 		_, a := r.StartAcquire(ctx, l, ttl)
 		a.Fail(o, nil)
 	}
-	for end := telemetry.EndReleased; end <= telemetry.EndClosed; end++ {
+	for _, end := range []telemetry.HoldEnd{telemetry.EndReleased, telemetry.EndLost, telemetry.EndCanceled, telemetry.EndClosed} {
 		_, a := r.StartAcquire(ctx, l, ttl)
-		for s := telemetry.WakeupMessage; s <= telemetry.WakeupPoll; s++ {
+		for _, s := range story.Each[telemetry.WakeupSource](telemetry.MetricWakeups, 1) {
 			a.Wakeup(s)
 		}
 		a.Takeover(telemetry.TakeoverExpired)
 		a.Takeover(telemetry.TakeoverMessageMissed)
 		var h telemetry.Hold
 		a.Grant(&h, "app:1", 7)
-		for o := telemetry.RenewalRenewed; o <= telemetry.RenewalError; o++ {
+		for _, o := range story.Each[telemetry.Outcome](telemetry.MetricRenewals, 1) {
 			ev := renewed(time.Now())
 			ev.Outcome = o
 			h.Renewal(ev)
 		}
-		for o := telemetry.ReleaseReleased; o <= telemetry.ReleaseError; o++ {
+		for _, o := range story.Each[telemetry.Outcome](telemetry.MetricReleases, 1) {
 			_, rel := r.StartRelease(ctx, &h)
 			rel.End(o, false, nil)
 		}

@@ -46,9 +46,9 @@ const (
 
 // The values of KeyLink: what a link points at.
 const (
-	LinkBlockedBy = "blocked_by" // the acquire span of whoever held the lock
-	LinkHeld      = "held"       // the grant a span belongs to
-	LinkBatch     = "batch"      // the call that renewed
+	linkBlockedBy = "blocked_by" // the acquire span of whoever held the lock
+	linkHeld      = "held"       // the grant a span belongs to
+	linkBatch     = "batch"      // the call that renewed
 )
 
 // memberOf follows the first word of the names of spans of one name of a Multi, or one node of a Quorum.
@@ -160,25 +160,3 @@ var Logs = []Log{
 	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
 	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
 }
-
-// The keys of log attributes.
-const (
-	LogKeyName      = "name"
-	LogKeyGroup     = "group"
-	LogKeyKind      = "kind" // of a lock that is no mutex
-	LogKeyOwner     = "owner"
-	LogKeyToken     = "token"
-	LogKeyCause     = "cause"
-	LogKeyReason    = "reason"
-	LogKeyError     = "error"
-	LogKeyErrorType = "error_type"
-	LogKeyAttempt   = "attempt"
-	LogKeyRemaining = "remaining"
-	LogKeyHeld      = "held"
-	LogKeyNode      = "node"
-	LogKeyBy        = "by"
-	LogKeyCaller    = "caller"
-	LogKeyCount     = "count"
-	LogKeyTraceID   = "trace_id"
-	LogKeySpanID    = "span_id"
-)

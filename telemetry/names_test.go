@@ -3,9 +3,12 @@ package telemetry_test
 import (
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
-	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,28 +67,25 @@ func TestMetricsTable(t *testing.T) {
 		if len(series) != want {
 			t.Errorf("%s: %d series, want %d", m.Name, len(series), want)
 		}
-		if m.Grouped() != (len(m.Labels) > 0 && m.Labels[0].Key == telemetry.KeyGroup) {
-			t.Errorf("%s: Grouped %v", m.Name, m.Grouped())
-		}
 	}
 	for name := range emitted {
 		t.Errorf("%s is not in names.go", name)
 	}
 }
 
-func shape(m metricdata.Metrics) (telemetry.Kind, []float64) {
+func shape(m metricdata.Metrics) (string, []float64) {
 	switch d := m.Data.(type) {
 	case metricdata.Sum[int64]:
 		if d.IsMonotonic {
-			return telemetry.Counter, nil
+			return "counter", nil
 		}
-		return telemetry.UpDownCounter, nil
+		return "updowncounter", nil
 	case metricdata.Histogram[float64]:
-		return telemetry.Histogram, d.DataPoints[0].Bounds
+		return "histogram", d.DataPoints[0].Bounds
 	case metricdata.Histogram[int64]:
-		return telemetry.Histogram, d.DataPoints[0].Bounds
+		return "histogram", d.DataPoints[0].Bounds
 	}
-	return telemetry.Gauge, nil
+	return "gauge", nil
 }
 
 // TestSpansTable compares the spans emitted with the table, both ways.
@@ -128,10 +128,8 @@ func TestLogsTable(t *testing.T) {
 	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
 	b.Close()
 	known := []string{
-		telemetry.LogKeyName, telemetry.LogKeyGroup, telemetry.LogKeyOwner, telemetry.LogKeyToken, telemetry.LogKeyCause,
-		telemetry.LogKeyReason, telemetry.LogKeyError, telemetry.LogKeyErrorType, telemetry.LogKeyAttempt,
-		telemetry.LogKeyRemaining, telemetry.LogKeyHeld, telemetry.LogKeyNode, telemetry.LogKeyCount,
-		telemetry.LogKeyTraceID, telemetry.LogKeySpanID, telemetry.LogKeyKind, telemetry.LogKeyBy, telemetry.LogKeyCaller,
+		"name", "group", "kind", "owner", "token", "cause", "reason", "error", "error_type", "attempt", "remaining", "held", "node",
+		"by", "caller", "count", "trace_id", "span_id",
 	}
 	seen, used := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(b.records.buf.String()) {
@@ -186,23 +184,40 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A number out of its list must cost no more than an odd label.
-func TestUnknownValues(t *testing.T) {
-	const bad = math.MaxUint8
-	for _, s := range []fmt.Stringer{
-		telemetry.AcquireOutcome(bad), telemetry.WakeupSource(bad), telemetry.TakeoverReason(bad), telemetry.HoldEnd(bad),
-		telemetry.RenewalOutcome(bad), telemetry.LossCause(bad), telemetry.CancelReason(bad), telemetry.ReleaseOutcome(bad), telemetry.ForceOutcome(bad),
-		telemetry.BatchOutcome(bad), telemetry.Operation(bad), telemetry.ErrorType(bad), telemetry.Purpose(bad),
-		telemetry.RenewalSpans(bad), telemetry.Kind(bad),
-	} {
-		if s.String() != "unknown_255" {
-			t.Errorf("%T: %s", s, s)
+// TestValues: each constant is in the list of values of an attribute; only spans have the ends of holds.
+func TestValues(t *testing.T) {
+	listed := map[string]bool{"free": true} // on spans only
+	for _, m := range telemetry.Metrics {
+		for _, l := range m.Labels {
+			for _, v := range l.Values {
+				listed[v] = true
+			}
 		}
 	}
-	if telemetry.RenewalSpansThinned.String() != "thinned" || telemetry.BatchPartial.String() != "partial" ||
-		telemetry.OpForceUnlock.String() != "force_unlock" || telemetry.PurposeOther.String() != "other" || telemetry.Gauge.String() != "gauge" {
-		t.Error("names are off")
+	file, err := parser.ParseFile(token.NewFileSet(), "enums.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	n := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, ok := node.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			if lit, ok := spec.Values[0].(*ast.BasicLit); ok && spec.Type.(*ast.Ident).Name != "HoldEnd" {
+				n++
+				if v, err := strconv.Unquote(lit.Value); err != nil || !listed[v] {
+					t.Errorf("%s = %s isn't in names.go", spec.Names[0], lit.Value)
+				}
+			}
+		}
+		return true
+	})
+	if n < 50 {
+		t.Errorf("%d constants", n)
+	}
+}
+
+// A value out of its list must cost no more than an odd label.
+func TestUnknownValues(t *testing.T) {
+	const bad = "bad"
 	b := newBench(t)
 	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
 	a.Wakeup(bad)
@@ -210,7 +225,7 @@ func TestUnknownValues(t *testing.T) {
 	h := new(telemetry.Hold)
 	a.Grant(h, "", 0)
 	ev := renewed(b.one("held orders").StartTime)
-	ev.Outcome, ev.TTL = bad, 0
+	ev.Outcome = bad
 	h.Renewal(ev)
 	h.Lost(bad, nil, nil)
 	h.Canceled(bad, nil)
@@ -218,7 +233,6 @@ func TestUnknownValues(t *testing.T) {
 	rel.End(bad, false, nil)
 	h.End(bad)
 	b.Error(b.caller, bad, bad)
-	b.Error(b.caller, telemetry.OpRenew, bad)
 	b.Command(bad)
 	b.want(1, telemetry.MetricCommands, "lockdog.purpose=other")
 	if len(b.metrics()[telemetry.MetricErrors.Name].Name) != 0 {

@@ -23,8 +23,6 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 	// Logger; nil: slog.Default() at the time of each record.
 	Logger *slog.Logger
-	// RenewalSpans is the policy of locks that state none.
-	RenewalSpans RenewalSpans
 	// State is asked each time metrics are collected, on the collecting goroutine. It must be quick and must
 	// not create or close Recorders. It may be called once more while Close runs. nil: nothing to tell.
 	State func() State
@@ -34,8 +32,8 @@ type Config struct {
 type State struct {
 	Ticking         bool          // the watchdog has leases
 	TickAge         time.Duration // since it last finished a pass; reported only while Ticking
-	PubSubWanted    bool          // somebody waits, so that a subscription should stand
-	PubSubConnected bool          // it does; reported only while PubSubWanted
+	PubSubWanted    bool          // somebody waits, so there should be a subscription
+	PubSubConnected bool          // there is one; reported only while PubSubWanted
 }
 
 // Recorder turns what happens in one client into spans, measurements and log records. Its methods, and those
@@ -46,12 +44,11 @@ type Recorder struct {
 	metrics  *instruments
 	ofMember *instruments // of members of a lock
 	logger   *slog.Logger
-	spans    RenewalSpans
 	state    func() State
 	shared   *registry
 	closed   atomic.Bool
 	leases   upDown
-	ends     window // of leases that were canceled, or held for long
+	ends     Burst // of leases that were canceled, or held for long
 
 	mu     sync.Mutex // held while groups is replaced
 	groups atomic.Pointer[map[string]*group]
@@ -67,13 +64,9 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 	r := &Recorder{
 		tracing: tracing{configured: cfg.TracerProvider},
 		logger:  cfg.Logger,
-		spans:   cfg.RenewalSpans,
 		state:   cfg.State,
 	}
-	if r.spans == RenewalSpansDefault {
-		r.spans = RenewalSpansAll
-	}
-	r.ends.burst.rec = r
+	r.ends = Burst{rec: r, window: endsWindow}
 	r.groups.Store(&map[string]*group{})
 	var err error
 	if r.metrics, err = newInstruments(meterOf(provider)); err != nil {
@@ -93,11 +86,11 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 func (r *Recorder) Close() {
 	if r.closed.CompareAndSwap(false, true) {
 		leave(r, r.shared)
-		r.ends.burst.Flush()
+		r.ends.Flush()
 	}
 }
 
-// Lock is what a Mutex knows for telemetry. Copies are as good as the original.
+// Lock is the telemetry of one lock. It may be copied.
 type Lock struct {
 	rec   *Recorder
 	role  *role
@@ -106,32 +99,29 @@ type Lock struct {
 	spans RenewalSpans
 }
 
-// Group is the group the lock is counted under: the one asked for, or OtherGroup.
+// Group is the group the lock is counted under: the one asked for, or "_other".
 func (l *Lock) Group() string { return l.role.name }
 
 // Lock describes the lock called name. kind is the kind of lock ("mutex"). An empty group means the name up
-// to its first colon, without the brace that may open a hash tag, or DefaultGroup if that leaves nothing.
+// to its first colon, without the brace that may open a hash tag, or "default" if that leaves nothing.
 // It takes no lock and allocates nothing once the group is known.
 func (r *Recorder) Lock(name, kind, groupName string, spans RenewalSpans) Lock {
 	// OTLP refuses a whole batch of spans for one string that is no UTF-8.
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	most := maxGroups
 	if groupName == "" {
-		groupName, most = defaultGroup(name), maxDefaultGroups
+		groupName, most = groupOf(name), maxDefaultGroups
 	} else {
 		groupName = strings.ToValidUTF8(groupName, "\uFFFD")
-	}
-	if spans == RenewalSpansDefault {
-		spans = r.spans
 	}
 	return Lock{rec: r, role: &r.group(groupName, most).alone, name: name, kind: kind, spans: spans}
 }
 
-func defaultGroup(name string) string {
+func groupOf(name string) string {
 	prefix, _, found := strings.Cut(name, ":")
 	prefix = strings.Trim(prefix, "{}")
 	if !found || prefix == "" {
-		return DefaultGroup
+		return defaultGroup
 	}
 	return prefix
 }
@@ -154,13 +144,13 @@ func (r *Recorder) group(name string, most int) *group {
 	if g := known[name]; g != nil {
 		return g
 	}
-	if name != OtherGroup {
+	if name != otherGroup {
 		named := len(known)
-		if known[OtherGroup] != nil {
+		if known[otherGroup] != nil {
 			named--
 		}
 		if named >= most || !r.shared.admit(name) {
-			name = OtherGroup
+			name = otherGroup
 			if g := known[name]; g != nil {
 				return g
 			}
@@ -176,14 +166,14 @@ func (r *Recorder) group(name string, most int) *group {
 // Error counts a failed call to Redis. Failed renewals are counted per lease by Hold.Renewal too; this one is
 // per call. ctx gives the exemplar.
 func (r *Recorder) Error(ctx context.Context, op Operation, t ErrorType) {
-	if int(op) < len(operations) && int(t) < len(errorTypes) {
-		r.metrics.errors.Add(ctx, 1, r.metrics.errorSets[op][t]...)
+	if of := r.metrics.errorSets[op]; of != nil {
+		r.metrics.errors.Add(ctx, 1, at(of, t).add...)
 	}
 }
 
 // Command counts a command sent to Redis.
 func (r *Recorder) Command(p Purpose) {
-	r.metrics.commands.Add(context.Background(), 1, at(r.metrics.commandSets, p)...)
+	r.metrics.commands.Add(context.Background(), 1, at(r.metrics.commandSets, p).add...)
 }
 
 // WatchdogLeases adds delta to the leases the watchdog looks after.
@@ -191,7 +181,7 @@ func (r *Recorder) WatchdogLeases(delta int) {
 	r.leases.add(context.Background(), int64(delta), nil)
 }
 
-// PubSubReconnect counts a subscription that had to be made anew.
+// PubSubReconnect counts a subscription that was made again.
 func (r *Recorder) PubSubReconnect() {
 	r.metrics.reconnects.Add(context.Background(), 1)
 }

@@ -47,16 +47,16 @@ func join(r *Recorder, provider metric.MeterProvider) (*registry, error) {
 	}
 	reg := &registry{provider: provider, groups: map[string]struct{}{}}
 	reg.setMembers([]*Recorder{r})
-	b := builder{meter: meterOf(provider)}
-	reg.oldest = b.gauge(MetricOldestAge)
-	reg.failing = b.gauge(MetricFailing)
-	reg.worst = b.gauge(MetricWorstUtilization)
-	reg.tickAge = b.gauge(MetricTickAge)
-	reg.connected = b.gauge(MetricPubSubConnected)
+	var b builder
+	meter := meterOf(provider)
+	reg.oldest = build(&b, MetricOldestAge, meter.Float64ObservableGauge)
+	reg.failing = build(&b, MetricFailing, meter.Float64ObservableGauge)
+	reg.worst = build(&b, MetricWorstUtilization, meter.Float64ObservableGauge)
+	reg.tickAge = build(&b, MetricTickAge, meter.Float64ObservableGauge)
+	reg.connected = build(&b, MetricPubSubConnected, meter.Float64ObservableGauge)
 	var err error
-	reg.callback, err = b.meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
-	b.keep(err)
-	if err := errors.Join(b.errs...); err != nil {
+	reg.callback, err = meter.RegisterCallback(reg.collect, reg.oldest, reg.failing, reg.worst, reg.tickAge, reg.connected)
+	if err = errors.Join(b.err, err); err != nil {
 		reg.unregister()
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (reg *registry) unregister() {
 	}
 }
 
-// sameMeters tells whether measurements of the two providers end up at the same place. They need not be equal
+// sameMeters reports whether measurements of the two providers end up at the same place. They need not be equal
 // for that: OpenTelemetry's default global provider forwards to the first one that replaces it, and then
 // hands out that one's meters.
 func sameMeters(a, b metric.MeterProvider) bool {
@@ -102,7 +102,7 @@ func equal(a, b any) bool {
 // their own stay under 1,000 attribute sets per instrument too (lockdog.acquisitions has six per group).
 const maxSharedGroups = 150
 
-// admit tells whether there is room for a group of that name.
+// admit reports whether there is room for a group of that name.
 func (reg *registry) admit(name string) bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()

@@ -267,7 +267,7 @@ func childReplaced(t *testing.T) {
 	h.Renewal(renewed(time.Now()))
 	w.WaitEnd()
 	_, batch := r.StartBatch(t.Context(), "n", 1, 0, true)
-	batch.End(1, 0, 0, 0, 0, nil)
+	batch.End(1, 0, 0, 0, "", nil)
 	b.want(1, telemetry.MetricHeld, "lockdog.group=orders")
 	b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
 	b.want(2, telemetry.MetricWatchdogLeases)

@@ -16,8 +16,7 @@ type Release struct {
 	span  trace.Span // nil with a no-op tracer
 	start time.Time  // zero if nobody wants to know
 
-	errorType ErrorType
-	failed    bool
+	errorType ErrorType // of the last call that failed
 }
 
 // StartRelease begins the release of h. The ctx it returns carries the span for the Redis calls below it.
@@ -36,7 +35,7 @@ func (r *Recorder) StartRelease(ctx context.Context, h *Hold) (context.Context, 
 			ctx = trace.ContextWithSpanContext(ctx, h.grant.held)
 		}
 		opts = []trace.SpanStartOption{trace.WithLinks(trace.Link{
-			SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
+			SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
 		})}
 	}
 	ctx, span := r.tracing.start(ctx, h.lock.role.releaseSpan, opts...)
@@ -59,26 +58,26 @@ func (rel *Release) Error(t ErrorType) {
 }
 
 // Failed puts the type of an error on the span that was counted elsewhere.
-func (rel *Release) Failed(t ErrorType) { rel.errorType, rel.failed = t, true }
+func (rel *Release) Failed(t ErrorType) { rel.errorType = t }
 
 // End ends the release, once. unconfirmed says that it is taken for released though the reply that said so was
 // lost. Hold.End has still to follow. err is an error of the span, unless that is a member's.
-func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
+func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 	l, h := rel.lock, rel.hold
 	if l == nil {
 		return
 	}
 	rel.lock = nil
 	g, m := l.role, l.role.metrics
-	m.releases.Add(rel.ctx, 1, at(g.releases, outcome)...)
-	took(rel.ctx, m.releaseTime, rel.start, g.record)
+	m.releases.Add(rel.ctx, 1, at(g.releases, outcome).add...)
+	took(rel.ctx, m.releaseTime, rel.start, &g.set)
 	if rel.span == nil {
 		return
 	}
 	if rel.span.IsRecording() {
 		attrs := make([]attribute.KeyValue, 0, len(SpanRelease.Attributes)-1) // most have no node
 		attrs = append(attrs,
-			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()), KeyOutcome.String(outcome.String()))
+			KeyName.String(l.name), KeyKind.String(l.kind), KeyGroup.String(l.Group()), KeyOutcome.String(string(outcome)))
 		if h != nil {
 			attrs = append(attrs, KeyOwner.String(h.owner), KeyToken.Int64(h.token))
 		}
@@ -86,7 +85,7 @@ func (rel *Release) End(outcome ReleaseOutcome, unconfirmed bool, err error) {
 			attrs = append(attrs, KeyUnconfirmed.Bool(true))
 		}
 		if outcome == ReleaseError {
-			attrs = append(attrs, errorType(rel.errorType, rel.failed))
+			attrs = append(attrs, KeyErrorType.String(string(typeOr(rel.errorType))))
 			if !g.isMember() {
 				fail(rel.span, err)
 			}

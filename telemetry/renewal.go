@@ -11,16 +11,15 @@ import (
 
 // RenewalEvent is the outcome of one attempt to renew one lease.
 type RenewalEvent struct {
-	Start, End time.Time      // of the attempt
-	Outcome    RenewalOutcome // of the attempt
-	Err        error          // with RenewalError
-	ErrType    ErrorType      // with RenewalError
-	Attempt    int            // 1, or more for a retry of the same renewal
+	Start, End time.Time // of the attempt
+	Outcome    Outcome   // of the attempt
+	Err        error     // with RenewalError
+	ErrType    ErrorType // with RenewalError
+	Attempt    int       // 1, or more for a retry of the same renewal
 
 	Remaining time.Duration // lease left before the attempt, up to the deadline
 	Lag       time.Duration // how late the attempt was made
 	Elapsed   time.Duration // since the last confirmed renewal was sent, at the outcome
-	TTL       time.Duration // the lease
 
 	BatchSize int         // leases in the call
 	Node      string      // the server it went to
@@ -47,8 +46,8 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	}
 	r, g, ctx := h.lock.rec, h.lock.role, h.here()
 	ordinal := h.ordinal.Load() + 1
-	used := ratio(ev.Elapsed, ev.TTL)
-	r.metrics.renewals.Add(ctx, 1, at(g.renewals, ev.Outcome)...)
+	used := ratio(ev.Elapsed, h.lease)
+	r.metrics.renewals.Add(ctx, 1, at(g.renewals, ev.Outcome).add...)
 	r.metrics.utilization.Record(ctx, used, g.record...)
 	if used > lateAt {
 		r.metrics.late.Add(ctx, 1, g.add...)
@@ -70,21 +69,18 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 		span.End(trace.WithTimestamp(ev.End))
 	}
 	switch {
-	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(burstFail):
-		h.lock.log(LogFail, sc, ev.Err, append(h.renewalAttrs(ev), slog.String(LogKeyErrorType, ev.ErrType.String()))...)
-	case recovered && r.logs(LogBack) && ev.Burst.admit(burstBack):
-		h.lock.log(LogBack, sc, nil, h.renewalAttrs(ev)...)
+	case ev.Outcome == RenewalError && r.logs(LogFail) && ev.Burst.admit(LogFail):
+		h.log(LogFail, sc, ev.Err, append(ev.logged(), slog.String("error_type", string(typeOr(ev.ErrType))))...)
+	case recovered && r.logs(LogBack) && ev.Burst.admit(LogBack):
+		h.log(LogBack, sc, nil, ev.logged()...)
 	}
 }
 
-func (h *Hold) renewalAttrs(ev *RenewalEvent) []slog.Attr {
-	return []slog.Attr{
-		slog.String(LogKeyOwner, h.owner), slog.Int64(LogKeyToken, h.token), slog.Int(LogKeyAttempt, ev.Attempt),
-		seconds(LogKeyRemaining, ev.Remaining), slog.String(LogKeyNode, ev.Node),
-	}
+func (ev *RenewalEvent) logged() []slog.Attr {
+	return []slog.Attr{slog.Int("attempt", ev.Attempt), seconds("remaining", ev.Remaining), slog.String("node", ev.Node)}
 }
 
-// setFailing notes whether the last renewal failed and tells whether that is news.
+// setFailing notes whether the last renewal failed and reports whether that is news.
 func (h *Hold) setFailing(failing bool) bool {
 	if h.failing.Load() == failing {
 		return false
@@ -111,7 +107,7 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	opts = append(opts, trace.WithTimestamp(ev.Start))
 	if batch := ev.Batch.spanContext(); batch.IsSampled() {
 		opts = append(opts, trace.WithLinks(trace.Link{
-			SpanContext: batch, Attributes: []attribute.KeyValue{KeyLink.String(LinkBatch)},
+			SpanContext: batch, Attributes: []attribute.KeyValue{KeyLink.String(linkBatch)},
 		}))
 	}
 	_, span := h.lock.rec.tracing.start(t.ctx, h.lock.role.renewSpan, opts...)
@@ -124,13 +120,13 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 		KeyName.String(h.lock.name), KeyGroup.String(h.lock.Group()),
 		KeyOrdinal.Int64(int64(ordinal)), KeyAttempt.Int(ev.Attempt),
 		KeyRemaining.Float64(ev.Remaining.Seconds()), KeyUtilization.Float64(used), KeyLag.Float64(ev.Lag.Seconds()),
-		KeyBatchSize.Int(ev.BatchSize), KeyNode.String(ev.Node), KeyOutcome.String(ev.Outcome.String()))
+		KeyBatchSize.Int(ev.BatchSize), KeyNode.String(ev.Node), KeyOutcome.String(string(ev.Outcome)))
 	switch ev.Outcome {
 	case RenewalRenewed:
 	case RenewalError:
-		attrs = append(attrs, KeyErrorType.String(ev.ErrType.String()))
+		attrs = append(attrs, KeyErrorType.String(string(typeOr(ev.ErrType))))
 	default:
-		attrs = append(attrs, KeyErrorType.String(ev.Outcome.String()))
+		attrs = append(attrs, KeyErrorType.String(string(ev.Outcome)))
 	}
 	span.SetAttributes(attrs...)
 	if ev.Outcome != RenewalRenewed {
@@ -139,7 +135,7 @@ func (h *Hold) startRenewal(ev *RenewalEvent, ordinal uint32, used float64) trac
 	return span
 }
 
-// ShowsRenewal tells whether the next renewal gets a span also if it goes well.
+// ShowsRenewal reports whether the next renewal gets a span also if it goes well.
 func (h *Hold) ShowsRenewal() bool {
 	if h.trail.Load() == nil {
 		return false
@@ -156,7 +152,7 @@ func (h *Hold) ShowsRenewal() bool {
 // nextTrail goes on in a new trace that links to the grant. If the sampler declines it, the old one goes on.
 func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
 	next := h.newTrail(h.grant.ctx, now, trace.WithNewRoot(), trace.WithLinks(trace.Link{
-		SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(LinkHeld)},
+		SpanContext: h.grant.held, Attributes: []attribute.KeyValue{KeyLink.String(linkHeld)},
 	}))
 	if next == nil {
 		t.refused, t.retryAt = true, ordinal+renewalsPerTrace
@@ -166,7 +162,7 @@ func (h *Hold) nextTrail(t *trail, now time.Time, ordinal uint32) *trail {
 	return next
 }
 
-// wanted tells whether a renewal gets a span.
+// wanted reports whether a renewal gets a span.
 func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32, used float64) bool {
 	if ev.Outcome != RenewalRenewed {
 		return true
@@ -180,5 +176,5 @@ func wanted(policy RenewalSpans, refused bool, ev *RenewalEvent, ordinal uint32,
 	return true
 }
 
-// doubled tells whether a renewal that went well is one of those shown by RenewalSpansThinned.
+// doubled reports whether a renewal that went well is one of those shown by RenewalSpansThinned.
 func doubled(ordinal uint32) bool { return ordinal <= allThinned || bits.OnesCount32(ordinal) == 1 }

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// role is what a lock is to telemetry, and says what is recorded of it:
+// role decides what is recorded of a lock:
 //
 //	        spans                 counts, and is in the gauges   renewals
 //	alone   acquire orders, ...   yes                            its own
@@ -28,38 +28,32 @@ type role struct {
 
 func (r *role) isMember() bool { return r.node != nil }
 
-// tally is what the locks of a group in one role share.
+// tally is what the locks of a group in one role share: their instruments, and the names of their spans.
 type tally struct {
-	spanNames
 	metrics *instruments
 	held    upDown
 	zeroed  atomic.Bool // its counters were started at 0
-}
 
-// spanNames are the names of spans.
-type spanNames struct {
 	acquireSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
 
 func newTally(group, of string, m *instruments) *tally {
+	name := func(s Span) string { return s.Name + of + " " + group }
 	return &tally{
-		metrics: m,
-		held:    upDown{counter: m.held},
-		spanNames: spanNames{
-			acquireSpan: SpanAcquire.Name + of + " " + group,
-			heldSpan:    SpanHeld.Name + of + " " + group,
-			renewSpan:   SpanRenew.Name + " " + group, // only what is alone and members have it
-			lostSpan:    SpanLost.Name + of + " " + group,
-			cancelSpan:  SpanCancel.Name + of + " " + group,
-			releaseSpan: SpanRelease.Name + of + " " + group,
-			forceSpan:   SpanForce.Name + " " + group,
-			holdSpan:    SpanHold.Name + of + " " + group,
-		},
+		metrics:     m,
+		held:        upDown{counter: m.held},
+		acquireSpan: name(SpanAcquire),
+		heldSpan:    name(SpanHeld),
+		renewSpan:   SpanRenew.Name + " " + group, // only what is alone and members have it
+		lostSpan:    name(SpanLost),
+		cancelSpan:  name(SpanCancel),
+		releaseSpan: name(SpanRelease),
+		forceSpan:   name(SpanForce),
+		holdSpan:    name(SpanHold),
 	}
 }
 
-// ofMember are the instruments that a member of a lock is counted by. What its whole is counted by counts nothing here, and
-// its loss is another counter's.
+// ofMember are the instruments of members. Those that count the whole count nothing here; losses have a counter for members.
 func (i *instruments) ofMember() *instruments {
 	m := *i
 	m.acquisitions, m.cancellations, m.releases = noop.Int64Counter{}, noop.Int64Counter{}, noop.Int64Counter{}
@@ -105,22 +99,23 @@ func (r *role) appear(ctx context.Context) {
 		return
 	}
 	nobody := context.Background() // an exemplar would lead from a loss to a lock that wasn't lost
+	one := sets{{set: g.set}}
 	for _, z := range []struct {
 		counter metric.Int64Counter
-		sets    [][]metric.AddOption
+		sets    sets
 	}{
 		{m.acquisitions, g.acquisitions},
 		{m.wakeups, g.wakeups},
 		{m.takeovers, g.takeovers},
 		{m.renewals, g.renewals},
-		{m.late, [][]metric.AddOption{g.add}},
+		{m.late, one},
 		{m.losses, g.losses},
 		{m.cancellations, g.cancellations},
 		{m.releases, g.releases},
-		{m.forced, [][]metric.AddOption{g.add}},
+		{m.forced, one},
 	} {
-		for _, set := range z.sets {
-			z.counter.Add(nobody, 0, set...)
+		for _, s := range z.sets {
+			z.counter.Add(nobody, 0, s.add...)
 		}
 	}
 	m.held.Add(nobody, 0, g.add...)

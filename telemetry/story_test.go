@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -46,7 +47,7 @@ func TestStory(t *testing.T) {
 	h.Renewal(ev)
 	h.Renewal(&telemetry.RenewalEvent{
 		Start: granted.Add(time.Second), End: granted.Add(2 * time.Second), Outcome: telemetry.RenewalError,
-		Err: errors.New("connection refused"), ErrType: telemetry.ErrorNetwork, Attempt: 2, TTL: ttl, Elapsed: 25 * time.Second,
+		Err: errors.New("connection refused"), ErrType: telemetry.ErrorNetwork, Attempt: 2, Elapsed: 25 * time.Second,
 	})
 	rctx, rel := b.StartRelease(b.caller, &h)
 	releaseSC := trace.SpanContextFromContext(rctx)
@@ -86,7 +87,7 @@ func TestStory(t *testing.T) {
 		if p.span.SpanKind != kind {
 			t.Errorf("%s is %s", p.span.Name, p.span.SpanKind)
 		}
-		if s := p.span.InstrumentationScope; s.Name != telemetry.ScopeName || s.Version != telemetry.Version || s.SchemaURL != telemetry.SchemaURL {
+		if s := p.span.InstrumentationScope; s.Name != telemetry.ScopeName || s.Version != telemetry.Version || s.SchemaURL != semconv.SchemaURL {
 			t.Errorf("%s: scope %+v", p.span.Name, s)
 		}
 	}
@@ -96,7 +97,7 @@ func TestStory(t *testing.T) {
 	if batchSpan.SpanContext.TraceID() == root.TraceID() || batchSpan.SpanContext.SpanID() != batchSC.SpanID() {
 		t.Error("the batch is not a trace of its own")
 	}
-	if !h.SpanContext().Equal(held.SpanContext) || trace.SpanContextFromContext(h.Context(context.Background())).SpanID() != held.SpanContext.SpanID() {
+	if !h.SpanContext().Equal(held.SpanContext) {
 		t.Error("the hold does not know its held span")
 	}
 
@@ -145,9 +146,9 @@ func TestStory(t *testing.T) {
 	})
 
 	blockerSC, _ := telemetry.ParseTraceparent(blocker)
-	wantLink(t, acquire, blockerSC, telemetry.LinkBlockedBy)
-	wantLink(t, renewals[0], batchSC, telemetry.LinkBatch)
-	wantLink(t, release, held.SpanContext, telemetry.LinkHeld)
+	wantLink(t, acquire, blockerSC, "blocked_by")
+	wantLink(t, renewals[0], batchSC, "batch")
+	wantLink(t, release, held.SpanContext, "held")
 	for _, s := range []tracetest.SpanStub{held, renewals[1], batchSpan, hold} {
 		if len(s.Links) != 0 {
 			t.Errorf("%s has links", s.Name)
@@ -223,12 +224,12 @@ func TestLostAndCanceled(t *testing.T) {
 		h := b.grant()
 		h.Canceled(reason, context.Canceled)
 		h.End(telemetry.EndCanceled)
-		b.want(1, telemetry.MetricCancellations, "lockdog.group=orders", "lockdog.reason="+reason.String())
+		b.want(1, telemetry.MetricCancellations, "lockdog.group=orders", "lockdog.reason="+string(reason))
 		cancel := b.one("cancel orders")
-		if cancel.Parent.SpanID() != h.SpanContext().SpanID() || cancel.Status.Code != codes.Unset || attrs(cancel)["lockdog.reason"] != reason.String() {
+		if cancel.Parent.SpanID() != h.SpanContext().SpanID() || cancel.Status.Code != codes.Unset || attrs(cancel)["lockdog.reason"] != string(reason) {
 			t.Errorf("cancel: %+v", cancel)
 		}
-		if recs := b.records.all(t, kind); len(recs) != 1 || recs[0]["reason"] != reason.String() || recs[0]["trace_id"] == nil {
+		if recs := b.records.all(t, kind); len(recs) != 1 || recs[0]["reason"] != string(reason) || recs[0]["trace_id"] == nil {
 			t.Errorf("%s: records %v", reason, recs)
 		}
 		b.spans.Reset()
@@ -246,7 +247,7 @@ func TestLostWithoutError(t *testing.T) {
 
 func TestAcquireFails(t *testing.T) {
 	b := newBench(t)
-	for outcome, isError := range map[telemetry.AcquireOutcome]bool{
+	for outcome, isError := range map[telemetry.Outcome]bool{
 		telemetry.AcquireHeld: false, telemetry.AcquireTimeout: false, telemetry.AcquireCanceled: false, telemetry.AcquireError: true,
 	} {
 		b.spans.Reset()
@@ -261,9 +262,9 @@ func TestAcquireFails(t *testing.T) {
 		a.WaitStart()                        // as above
 		a.BlockedBy("late", "")              // as above
 		b.want(0, telemetry.MetricWaiting, "lockdog.group=orders")
-		b.want(1, telemetry.MetricAcquisitions, "lockdog.group=orders", "lockdog.outcome="+outcome.String())
+		b.want(1, telemetry.MetricAcquisitions, "lockdog.group=orders", "lockdog.outcome="+string(outcome))
 		s := b.one("acquire orders")
-		if attrs(s)["lockdog.outcome"] != outcome.String() || (s.Status.Code == codes.Error) != isError {
+		if attrs(s)["lockdog.outcome"] != string(outcome) || (s.Status.Code == codes.Error) != isError {
 			t.Errorf("%s: %v %v", outcome, attrs(s), s.Status)
 		}
 		if got := attrs(s)["error.type"]; (got == "pool") != isError {
@@ -325,7 +326,7 @@ func TestZeroHold(t *testing.T) {
 	h.Canceled(telemetry.CancelClosed, nil)
 	h.Warn(time.Hour)
 	h.End(telemetry.EndClosed)
-	if h.SpanContext().IsValid() || h.Context(b.caller) != b.caller || len(b.spans.GetSpans()) != 0 {
+	if h.SpanContext().IsValid() || len(b.spans.GetSpans()) != 0 {
 		t.Error("a hold out of nothing")
 	}
 	if len(b.metrics()) != 0 {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -25,7 +26,7 @@ type tracerState struct {
 	mode       atomic.Uint32
 }
 
-// same tells whether the global provider is still g. One whose type cannot be compared counts as the same.
+// same reports whether the global provider is still g. One whose type cannot be compared counts as the same.
 func (s *tracerState) same(g trace.TracerProvider) bool {
 	if s.comparable {
 		return s.global == g
@@ -39,7 +40,7 @@ const (
 	tracerNoop
 )
 
-// current gives the state, anew when the global provider was replaced. That matters for a configured provider
+// current returns the state, a new one after the global provider was replaced. That matters for a configured provider
 // too: it may be OpenTelemetry's default one, which forwards to the first that replaces it.
 func (t *tracing) current() *tracerState {
 	global := otel.GetTracerProvider()
@@ -54,13 +55,13 @@ func (t *tracing) current() *tracerState {
 		global:     global,
 		comparable: reflect.ValueOf(global).Comparable(),
 		tracer: provider.Tracer(ScopeName,
-			trace.WithInstrumentationVersion(Version), trace.WithSchemaURL(SchemaURL)),
+			trace.WithInstrumentationVersion(Version), trace.WithSchemaURL(semconv.SchemaURL)),
 	}
 	t.state.Store(s)
 	return s
 }
 
-// live tells whether spans may be recorded, as far as is known.
+// live reports whether spans may be recorded, as far as is known.
 func (t *tracing) live() bool { return t.current().mode.Load() != tracerNoop }
 
 // start starts a span. With a no-op tracer it gives ctx back and a nil span. Options that have to be made for
@@ -87,7 +88,7 @@ func (t *tracing) start(ctx context.Context, name string, opts ...trace.SpanStar
 	return spanCtx, span
 }
 
-// inherited tells whether span is no span of its own: a no-op tracer hands on the parent's span context.
+// inherited reports whether span is no span of its own: a no-op tracer hands on the parent's span context.
 func inherited(ctx context.Context, span trace.Span) bool {
 	sc := span.SpanContext()
 	return !sc.IsValid() || sc.SpanID() == trace.SpanContextFromContext(ctx).SpanID()

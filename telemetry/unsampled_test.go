@@ -54,7 +54,7 @@ func TestEndOfAnUnsampledLock(t *testing.T) {
 		if s.Parent.IsValid() || s.SpanContext.TraceID() == trace.SpanContextFromContext(b.caller).TraceID() {
 			t.Errorf("%s is no root of its own", name)
 		}
-		wantLink(t, s, trace.SpanContextFromContext(actx), telemetry.LinkHeld)
+		wantLink(t, s, trace.SpanContextFromContext(actx), "held")
 		if got := attrs(s); got["lockdog.name"] != "orders:42" || got["lockdog.owner"] != "app:1" || got["lockdog.token"] != "7" {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -112,7 +112,7 @@ func TestQuietBatch(t *testing.T) {
 		return batch
 	}
 	batch := start()
-	batch.End(1, 0, 0, 0, 0, nil)
+	batch.End(1, 0, 0, 0, "", nil)
 	if n := len(b.spans.GetSpans()); n != 0 {
 		t.Errorf("%d spans of a call that went well", n)
 	}
@@ -133,5 +133,5 @@ func TestQuietBatch(t *testing.T) {
 	ev := renewed(time.Now())
 	ev.Outcome, ev.Batch = telemetry.RenewalError, &batch
 	b.grant().Renewal(ev)
-	wantLink(t, b.one("renew orders"), s.SpanContext, telemetry.LinkBatch)
+	wantLink(t, b.one("renew orders"), s.SpanContext, "batch")
 }

@@ -6,16 +6,17 @@ import "time"
 // used again by the engine, so it may be kept. A lease of it may have been removed since: renew it all the same, its
 // result is not looked at. (That is why a renewal must be checked against the owner where it is carried out.)
 type Batch struct {
-	Partition string        // where the leases live, as given in Spec
-	Leases    []*Lease      // a snapshot of the cohort; Lease.Holder leads back to the caller's own
-	Results   []Result      // to be filled by Config.Renew, one per lease; the zero value is Failed
-	Attempt   int           // 1 for the planned call, 2 and more for retries since the cohort's last success
-	Planned   time.Time     // when the call was due
-	Sent      time.Time     // when it was handed to Config.Renew; Sent-Planned is the schedule's lag
-	Timeout   time.Duration // what the call was given
+	Partition string    // where the leases live, as given in Spec
+	Leases    []*Lease  // a snapshot of the cohort; Lease.Holder leads back to the caller's own
+	Results   []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
+	Planned   time.Time // when the call was due
+	Sent      time.Time // when it was handed to Config.Renew; Sent-Planned is the schedule's lag
 
 	// Attachment is for Config.Renew to keep what the callbacks about this batch need. The engine never looks at it.
 	Attachment any
+
+	attempt int           // 1 for the planned call, 2 and more for retries since the cohort's last success
+	timeout time.Duration // what the call was given
 }
 
 // Outcome is what a renewal did for one lease.
@@ -29,16 +30,6 @@ const (
 	Taken                  // the server has it for somebody else
 	Moved                  // it lives on another partition now, see Result.Partition
 )
-
-var outcomes = [...]string{"failed", "renewed", "missing", "taken", "moved"}
-
-// String is the outcome in one lower-case word.
-func (o Outcome) String() string {
-	if int(o) < len(outcomes) {
-		return outcomes[o]
-	}
-	return "unknown"
-}
 
 // Result is the answer for one lease of a batch.
 type Result struct {
@@ -55,7 +46,6 @@ type Renewal struct {
 	Lag       time.Duration // how much later than planned the call was made; 0 when it was early
 	Remaining time.Duration // lease left when the call was made, measured to the deadline
 	Elapsed   time.Duration // from the last confirmed request to this outcome; Elapsed/TTL is the utilization
-	Deadline  time.Time     // the lease's deadline after this outcome
 }
 
 // Cause says why a lease was lost.
@@ -69,16 +59,6 @@ const (
 	CauseUnreachable                  // attempts failed, or did not return, until the deadline
 	CauseStalled                      // no attempt was made in time: this process itself was late
 )
-
-var causes = [...]string{"unknown", "missing", "taken", "expired", "unreachable", "stalled"}
-
-// String is the cause in one lower-case word.
-func (c Cause) String() string {
-	if int(c) < len(causes) {
-		return causes[c]
-	}
-	return causes[0]
-}
 
 // Loss tells a Holder how its lease ended.
 type Loss struct {

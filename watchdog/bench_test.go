@@ -91,7 +91,7 @@ func BenchmarkRound(b *testing.B) {
 					e.mu.Unlock()
 					for flying := true; flying; {
 						e.mu.Lock()
-						flying = e.partitions[""].flights > 0 || e.desk.open
+						flying = e.partitions[""].calls > 0 || e.callbacks.open
 						e.mu.Unlock()
 						if flying {
 							runtime.Gosched()

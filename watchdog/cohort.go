@@ -6,11 +6,11 @@ import "math/rand/v2"
 type stage uint8
 
 const (
-	unused  stage = iota
-	planned       // in its group's ring and its partition's plan, to be renewed at due
-	resting       // its last call failed, to be tried again at due
-	ready         // due; waits for its turn
-	flying        // its call is in flight
+	unused   stage = iota
+	planned        // in its group's ring and its partition's plan, to be renewed at due
+	resting        // its last call failed, to be tried again at due
+	ready          // due; waits for its turn
+	inFlight       // its call is in flight
 )
 
 // cohort is a set of leases of one group that are renewed by one call.
@@ -26,14 +26,14 @@ type cohort struct {
 	offCycle bool // outside the group's rhythm: leases to be renewed once, then to join other cohorts
 	priority uint32
 	watchPos int32 // in Engine.watches
-	waitPos  int32 // in the partition's resting, ready or loose
+	waitPos  int32 // in the partition's resting, ready or offCycle
 	links    [trees]links
 }
 
 func (c *cohort) hasRoom() bool { return len(c.leases) < c.group.batch }
 
-// newCohort makes an empty cohort that is nowhere yet.
-func (e *Engine) newCohort(g *group, loose bool) *cohort {
+// newCohort makes an empty cohort that waits nowhere.
+func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 	var c *cohort
 	if n := len(e.spare); n > 0 {
 		c = e.spare[n-1]
@@ -41,26 +41,30 @@ func (e *Engine) newCohort(g *group, loose bool) *cohort {
 	} else {
 		c = new(cohort)
 	}
-	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: loose, priority: rand.Uint32()}
+	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: offCycle, priority: rand.Uint32()}
 	e.cohorts++
 	g.cohorts++
-	if !loose {
-		g.n++
-		g.partition.load += g.weight
+	if !offCycle {
+		g.count(1)
 	}
 	return c
+}
+
+// count adds n to the cohorts in the group's rhythm.
+func (g *group) count(n int) {
+	g.n += n
+	g.partition.load += uint64(n) * g.weight
 }
 
 // discard does away with an empty cohort.
 func (e *Engine) discard(c *cohort) {
 	g := c.group
-	e.withdraw(c)
+	e.dequeue(c)
 	e.watches.remove(c)
 	e.cohorts--
 	g.cohorts--
 	if !c.offCycle {
-		g.n--
-		g.partition.load -= g.weight
+		g.count(-1)
 	}
 	c.stage = unused
 	const keep = 64
@@ -104,7 +108,7 @@ func (e *Engine) leave(l *Lease) {
 			g.latest = nil
 		}
 	}
-	if last == 0 && c.stage != flying && c.stage != unused {
+	if last == 0 && c.stage != inFlight && c.stage != unused {
 		e.discard(c)
 	}
 }
@@ -115,13 +119,13 @@ func (e *Engine) move(l *Lease, to *cohort) {
 	e.join(to, l)
 }
 
-// setNearest moves the cohort's deadline watch, and its place in the line when it waits for its turn.
+// setNearest moves the cohort's deadline watch, and its place in the queue when it waits for its turn.
 func (e *Engine) setNearest(c *cohort, deadline int64) {
 	c.nearest = deadline
 	e.watches.set(c, deadline)
 	e.wake(deadline)
 	if c.stage == ready {
-		c.line().set(c, c.latestStart())
+		c.queue().set(c, c.latestStart())
 	}
 }
 
@@ -139,10 +143,10 @@ func (e *Engine) findNearest(c *cohort) {
 // latestStart is when a call must be made, whatever the pace, to return well before the nearest deadline.
 func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
 
-// line is where the cohort waits when it is ready.
-func (c *cohort) line() *heap[*cohort] {
+// queue is where the cohort waits when it is ready.
+func (c *cohort) queue() *heap[*cohort] {
 	if c.offCycle {
-		return &c.group.partition.loose
+		return &c.group.partition.offCycle
 	}
 	return &c.group.partition.ready
 }
@@ -155,11 +159,11 @@ func (e *Engine) plan(c *cohort, due int64) {
 	g.partition.plan.insert(c)
 	g.room += g.batch - len(c.leases)
 	g.latest = nil
-	e.call(g.partition, min(due, g.partition.early()))
+	e.schedule(g.partition, min(due, g.partition.early()))
 }
 
-// rest has the cohort tried again after a pause. A loose one joins another that rests about as long: however many
-// leases fail by themselves, they come to share their retries.
+// rest retries the cohort after a pause. An off-cycle one joins another that rests about as long, so leases that fail one
+// by one come to share their retries.
 func (e *Engine) rest(c *cohort, now, pause int64) {
 	g := c.group
 	if other := g.retrying; c.offCycle && other != nil && other.due-now <= 2*pause && e.absorb(other, c) {
@@ -170,10 +174,10 @@ func (e *Engine) rest(c *cohort, now, pause int64) {
 	if c.offCycle {
 		g.retrying = c
 	}
-	e.call(g.partition, c.due)
+	e.schedule(g.partition, c.due)
 }
 
-// absorb has a loose cohort that waits take in another that is nowhere, if it has room for all of it.
+// absorb has an off-cycle cohort that waits take in another that waits nowhere, if it has room for all of it.
 func (e *Engine) absorb(c, other *cohort) bool {
 	if len(c.leases)+len(other.leases) > c.group.batch {
 		return false
@@ -186,15 +190,15 @@ func (e *Engine) absorb(c, other *cohort) bool {
 	return true
 }
 
-// enqueue has the cohort wait for its turn. Loose ones of a group that wait at the same time become one.
+// enqueue has the cohort wait for its turn. Off-cycle ones of a group that wait at the same time become one.
 func (e *Engine) enqueue(c *cohort, now int64) {
 	g := c.group
-	e.withdraw(c)
+	e.dequeue(c)
 	if other := g.expedited; c.offCycle && other != nil && e.absorb(other, c) {
 		return
 	}
 	c.stage, c.noticed = ready, now
-	c.line().set(c, c.latestStart())
+	c.queue().set(c, c.latestStart())
 	if c.offCycle {
 		g.expedited = c
 	} else {
@@ -202,8 +206,8 @@ func (e *Engine) enqueue(c *cohort, now int64) {
 	}
 }
 
-// withdraw takes the cohort from wherever it waits.
-func (e *Engine) withdraw(c *cohort) {
+// dequeue takes the cohort from wherever it waits.
+func (e *Engine) dequeue(c *cohort) {
 	g := c.group
 	switch c.stage {
 	case planned:
@@ -219,13 +223,13 @@ func (e *Engine) withdraw(c *cohort) {
 			g.retrying = nil
 		}
 	case ready:
-		c.line().remove(c)
+		c.queue().remove(c)
 		if !c.offCycle {
 			g.backlog--
 		} else if g.expedited == c {
 			g.expedited = nil
 		}
-	case flying:
+	case inFlight:
 		if g.joinable == c {
 			g.joinable = nil
 		}

@@ -13,19 +13,22 @@ const (
 	DefaultBatchSize = 256
 	// MaxBatchSize is the largest batch that can be asked for.
 	MaxBatchSize = 4096
-	// MaxInFlight is how many calls to one partition are under way at a time at most. One call per millisecond of
-	// latency and slot is 8,000 calls, 2 million leases, a second.
-	MaxInFlight = 8
-	// MaxCallTimeout is the longest a call is given; less with a short lease (TTL/6) or a near deadline.
-	MaxCallTimeout = 5 * time.Second
 )
 
-// Errors the engine reports as Result.Err. The first two are of a Renew that did not keep to its contract.
+const (
+	// maxInFlight bounds the calls to one partition that are under way at a time. With a latency of a millisecond these are
+	// 8,000 calls, 2 million leases, a second.
+	maxInFlight = 8
+	// maxCallTimeout is the longest a call is given; less with a short lease (TTL/6) or a near deadline.
+	maxCallTimeout = 5 * time.Second
+)
+
+// The errors that the engine reports as Result.Err. The first two are of a Renew that broke its contract.
 var (
-	ErrPanicked = errors.New("watchdog: the renewal panicked")
-	ErrResults  = errors.New("watchdog: the renewal did not return one result per lease")
-	ErrNoReason = errors.New("watchdog: the renewal failed without saying why")
-	ErrNowhere  = errors.New("watchdog: the lease moved without saying where")
+	errPanicked = errors.New("watchdog: the renewal panicked")
+	errResults  = errors.New("watchdog: the renewal did not return one result per lease")
+	errNoReason = errors.New("watchdog: the renewal failed without saying why")
+	errNowhere  = errors.New("watchdog: the lease moved without saying where")
 )
 
 // Config is what an engine needs to know. All of it is fixed by New.
@@ -33,7 +36,7 @@ type Config struct {
 	// BatchSize is how many leases one call renews at most. 0 means DefaultBatchSize; at most MaxBatchSize.
 	BatchSize int
 	// Renew makes one call to the server and fills b.Results. Required. It is called on a goroutine of its own, at
-	// most MaxInFlight at a time for a partition and never twice at a time for the same lease; it must return soon
+	// most 8 at a time for a partition and never twice at a time for the same lease; it must return soon
 	// after ctx ends. What is left at the zero Result is Failed; so is everything when it panics.
 	Renew func(ctx context.Context, b *Batch)
 	// BatchDone is called after the Holder.Renewal calls of a batch (and the Lost calls that follow from it), so that

@@ -1,8 +1,11 @@
-// Package watchdog keeps leases alive: it renews many of them in few calls, and says when one is lost.
+// Package watchdog is the engine with which package lock keeps its leases alive: it renews many of them in few calls, and
+// reports which are lost.
 //
-// It is the engine under package lock and knows no Redis. It is given a function that renews a batch of leases
-// (Config.Renew) and tells each lease's Holder what became of it. A lease costs no goroutine, no timer and no
-// allocation, only its own 120 bytes and a place in a list. This is longer than a screen, as it has the engine's whole design.
+// No user of lockdog needs it. Everything it exports is there for package lock, and may change with any release. The one
+// number that programs may want to name is [DefaultBatchSize], which stays.
+//
+// It knows no Redis. Config.Renew renews a batch of leases; each lease's Holder is told the outcome. A lease costs no
+// goroutine, no timer and no allocation, only its own 120 bytes and a place in a list. The rest of this page is its design.
 //
 // # What it costs
 //
@@ -30,12 +33,12 @@
 //
 // And of a cohort:
 //
-//	planned ──▶ ready ──▶ flying ──▶ planned      renewed: sent + interval at the latest
-//	              ▲          └─────▶ resting      all failed: the same leases again, after a pause that doubles
-//	              └─────────────────────┘
+//	planned ──▶ ready ──▶ in flight ──▶ planned      renewed: sent + interval at the latest
+//	              ▲           └───────▶ resting      all failed: the same leases again, after a pause that doubles
+//	              └──────────────────────┘
 //
-// The leases of a batch that failed by themselves, moved or are to be verified leave for a loose cohort, which goes out
-// by itself and whose leases then find seats again; the others keep their rhythm.
+// If only some leases of a batch failed, moved or are to be verified, these leave for an off-cycle cohort. It is renewed once,
+// outside the rhythm, and its leases then join planned cohorts. The others keep their rhythm.
 //
 // # Invariants
 //
@@ -43,7 +46,7 @@
 //     It never moves backwards, and no answer moves it once it has passed.
 //  2. A lease is lost at its own deadline, not earlier; by the scheduler or by Check, whoever is first; told once.
 //  3. A planned renewal is never later than one interval after the last confirmed request (the grant's at first).
-//  4. No two calls at a time for the same lease; at most MaxInFlight at a time for a partition; none mixes partitions.
+//  4. No two calls at a time for the same lease; at most 8 at a time for a partition; none mixes partitions.
 //  5. What is overdue (after a stall, failed calls, Verify) goes out nearest deadline first and at the pace above.
 //     Deadlines override the pace, as far as they require it, and nothing else does.
 //  6. A failed call is tried again until the deadline: after TTL/300 (5 ms at least), doubling up to TTL/15, give or

@@ -39,7 +39,7 @@ type Engine struct {
 	wakeAt     int64     // when the scheduler will look next; never while it has nothing to do
 	lastPass   int64
 	lastSweep  int64
-	desk       callbacks
+	callbacks  callbacks
 }
 
 // New makes an engine. It starts nothing: the one scheduler goroutine starts with the first lease and lives until
@@ -60,7 +60,7 @@ func New(cfg Config) (*Engine, error) {
 		partitions: make(map[string]*partition),
 		agenda:     heap[*partition]{pos: func(p *partition) *int32 { return &p.agendaPos }},
 		watches:    heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
-		unrenewed:  heap[*Lease]{pos: func(l *Lease) *int32 { return &l.soloPos }},
+		unrenewed:  heap[*Lease]{pos: func(l *Lease) *int32 { return &l.unrenewedPos }},
 		alarms:     heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
 		wakeAt:     never,
 	}, nil
@@ -105,16 +105,15 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 	e.leases++
 	if s.Interval > 0 {
 		l.status.Store(kept)
-		interval := max(int64(s.Interval), int64(time.Millisecond))
+		interval := int64(s.Interval)
 		if interval >= trust {
-			interval = max(trust/2, int64(time.Millisecond))
+			interval = trust / 2
 		}
+		interval = max(interval, int64(time.Millisecond))
 		g := e.groupOf(groupKey{s.Partition, interval, l.ttl})
 		e.join(g.seat(sent+interval), l)
 	} else {
-		l.status.Store(winding)
-		e.unrenewed.set(l, sent+trust)
-		e.wake(sent + trust)
+		e.stop(l)
 	}
 	l.engine.Store(e)
 	e.setAlarm(l, s.Alarm)
@@ -145,9 +144,14 @@ func (e *Engine) StopRenewal(l *Lease) {
 	if l.status.Load() != kept || e.closed {
 		return
 	}
-	l.status.Store(winding)
 	e.leave(l)
+	e.stop(l)
+}
+
+// stop watches the deadline of a lease without a cohort.
+func (e *Engine) stop(l *Lease) {
 	deadline := l.deadline.Load()
+	l.status.Store(winding)
 	e.unrenewed.set(l, deadline)
 	e.wake(deadline)
 }
@@ -184,9 +188,9 @@ func (e *Engine) Check(l *Lease) bool {
 		e.mu.Unlock()
 		return true
 	}
-	e.expire(l, now)
-	if e.desk.current == l {
-		e.desk.losses.push(l)
+	e.loseAtDeadline(l, now)
+	if e.callbacks.current == l {
+		e.callbacks.losses = append(e.callbacks.losses, l)
 		e.notify()
 		e.mu.Unlock()
 		return false
@@ -223,28 +227,20 @@ func (e *Engine) Verify(leases ...*Lease) {
 		}
 		switch l.cohort.stage {
 		case planned:
-			e.move(l, l.cohort.group.gatherAt(e.now()))
-		case flying:
+			e.move(l, l.cohort.group.expedite(e.now()))
+		case inFlight:
 			l.verify = true
 		}
 	}
 }
 
-// Stats is a look at the engine.
-type Stats struct {
-	Leases  int           // watched, with and without renewal
-	Cohorts int           // each renewed by one call per interval
-	Ticking bool          // whether the scheduler has anything to do: there are leases
-	TickAge time.Duration // since the scheduler last looked, while Ticking; over two seconds it is late
-}
-
-// Stats looks at the engine.
-func (e *Engine) Stats() Stats {
+// TickAge is how long ago the scheduler last looked: over two seconds, it is late. It reports false when the scheduler has nothing
+// to do, because there are no leases.
+func (e *Engine) TickAge() (time.Duration, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Stats{Leases: e.leases, Cohorts: e.cohorts, Ticking: e.leases > 0 && !e.closed}
-	if s.Ticking {
-		s.TickAge = time.Duration(e.now() - e.lastPass)
+	if e.leases == 0 || e.closed {
+		return 0, false
 	}
-	return s
+	return time.Duration(e.now() - e.lastPass), true
 }

@@ -192,7 +192,7 @@ func TestRetries(t *testing.T) {
 				t.Errorf("renewal %d, sent after %v: elapsed %v, remaining %v", i, sent, r.Elapsed, r.Remaining)
 			}
 		}
-		if want := l.renewals[n-1].Batch.Sent.Add(trust); !l.Deadline().Equal(want) || !l.renewals[n-1].Deadline.Equal(want) {
+		if want := l.renewals[n-1].Batch.Sent.Add(trust); !l.Deadline().Equal(want) {
 			t.Error("the deadline is not counted from the request that was confirmed")
 		}
 	})

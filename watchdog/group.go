@@ -23,11 +23,11 @@ type group struct {
 	ring      tree    // the planned cohorts
 	room      int     // free places in them
 	latest    *cohort // the one with room that is renewed last; nil: not known
-	joinable  *cohort // the last one launched, while it flies
-	expedited *cohort // loose and ready: takes the leases to be renewed once, at once
-	retrying  *cohort // loose and resting: takes others that failed
+	joinable  *cohort // the last one whose call was started, while that is in flight
+	expedited *cohort // off-cycle and ready: takes leases to be renewed once, at once
+	retrying  *cohort // off-cycle and resting: takes others that failed
 	n         int     // cohorts in the rhythm, wherever they are
-	cohorts   int     // all of them, loose ones too
+	cohorts   int     // all of them, off-cycle ones too
 	backlog   int     // of the n: ready, waiting for their turn
 	origin    int64   // where the phases of new cohorts are counted from
 	turn      uint64
@@ -41,7 +41,7 @@ func (e *Engine) groupOf(key groupKey) *group {
 	p.groups++
 	g := &group{
 		engine: e, partition: p, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
-		timeout: min(key.ttl/6, int64(MaxCallTimeout)), budget: min(key.ttl/15, int64(MaxCallTimeout)), weight: weightOf(key.interval), ring: tree{slot: inRing},
+		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval), ring: tree{slot: inRing},
 	}
 	e.groups[key] = g
 	return g
@@ -65,7 +65,7 @@ func (g *group) seat(by int64) *cohort {
 		// Leases granted at the same time are not watched in the order of their requests. Rather than a new cohort,
 		// the one there is goes out a little earlier.
 		if late.due-by <= g.interval/16 {
-			e.withdraw(late)
+			e.dequeue(late)
 			e.plan(late, by)
 			return late
 		}
@@ -80,8 +80,8 @@ func (g *group) seat(by int64) *cohort {
 	return c
 }
 
-// gatherAt is the loose cohort that goes out as soon as it may.
-func (g *group) gatherAt(now int64) *cohort {
+// expedite returns the off-cycle cohort that is called as soon as the pace allows.
+func (g *group) expedite(now int64) *cohort {
 	if c := g.expedited; c != nil && c.hasRoom() {
 		return c
 	}
@@ -89,7 +89,7 @@ func (g *group) gatherAt(now int64) *cohort {
 	c := g.engine.newCohort(g, true)
 	c.due = now
 	g.engine.enqueue(c, now)
-	g.engine.call(g.partition, now)
+	g.engine.schedule(g.partition, now)
 	return c
 }
 
@@ -108,17 +108,18 @@ func (g *group) phase(by int64) int64 {
 	now := g.engine.now()
 	at := now + mod(g.origin+int64(offset)-now, g.interval)
 
-	before, after, hasBefore, hasAfter := g.ring.around(at)
-	if !hasBefore && !hasAfter {
+	if g.ring.root == nil {
 		return min(at, by)
 	}
 	// The ring closes: after the last renewal comes the first one, an interval later.
 	first, last := g.ring.firstDue(), g.ring.lastDue()
-	if !hasBefore {
-		before = last - g.interval
+	before, after := last-g.interval, first+g.interval
+	b, a := g.ring.around(at)
+	if b != nil {
+		before = b.due
 	}
-	if !hasAfter {
-		after = first + g.interval
+	if a != nil {
+		after = a.due
 	}
 	start, width := g.ring.widestGap()
 	if closing := first + g.interval - last; closing > width {
@@ -155,7 +156,7 @@ func (g *group) next(c *cohort, sent int64) int64 {
 }
 
 // settle finds the place of a cohort whose leases were all renewed, by a request sent at that time (or joined since).
-// When the others of the ring have room for all of them it dissolves; so does a loose one as far as there is room.
+// When the others of the ring have room for all of them it dissolves; so does an off-cycle one as far as there is room.
 func (g *group) settle(c *cohort, sent int64) {
 	e := g.engine
 	by := min(sent+g.interval, c.nextBy)
@@ -176,8 +177,7 @@ func (g *group) settle(c *cohort, sent int64) {
 	}
 	if c.offCycle {
 		c.offCycle = false
-		g.n++
-		g.partition.load += g.weight
+		g.count(1)
 	}
 	e.findNearest(c)
 	c.tries = 0

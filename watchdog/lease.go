@@ -61,13 +61,13 @@ type Lease struct {
 	ttl    int64
 	margin int64
 
-	soloPos  int32 // in Engine.solo, the deadlines of leases without a cohort
-	alarmPos int32 // in Engine.alarms
-	tries    uint16
-	hops     uint8 // moves since the last success
-	cause    Cause
-	verify   bool // renew once more when the call in flight has returned
-	ringing  bool // waits for its Alarm call
+	unrenewedPos int32 // in Engine.unrenewed, the deadlines of leases without a cohort
+	alarmPos     int32 // in Engine.alarms
+	tries        uint16
+	hops         uint8 // moves since the last success
+	cause        Cause
+	verify       bool // renew once more when the call in flight has returned
+	alarmDue     bool // waits for its Alarm call
 }
 
 type status = uint32

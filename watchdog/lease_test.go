@@ -25,16 +25,6 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
-	t.Parallel()
-	if got := watchdog.Moved.String() + watchdog.Failed.String() + watchdog.Outcome(9).String(); got != "movedfailedunknown" {
-		t.Error(got)
-	}
-	if got := watchdog.CauseStalled.String() + watchdog.CauseMissing.String() + watchdog.Cause(9).String(); got != "stalledmissingunknown" {
-		t.Error(got)
-	}
-}
-
 func TestZeroLease(t *testing.T) {
 	t.Parallel()
 	e := start(t, &server{})

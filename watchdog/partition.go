@@ -9,14 +9,14 @@ type partition struct {
 	name      string
 	agendaPos int32
 	groups    int
-	flights   int
+	calls     int
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
-	plan    tree          // the planned cohorts of all groups
-	resting heap[*cohort] // failed ones, by the time of the next try
-	ready   heap[*cohort] // due ones, by the latest time their call should start
-	loose   heap[*cohort] // the same, for leases out of rhythm
-	pace    pace
+	plan     tree          // the planned cohorts of all groups
+	resting  heap[*cohort] // failed ones, by the time of the next try
+	ready    heap[*cohort] // due ones, by the latest time their call should start
+	offCycle heap[*cohort] // the same, for leases out of rhythm
+	sent     []int64       // the calls of the last window
 }
 
 func (e *Engine) partitionOf(name string) *partition {
@@ -25,15 +25,15 @@ func (e *Engine) partitionOf(name string) *partition {
 		pos := func(c *cohort) *int32 { return &c.waitPos }
 		p = &partition{
 			engine: e, name: name, plan: tree{slot: inPlan},
-			resting: heap[*cohort]{pos: pos}, ready: heap[*cohort]{pos: pos}, loose: heap[*cohort]{pos: pos},
+			resting: heap[*cohort]{pos: pos}, ready: heap[*cohort]{pos: pos}, offCycle: heap[*cohort]{pos: pos},
 		}
 		e.partitions[name] = p
 	}
 	return p
 }
 
-// call has the scheduler look at the partition at that time at the latest.
-func (e *Engine) call(p *partition, at int64) {
+// schedule has the scheduler look at the partition at that time at the latest.
+func (e *Engine) schedule(p *partition, at int64) {
 	if p.agendaPos != 0 && e.agenda.entries[p.agendaPos-1].at <= at {
 		return
 	}
@@ -48,15 +48,15 @@ func (p *partition) pass(now int64) {
 		e.enqueue(p.resting.entries[0].item, now)
 	}
 	for p.plan.firstDue() <= now {
-		e.enqueue(p.plan.min(), now)
+		e.enqueue(p.plan.nth(0), now)
 	}
 	limit := p.limit(now)
-	for p.flights < MaxInFlight {
+	for p.calls < maxInFlight {
 		c := p.pick(now, limit)
 		if c == nil {
 			break
 		}
-		e.launch(c, now)
+		e.startCall(c, now)
 	}
 	if at := p.nextPass(now, limit); at == never {
 		e.agenda.remove(p)
@@ -67,19 +67,19 @@ func (p *partition) pass(now int64) {
 
 // pick is the next cohort to be called now; nil when none may be.
 func (p *partition) pick(now int64, limit int) *cohort {
-	used := p.pace.used(now)
-	if p.ready.len() > 0 && (used < limit || p.ready.minAt() <= now) {
+	used := p.used(now)
+	if p.ready.Len() > 0 && (used < limit || p.ready.minAt() <= now) {
 		return p.ready.entries[0].item
 	}
-	if p.loose.len() > 0 {
+	if p.offCycle.Len() > 0 {
 		// Leases out of rhythm take what the planned calls leave over, so that they delay nobody, until their
 		// deadlines press.
-		if p.loose.minAt() <= now || used < limit && p.spare(now, limit) {
-			return p.loose.entries[0].item
+		if p.offCycle.minAt() <= now || used < limit && p.spare(now, limit) {
+			return p.offCycle.entries[0].item
 		}
 	}
-	if p.ready.len() == 0 && used < p.base() && p.early() <= now {
-		c := p.plan.min()
+	if p.ready.Len() == 0 && used < p.base() && p.early() <= now {
+		c := p.plan.nth(0)
 		p.engine.enqueue(c, now)
 		return c
 	}
@@ -88,17 +88,16 @@ func (p *partition) pick(now int64, limit int) *cohort {
 
 // spare reports whether a call made now leaves room for every planned one of the next window at its time.
 func (p *partition) spare(now int64, limit int) bool {
-	calls := &p.pace.sent
 	gone := 0 // calls that no longer count by then
 	for k := 0; ; k++ {
 		c := p.plan.nth(k)
 		if c == nil || c.due > now+int64(window) {
 			return true
 		}
-		for gone < calls.len() && calls.get(gone) <= c.due-int64(window) {
+		for gone < len(p.sent) && p.sent[gone] <= c.due-int64(window) {
 			gone++
 		}
-		if calls.len()-gone+k+2 > limit { // the k before it, itself and the one made now
+		if len(p.sent)-gone+k+2 > limit { // the k before it, itself and the one made now
 			return false
 		}
 	}
@@ -107,21 +106,21 @@ func (p *partition) spare(now int64, limit int) bool {
 // nextPass is when something may have to be done, if nothing new happens.
 func (p *partition) nextPass(now int64, limit int) int64 {
 	at := min(p.plan.firstDue(), p.resting.minAt())
-	if p.flights >= MaxInFlight {
+	if p.calls >= maxInFlight {
 		return at // a call that returns brings the next pass
 	}
-	free := p.pace.free(now, limit)
-	if p.ready.len() > 0 {
+	free := p.free(now, limit)
+	if p.ready.Len() > 0 {
 		at = min(at, p.ready.minAt(), max(free, now+1))
 	}
-	if p.loose.len() > 0 {
+	if p.offCycle.Len() > 0 {
 		// Held up by planned calls, it gets its chance when the first of them has gone: plan.firstDue, above.
-		at = min(at, p.loose.minAt())
+		at = min(at, p.offCycle.minAt())
 		if free > now {
 			at = min(at, free)
 		}
 	}
-	return min(at, max(p.early(), p.pace.free(now, p.base())))
+	return min(at, max(p.early(), p.free(now, p.base())))
 }
 
 // base is how many calls may be made in any window: the mean, rounded up, plus one.
@@ -131,12 +130,12 @@ func (p *partition) base() int { return int((p.load+1<<32-1)>>32) + 1 }
 // calls before it is too late for them. Then it is the smallest steady rate that achieves this.
 func (p *partition) limit(now int64) int {
 	limit := p.base()
-	if p.ready.len()+p.loose.len() <= limit {
+	if p.ready.Len()+p.offCycle.Len() <= limit {
 		return limit
 	}
 	const horizon = 256 // windows; what is farther away can wait
 	var within [horizon]int
-	for _, line := range [...]*heap[*cohort]{&p.ready, &p.loose} {
+	for _, line := range [...]*heap[*cohort]{&p.ready, &p.offCycle} {
 		for i := range line.entries {
 			if slack := (line.entries[i].at - now) / int64(window); slack < horizon {
 				within[max(slack, 0)]++
@@ -172,54 +171,19 @@ const window = 100 * time.Millisecond
 // weightOf is what a cohort of that interval adds to partition.load.
 func weightOf(interval int64) uint64 { return uint64(window) << 32 / uint64(interval) }
 
-// pace remembers the calls of the last window.
-type pace struct{ sent queue[int64] }
-
-func (p *pace) add(now int64) { p.sent.push(now) }
-
 // used is how many calls were made in the window that ends now.
-func (p *pace) used(now int64) int {
-	for p.sent.len() > 0 && p.sent.first() <= now-int64(window) {
-		p.sent.pop()
+func (p *partition) used(now int64) int {
+	for len(p.sent) > 0 && p.sent[0] <= now-int64(window) {
+		pop(&p.sent)
 	}
-	return p.sent.len()
+	return len(p.sent)
 }
 
 // free is when the next call may be made.
-func (p *pace) free(now int64, limit int) int64 {
+func (p *partition) free(now int64, limit int) int64 {
 	n := p.used(now)
 	if n < limit {
 		return now
 	}
-	return p.sent.get(n-limit) + int64(window)
-}
-
-// queue is first in, first out; its memory is used again.
-type queue[T any] struct {
-	items []T
-	head  int
-}
-
-func (q *queue[T]) len() int    { return len(q.items) - q.head }
-func (q *queue[T]) first() T    { return q.items[q.head] }
-func (q *queue[T]) get(i int) T { return q.items[q.head+i] }
-
-func (q *queue[T]) push(item T) {
-	if q.head > 32 && q.head > len(q.items)/2 {
-		n := copy(q.items, q.items[q.head:])
-		clear(q.items[n:])
-		q.items, q.head = q.items[:n], 0
-	}
-	q.items = append(q.items, item)
-}
-
-func (q *queue[T]) pop() T {
-	item := q.items[q.head]
-	var zero T
-	q.items[q.head] = zero
-	q.head++
-	if q.head == len(q.items) {
-		q.items, q.head = q.items[:0], 0
-	}
-	return item
+	return p.sent[n-limit] + int64(window)
 }

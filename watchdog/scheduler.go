@@ -61,15 +61,15 @@ func (e *Engine) pass(now int64) {
 	for e.alarms.minAt() <= now {
 		l := e.alarms.entries[0].item
 		e.alarms.remove(l)
-		if !l.ringing {
-			l.ringing = true
-			e.desk.alarms.push(l)
+		if !l.alarmDue {
+			l.alarmDue = true
+			e.callbacks.alarms = append(e.callbacks.alarms, l)
 		}
 	}
 	for e.agenda.minAt() <= now {
 		e.agenda.entries[0].item.pass(now)
 	}
-	// Who takes one lock after the other has no leases in between: it would wake the scheduler for each.
+	// A client that takes locks one at a time has none in between; without this, each acquire would wake the scheduler.
 	resting := e.leases == 0 && !e.began
 	e.began = false
 	if resting || now-e.lastSweep >= int64(tick) {
@@ -96,9 +96,7 @@ func (e *Engine) expireDue(now int64) bool {
 			e.expireIn(c, now)
 		case e.unrenewed.minAt() <= now:
 			done++
-			l := e.unrenewed.entries[0].item
-			e.expire(l, now)
-			e.desk.losses.push(l)
+			e.expire(e.unrenewed.entries[0].item, now)
 		default:
 			return true
 		}
@@ -112,18 +110,23 @@ func (e *Engine) expireIn(c *cohort, now int64) {
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
 			e.expire(l, now)
-			e.desk.losses.push(l)
 		}
 	}
 	if len(c.leases) > 0 {
 		e.findNearest(c)
-	} else if stage == flying {
+	} else if stage == inFlight {
 		e.watches.remove(c)
 	}
 }
 
-// expire declares lost a lease whose deadline is reached, without telling its holder.
+// expire declares lost a lease whose deadline is reached.
 func (e *Engine) expire(l *Lease, now int64) {
+	e.loseAtDeadline(l, now)
+	e.callbacks.losses = append(e.callbacks.losses, l)
+}
+
+// loseAtDeadline is expire for a caller that tells the holder itself.
+func (e *Engine) loseAtDeadline(l *Lease, now int64) {
 	cause := CauseExpired
 	if l.cohort != nil {
 		cause = l.cohort.blame(l)
@@ -135,7 +138,7 @@ func (e *Engine) expire(l *Lease, now int64) {
 // scheduler saw that too late to make one, that is the scheduler's fault. If it saw it in time, the attempt waited
 // for calls to return that did not.
 func (c *cohort) blame(l *Lease) Cause {
-	tried := l.tries > 0 || c.tries > 0 || c.stage == flying
+	tried := l.tries > 0 || c.tries > 0 || c.stage == inFlight
 	inTime := c.noticed != 0 && c.noticed-c.due <= c.group.timeout
 	if tried || inTime {
 		return CauseUnreachable
@@ -168,7 +171,7 @@ func (e *Engine) sweep() {
 		}
 	}
 	for name, p := range e.partitions {
-		if p.groups == 0 && p.flights == 0 {
+		if p.groups == 0 && p.calls == 0 {
 			e.agenda.remove(p)
 			delete(e.partitions, name)
 		}

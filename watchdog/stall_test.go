@@ -278,9 +278,9 @@ func TestSweep(t *testing.T) {
 		x.sleep(2 * time.Second)
 		x.Engine.mu.Lock()
 		defer x.Engine.mu.Unlock()
-		if len(x.groups) != 1 || len(x.partitions) != 1 || x.agenda.len() != 1 || len(x.spare) > 64 {
+		if len(x.groups) != 1 || len(x.partitions) != 1 || x.agenda.Len() != 1 || len(x.spare) > 64 {
 			t.Errorf("%d groups, %d partitions, %d on the agenda, %d spare cohorts are left",
-				len(x.groups), len(x.partitions), x.agenda.len(), len(x.spare))
+				len(x.groups), len(x.partitions), x.agenda.Len(), len(x.spare))
 		}
 	})
 }

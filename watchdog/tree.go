@@ -25,13 +25,6 @@ type links struct {
 	roomy               bool
 }
 
-func (t *tree) size() int {
-	if t.root == nil {
-		return 0
-	}
-	return t.root.links[t.slot].size
-}
-
 // firstDue and lastDue are the ends of the tree; never and 0 when it is empty.
 func (t *tree) firstDue() int64 {
 	if t.root == nil {
@@ -45,14 +38,6 @@ func (t *tree) lastDue() int64 {
 		return 0
 	}
 	return t.root.links[t.slot].last
-}
-
-func (t *tree) min() *cohort {
-	c := t.root
-	for c != nil && c.links[t.slot].left != nil {
-		c = c.links[t.slot].left
-	}
-	return c
 }
 
 // nth is the cohort with k others before it; nil when there are not that many.
@@ -77,18 +62,16 @@ func (t *tree) nth(k int) *cohort {
 	return nil
 }
 
-// around gives the renewals next to a time: the latest at or before it, the earliest after it.
-func (t *tree) around(at int64) (before, after int64, hasBefore, hasAfter bool) {
+// around gives the renewals next to a time: the latest at or before it, the earliest after it; nil when there is none.
+func (t *tree) around(at int64) (before, after *cohort) {
 	for c := t.root; c != nil; {
 		if c.due <= at {
-			before, hasBefore = c.due, true
-			c = c.links[t.slot].right
+			before, c = c, c.links[t.slot].right
 		} else {
-			after, hasAfter = c.due, true
-			c = c.links[t.slot].left
+			after, c = c, c.links[t.slot].left
 		}
 	}
-	return before, after, hasBefore, hasAfter
+	return before, after
 }
 
 // latestWithRoom is the cohort with room that is renewed last, but not after by; nil when there is none.

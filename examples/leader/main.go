@@ -1,5 +1,4 @@
-// Command leader elects one of two processes with nothing but a Mutex: to campaign is Lock, to lead is to do all with the
-// lease's Context, to resign is Release, and who leads is what Inspect says.
+// Command leader elects one of two processes with package lock/leader: Run campaigns, leads and, when it was deposed, campaigns again.
 //
 //	go run ./examples/leader
 //
@@ -15,13 +14,13 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/leader"
 )
 
 // office is what they compete for. The successor of a leader that dies is elected a second later.
@@ -29,49 +28,54 @@ func office(c *lock.Client) *lock.Mutex {
 	return c.Mutex("leader:reports", lock.WithWatchdog(time.Second))
 }
 
-// serve campaigns, and leads when elected, until it is deposed or resign is closed.
-func serve(ctx context.Context, c *lock.Client, elected chan<- *lock.Lease, resign <-chan struct{}) error {
-	term, err := office(c).Lock(ctx) // waits for its turn, and costs nothing meanwhile
-	if err != nil {
-		return err
-	}
-	elected <- term
-	select { // a real leader works with term.Context() now, and gives term.Token() to what it writes to
-	case <-term.Context().Done():
-		return context.Cause(term.Context())
-	case <-resign:
-		return term.Release(ctx) // else the office is vacant until the lease ends
-	}
+// term is what a leader tells the story of itself.
+type term struct {
+	leader string
+	token  int64
 }
 
-// leader says who leads, as anybody can ask. An owner is "<client id>:<random>-<seq>".
-func leader(ctx context.Context, c *lock.Client) string {
-	h, _ := office(c).Inspect(ctx) // nobody, as far as is known
-	return strings.Split(h.Owner, ":")[0]
+// serve campaigns, and leads whenever it is elected, until it resigns or ctx ends.
+func serve(ctx context.Context, id string, c *lock.Client, terms chan<- term, deposed chan<- error, resign <-chan struct{}) error {
+	return leader.Run(ctx, office(c), func(ctx context.Context) error {
+		terms <- term{id, leader.Token(ctx)} // a real leader works with ctx now, and gives the token to what it writes to
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx) // Run campaigns again, if its own ctx lives
+		case <-resign:
+			return nil // Run releases the lock, and returns
+		}
+	}, leader.OnDeposed(func(cause error) { deposed <- cause }), leader.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 func story(ctx context.Context, out io.Writer, north, south *lock.Client) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
-	terms, resign := make(chan *lock.Lease), make(chan struct{})
-	campaign := func(c *lock.Client) <-chan error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	terms, deposed, resign := make(chan term), make(chan error, 4), make(chan struct{})
+	campaign := func(id string, c *lock.Client) <-chan error {
 		result := make(chan error, 1)
-		go func() { result <- serve(ctx, c, terms, resign) }()
+		go func() { result <- serve(ctx, id, c, terms, deposed, resign) }()
 		return result
 	}
-	northEnds, first := campaign(north), <-terms
-	say("elected: %s", leader(ctx, south))
-	southEnds := campaign(south) // waits
+	northEnds, first := campaign("north", north), <-terms
+	say("elected: %s", first.leader)
+	southEnds := campaign("south", south) // waits
 	resign <- struct{}{}
-	say("north resigns: %v", <-northEnds)
+	say("north resigns: %v", errors.Join(<-northEnds, <-deposed))
 	second := <-terms
-	say("elected: %s", leader(ctx, north))
-	northEnds = campaign(north)
+	say("elected: %s", second.leader)
+	northEnds = campaign("north", north)
 	_, err := office(north).ForceUnlock(ctx) // an operator's doing
-	say("south is deposed, and knows: %v", errors.Is(<-southEnds, lock.ErrLost))
-	third := <-terms
-	say("elected: %s; each term has a larger token: %v", leader(ctx, south), first.Token() < second.Token() && second.Token() < third.Token())
-	close(resign)
-	return errors.Join(err, <-northEnds)
+	say("south is deposed, and knows: %v", errors.Is(<-deposed, lock.ErrLost))
+	third := <-terms // south pauses before it campaigns again
+	say("elected: %s; each term has a larger token: %v", third.leader, first.token < second.token && second.token < third.token)
+	stop()
+	for _, ends := range []<-chan error{northEnds, southEnds} {
+		if e := <-ends; !errors.Is(e, context.Canceled) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 func run(ctx context.Context, out io.Writer) error {

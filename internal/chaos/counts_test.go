@@ -79,7 +79,7 @@ func (c *counts) Handle(ctx context.Context, r slog.Record) error {
 		c.add(history.CountLost, 1)
 	case telemetry.LogMoreLost.Message:
 		r.Attrs(func(a slog.Attr) bool {
-			if a.Key == telemetry.LogKeyCount {
+			if a.Key == "count" {
 				c.add(history.CountLost, float64(a.Value.Int64()))
 			}
 			return true

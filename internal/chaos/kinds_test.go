@@ -95,7 +95,7 @@ var families = []family{
 	{name: "permits", counted: true, kinds: []kind{{
 		name: "permits", weight: 1, room: permits, shared: true,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
-			return c.locks.Permits(names[0], opts...)
+			return c.locks.Semaphore(names[0], opts...)
 		},
 	}}},
 	{name: "multi", force: forceMutex, kinds: []kind{

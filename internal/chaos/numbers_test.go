@@ -35,7 +35,7 @@ func (r *run) giveNumbers(t *testing.T) {
 	}
 	for _, target := range r.schedule.Targets {
 		if f.name == history.KindLatch {
-			_, err = locks.Latch(target.Name).Set(t.Context(), r.schedule.parties())
+			_, err = locks.Latch(target.Name).TrySetCount(t.Context(), r.schedule.parties())
 		} else {
 			_, err = setPermits(t.Context(), locks, target)
 		}
@@ -54,9 +54,9 @@ func (s schedule) parties() int { return s.Clients * s.Workers }
 
 func setPermits(ctx context.Context, c *lock.Client, t target) (bool, error) {
 	if t.Family == history.KindSemaphore {
-		return c.Semaphore(t.Name).SetPermits(ctx, permits)
+		return c.UnleasedSemaphore(t.Name).TrySetPermits(ctx, permits)
 	}
-	return c.Permits(t.Name).SetPermits(ctx, permits)
+	return c.Semaphore(t.Name).TrySetPermits(ctx, permits)
 }
 
 // keepPermits gives names their permits when Redis has forgotten that they have any, as every program does at its start.
@@ -117,7 +117,7 @@ func (w *worker) takePermits(t target, limit time.Duration) bool {
 		What: history.Call, ID: id, Name: t.Name, Kind: history.KindSemaphore, How: "lock", Weight: n, Room: permits,
 		Lease: w.c.Lease, Apart: true, Quick: w.c.settling.Load(),
 	}
-	s := w.c.locks.Semaphore(t.Name)
+	s := w.c.locks.UnleasedSemaphore(t.Name)
 	take := s.Acquire
 	if limit == 0 && w.rng.IntN(4) == 0 {
 		call.How, take = "try", s.TryAcquire

@@ -52,10 +52,7 @@ var packages = map[string]string{
 
 // awaited are names of the API of 0.1.0 that the pages use before package lock has them all. Code that uses one that isn't there yet is
 // not compiled, and a row of a table with it is not looked for. TestAwaited tells when the list can go.
-var awaited = []string{"EnsurePermits", "Ended", "WithMinHold", "UnleasedSemaphore", "TrySetCount"}
-
-// leaderPackage is awaited, too.
-const leaderPackage = "lock/leader"
+var awaited = []string{"Ended", "WithMinHold"}
 
 // pages are README.md and those in docs.
 func pages(t *testing.T) []string {
@@ -96,9 +93,6 @@ func missing(t *testing.T) []string {
 			still = append(still, name)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(root, leaderPackage, "doc.go")); err != nil {
-		still = append(still, leaderPackage)
-	}
 	return still
 }
 
@@ -119,7 +113,7 @@ func TestAwaited(t *testing.T) {
 		t.Logf("awaited: %s", strings.Join(still, ", "))
 		return
 	}
-	t.Error("nothing is awaited any more: remove awaited, leaderPackage, missing, waitsFor and this test")
+	t.Error("nothing is awaited any more: remove awaited, missing, waitsFor and this test")
 }
 
 // TestCodeCompiles compiles the Go code of all pages: whole files as they are, pieces in the frame. Code that needs a module which isn't
@@ -146,9 +140,6 @@ func TestCodeCompiles(t *testing.T) {
 				t.Errorf("%s: not as gofmt has it (%v):\n%s", where, err, formatted)
 			}
 			name := waitsFor(code, still)
-			if strings.Contains(code, "github.com/lockdog/lockdog/"+leaderPackage) && slices.Contains(still, leaderPackage) {
-				name = leaderPackage
-			}
 			switch {
 			case m[2] >= 0:
 				continue

@@ -143,7 +143,7 @@ func meet(ctx context.Context, rdb redis.UniversalClient, locks *lock.Client, na
 	var longest time.Duration
 	for round := range rounds {
 		latch, arrived := locks.Latch(fmt.Sprintf("%s:%d", name, round)), fmt.Sprintf("%s%s:%d:arrived", prefix, name, round)
-		if _, err := latch.Set(ctx, parties); err != nil {
+		if _, err := latch.TrySetCount(ctx, parties); err != nil {
 			return "", err
 		}
 		asked := time.Now()

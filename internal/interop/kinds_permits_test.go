@@ -15,14 +15,14 @@ var semaphores = []kind{
 	{
 		name: "semaphore", java: "semaphore", permits: true, bare: true,
 		open: func(c *lock.Client, name string, opts ...lock.LockOption) ours {
-			return ours{bare: c.Semaphore(name, opts...)}
+			return ours{bare: c.UnleasedSemaphore(name, opts...)}
 		},
 		channel: semaphoreChannel, keys: func(string) []string { return nil },
 	},
 	{
 		name: "permits", java: "permits", permits: true,
 		open: func(c *lock.Client, name string, opts ...lock.LockOption) ours {
-			return ours{Locker: c.Permits(name, opts...)}
+			return ours{Locker: c.Semaphore(name, opts...)}
 		},
 		channel: semaphoreChannel, keys: func(key string) []string { return []string{permitsKey(key)} },
 	},
@@ -35,8 +35,8 @@ func permitsKey(key string) string { return suffixName(key, "timeout") }
 
 // counted is what both semaphores do.
 type counted interface {
-	SetPermits(ctx context.Context, n int) (bool, error)
-	Resize(ctx context.Context, delta int) error
+	TrySetPermits(ctx context.Context, n int) (bool, error)
+	AddPermits(ctx context.Context, delta int) error
 	Available(ctx context.Context) (int, error)
 }
 
@@ -55,8 +55,8 @@ func (o ours) counted(t *testing.T) counted {
 // set gives a new semaphore its permits.
 func set(t *testing.T, o ours, permits int) {
 	t.Helper()
-	if done, err := o.counted(t).SetPermits(t.Context(), permits); err != nil || !done {
-		t.Fatalf("SetPermits: %v, %v", done, err)
+	if done, err := o.counted(t).TrySetPermits(t.Context(), permits); err != nil || !done {
+		t.Fatalf("TrySetPermits: %v, %v", done, err)
 	}
 }
 

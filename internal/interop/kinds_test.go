@@ -102,8 +102,8 @@ func (k *kind) readWrite() bool { return k.java == "read" || k.java == "write" }
 
 // ours is how lockdog takes it.
 type ours struct {
-	lock.Locker                 // nil: see bare
-	bare        *lock.Semaphore // whose permits have no lease
+	lock.Locker                         // nil: see bare
+	bare        *lock.UnleasedSemaphore // whose permits have no lease
 }
 
 // held is what was taken.

@@ -37,7 +37,7 @@ func (l latch) is(t *testing.T, want int) {
 // set closes it, and reports whether it was open.
 func (l latch) set(t *testing.T, n int) bool {
 	t.Helper()
-	done, err := l.Set(t.Context(), n)
+	done, err := l.TrySetCount(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func testLatchAgrees(t *testing.T, r *rig) {
 			l.theirs.says(t, true, "a", "trySetCount", 3)
 		}
 		if l.set(t, 9) {
-			t.Error("Set of a closed latch: true")
+			t.Error("TrySetCount of a closed latch: true")
 		}
 		l.theirs.says(t, false, "a", "trySetCount", 9)
 		l.is(t, 3)
@@ -154,16 +154,16 @@ func testLatchWakes(t *testing.T, r *rig) {
 // refuses it, before anything is in Redis.
 func testLatchNames(t *testing.T, r *rig) {
 	l := r.latch(t.Name() + "/{tag}")
-	done, err := l.Set(t.Context(), 1)
+	done, err := l.TrySetCount(t.Context(), 1)
 	if len(r.nodes) > 1 {
 		if !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("Set: %v, %v, want ErrInvalid", done, err)
+			t.Errorf("TrySetCount: %v, %v, want ErrInvalid", done, err)
 		}
 		l.is(t, 0)
 		return
 	}
 	if !done || err != nil {
-		t.Fatalf("Set: %v, %v", done, err)
+		t.Fatalf("TrySetCount: %v, %v", done, err)
 	}
 	waiter := l.theirs.send(t, "waiter", "await")
 	r.awaitListeners(t, latchChannel(prefix+l.name), 1)

@@ -25,7 +25,7 @@ func testPermitsAgree(t *testing.T, r *rig, k *kind) {
 	}
 	resize := func(delta int) {
 		t.Helper()
-		if err := c.Resize(t.Context(), delta); err != nil {
+		if err := c.AddPermits(t.Context(), delta); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,8 +76,8 @@ func testPermitsAgree(t *testing.T, r *rig, k *kind) {
 	o = k.open(r.locks, t.Name()+"/java")
 	theirs.name += "/java"
 	theirs.says(t, true, "a", "trySetPermits", 2)
-	if done, err := o.counted(t).SetPermits(t.Context(), 9); done || err != nil {
-		t.Errorf("SetPermits: %v, %v, want false", done, err)
+	if done, err := o.counted(t).TrySetPermits(t.Context(), 9); done || err != nil {
+		t.Errorf("TrySetPermits: %v, %v, want false", done, err)
 	}
 	release(t, tryLock(t, o))
 	r.has(t, theirs.name, 2)
@@ -86,7 +86,7 @@ func testPermitsAgree(t *testing.T, r *rig, k *kind) {
 // testManyPermits has callers on both sides that take several permits at once. All of them or none: those who want many aren't given some.
 func testManyPermits(t *testing.T, r *rig) {
 	k := kindNamed("semaphore")
-	s := r.locks.Semaphore(t.Name())
+	s := r.locks.UnleasedSemaphore(t.Name())
 	theirs := remote{r.java, "semaphore", t.Name()}
 	set(t, ours{bare: s}, 5)
 	step := func(err error) {
@@ -142,7 +142,17 @@ func testLeasedPermits(t *testing.T, r *rig) {
 	set(t, o, 2)
 	h := tryLock(t, o)
 	theirs.says(t, 1, "a", "acquiredPermits")
-	theirs.says(t, 2, "a", "getPermits")
+	s := r.locks.Semaphore(t.Name())
+	for _, n := range []int{2, 5, 1, 2} { // both sides count the permits that are held
+		if err := s.EnsurePermits(t.Context(), n); err != nil {
+			t.Fatalf("EnsurePermits(%d): %v", n, err)
+		}
+		theirs.says(t, n, "a", "getPermits")
+		theirs.says(t, n-1, "a", "availablePermits")
+		if total, err := s.Total(t.Context()); err != nil || total != n {
+			t.Errorf("Total: %d, %v, want %d", total, err, n)
+		}
+	}
 	members, err := r.rdb.ZRange(t.Context(), permitsKey(prefix+t.Name()), 0, -1).Result()
 	if err != nil || len(members) != 1 || len(members[0]) != 16 {
 		t.Fatalf("the permits taken are %q, %v; want one of 16 bytes", members, err)

@@ -10,6 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
+	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/server"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/pin"
@@ -87,11 +91,11 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 		}
 		defer func() { err = errors.Join(err, undo()) }()
 	}
-	redis, err := server.Start(ctx, w.cluster)
+	own, err := server.Start(ctx, w.cluster)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, redis.Stop()) }()
+	defer func() { err = errors.Join(err, own.Stop()) }()
 	dir, err := os.MkdirTemp("", "lockdog-peers-")
 	if err != nil {
 		return nil, err
@@ -99,7 +103,7 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: redis.Addrs(), Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Kind: w.kind, Peer: name, Addrs: own.Addrs(), Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {
@@ -113,34 +117,32 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 
 // measure has the processes measure at the same time.
 func measure(ctx context.Context, w *workload, cfg work.Config) (_ figures.Figures, err error) {
-	var crew crew
-	defer func() { err = errors.Join(err, crew.close()) }()
+	var crew fleet.Fleet[work.Reply]
+	defer func() { err = errors.Join(err, crew.Close()) }()
 	for i := range w.processes {
 		cfg.Process = i
-		if err := crew.start(cfg); err != nil {
+		if err := crew.Start(nil, cfg); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := crew.replies(ctx); err != nil { // they are warm
+	if _, err := crew.Replies(ctx); err != nil { // they are warm
 		return nil, err
 	}
-	m, err := openMeter(cfg.Addrs)
+	var nodes []*redis.Options
+	for _, addr := range cfg.Addrs {
+		nodes = append(nodes, &redis.Options{Addr: addr})
+	}
+	servers := sample.Open(nodes)
+	defer func() { err = errors.Join(err, servers.Close()) }()
+	before, err := servers.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, m.close()) }()
-	before, err := m.read(ctx)
+	replies, err := crew.Ask(ctx, work.Go)
 	if err != nil {
 		return nil, err
 	}
-	if err := crew.tell(work.Go); err != nil {
-		return nil, err
-	}
-	replies, err := crew.replies(ctx)
-	if err != nil {
-		return nil, err
-	}
-	after, err := m.read(ctx)
+	after, err := servers.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +152,7 @@ func measure(ctx context.Context, w *workload, cfg work.Config) (_ figures.Figur
 			return nil, errors.New("a process reported nothing")
 		}
 	}
-	return figuresOf(w, cfg.Peer, results, after.since(before)), nil
+	return figuresOf(w, cfg.Peer, results, after.Since(before)), nil
 }
 
 func workNames() []string {

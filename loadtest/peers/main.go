@@ -3,76 +3,31 @@
 //
 //	make peers        # from the module's root
 //
-// Each library runs in processes of its own, with a redis-server of their own, anew in each round; the rounds are
-// interleaved. Ratios are those of medians over the rounds. It is a module of its own, so that the other libraries never
+// Each library runs in its own processes with its own redis-server, which start anew in each round; the rounds are
+// interleaved. Ratios are those of medians over the rounds. It is a separate module: the other libraries never
 // enter the module graph of lockdog's users.
 package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-// The exit codes.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as shells have it
-)
+//go:embed usage.txt
+var usage string // with places for the names of works and peers
 
-const usage = `peers compares lockdog with other lock libraries, round after round, each library in processes of its own with a
-redis-server of its own. It prints a table, and says of each target whether it is met, and by how much.
-
-  -rounds 5       how often everything is measured; figures are medians
-  -seconds 2      of each measurement
-  -works LIST     of %s
-  -peers LIST     of %s
-  -ctx            give go-redis's clients ContextTimeoutEnabled, as a program that wants its ctx heeded does
-  -json FILE      the figures of every round, for machines
-
-What the figures mean:
-  p50, p99, longest   of a lock and its release together, or a TryLock, in µs; where all want one lock, of the wait alone
-  /s                  operations; where all want one lock, handoffs: grants to another goroutine than the last one's, or, with
-                      several processes, to another process
-  handoff p50         µs from the start of a release to the next grant, where its new holder was waiting already; with several
-                      processes
-  cmds, in Lua        commands per operation or handoff, from INFO commandstats: those that came over the network, and apart from
-                      them those that scripts called, which cost no round trip
-  fair, fair procs    most turns of a goroutine, or a process, divided by the least
-  stuck               waiters who didn't get the lock within two seconds after all others had stopped; the worst round
-  allocs, bytes       heap objects and bytes per operation, of the whole process
-  client, redis       CPU time per operation in µs, in user and system mode, of all client processes and of Redis
-  told                ms from DEL, FLUSHALL or a forced unlock by another client until the holder knows; the worst
-
-All clients have the defaults of their libraries, but for -ctx, leases of 30 s and, where nothing wakes a waiter, 5 ms between tries.
-Everybody gives Lock a ctx that can be canceled, and says the lock's name at each call. It exits 0 when everything could be
-measured and no two ever held one lock, whether targets are met or not; 1 else; 2 for bad flags; 130 when interrupted.
-`
-
-func main() {
-	if work.IsChild() {
-		os.Exit(work.Main(os.Stdin, os.Stdout))
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { cli.Main(work.Main, run) }
 
 // flags are what the command line can say.
 type flags struct {
@@ -123,59 +78,35 @@ func parse(args []string) (f flags, err error) {
 	return f, nil
 }
 
-// list reads names separated by commas.
+// list is cli.List; no names mean all.
 func list(flag, text string, known []string) ([]string, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var names []string
-	for s := range strings.SplitSeq(text, ",") {
-		name := strings.TrimSpace(s)
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("-%s %s: %q is not one of %s", flag, text, name, strings.Join(known, ", "))
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	return cli.List(flag, text, known)
 }
 
-// run is the whole program, up to its exit code. The table goes to stdout, what happens meanwhile to stderr.
+// run is the whole program, up to its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis's; what is wrong comes back as an error
-
-	f, err := parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprintf(stdout, usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
-		return 0
-	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "peers: %v\npeers -h lists the flags\n", err)
-		return exitUsage
-	}
-	b := newBench(f, stderr)
-	err = b.all(ctx)
-	if b.measured() { // also what there is when it was interrupted
-		err = errors.Join(err, b.print(stdout), b.sound())
-		if f.json != "" {
-			err = errors.Join(err, b.save(f.json))
+	help := fmt.Sprintf(usage, strings.Join(workNames(), ", "), strings.Join(peerNames(), ", "))
+	return cli.Run(ctx, "peers", help, parse, func(f flags) error {
+		b := newBench(f, stderr)
+		err := b.all(ctx)
+		if b.measured() { // also what there is when it was interrupted
+			err = errors.Join(err, b.print(stdout), b.sound(), b.save())
 		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		_, _ = fmt.Fprintln(stderr, "peers: interrupted")
-		return exitInterrupted
-	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "peers:", err)
-		return exitFailed
-	}
-	return 0
+		return err
+	}, args, stdout, stderr)
 }
 
-// save writes the figures of every round.
-func (b *bench) save(name string) error {
+// save writes the figures of every round, if asked to.
+func (b *bench) save() error {
+	if b.json == "" {
+		return nil
+	}
 	text, err := json.MarshalIndent(b.rounds, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, append(text, '\n'), 0o644)
+	return os.WriteFile(b.json, append(text, '\n'), 0o644)
 }

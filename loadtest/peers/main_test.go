@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
@@ -21,7 +23,7 @@ import (
 
 // This binary is also the child processes of the runs that tests make.
 func TestMain(m *testing.M) {
-	if work.IsChild() {
+	if fleet.IsChild() {
 		os.Exit(work.Main(os.Stdin, os.Stdout))
 	}
 	redistest.Main(m)
@@ -116,7 +118,7 @@ func near(t *testing.T, f figures.Figures, want figures.Figures) {
 
 func TestFiguresOfOperations(t *testing.T) {
 	t.Parallel()
-	e := executed{cpu: 900 * time.Microsecond, commands: map[string]sample.Stat{
+	e := sample.Info{CPU: 900 * time.Microsecond, Commands: map[string]sample.Stat{
 		"set": {Calls: 30}, "evalsha": {Calls: 30}, "get": {Calls: 30}, "del": {Calls: 30}, "info": {Calls: 1},
 	}}
 	r := result(10, 20)
@@ -126,7 +128,7 @@ func TestFiguresOfOperations(t *testing.T) {
 	})
 	// Of a peer that takes locks with scripts, SET is called by those.
 	near(t, figuresOf(look("many"), peer.Redislock, []*work.Result{r}, e), figures.Figures{figures.Commands: 1, figures.InLua: 3})
-	f := figuresOf(look("many"), peer.Floor, []*work.Result{{Seconds: 1, Counts: []int64{0}}}, executed{})
+	f := figuresOf(look("many"), peer.Floor, []*work.Result{{Seconds: 1, Counts: []int64{0}}}, sample.Info{})
 	if _, ok := f[figures.Commands]; ok || f[figures.Rate] != 0 {
 		t.Errorf("of no operation: %v", f)
 	}
@@ -134,7 +136,7 @@ func TestFiguresOfOperations(t *testing.T) {
 
 func TestFiguresOfHandoffs(t *testing.T) {
 	t.Parallel()
-	e := executed{commands: map[string]sample.Stat{"evalsha": {Calls: 50}, "subscribe": {Calls: 10}, "hset": {Calls: 100}}}
+	e := sample.Info{Commands: map[string]sample.Stat{"evalsha": {Calls: 50}, "subscribe": {Calls: 10}, "hset": {Calls: 100}}}
 	a, b := result(10, 20), result(30, 15)
 	a.Handed, a.Between, a.Window = 22, 8, work.Handed{Handed: 20, Between: 7}
 	b.Handed, b.Between, b.Window = 40, 12, work.Handed{Handed: 38, Between: 9}
@@ -160,7 +162,7 @@ func TestFiguresOfLosses(t *testing.T) {
 		work.ByFlushall: {After: []time.Duration{1e6}, Never: 2},
 		work.ByForce:    {Never: 1},
 	}}
-	f := figuresOf(look("loss"), peer.Lockdog, []*work.Result{r}, executed{})
+	f := figuresOf(look("loss"), peer.Lockdog, []*work.Result{r}, sample.Info{})
 	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})
 	if _, ok := f[figures.ToldForce]; ok {
 		t.Errorf("%v", f)
@@ -185,7 +187,8 @@ func TestSound(t *testing.T) {
 func TestRun(t *testing.T) { // not parallel: a part of it pins this process to one CPU
 	name := filepath.Join(t.TempDir(), "r.json")
 	var out, progress bytes.Buffer
-	args := []string{"-rounds", "1", "-seconds", "0.05", "-json", name, "-works", "single,single-1cpu,processes,loss"}
+	// A window is longer than a busy machine lets a process wait for a CPU: an operation ends in each.
+	args := []string{"-rounds", "1", "-seconds", "0.5", "-json", name, "-works", "single,single-1cpu,processes,loss"}
 	if code := run(t.Context(), args, &out, &progress); code != 0 {
 		t.Fatalf("exit code %d\n%s\n%s", code, &progress, &out)
 	}
@@ -241,10 +244,10 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, progress bytes.Buffer
 	cancel()
-	if code := run(ctx, []string{"-seconds", "0.05"}, &out, &progress); code != exitInterrupted {
+	if code := run(ctx, []string{"-seconds", "0.05"}, &out, &progress); code != cli.Interrupted {
 		t.Errorf("exit code %d", code)
 	}
-	if code := run(t.Context(), []string{"-x"}, &out, &progress); code != exitUsage {
+	if code := run(t.Context(), []string{"-x"}, &out, &progress); code != cli.Usage {
 		t.Errorf("exit code %d", code)
 	}
 	if code := run(t.Context(), []string{"-h"}, &out, &progress); code != 0 || !strings.Contains(out.String(), "single-1cpu") {

@@ -28,7 +28,7 @@ type workload struct {
 const (
 	// Leases are long enough that none is renewed in a window, as most aren't in the time that a lock is held.
 	lease = 30 * time.Second
-	// lossLease is short, so that the time to a renewal can be waited for.
+	// lossLease is short enough to wait for a renewal.
 	lossLease   = 1500 * time.Millisecond
 	lossRenewal = lossLease / 3
 	// toldSlack is what a renewal may be late and take.
@@ -108,57 +108,45 @@ func (w *workload) lease() time.Duration {
 
 // targets are those of the issue that asked for this comparison.
 var targets = []figures.Target{
-	most("1 goroutine: p50", "single", figures.P50, 1.05, peer.Floor, "µs"),
-	most("1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.4, peer.Floor, "µs"),
-	most("1 goroutine: allocations", "single", figures.Allocs, 25, "", ""),
-	sdk(most("1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.2, peer.Floor, "µs")),
-	least("256 goroutines: operations/s", "many", figures.Rate, 2, peer.Rueidislock, "/s"),
-	most("256 goroutines: p99", "many", figures.P99, 1, peer.Rueidislock, "µs"),
-	least("256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock, "/s"),
-	least("64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.5, peer.Gate, "/s"),
-	most("64 goroutines, one name: commands per handoff", "queue", figures.Commands, 1+strays, "", ""),
-	most("64 goroutines, one name: most turns of one / least", "queue", figures.Goroutines, 2, "", ""),
-	most("64 goroutines, one name: longest wait", "queue", figures.Longest, 1.5, peer.Gate, "ms"),
-	least("4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.2, peer.Rueidislock, "/s"),
-	most("4 processes, one name: commands per handoff", "processes", figures.Commands, 6, "", ""),
-	most("4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock, "ms"),
-	most("4 processes, one name: most turns of one / least", "processes", figures.Processes, 1.5, "", ""),
-	most("4 processes, one name: waiters left behind", "processes", figures.Stuck, 0, "", ""),
-	most("4 processes, pausing: handoff p50", "paced", figures.HandoffP50, 1, peer.Rueidislock, "µs"),
-	most("4 processes, pausing: commands per handoff", "paced", figures.Commands, 5, "", ""),
-	most("TryLock of a held lock: commands", "held", figures.Commands, 1+strays, "", ""),
-	most("TryLock of a held lock: p50", "held", figures.P50, 1.05, peer.RawScript, "µs"),
-	most("holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
-	most("holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
-	most("holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
-	loss(most("holder told of DEL, WithLossNotifications", "loss", figures.ToldDel, 100, "", "ms")),
-	loss(most("holder told of FLUSHALL, WithLossNotifications", "loss", figures.ToldFlush, 100, "", "ms")),
-	loss(most("holder not told at all, WithLossNotifications", "loss", figures.ToldNever, 0, "", "times")),
-	most("holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
+	most(peer.Lockdog, "1 goroutine: p50", "single", figures.P50, 1.05, peer.Floor, "µs"),
+	most(peer.Lockdog, "1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.4, peer.Floor, "µs"),
+	most(peer.Lockdog, "1 goroutine: allocations", "single", figures.Allocs, 25, "", ""),
+	most(peer.LockdogSDK, "1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.2, peer.Floor, "µs"),
+	least(peer.Lockdog, "256 goroutines: operations/s", "many", figures.Rate, 2, peer.Rueidislock, "/s"),
+	most(peer.Lockdog, "256 goroutines: p99", "many", figures.P99, 1, peer.Rueidislock, "µs"),
+	least(peer.Lockdog, "256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock, "/s"),
+	least(peer.Lockdog, "64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.5, peer.Gate, "/s"),
+	most(peer.Lockdog, "64 goroutines, one name: commands per handoff", "queue", figures.Commands, 1+strays, "", ""),
+	most(peer.Lockdog, "64 goroutines, one name: most turns of one / least", "queue", figures.Goroutines, 2, "", ""),
+	most(peer.Lockdog, "64 goroutines, one name: longest wait", "queue", figures.Longest, 1.5, peer.Gate, "ms"),
+	least(peer.Lockdog, "4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.2, peer.Rueidislock, "/s"),
+	most(peer.Lockdog, "4 processes, one name: commands per handoff", "processes", figures.Commands, 6, "", ""),
+	most(peer.Lockdog, "4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock, "ms"),
+	most(peer.Lockdog, "4 processes, one name: most turns of one / least", "processes", figures.Processes, 1.5, "", ""),
+	most(peer.Lockdog, "4 processes, one name: waiters left behind", "processes", figures.Stuck, 0, "", ""),
+	most(peer.Lockdog, "4 processes, pausing: handoff p50", "paced", figures.HandoffP50, 1, peer.Rueidislock, "µs"),
+	most(peer.Lockdog, "4 processes, pausing: commands per handoff", "paced", figures.Commands, 5, "", ""),
+	most(peer.Lockdog, "TryLock of a held lock: commands", "held", figures.Commands, 1+strays, "", ""),
+	most(peer.Lockdog, "TryLock of a held lock: p50", "held", figures.P50, 1.05, peer.RawScript, "µs"),
+	most(peer.Lockdog, "holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
+	most(peer.Lockdog, "holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
+	most(peer.Lockdog, "holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
+	most(peer.LockdogLoss, "holder told of DEL, WithLossNotifications", "loss", figures.ToldDel, 100, "", "ms"),
+	most(peer.LockdogLoss, "holder told of FLUSHALL, WithLossNotifications", "loss", figures.ToldFlush, 100, "", "ms"),
+	most(peer.LockdogLoss, "holder not told at all, WithLossNotifications", "loss", figures.ToldNever, 0, "", "times"),
+	most(peer.Lockdog, "holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
 }
 
 // strays are what a window has beside its operations' own commands: a subscription, a greeting, the turn that is not handed over
-// once in a while, in case somebody else waits.
+// once in a while, in case another process waits.
 const strays = 0.05
 
-func most(what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
-	return figures.Target{What: what, Work: in, Peer: peer.Lockdog, Key: key, AtMost: true, Limit: limit, Base: base, Unit: unit}
+func most(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
+	return figures.Target{What: what, Work: in, Peer: who, Key: key, AtMost: true, Limit: limit, Base: base, Unit: unit}
 }
 
-func least(what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
-	t := most(what, in, key, limit, base, unit)
-	t.AtMost = false
-	return t
-}
-
-func sdk(t figures.Target) figures.Target {
-	t.Peer = peer.LockdogSDK
-	return t
-}
-
-func loss(t figures.Target) figures.Target {
-	t.Peer = peer.LockdogLoss
-	return t
+func least(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
+	return figures.Target{What: what, Work: in, Peer: who, Key: key, Limit: limit, Base: base, Unit: unit}
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

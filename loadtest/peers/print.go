@@ -3,11 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 )
 
@@ -90,13 +90,7 @@ func (b *bench) verdicts() []figures.Verdict {
 	return verdicts
 }
 
-// machine says where it was measured.
+// machine is where it was measured.
 func machine() string {
-	text := fmt.Sprintf("%s, %d CPUs", runtime.Version(), runtime.NumCPU())
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		if words := strings.Fields(string(load)); len(words) > 0 {
-			text += ", load average at the start " + words[0]
-		}
-	}
-	return text
+	return fmt.Sprintf("%s, %d CPUs, load average at the start %s", runtime.Version(), runtime.NumCPU(), cli.LoadAverage())
 }

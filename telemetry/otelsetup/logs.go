@@ -11,14 +11,18 @@ import (
 
 	"github.com/lmittmann/tint"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // The formats of the log.
 const (
 	logText = "text"
 	logJSON = "json"
+)
+
+// The attributes of a log line that name its trace, as lockdog's own have them.
+const (
+	traceID = "trace_id"
+	spanID  = "span_id"
 )
 
 func newLogger(cfg Config) (*slog.Logger, error) {
@@ -81,8 +85,8 @@ func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
 		return h.next.Handle(ctx, rec)
 	}
 	ids := []slog.Attr{
-		slog.String(telemetry.LogKeyTraceID, sc.TraceID().String()),
-		slog.String(telemetry.LogKeySpanID, sc.SpanID().String()),
+		slog.String(traceID, sc.TraceID().String()),
+		slog.String(spanID, sc.SpanID().String()),
 	}
 	if !h.grouped {
 		rec = rec.Clone() // the original may share its attributes with other copies
@@ -100,7 +104,7 @@ func (h *traceHandler) Handle(ctx context.Context, rec slog.Record) error {
 func hasTraceID(rec slog.Record) bool {
 	found := false
 	rec.Attrs(func(a slog.Attr) bool {
-		found = a.Key == telemetry.LogKeyTraceID
+		found = a.Key == traceID
 		return !found
 	})
 	return found
@@ -113,7 +117,7 @@ func (h *traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := h.with(func(next slog.Handler) slog.Handler { return next.WithAttrs(attrs) })
 	if !h.grouped {
 		c.root, c.applied = c.next, nil
-		c.has = h.has || slices.ContainsFunc(attrs, func(a slog.Attr) bool { return a.Key == telemetry.LogKeyTraceID })
+		c.has = h.has || slices.ContainsFunc(attrs, func(a slog.Attr) bool { return a.Key == traceID })
 	}
 	return c
 }

@@ -60,8 +60,8 @@ func TestPrometheusNames(t *testing.T) {
 	}
 	labels := map[string]bool{"le": true}
 	for _, m := range telemetry.Metrics {
-		kind := m.Kind.String()
-		if m.Kind == telemetry.UpDownCounter {
+		kind := m.Kind
+		if kind == "updowncounter" {
 			kind = "gauge"
 		}
 		if scraped[m.Prometheus] != kind {
@@ -94,9 +94,9 @@ func TestPrometheusNames(t *testing.T) {
 // TestOTLPNames: sent by OTLP a metric has the name in Prometheus that it has when it is scraped, or that of OpenTelemetry.
 func TestOTLPNames(t *testing.T) {
 	for _, m := range telemetry.Metrics {
-		kind := map[telemetry.Kind]otlptranslator.MetricType{
-			telemetry.Counter: otlptranslator.MetricTypeMonotonicCounter, telemetry.UpDownCounter: otlptranslator.MetricTypeNonMonotonicCounter,
-			telemetry.Histogram: otlptranslator.MetricTypeHistogram, telemetry.Gauge: otlptranslator.MetricTypeGauge,
+		kind := map[string]otlptranslator.MetricType{
+			"counter": otlptranslator.MetricTypeMonotonicCounter, "updowncounter": otlptranslator.MetricTypeNonMonotonicCounter,
+			"histogram": otlptranslator.MetricTypeHistogram, "gauge": otlptranslator.MetricTypeGauge,
 		}[m.Kind]
 		for strategy, want := range map[otlptranslator.TranslationStrategyOption]string{
 			otlptranslator.UnderscoreEscapingWithSuffixes: m.Prometheus, otlptranslator.NoTranslation: m.Name,

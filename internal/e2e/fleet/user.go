@@ -29,7 +29,7 @@ func (u *user) run(ctx context.Context) {
 	// Longer than a lease: whoever waits for a holder that vanished gets the lock in the end.
 	patient := lock.WithWait(2 * u.lease)
 	accounts := u.locks.RWMutex("account:1", patient)
-	seats := u.locks.Permits("seat:1", patient)
+	seats := u.locks.Semaphore("seat:1", patient)
 
 	// Short work under locks that all processes want. Two goroutines of a kind, so that an outage finds at most two held by each process.
 	for range 2 {
@@ -39,12 +39,12 @@ func (u *user) run(ctx context.Context) {
 		u.work(ctx, accounts.RLocker())
 		u.work(ctx, u.quorum.Mutex("vote:1", patient))
 		u.repeat(ctx, func() error {
-			if _, err := seats.SetPermits(ctx, 2); err != nil { // they are gone after a FLUSHALL
+			if err := seats.EnsurePermits(ctx, 2); err != nil { // they are gone after a FLUSHALL
 				return err
 			}
 			return seats.Do(ctx, brief)
 		})
-		u.repeat(ctx, func() error { return u.slot(ctx, u.locks.Semaphore("slot:1", patient)) })
+		u.repeat(ctx, func() error { return u.slot(ctx, u.locks.UnleasedSemaphore("slot:1", patient)) })
 		u.repeat(ctx, func() error { return try(ctx, u.locks.Mutex("cron:1")) })
 	}
 	u.work(ctx, accounts)
@@ -84,8 +84,8 @@ func try(ctx context.Context, l lock.Locker) error {
 }
 
 // slot takes a permit of a semaphore that has enough of them to do without those of a process that died.
-func (u *user) slot(ctx context.Context, s *lock.Semaphore) error {
-	if _, err := s.SetPermits(ctx, 6); err != nil {
+func (u *user) slot(ctx context.Context, s *lock.UnleasedSemaphore) error {
+	if _, err := s.TrySetPermits(ctx, 6); err != nil {
 		return err
 	}
 	if err := s.Acquire(ctx, 1); err != nil {
@@ -97,7 +97,7 @@ func (u *user) slot(ctx context.Context, s *lock.Semaphore) error {
 
 // gate closes a latch and opens it again, or waits for who did. Whoever waits in vain opens it: the other died.
 func (u *user) gate(ctx context.Context, l *lock.Latch) error {
-	closed, err := l.Set(ctx, 1)
+	closed, err := l.TrySetCount(ctx, 1)
 	if err != nil {
 		return err
 	}

@@ -2,68 +2,33 @@
 package child
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
-// Env is a variable that, when set, makes the program a child.
-const Env = "LOCKDOG_LOADTEST_CHILD"
-
-// Is reports whether this process is to be a child.
-func Is() bool { return os.Getenv(Env) != "" }
-
 // worker is what a child does.
 type worker interface {
-	// warm sets up what is needed once, whatever the number of locks, and takes the first lock.
+	// warm sets up what is needed once, whatever the number of locks, and acquires the first lock.
 	warm(ctx context.Context) error
-	// acquire takes the other locks, evenly over that time or as fast as it can.
+	// acquire acquires the other locks, evenly over that time or as fast as it can.
 	acquire(ctx context.Context, over time.Duration) error
-	// release gives back what is held: how many were still ours, and how many not.
+	// release releases what is held and ends the work: how many locks were still ours, and how many not. No call to Redis, and no count,
+	// comes after it.
 	release(ctx context.Context) (released, lost int, err error)
-	close() error
 }
 
-// closeTimeout is how long the end may take.
-const closeTimeout = 5 * time.Second
-
-// Main is the whole life of a child, up to its exit code. It ends with its input.
-func Main(in io.Reader, out io.Writer) int {
-	// What goes wrong on purpose (the wave cuts connections) is told by figures, not by ten thousand lines.
-	logging.Disable()
-	slog.SetDefault(slog.New(slog.DiscardHandler))
-
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	lines := make(chan []byte, 8)
-	go func() {
-		defer close(lines)
-		defer cancel() // whatever is under way: the parent is gone
-		for sc := bufio.NewScanner(in); sc.Scan(); {
-			var req wire.Request
-			if json.Unmarshal(sc.Bytes(), &req) == nil && req.Do == wire.DoRelease {
-				cancel() // also what is being acquired, when the run is interrupted
-			}
-			lines <- append([]byte(nil), sc.Bytes()...)
-		}
-	}()
-	if err := serve(ctx, lines, json.NewEncoder(out)); err != nil {
-		fmt.Fprintln(os.Stderr, "loadtest child:", err)
-		return 1
-	}
-	return 0
-}
+// Main is the whole life of a child, up to its exit code.
+func Main(in io.Reader, out io.Writer) int { return fleet.Serve(in, out, serve) }
 
 func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err error) {
 	var cfg wire.Config
@@ -74,20 +39,23 @@ func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err err
 	if err := json.Unmarshal(line, &cfg); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
-	m, err := newMeter()
-	if err != nil {
-		return err
-	}
+	m := newMeter()
 	rdb, err := open(&cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rdb.Close()) }()
 	w, err := newWorker(&cfg, rdb, m)
-	if err != nil {
+	if err = errors.Join(err, m.err); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	released := false
+	defer func() {
+		if !released { // the run was interrupted or failed
+			_, _, failed := w.release(context.WithoutCancel(ctx))
+			err = errors.Join(err, failed)
+		}
+	}()
 	for line := range lines {
 		var req wire.Request
 		if err := json.Unmarshal(line, &req); err != nil {
@@ -97,6 +65,7 @@ func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err err
 		if err != nil {
 			reply.Error = err.Error()
 		}
+		released = released || req.Do == wire.DoRelease
 		if err := out.Encode(reply); err != nil {
 			return err
 		}
@@ -111,7 +80,7 @@ func answer(ctx context.Context, w worker, m *meter, req wire.Request) (reply wi
 	case wire.DoWarm:
 		err = w.warm(ctx)
 	case wire.DoAcquire:
-		err = w.acquire(ctx, time.Duration(req.Over*float64(time.Second)))
+		err = w.acquire(ctx, seconds(req.Over))
 	case wire.DoWeigh:
 		reply.Weight = weigh()
 	case wire.DoRead:
@@ -129,9 +98,9 @@ func newWorker(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (worker, e
 	case wire.None, wire.Batched:
 		return newLockdog(cfg, rdb, m)
 	case wire.PerLock:
-		return newPerLock(cfg, rdb, m)
+		return newPerLock(cfg, rdb, m), nil
 	case wire.Foreground:
-		return newForeground(cfg, rdb, m)
+		return newForeground(cfg, rdb, m), nil
 	default:
 		return nil, fmt.Errorf("unknown role %q", cfg.Role)
 	}
@@ -148,3 +117,15 @@ func open(cfg *wire.Config) (redis.UniversalClient, error) {
 	}
 	return redis.NewClient(opts), nil
 }
+
+// weigh reports the memory that live objects and stacks take.
+func weigh() *wire.Weight {
+	// Twice: the second one frees what the first one found to be finalizable, and shrinks stacks.
+	runtime.GC()
+	runtime.GC()
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	return &wire.Weight{Heap: int64(mem.HeapAlloc), Stacks: int64(mem.StackInuse), Goroutines: runtime.NumGoroutine()}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

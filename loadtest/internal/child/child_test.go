@@ -64,8 +64,10 @@ func TestHolders(t *testing.T) {
 					t.Errorf("%s: %s", r.Did, r.Error)
 				}
 			}
-			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up.
-			if r := got[3].Reading; r == nil || r.Calls["acquire"] < 1 || r.Calls["acquire"] > 9 || r.Calls["renew"] != 0 || len(r.Losses) != 0 || r.CPU <= 0 {
+			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up. Renewals of
+			// the warming up may still be on their way, a call for all of them.
+			late := map[string]int64{wire.None: 3, wire.Batched: 3}[mode]
+			if r := got[3].Reading; r == nil || r.Counts[wire.Calls]["acquire"] < 1 || r.Counts[wire.Calls]["acquire"] > 9 || r.Counts[wire.Calls]["renew"] > late || r.Total(wire.Losses) != 0 || r.CPU <= 0 {
 				t.Errorf("%+v", r)
 			}
 			if w := got[4].Weight; w == nil || w.Heap <= 0 || w.Stacks <= 0 || w.Goroutines <= 0 {
@@ -138,10 +140,10 @@ func TestForeground(t *testing.T) {
 			t.Errorf("%s: %s", r.Did, r.Error)
 		}
 		if r.Reading != nil {
-			sent += r.Reading.Sent
-			measured += int64(r.Reading.Latency.Count())
-			if r.Reading.Errors != 0 {
-				t.Errorf("%d errors", r.Reading.Errors)
+			sent += r.Reading.Total(wire.Sent)
+			measured += r.Reading.Time(wire.Latency).Count()
+			if n := r.Reading.Total(wire.Errors); n != 0 {
+				t.Errorf("%d errors", n)
 			}
 		}
 	}
@@ -165,5 +167,22 @@ func TestBadInput(t *testing.T) {
 		if got := child.Main(strings.NewReader(input), &out); got != code {
 			t.Errorf("%q: exit code %d, want %d", input, got, code)
 		}
+	}
+}
+
+// TestEndOfInput: a child whose parent is gone releases what it holds.
+func TestEndOfInput(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{wire.PerLock, wire.Batched} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			cfg := wire.Config{Role: mode, Addrs: []string{srv.Addr()}, Seed: 3, Locks: 10, Lease: 30}
+			talk(t, cfg, do(wire.DoWarm), do(wire.DoAcquire))
+			left, err := srv.Client(t).Keys(t.Context(), "loadtest:*").Result()
+			if err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
 	}
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,16 +12,15 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// lockdog holds locks through package lock: watched ones with default options, or, as the mode without renewal, such with a fixed
-// lease that outlives the run.
+// lockdog holds locks through package lock: watched ones with default options or, in the mode without renewal, ones with a fixed lease
+// that outlives the run.
 type lockdog struct {
 	cfg    *wire.Config
 	client *lock.Client
 	leases []*lock.Lease
 
 	stopChurn func()
-	churned   chan struct{}
-	churnErr  error
+	churned   chan error // the result of the churn; nil without
 }
 
 func newLockdog(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (*lockdog, error) {
@@ -39,17 +35,18 @@ func newLockdog(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (*lockdog
 	return &lockdog{cfg: cfg, client: client, leases: make([]*lock.Lease, cfg.Locks), stopChurn: func() {}}, nil
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// closeTimeout is how long the end may take.
+const closeTimeout = 5 * time.Second
 
-// warmLease is that of the locks which are there to be renewed once, soon; warmHold is when they have been.
+// Locks with warmLease are renewed once within warmHold.
 const (
 	warmLease = 900 * time.Millisecond
 	warmHold  = 400 * time.Millisecond
 )
 
-// warm fills the pools, also the one for renewals, as connections are large. That takes locks that are renewed.
+// warm fills the pools, as connections are large. The pool for renewals needs locks that are renewed.
 func (d *lockdog) warm(ctx context.Context) error {
-	err := crowd(ctx, 0, crowdSize, 0, func(ctx context.Context, i int) error {
+	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
 		name := fmt.Sprint("loadtest:warm:", wire.Name(d.cfg.Seed, d.cfg.First), ":", i)
 		l, err := d.client.Mutex(name, lock.WithWatchdog(warmLease)).TryLock(ctx)
 		if err != nil {
@@ -58,7 +55,7 @@ func (d *lockdog) warm(ctx context.Context) error {
 		if err := sleepUntil(ctx, time.Now().Add(warmHold)); err != nil {
 			return err
 		}
-		if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) { // on a machine that stands still; it was to warm up only
+		if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) { // on a machine that stands still; it was only to warm up
 			return err
 		}
 		return nil
@@ -66,11 +63,11 @@ func (d *lockdog) warm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.take(ctx, 0)
+	return d.acquireOne(ctx, 0)
 }
 
 func (d *lockdog) acquire(ctx context.Context, over time.Duration) error {
-	if err := crowd(ctx, 1, d.cfg.Locks, over, d.take); err != nil {
+	if err := each(ctx, 1, d.cfg.Locks, over, d.acquireOne); err != nil {
 		return err
 	}
 	if d.cfg.Churn > 0 {
@@ -79,9 +76,8 @@ func (d *lockdog) acquire(ctx context.Context, over time.Duration) error {
 	return nil
 }
 
-// take takes one lock. The lease follows a ctx that never ends, as holders' do that release: one that can end costs the client 460 bytes more
-// for each lock.
-func (d *lockdog) take(ctx context.Context, i int) error {
+// acquireOne gives TryLock a ctx that never ends, as holders do that release. One that can be canceled costs the client 460 bytes more per lock.
+func (d *lockdog) acquireOne(ctx context.Context, i int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -97,65 +93,41 @@ func (d *lockdog) take(ctx context.Context, i int) error {
 func (d *lockdog) release(ctx context.Context) (released, lost int, err error) {
 	d.stopChurn()
 	if d.churned != nil {
-		<-d.churned
+		err = <-d.churned
 	}
-	var ok, gone atomic.Int64
-	err = crowd(ctx, 0, len(d.leases), 0, func(ctx context.Context, i int) error {
+	released, lost, failed := releaseAll(ctx, len(d.leases), func(ctx context.Context, i int) (ours, lost int64, err error) {
 		if d.leases[i] == nil {
-			return nil // the run was interrupted while locks were taken
+			return 0, 0, nil // the run was interrupted while locks were acquired
 		}
-		err := d.leases[i].Release(ctx)
-		switch {
-		case err == nil:
-			ok.Add(1)
+		switch err := d.leases[i].Release(ctx); {
 		case errors.Is(err, lock.ErrLost):
-			gone.Add(1)
-		default:
-			return err
+			return 0, 1, nil
+		case err != nil:
+			return 0, 0, err
 		}
-		return nil
+		return 1, 0, nil
 	})
-	return int(ok.Load()), int(gone.Load()), errors.Join(err, d.churnErr)
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	return released, lost, errors.Join(err, failed, d.client.Close(ctx)) // which waits for renewals on their way
 }
 
-// churn takes and releases other locks at the rate that was asked for, in an open loop, until stopped.
+// churn acquires and releases other locks at the rate that was asked for, until stopped.
 func (d *lockdog) churn() {
 	ctx, stop := context.WithCancel(context.Background())
-	d.stopChurn, d.churned = stop, make(chan struct{})
+	d.stopChurn, d.churned = stop, make(chan error, 1)
 	go func() {
-		defer close(d.churned)
-		defer stop()
-		var pairs sync.WaitGroup
-		defer pairs.Wait()
-		flight := make(chan struct{}, 4*crowdSize) // what comes on top waits, and makes up for it later
-		var once sync.Once
-		random := rand.New(rand.NewPCG(d.cfg.Seed, uint64(d.cfg.First)))
-		next := time.Now()
-		for i := 0; ctx.Err() == nil; i++ {
-			next = next.Add(seconds(random.ExpFloat64() / d.cfg.Churn))
-			if sleepUntil(ctx, next) != nil {
-				return
-			}
+		err := paced(ctx, 4*atOnce, arrivals(d.cfg.Churn, d.cfg.Seed, uint64(d.cfg.First)), func(_ context.Context, i int, _ time.Time) error {
 			m := d.client.Mutex("loadtest:churn:" + wire.Name(d.cfg.Seed, d.cfg.First) + ":" + fmt.Sprint(i))
-			flight <- struct{}{}
-			pairs.Go(func() {
-				defer func() { <-flight }()
-				l, err := m.TryLock(context.Background())
-				if err == nil {
-					err = l.Release(context.Background())
-				}
-				if err != nil {
-					once.Do(func() { d.churnErr = fmt.Errorf("churn: %w", err) })
-					stop()
-				}
-			})
+			l, err := m.TryLock(context.Background())
+			if err == nil {
+				err = l.Release(context.Background())
+			}
+			return err
+		})
+		if errors.Is(err, context.Canceled) { // stopped
+			err = nil
 		}
+		d.churned <- err
 	}()
-}
-
-func (d *lockdog) close() error {
-	d.stopChurn()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return d.client.Close(ctx)
 }

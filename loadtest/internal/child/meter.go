@@ -2,41 +2,41 @@ package child
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
-	"syscall"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// metricLatency is the foreground's. All others are lockdog's own; the per-lock mode records into them, too.
-const metricLatency = "loadtest.latency"
-
-// The histograms that are read get exponential buckets in place of their own: these are 1 to 5 % wide, whatever the values.
+// The histograms that are read get exponential buckets instead: these are 1 to 5 % wide, whatever the values.
 const (
 	histBuckets = 320
 	histScale   = 20
 )
 
-var histograms = []string{
-	telemetry.MetricBatchDuration.Name, telemetry.MetricScheduleLag.Name, telemetry.MetricUtilization.Name, metricLatency,
+// counted are the counters that are read, with the attribute that tells their counts apart.
+var counted = map[string]attribute.Key{
+	wire.Renewals: telemetry.KeyOutcome, wire.Calls: telemetry.KeyPurpose, wire.Losses: telemetry.KeyCause, wire.Sent: "", wire.Errors: "",
 }
 
 // meter is the OpenTelemetry SDK, read by hand. Each reading starts anew.
 type meter struct {
 	reader   *sdk.ManualReader
 	provider *sdk.MeterProvider
-	cpu      float64
+	cpu      time.Duration
+	err      error // of the instruments
 }
 
-func newMeter() (*meter, error) {
+func newMeter() *meter {
 	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(k sdk.InstrumentKind) metricdata.Temporality {
 		if k == sdk.InstrumentKindUpDownCounter {
 			return metricdata.CumulativeTemporality
@@ -44,113 +44,56 @@ func newMeter() (*meter, error) {
 		return metricdata.DeltaTemporality
 	}))
 	var views []sdk.View
-	for _, name := range histograms {
+	for _, name := range []string{wire.Batch, wire.Lag, wire.Utilization, wire.Latency} {
 		views = append(views, sdk.NewView(sdk.Instrument{Name: name},
 			sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: histBuckets, MaxScale: histScale}}))
 	}
-	m := &meter{reader: reader, provider: sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(views...))}
-	m.cpu = cpuTime()
-	return m, nil
+	return &meter{reader: reader, provider: sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(views...)), cpu: fleet.CPUTime()}
 }
 
-// histogram makes one of the instruments that lockdog has, for who is not lockdog.
-func (m *meter) histogram(name, unit string) (metric.Float64Histogram, error) {
-	return m.provider.Meter("loadtest").Float64Histogram(name, metric.WithUnit(unit))
+// histogram makes an instrument for the modes that are not lockdog.
+func (m *meter) histogram(name, unit string) metric.Float64Histogram {
+	h, err := m.provider.Meter("loadtest").Float64Histogram(name, metric.WithUnit(unit))
+	m.err = errors.Join(m.err, err)
+	return h
 }
 
-func (m *meter) counter(name string) (metric.Int64Counter, error) {
-	return m.provider.Meter("loadtest").Int64Counter(name)
+// counter makes a function that counts one event with these attributes.
+func (m *meter) counter(name string, attrs ...attribute.KeyValue) func(context.Context) {
+	c, err := m.provider.Meter("loadtest").Int64Counter(name)
+	m.err = errors.Join(m.err, err)
+	opt := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return func(ctx context.Context) { c.Add(ctx, 1, opt) }
 }
 
-// read tells what was recorded since the last time.
+// read reports what was recorded since the last time.
 func (m *meter) read(ctx context.Context) (*wire.Reading, error) {
 	var data metricdata.ResourceMetrics
 	if err := m.reader.Collect(ctx, &data); err != nil {
 		return nil, fmt.Errorf("collect metrics: %w", err)
 	}
-	now := cpuTime()
-	r := &wire.Reading{
-		CPU: now - m.cpu, Goroutines: runtime.NumGoroutine(),
-		Calls: make(map[string]int64), Losses: make(map[string]int64),
-	}
+	now := fleet.CPUTime()
+	r := &wire.Reading{CPU: (now - m.cpu).Seconds(), Goroutines: runtime.NumGoroutine(), Counts: make(map[string]map[string]int64)}
 	m.cpu = now
 	for _, scope := range data.ScopeMetrics {
 		for _, one := range scope.Metrics {
 			switch d := one.Data.(type) {
 			case metricdata.Sum[int64]:
+				key, ok := counted[one.Name]
 				for _, p := range d.DataPoints {
-					count(r, one.Name, p)
+					if value, _ := p.Attributes.Value(key); ok && p.Value != 0 {
+						r.Count(one.Name, value.AsString(), p.Value)
+					}
+					if one.Name == wire.Held {
+						r.Held += int(p.Value)
+					}
 				}
 			case metricdata.ExponentialHistogram[float64]:
 				for _, p := range d.DataPoints {
-					if h := histOf(r, one.Name); h != nil {
-						*h = append(*h, hist.FromExponential(p)...)
-					}
+					r.Time(one.Name).AddExponential(p)
 				}
 			}
 		}
 	}
 	return r, nil
-}
-
-func count(r *wire.Reading, name string, p metricdata.DataPoint[int64]) {
-	value := func(key attribute.Key) string {
-		v, _ := p.Attributes.Value(key)
-		return v.AsString()
-	}
-	switch name {
-	case telemetry.MetricHeld.Name:
-		r.Held += int(p.Value)
-	case telemetry.MetricRenewals.Name:
-		switch value(telemetry.KeyOutcome) {
-		case telemetry.RenewalRenewed.String():
-			r.Renewals += p.Value
-		case telemetry.RenewalError.String():
-			r.Failed += p.Value
-		}
-	case telemetry.MetricCommands.Name:
-		r.Calls[value(telemetry.KeyPurpose)] += p.Value
-	case telemetry.MetricLosses.Name:
-		if p.Value > 0 {
-			r.Losses[value(telemetry.KeyCause)] += p.Value
-		}
-	case metricSent:
-		r.Sent += p.Value
-	case metricErrors:
-		r.Errors += p.Value
-	}
-}
-
-func histOf(r *wire.Reading, name string) *hist.Hist {
-	switch name {
-	case telemetry.MetricBatchDuration.Name:
-		return &r.Batch
-	case telemetry.MetricScheduleLag.Name:
-		return &r.Lag
-	case telemetry.MetricUtilization.Name:
-		return &r.Utilization
-	case metricLatency:
-		return &r.Latency
-	}
-	return nil
-}
-
-// weigh tells what memory live objects and stacks take.
-func weigh() *wire.Weight {
-	// Twice: what the first one finds dead but finalizable, the second one frees; and it shrinks stacks.
-	runtime.GC()
-	runtime.GC()
-	var mem runtime.MemStats
-	runtime.ReadMemStats(&mem)
-	return &wire.Weight{Heap: int64(mem.HeapAlloc), Stacks: int64(mem.StackInuse), Goroutines: runtime.NumGoroutine()}
-}
-
-// cpuTime is what this process has used, in seconds.
-func cpuTime() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0 // can't be, with these arguments
-	}
-	seconds := func(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
-	return seconds(u.Utime) + seconds(u.Stime)
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// assets are the page and uPlot, which draws its charts. All of it goes into the one file, so that it can be sent around and
+// assets are the page and uPlot, which draws its charts. All of it goes into one file, which can be sent and
 // opened without a network.
 //
 //go:embed assets

@@ -178,7 +178,7 @@ type Report struct {
 	Predictions []Curve `json:"predictions,omitempty"`
 }
 
-// Curve is the calls a second that a mode should make.
+// Curve is the calls per second that a mode should make.
 type Curve struct {
 	Mode  string   `json:"mode"`
 	Locks []int    `json:"locks"`

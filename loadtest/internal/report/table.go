@@ -160,23 +160,19 @@ func (t Target) Verdict() string {
 	}
 }
 
-// About says what was measured where.
+// About is what was measured where.
 func (rep *Report) About() []string {
 	s, m := rep.Settings, rep.Machine
-	lines := []string{
+	cpu := ""
+	if m.CPU != "" {
+		cpu = " of " + m.CPU
+	}
+	return []string{
 		fmt.Sprintf("Lease %gs, renewed every %gs; %d client process(es), %d Redis node(s); holders' ctx is %s (a cancelable one costs lockdog about 460 bytes of heap more per lock).",
 			s.Lease, s.Interval, s.Clients, s.Nodes, s.Context),
-		fmt.Sprintf("%s, %d CPUs%s, %s, Redis %s; load average at the start %s.", m.OS, m.CPUs, prefixed(" of ", m.CPU), m.Go, m.Redis, m.Load),
+		fmt.Sprintf("%s, %d CPUs%s, %s, Redis %s; load average at the start %s.", m.OS, m.CPUs, cpu, m.Go, m.Redis, m.Load),
 		fmt.Sprintf("%s   (seed %d, %s, %.0f s)", rep.Command, s.Seed, rep.Started, rep.Took),
 	}
-	return lines
-}
-
-func prefixed(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + s
 }
 
 // JSON writes it for machines.

@@ -2,7 +2,7 @@ package sample
 
 import "strings"
 
-// Commands sorts the commands of a stretch of time by how they came to run. INFO doesn't tell; their names do: what clients send
+// Commands sorts the commands of a stretch of time by how they came to run. INFO doesn't record it, but names show it: what clients send
 // over the network and what their scripts call have no name in common but GET and SET, and of those the foreground knows
 // how many it has sent.
 type Commands struct {

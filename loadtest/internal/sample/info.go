@@ -60,9 +60,10 @@ func Parse(text string) (Info, error) {
 			if !ok {
 				continue
 			}
-			stat, err := parseStat(value)
+			var calls, usec int64
+			_, err := fmt.Sscanf(value, "calls=%d,usec=%d", &calls, &usec) // more follows
 			errs = append(errs, err)
-			info.Commands[name] = stat
+			info.Commands[name] = Stat{Calls: calls, CPU: time.Duration(usec) * time.Microsecond}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -72,24 +73,6 @@ func Parse(text string) (Info, error) {
 		return info, ErrOld
 	}
 	return info, nil
-}
-
-// parseStat reads calls=N,usec=N,....
-func parseStat(text string) (s Stat, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		field, value, _ := strings.Cut(part, "=")
-		if field != "calls" && field != "usec" {
-			continue
-		}
-		n, bad := strconv.ParseInt(value, 10, 64)
-		err = errors.Join(err, bad)
-		if field == "calls" {
-			s.Calls = n
-		} else {
-			s.CPU = time.Duration(n) * time.Microsecond
-		}
-	}
-	return s, err
 }
 
 // Since is what happened after an earlier look. Commands that were not called are left out.

@@ -165,7 +165,8 @@ func TestOwnCost(t *testing.T) {
 	if d.In < 7*50 || d.In > 7*150 || d.Out < 7*20 || d.Out > 7*100 {
 		t.Errorf("%d bytes in, %d out", d.In, d.Out)
 	}
-	if d.CPU < 0 || d.CPU > time.Second || !after.At.After(before.At) {
+	// The sampler's share is by the clock, so it may be more than all CPU time where the server waits for a CPU.
+	if d.CPU < -time.Second || d.CPU > time.Second || !after.At.After(before.At) {
 		t.Errorf("CPU %v, from %v to %v", d.CPU, before.At, after.At)
 	}
 }

@@ -27,28 +27,19 @@ type Point struct {
 	Calls int64
 }
 
-// Sampler samples one or more servers, over a connection of its own to each.
-type Sampler struct {
-	conns []*conn
+// Servers are asked for INFO over one connection each.
+type Servers []*conn
 
-	mu     sync.Mutex
-	points []Point
-	err    error
-
-	stop context.CancelFunc
-	done chan struct{}
-}
-
-// conn counts its bytes, so that they can be taken off.
+// conn counts its bytes, which Look subtracts.
 type conn struct {
-	mu      sync.Mutex // one question at a time, so that it is known whose bytes are whose
+	mu      sync.Mutex // one question at a time: bytes belong to the question under way
 	rdb     *redis.Client
 	in, out atomic.Int64 // as the server sees it: in is what we wrote
 }
 
-// New connects to servers, given as options, and starts to sample.
-func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
-	s := &Sampler{done: make(chan struct{})}
+// Open makes clients of servers, given as options.
+func Open(servers []*redis.Options) Servers {
+	var s Servers
 	for _, o := range servers {
 		c := &conn{}
 		own := *o
@@ -63,15 +54,18 @@ func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
 			return &counted{nc, c}, nil
 		}
 		c.rdb = redis.NewClient(&own)
-		s.conns = append(s.conns, c)
+		s = append(s, c)
 	}
-	ctx, s.stop = context.WithCancel(ctx)
-	if _, err := s.Look(ctx); err != nil {
-		close(s.done)
-		return nil, errors.Join(err, s.Close())
+	return s
+}
+
+// Close closes the connections.
+func (s Servers) Close() error {
+	var errs []error
+	for _, c := range s {
+		errs = append(errs, c.rdb.Close())
 	}
-	go s.run(ctx)
-	return s, nil
+	return errors.Join(errs...)
 }
 
 // counted is a connection whose bytes are counted.
@@ -92,16 +86,16 @@ func (n *counted) Write(b []byte) (int, error) {
 	return k, err
 }
 
-// Look reads all of Info now. The sampler's own bytes and its CPU time in commands are taken off.
-func (s *Sampler) Look(ctx context.Context) (Info, error) {
+// Look reads all of Info now. The bytes and the CPU time of these questions are subtracted.
+func (s Servers) Look(ctx context.Context) (Info, error) {
 	return s.ask(ctx, "server", "stats", "cpu", "commandstats")
 }
 
 // ask asks all servers at the same time.
-func (s *Sampler) ask(ctx context.Context, sections ...string) (Info, error) {
-	infos, errs := make([]Info, len(s.conns)), make([]error, len(s.conns))
+func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
+	infos, errs := make([]Info, len(s)), make([]error, len(s))
 	var all sync.WaitGroup
-	for i, c := range s.conns {
+	for i, c := range s {
 		all.Go(func() { infos[i], errs[i] = c.ask(ctx, sections) })
 	}
 	all.Wait()
@@ -125,6 +119,30 @@ func (c *conn) ask(ctx context.Context, sections []string) (Info, error) {
 	info.Out -= c.out.Load() - int64(len(text))
 	info.CPU -= info.Commands["info"].CPU
 	return info, err
+}
+
+// Sampler samples servers all the time.
+type Sampler struct {
+	Servers
+
+	mu     sync.Mutex
+	points []Point
+	err    error
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// New connects to servers, given as options, and starts to sample.
+func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
+	s := &Sampler{Servers: Open(servers), done: make(chan struct{})}
+	ctx, s.stop = context.WithCancel(ctx)
+	if _, err := s.Look(ctx); err != nil {
+		close(s.done)
+		return nil, errors.Join(err, s.Close())
+	}
+	go s.run(ctx)
+	return s, nil
 }
 
 func (s *Sampler) run(ctx context.Context) {
@@ -155,9 +173,9 @@ func (s *Sampler) run(ctx context.Context) {
 }
 
 // Cut closes the connections of all clients but the sampler's own.
-func (s *Sampler) Cut(ctx context.Context) error {
+func (s Servers) Cut(ctx context.Context) error {
 	var errs []error
-	for _, c := range s.conns {
+	for _, c := range s {
 		c.mu.Lock()
 		for _, kind := range []string{"normal", "pubsub"} {
 			errs = append(errs, c.rdb.Do(ctx, "client", "kill", "type", kind, "skipme", "yes").Err())
@@ -173,7 +191,7 @@ func (s *Sampler) Take() ([]Point, error) {
 	defer s.mu.Unlock()
 	points := s.points
 	if n := len(points); n > 0 {
-		s.points = []Point{points[n-1]} // so that no call falls between
+		s.points = []Point{points[n-1]} // no call falls between
 	}
 	return points, s.err
 }
@@ -182,9 +200,5 @@ func (s *Sampler) Take() ([]Point, error) {
 func (s *Sampler) Close() error {
 	s.stop()
 	<-s.done
-	var errs []error
-	for _, c := range s.conns {
-		errs = append(errs, c.rdb.Close())
-	}
-	return errors.Join(errs...)
+	return s.Servers.Close()
 }

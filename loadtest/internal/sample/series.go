@@ -2,18 +2,13 @@ package sample
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // Between returns the points from one time to another.
 func Between(points []Point, from, to time.Time) []Point {
-	var in []Point
-	for _, p := range points {
-		if !p.At.Before(from) && !p.At.After(to) {
-			in = append(in, p)
-		}
-	}
-	return in
+	return slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.At.Before(from) || p.At.After(to) })
 }
 
 // Peak is the largest number of calls in any Window. Samples come at their own times, so it is that between the samples that are closest
@@ -40,7 +35,7 @@ func Peak(points []Point) int64 {
 	return peak
 }
 
-// Series counts the calls of each Window from start to the last point, or to end. Between samples they are taken as evenly spread.
+// Series counts the calls of each Window from start to the last point, or to end. Between samples calls count as evenly spread.
 func Series(points []Point, start, end time.Time) []float64 {
 	var series []float64
 	if len(points) < 2 {

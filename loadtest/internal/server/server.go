@@ -1,4 +1,4 @@
-// Package server starts the load test's own Redis: one server, or a cluster of three, on free loopback ports. Nothing is kept on
+// Package server starts the Redis of the load test: one server, or a cluster of three, on free loopback ports. Nothing is kept on
 // disk.
 package server
 
@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,8 +41,13 @@ const (
 // Redis is one server or a cluster.
 type Redis struct {
 	dir   string
-	procs []*proc.Process
-	addrs []string
+	nodes []*node
+}
+
+type node struct {
+	*proc.Process
+	addr string
+	rdb  *redis.Client
 }
 
 // ErrMissing means that there is no redis-server to run.
@@ -70,22 +76,18 @@ func Start(ctx context.Context, cluster bool) (_ *Redis, err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	nodes := 1
-	if cluster {
-		nodes = clusterNodes
+	if !cluster {
+		return r, r.add(ctx, bin, cluster)
 	}
-	for range nodes {
+	for range clusterNodes {
 		if err := r.add(ctx, bin, cluster); err != nil {
 			return nil, err
 		}
 	}
-	if cluster {
-		return r, r.form(ctx)
-	}
-	return r, nil
+	return r, r.form(ctx)
 }
 
-// add starts one server, on another port when somebody else was faster.
+// add starts one server, on another port when this one is in use by then.
 func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
 	for range portTries {
 		port := portMin + rand.IntN(portMax-portMin)
@@ -104,18 +106,12 @@ func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
 		if err != nil {
 			return err
 		}
-		addr := loopback(port)
-		err = poll(ctx, func() error {
-			if p.Ended() {
-				return errEnded
-			}
-			return greet(ctx, addr, p.PID())
-		})
-		if err == nil {
-			r.procs, r.addrs = append(r.procs, p), append(r.addrs, addr)
+		n := &node{p, loopback(port), redis.NewClient(&redis.Options{Addr: loopback(port), PoolSize: 1, MaxRetries: -1, DialerRetries: 1})}
+		if err = poll(ctx, func() error { return n.greet(ctx) }); err == nil {
+			r.nodes = append(r.nodes, n)
 			return nil
 		}
-		if err := p.Kill(); err != nil {
+		if err := n.stop(); err != nil {
 			return err
 		}
 		text, _ := os.ReadFile(log) // the error says enough without
@@ -128,69 +124,70 @@ func (r *Redis) add(ctx context.Context, bin string, cluster bool) error {
 
 var errEnded = errors.New("it ended")
 
-// greet is content when the server at addr is the one with that process id.
-func greet(ctx context.Context, addr string, pid int) error {
-	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DialerRetries: 1})
-	defer func() { _ = rdb.Close() }()
-	text, err := rdb.Info(ctx, "server").Result()
-	if err == nil && !bytes.Contains([]byte(text), fmt.Appendf(nil, "process_id:%d\r", pid)) {
-		return fmt.Errorf("another server is at %s", addr)
+// greet succeeds when the server that answers is this process.
+func (n *node) greet(ctx context.Context) error {
+	if n.Ended() {
+		return errEnded
+	}
+	text, err := n.rdb.Info(ctx, "server").Result()
+	if err == nil && !strings.Contains(text, fmt.Sprintf("process_id:%d\r", n.PID())) {
+		return fmt.Errorf("another server is at %s", n.addr)
 	}
 	return err
 }
 
-// form gives out the slots, introduces the nodes and waits until all agree.
+func (n *node) stop() error { return errors.Join(n.rdb.Close(), n.Kill()) }
+
+// form assigns the slots, introduces the nodes and waits until all agree.
 func (r *Redis) form(ctx context.Context) error {
 	var errs []error
-	for i, addr := range r.addrs {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		errs = append(errs, rdb.ClusterAddSlotsRange(ctx, i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1).Err(),
-			rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
-		for _, other := range r.addrs[:i] {
-			host, port, _ := net.SplitHostPort(other)
-			errs = append(errs, rdb.ClusterMeet(ctx, host, port).Err())
+	for i, n := range r.nodes {
+		errs = append(errs, n.rdb.ClusterAddSlotsRange(ctx, i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1).Err(),
+			n.rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err())
+		for _, other := range r.nodes[:i] {
+			host, port, _ := net.SplitHostPort(other.addr)
+			errs = append(errs, n.rdb.ClusterMeet(ctx, host, port).Err())
 		}
-		errs = append(errs, rdb.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("form the cluster: %w", err)
 	}
-	return poll(ctx, func() error { return r.agree(ctx) })
-}
-
-func (r *Redis) agree(ctx context.Context) error {
-	for _, addr := range r.addrs {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		info, err := rdb.ClusterInfo(ctx).Result()
-		_ = rdb.Close()
-		if err != nil {
-			return err
-		}
-		for _, want := range []string{"cluster_state:ok", fmt.Sprint("cluster_known_nodes:", clusterNodes), fmt.Sprint("cluster_size:", clusterNodes)} {
-			if !bytes.Contains([]byte(info), []byte(want)) {
-				return fmt.Errorf("the cluster is not ready: %s is not %s", addr, want)
+	return poll(ctx, func() error {
+		for _, n := range r.nodes {
+			info, err := n.rdb.ClusterInfo(ctx).Result()
+			if err != nil {
+				return err
+			}
+			for _, want := range []string{"cluster_state:ok", fmt.Sprint("cluster_known_nodes:", clusterNodes), fmt.Sprint("cluster_size:", clusterNodes)} {
+				if !strings.Contains(info, want) {
+					return fmt.Errorf("the cluster is not ready: %s is not %s", n.addr, want)
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// Addrs are the servers.
-func (r *Redis) Addrs() []string { return r.addrs }
+// Addrs are the addresses of the servers.
+func (r *Redis) Addrs() []string {
+	var addrs []string
+	for _, n := range r.nodes {
+		addrs = append(addrs, n.addr)
+	}
+	return addrs
+}
 
 // Stop ends them. What they held is gone.
 func (r *Redis) Stop() error {
 	var errs []error
-	for _, p := range r.procs {
-		errs = append(errs, p.Kill())
+	for _, n := range r.nodes {
+		errs = append(errs, n.stop())
 	}
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
 // poll tries until it works, ctx ends, or the server has ended.
 func poll(ctx context.Context, try func() error) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
 	for {
 		err := try()
 		if err == nil || errors.Is(err, errEnded) {
@@ -199,7 +196,7 @@ func poll(ctx context.Context, try func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-tick.C:
+		case <-time.After(pollEvery):
 		}
 	}
 }

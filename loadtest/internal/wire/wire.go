@@ -1,11 +1,12 @@
-// Package wire is what the load test and its child processes say to each other: lines of JSON. The first line a child reads is
-// its Config; each later one is a Request, and has one Reply. A child whose input ends, ends.
+// Package wire is what the load test and its child processes say to each other. The first line that a child reads is its
+// Config; each later one is a Request, and has one Reply. At the end of its input a child releases what it holds.
 package wire
 
 import (
 	"fmt"
 
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // The modes of holders.
@@ -19,7 +20,7 @@ const (
 // Foreground is the role of the child that sends ordinary traffic.
 const Foreground = "foreground"
 
-// Config says what a child is to be. Durations are in seconds.
+// Config describes a child. Durations are in seconds.
 type Config struct {
 	Role    string   `json:"role"` // a mode, or Foreground
 	Addrs   []string `json:"addrs"`
@@ -30,12 +31,12 @@ type Config struct {
 	Locks int     `json:"locks"`
 	Lease float64 `json:"lease"`
 	Hold  float64 `json:"hold"`  // without renewal: the lease, which outlives the run
-	Churn float64 `json:"churn"` // pairs of acquire and release a second, on names of their own
+	Churn float64 `json:"churn"` // pairs of acquire and release per second, on other names
 	// Of the foreground:
-	Rate float64 `json:"rate"` // commands a second
+	Rate float64 `json:"rate"` // commands per second
 }
 
-// Name is that of the i-th lock of a run. Names are random, as in a cluster they spread over all slots.
+// Name is that of the i-th lock of a run. Names are random, so they spread over all slots of a cluster.
 func Name(seed uint64, i int) string {
 	x := seed + uint64(i+1)*0x9E3779B97F4A7C15 // splitmix64: no two i give the same
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
@@ -45,17 +46,17 @@ func Name(seed uint64, i int) string {
 
 // The requests.
 const (
-	DoWarm    = "warm"    // takes the first lock, so that what a client needs once is there
-	DoAcquire = "acquire" // takes the others; Over says in what time at the least
-	DoWeigh   = "weigh"   // collects garbage and tells what memory is in use
-	DoRead    = "read"    // tells what happened since the last time
-	DoRelease = "release" // gives everything back; the last one
+	DoWarm    = "warm"    // acquires the first lock, so that all that a client needs once exists
+	DoAcquire = "acquire" // acquires the others, in the time of Over or as fast as it can
+	DoWeigh   = "weigh"   // collects garbage and reports the memory in use
+	DoRead    = "read"    // reports what happened since the last time
+	DoRelease = "release" // releases everything; the last one
 )
 
 // Request asks a child to do something.
 type Request struct {
 	Do   string  `json:"do"`
-	Over float64 `json:"over,omitempty"`
+	Over float64 `json:"over,omitempty"` // seconds
 }
 
 // Reply is a child's answer.
@@ -68,6 +69,9 @@ type Reply struct {
 	Lost     int      `json:"lost,omitempty"`     // ... and those that were not
 }
 
+// Failure implements fleet.Reply.
+func (r Reply) Failure() string { return r.Error }
+
 // Weight is the memory in use after a garbage collection.
 type Weight struct {
 	Heap       int64 `json:"heap"`   // bytes of live objects
@@ -75,22 +79,81 @@ type Weight struct {
 	Goroutines int   `json:"goroutines"`
 }
 
-// Reading is what happened since the last reading. Times are in seconds.
-type Reading struct {
-	CPU        float64 `json:"cpu"` // used by the process, in user and system mode
-	Goroutines int     `json:"goroutines"`
-	Held       int     `json:"held"`     // locks now
-	Renewals   int64   `json:"renewals"` // locks renewed, each time
-	Failed     int64   `json:"failed"`   // renewals that did not get an answer, and are tried again
-	// Calls are the commands sent to Redis, by what for, as the child itself counts them. nil: it doesn't.
-	Calls map[string]int64 `json:"calls"`
-	// Losses are the leases lost, by cause.
-	Losses map[string]int64 `json:"losses,omitempty"`
+// The metrics that are read: lockdog's, into which the per-lock mode records, too, and the foreground's.
+var (
+	Renewals    = telemetry.MetricRenewals.Name // counts, by outcome
+	Calls       = telemetry.MetricCommands.Name // by purpose
+	Losses      = telemetry.MetricLosses.Name   // by cause
+	Held        = telemetry.MetricHeld.Name
+	Batch       = telemetry.MetricBatchDuration.Name // histograms: time that renewal calls took
+	Lag         = telemetry.MetricScheduleLag.Name   // how late they were sent
+	Utilization = telemetry.MetricUtilization.Name   // lease used up at each renewal; 1 s is all of it
+)
 
-	Batch       hist.Hist `json:"batch,omitempty"`       // time that renewal calls took
-	Lag         hist.Hist `json:"lag,omitempty"`         // how late they went out
-	Utilization hist.Hist `json:"utilization,omitempty"` // lease used up at each renewal
-	Latency     hist.Hist `json:"latency,omitempty"`     // of the foreground's commands
-	Sent        int64     `json:"sent,omitempty"`        // commands of the foreground, failed ones included
-	Errors      int64     `json:"errors,omitempty"`      // those that failed
+// The metrics of the foreground.
+const (
+	Latency = "loadtest.latency"
+	Sent    = "loadtest.sent" // failed ones included
+	Errors  = "loadtest.errors"
+)
+
+// Reading is what happened since the last reading.
+type Reading struct {
+	CPU        float64 `json:"cpu"` // seconds used by the process, in user and system mode
+	Goroutines int     `json:"goroutines"`
+	Held       int     `json:"held"` // locks now
+	// Counts are events, by metric and value of its attribute. nil: this child does not count.
+	Counts map[string]map[string]int64 `json:"counts"`
+	// Times are histograms, by metric.
+	Times map[string]*hist.Hist `json:"times"`
+}
+
+// Count adds n events.
+func (r *Reading) Count(metric, value string, n int64) {
+	if r.Counts == nil {
+		r.Counts = make(map[string]map[string]int64)
+	}
+	if r.Counts[metric] == nil {
+		r.Counts[metric] = make(map[string]int64)
+	}
+	r.Counts[metric][value] += n
+}
+
+// Total is the number of events of a metric.
+func (r *Reading) Total(metric string) (n int64) {
+	for _, k := range r.Counts[metric] {
+		n += k
+	}
+	return n
+}
+
+// Time is the histogram of a metric, to be added to or read.
+func (r *Reading) Time(metric string) *hist.Hist {
+	if r.Times == nil {
+		r.Times = make(map[string]*hist.Hist)
+	}
+	if r.Times[metric] == nil {
+		r.Times[metric] = &hist.Hist{}
+	}
+	return r.Times[metric]
+}
+
+// Add adds what another process, or a later reading, has.
+func (r *Reading) Add(o *Reading) {
+	r.CPU += o.CPU
+	r.Goroutines += o.Goroutines
+	r.Held += o.Held
+	if o.Counts != nil && r.Counts == nil {
+		r.Counts = make(map[string]map[string]int64)
+	}
+	for metric, counts := range o.Counts {
+		for value, n := range counts {
+			r.Count(metric, value, n)
+		}
+	}
+	for metric, times := range o.Times {
+		if times != nil {
+			r.Time(metric).Merge(*times)
+		}
+	}
 }

@@ -41,15 +41,15 @@ var (
 		Script: load("read_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Under, a.Waited.Milliseconds()) },
 	}
-	SemaphoreAcquire = &Acquirer{
-		Script: load("semaphore_acquire", "clock"), keys: receiptKeys,
+	UnleasedAcquire = &Acquirer{
+		Script: load("unleased_acquire", "clock"), keys: receiptKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
 			r.Args = append(r.Args, a.Permits, receiptLife.Milliseconds())
 		},
 	}
-	PermitAcquire = &Acquirer{
-		Script: load("permit_acquire", "clock", "token", "tell"), keys: permitKeys, holding: HoldsPermit,
+	SemaphoreAcquire = &Acquirer{
+		Script: load("semaphore_acquire", "clock", "token", "tell"), keys: permitKeys, holding: HoldsPermit,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
 	}
 	LatchWait = &Acquirer{Script: load("latch_wait", "clock"), keys: lockKey}

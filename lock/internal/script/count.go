@@ -3,12 +3,25 @@ package script
 // Count reads the number of a semaphore or a latch.
 var Count = load("count")
 
-// CountArgs makes r a call of count.lua. Of a semaphore with leases it counts permits whose lease has run out, too.
-func CountArgs(r *Request, key string, leases bool) {
+// Counting is what a call of count.lua counts.
+type Counting uint8
+
+// The ways to count.
+const (
+	CountNumber    Counting = iota // the number alone
+	CountAvailable                 // of a semaphore with leases: the permits whose lease has run out, too
+	CountTotal                     // of a semaphore with leases: all that are held, too
+)
+
+// CountArgs makes r a call of count.lua.
+func CountArgs(r *Request, key string, what Counting) {
 	r.start(Count)
 	r.Keys = append(r.Keys, key)
-	if leases {
+	if what != CountNumber {
 		r.Keys = append(r.Keys, PermitsKey(key))
+	}
+	if what == CountTotal {
+		r.Args = append(r.Args, "total")
 	}
 }
 

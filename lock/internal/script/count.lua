@@ -3,6 +3,7 @@
 -- KEYS[1]  the number; absent = 0
 -- KEYS[2]  of a semaphore with leases: its permits that are taken, by when they run out, in ms. Those past that count,
 --          though they are given back by the next who takes one.
+-- ARGV[1]  'total': those that are held count, too
 --
 -- Returns  the number
 local n = redis.call('get', KEYS[1])
@@ -15,7 +16,11 @@ if not string.find(n, '^-?%d+$') then
 end
 n = tonumber(n)
 if KEYS[2] then
-  local time = redis.call('time')
-  n = n + redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+  local last = '+inf'
+  if ARGV[1] ~= 'total' then
+    local time = redis.call('time')
+    last = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  end
+  n = n + redis.call('zcount', KEYS[2], '-inf', last)
 end
 return n

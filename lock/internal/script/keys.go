@@ -13,7 +13,7 @@ const fencePart = "lockdog:fence:"
 // Reserved are the parts of names by which keys of lockdog and Redisson that belong to a lock or a slot are recognized. A lock with such a name would
 // overwrite another's state. A part is reserved wherever it stands: with another client's key prefix before it, it may be such a key.
 //
-// "{name}:timeout", where a Permits has its leases, isn't reserved. Programs name locks so, and no kind overwrites a key that isn't of its type.
+// "{name}:timeout", where a Semaphore has its leases, isn't reserved. Programs name locks so, and no kind overwrites a key that isn't of its type.
 var Reserved = []string{
 	fencePart, "lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:",
 	":rwlock_timeout:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",

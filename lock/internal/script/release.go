@@ -34,12 +34,12 @@ var (
 			r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
 		},
 	}
-	FairRelease   = &Releaser{Script: load("fair_release", "clock", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
-	WriteRelease  = &Releaser{Script: load("write_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
-	ReadRelease   = &Releaser{Script: load("read_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
-	PermitRelease = &Releaser{Script: load("permit_release", "clock", "tell"), keys: permitKeys, holding: HoldsPermit, channel: SemaphoreChannel}
-	SemaphoreUndo = &Releaser{
-		Script: load("semaphore_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,
+	FairRelease      = &Releaser{Script: load("fair_release", "clock", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
+	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
+	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
+	SemaphoreRelease = &Releaser{Script: load("semaphore_release", "clock", "tell"), keys: permitKeys, holding: HoldsPermit, channel: SemaphoreChannel}
+	UnleasedUndo     = &Releaser{
+		Script: load("unleased_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,
 		more: func(r *Request, a ReleaseArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
 			r.Args = append(r.Args, receiptLife.Milliseconds())
@@ -49,10 +49,11 @@ var (
 
 // The scripts that change a counter.
 var (
-	SemaphoreAdd   = &Releaser{Script: load("semaphore_add", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreSet   = &Releaser{Script: load("semaphore_set", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	LatchSet       = &Releaser{Script: load("latch_set", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: amount}
-	LatchCountDown = &Releaser{Script: load("latch_count_down", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: once}
+	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
+	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: amount}
+	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: once}
 )
 
 func wake(r *Request, a ReleaseArgs) {

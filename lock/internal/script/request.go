@@ -73,6 +73,11 @@ func permitKeys(r *Request, l Lock, _ string) {
 	r.Keys = append(r.Keys, l.Key, PermitsKey(l.Key), l.Counter.(string))
 }
 
+// receiptAndPermitKeys are followed by the receipts that are spent.
+func receiptAndPermitKeys(r *Request, l Lock, owner string) {
+	r.Keys = append(r.Keys, l.Key, ReceiptKey(l.Key, owner), PermitsKey(l.Key))
+}
+
 // receiptKeys are followed by the receipts that are spent.
 func receiptKeys(r *Request, l Lock, owner string) {
 	r.Keys = append(r.Keys, l.Key, ReceiptKey(l.Key, owner))

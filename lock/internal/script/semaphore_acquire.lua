@@ -1,23 +1,25 @@
--- Takes permits of a semaphore for one owner, if there are as many.
+-- Takes one permit with a lease for one owner, if one is left. Permits whose lease has run out are left again.
 --
--- KEYS[1]   the semaphore: the number of permits that are left; absent = none
--- KEYS[2]   the owner's receipt: how many it took
--- KEYS[3..] receipts that nobody will ask for any more
--- ARGV[1]   owner
--- ARGV[2]   lease, ms: of no meaning here
--- ARGV[3]   not-after: the server time in µs after which this call must write nothing; 0 = unknown
--- ARGV[4]   traceparent: of no meaning here
--- ARGV[5]   how many
--- ARGV[6]   how long the receipt is kept, ms
+-- KEYS[1]  the number of permits that are left; absent = none
+-- KEYS[2]  the permits that are taken: a sorted set of owner -> end of its lease, ms
+-- KEYS[3]  the token counter of the slot
+-- ARGV[1]  owner, as 16 bytes
+-- ARGV[2]  lease, ms
+-- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]  traceparent: there is no place for it
+-- ARGV[5]  channel that waiters listen on
+-- ARGV[6]  'publish', or 'spublish' where channels are sharded
 --
--- Returns  {1, now, 0, left, -1}  taken; so many are left
---          {0, now, -1, '', ''}   too few are left, or the owner has been swept
---          {2, now}               came too late, wrote nothing
+-- Returns  {1, now, token, left, remaining}  granted; so many are left, and the next lease runs out after so many ms
+--          {0, now, remaining, '', ''}       none is left
+--          {2, now}                          came too late, wrote nothing
+--          remaining = -1: no lease will run out
 --
--- Safe to run twice for one owner, while the receipt is kept.
+-- Safe to run twice for one owner: it has one permit, and the token rises again.
 if late(ARGV[3]) then
   return {2, now}
 end
+local ms = math.floor(now / 1000)
 
 local value = redis.call('get', KEYS[1])
 if not value then
@@ -28,22 +30,81 @@ if not string.find(value, '^-?%d+$') then
   return redis.error_reply('ERR value is not an integer')
 end
 local left = tonumber(value)
-local receipt = redis.call('get', KEYS[2])
-local answer = {0, now, -1, '', ''}
-if receipt then
-  if receipt ~= 'undone' then
-    answer = {1, now, 0, left, -1}
+local again = redis.call('zscore', KEYS[2], ARGV[1])
+-- A hundred at most: the rest is for the next call, which their age makes come at once.
+local over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
+for i = #over, 1, -1 do
+  if over[i] == ARGV[1] then
+    table.remove(over, i)
   end
-elseif left >= tonumber(ARGV[5]) then
-  redis.call('set', KEYS[2], ARGV[5], 'px', ARGV[6])
-  left = redis.pcall('decrby', KEYS[1], ARGV[5])
-  if type(left) == 'table' then -- an ACL may forbid it
-    redis.call('del', KEYS[2])
-    return left
+end
+
+local function remaining()
+  local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+  if not first then
+    return -1
   end
-  answer = {1, now, 0, left, -1}
+  local rest = tonumber(redis.call('zscore', KEYS[2], first)) - ms
+  if rest > 1e12 then -- Redisson's mark of a permit without a lease
+    return -1
+  end
+  return math.max(rest, 0)
 end
-if KEYS[3] then
-  redis.pcall('del', unpack(KEYS, 3))
+
+-- take writes: first what can be undone. It returns the error of what was refused, and then has changed nothing.
+local function take(mine)
+  local function undo(refused)
+    if again then
+      redis.pcall('zadd', KEYS[2], again, ARGV[1])
+    elseif mine then
+      redis.pcall('zrem', KEYS[2], ARGV[1])
+    end
+    return refused
+  end
+  if #over > 0 then -- no such member: that it is refused is known before anything was done
+    redis.call('zrem', KEYS[2], '')
+  end
+  if mine then
+    local ttl = redis.call('pttl', KEYS[1])
+    local set = redis.pcall('zadd', KEYS[2], string.format('%.0f', ms + ARGV[2]), ARGV[1])
+    if type(set) ~= 'table' and ttl > 0 then -- somebody wants the semaphore to be gone by then
+      set = redis.pcall('pexpire', KEYS[2], ttl)
+    end
+    if type(set) == 'table' then
+      return undo(set)
+    end
+  end
+  local more = #over - ((again or not mine) and 0 or 1)
+  local set = left
+  if more == -1 then
+    set = redis.pcall('decr', KEYS[1])
+  elseif more > 0 then
+    set = redis.pcall('incrby', KEYS[1], more)
+  end
+  if type(set) == 'table' then -- an ACL may forbid it
+    return undo(set)
+  end
+  left = set
+  if #over > 0 then
+    redis.call('zrem', KEYS[2], unpack(over))
+  end
 end
-return answer
+
+local mine = again or left + #over > 0
+local token = mine and draw(KEYS[3])
+local refused
+if mine or #over > 0 then
+  refused = take(mine)
+end
+if refused then
+  return refused
+end
+if not mine then
+  return {0, now, remaining(), '', ''}
+end
+local rest = -1
+after(function() rest = remaining() end)
+if #over > 0 and left > 0 then
+  tell(ARGV[6], ARGV[5], left)
+end
+return {1, now, token, left, rest}

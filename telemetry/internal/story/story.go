@@ -18,9 +18,18 @@ var errStory = errors.New("boom")
 // Renewed is a renewal that went well, a third into the lease.
 func Renewed(start time.Time) *telemetry.RenewalEvent {
 	return &telemetry.RenewalEvent{
-		Start: start, End: start.Add(3 * time.Millisecond), Attempt: 1,
-		Remaining: 20 * time.Second, Elapsed: 10 * time.Second, TTL: TTL, BatchSize: 1, Node: "127.0.0.1:6379",
+		Start: start, End: start.Add(3 * time.Millisecond), Outcome: telemetry.RenewalRenewed, Attempt: 1,
+		Remaining: 20 * time.Second, Elapsed: 10 * time.Second, BatchSize: 1, Node: "127.0.0.1:6379",
 	}
+}
+
+// Each gives all values of a label of a metric.
+func Each[V ~string](m telemetry.Metric, label int) []V {
+	var all []V
+	for _, v := range m.Labels[label].Values {
+		all = append(all, V(v))
+	}
+	return all
 }
 
 // Everything makes a recorder emit each of its spans, metrics, label values and log records at least once, for
@@ -33,7 +42,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		a.Attempt()
 		a.BlockedBy("other:1", holder)
 		a.WaitStart()
-		for s := telemetry.WakeupMessage; s <= telemetry.WakeupPoll; s++ {
+		for _, s := range Each[telemetry.WakeupSource](telemetry.MetricWakeups, 1) {
 			a.Wakeup(s)
 		}
 		a.Takeover(telemetry.TakeoverExpired)
@@ -42,12 +51,12 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		a.Grant(h, "app:1", 7)
 		return h
 	}
-	for o := telemetry.AcquireHeld; o <= telemetry.AcquireError; o++ {
+	for _, o := range Each[telemetry.Outcome](telemetry.MetricAcquisitions, 1) {
 		_, a := r.StartAcquire(ctx, l, TTL)
 		a.Error(telemetry.ErrorTimeout)
 		a.Fail(o, errStory)
 	}
-	for end := telemetry.EndReleased; end <= telemetry.EndClosed; end++ {
+	for _, end := range []telemetry.HoldEnd{telemetry.EndReleased, telemetry.EndLost, telemetry.EndCanceled, telemetry.EndClosed} {
 		h := acquire()
 		_, a := r.StartAcquire(ctx, l, TTL)
 		a.Reenter(h)
@@ -56,12 +65,12 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		_, batch := r.StartBatch(context.Background(), "node:1", 4, time.Millisecond, true)
 		batch.End(1, 1, 1, 1, telemetry.ErrorTimeout, nil)
 		for range 11 {
-			for _, o := range []telemetry.RenewalOutcome{
+			for _, o := range []telemetry.Outcome{
 				telemetry.RenewalError, telemetry.RenewalRenewed, telemetry.RenewalMissing, telemetry.RenewalTaken,
 			} {
 				h.Renewal(&telemetry.RenewalEvent{
 					Start: now, End: now, Outcome: o, Err: errStory, ErrType: telemetry.ErrorNetwork, Attempt: 1,
-					TTL: TTL, Elapsed: TTL, Node: "node:1", Batch: &batch, Burst: burst,
+					Elapsed: TTL, Node: "node:1", Batch: &batch, Burst: burst,
 				})
 			}
 		}
@@ -72,10 +81,10 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 			h.Lost(telemetry.LossMissing, errStory, burst)
 		}
 		burst.Flush()
-		for c := telemetry.LossMissing; c <= telemetry.LossForced; c++ {
+		for _, c := range Each[telemetry.LossCause](telemetry.MetricLosses, 1) {
 			h.Lost(c, errStory, nil)
 		}
-		for c := telemetry.CancelContext; c <= telemetry.CancelClosed; c++ {
+		for _, c := range Each[telemetry.CancelReason](telemetry.MetricCancellations, 1) {
 			h.Canceled(c, errStory)
 		}
 		for range 11 {
@@ -83,7 +92,7 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 			h.Canceled(telemetry.CancelContext, errStory)
 			h.Warn(time.Hour)
 		}
-		for o := telemetry.ReleaseReleased; o <= telemetry.ReleaseError; o++ {
+		for _, o := range Each[telemetry.Outcome](telemetry.MetricReleases, 1) {
 			_, rel := r.StartRelease(ctx, h)
 			rel.Error(telemetry.ErrorTimeout)
 			rel.End(o, true, errStory)
@@ -94,17 +103,17 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 	_, batch := r.StartBatch(context.Background(), "node:1", 1, 0, false)
 	batch.End(0, 0, 0, 1, telemetry.ErrorTimeout, errStory)
 	_, batch = r.StartBatch(context.Background(), "node:1", 1, 0, true)
-	batch.End(1, 0, 0, 0, 0, nil)
+	batch.End(1, 0, 0, 0, "", nil)
 	for _, err := range []error{nil, errStory} {
 		_, f := r.StartForce(ctx, l)
 		f.End(err == nil, []string{"app:1"}, "operator", "main.main (main.go:1)", telemetry.ErrorTimeout, err)
 	}
-	for op := telemetry.OpAcquire; op <= telemetry.OpForceUnlock; op++ {
-		for t := telemetry.ErrorTimeout; t <= telemetry.ErrorOther; t++ {
+	for _, op := range Each[telemetry.Operation](telemetry.MetricErrors, 0) {
+		for _, t := range Each[telemetry.ErrorType](telemetry.MetricErrors, 1) {
 			r.Error(ctx, op, t)
 		}
 	}
-	for p := telemetry.PurposeAcquire; p <= telemetry.PurposeOther; p++ {
+	for _, p := range Each[telemetry.Purpose](telemetry.MetricCommands, 0) {
 		r.Command(p)
 	}
 	r.PubSubReconnect()
@@ -123,7 +132,7 @@ func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock)
 		h.Lost(telemetry.LossMissing, errStory, burst)
 	}
 	burst.Flush()
-	for c := telemetry.LossMissing; c <= telemetry.LossForced; c++ {
+	for _, c := range Each[telemetry.LossCause](telemetry.MetricLosses, 1) {
 		h.Lost(c, errStory, nil)
 	}
 	h.Canceled(telemetry.CancelContext, errStory)

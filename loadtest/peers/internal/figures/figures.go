@@ -1,3 +1,4 @@
+// Package figures computes what the comparison shows: medians of rounds, ratios of medians, and whether targets are met.
 package figures
 
 import "slices"
@@ -22,12 +23,12 @@ const (
 	Bytes      Key = "alloc_bytes"    //
 	ClientCPU  Key = "client_cpu_us"  // per operation, of all processes
 	RedisCPU   Key = "redis_cpu_us"   // per operation
-	Overlaps   Key = "overlaps"       // grants while somebody else held the lock
+	Overlaps   Key = "overlaps"       // grants while another held the lock
 	ToldDel    Key = "told_del_ms"    // longest time until a holder was told that its lock was gone
 	ToldFlush  Key = "told_flush_ms"
 	ToldForce  Key = "told_force_ms"
 	ToldNever  Key = "told_never" // how often it wasn't
-	Stuck      Key = "stuck"      // waiters whom nobody woke when the lock was free
+	Stuck      Key = "stuck"      // waiters that nothing woke when the lock was free
 )
 
 // Figures are those of one measurement. What wasn't measured is left out.
@@ -62,4 +63,13 @@ func (r Rounds) Get(k Key) (float64, bool) {
 // Ratio is the most divided by the least.
 func Ratio(counts []int64) float64 {
 	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // one that got none: twice as bad as one
+}
+
+// Median of some numbers; of none, false.
+func Median(values []float64) (float64, bool) {
+	if len(values) == 0 {
+		return 0, false
+	}
+	v := slices.Sorted(slices.Values(values))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
 }

@@ -12,7 +12,7 @@ type Target struct {
 	Work   string
 	Peer   string
 	Key    Key
-	AtMost bool // else at least
+	AtMost bool // otherwise at least
 	Limit  float64
 	Base   string // the other peer; "": Limit is the number
 	Unit   string // of the figure
@@ -68,7 +68,7 @@ func (t Target) Judge(rounds, base Rounds) Verdict {
 	return v
 }
 
-// String says it in a line.
+// String is one line.
 func (v Verdict) String() string {
 	want := "at least"
 	if v.AtMost {

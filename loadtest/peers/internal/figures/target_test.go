@@ -4,8 +4,12 @@ import (
 	"math"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func rounds(k figures.Key, values ...float64) figures.Rounds {
 	var r figures.Rounds
@@ -95,5 +99,25 @@ func TestRatio(t *testing.T) {
 	}
 	if r := figures.Ratio([]int64{0, 20}); r != 40 {
 		t.Error(r)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values []float64
+		want   float64
+		known  bool
+	}{
+		{nil, 0, false},
+		{[]float64{7}, 7, true},
+		{[]float64{9, 1}, 5, true},
+		{[]float64{100, 1, 3}, 3, true},
+		{[]float64{4, 1, 3, 100}, 3.5, true},
+	} {
+		got, known := figures.Median(c.values)
+		if got != c.want || known != c.known {
+			t.Errorf("%v: %v %v", c.values, got, known)
+		}
 	}
 }

@@ -36,7 +36,6 @@ func openFloor(cfg Config) (Locks, error) { return newFloor(cfg), nil }
 
 func (f *floor) value() string { return f.head + strconv.FormatUint(f.seq.Add(1), 10) }
 
-// TryLock implements Locks.
 func (f *floor) TryLock(ctx context.Context, name string) (Held, error) {
 	h := &floorHeld{f: f, name: name, value: f.value()}
 	ok, err := f.rdb.SetNX(ctx, name, h.value, f.lease).Result()
@@ -49,7 +48,7 @@ func (f *floor) TryLock(ctx context.Context, name string) (Held, error) {
 	return h, nil
 }
 
-// Lock implements Locks. It polls: nothing wakes it.
+// It polls: nothing wakes it.
 func (f *floor) Lock(ctx context.Context, name string) (Held, error) {
 	for {
 		h, err := f.TryLock(ctx, name)
@@ -66,10 +65,8 @@ func (f *floor) Lock(ctx context.Context, name string) (Held, error) {
 	}
 }
 
-// Close implements Locks.
 func (f *floor) Close() error { return f.rdb.Close() }
 
-// Release implements Held.
 func (h *floorHeld) Release(ctx context.Context) error {
 	n, err := deleteOwn.Run(ctx, h.f.rdb, []string{h.name}, h.value).Int64()
 	if err == nil && n != 1 {
@@ -85,7 +82,6 @@ var setNX = redis.NewScript(`return redis.call('set', KEYS[1], ARGV[1], 'nx', 'p
 
 func openRawScript(cfg Config) (Locks, error) { return rawScript{newFloor(cfg)}, nil }
 
-// TryLock implements Locks.
 func (r rawScript) TryLock(ctx context.Context, name string) (Held, error) {
 	h := &floorHeld{f: r.floor, name: name, value: r.value()}
 	err := setNX.Run(ctx, r.rdb, []string{name}, h.value, r.lease.Milliseconds()).Err()

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gated is a floor that only one goroutine of the process asks at a time. A channel serves those who send to it in
+// gated is a floor that only one goroutine of the process asks at a time. A channel serves its senders in
 // the order they came.
 type gated struct {
 	*floor
@@ -28,7 +28,6 @@ func (g *gated) gate(name string) chan struct{} {
 	return c.(chan struct{})
 }
 
-// Lock implements Locks.
 func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 	gate := g.gate(name)
 	select {
@@ -37,14 +36,9 @@ func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 		return nil, context.Cause(ctx)
 	}
 	h, err := g.floor.Lock(ctx, name)
-	if err != nil {
-		<-gate
-		return nil, err
-	}
-	return &gatedHeld{Held: h, gate: gate}, nil
+	return behind(gate, h, err)
 }
 
-// TryLock implements Locks.
 func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 	gate := g.gate(name)
 	select {
@@ -53,6 +47,11 @@ func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 		return nil, ErrHeld
 	}
 	h, err := g.floor.TryLock(ctx, name)
+	return behind(gate, h, err)
+}
+
+// behind opens the gate again where the lock was not acquired.
+func behind(gate chan struct{}, h Held, err error) (Held, error) {
 	if err != nil {
 		<-gate
 		return nil, err
@@ -60,7 +59,6 @@ func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
 	return &gatedHeld{Held: h, gate: gate}, nil
 }
 
-// Release implements Held.
 func (h *gatedHeld) Release(ctx context.Context) error {
 	err := h.Held.Release(ctx)
 	<-h.gate

@@ -43,7 +43,6 @@ func newDog(cfg Config, stop func(context.Context) error, opts ...lock.Option) (
 	return d, nil
 }
 
-// Lock implements Locks.
 func (d *dog) Lock(ctx context.Context, name string) (Held, error) {
 	l, err := d.locks.Mutex(name).Lock(ctx)
 	if err != nil {
@@ -52,7 +51,6 @@ func (d *dog) Lock(ctx context.Context, name string) (Held, error) {
 	return l, nil
 }
 
-// TryLock implements Locks.
 func (d *dog) TryLock(ctx context.Context, name string) (Held, error) {
 	l, err := d.locks.Mutex(name).TryLock(ctx)
 	switch {
@@ -64,19 +62,15 @@ func (d *dog) TryLock(ctx context.Context, name string) (Held, error) {
 	return l, nil
 }
 
-// Lost implements Teller.
 func (d *dog) Lost(h Held) <-chan struct{} { return h.(*lock.Lease).Context().Done() }
 
-// Key implements Teller.
 func (d *dog) Key(name string) string { return name }
 
-// Force implements Teller.
 func (d *dog) Force(ctx context.Context, name string) error {
 	_, err := d.locks.Mutex(name).ForceUnlock(ctx)
 	return err
 }
 
-// Close implements Locks.
 func (d *dog) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

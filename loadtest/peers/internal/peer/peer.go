@@ -24,13 +24,13 @@ const (
 	LockdogLoss = "lockdog-loss" // with no-op telemetry and WithLossNotifications
 )
 
-// retryEvery is how often those who can't be woken ask again.
+// retryEvery is the time between tries of a waiter that nothing wakes.
 const retryEvery = 5 * time.Millisecond
 
-// errNotOurs is what a release says that found the lock gone, or another's.
+// errNotOurs is the error of a release that finds the lock gone, or another's.
 var errNotOurs = errors.New("not ours any more")
 
-// ErrHeld is TryLock's answer when somebody else has the lock.
+// ErrHeld is TryLock's answer when another has the lock.
 var ErrHeld = errors.New("held by another")
 
 // Held is a lock that is held.
@@ -87,7 +87,7 @@ func Open(name string, cfg Config) (Locks, error) {
 	return open(cfg)
 }
 
-// SendsSet says that a peer's SETs come over the network. Those of the others are called by scripts.
+// SendsSet reports whether a peer's SETs come over the network. Those of the others are called by scripts.
 func SendsSet(name string) bool { return name == Floor || name == Gate || name == Redsync }
 
 // connect makes a client as most programs do: with go-redis's defaults.

@@ -24,12 +24,10 @@ func openRedislock(cfg Config) (Locks, error) {
 	return &bsm{rdb: rdb, locks: redislock.New(rdb), lease: cfg.Lease}, nil
 }
 
-// Lock implements Locks.
 func (b *bsm) Lock(ctx context.Context, name string) (Held, error) {
 	return b.obtain(ctx, name, waiting)
 }
 
-// TryLock implements Locks.
 func (b *bsm) TryLock(ctx context.Context, name string) (Held, error) {
 	h, err := b.obtain(ctx, name, nil)
 	if errors.Is(err, redislock.ErrNotObtained) {
@@ -46,5 +44,4 @@ func (b *bsm) obtain(ctx context.Context, name string, opts *redislock.Options) 
 	return l, nil
 }
 
-// Close implements Locks.
 func (b *bsm) Close() error { return b.rdb.Close() }

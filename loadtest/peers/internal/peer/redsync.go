@@ -27,7 +27,7 @@ func openRedsync(cfg Config) (Locks, error) {
 	}}, nil
 }
 
-// Lock implements Locks. A Mutex of redsync holds the state of one holder.
+// A Mutex of redsync holds the state of one holder.
 func (s *rsync) Lock(ctx context.Context, name string) (Held, error) {
 	m := s.rs.NewMutex(name, s.opts...)
 	if err := m.LockContext(ctx); err != nil {
@@ -36,7 +36,6 @@ func (s *rsync) Lock(ctx context.Context, name string) (Held, error) {
 	return syncHeld{m}, nil
 }
 
-// TryLock implements Locks.
 func (s *rsync) TryLock(ctx context.Context, name string) (Held, error) {
 	m := s.rs.NewMutex(name, s.opts...)
 	err := m.TryLockContext(ctx)
@@ -50,10 +49,8 @@ func (s *rsync) TryLock(ctx context.Context, name string) (Held, error) {
 	return syncHeld{m}, nil
 }
 
-// Close implements Locks.
 func (s *rsync) Close() error { return s.rdb.Close() }
 
-// Release implements Held.
 func (h syncHeld) Release(ctx context.Context) error {
 	ok, err := h.m.UnlockContext(ctx)
 	if err == nil && !ok {

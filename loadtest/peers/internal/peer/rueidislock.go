@@ -38,7 +38,6 @@ func openRueidislock(cfg Config) (Locks, error) {
 	return &ruler{locker}, nil
 }
 
-// Lock implements Locks.
 func (r *ruler) Lock(ctx context.Context, name string) (Held, error) {
 	held, release, err := r.locker.WithContext(ctx, name)
 	if err != nil {
@@ -47,7 +46,6 @@ func (r *ruler) Lock(ctx context.Context, name string) (Held, error) {
 	return &rulerHeld{held, release}, nil
 }
 
-// TryLock implements Locks.
 func (r *ruler) TryLock(ctx context.Context, name string) (Held, error) {
 	held, release, err := r.locker.TryWithContext(ctx, name)
 	switch {
@@ -59,13 +57,11 @@ func (r *ruler) TryLock(ctx context.Context, name string) (Held, error) {
 	return &rulerHeld{held, release}, nil
 }
 
-// Lost implements Teller.
 func (r *ruler) Lost(h Held) <-chan struct{} { return h.(*rulerHeld).ctx.Done() }
 
-// Key implements Teller.
 func (r *ruler) Key(name string) string { return rulerPrefix + ":0:" + name }
 
-// Force implements Teller. The library takes the lock over; here it is given back.
+// The library takes the lock over; it is released at once.
 func (r *ruler) Force(ctx context.Context, name string) error {
 	_, release, err := r.locker.ForceWithContext(ctx, name)
 	if err != nil {
@@ -75,13 +71,12 @@ func (r *ruler) Force(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close implements Locks.
 func (r *ruler) Close() error {
 	r.locker.Close()
 	return nil
 }
 
-// Release implements Held. It waits for Redis's answer, but the library doesn't tell it.
+// The library waits for Redis's reply, but does not return it.
 func (h *rulerHeld) Release(context.Context) error {
 	h.release()
 	return nil

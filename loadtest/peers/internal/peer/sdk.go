@@ -12,7 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// collectEvery is shorter than scrapes are apart, so that a short measurement has some, too.
+// collectEvery is shorter than a scrape interval: a short measurement has collections, too.
 const collectEvery = time.Second
 
 // openLockdogSDK is lockdog as a service has it: metrics that are collected, and traces, all of them sampled, that are

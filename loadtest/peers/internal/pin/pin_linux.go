@@ -30,11 +30,11 @@ func One() (undo func() error, err error) {
 	return undo, nil
 }
 
-// maxPasses is more than it ever takes for no thread to be new.
+// maxPasses is more than it ever needs until no thread is new.
 const maxPasses = 100
 
-// setAll sets the CPUs of every thread. A new one has those of the thread that made it, which may not have been set
-// yet: so again, until none is new.
+// setAll sets the CPUs of every thread. A new thread has those of its creator, which may not be set
+// by then. So it repeats until there is no new thread.
 func setAll(set *unix.CPUSet) error {
 	done := make(map[int]bool)
 	for range maxPasses {

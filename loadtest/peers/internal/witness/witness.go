@@ -1,5 +1,5 @@
-// Package witness watches a lock from outside: the processes of a measurement tell it, through memory that they share,
-// who has the lock. So it sees two holders at a time, and how the lock goes from one to the next, without a command to Redis.
+// Package witness watches a lock from outside: the processes of a measurement note in shared
+// memory who has the lock. So it detects two holders at a time, and measures handoffs, without a command to Redis.
 package witness
 
 import (
@@ -24,7 +24,7 @@ type shared struct {
 	holder   atomic.Uint64 // of now; 0: none
 	last     atomic.Uint64 // the one before it
 	released atomic.Int64  // when last began to release, in ns since 1970, which is the same clock in all processes
-	overlaps atomic.Int64  // grants while somebody else held the lock
+	overlaps atomic.Int64  // grants while another held the lock
 }
 
 const size = int(unsafe.Sizeof(shared{}))
@@ -60,7 +60,7 @@ func (w *Witness) Close() error {
 
 const goroutineBits = 32
 
-// id is who a goroutine is, never 0.
+// id identifies a goroutine; never 0.
 func (w *Witness) id(goroutine int) uint64 { return (w.process+1)<<goroutineBits | uint64(goroutine) }
 
 // Turn says how a lock came to its holder.
@@ -91,9 +91,9 @@ func (w *Witness) Granted(goroutine int, began, now time.Time) Turn {
 func (w *Witness) Releasing(goroutine int, now time.Time) {
 	w.released.Store(now.UnixNano())
 	if !w.holder.CompareAndSwap(w.id(goroutine), 0) {
-		w.overlaps.Add(1) // somebody has overwritten it
+		w.overlaps.Add(1) // another has overwritten it
 	}
 }
 
-// Overlaps is how often somebody got the lock while another had it, as seen by all.
+// Overlaps is how often a goroutine got the lock while another had it, in all processes.
 func (w *Witness) Overlaps() int64 { return w.overlaps.Load() }

@@ -1,53 +1,25 @@
 package work
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"slices"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 )
 
-// Env is a variable that, when set, makes the program a child.
-const Env = "LOCKDOG_PEERS_CHILD"
-
-// IsChild reports whether this process is to be a child.
-func IsChild() bool { return os.Getenv(Env) != "" }
-
-// Main is the whole life of a child, up to its exit code. It ends with its input.
-func Main(in io.Reader, out io.Writer) int {
-	logging.Disable()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // of losses made on purpose
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	lines := make(chan string, 2)
-	go func() {
-		defer close(lines)
-		defer cancel() // whatever is under way: the parent is gone
-		for sc := bufio.NewScanner(in); sc.Scan(); {
-			lines <- sc.Text()
-		}
-	}()
-	if err := serve(ctx, lines, json.NewEncoder(out)); err != nil {
-		fmt.Fprintln(os.Stderr, "peers child:", err)
-		return 1
-	}
-	return 0
-}
+// Main is the whole life of a child, up to its exit code.
+func Main(in io.Reader, out io.Writer) int { return fleet.Serve(in, out, serve) }
 
 // serve sets up, warms up, measures when told to, and reports.
-func serve(ctx context.Context, lines <-chan string, out *json.Encoder) (err error) {
+func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err error) {
 	var cfg Config
-	if err := json.Unmarshal([]byte(<-lines), &cfg); err != nil {
+	if err := json.Unmarshal(<-lines, &cfg); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
 	measure, done, err := prepare(ctx, &cfg)
@@ -55,7 +27,7 @@ func serve(ctx context.Context, lines <-chan string, out *json.Encoder) (err err
 	if err := report(out, Reply{}, err); err != nil {
 		return err
 	}
-	if <-lines != Go {
+	if _, ok := <-lines; !ok { // Go
 		return nil
 	}
 	r, err := measure()
@@ -118,7 +90,11 @@ func prepare(ctx context.Context, cfg *Config) (measure func() (*Result, error),
 		}
 		closers = append(closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
 	}
-	if _, err = l.run(ctx, cfg.Warm); err != nil {
+	r, err := l.run(ctx, cfg.Warm)
+	if err == nil && r.All == 0 && cfg.Kind != Shared { // of a Shared others may have had all turns
+		err = errors.New("no operation ended")
+	}
+	if err != nil {
 		return nil, done, fmt.Errorf("warming up: %w", err)
 	}
 	return func() (*Result, error) { return l.run(ctx, cfg.Window) }, done, nil

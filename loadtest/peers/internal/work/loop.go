@@ -8,15 +8,15 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 )
 
 const (
-	// Who is under way at the end of a window may finish. Who can't, as nobody wakes it, is canceled.
+	// An operation under way at the end of a window may finish. It is canceled if it cannot, as nothing wakes it.
 	grace = 2 * time.Second
 
 	namesEach = 64 // a Distinct's names of each goroutine
@@ -43,6 +43,7 @@ type lane struct {
 	handed   Handed // in the window
 	allHands Handed
 	stuck    bool
+	releases context.Context // what Release gets
 	err      error
 }
 
@@ -78,7 +79,11 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 	var all sync.WaitGroup
 	for _, n := range lanes {
 		all.Go(func() {
-			// A ctx that can be canceled, as requests have it, of its own: sharing one would slow down whoever follows it.
+			// A ctx that can be canceled, as requests have it, one each: sharing it would slow down all that follow it.
+			// Releases have another: one under way at the end of the grace would fail, and leave the lock held.
+			releases, end := context.WithCancel(context.WithoutCancel(ctx))
+			defer end()
+			n.releases = releases
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			for n.err == nil && !l.stop.Load() && ctx.Err() == nil {
@@ -134,20 +139,20 @@ func (n *lane) sum(r *Result) {
 	r.Window.Between += n.handed.Between
 }
 
-// lock takes and releases.
+// lock acquires and releases.
 func (l *loop) lock(ctx context.Context, n *lane) error {
 	name := n.names[int(n.all)%len(n.names)]
 	began := time.Now()
 	h, err := l.locks.Lock(ctx, name)
 	if err != nil {
-		if ctx.Err() != nil { // the end of the grace: it waited for the rest of the window at the least
+		if ctx.Err() != nil { // the end of the grace: it waited for at least the rest of the window
 			n.times, n.stuck = append(n.times, max(l.end.Sub(began), 0)), true
 			return nil
 		}
 		return fmt.Errorf("lock: %w", err)
 	}
 	if l.w == nil {
-		if err := h.Release(ctx); err != nil {
+		if err := h.Release(n.releases); err != nil {
 			return fmt.Errorf("release: %w", err)
 		}
 		n.done(l, time.Since(began))
@@ -157,7 +162,7 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 	now := time.Now()
 	turn := l.w.Granted(n.number, began, now)
 	l.w.Releasing(n.number, time.Now())
-	if err := h.Release(ctx); err != nil {
+	if err := h.Release(n.releases); err != nil {
 		return fmt.Errorf("release: %w", err)
 	}
 	n.turn(l, turn)
@@ -218,21 +223,12 @@ type usage struct {
 func (u *usage) begin() {
 	runtime.GC() // every window begins alike
 	runtime.ReadMemStats(&u.memory)
-	u.cpu = cpuTime()
+	u.cpu = fleet.CPUTime()
 }
 
 func (u *usage) end(r *Result) {
-	r.CPU = cpuTime() - u.cpu
+	r.CPU = fleet.CPUTime() - u.cpu
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	r.Mallocs, r.Bytes = now.Mallocs-u.memory.Mallocs, now.TotalAlloc-u.memory.TotalAlloc
-}
-
-// cpuTime is what this process has used, in user and system mode.
-func cpuTime() time.Duration {
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		return 0
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }

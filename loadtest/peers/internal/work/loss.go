@@ -14,11 +14,11 @@ import (
 
 const (
 	lossName = "peers:loss"
-	// settle is what a client has after its first grant to be reachable; who loses a lock at once is told at the next renewal.
+	// settle is the time that a client has after its first grant to be reachable. It learns of an earlier loss at the next renewal.
 	settle = 100 * time.Millisecond
 )
 
-// lose takes a lock over and over, takes it away from its holder, and measures how long that isn't told. It goes through
+// lose acquires a lock over and over, takes it away from its holder, and measures how long the holder does not know. It goes through
 // all ways at least once, and on until the window is over.
 func lose(ctx context.Context, cfg *Config) (*Result, error) {
 	holder, err := openTeller(cfg)
@@ -98,6 +98,6 @@ func loseOnce(ctx context.Context, cfg *Config, holder peer.Teller, take func() 
 		err = errNever
 	}
 	after := time.Since(began)
-	_ = h.Release(ctx) // says that it is lost
+	_ = h.Release(ctx) // reports the loss
 	return after, err
 }

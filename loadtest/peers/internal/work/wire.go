@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
 )
 
 // The kinds of work.
 const (
-	Distinct = "distinct" // lock and release, names that nobody else uses
+	Distinct = "distinct" // lock and release, names without contention
 	Shared   = "shared"   // lock and release, one name for all
 	Held     = "held"     // TryLock of a lock that another client holds
 	Loss     = "loss"     // how long until a holder is told that its lock is gone
@@ -41,18 +41,21 @@ type Reply struct {
 	Result *Result `json:"result,omitempty"`
 }
 
-// Result is what one process has measured. The window is that of Config; who was under way at its end could finish, which
-// is counted in All, but in no rate.
+// Failure implements fleet.Reply.
+func (r Reply) Failure() string { return r.Error }
+
+// Result is what one process has measured. The window is that of Config; an operation that was under way at its end
+// counts in All, but in no rate.
 type Result struct {
 	Seconds  float64         `json:"seconds"`   // the window
 	All      int64           `json:"all"`       // operations
 	Counts   []int64         `json:"counts"`    // those in the window, of each goroutine
-	Times    figures.Hist    `json:"times"`     // of each operation; of a Shared the wait only
+	Times    hist.Hist       `json:"times"`     // of each operation; of a Shared the wait only
 	Handed   int64           `json:"handed"`    // a Shared's grants to another goroutine than the last
 	Between  int64           `json:"between"`   // ... than the last, in another process
-	Handoffs figures.Hist    `json:"handoffs"`  // of those, when awaited: from the release to the grant
+	Handoffs hist.Hist       `json:"handoffs"`  // of those, when awaited: from the release to the grant
 	Window   Handed          `json:"in_window"` // the same counts in the window
-	Stuck    int             `json:"stuck"`     // who didn't get the lock within the grace, when nobody else took it any more
+	Stuck    int             `json:"stuck"`     // waiters that did not get the lock within the grace, when no other wanted it
 	Overlaps int64           `json:"overlaps"`  // two holders at a time, as all processes saw
 	Mallocs  uint64          `json:"mallocs"`   // heap objects allocated for All
 	Bytes    uint64          `json:"bytes"`     // ... and their bytes
@@ -76,13 +79,13 @@ const (
 // LossWays are all.
 var LossWays = []string{ByDel, ByFlushall, ByForce}
 
-// Told says how long holders were left in the dark.
+// Told is how long holders did not know of a loss.
 type Told struct {
 	After []time.Duration `json:"after"`
 	Never int             `json:"never"` // not for longer than a lease
 }
 
-// check finds what can't be.
+// check finds impossible configurations.
 func (c *Config) check() error {
 	switch {
 	case c.Goroutines < 1, c.Warm <= 0, c.Window <= 0, c.Lease <= 0, len(c.Addrs) == 0:

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // child is work.Main in this process.
 type child struct {
 	t   *testing.T
+	cfg work.Config
 	in  *io.PipeWriter
 	out *json.Decoder
 	end chan int
@@ -34,7 +35,7 @@ func start(t *testing.T, cfg work.Config) *child {
 	t.Helper()
 	theirIn, in := io.Pipe()
 	out, theirOut := io.Pipe()
-	c := &child{t: t, in: in, out: json.NewDecoder(bufio.NewReader(out)), end: make(chan int, 1)}
+	c := &child{t: t, cfg: cfg, in: in, out: json.NewDecoder(bufio.NewReader(out)), end: make(chan int, 1)}
 	go func() {
 		code := work.Main(theirIn, theirOut)
 		_ = theirOut.Close()
@@ -246,6 +247,25 @@ func TestStuck(t *testing.T) {
 	}
 	if longest := r.Times.Max(); longest < cfg.Window*9/10 || longest > cfg.Window {
 		t.Errorf("waited %v of %v", longest, cfg.Window)
+	}
+	if code := c.finish(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A release that is under way at the end of the grace goes on: canceled, it would fail the measurement and leave the lock held.
+func TestSlowRelease(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	c := start(t, config(srv, work.Distinct, peer.Lockdog, 16))
+	c.reply()
+	c.line(work.Go)
+	time.Sleep(c.cfg.Window / 2) // in the midst of it
+	srv.Pause(t)
+	time.Sleep(c.cfg.Window + 2500*time.Millisecond) // longer than the grace
+	srv.Resume(t)
+	if r := c.reply(); r.Error != "" || r.Result == nil || r.Result.All == 0 {
+		t.Errorf("%+v", r)
 	}
 	if code := c.finish(); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -47,6 +47,7 @@ public final class Client {
                 out.println(GSON.toJson(answer(holder, JsonParser.parseString(line).getAsJsonObject())));
             }
         } finally {
+            holder.release(new JsonObject()); // nothing, unless the run was interrupted
             redisson.shutdown();
         }
     }

@@ -24,6 +24,7 @@ final class Holder {
     private final RLock[] locks;
     private final AtomicInteger held = new AtomicInteger();
     private volatile boolean stopped;
+    private boolean released;
     private double cpu;
 
     Holder(RedissonClient redisson, JsonObject cfg) {
@@ -73,6 +74,10 @@ final class Holder {
     }
 
     void release(JsonObject reply) throws Exception {
+        if (released) {
+            return;
+        }
+        released = true;
         stopped = false;
         AtomicInteger released = new AtomicInteger();
         AtomicInteger lost = new AtomicInteger();

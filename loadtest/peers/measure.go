@@ -1,80 +1,17 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
-// meter asks the servers what they have executed.
-type meter []*redis.Client
-
-// reading is what they had executed by a time, one by one.
-type reading []sample.Info
-
-func openMeter(addrs []string) (meter, error) {
-	var m meter
-	for _, addr := range addrs {
-		// A short greeting: it comes before the first reading, but not before the one of a connection made anew.
-		m = append(m, redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, Protocol: 2, DisableIdentity: true, MaxRetries: -1}))
-	}
-	return m, nil
-}
-
-func (m meter) read(ctx context.Context) (reading, error) {
-	var r reading
-	for _, rdb := range m {
-		text, err := rdb.Info(ctx, "server", "stats", "cpu", "commandstats").Result()
-		if err != nil {
-			return nil, err
-		}
-		info, err := sample.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		r = append(r, info)
-	}
-	return r, nil
-}
-
-func (m meter) close() error {
-	var errs []error
-	for _, rdb := range m {
-		errs = append(errs, rdb.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// executed is what servers did between two readings.
-type executed struct {
-	commands map[string]sample.Stat
-	cpu      time.Duration
-}
-
-// since adds the servers up.
-func (r reading) since(earlier reading) executed {
-	e := executed{commands: make(map[string]sample.Stat)}
-	for i := range r {
-		d := r[i].Since(earlier[i])
-		e.cpu += d.CPU
-		for name, s := range d.Commands {
-			sum := e.commands[name]
-			sum.Calls += s.Calls
-			e.commands[name] = sum
-		}
-	}
-	return e
-}
-
 // figuresOf computes what one measurement shows.
-func figuresOf(w *workload, name string, results []*work.Result, e executed) figures.Figures {
+func figuresOf(w *workload, name string, results []*work.Result, e sample.Info) figures.Figures {
 	f := figures.Figures{figures.Overlaps: 0}
 	if w.kind == work.Loss {
 		told(f, results[0])
@@ -82,7 +19,7 @@ func figuresOf(w *workload, name string, results []*work.Result, e executed) fig
 	}
 	var all, window, mallocs, bytes float64
 	var cpu time.Duration
-	var times, handoffs figures.Hist
+	var times, handoffs hist.Hist
 	var perGoroutine, perProcess []int64
 	var total, inWindow work.Handed
 	for _, r := range results {
@@ -112,7 +49,7 @@ func figuresOf(w *workload, name string, results []*work.Result, e executed) fig
 	perOp(figures.Allocs, mallocs)
 	perOp(figures.Bytes, bytes)
 	perOp(figures.ClientCPU, micros(cpu))
-	perOp(figures.RedisCPU, micros(e.cpu))
+	perOp(figures.RedisCPU, micros(e.CPU))
 
 	each := all // what commands are counted for
 	if w.kind == work.Shared {
@@ -128,14 +65,14 @@ func figuresOf(w *workload, name string, results []*work.Result, e executed) fig
 		}
 		f[figures.Handoffs] = turns / seconds
 	}
-	received, inLua := count(name, e.commands)
+	received, inLua := count(name, e.Commands)
 	if each > 0 {
 		f[figures.Commands], f[figures.InLua] = received/each, inLua/each
 	}
 	return f
 }
 
-// count tells commands that came over the network from those that scripts called. INFO doesn't; their names do.
+// count separates commands that came over the network from those that scripts called, by name: INFO does not.
 func count(name string, commands map[string]sample.Stat) (received, inLua float64) {
 	var plain int64
 	if peer.SendsSet(name) {
@@ -145,7 +82,7 @@ func count(name string, commands map[string]sample.Stat) (received, inLua float6
 	return float64(c.Received() + plain), float64(c.InLua)
 }
 
-// told are the longest times until holders were told.
+// told sets the longest times until holders learned of a loss.
 func told(f figures.Figures, r *work.Result) {
 	keys := map[string]figures.Key{
 		work.ByDel: figures.ToldDel, work.ByFlushall: figures.ToldFlush, work.ByForce: figures.ToldForce,

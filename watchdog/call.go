@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// launch makes the call for a cohort.
-func (e *Engine) launch(c *cohort, now int64) {
-	e.withdraw(c)
+// startCall makes the call for a cohort.
+func (e *Engine) startCall(c *cohort, now int64) {
+	e.dequeue(c)
 	e.findNearest(c)
-	c.stage, c.nextBy = flying, never
+	c.stage, c.nextBy = inFlight, never
 	g, p := c.group, c.group.partition
 	if !c.offCycle && c.hasRoom() {
 		g.joinable = c
 	}
-	p.flights++
-	p.pace.add(now)
+	p.calls++
+	p.sent = append(p.sent, now)
 	b := &Batch{
 		Partition: p.name,
 		Leases:    slices.Clone(c.leases),
 		Results:   make([]Result, len(c.leases)),
-		Attempt:   c.tries + 1,
 		Planned:   e.at(c.due),
-		Timeout:   time.Duration(min(g.timeout, c.nearest-now)),
+		attempt:   c.tries + 1,
+		timeout:   time.Duration(min(g.timeout, c.nearest-now)),
 	}
 	e.wg.Add(1)
-	go e.fly(c, b)
+	go e.makeCall(c, b)
 }
 
-// fly makes the call. However it ends, the flight is over: see the deferred calls.
-func (e *Engine) fly(c *cohort, b *Batch) {
+// makeCall makes the call. However that ends, finishCall follows.
+func (e *Engine) makeCall(c *cohort, b *Batch) {
 	defer e.wg.Done()
-	ctx, cancel := context.WithTimeout(e.ctx, b.Timeout)
+	ctx, cancel := context.WithTimeout(e.ctx, b.timeout)
 	defer cancel()
 	returned := false
 	leases := b.Leases
@@ -42,12 +42,12 @@ func (e *Engine) fly(c *cohort, b *Batch) {
 		v := recover()
 		switch {
 		case !returned: // a panic or runtime.Goexit
-			b.Results = failed(len(leases), ErrPanicked)
+			b.Results = failed(len(leases), errPanicked)
 		case len(b.Results) != len(leases):
-			b.Results = failed(len(leases), ErrResults)
+			b.Results = failed(len(leases), errResults)
 		}
 		b.Leases = leases
-		e.land(c, b)
+		e.finishCall(c, b)
 		if v != nil {
 			e.panicked(v, debug.Stack())
 		}
@@ -65,17 +65,18 @@ func failed(n int, err error) []Result {
 	return r
 }
 
-// land takes the results in: deadlines, losses, and when the leases are renewed next. The holders are told later.
-func (e *Engine) land(c *cohort, b *Batch) {
+// finishCall takes the results in: deadlines, losses, and when the leases are renewed next. The holders are told later.
+func (e *Engine) finishCall(c *cohort, b *Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g, p := c.group, c.group.partition
-	p.flights--
+	p.calls--
 	if e.closed {
 		return
 	}
 	now, sent := e.now(), e.since(b.Sent)
 	r := &report{batch: b, notes: make([]note, 0, len(b.Leases))}
+	lag := max(0, b.Sent.Sub(b.Planned))
 	renewed, failures := 0, 0
 	for i, l := range b.Leases {
 		if l.cohort != c { // removed, lost or winding down since
@@ -84,16 +85,15 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		deadline := l.deadline.Load()
 		if now >= deadline { // trust has ended, whatever the answer says; others may have acted on that
 			e.expire(l, now)
-			e.desk.losses.push(l)
 			continue
 		}
-		n := note{
-			index: int32(i), attempt: l.tries + 1,
-			remaining: deadline - sent, elapsed: now - l.sent,
-		}
+		n := note{lease: l, renewal: Renewal{
+			Batch: b, Attempt: int(l.tries) + 1, Lag: lag,
+			Remaining: time.Duration(deadline - sent), Elapsed: time.Duration(now - l.sent),
+		}}
 		res := &b.Results[i]
 		if res.Outcome == Moved && (res.Partition == "" || res.Partition == p.name) {
-			*res = Result{Err: ErrNowhere}
+			*res = Result{Err: errNowhere}
 		}
 		switch res.Outcome {
 		case Renewed:
@@ -102,7 +102,7 @@ func (e *Engine) land(c *cohort, b *Batch) {
 			l.deadline.Store(max(deadline, sent+l.ttl-l.margin))
 			if l.verify {
 				renewed--
-				e.move(l, g.gatherAt(now))
+				e.move(l, g.expedite(now))
 			}
 		case Missing:
 			n.lost = true
@@ -116,32 +116,32 @@ func (e *Engine) land(c *cohort, b *Batch) {
 		default:
 			failures++
 			if res.Err == nil {
-				res.Err = ErrNoReason
+				res.Err = errNoReason
 			}
 			l.err = res.Err
 			l.tries = min(l.tries, 1<<16-2) + 1
 		}
-		n.deadline = l.deadline.Load()
+		n.renewal.Result = *res
 		r.notes = append(r.notes, n)
 	}
 	for i := len(c.leases) - 1; i >= 0; i-- {
-		if l := c.leases[i]; l.verify && l.tries == 0 { // it joined in flight, and wasn't aboard
-			e.move(l, g.gatherAt(now))
+		if l := c.leases[i]; l.verify && l.tries == 0 { // it joined while the call was in flight, and wasn't in it
+			e.move(l, g.expedite(now))
 		}
 	}
 	e.replan(c, sent, now, renewed, failures)
-	if p.ready.len() > 0 || p.loose.len() > 0 {
-		e.call(p, now) // a place in flight is free
+	if p.ready.Len() > 0 || p.offCycle.Len() > 0 {
+		e.schedule(p, now) // one call more may be made
 	}
-	e.desk.reports.push(r)
+	e.callbacks.reports = append(e.callbacks.reports, r)
 	e.notify()
 }
 
-// replan decides how a cohort goes on whose call has landed. Only those that failed are tried again soon: the others
+// replan decides how a cohort goes on whose call has returned. Only those that failed are tried again soon: the others
 // keep their rhythm.
 func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 	g := c.group
-	e.withdraw(c)
+	e.dequeue(c)
 	switch {
 	case len(c.leases) == 0:
 		e.discard(c)
@@ -151,14 +151,14 @@ func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 		e.rest(c, now, backoff(g.ttl, c.tries))
 	default:
 		if failures > 0 {
-			again := e.newCohort(g, true)
-			again.tries = c.tries + 1
+			retry := e.newCohort(g, true)
+			retry.tries = c.tries + 1
 			for i := len(c.leases) - 1; i >= 0; i-- {
 				if l := c.leases[i]; l.tries > 0 {
-					e.move(l, again)
+					e.move(l, retry)
 				}
 			}
-			e.rest(again, now, backoff(g.ttl, again.tries))
+			e.rest(retry, now, backoff(g.ttl, retry.tries))
 		}
 		g.settle(c, sent)
 	}
@@ -171,7 +171,7 @@ func (e *Engine) redirect(l *Lease, partition string, now int64) {
 	g := e.groupOf(key)
 	l.hops = min(l.hops, 254) + 1
 	if l.hops == 1 {
-		e.move(l, g.gatherAt(now))
+		e.move(l, g.expedite(now))
 		return
 	}
 	c := e.newCohort(g, true)

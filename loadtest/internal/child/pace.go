@@ -1,0 +1,83 @@
+package child
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// atOnce is how many locks are acquired and released at a time.
+const atOnce = 64
+
+// paced calls do for 0, 1, 2... when each is due, each in a goroutine, at most limit at a time. It ends after the last one due, with
+// ctx, or at the first error, and waits for its calls. It returns that error.
+func paced(ctx context.Context, limit int, due func(i int) (at time.Time, ok bool), do func(ctx context.Context, i int, due time.Time) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	running := make(chan struct{}, limit)
+	var all sync.WaitGroup
+	for i := 0; ; i++ {
+		at, ok := due(i)
+		if !ok || sleepUntil(ctx, at) != nil {
+			break
+		}
+		running <- struct{}{}
+		all.Go(func() {
+			defer func() { <-running }()
+			if err := do(ctx, i, at); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// each calls do for every i from first up to n, evenly over that time or as fast as it can.
+func each(ctx context.Context, first, n int, over time.Duration, do func(ctx context.Context, i int) error) error {
+	start := time.Now()
+	return paced(ctx, atOnce,
+		func(i int) (time.Time, bool) {
+			return start.Add(time.Duration(float64(over) * float64(i) / float64(n-first))), first+i < n
+		},
+		func(ctx context.Context, i int, _ time.Time) error { return do(ctx, first+i) })
+}
+
+// arrivals are due at random times, so many per second on average: an open loop.
+func arrivals(rate float64, seed, stream uint64) func(int) (time.Time, bool) {
+	random := rand.New(rand.NewPCG(seed, stream))
+	next := time.Now()
+	return func(int) (time.Time, bool) {
+		next = next.Add(seconds(random.ExpFloat64() / rate))
+		return next, true
+	}
+}
+
+// releaseAll releases n locks, and counts those that were still ours and those that were not.
+func releaseAll(ctx context.Context, n int, release func(ctx context.Context, i int) (ours, lost int64, err error)) (int, int, error) {
+	var released, gone atomic.Int64
+	err := each(ctx, 0, n, 0, func(ctx context.Context, i int) error {
+		ours, lost, err := release(ctx, i)
+		released.Add(ours)
+		gone.Add(lost)
+		return err
+	})
+	return int(released.Load()), int(gone.Load()), err
+}
+
+func sleepUntil(ctx context.Context, at time.Time) error {
+	left := time.Until(at)
+	if left <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,170 @@
+// Package fleet runs child processes that talk with their parent in lines of JSON. The first line that a child reads is its
+// configuration. A child whose input ends, ends.
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/proc"
+)
+
+// lastWait is how long a child may take to end after its input has ended.
+const lastWait = 20 * time.Second
+
+// Reply is what a child answers.
+type Reply interface {
+	// Failure is the error that the child reports, or "".
+	Failure() string
+}
+
+// Fleet is the children that do the same work.
+type Fleet[R Reply] []*Member[R]
+
+// Member is one child process.
+type Member[R Reply] struct {
+	*proc.Process
+	in      io.WriteCloser
+	replies chan R // closed at the end of its output
+	stderr  tail
+}
+
+// Start adds a child. command is what to run; none: this program, for which IsChild then holds.
+func (f *Fleet[R]) Start(command []string, cfg any) error {
+	var env []string
+	if command == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		command, env = []string{self}, append(os.Environ(), childEnv+"=1")
+	}
+	cmd := exec.Command(command[0], command[1:]...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	m := &Member[R]{in: in, replies: make(chan R, 8)}
+	out, theirOut := io.Pipe()
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, theirOut, &m.stderr
+	if m.Process, err = proc.StartApart(cmd); err != nil {
+		return err
+	}
+	go m.listen(out)
+	go func() {
+		<-m.Done()
+		_ = theirOut.Close()
+	}()
+	*f = append(*f, m)
+	return m.send(cfg)
+}
+
+// listen reads replies until the output ends. A line that is no reply goes with the error output.
+func (m *Member[R]) listen(out io.Reader) {
+	defer close(m.replies)
+	for lines := bufio.NewReader(out); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var r R
+		if json.Unmarshal(line, &r) == nil {
+			m.replies <- r
+		} else {
+			_, _ = m.stderr.Write(line)
+		}
+	}
+}
+
+func (m *Member[R]) send(v any) error { return json.NewEncoder(m.in).Encode(v) }
+
+func (m *Member[R]) reply(ctx context.Context) (r R, err error) {
+	select {
+	case <-ctx.Done():
+		return r, context.Cause(ctx)
+	case r, ok := <-m.replies:
+		if !ok {
+			return r, m.failed(errors.Join(errors.New("it ended"), m.Wait(time.Second)))
+		}
+		if text := r.Failure(); text != "" {
+			return r, m.failed(errors.New(text))
+		}
+		return r, nil
+	}
+}
+
+func (m *Member[R]) failed(err error) error {
+	return fmt.Errorf("child process %d: %w\n%s", m.PID(), err, &m.stderr)
+}
+
+// Replies waits for one reply of each child.
+func (f Fleet[R]) Replies(ctx context.Context) ([]R, error) {
+	replies, errs := make([]R, len(f)), make([]error, len(f))
+	for i, m := range f {
+		replies[i], errs[i] = m.reply(ctx)
+	}
+	return replies, errors.Join(errs...)
+}
+
+// Ask sends all children a request, one right after the other, and waits for their replies.
+func (f Fleet[R]) Ask(ctx context.Context, request any) ([]R, error) {
+	for _, m := range f {
+		if err := m.send(request); err != nil {
+			return nil, m.failed(errors.Join(err, m.Wait(time.Second)))
+		}
+	}
+	return f.Replies(ctx)
+}
+
+// Close ends the children's input and waits until they have ended.
+func (f Fleet[R]) Close() error {
+	var errs []error
+	for _, m := range f {
+		_ = m.in.Close() // closed already where the child has ended
+	}
+	for _, m := range f {
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			for range m.replies { // a full channel must not keep it from ending
+			}
+		}()
+		if err := m.Wait(lastWait); err != nil {
+			errs = append(errs, m.failed(err))
+		}
+		<-drained
+	}
+	return errors.Join(errs...)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailSize = 4096
+
+// Write implements io.Writer.
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, b...)
+	t.buf = t.buf[max(0, len(t.buf)-tailSize):]
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.buf))
+}

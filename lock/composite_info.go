@@ -1,0 +1,266 @@
+package lock
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. It has one member for each name of the Multi, or for each node
+// of the Quorum. Its LeaseInfo is about the whole: it is held while at least Need of its members are, and it has a LastError if
+// the renewals, or attempts, of so many members fail that the others are fewer than Need.
+type CompositeInfo struct {
+	LeaseInfo
+	ID      uint64      // unique in this process: the members of a Quorum are leases of several clients
+	Need    int         // how many members it needs to be held
+	Members []LeaseInfo // of a Multi by name, of a Quorum by node; also those that are absent or lost
+}
+
+// Held is the number of members that are held, including those that are canceled or being released.
+func (c *CompositeInfo) Held() (n int) {
+	for i := range c.Members {
+		if c.Members[i].held() {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *LeaseInfo) held() bool {
+	return l.State == StateHeld || l.State == StateCanceled || l.State == StateReleasing
+}
+
+// EndedComposite is the lock of a Multi or a Quorum at the time when one of its members ended.
+type EndedComposite struct {
+	ID      uint64 // as CompositeInfo.ID
+	Name    string // of the lock; a Multi's names are joined by commas
+	Need    int    // how many members it needs to be held
+	Members int    // how many names, or nodes, it has
+	End     string // how it had ended by then: lost, canceled or closed; "" if it lived on without that member
+}
+
+// compositeIDs is the last CompositeInfo.ID.
+var compositeIDs atomic.Uint64
+
+// composites are those found by one call of Leases, by ID.
+type composites map[uint64]*CompositeInfo
+
+// ofGrant returns the composite of which a grant is a member, nil if it is none.
+func (all composites) ofGrant(g *grant) *CompositeInfo {
+	return all.of(g.composite())
+}
+
+func (all composites) of(cl *compositeLease) *CompositeInfo {
+	if cl == nil {
+		return nil
+	}
+	if all[cl.id] == nil {
+		all[cl.id] = cl.info()
+	}
+	return all[cl.id]
+}
+
+// addWaiter adds the info of a waiter to the composite that it waits for, if any.
+func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
+	if w.quorum != nil {
+		c := all[w.quorum.id]
+		if c == nil {
+			c = w.quorum.info()
+			all[c.ID] = c
+		}
+		*info = c.Members[w.node]
+		info.Composite = c
+		return
+	}
+	c := all.of(w.terms.composite)
+	if c == nil {
+		return
+	}
+	for i := range c.Members {
+		if m := &c.Members[i]; m.Name == info.Name {
+			*m = *info
+		}
+	}
+	c.State, c.WaitsFor, c.TraceID = StateWaiting, info.WaitsFor, info.TraceID
+	c.LastError, c.ErrorAt, c.FailingSince = info.LastError, info.ErrorAt, info.FailingSince
+	info.Composite = c
+}
+
+// composite returns the composite of which the grant's oldest remaining handle is a member, nil if it is none.
+func (g *grant) composite() *compositeLease {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for l := range g.handles() {
+		return l.composite
+	}
+	return g.first.composite
+}
+
+// info describes the composite and its members. It is called without the mu of any grant.
+func (cl *compositeLease) info() *CompositeInfo {
+	type key struct {
+		c   *Client
+		key string
+	}
+	deadline := cl.deadline()
+	cl.mu.Lock()
+	grants, absent, lost := make(map[key]*grant, len(cl.members)), slices.Clone(cl.absent), cl.err
+	for _, m := range cl.members {
+		grants[key{m.g.lock.c, m.g.lock.key}] = m.g
+	}
+	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need, Members: make([]LeaseInfo, len(cl.locks))}
+	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
+	if len(cl.members) > 0 {
+		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()
+	}
+	var canceled *CanceledError
+	switch {
+	case cl.released:
+		c.State = StateReleasing
+	case errors.Is(cl.err, ErrLost):
+		c.State = StateLost
+	case cl.handle.cause != nil:
+		c.State = StateCanceled
+		if errors.As(cl.handle.cause, &canceled) {
+			c.Reason = canceled.Reason
+		}
+	case len(cl.members) < cl.need:
+		c.State = StateWaiting
+	default:
+		c.State = StateHeld
+	}
+	cl.mu.Unlock()
+
+	var since []time.Time
+	for i := range cl.locks {
+		lk, info := &cl.locks[i], &c.Members[i]
+		g := grants[key{lk.c, lk.key}]
+		if g == nil {
+			*info = lk.info()
+			info.State = StateAbsent
+			if absent != nil {
+				absent[i].tell(info)
+				info.FailingSince = time.Time{} // it isn't retried
+			}
+			continue
+		}
+		*info, _ = g.info()
+		if err := g.ended(); err != nil {
+			info.State, info.LastError, info.FailingSince, info.NextRenewal = StateAbsent, err, time.Time{}, time.Time{}
+			if errors.Is(err, ErrLost) {
+				info.State = StateLost
+			}
+		}
+		since = append(since, info.Since)
+		c.Token = max(c.Token, info.Token)
+		if next := info.NextRenewal; !next.IsZero() && (c.NextRenewal.IsZero() || next.Before(c.NextRenewal)) {
+			c.NextRenewal = next
+		}
+	}
+	if len(since) >= cl.need {
+		slices.SortFunc(since, time.Time.Compare)
+		c.Since = since[cl.need-1]
+	}
+	c.addFailures(cl.nodes)
+	if lost != nil {
+		c.LastError = lost
+	}
+	return c
+}
+
+// addFailures sets LastError if the members that don't fail are fewer than the composite needs.
+func (c *CompositeInfo) addFailures(nodes bool) {
+	var failing []*LeaseInfo
+	left := 0
+	for i := range c.Members {
+		switch m := &c.Members[i]; {
+		case m.State != StateWaiting && !m.held():
+		case m.LastError != nil:
+			failing = append(failing, m)
+		default:
+			left++
+		}
+	}
+	if c.State == StateWaiting && !nodes || left >= c.Need || len(failing) == 0 {
+		return
+	}
+	slices.SortFunc(failing, func(a, b *LeaseInfo) int { return a.FailingSince.Compare(b.FailingSince) })
+	c.FailingSince = failing[min(max(left+len(failing)-c.Need, 0), len(failing)-1)].FailingSince
+	var errs nodeErrors
+	for _, m := range failing {
+		err := m.LastError
+		if nodes {
+			err = atNode(m.Node, err)
+		}
+		errs = append(errs, err)
+		if m.ErrorAt.After(c.ErrorAt) {
+			c.ErrorAt = m.ErrorAt
+		}
+	}
+	c.LastError = errs
+}
+
+// info describes a waiter and its nodes.
+func (w *quorumWaiter) info() *CompositeInfo {
+	q := w.queue.q
+	q.mu.Lock()
+	failing := make([]trouble, len(w.queue.nodes))
+	for i, e := range w.queue.nodes {
+		failing[i] = e.failing
+	}
+	seen := w.queue.seen
+	q.mu.Unlock()
+	c := &CompositeInfo{LeaseInfo: w.tracked[0].info(seen), ID: w.id, Need: q.need}
+	c.Name, c.Node = w.name, ""
+	for i, g := range w.tracked {
+		m := g.info(seen)
+		failing[i].tell(&m)
+		c.Members = append(c.Members, m)
+	}
+	c.addFailures(true)
+	return c
+}
+
+// noteAbsent notes why there is no member at a node.
+func (cl *compositeLease) noteAbsent(v vote) {
+	if v.Granted {
+		return
+	}
+	err := v.err
+	if err == nil {
+		err = v.held(cl.name)
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.absent == nil {
+		cl.absent = make([]trouble, len(cl.locks))
+	}
+	cl.absent[v.node].note(err)
+}
+
+// endedComposite describes the composite of which the grant was a member, nil if it was none.
+func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
+	cl := g.composite()
+	if cl == nil {
+		return nil
+	}
+	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.released && cl.err == nil && end == telemetry.EndLost { // memberEnded doesn't count it
+		cl.lostReleased++
+	}
+	var canceled *CanceledError
+	switch {
+	case errors.Is(cl.err, ErrLost), cl.size-cl.ended-cl.lostReleased < cl.need && cl.lostReleased > 0:
+		c.End = telemetry.EndLost.String()
+	case errors.As(cl.handle.cause, &canceled) && canceled.Reason != ReasonClosed:
+		c.End = telemetry.EndCanceled.String()
+	case canceled != nil, cl.err != nil:
+		c.End = telemetry.EndClosed.String()
+	}
+	return c
+}

@@ -1,0 +1,208 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// release releases all members.
+func (cl *compositeLease) release(ctx context.Context, _ *Lease) error {
+	cl.check()
+	cl.mu.Lock()
+	if cl.released {
+		cl.mu.Unlock()
+		return wrapError(cl.name, "release", ErrReleased)
+	}
+	cl.released = true
+	cl.handle.closeDone()
+	canceled := cl.canceledError()
+	cl.handle.endContext(ErrReleased)
+	ended, members, r := cl.err, cl.members, cl.record
+	cl.mu.Unlock()
+
+	if ended != nil {
+		cl.releaseMembers(ctx, members)
+		return ended
+	}
+	releaseMembers := func(ctx context.Context) error {
+		return cl.releaseError(members, cl.releaseMembers(ctx, members))
+	}
+	if r == nil {
+		return releaseMembers(ctx)
+	}
+	return r.release(ctx, canceled, releaseMembers)
+}
+
+// releaseUnused releases a lease that the caller won't get. It doesn't wait for Redis if ctx has ended.
+func releaseUnused(ctx context.Context, l *Lease) {
+	if ctx.Err() != nil {
+		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
+		return
+	}
+	_ = l.Release(ctx) // the caller gets the error of the acquire; telemetry reports this one
+}
+
+// releaseError returns the error of a release, by those of the members.
+func (cl *compositeLease) releaseError(members []*member, errs []error) error {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	released, failed := 0, nodeErrors(nil)
+	for i, err := range errs {
+		m := members[i]
+		var lost *LostError
+		switch {
+		case err == nil:
+			released++
+		case errors.As(err, &lost):
+			if !m.ended {
+				cl.countEnded(m, err)
+			}
+		case cl.nodes:
+			failed = append(failed, atNode(m.g.node(), err))
+		default:
+			failed = append(failed, err)
+		}
+	}
+	switch {
+	case released >= cl.need:
+		return nil
+	case cl.size-cl.ended < cl.need && cl.lastLost != nil:
+		cl.err = cl.lostError()
+		return cl.err
+	case len(failed) > 0:
+		return failed
+	}
+	return nil
+}
+
+// releaseMembers stops all renewals, then releases the members. It returns the error of each.
+func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
+	errs := make([]error, len(members))
+	var held []int // members whose grant has no other handle
+	for i, m := range members {
+		var last bool
+		if last, errs[i] = m.g.releaseHandle(m.Lease); last {
+			held = append(held, i)
+		}
+	}
+	switch {
+	case len(held) == 0:
+	case cl.nodes:
+		cl.releaseAtNodes(ctx, members, held, errs)
+	case len(held) == 1 || !releaseInOneScript(ctx, members, held, errs):
+		var all sync.WaitGroup
+		for _, i := range held {
+			all.Go(func() { errs[i] = members[i].g.releaseInRedis(ctx) })
+		}
+		all.Wait()
+	}
+	return errs
+}
+
+// releaseAtNodes returns when a majority is released. The other nodes are still given their timeout, even if the caller's ctx
+// ends. After that the cleaner takes over.
+func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
+	unfollow := func() bool { return true }
+	if caller.Err() == nil {
+		unfollow = context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+	}
+	type result struct {
+		i   int
+		err error
+	}
+	results := make(chan result, len(held))
+	var all sync.WaitGroup
+	for _, i := range held {
+		errs[i] = errNotAwaited
+		all.Go(func() { results <- result{i, members[i].g.releaseInRedis(ctx)} })
+	}
+	released := 0
+	for _, err := range errs {
+		if err == nil { // its grant has other handles
+			released++
+		}
+	}
+	for range held {
+		r := <-results
+		if errs[r.i] = r.err; r.err == nil {
+			released++
+		}
+		if released >= cl.need {
+			break
+		}
+	}
+	unfollow()
+	timeout := time.AfterFunc(nodeTimeout(members[0].g.lock.cfg.lease), func() { cancel(errNodeTimeout) })
+	go func() {
+		all.Wait()
+		timeout.Stop()
+		cancel(nil)
+	}()
+}
+
+// releaseInOneScript releases the members by one call to Redis, and reports whether that was possible.
+func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
+	first := members[held[0]].g
+	c := first.lock.c
+	keys := make([]string, len(held))
+	for n, i := range held {
+		lk := members[i].g.lock
+		if lk.kind.release != script.Release { // it joined a grant of another kind
+			return false
+		}
+		keys[n] = lk.key
+	}
+	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // a waiter here may be handed the lock
+		return false
+	}
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	deadline := first.wd.Deadline()
+	claims, rels := make([]*claim, len(held)), make([]telemetry.Release, len(held))
+	for n, i := range held {
+		g := members[i].g
+		claims[n] = g.claim
+		_, rels[n] = c.rec.StartRelease(ctx, &g.hold)
+		if d := g.wd.Deadline(); d.Before(deadline) {
+			deadline = d
+		}
+	}
+	freed, failed := c.transport.releaseAll(ctx, rels, claims, deadline)
+	for n, i := range held {
+		c.waits.wakeUnsubscribedFair(keys[n])
+		errs[i] = members[i].g.finishRelease(&rels[n], freed[n], failed[n])
+	}
+	return true
+}
+
+// nodeErrors are the errors of several nodes.
+type nodeErrors []error
+
+// Error implements error.
+func (e nodeErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap makes errors.Is and errors.As look at each of them.
+func (e nodeErrors) Unwrap() []error { return e }
+
+func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }
+
+// node is the server that has the grant.
+func (g *grant) node() string { return g.lock.node() }
+
+func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }

@@ -1,0 +1,262 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+)
+
+// grantHandle is a lease together with the grant that it is a handle of.
+type grantHandle struct {
+	*Lease
+	g *grant
+}
+
+func (g *grant) lockName() string    { return g.lock.name }
+func (g *grant) owner() string       { return g.claim.owner }
+func (g *grant) token() int64        { return g.hold.Token() }
+func (g *grant) deadline() time.Time { return g.wd.Deadline() }
+
+func (g *grant) tokens() map[string]int64 { return map[string]int64{g.lockName(): g.token()} }
+
+func (g *grant) heartbeat() {
+	if g.lock.cfg.heartbeat == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ensureExtra().beat = time.Since(g.hold.Since())
+}
+
+func (g *grant) find(l *Lease, c *Client, key string) grantHandle {
+	if g.lock.c != c || g.lock.key != key {
+		return grantHandle{}
+	}
+	return grantHandle{l, g}
+}
+
+func (g *grant) handleMu() *sync.Mutex { return &g.mu }
+
+func (g *grant) handleErr(l *Lease) error {
+	if err := g.end(); err != nil {
+		return err
+	}
+	if g.handleReleased(l) {
+		return ErrReleased
+	}
+	return nil
+}
+
+func (g *grant) handleDone(l *Lease) bool { return g.state == grantEnded || g.handleReleased(l) }
+
+// handleReleased reports whether a handle was released. It is called with mu held.
+func (g *grant) handleReleased(l *Lease) bool {
+	if l == &g.first {
+		return g.firstReleased
+	}
+	return !slices.Contains(g.extra().joined, l)
+}
+
+// handles are those that aren't released. It is called with mu held.
+func (g *grant) handles() iter.Seq[*Lease] {
+	return func(yield func(*Lease) bool) {
+		if !g.firstReleased && !yield(&g.first) {
+			return
+		}
+		for _, l := range g.extra().joined {
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// others reports whether a handle other than l is neither canceled nor released. It is called with mu held.
+func (g *grant) others(l *Lease) bool {
+	for o := range g.handles() {
+		if o != l && o.cause == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// only reports whether there is no handle but this.
+func (h grantHandle) only() bool {
+	h.g.mu.Lock()
+	defer h.g.mu.Unlock()
+	for o := range h.g.handles() {
+		if o != h.Lease {
+			return false
+		}
+	}
+	return true
+}
+
+// joinable reports whether the lease may be joined: it is neither released, canceled nor lost.
+func (h grantHandle) joinable() bool {
+	h.g.check()
+	h.g.mu.Lock()
+	defer h.g.mu.Unlock()
+	return h.g.state == grantHeld && !h.g.handleReleased(h.Lease)
+}
+
+// record returns the record of the compositeLease of which the lease is a member, nil if there is none.
+func (h grantHandle) record() *record {
+	h.g.mu.Lock()
+	cl := h.composite
+	h.g.mu.Unlock()
+	if cl == nil {
+		return nil
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.record
+}
+
+// parentOf returns the context that a lease taken with ctx follows. If that is another one, by WithLeaseContext, takenIn finds the
+// lease in whose Context it was taken.
+func (lk *lock) parentOf(ctx context.Context) context.Context {
+	lc := lk.cfg.leaseCtx
+	if lc == nil {
+		return ctx
+	}
+	if outer := leaseOf(ctx); outer != nil {
+		return context.WithValue(lc, takenInKey{}, outer)
+	}
+	return lc
+}
+
+// join adds a handle to a live grant. It returns nil if the grant has ended meanwhile.
+func (g *grant) join(ctx context.Context, lk *lock) *Lease {
+	l := &Lease{target: g, parent: lk.parentOf(ctx)}
+	g.mu.Lock()
+	if g.state != grantHeld {
+		g.mu.Unlock()
+		return nil
+	}
+	r := g.ensureExtra()
+	r.joined = append(r.joined, l)
+	g.mu.Unlock()
+	g.follow(l)
+	return l
+}
+
+// follow has the handle canceled when its parent ends.
+func (g *grant) follow(l *Lease) {
+	parent := l.follows()
+	if parent.Done() == nil {
+		return
+	}
+	unfollow := context.AfterFunc(parent, func() { l.target.parentEnded(l) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l.parent != parent || l.cause != nil { // replaced, or canceled, meanwhile
+		unfollow()
+		return
+	}
+	l.unfollow = unfollow
+}
+
+func (g *grant) parentEnded(l *Lease) {
+	parent := l.follows()
+	if parent.Err() == nil { // the one that ended was replaced
+		return
+	}
+	next := g.nextParent(parent)
+	g.mu.Lock()
+	if l.cause != nil || l.parent != parent {
+		g.mu.Unlock()
+		return
+	}
+	if next != nil {
+		l.parent = next
+		g.mu.Unlock()
+		g.follow(l)
+		return
+	}
+	g.mu.Unlock()
+	g.cancelHandle(l, ReasonContext, canceledByContext(g.lock.name, parent))
+}
+
+// nextParent returns the context to follow after parent, nil if there is none. A lease that was taken under a lease of the kind above
+// outlives the release of that one: it follows what that one followed.
+func (g *grant) nextParent(parent context.Context) context.Context {
+	above := g.lock.kind.downgradesFrom
+	if above == nil || !errors.Is(context.Cause(parent), ErrReleased) {
+		return nil
+	}
+	for l := leaseOf(parent); l != nil; l = leaseOf(l.follows()) {
+		outer, ok := l.target.(*grant)
+		if !ok || outer.lock.kind != above || outer.lock.key != g.lock.key {
+			return nil
+		}
+		if next := l.follows(); outer.lock.c == g.lock.c && errors.Is(l.Err(), ErrReleased) && next.Err() == nil {
+			return next
+		}
+	}
+	return nil
+}
+
+// cancelHandle cancels one handle, and the grant if no other handle has permission to work.
+func (g *grant) cancelHandle(l *Lease, reason Reason, err error) {
+	g.mu.Lock()
+	last := l.cause == nil && !g.others(l)
+	if !last {
+		l.endContext(err)
+	}
+	g.mu.Unlock()
+	if last {
+		g.cancel(reason, err)
+	}
+}
+
+// release ends one handle, and the grant with the last one.
+func (g *grant) release(ctx context.Context, l *Lease) error {
+	last, err := g.releaseHandle(l)
+	if !last {
+		return err
+	}
+	return g.releaseInRedis(ctx)
+}
+
+// releaseHandle ends one handle and stops the renewal with the last one. It reports whether this was the last one and the lock is
+// to be released in Redis.
+func (g *grant) releaseHandle(l *Lease) (last bool, err error) {
+	g.check()
+	g.mu.Lock()
+	if g.handleReleased(l) {
+		g.mu.Unlock()
+		return false, wrapError(g.lock.name, "release", ErrReleased)
+	}
+	if l == &g.first {
+		g.firstReleased = true
+	} else {
+		g.extras.joined = slices.DeleteFunc(g.extras.joined, func(o *Lease) bool { return o == l })
+	}
+	l.closeDone()
+	if err := g.end(); err != nil {
+		g.mu.Unlock()
+		return false, err
+	}
+	l.endContext(ErrReleased)
+	if !g.firstReleased || len(g.extra().joined) > 0 {
+		canceled := !g.others(nil)
+		g.mu.Unlock()
+		if canceled { // every handle that is left was canceled already
+			g.cancel(ReasonContext, &CanceledError{g.lock.name, ReasonContext, errJoinedLast})
+		}
+		return false, nil
+	}
+	g.state = grantReleasing
+	g.mu.Unlock()
+
+	if !g.lock.c.engine.Remove(&g.wd) { // the watchdog was quicker
+		g.check()
+		return false, g.ended()
+	}
+	return true, nil
+}

@@ -1,0 +1,49 @@
+-- Takes permits of a semaphore for one owner, if there are as many.
+--
+-- KEYS[1]   the semaphore: the number of permits that are left; absent = none
+-- KEYS[2]   the owner's receipt: how many it took
+-- KEYS[3..] receipts that nobody will ask for any more
+-- ARGV[1]   owner
+-- ARGV[2]   lease, ms: of no meaning here
+-- ARGV[3]   not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[4]   traceparent: of no meaning here
+-- ARGV[5]   how many
+-- ARGV[6]   how long the receipt is kept, ms
+--
+-- Returns  {1, now, 0, left, -1}  taken; so many are left
+--          {0, now, -1, '', ''}   too few are left, or the owner has been swept
+--          {2, now}               came too late, wrote nothing
+--
+-- Safe to run twice for one owner, while the receipt is kept.
+if late(ARGV[3]) then
+  return {2, now}
+end
+
+local value = redis.call('get', KEYS[1])
+if not value then
+  redis.call('del', KEYS[1]) -- see inspect.lua
+  value = '0'
+end
+if not string.find(value, '^-?%d+$') then
+  return redis.error_reply('ERR value is not an integer')
+end
+local left = tonumber(value)
+local receipt = redis.call('get', KEYS[2])
+local answer = {0, now, -1, '', ''}
+if receipt then
+  if receipt ~= 'undone' then
+    answer = {1, now, 0, left, -1}
+  end
+elseif left >= tonumber(ARGV[5]) then
+  redis.call('set', KEYS[2], ARGV[5], 'px', ARGV[6])
+  left = redis.pcall('decrby', KEYS[1], ARGV[5])
+  if type(left) == 'table' then -- an ACL may forbid it
+    redis.call('del', KEYS[2])
+    return left
+  end
+  answer = {1, now, 0, left, -1}
+end
+if KEYS[3] then
+  redis.pcall('del', unpack(KEYS, 3))
+end
+return answer

@@ -1,0 +1,746 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/leader"
+)
+
+var errWork = errors.New("the work failed")
+
+// free fails the test if somebody holds the lock.
+func free(t *testing.T, c *lock.Client) {
+	t.Helper()
+	if h, err := c.Mutex(name).Inspect(context.Background()); err != nil || h.Held {
+		t.Errorf("the lock is not free: %+v, %v", h, err)
+	}
+}
+
+func TestRun_FnReturnsNil(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := server(t, lock.WithClientID("north")).Client()
+		var d diary
+		e := leader.New(c.Mutex(name), append(d.told(), quiet())...)
+		if e.IsLeader() {
+			t.Error("leads before Run")
+		}
+		for range 2 { // an Elector may run again
+			err := e.Run(t.Context(), func(ctx context.Context) error {
+				synctest.Wait()
+				h, err := c.Mutex(name).Inspect(ctx)
+				if err != nil || !e.IsLeader() || leader.Token(ctx) != h.Token || leader.Lease(ctx).Owner() != h.Owner {
+					t.Errorf("leader %v, token %d, holder %+v, %v", e.IsLeader(), leader.Token(ctx), h, err)
+				}
+				return nil
+			})
+			if err != nil || e.IsLeader() {
+				t.Errorf("Run: %v; leads: %v", err, e.IsLeader())
+			}
+			free(t, c)
+		}
+		const want = "elected; new leader north; deposed: <nil>"
+		if got := d.String(); got != want+"; "+want {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+// A leader that fails makes room for another, and campaigns again.
+func TestRun_FnFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		var d diary
+		var l logs
+		terms := make(chan int64)
+		resign := make(chan struct{})
+		north := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
+			terms <- leader.Token(ctx)
+			<-resign
+			return errWork
+		}, leader.OnDeposed(func(cause error) { d.note("%v", cause) }), l.option())
+		first := <-terms
+		start := time.Now()
+		resign <- struct{}{}
+		synctest.Wait()
+		free(t, srv.Client())
+		south := srv.NewClient()
+		lease, err := south.Mutex(name).TryLock(t.Context()) // during the pause
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if north.runs(t); north.IsLeader() {
+			t.Error("two lead")
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if second := <-terms; second <= first || time.Since(start) > time.Minute+time.Second {
+			t.Errorf("tokens %d and %d, elected again after %v", first, second, time.Since(start))
+		}
+		if got := d.String(); got != errWork.Error() {
+			t.Errorf("deposed: %q", got)
+		}
+		if l.count("the leader's function failed") != 1 {
+			t.Errorf("logged:\n%s", &l.buf)
+		}
+		resign <- struct{}{}
+		north.cancel(errWork)
+	})
+}
+
+// A panic goes on where it began, after the release; runtime.Goexit likewise.
+func TestRun_FnPanics(t *testing.T) {
+	for _, way := range []string{"panic", "goexit"} {
+		t.Run(way, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := server(t).Client()
+				var d diary
+				e := leader.New(c.Mutex(name), leader.OnDeposed(func(cause error) { d.note("%v", cause) }), quiet())
+				var got any
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { got = recover() }()
+					_ = e.Run(context.Background(), func(context.Context) error {
+						if way == "goexit" {
+							runtime.Goexit()
+						}
+						panic("boom")
+					})
+					t.Error("Run returned")
+				}()
+				<-ended
+				if want := map[string]any{"panic": "boom"}[way]; got != want {
+					t.Errorf("recovered %v, want %v", got, want)
+				}
+				free(t, c)
+				if e.IsLeader() || !strings.Contains(d.String(), "panicked") {
+					t.Errorf("leads: %v; deposed: %s", e.IsLeader(), &d)
+				}
+				if err := e.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
+					t.Errorf("the next Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// fn's ctx ends, OnDeposed is called, and nobody campaigns here before fn has returned.
+func TestRun_LeadershipIsLost(t *testing.T) {
+	for _, cause := range []lock.Cause{lock.CauseMissing, lock.CauseTaken, lock.CauseUnreachable} {
+		t.Run(string(cause), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := server(t)
+				m := &sick{Mutex: srv.Client().Mutex(name)}
+				var d diary
+				terms, ended := make(chan int64), make(chan error)
+				obey := make(chan struct{})
+				e := start(t, m, func(ctx context.Context) error {
+					terms <- leader.Token(ctx)
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					<-obey
+					return nil // which doesn't end Run now
+				}, leader.OnDeposed(func(cause error) { d.note("%v", cause) }))
+				first := <-terms
+				if !e.IsLeader() {
+					t.Error("doesn't lead")
+				}
+				srv.Lose(name, cause)
+				var lost *lock.LostError
+				if err := <-ended; !errors.As(err, &lost) || lost.Cause != cause {
+					t.Errorf("fn's ctx ended with %v", err)
+				}
+				synctest.Wait()
+				if e.IsLeader() || !strings.Contains(d.String(), string(cause)) {
+					t.Errorf("leads: %v; deposed: %q", e.IsLeader(), &d)
+				}
+				time.Sleep(time.Hour)
+				if e.runs(t); len(m.times()) != 1 {
+					t.Errorf("campaigned %d times while fn ran", len(m.times()))
+				}
+				obey <- struct{}{}
+				if second := <-terms; second <= first {
+					t.Errorf("token %d after %d", second, first)
+				}
+				go func() {
+					if err := <-ended; !errors.Is(err, errWork) {
+						t.Errorf("the second term ended with %v", err)
+					}
+					obey <- struct{}{}
+				}()
+				e.cancel(errWork)
+				if err := e.end(t, time.Second); !errors.Is(err, errWork) {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A leader is deposed when renewals fail, and is elected again when they work.
+func TestRun_RenewalsFail(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		var terms atomic.Int64
+		e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
+			terms.Add(1)
+			return untilOver(ctx)
+		})
+		time.Sleep(time.Hour)
+		srv.FailRenewals(errors.New("no route"))
+		time.Sleep(10 * time.Minute)
+		srv.FailRenewals(nil)
+		n := terms.Load()
+		time.Sleep(time.Hour)
+		if e.runs(t); n < 10 || terms.Load() > n+1 || !e.IsLeader() {
+			t.Errorf("%d terms while renewals failed, %d after", n, terms.Load()-n)
+		}
+	})
+}
+
+func TestRun_CtxEndsWhileWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		srv.Hold(name, "java:1")
+		e := start(t, srv.Client().Mutex(name), untilOver)
+		time.Sleep(time.Hour)
+		if e.runs(t); e.IsLeader() {
+			t.Error("leads")
+		}
+		e.cancel(errWork)
+		if err := e.end(t, time.Millisecond); err != errWork { //nolint:errorlint // the cause itself, for nothing else failed
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestRun_CtxHadEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errWork)
+		err := leader.Run(ctx, server(t).Client().Mutex(name), func(context.Context) error {
+			t.Error("fn ran")
+			return nil
+		}, quiet())
+		if !errors.Is(err, errWork) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestRun_CtxEndsInAPause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &sick{Mutex: server(t).Client().Mutex(name)}
+		m.fail(errors.New("no route"))
+		e := start(t, m, untilOver, leader.WithBackoff(time.Hour, time.Hour))
+		synctest.Wait()
+		e.cancel(errWork)
+		if err := e.end(t, time.Millisecond); !errors.Is(err, errWork) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// While fn winds down, for however long, the lock stays: a successor starts when fn has returned, and then at once.
+func TestRun_CtxEndsWhileLeading(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const windDown = 5 * lock.DefaultLease
+		srv := server(t)
+		elected := make(chan struct{})
+		var returned, succeeded time.Time
+		north := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
+			close(elected)
+			<-ctx.Done()
+			if cause := context.Cause(ctx); cause != errWork { //nolint:errorlint // the cause itself
+				t.Errorf("fn's ctx ended with %v", cause)
+			}
+			time.Sleep(windDown)
+			returned = time.Now()
+			return errors.New("a file was left open")
+		})
+		<-elected
+		south := start(t, srv.NewClient().Mutex(name), func(ctx context.Context) error {
+			succeeded = time.Now()
+			return untilOver(ctx)
+		})
+		time.Sleep(time.Hour)
+		north.cancel(errWork)
+		synctest.Wait()
+		if north.IsLeader() || south.IsLeader() {
+			t.Error("somebody leads while fn winds down")
+		}
+		err := north.end(t, 2*windDown)
+		if !errors.Is(err, errWork) || !strings.Contains(err.Error(), "a file was left open") {
+			t.Errorf("Run: %v", err)
+		}
+		synctest.Wait()
+		if gap := succeeded.Sub(returned); !south.IsLeader() || gap < 0 || gap > 50*time.Millisecond {
+			t.Errorf("south leads: %v, %v after north's fn returned", south.IsLeader(), gap)
+		}
+	})
+}
+
+// fn reports the end of its ctx in many ways; Run says it once.
+func TestRun_FnEchoesTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		says func(context.Context) error
+	}{
+		{"nil", func(context.Context) error { return nil }},
+		{"cause", context.Cause},
+		{"wrapped", func(ctx context.Context) error { return fmt.Errorf("stopped: %w", context.Cause(ctx)) }},
+		{"canceled", context.Context.Err},
+		{"deadline", func(context.Context) error { return context.DeadlineExceeded }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				elected := make(chan struct{})
+				e := start(t, server(t).Client().Mutex(name), func(ctx context.Context) error {
+					close(elected)
+					<-ctx.Done()
+					return c.says(ctx)
+				})
+				<-elected
+				e.cancel(errWork)
+				if err := e.end(t, time.Second); err != errWork { //nolint:errorlint // the cause itself
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// What was lost when ctx ended is said, too.
+func TestRun_CtxEndsAndTheReleaseFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		elected := make(chan struct{})
+		e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
+			close(elected)
+			<-ctx.Done()
+			srv.Lose(name, lock.CauseTaken)
+			synctest.Wait()
+			return nil
+		})
+		<-elected
+		e.cancel(errWork)
+		if err := e.end(t, time.Minute); !errors.Is(err, errWork) || !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// As Mutex.Do: work that was done without the lock isn't called done.
+func TestRun_FnReturnsNilAfterAnUnnoticedLoss(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		// A fixed lease isn't watched: its holder hears of the loss from Release.
+		err := leader.Run(t.Context(), srv.Client().Mutex(name, lock.WithFixedLease(time.Hour)), func(context.Context) error {
+			srv.Lose(name, lock.CauseTaken)
+			return nil
+		}, quiet())
+		if !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// fn may resign by itself.
+func TestRun_FnReleases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := server(t).Client()
+		e := leader.New(c.Mutex(name), quiet())
+		err := e.Run(t.Context(), func(ctx context.Context) error {
+			if err := leader.Lease(ctx).Release(ctx); err != nil || ctx.Err() == nil || e.IsLeader() {
+				t.Errorf("Release: %v; ctx: %v; leads: %v", err, ctx.Err(), e.IsLeader())
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestRun_ClientCloses(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		held bool
+	}{{"while waiting", true}, {"while leading", false}} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				srv := server(t)
+				if c.held {
+					srv.Hold(name, "java:1")
+				}
+				e := start(t, srv.Client().Mutex(name), untilOver)
+				time.Sleep(time.Minute)
+				if e.IsLeader() == c.held {
+					t.Fatalf("leads: %v", e.IsLeader())
+				}
+				if err := srv.Client().Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := e.end(t, time.Millisecond); !errors.Is(err, lock.ErrClosed) {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRun_Misuse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := server(t).Client()
+		m := c.Mutex(name)
+		never := func(context.Context) error { t.Error("fn ran"); return nil }
+		for _, tc := range []struct {
+			what string
+			err  error
+			says string
+		}{
+			{"nil ctx", leader.Run(nil, m, never), "ctx is nil"}, //nolint:staticcheck // that is the test
+			{"nil fn", leader.Run(t.Context(), m, nil), "a function"},
+			{"nil lock", leader.Run(t.Context(), nil, never), "lock is nil"},
+			{"nil mutex", leader.Run(t.Context(), (*lock.Mutex)(nil), never), "made by a Client"},
+			{"bad name", leader.Run(t.Context(), c.Mutex(""), never), "invalid"},
+			{"nil option", leader.Run(t.Context(), m, never, nil), "option is nil"},
+			{"no backoff", leader.Run(t.Context(), m, never, leader.WithBackoff(0, time.Second)), "WithBackoff(0s, 1s)"},
+			{"backoff that shrinks", leader.Run(t.Context(), m, never, leader.WithBackoff(2, 1)), "WithBackoff"},
+			{"interval", leader.Run(t.Context(), m, never, leader.WithInspectInterval(0)), "WithInspectInterval(0s)"},
+			{"who leads of many", leader.Run(t.Context(), c.Multi([]string{"a", "b"}), never, leader.OnNewLeader(func(string) {})), "Inspect"},
+		} {
+			if !errors.Is(tc.err, lock.ErrInvalid) || !strings.Contains(fmt.Sprint(tc.err), tc.says) {
+				t.Errorf("%s: %v, want it to say %q", tc.what, tc.err, tc.says)
+			}
+		}
+	})
+}
+
+func TestRun_Deadlock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := server(t).Client().Mutex(name)
+		err := leader.Run(t.Context(), m, func(ctx context.Context) error {
+			err := leader.Run(ctx, m, untilOver, quiet())
+			if !errors.Is(err, lock.ErrDeadlock) {
+				t.Errorf("within its own term: %v", err)
+			}
+			return nil
+		}, quiet())
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRun_TwiceAtOneTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := leader.New(server(t).Client().Mutex(name), quiet())
+		if err := e.Run(t.Context(), func(ctx context.Context) error {
+			if err := e.Run(context.Background(), untilOver); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("the second Run: %v", err)
+			}
+			return ctx.Err()
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What the lock's options cut off is a deposition like another.
+func TestRun_MaxHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var terms int
+		m := server(t).Client().Mutex(name, lock.WithMaxHold(time.Minute))
+		err := leader.Run(t.Context(), m, func(ctx context.Context) error {
+			terms++
+			if terms == 3 {
+				return nil
+			}
+			start := time.Now()
+			<-ctx.Done()
+			var canceled *lock.CanceledError
+			if cause := context.Cause(ctx); !errors.As(cause, &canceled) || canceled.Reason != lock.ReasonMaxHold || time.Since(start) != time.Minute {
+				t.Errorf("ended after %v: %v", time.Since(start), cause)
+			}
+			return nil
+		}, quiet())
+		if err != nil || terms != 3 {
+			t.Errorf("%d terms, then %v", terms, err)
+		}
+	})
+}
+
+// A lock with WithWait ends each wait; the campaign goes on, and that is no failure.
+func TestRun_WithWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		srv := server(t)
+		release := srv.Hold(name, "java:1")
+		m := &sick{Mutex: srv.Client().Mutex(name, lock.WithWait(0))}
+		var l logs
+		e := start(t, m, untilOver, l.option())
+		time.Sleep(time.Minute)
+		if n := len(m.times()); n < 60 || n > 121 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+		if l.count("failed") != 0 {
+			t.Errorf("logged:\n%s", &l.buf)
+		}
+		release()
+		time.Sleep(leader.DefaultMinBackoff)
+		if !e.IsLeader() {
+			t.Error("not elected")
+		}
+	})
+}
+
+// Redis fails: pauses grow, up to a bound, with jitter; the log isn't flooded; and the end of it is noticed.
+func TestRun_Unavailable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const shortest, longest = 100 * time.Millisecond, 3 * time.Second
+		m := &sick{Mutex: server(t).Client().Mutex(name)}
+		m.fail(errors.New("no route"))
+		var d diary
+		var l logs
+		e := start(t, m, untilOver, append(d.told(), l.option(), leader.WithBackoff(shortest, longest))...)
+		time.Sleep(time.Hour - time.Second)
+		asked := m.times()
+		want, jitter := shortest, map[time.Duration]bool{}
+		for i := 1; i < len(asked); i++ {
+			pause := asked[i].Sub(asked[i-1])
+			if pause > want || pause < want/2 {
+				t.Fatalf("pause %d took %v, want at most %v, at least half", i, pause, want)
+			}
+			jitter[pause] = true
+			want = min(2*want, longest)
+		}
+		if len(jitter) < len(asked)/2 {
+			t.Errorf("%d pauses have %d lengths only", len(asked), len(jitter))
+		}
+		if n := l.count("campaign for leadership failed"); n < 50 || n > 60 {
+			t.Errorf("logged %d times in an hour", n)
+		}
+		if d.String() != "" {
+			t.Errorf("told %q", &d)
+		}
+		m.fail(nil)
+		time.Sleep(longest)
+		if !e.IsLeader() {
+			t.Error("not elected when Redis works again")
+		}
+	})
+}
+
+// A term that lasted makes the pauses short again; short ones don't.
+func TestRun_BackoffOfTerms(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const shortest, longest = 100 * time.Millisecond, 10 * time.Second
+		m := &sick{Mutex: server(t).Client().Mutex(name)}
+		last, n := time.Now(), 0
+		err := leader.Run(t.Context(), m, func(context.Context) error {
+			pause := time.Since(last)
+			defer func() { last = time.Now() }()
+			n++
+			switch n {
+			case 21: // after the long one
+				if pause > shortest {
+					t.Errorf("paused %v after a long term", pause)
+				}
+				return nil
+			case 20:
+				time.Sleep(longest)
+			}
+			if n > 10 && (pause < longest/2 || pause > longest) {
+				t.Errorf("pause %d took %v", n, pause)
+			}
+			return errWork
+		}, quiet(), leader.WithBackoff(shortest, longest))
+		if err != nil || n != 21 {
+			t.Errorf("%d terms, %v", n, err)
+		}
+	})
+}
+
+// The ctx of fn is a child of the lease's, with the values and the deadline of Run's, and is never late.
+func TestRun_Context(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		type key struct{}
+		at := time.Now().Add(time.Hour)
+		ctx, cancel := context.WithDeadline(context.WithValue(t.Context(), key{}, "v"), at)
+		defer cancel()
+		ctx, stop := context.WithCancelCause(ctx)
+		m := server(t).Client().Mutex(name)
+		if leader.Lease(ctx) != nil || leader.Token(ctx) != 0 {
+			t.Error("a ctx without a term has a lease")
+		}
+		err := leader.Run(ctx, m, func(ctx context.Context) error {
+			child, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if d, ok := child.Deadline(); !ok || !d.Equal(at) || child.Value(key{}) != "v" {
+				t.Errorf("deadline %v, value %v", d, child.Value(key{}))
+			}
+			if leader.Token(child) == 0 || leader.Token(child) != leader.Lease(child).Token() {
+				t.Errorf("token %d", leader.Token(child))
+			}
+			if _, err := m.TryLock(child); !errors.Is(err, lock.ErrDeadlock) {
+				t.Errorf("it isn't made of the lease's Context: %v", err)
+			}
+			stop(errWork)
+			if ctx.Err() == nil || context.Cause(child) != errWork { //nolint:errorlint // the cause itself
+				t.Errorf("after the end of Run's ctx: %v, %v", ctx.Err(), context.Cause(child))
+			}
+			return nil
+		}, quiet())
+		if !errors.Is(err, errWork) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// Check fails when fn outlives its leadership for too long.
+func TestElector_Check(t *testing.T) {
+	for _, way := range []string{"lost", "ctx", "unreachable"} {
+		t.Run(way, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				const tolerance = 20 * time.Second
+				srv := server(t)
+				obey, ended := make(chan struct{}), make(chan error, 1)
+				e := start(t, srv.Client().Mutex(name), func(ctx context.Context) error {
+					<-ctx.Done()
+					ended <- context.Cause(ctx)
+					<-obey
+					return nil
+				})
+				if err := e.Check(0); err != nil {
+					t.Errorf("before: %v", err)
+				}
+				time.Sleep(time.Hour)
+				if err := e.Check(0); err != nil {
+					t.Errorf("while leading: %v", err)
+				}
+				switch way {
+				case "lost":
+					srv.Lose(name, lock.CauseTaken)
+				case "ctx":
+					e.cancel(errWork)
+				case "unreachable":
+					srv.Lose(name, lock.CauseUnreachable)
+				}
+				cause := <-ended
+				time.Sleep(tolerance)
+				if err := e.Check(tolerance); err != nil {
+					t.Errorf("within the tolerance: %v", err)
+				}
+				time.Sleep(time.Millisecond)
+				if err := e.Check(tolerance); !errors.Is(err, cause) || !strings.Contains(err.Error(), name) {
+					t.Errorf("after it: %v", err)
+				}
+				close(obey)
+				synctest.Wait()
+				if err := e.Check(0); err != nil {
+					t.Errorf("after fn returned: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A callback that blocks delays other callbacks, and the end of Run, but neither fn nor the release.
+func TestCallbacks_Block(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := server(t).Client()
+		var d diary
+		unblock := make(chan struct{})
+		e := start(t, c.Mutex(name), func(context.Context) error {
+			d.note("fn ran")
+			return nil
+		}, leader.OnElected(func(int64) { <-unblock; d.note("elected") }), leader.OnDeposed(func(error) { d.note("deposed") }))
+		time.Sleep(time.Hour)
+		e.runs(t)
+		free(t, c)
+		close(unblock)
+		if err := e.end(t, time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		if got := d.String(); got != "fn ran; elected; deposed" {
+			t.Error(got)
+		}
+	})
+}
+
+// Candidates come, fail, lose the lock and go; never do two of them work with a live ctx, nor two at all unless leases are lost.
+func TestRun_OneLeader(t *testing.T) {
+	for seed := range uint64(4) {
+		bubble(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			srv := server(t, lock.WithWatchdog(3*time.Second))
+			lossy := seed%2 == 1
+			var leads, works atomic.Int64
+			var terms, overlaps atomic.Int64
+			var last atomic.Int64
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error)
+			for i := range 4 {
+				c, rnd := srv.NewClient(lock.WithClientID(fmt.Sprint("candidate", i))), rand.New(rand.NewPCG(seed, uint64(i)))
+				go func() {
+					for ctx.Err() == nil {
+						life, stop := context.WithTimeout(ctx, time.Duration(rnd.Int64N(int64(time.Minute))))
+						_ = leader.Run(life, c.Mutex(name), func(ctx context.Context) error {
+							terms.Add(1)
+							if works.Add(1) > 1 {
+								overlaps.Add(1)
+							}
+							defer works.Add(-1)
+							if leads.Add(1) > 1 {
+								t.Error("two lead")
+							}
+							if token := leader.Token(ctx); last.Swap(token) >= token {
+								t.Error("tokens don't rise")
+							}
+							select {
+							case <-ctx.Done():
+								leads.Add(-1)
+								time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Second)))) // winds down
+								return nil
+							case <-time.After(time.Duration(rnd.Int64N(int64(20 * time.Second)))):
+								leads.Add(-1)
+								return errWork
+							}
+						}, quiet(), leader.WithBackoff(100*time.Millisecond, time.Second))
+						stop()
+					}
+					ended <- ctx.Err()
+				}()
+			}
+			for range 50 {
+				time.Sleep(time.Duration(rnd.Int64N(int64(10 * time.Second))))
+				if lossy {
+					srv.FailRenewals(errWork)
+					time.Sleep(time.Duration(rnd.Int64N(int64(6 * time.Second))))
+					srv.FailRenewals(nil)
+				}
+			}
+			cancel()
+			for range 4 {
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("a candidate ended with %v", err)
+				}
+			}
+			if terms.Load() < 20 || !lossy && overlaps.Load() > 0 {
+				t.Errorf("seed %d: %d terms, %d began while another fn ran", seed, terms.Load(), overlaps.Load())
+			}
+		})
+	}
+}
