@@ -24,9 +24,8 @@ const frame = `package p
 import (
 %s)
 
-func _(ctx context.Context, rdb *redis.Client, locks *lock.Client,
-	tracers trace.TracerProvider, meters metric.MeterProvider, logger *slog.Logger) error {
-%s%s}
+func _(ctx context.Context, rdb *redis.Client, tracers trace.TracerProvider, meters metric.MeterProvider, logger *slog.Logger) error {
+%s%s%s}
 
 var errBusy = errors.New("busy")
 
@@ -168,9 +167,12 @@ func TestCodeCompiles(t *testing.T) {
 	}
 }
 
-// framed puts a piece of code into the frame.
+// framed puts a piece of code into the frame, where it has a client, locks, and need not use one that it makes.
 func framed(code string) string {
-	end := "\treturn err\n"
+	begin, end := "\tvar locks *lock.Client\n", "\treturn err\n"
+	if strings.Contains(code, "locks, err := ") {
+		begin, code = "", strings.Replace(code, "locks, err := ", "locks, err := (*lock.Client)(nil), error(nil)\n_ = locks\nlocks, err = ", 1)
+	}
 	if regexp.MustCompile(`(?m)^return .*\n\z`).MatchString(code) {
 		end = ""
 	}
@@ -180,7 +182,7 @@ func framed(code string) string {
 			fmt.Fprintf(&imports, "\t%q\n", packages[name])
 		}
 	}
-	return fmt.Sprintf(frame, &imports, code, end)
+	return fmt.Sprintf(frame, &imports, begin, code, end)
 }
 
 func TestNumberOfAlerts(t *testing.T) {
