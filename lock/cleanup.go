@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
@@ -62,24 +63,17 @@ func (b *claim) scheduleCleanup(t *cleanup.Task) {
 		t.Patience = receiptPatience
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.transport.releaseOnce(ctx, &claim{lock: lk, owner: owner}, cleanup.Timeout)
+		_, err := lk.c.ops.releaseOnce(ctx, &claim{lock: lk, owner: owner}, cleanup.Timeout)
 		return err
 	}
 	lk.c.cleaner.Add(t)
 }
 
-// abandoned cleans up after a call whose caller left before the reply.
-func (c *Client) abandoned(call *call) {
-	call.claim.cleanUpAbandoned(call)
-	for _, b := range call.moreClaims {
-		b.cleanUpAbandoned(call)
-	}
-}
-
-func (b *claim) cleanUpAbandoned(call *call) {
-	if call.err != nil {
-		if redisfail.Classify(call.err).Unclear {
-			b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: call.expires})
+// Abandoned cleans up after a call whose caller left before the reply.
+func (b *claim) Abandoned(c *dispatch.Call) {
+	if c.Err != nil {
+		if redisfail.Classify(c.Err).Unclear {
+			b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
 		}
 		return
 	}
@@ -87,7 +81,17 @@ func (b *claim) cleanUpAbandoned(call *call) {
 		b.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(call.reply); r.Granted || r.Late || err != nil || time.Now().Before(b.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || time.Now().Before(b.lateWriteUntil()) {
 		b.cleanUp()
+	}
+}
+
+// claimList has the claims of one call.
+type claimList []*claim
+
+// Abandoned is that of each claim.
+func (l claimList) Abandoned(c *dispatch.Call) {
+	for _, b := range l {
+		b.Abandoned(c)
 	}
 }

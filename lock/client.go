@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/pubsub"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/tracking"
@@ -39,18 +40,19 @@ type Client struct {
 	number    string // see script.Waiter
 	counters  script.Counters
 
-	rec       *telemetry.Recorder
-	backend   backend.Backend
-	transport *transport
-	renewer   *renewer
-	engine    *watchdog.Engine
-	cleaner   *cleanup.Cleaner
-	pubsub    *pubsub.Mux
-	waits     *waitQueues
-	grants    *registry
-	receipts  *receipts
-	trackers  *tracking.Trackers // nil without WithLossNotifications
-	layout    *layoutWatch
+	rec        *telemetry.Recorder
+	backend    backend.Backend
+	dispatcher *dispatch.Dispatcher
+	ops        *operations
+	renewer    *renewer
+	engine     *watchdog.Engine
+	cleaner    *cleanup.Cleaner
+	pubsub     *pubsub.Mux
+	waits      *waitQueues
+	grants     *registry
+	receipts   *receipts
+	trackers   *tracking.Trackers // nil without WithLossNotifications
+	layout     *layoutWatch
 
 	gate      *gate
 	controls  sync.Map // endpoints whose control channel is listened to
@@ -98,7 +100,8 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		_ = b.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
-	c.transport = newTransport(b, c.rec, c.abandoned, c.panicked)
+	c.dispatcher = dispatch.New(dispatch.Config{Backend: b, Recorder: c.rec, Panicked: c.panicked})
+	c.ops = &operations{dispatcher: c.dispatcher, backend: b, rec: c.rec}
 	c.cleaner = cleanup.New()
 	c.pubsub = pubsub.New(pubsub.Config{Backend: b, Recorder: c.rec, Refused: c.unsubscribed, Gone: c.watchElsewhere})
 	c.waits = newWaitQueues(c)
@@ -108,7 +111,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
-	c.renewer = newRenewer(c.transport, c.rec)
+	c.renewer = newRenewer(c.dispatcher, b, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
 	})
@@ -121,7 +124,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 }
 
 // initialized reports whether the client was returned by New.
-func (c *Client) initialized() bool { return c != nil && c.transport != nil }
+func (c *Client) initialized() bool { return c != nil && c.ops != nil }
 
 // check validates what New was given, and fills in the defaults.
 func (c *clientConfig) check() error {
@@ -210,7 +213,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.transport.close)
+	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.dispatcher.Close)
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}

@@ -177,7 +177,7 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 			deadline = d
 		}
 	}
-	freed, failed := c.transport.releaseAll(ctx, rels, claims, deadline)
+	freed, failed := c.ops.releaseAll(ctx, rels, claims, deadline)
 	for n, i := range held {
 		c.waits.wakeUnsubscribedFair(keys[n])
 		errs[i] = members[i].g.finishRelease(&rels[n], freed[n], failed[n])

@@ -68,7 +68,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, to
 	lk.c.rec.WatchdogLeases(1)
 	lk.c.engine.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
-		Partition: lk.c.transport.nodeOf(lk.key).name,
+		Partition: lk.c.dispatcher.Node(lk.key).Name,
 		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	g.watchKey()

@@ -26,7 +26,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 		policy = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, policy, nil, nil)
+		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, policy, nil, nil)
 		if subscribed {
 			ws.wakeUnsubscribedFair(g.lock.key)
 		} else {
@@ -47,7 +47,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.transport.release(ctx, rel, g.claim, deadline, policy, next, func(f redisfail.Failure, until time.Time) {
+	f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, policy, next, func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -78,7 +79,7 @@ type Holder struct {
 // inspect is Inspect.
 func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
-		r, err := lk.c.transport.inspect(ctx, lk)
+		r, err := lk.c.ops.inspect(ctx, lk)
 		h = Holder{r.Held, r.Owner, clientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
 		return err
 	})
@@ -90,7 +91,7 @@ func (lk *lock) forceUnlock(ctx context.Context) (was bool, err error) {
 	err = lk.call(ctx, "force unlock", func() (err error) {
 		ctx, f := lk.c.rec.StartForce(ctx, &lk.tel)
 		var owners []string
-		was, owners, err = lk.c.transport.force(ctx, lk)
+		was, owners, err = lk.c.ops.force(ctx, lk)
 		kind := redisfail.Classify(err).Kind
 		if errors.Is(err, context.Canceled) {
 			kind = telemetry.ErrorOther
@@ -330,7 +331,7 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *c
 				return acquireReply{}, cutOff(ctx, err)
 			}
 		}
-		v, failed := lk.c.transport.sendAcquire(ctx, b, t)
+		v, failed := lk.c.ops.sendAcquire(ctx, b, t)
 		if failed == nil {
 			return v, nil
 		}
@@ -344,7 +345,7 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *c
 		ws.failed(w, err)
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
-		if !f.Retry || errors.Is(err, errLeft) {
+		if !f.Retry || errors.Is(err, dispatch.ErrNoReply) {
 			break
 		}
 	}

@@ -209,7 +209,7 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 	}
 	t.record.acquire.Attempt()
 	sctx := t.record.ctx
-	j, err := c.transport.acquireAll(sctx, &t.record.acquire, claims)
+	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims)
 	if err == nil && j.Granted {
 		return t.granted(claims, j)
 	}
@@ -227,7 +227,7 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
 		if redisfail.IsCrossSlot(err) {
-			c.transport.nodeOf(keys[0]).singleSlotOnly.Store(true)
+			c.dispatcher.Node(keys[0]).SingleSlotOnly.Store(true)
 		}
 		return telemetry.AcquireError, nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
@@ -307,7 +307,7 @@ func cleanUpAll(claims []*claim, granted bool) {
 
 // oneScript reports whether one script may use all keys: there is one server, or they have one hash tag.
 func (c *Client) oneScript(keys []string) bool {
-	if !c.backend.Traits().PerNode && !c.transport.nodeOf(keys[0]).singleSlotOnly.Load() {
+	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
 		return true
 	}
 	tag, ok := backend.HashTag(keys[0])

@@ -8,12 +8,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The operations on a lock in Redis: what each sends, how it reads the reply, and when it tries again.
+// operations are what is done to a lock in Redis: what each sends, how it reads the reply, and when it tries again.
+type operations struct {
+	dispatcher    *dispatch.Dispatcher
+	backend       backend.Backend
+	rec           *telemetry.Recorder
+	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
+}
 
 const maxTries = 4 // of one operation, the first included
 
@@ -45,9 +53,6 @@ type releaseReply struct {
 	sent        time.Time // before the request left
 }
 
-// errLeft is the outcome of an acquire without a reply within its lease. The claim can't be used again.
-var errLeft = redisfail.NewTimeout("lockdog: timeout: no answer of Redis within the lease")
-
 // cutOff is the outcome of an operation that failed so: the cause of ctx goes before it, if that has ended.
 func cutOff(ctx context.Context, failed error) error {
 	cause := context.Cause(ctx)
@@ -60,61 +65,61 @@ func cutOff(ctx context.Context, failed error) error {
 	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
-func (t *transport) sendAcquire(ctx context.Context, b *claim, params acquireParams) (acquireReply, error) {
+func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquireParams) (acquireReply, error) {
 	cfg, kind := b.lock.cfg, b.lock.kind
 	oneKey := false
 	for {
 		args := script.AcquireArgs{
-			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: t.backend.Traits().Publish,
+			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: o.backend.Traits().Publish,
 			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: b.lock.spent(),
 		}
-		waits := params.waiterID.Number != "" && !oneKey && !t.waitSetDenied.Load()
+		waits := params.waiterID.Number != "" && !oneKey && !o.waitSetDenied.Load()
 		if waits {
 			args.Waiter = params.waiterID
 		}
 		if oneKey {
 			args.Counter = nil
 		}
-		c := t.callTo(b.lock.key, telemetry.PurposeAcquire)
+		c := o.dispatcher.Call(b.lock.key, telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.window, c.claim = min(cfg.lease, t.backend.Timeout()), b
-		c.replicas, c.patience = cfg.replicas, cfg.patience
-		if !t.do(ctx, c, cfg.lease) {
-			return acquireReply{}, t.left(ctx, errLeft)
+		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), b
+		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
+		if !o.dispatcher.Do(ctx, c, cfg.lease) {
+			return acquireReply{}, o.dispatcher.Left(ctx)
 		}
-		if c.err != nil {
-			err, failure := c.err, redisfail.Classify(c.err)
-			if failure.Unclear || c.reply != nil { // the script has run, but WAIT failed
-				b.noteLateWrite(c.expires)
+		if c.Err != nil {
+			err, failure := c.Err, redisfail.Classify(c.Err)
+			if failure.Unclear || c.Reply != nil { // the script has run, but WAIT failed
+				b.noteLateWrite(c.LateWriteUntil)
 			}
-			t.recycle(c)
+			o.dispatcher.Recycle(c)
 			if kind.oneKey && !oneKey && failure.Keys == redisfail.KeysSplit {
 				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
 			if waits && redisfail.IsForbidden(err) {
-				t.waitSetDenied.Store(true) // the ACL may not allow the wait set
+				o.waitSetDenied.Store(true) // the ACL may not allow the wait set
 				continue
 			}
 			return acquireReply{}, err
 		}
-		reply, err := script.ParseAcquire(c.reply)
-		v := acquireReply{reply, c.sent, c.acked, oneKey}
-		if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-			b.noteLateWrite(c.expires) // whatever that reply means
+		reply, err := script.ParseAcquire(c.Reply)
+		v := acquireReply{reply, c.Sent, c.Acked, oneKey}
+		if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
+			b.noteLateWrite(c.LateWriteUntil) // whatever that reply means
 		}
-		t.recycle(c)
+		o.dispatcher.Recycle(c)
 		return v, err
 	}
 }
 
 // release gives the lock back, with retries until deadline. If next isn't nil, the first try hands the lock to that waiter, unless another
 // process waits. If that try fails, release calls failed and goes on without next.
-func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, next *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
+func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, next *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := t.sendRelease(ctx, b, wake, next, max(time.Until(deadline), 0))
+		f, expires, err := o.sendRelease(ctx, b, wake, next, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.Refused != nil {
 				rel.Error(redisfail.Classify(f.Refused).Kind)
@@ -132,16 +137,16 @@ func (t *transport) release(ctx context.Context, rel *telemetry.Release, b *clai
 			next = nil
 		}
 		unclear = unclear || what.Unclear
-		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
+		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
 			return releaseReply{}, cutOff(ctx, last)
 		}
 	}
 }
 
 // again pauses before the next try of a release. It reports false if there is to be none.
-func (t *transport) again(ctx context.Context, what redisfail.Failure, err error, try int, deadline time.Time) bool {
+func (o *operations) again(ctx context.Context, what redisfail.Failure, err error, try int, deadline time.Time) bool {
 	pause := redisfail.Backoff(try)
-	return what.Retry && !errors.Is(err, errLeft) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
+	return what.Retry && !errors.Is(err, dispatch.ErrNoReply) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
 }
 
 // failedOf returns why an operation failed: the error of its last try, unless that is due to the end of ctx.
@@ -151,7 +156,7 @@ func failedOf(ctx context.Context, last, err error) error {
 		return err
 	case last != nil:
 		return last
-	case errors.Is(err, errLeft):
+	case errors.Is(err, dispatch.ErrNoReply):
 		return context.Cause(ctx)
 	}
 	return err
@@ -164,18 +169,18 @@ type handOverTarget struct {
 }
 
 // releaseOnce gives the lock back in one try.
-func (t *transport) releaseOnce(ctx context.Context, b *claim, patience time.Duration) (releaseReply, error) {
-	f, _, err := t.sendRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
+func (o *operations) releaseOnce(ctx context.Context, b *claim, patience time.Duration) (releaseReply, error) {
+	f, _, err := o.sendRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
-		t.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
+		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
 	return f, err
 }
 
 // sendRelease is one try. It also returns until when a hand-over without a reply may still happen.
-func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake, next *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
+func (o *operations) sendRelease(ctx context.Context, b *claim, wake script.Wake, next *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
 	kind := b.lock.kind
-	traits := t.backend.Traits()
+	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: b.lock.keys(), Owner: b.owner, Publish: traits.Publish,
 		Wake: wakes(wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
@@ -186,43 +191,41 @@ func (t *transport) sendRelease(ctx context.Context, b *claim, wake script.Wake,
 		releaser, lease = kind.handOver, to.lease
 		args.Next = script.Next{Owner: next.owner, Lease: to.leaseArg, Traceparent: next.traceparent, Subscribed: next.subscribed}
 	}
-	c := t.callTo(b.lock.key, telemetry.PurposeRelease)
+	c := o.dispatcher.Call(b.lock.key, telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
-		c.window = min(lease, t.backend.Timeout())
+		c.Window = min(lease, o.backend.Timeout())
+		expires = time.Now().Add(c.Window)
 	}
-	if c.window > 0 {
-		expires = time.Now().Add(c.window)
-	}
-	window := c.window
-	if !t.do(ctx, c, patience) {
+	window := c.Window
+	if !o.dispatcher.Do(ctx, c, patience) {
 		if window > 0 { // it was sent by now
 			expires = time.Now().Add(window)
 		}
-		return releaseReply{}, expires, t.left(context.Background(), errLeft)
+		return releaseReply{}, expires, o.dispatcher.Left(context.Background()) // failedOf looks at ctx
 	}
-	defer t.recycle(c)
-	if c.Expires() && !c.expires.IsZero() {
-		expires = c.expires
+	defer o.dispatcher.Recycle(c)
+	if !c.LateWriteUntil.IsZero() {
+		expires = c.LateWriteUntil
 	}
-	if c.err != nil {
-		if kind.isCounterUpdate && redisfail.Classify(c.err).Unclear {
+	if c.Err != nil {
+		if kind.isCounterUpdate && redisfail.Classify(c.Err).Unclear {
 			b.noteLateWrite(expires)
 		}
-		return releaseReply{}, expires, c.err
+		return releaseReply{}, expires, c.Err
 	}
-	reply, err := script.ParseRelease(c.reply)
-	if err = c.learn(reply.Now, reply.Late, err); err != nil {
+	reply, err := script.ParseRelease(c.Reply)
+	if err = c.Learn(reply.Now, reply.Late, err); err != nil {
 		return releaseReply{}, expires, err
 	}
-	return releaseReply{ReleaseReply: reply, sent: c.sent}, expires, nil
+	return releaseReply{ReleaseReply: reply, sent: c.Sent}, expires, nil
 }
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
-func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
-	reply, err := t.simple(ctx, telemetry.OpForceUnlock, lk.key, func(r *script.Request) {
+func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
+	reply, err := o.simple(ctx, telemetry.OpForceUnlock, lk.key, func(r *script.Request) {
 		lk.kind.force.Args(r, script.ForceArgs{
-			Lock: lk.keys(), Publish: t.backend.Traits().Publish, Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
+			Lock: lk.keys(), Publish: o.backend.Traits().Publish, Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
 		})
 	})
 	if err != nil {
@@ -230,14 +233,14 @@ func (t *transport) force(ctx context.Context, lk *lock) (was bool, owners []str
 	}
 	r, err := script.ParseForce(reply)
 	if r.Refused != nil {
-		t.rec.Error(ctx, telemetry.OpForceUnlock, redisfail.Classify(r.Refused).Kind)
+		o.rec.Error(ctx, telemetry.OpForceUnlock, redisfail.Classify(r.Refused).Kind)
 	}
 	return r.Held, r.Owners, err
 }
 
 // inspect reads the lock's entry.
-func (t *transport) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
-	reply, err := t.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
+func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
+	reply, err := o.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
 	if err != nil {
 		return script.InspectReply{}, err
 	}
@@ -245,25 +248,25 @@ func (t *transport) inspect(ctx context.Context, lk *lock) (script.InspectReply,
 }
 
 // simple runs a script that can be repeated safely.
-func (t *transport) simple(ctx context.Context, op telemetry.Operation, key string, args func(*script.Request)) (any, error) {
+func (o *operations) simple(ctx context.Context, op telemetry.Operation, key string, args func(*script.Request)) (any, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		c := t.callTo(key, telemetry.PurposeOther)
+		c := o.dispatcher.Call(key, telemetry.PurposeOther)
 		args(&c.Request)
-		if !t.do(ctx, c, 2*t.backend.Timeout()) {
-			err = failedOf(ctx, err, t.left(ctx, redisfail.NewTimeout("lockdog: timeout: no answer of Redis")))
+		if !o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()) {
+			err = failedOf(ctx, err, o.dispatcher.Left(ctx))
 			break
 		}
-		reply, failed := c.reply, c.err
-		t.recycle(c)
+		reply, failed := c.Reply, c.Err
+		o.dispatcher.Recycle(c)
 		if failed == nil {
 			return reply, nil
 		}
 		f := redisfail.Classify(failed)
-		t.rec.Error(ctx, op, f.Kind)
+		o.rec.Error(ctx, op, f.Kind)
 		err = failedOf(ctx, err, failed)
 		if !f.Retry {
 			break

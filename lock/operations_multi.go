@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -22,13 +23,13 @@ type multiAcquireReply struct {
 }
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
-func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim) (multiAcquireReply, error) {
+func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim) (multiAcquireReply, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		j, failed := t.sendAcquireAll(ctx, claims)
+		j, failed := o.sendAcquireAll(ctx, claims)
 		if failed == nil {
 			return j, nil
 		}
@@ -41,34 +42,34 @@ func (t *transport) acquireAll(ctx context.Context, a *telemetry.Acquire, claims
 		}
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
-		if !f.Retry || errors.Is(err, errLeft) {
+		if !f.Retry || errors.Is(err, dispatch.ErrNoReply) {
 			break
 		}
 	}
 	return multiAcquireReply{}, cutOff(ctx, err)
 }
 
-func (t *transport) sendAcquireAll(ctx context.Context, claims []*claim) (multiAcquireReply, error) {
+func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
-	c := t.callTo(claims[0].lock.key, telemetry.PurposeAcquire)
+	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
-	c.window, c.claim, c.moreClaims = min(cfg.lease, t.backend.Timeout()), claims[0], claims[1:]
-	c.replicas, c.patience = cfg.replicas, cfg.patience
-	if !t.do(ctx, c, cfg.lease) {
-		return multiAcquireReply{}, t.left(ctx, errLeft)
+	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
+	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
+	if !o.dispatcher.Do(ctx, c, cfg.lease) {
+		return multiAcquireReply{}, o.dispatcher.Left(ctx)
 	}
-	defer t.recycle(c)
-	if c.err != nil {
-		if redisfail.Classify(c.err).Unclear || c.reply != nil { // the script has run, but WAIT failed
-			noteLateWriteAll(claims, c.expires)
+	defer o.dispatcher.Recycle(c)
+	if c.Err != nil {
+		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // the script has run, but WAIT failed
+			noteLateWriteAll(claims, c.LateWriteUntil)
 		}
-		return multiAcquireReply{}, c.err
+		return multiAcquireReply{}, c.Err
 	}
-	reply, err := script.ParseMultiAcquire(c.reply, len(claims))
-	if err = c.learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-		noteLateWriteAll(claims, c.expires) // whatever that reply means
+	reply, err := script.ParseMultiAcquire(c.Reply, len(claims))
+	if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
+		noteLateWriteAll(claims, c.LateWriteUntil) // whatever that reply means
 	}
-	return multiAcquireReply{acquireReply{reply.AcquireReply, c.sent, c.acked, false}, reply.Tokens, reply.At}, err
+	return multiAcquireReply{acquireReply{reply.AcquireReply, c.Sent, c.Acked, false}, reply.Tokens, reply.At}, err
 }
 
 func scriptClaims(claims []*claim) []script.Claim {
@@ -90,7 +91,7 @@ func noteLateWriteAll(claims []*claim, until time.Time) {
 }
 
 // releaseAll gives locks back, trying until deadline. It says what became of each.
-func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time) ([]releaseReply, []error) {
+func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time) ([]releaseReply, []error) {
 	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
 	left := make([]int, len(claims)) // to be released
 	for i := range left {
@@ -103,7 +104,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, cl
 		for n, i := range left {
 			some[n] = claims[i]
 		}
-		freed, failed, err := t.sendReleaseAll(ctx, some, max(time.Until(deadline), 0))
+		freed, failed, err := o.sendReleaseAll(ctx, some, max(time.Until(deadline), 0))
 		if err == nil {
 			for n, i := range left {
 				all[i], errs[i] = freed[n], failed[n]
@@ -121,7 +122,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, cl
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = t.release(ctx, &rels[i], claims[i], deadline, script.WakeOneAnnounced, nil, nil)
+					all[i], errs[i] = o.release(ctx, &rels[i], claims[i], deadline, script.WakeOneAnnounced, nil, nil)
 				}
 				return all, errs
 			}
@@ -129,7 +130,7 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, cl
 		}
 		what := redisfail.Classify(err)
 		unclear = unclear || what.Unclear
-		if last = failedOf(ctx, last, err); !t.again(ctx, what, last, try, deadline) {
+		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
 			for _, i := range left {
 				errs[i] = cutOff(ctx, last)
 			}
@@ -139,24 +140,24 @@ func (t *transport) releaseAll(ctx context.Context, rels []telemetry.Release, cl
 }
 
 // sendReleaseAll is one try.
-func (t *transport) sendReleaseAll(ctx context.Context, claims []*claim, patience time.Duration) ([]releaseReply, []error, error) {
-	c := t.callTo(claims[0].lock.key, telemetry.PurposeRelease)
-	script.MultiReleaseArgs(&c.Request, t.backend.Traits().Publish, scriptClaims(claims))
-	if !t.do(ctx, c, patience) {
-		return nil, nil, t.left(context.Background(), errLeft)
+func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, patience time.Duration) ([]releaseReply, []error, error) {
+	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeRelease)
+	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
+	if !o.dispatcher.Do(ctx, c, patience) {
+		return nil, nil, o.dispatcher.Left(context.Background())
 	}
-	defer t.recycle(c)
-	if c.err != nil {
-		return nil, nil, c.err
+	defer o.dispatcher.Recycle(c)
+	if c.Err != nil {
+		return nil, nil, c.Err
 	}
-	reply, err := script.ParseMultiRelease(c.reply, len(claims))
-	if err = c.learn(reply.Now, false, err); err != nil {
+	reply, err := script.ParseMultiRelease(c.Reply, len(claims))
+	if err = c.Learn(reply.Now, false, err); err != nil {
 		return nil, nil, err
 	}
 	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
 	for i := range all {
 		all[i].ReleaseReply, errs[i] = reply.At(i)
-		all[i].sent = c.sent
+		all[i].sent = c.Sent
 	}
 	return all, errs, nil
 }

@@ -3,13 +3,14 @@ package lock
 import (
 	"testing"
 
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // lockdog's own errors aren't taken for a refusal of the server, which is waited out.
 func TestOwnErrors_AreNoRefusals(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{errLeft, errBusyWorkers, errNoAnswer, errNodeTimeout, &ReplicasError{}} {
+	for _, err := range []error{dispatch.ErrNoReply, dispatch.ErrBusyWorkers, errNoAnswer, errNodeTimeout, &ReplicasError{}} {
 		if redisfail.IsTemporaryRefusal(err) {
 			t.Errorf("%v is no reply of a server", err)
 		}

@@ -181,7 +181,7 @@ func (t *quorumTry) release(granted []vote) {
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.transport.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease)); err != nil || v.claim.mayWriteLate() {
+			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease)); err != nil || v.claim.mayWriteLate() {
 				v.claim.cleanUp()
 			}
 		})
@@ -330,7 +330,7 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.claim.lock
-	reply, err := lk.c.transport.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
+	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
 		script.RaiseArgs(r, v.claim.claim(), token)
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -16,9 +17,10 @@ import (
 // renewer is what the watchdog calls: it turns a batch into one script call over the connections reserved for
 // renewals, and reports what came of it.
 type renewer struct {
-	t      *transport
-	rec    *telemetry.Recorder
-	losses *telemetry.Burst // of leases whose deadline passed
+	dispatcher *dispatch.Dispatcher
+	backend    backend.Backend
+	rec        *telemetry.Recorder
+	losses     *telemetry.Burst // of leases whose deadline passed
 }
 
 // round is what telemetry needs of one batch.
@@ -28,8 +30,8 @@ type round struct {
 	end   time.Time
 }
 
-func newRenewer(t *transport, rec *telemetry.Recorder) *renewer {
-	return &renewer{t: t, rec: rec, losses: rec.NewBurst()}
+func newRenewer(d *dispatch.Dispatcher, b backend.Backend, rec *telemetry.Recorder) *renewer {
+	return &renewer{dispatcher: d, backend: b, rec: rec, losses: rec.NewBurst()}
 }
 
 // renew is watchdog.Config.Renew.
@@ -65,7 +67,7 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	if err := r.callAll(ctx, b, all); err != nil {
 		r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
 		if redisfail.MovedElsewhere(err) {
-			r.t.backend.Moved(ctx)
+			r.backend.Moved(ctx)
 		}
 		return err
 	}
@@ -78,23 +80,23 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 
 // callAll renews leases of the batch, by one call where the server lets it.
 func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) error {
-	node := r.t.nodeNamed(b.Partition)
-	if !node.singleSlotOnly.Load() {
+	node := r.dispatcher.NodeNamed(b.Partition)
+	if !node.SingleSlotOnly.Load() {
 		call := r.request(ctx, b, all)
-		if len(all) > 1 && r.t.backend.Traits().UndeclaredKeys {
+		if len(all) > 1 && r.backend.Traits().UndeclaredKeys {
 			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
 			// other locks are missing, as they have yet to come or are another node's.
 			call.RouteKey, call.Keys = call.Keys[0], nil
 		}
 		sent := time.Now()
-		reply, err := r.t.eval(ctx, telemetry.PurposeRenew, call)
+		reply, err := r.dispatcher.Eval(ctx, telemetry.PurposeRenew, call)
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
 		if !redisfail.IsCrossSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return redisfail.IsCrossSlot(r.Err) })) {
 			return err
 		}
-		node.singleSlotOnly.Store(true)
+		node.SingleSlotOnly.Store(true)
 	}
 	r.callBySlot(ctx, b, all)
 	return nil
@@ -104,7 +106,7 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 // is on the way to lacks keys that it has yet to be sent, and says so only of the keys that a call declares: here, the one. For those that
 // have moved on, go-redis follows the redirection.
 func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int) {
-	if len(all) == 1 || !r.t.backend.Traits().UndeclaredKeys && !r.t.nodeNamed(b.Partition).singleSlotOnly.Load() {
+	if len(all) == 1 || !r.backend.Traits().UndeclaredKeys && !r.dispatcher.NodeNamed(b.Partition).SingleSlotOnly.Load() {
 		return
 	}
 	var calls []backend.Call
@@ -118,7 +120,7 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 	if len(calls) == 0 {
 		return
 	}
-	for n, res := range r.t.evalEach(ctx, calls, func(int) telemetry.Purpose { return telemetry.PurposeRenew }) {
+	for n, res := range r.dispatcher.EvalEach(ctx, telemetry.PurposeRenew, calls) {
 		var results []watchdog.Result
 		err := res.Err
 		if err == nil { // the time in it may be another node's
@@ -147,7 +149,7 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 // there drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
 // itself for one, and what it says means nothing to whoever asks for the lock now. An answer doesn't count either while that isn't known.
 func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
-	known := r.t.backend.Follow(ctx)
+	known := r.backend.Follow(ctx)
 	for i := range b.Leases {
 		if !r.moved(b, i) && !known && b.Results[i].Err == nil {
 			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
@@ -159,7 +161,7 @@ func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
 // moved sends a lease on if its lock lives elsewhere than where the batch goes, and reports whether it does.
 func (r *renewer) moved(b *watchdog.Batch, i int) bool {
 	lk := grantOf(b.Leases[i]).lock
-	at := r.t.backend.Node(lk.key)
+	at := r.backend.Node(lk.key)
 	if at == "" || at == b.Partition {
 		return false
 	}
@@ -181,7 +183,7 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 		calls, parts = append(calls, r.request(ctx, b, part)), append(parts, part)
 	}
 	sent := time.Now()
-	for i, res := range r.t.evalEach(ctx, calls, func(int) telemetry.Purpose { return telemetry.PurposeRenew }) {
+	for i, res := range r.dispatcher.EvalEach(ctx, telemetry.PurposeRenew, calls) {
 		err := res.Err
 		if err == nil {
 			err = r.read(ctx, b, parts[i], res.Reply, sent)
@@ -197,7 +199,7 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 // request is the call that renews some leases of the batch.
 func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) backend.Call {
 	limit, _ := ctx.Deadline()
-	args := script.NewRenewArgs(r.t.nodeNamed(b.Partition).clock.at(limit), len(which))
+	args := script.NewRenewArgs(r.dispatcher.NodeNamed(b.Partition).Clock.At(limit), len(which))
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
 		args.Add(g.lock.kind.holding, g.lock.key, g.claim.owner, g.lock.cfg.leaseArg)
@@ -212,7 +214,7 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 		return err
 	}
 	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, redisfail.ErrLate) })
-	r.t.nodeNamed(b.Partition).clock.learn(now, sent, late)
+	r.dispatcher.NodeNamed(b.Partition).Clock.Learn(now, sent, late)
 	for i, at := range which {
 		b.Results[at] = results[i]
 	}
@@ -226,7 +228,7 @@ func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
 		return
 	}
 	if redisfail.MovedElsewhere(res.Err) {
-		r.t.backend.Moved(ctx)
+		r.backend.Moved(ctx)
 		if r.moved(b, i) {
 			return
 		}

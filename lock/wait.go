@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -189,7 +190,7 @@ func (ws *waitQueues) attemptFailed(asking context.Context, w *waiter, a *teleme
 	}
 	replicas := (*ReplicasError)(nil)
 	// A claim is used up when its last request may still arrive: that is cleaned up under the claim's owner.
-	spent := asking.Err() != nil || errors.Is(err, errLeft) || errors.As(err, &replicas)
+	spent := asking.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.mayWriteLate() { // an earlier request may have won
 		w.claim.cleanUp()
 	}

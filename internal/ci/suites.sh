@@ -8,13 +8,13 @@ read -ra servers <<<"$1"
 read -ra suites <<<"$2"
 
 # What goes by what a server answers: the conformance of every kind in every shape, refusals, losses, failovers, clusters and their slots.
-short='^Test(Conformance|Shapes|Refus|ACL|Loss|Cluster|Flight|MovingSlot|SlotMove|Demoted|StalePrimary|IncompleteCluster|ReleaseWhereSPublish|RWWithoutExpiry|MultiUndoes)'
+short='^Test(Conformance|Shapes|Refus|ACL|Loss|Cluster|Batch_|Dispatcher|MovingSlot|SlotMove|Demoted|StalePrimary|IncompleteCluster|ReleaseWhereSPublish|RWWithoutExpiry|MultiUndoes)'
 
 run() {
 	local flags=(-race -parallel=4 -count=1 -timeout=20m)
 	case $1 in
-	lock) go test "${flags[@]}" ./lock ./lock/internal/redisfail ./lock/internal/pubsub ;;
-	short) go test "${flags[@]}" -run "$short" ./lock ./lock/internal/redisfail ;;
+	lock) go test "${flags[@]}" ./lock ./lock/internal/redisfail ./lock/internal/dispatch ./lock/internal/pubsub ;;
+	short) go test "${flags[@]}" -run "$short" ./lock ./lock/internal/redisfail ./lock/internal/dispatch ;;
 	redistest) go test "${flags[@]}" ./internal/redistest ;;
 	interop) make --no-print-directory interop INTEROP_SECONDS=4 TIMEOUT=20m ;;
 	chaos) make --no-print-directory chaos CHAOS_RUNS="${CHAOS_RUNS:-24}" CHAOS_LIMIT=20m ;;

@@ -3,6 +3,8 @@ package locktest
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -30,6 +32,8 @@ type Server struct {
 	t      testing.TB
 	opts   []lock.Option
 	memory *memory.Server
+	faults faults
+	output testOutput
 
 	once  sync.Once
 	first *lock.Client
@@ -41,14 +45,44 @@ type Server struct {
 // New returns an empty server. The options are the defaults of all its clients. Close is called when the test
 // ends.
 //
-// t may be nil, as in an Example: then the caller has to call Close, and what would fail the test panics.
+// What the clients log goes to t.Output, which go test shows with -v or when the test fails. lock.WithLogger sends it somewhere
+// else. What is logged after the test's end is dropped.
+//
+// t may be nil, as in an Example: then the caller has to call Close, what would fail the test panics, and the clients log to slog.Default.
 func New(t testing.TB, opts ...lock.Option) *Server {
 	s := &Server{t: t, opts: opts, memory: memory.New()}
 	if t != nil {
 		t.Helper()
-		t.Cleanup(s.Close)
+		s.output.w = t.Output()
+		s.opts = slices.Concat([]lock.Option{lock.WithLogger(slog.New(slog.NewTextHandler(&s.output, nil)))}, opts)
+		t.Cleanup(func() {
+			s.Close()
+			s.output.end()
+		})
 	}
 	return s
+}
+
+// testOutput is the output of a test that still runs. A Write to it after the test's end would panic.
+type testOutput struct {
+	mu sync.Mutex
+	w  io.Writer // nil: the test has ended
+}
+
+// Write implements io.Writer.
+func (o *testOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.w == nil {
+		return len(p), nil
+	}
+	return o.w.Write(p)
+}
+
+func (o *testOutput) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.w = nil
 }
 
 // Client returns the server's first client, always the same.
@@ -62,7 +96,7 @@ func (s *Server) Client() *lock.Client {
 // New. Options that lock.New rejects fail the test.
 func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	s.helper()
-	c, err := lock.New(provider{backend: s.memory.Backend()}, slices.Concat(s.opts, opts)...)
+	c, err := lock.New(provider{backend: connection{s.memory.Backend(), &s.faults}}, slices.Concat(s.opts, opts)...)
 	if err != nil {
 		s.fatalf("locktest: NewClient: %v", err)
 	}
@@ -170,10 +204,6 @@ func (s *Server) ours(owner string) bool {
 		})
 	})
 }
-
-// FailRenewals makes every renewal of every client fail with err, until it is called with nil. Acquires and releases
-// still work. Leases that are not renewed before their Deadline are lost with lock.CauseUnreachable.
-func (s *Server) FailRenewals(err error) { s.memory.FailRenewals(err) }
 
 func (s *Server) helper() {
 	if s.t != nil {

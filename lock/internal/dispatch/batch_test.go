@@ -1,4 +1,4 @@
-package lock
+package dispatch
 
 import (
 	"context"
@@ -19,10 +19,10 @@ import (
 )
 
 // A batch does what its operations do one after the other, whatever they find, and whatever their user may not do.
-func TestBatchIsAsOneByOne(t *testing.T) {
+func TestBatch_AsOneByOne(t *testing.T) {
 	t.Parallel()
 	const seed, rounds = 8, 150
-	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestFlightWithAForbiddenKey
+	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestBatch_ForbiddenKey of lock
 		"", "-mset", "-mget", "-exists", "-hset", "-pexpire", "-del", "-publish", "-hmget", "-lindex", "resetchannels &redisson_lock__channel:{job:[0-4]}",
 	} {
 		t.Run(strings.TrimSpace("+@all "+rules), func(t *testing.T) {
@@ -31,9 +31,9 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithUser("app", words...))
 			b := &bench{t: t, admin: srv.Client(t), random: rand.New(rand.NewPCG(seed, 1))}
 			b.app = srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-			b.ear = b.admin.PSubscribe(t.Context(), "*")
-			t.Cleanup(func() { _ = b.ear.Close() })
-			if _, err := b.ear.Receive(t.Context()); err != nil {
+			b.messages = b.admin.PSubscribe(t.Context(), "*")
+			t.Cleanup(func() { _ = b.messages.Close() })
+			if _, err := b.messages.Receive(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			for round := range rounds {
@@ -62,7 +62,7 @@ func TestBatchIsAsOneByOne(t *testing.T) {
 type bench struct {
 	t          *testing.T
 	admin, app *redis.Client
-	ear        *redis.PubSub
+	messages   *redis.PubSub
 	random     *rand.Rand
 	counters   int // that the names share
 }
@@ -107,11 +107,11 @@ func (b *bench) world() (commands []string) {
 		case 2:
 			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
 		case 3:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitersKey(name)+" 5 "+clientA)
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitersKey(name)+" 5 "+"1000000001")
 		case 4:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12")
 		case 5:
-			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+script.WaitersKey(name)+" 5 "+clientA)
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12", "ZADD "+script.WaitersKey(name)+" 5 "+"1000000001")
 		case 6, 7, 8, 9:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog 12")
 		}
@@ -120,7 +120,7 @@ func (b *bench) world() (commands []string) {
 }
 
 // calls are some operations.
-func (b *bench) calls() (all []*call) {
+func (b *bench) calls() (all []*Call) {
 	same, notAfter := b.random.IntN(2) == 0, b.pick("0", "0", "0", "1", "3000000000000000") // mostly they are alike
 	other := func(usual any, texts ...string) any {
 		if same || b.random.IntN(4) > 0 {
@@ -130,7 +130,7 @@ func (b *bench) calls() (all []*call) {
 	}
 	releaser := make(map[string]string) // one of a lock: calls have no order, and whether another finds it taken or gone may go either way
 	for range 1 + b.random.IntN(12) {
-		c, name := &call{}, b.name()
+		c, name := &Call{}, b.name()
 		if releaser[name] == "" {
 			releaser[name] = b.owner()
 		}
@@ -138,7 +138,7 @@ func (b *bench) calls() (all []*call) {
 			c.Call = backend.Call{Script: script.Acquire.Script, Keys: []string{name, b.counter(name)}}
 			c.Args = []any{b.owner(), other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), other("", "00-parent-01")}
 			if b.random.IntN(6) == 0 {
-				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, clientB, "0", "0")
+				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, "1000000002", "0", "0")
 			}
 		} else {
 			c.Call = backend.Call{Script: script.Release.Script, Keys: []string{name}}
@@ -188,7 +188,7 @@ func (b *bench) play(world []string, w *worker, run func(*worker) []any) (seen [
 }
 
 // granted is the token of a lock that the call took, or handed over; 0: it did neither.
-func granted(c *call, answer any) int64 {
+func granted(c *Call, answer any) int64 {
 	if c.Script == script.Acquire.Script {
 		r, _ := script.ParseAcquire(answer)
 		return r.Token
@@ -218,7 +218,7 @@ func (b *bench) asBatch(w *worker) (answers []any) {
 		b.t.Fatal(err)
 	}
 	for _, c := range w.calls {
-		answers = append(answers, c.reply)
+		answers = append(answers, c.Reply)
 	}
 	return answers
 }
@@ -247,7 +247,7 @@ func (b *bench) state(ctx context.Context) (seen []string) {
 func (b *bench) heard(ctx context.Context) (seen []string) {
 	b.admin.Publish(ctx, "end", "")
 	for {
-		m, err := b.ear.ReceiveMessage(ctx)
+		m, err := b.messages.ReceiveMessage(ctx)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -271,10 +271,10 @@ func (b *bench) general(answer any) string {
 	return aLease.ReplaceAllString(aTime.ReplaceAllString(text, "T"), "lease")
 }
 
-// An answer that isn't one for each call is none.
-func TestBatchIsUnreadable(t *testing.T) {
+// A reply without one part for each call is an error.
+func TestBatch_Unreadable(t *testing.T) {
 	t.Parallel()
-	w := &worker{calls: []*call{{}, {}, {}}}
+	w := &worker{calls: []*Call{{}, {}, {}}}
 	for _, reply := range []any{
 		nil, "text", int64(3),
 		[]any{},
@@ -291,7 +291,42 @@ func TestBatchIsUnreadable(t *testing.T) {
 			t.Errorf("%v: %v", reply, err)
 		}
 	}
-	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.calls[0].reply != int64(7) || w.calls[2].reply != "text" {
-		t.Errorf("%v, %v, %v", err, w.calls[0].reply, w.calls[2].reply)
+	if err := w.unpack([]any{int64(1), int64(7), int64(2), "text"}); err != nil || w.calls[0].Reply != int64(7) || w.calls[2].Reply != "text" {
+		t.Errorf("%v, %v, %v", err, w.calls[0].Reply, w.calls[2].Reply)
+	}
+}
+
+// A replica refuses a batch with an error reply, as it refuses a single call: after an error within a list go-redis would keep the connection,
+// which no longer leads to a primary.
+func TestBatch_Replica(t *testing.T) {
+	t.Parallel()
+	rdb, ctx := redistest.Start(t).Client(t), t.Context()
+	const key = "job:held"
+	rdb.HSet(ctx, key, "holder", 1, "@lockdog", 12)
+	rdb.PExpire(ctx, key, time.Minute)
+	if err := rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil { // nobody is there
+		t.Fatal(err)
+	}
+	w := &worker{calls: []*Call{{}, {}}}
+	for i, name := range []string{key, "job:new"} { // for the first nothing is written
+		script.Acquire.Args(&w.calls[i].Request, script.AcquireArgs{Lock: script.Lock{Key: name, Counter: "fence"}, Owner: "me", Lease: int64(1000)})
+	}
+	script.Pack(&w.batch, w.calls)
+	batch := w.batch.Call(false)
+	for what, call := range map[string]backend.Call{
+		"a batch":              batch,
+		"a renewal":            {Script: script.Renew, Keys: []string{key}, Args: []any{time.Now().Add(time.Hour).UnixMicro(), key, "holder", "1000"}},
+		"a release of several": {Script: script.MultiRelease, Keys: []string{key}, Args: []any{"publish", "holder", "channel"}},
+	} {
+		got, err := rdb.Eval(ctx, call.Script.Source, call.Keys, call.Args...).Result()
+		if err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
+			t.Errorf("%s: %v, %v", what, got, err)
+		}
+	}
+	if err := rdb.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if left := rdb.PTTL(ctx, key).Val(); rdb.HGet(ctx, key, "holder").Val() != "1" || left <= 30*time.Second || left > time.Minute {
+		t.Errorf("the lock has changed: %v, for %v", rdb.HGetAll(ctx, key).Val(), left)
 	}
 }

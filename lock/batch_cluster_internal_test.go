@@ -14,68 +14,67 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// newClusterJam is newJam with the calls to one node of a cluster, and the names of n locks there, each in a slot of its own.
-func newClusterJam(t *testing.T, n int) (*jam, *redistest.Cluster, *redis.ClusterClient, []string) {
+// newClusterRig holds up the calls to one node of a cluster. It returns the names of n locks there, each in its own slot.
+func newClusterRig(t *testing.T, n int) (*batchRig, *redistest.Cluster, *redis.ClusterClient, []string) {
 	t.Helper()
 	cl := redistest.StartCluster(t, 0)
 	rdb := redistest.Open(t, cl.Universal()).(*redis.ClusterClient)
 	c := openFor(t, rdb)
 	if traits := c.backend.Traits(); !traits.MultiLockScripts || !traits.UndeclaredKeys {
-		t.Error("calls that board before the layout is loaded aren't those that are combined afterwards")
+		t.Error("calls that are pending before the layout is loaded aren't those that are combined afterwards")
 	}
-	j := &jam{t: t, c: c}
+	r := &batchRig{t: t, c: c, key: "job:0"}
 	l, err := c.Mutex("job:0").TryLock(t.Context())
-	j.release(outcome{l, err})
-	j.n = c.transport.nodeOf("job:0")
+	r.release(outcome{l, err})
+	node := c.backend.Node(r.key)
 	for _, s := range cl.Nodes {
-		if s.Addr() == j.n.name {
-			j.srv, j.rdb = s, s.Client(t)
+		if s.Addr() == node {
+			r.srv, r.rdb = s, s.Client(t)
 		}
 	}
-	j.quiet()
 	var names []string
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprint("job:", i); c.transport.nodeOf(name) == j.n {
+		if name := fmt.Sprint("job:", i); c.backend.Node(name) == node {
 			names = append(names, name)
 		}
 	}
-	return j, cl, rdb, names
+	return r, cl, rdb, names
 }
 
-// elsewhere is a node that the calls don't go to.
-func (j *jam) elsewhere(cl *redistest.Cluster) *redistest.Server {
-	if cl.Nodes[0] == j.srv {
+// elsewhere is another node.
+func (r *batchRig) elsewhere(cl *redistest.Cluster) *redistest.Server {
+	if cl.Nodes[0] == r.srv {
 		return cl.Nodes[1]
 	}
 	return cl.Nodes[0]
 }
 
-// evals counts the calls that a node has seen.
+// evals counts the script calls that a node has received.
 func evals(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
 	sent := s.Commands(t)
 	return sent["evalsha"] + sent["eval"]
 }
 
-// The calls to a node of a cluster share a command although their locks are of many slots, and each has an outcome of its own.
-func TestFlightInCluster(t *testing.T) {
+// The calls to a node of a cluster share a command although their locks are of many slots, and each has its own outcome.
+func TestBatch_Cluster(t *testing.T) {
 	t.Parallel()
-	j, cl, _, names := newClusterJam(t, 7)
+	r, cl, _, names := newClusterRig(t, 7)
 	ctx := t.Context()
-	j.rdb.Set(ctx, names[0], "x", 0)
-	j.rdb.HSet(ctx, names[1], "thread", 2)
-	other := j.elsewhere(cl)
+	r.rdb.Set(ctx, names[0], "x", 0)
+	r.rdb.HSet(ctx, names[1], "thread", 2)
+	other := r.elsewhere(cl)
 	for _, s := range cl.Nodes {
 		s.Client(t).ScriptLoad(ctx, script.Batch.Source)
 	}
-	all := j.jammed(ctx, append(names, names[2])...)
-	before, beside := evals(t, j.srv), evals(t, other)
-	j.off()
+	all := r.holdTryLock(ctx, append(names, names[2])...)
+	before, beside := evals(t, r.srv), evals(t, other)
+	r.resume()
 	out := make([]outcome, len(all))
 	for i, ch := range all {
 		out[i] = <-ch
 	}
-	if sent := evals(t, j.srv) - before; sent != 1 {
+	if sent := evals(t, r.srv) - before; sent != 1 {
 		t.Errorf("%d commands for %d calls, want 1", sent, len(all))
 	}
 	if err := out[0].err; !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "WRONGTYPE") {
@@ -86,7 +85,7 @@ func TestFlightInCluster(t *testing.T) {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	if err := out[7].err; !errors.As(err, &held) || held.Owner != out[2].l.Owner() {
-		t.Errorf("a lock that was taken in the same flight: %v", err)
+		t.Errorf("a lock that was acquired in the same batch: %v", err)
 	}
 
 	for i, name := range names[2:] {
@@ -94,30 +93,28 @@ func TestFlightInCluster(t *testing.T) {
 		if o.err != nil {
 			t.Fatalf("%s: %v", name, o.err)
 		}
-		if h, err := j.c.Mutex(name).Inspect(ctx); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
+		if h, err := r.c.Mutex(name).Inspect(ctx); err != nil || h.Owner != o.l.Owner() || h.Token != o.l.Token() {
 			t.Errorf("%s: %+v, %v; want %s and token %d", name, h, err, o.l.Owner(), o.l.Token())
 		}
 	}
 	released := make(chan error, len(names))
-	j.quiet()
-	j.fly(maxInFlight)
+	r.hold()
 	for i := range names[2:] {
-		go func() { released <- out[2+i].l.Release(ctx) }()
-		j.eventually(func() bool { return j.pending() == 1+i })
+		r.start(func() { released <- out[2+i].l.Release(ctx) })
 	}
-	before = evals(t, j.srv)
-	j.off()
+	before = evals(t, r.srv)
+	r.resume()
 	for range names[2:] {
 		if err := <-released; err != nil {
 			t.Error(err)
 		}
 	}
-	if sent := evals(t, j.srv) - before; sent != 1 {
+	if sent := evals(t, r.srv) - before; sent != 1 {
 		t.Errorf("%d commands for %d releases, want 1", sent, len(names)-2)
 	}
 	for _, name := range names[2:] {
-		if !j.gone(name) {
-			t.Errorf("%s is held yet", name)
+		if !r.gone(name) {
+			t.Errorf("%s is still held", name)
 		}
 	}
 	if sent := evals(t, other) - beside; sent != 0 {
@@ -125,14 +122,14 @@ func TestFlightInCluster(t *testing.T) {
 	}
 }
 
-// Where a slot is on its way, or has gone, the calls of a flight go where each of their locks is. No lock of a slot on its way is granted
-// where it isn't, because another one's is: redirected for that one, the script would be let in to both.
-func TestFlightMeetsSlotsOnTheirWay(t *testing.T) {
+// Where slots migrate, or have migrated, each call of a batch runs where its lock is. No lock is granted on a node that it isn't on because
+// another lock of the batch is there: if the batch were redirected for that lock, the node would run it for both.
+func TestBatch_MigratingSlots(t *testing.T) {
 	t.Parallel()
-	j, cl, rdb, names := newClusterJam(t, 5)
+	r, cl, rdb, names := newClusterRig(t, 5)
 	ctx := t.Context()
 	leaving, heldLeaving, gone, heldGone, stays := names[0], names[1], names[2], names[3], names[4]
-	to := j.elsewhere(cl)
+	to := r.elsewhere(cl)
 	for _, name := range []string{heldLeaving, heldGone} {
 		rdb.HSet(ctx, name, "thread", 1)
 	}
@@ -140,11 +137,11 @@ func TestFlightMeetsSlotsOnTheirWay(t *testing.T) {
 		m := cl.Migrate(t, cl.Slot(t, name), to)
 		defer m.Finish(t)
 	}
-	all := j.jammed(ctx, names...)
+	all := r.holdTryLock(ctx, names...)
 	for _, name := range []string{gone, heldGone} {
 		cl.Migrate(t, cl.Slot(t, name), to).Finish(t)
 	}
-	j.off()
+	r.resume()
 	for i, ch := range all {
 		o := <-ch
 		var held *HeldError
@@ -156,20 +153,20 @@ func TestFlightMeetsSlotsOnTheirWay(t *testing.T) {
 		default:
 			at := to
 			if name == stays {
-				at = j.srv
+				at = r.srv
 			}
 			if o.err != nil {
 				t.Errorf("%s: %v", name, o.err)
 			} else if keys := at.Client(t).ClusterGetKeysInSlot(ctx, cl.Slot(t, name), 10).Val(); len(keys) == 0 {
-				t.Errorf("%s isn't where its slot goes", name)
+				t.Errorf("%s isn't where its slot migrates to", name)
 			}
-			j.release(o)
+			r.release(o)
 		}
 	}
 }
 
-// choosy refuses scripts that are declared to use no key, as a proxy does that has to know where they belong.
-type choosy struct {
+// keyless refuses scripts that declare no key, as a proxy does that routes by them.
+type keyless struct {
 	redistest.Hook
 	refused atomic.Int64
 	text    string
@@ -180,7 +177,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError()     {}
 
-func (h *choosy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *keyless) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(cmd.Name(), "eval") && cmd.Args()[2] == 0 {
 			h.refused.Add(1)
@@ -191,8 +188,8 @@ func (h *choosy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What refuses a flight gets each call by itself; for good, if it says that it wants the keys in one slot.
-func TestFlightThatAClusterRefuses(t *testing.T) {
+// If a batch is refused, each call is sent by itself; from then on always, if the error is that the keys aren't in one slot.
+func TestBatch_RefusedByCluster(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
 		"CROSSSLOT Keys in request don't hash to the same slot": 1,
@@ -200,59 +197,56 @@ func TestFlightThatAClusterRefuses(t *testing.T) {
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
-			j, _, rdb, names := newClusterJam(t, 3)
-			hook := &choosy{text: text}
+			r, _, rdb, names := newClusterRig(t, 3)
+			hook := &keyless{text: text}
 			node, err := rdb.MasterForKey(t.Context(), names[0])
 			if err != nil {
 				t.Fatal(err)
 			}
 			node.AddHook(hook)
 			for range 2 {
-				all := j.jammed(t.Context(), names...)
-				j.off()
+				all := r.holdTryLock(t.Context(), names...)
+				r.resume()
 				for _, ch := range all {
-					j.release(<-ch)
+					r.release(<-ch)
 				}
-				j.quiet()
 			}
 			if n := hook.refused.Load(); n != want {
-				t.Errorf("%d flights were refused, want %d", n, want)
+				t.Errorf("%d batches were refused, want %d", n, want)
 			}
 		})
 	}
 }
 
-// panicking is a hook that panics at pipelines, by which calls go that a script's node refused.
+// panicking is a hook that panics at pipelines, in which refused calls of a batch are sent again.
 type panicking struct{ redistest.Hook }
 
 func (panicking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(context.Context, []redis.Cmder) error { panic("boom") }
 }
 
-// A panic while one call of a flight is sent again leaves the others what they were answered.
-func TestFlightWhoseSecondPartPanics(t *testing.T) {
+// A panic while one call of a batch is sent again leaves the others their replies.
+func TestBatch_PanicInSecondPart(t *testing.T) {
 	t.Parallel()
-	j, cl, rdb, names := newClusterJam(t, 3)
+	r, cl, rdb, names := newClusterRig(t, 3)
 	ctx := t.Context()
-	to := j.elsewhere(cl)
-	l, err := j.c.Mutex(names[0]).TryLock(ctx)
+	to := r.elsewhere(cl)
+	l, err := r.c.Mutex(names[0]).TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.quiet()
-	all := j.jammed(ctx, names[1], names[2])
+	all := r.holdTryLock(ctx, names[1], names[2])
 	released := make(chan error, 1)
-	go func() { released <- l.Release(ctx) }()
-	j.eventually(func() bool { return j.pending() == 3 })
+	r.start(func() { released <- l.Release(ctx) })
 	m := cl.Migrate(t, cl.Slot(t, names[2]), to)
 	rdb.AddHook(panicking{})
-	j.off()
-	j.release(<-all[0])
+	r.resume()
+	r.release(<-all[0])
 	if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "boom") {
-		t.Errorf("the one that was sent again: %v", err)
+		t.Errorf("the call that was sent again: %v", err)
 	}
-	if err := <-released; err != nil || !j.gone(names[0]) {
-		t.Errorf("Release: %v, and it is gone: %v", err, j.gone(names[0]))
+	if err := <-released; err != nil || !r.gone(names[0]) {
+		t.Errorf("Release: %v, and it is gone: %v", err, r.gone(names[0]))
 	}
 	m.Finish(t)
 }

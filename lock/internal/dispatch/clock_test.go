@@ -1,18 +1,18 @@
-package lock
+package dispatch
 
 import (
 	"testing"
 	"time"
 )
 
-// What is known of a server's clock is the tightest that was learnt, but no clock is trusted for ever.
-func TestServerClock(t *testing.T) {
+// The tightest reply counts, but no clock is trusted for ever.
+func TestClock(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	const zero = int64(1_700_000_000_000_000) // what the server shows at start
 	at := func(d time.Duration) int64 { return zero + d.Microseconds() }
-	var c serverClock
-	if got := c.at(start); got != 0 {
+	var c Clock
+	if got := c.At(start); got != 0 {
 		t.Errorf("an unknown clock shows %d", got)
 	}
 	steps := []struct {
@@ -32,8 +32,8 @@ func TestServerClock(t *testing.T) {
 		{"... and a call was too late by it", 202 * time.Second, 262 * time.Second, true, time.Hour + time.Minute},
 	}
 	for _, s := range steps {
-		c.learn(at(s.seen), start.Add(s.sent), s.late)
-		if got, want := c.at(start.Add(time.Hour)), at(s.wantAfterHour); got != want {
+		c.Learn(at(s.seen), start.Add(s.sent), s.late)
+		if got, want := c.At(start.Add(time.Hour)), at(s.wantAfterHour); got != want {
 			t.Errorf("%s: off by %v", s.what, time.Duration(got-want)*time.Microsecond)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// parents is a hook that notes what span each script is sent below, as redisotel's would.
+// parents is a hook that records the span in whose context each script is sent, as redisotel's would.
 type parents struct {
 	redistest.Hook
 	mu   sync.Mutex
@@ -57,17 +57,16 @@ func (h *parents) taken() []trace.SpanContext {
 	return seen
 }
 
-// A call that is sent alone is below its own span, by whomever it is sent; of calls that share a flight the command is below the first's.
+// A single call is sent below its own span, by its caller and by a worker. A batch is sent below the span of its first call.
 func TestCommandsAreBelowTheSpansOfTheirCalls(t *testing.T) {
 	t.Parallel()
-	j := newJam(t)
+	r := newBatchRig(t)
 	spans := tracetest.NewInMemoryExporter()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 	hook := &parents{}
-	rdb := j.srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	rdb := r.srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	rdb.AddHook(hook)
-	j.c = openFor(t, rdb, WithTracerProvider(tracer))
-	j.n = j.c.transport.nodeOf("job")
+	r.c = openFor(t, rdb, WithTracerProvider(tracer))
 	below := func(what telemetry.Span, name string) {
 		t.Helper()
 		var own trace.SpanContext
@@ -92,37 +91,38 @@ func TestCommandsAreBelowTheSpansOfTheirCalls(t *testing.T) {
 		t.Helper()
 		l, err := lk.TryLock(t.Context())
 		below(telemetry.SpanAcquire, name)
-		j.release(outcome{l, err})
+		r.release(outcome{l, err})
 		below(telemetry.SpanRelease, name)
 	}
-	alone(j.c.Mutex("job:worker"), "job:worker") // nobody knows yet how quick Redis is
-	alone(j.c.FairMutex("job:fair"), "job:fair")
+	alone(r.c.Mutex("job:worker"), "job:worker") // it isn't known how quick Redis is
+	alone(r.c.FairMutex("job:fair"), "job:fair")
 	tries := 0
-	j.eventually(func() bool { // on a busy machine it takes some calls until one is quick
-		mayPilot := j.c.transport.maySendInline(t.Context(), j.n, DefaultLease)
+	r.eventually(func() bool { // on a busy machine it takes some calls until one is quick
+		mayInline := r.c.dispatcher.MaySendInline(t.Context(), r.c.dispatcher.Node("job"), DefaultLease)
 		name := fmt.Sprint("job:caller-", tries)
 		tries++
-		alone(j.c.Mutex(name), name)
-		return mayPilot
+		alone(r.c.Mutex(name), name)
+		return mayInline
 	})
 
 	names := []string{"job:x", "job:y", "job:z"}
-	j.quiet()
-	all := j.jammed(t.Context(), names...)
-	j.off()
+	all := r.holdTryLock(t.Context(), names...)
+	r.resume()
 	var leases []outcome
 	for _, ch := range all {
 		leases = append(leases, <-ch)
 	}
 	below(telemetry.SpanAcquire, names[0])
-	j.quiet()
-	j.fly(maxInFlight)
+	r.hold()
 	var released sync.WaitGroup
-	for i, o := range leases {
-		released.Go(func() { j.release(o) })
-		j.eventually(func() bool { return j.pending() == i+1 })
+	for _, o := range leases {
+		released.Add(1)
+		r.start(func() {
+			defer released.Done()
+			r.release(o)
+		})
 	}
-	j.off()
+	r.resume()
 	released.Wait()
 	below(telemetry.SpanRelease, names[0])
 }

@@ -1,4 +1,4 @@
-package lock
+package dispatch
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 // The locks of a cluster's node are of many slots, and unnamed in what the script is declared to use. Redis looks at each command of the
 // script all the same: it refuses one whose key's slot is another node's, or has moved so far that the key is there. That is the first
 // command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
-func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*call) {
+func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*Call) {
 	script.Pack(&w.batch, w.calls)
 	// It counts as a command of the first one's purpose.
-	reply, err := t.eval(ctx, w.calls[0].purpose, w.batch.Call(unnamed))
+	reply, err := d.Eval(ctx, w.calls[0].purpose, w.batch.Call(unnamed))
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {
 		if redisfail.IsCrossSlot(err) { // of a proxy before a cluster, which will say so of all others
-			w.node.singleSlotOnly.Store(true)
+			w.node.SingleSlotOnly.Store(true)
 		}
 		return w.calls
 	}
@@ -33,21 +33,21 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 	}
 	for _, c := range w.calls {
 		if err != nil {
-			c.reply, c.err = nil, err
+			c.Reply, c.Err = nil, err
 			continue
 		}
-		text, failed := c.reply.(string)
+		text, failed := c.Reply.(string)
 		if !failed {
 			continue
 		}
-		c.reply = nil
+		c.Reply = nil
 		keys := redisfail.Classify(redisfail.ReplyError(text)).Keys
 		if !unnamed || keys == 0 {
-			c.err = redisfail.ReplyError(text)
+			c.Err = redisfail.ReplyError(text)
 			continue
 		}
 		if keys == redisfail.KeysCrossSlot {
-			w.node.singleSlotOnly.Store(true)
+			w.node.SingleSlotOnly.Store(true)
 		}
 		refused = append(refused, c)
 	}
@@ -56,5 +56,5 @@ func (t *transport) sendBatch(ctx context.Context, w *worker, unnamed bool) (ref
 
 // unpack gives each call its reply.
 func (w *worker) unpack(reply any) error {
-	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].reply = reply })
+	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].Reply = reply })
 }

@@ -1,0 +1,121 @@
+package lock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// batchRig is a client whose calls can be held up, and then share a batch.
+type batchRig struct {
+	t     *testing.T
+	srv   *redistest.Server
+	proxy *redistest.Proxy
+	rdb   *redis.Client // of the server, without lockdog
+	c     *Client
+	key   string // of the node
+
+	pending func() int // calls that are held up
+	resume  func()     // sends them
+}
+
+// newBatchRig has a long ReadTimeout: a call whose commands are counted must not be repeated.
+func newBatchRig(t *testing.T, opts ...redistest.Option) *batchRig {
+	t.Helper()
+	return newBatchRigWithin(t, 5*time.Second, opts...)
+}
+
+// newBatchRigWithin has this ReadTimeout.
+func newBatchRigWithin(t *testing.T, answer time.Duration, opts ...redistest.Option) *batchRig {
+	t.Helper()
+	r := &batchRig{t: t, srv: redistest.Start(t, opts...), key: "job"}
+	r.proxy = redistest.NewProxy(t, r.srv.Addr())
+	r.rdb = r.srv.Client(t)
+	r.c = openFor(t, r.srv.Client(t, func(o *redis.Options) {
+		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = r.proxy.Addr(), answer, answer, true
+		if len(opts) > 0 {
+			o.Username, o.Password = "app", "secret"
+		}
+	}))
+	l, err := r.c.Mutex("job:warm-up").TryLock(t.Context())
+	r.release(outcome{l, err})
+	return r
+}
+
+// openFor makes a client that is closed with the test.
+func openFor(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Client {
+	t.Helper()
+	c, err := New(rdb, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+type outcome struct {
+	l   *Lease
+	err error
+}
+
+// hold holds up all calls from now on.
+func (r *batchRig) hold() { r.pending, r.resume = r.c.dispatcher.Hold(r.key) }
+
+// start makes a call, and returns when it is held up.
+func (r *batchRig) start(call func()) {
+	r.t.Helper()
+	want := r.pending() + 1
+	go call()
+	r.eventually(func() bool { return r.pending() == want })
+}
+
+// tryLock starts a TryLock of each name, one after the other.
+func (r *batchRig) tryLock(ctx context.Context, names ...string) (all []chan outcome) {
+	r.t.Helper()
+	for _, name := range names {
+		ch := make(chan outcome, 1)
+		all = append(all, ch)
+		r.start(func() {
+			l, err := r.c.Mutex(name).TryLock(ctx)
+			ch <- outcome{l, err}
+		})
+	}
+	return all
+}
+
+// holdTryLock is hold, then tryLock.
+func (r *batchRig) holdTryLock(ctx context.Context, names ...string) []chan outcome {
+	r.t.Helper()
+	r.hold()
+	return r.tryLock(ctx, names...)
+}
+
+func (r *batchRig) eventually(f func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatal("not so within 10s")
+		}
+	}
+}
+
+func (r *batchRig) gone(name string) bool {
+	return r.rdb.Exists(context.Background(), name).Val() == 0
+}
+
+func (r *batchRig) release(o outcome) {
+	r.t.Helper()
+	if o.err != nil {
+		r.t.Errorf("TryLock: %v", o.err)
+	} else if err := o.l.Release(context.Background()); err != nil {
+		r.t.Errorf("Release: %v", err)
+	}
+}

@@ -1,0 +1,276 @@
+// Package dispatch is the only way to Redis for scripts. It sends every call exactly once, and knows what a failed one may have left behind;
+// whether to try again is decided above.
+//
+// A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
+// is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. At
+// most three batches are in flight, or one to each node; a batch takes all calls that became pending meanwhile, in one round trip.
+package dispatch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// Config is what a Dispatcher needs. All fields are required.
+type Config struct {
+	Backend  backend.Backend
+	Recorder *telemetry.Recorder
+	Panicked func(v any, stack []byte) // is told of a panic during a call, in a hook of the program's client for example
+}
+
+// Dispatcher sends calls. It is safe for concurrent use.
+type Dispatcher struct {
+	backend  backend.Backend
+	rec      *telemetry.Recorder
+	panicked func(v any, stack []byte)
+	closed   chan struct{}
+	running  sync.WaitGroup // workers, and callers that send their own calls
+	calls    sync.Pool
+	prepared atomic.Bool // the backend knows its servers
+
+	mu             sync.Mutex
+	nodes          atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
+	sharedInFlight int                              // batches that take pending calls, to all nodes
+	idle           []*worker                        // of no node: nodes come and go
+}
+
+// Node is one server: its pending calls, and its clock. A node that hangs delays only its own calls.
+type Node struct {
+	Name           string
+	Clock          Clock
+	SingleSlotOnly atomic.Bool // it has refused a script whose keys are in several slots
+
+	lately atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
+
+	// Guarded by Dispatcher.mu.
+	pending  []*Call
+	inFlight int
+}
+
+const (
+	maxInFlight = 64 // to one node; renewals aside
+	maxShared   = 3  // ... to all nodes, of those that take pending calls, unless they are slow; each node may have one in any case
+	maxIdle     = 8
+	slowBatch   = 100 * time.Millisecond
+)
+
+// New returns a Dispatcher. It starts nothing until there is a call.
+func New(cfg Config) *Dispatcher {
+	d := &Dispatcher{backend: cfg.Backend, rec: cfg.Recorder, panicked: cfg.Panicked, closed: make(chan struct{})}
+	d.nodes.Store(&map[string]*Node{})
+	d.calls.New = func() any {
+		timer := time.NewTimer(time.Hour)
+		timer.Stop()
+		return &Call{done: make(chan struct{}, 1), timer: timer}
+	}
+	return d
+}
+
+// Close makes callers leave, and ends the workers once their calls in flight have ended.
+func (d *Dispatcher) Close() {
+	d.mu.Lock()
+	close(d.closed)
+	d.mu.Unlock()
+	d.running.Wait()
+}
+
+// isClosed is called with mu held where the answer has to stay true for what follows.
+func (d *Dispatcher) isClosed() bool {
+	select {
+	case <-d.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Node returns the node that a key lives on now.
+func (d *Dispatcher) Node(key string) *Node { return d.NodeNamed(d.backend.Node(key)) }
+
+// NodeNamed returns the node with the name that the backend has for it.
+func (d *Dispatcher) NodeNamed(name string) *Node {
+	if n := (*d.nodes.Load())[name]; n != nil {
+		return n
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := *d.nodes.Load()
+	if all[name] == nil {
+		all = maps.Clone(all)
+		all[name] = &Node{Name: name}
+		d.nodes.Store(&all)
+	}
+	return all[name]
+}
+
+// Do sends a call and waits for its reply, the end of ctx, the end of patience or Close, whichever is first. A call that is sent inline may
+// notice the last three late, by the backend's Soon. Do reports false if it left before the reply: then Left says why, the call belongs to
+// its worker, and its Owner is told what came of it.
+func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) bool {
+	c.ctx = ctx
+	n := c.node
+	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, patience))
+	if err != nil {
+		c.Err = err
+		return true
+	}
+	if inline {
+		defer d.finishInline(n)
+		c.Soon = true
+		c.Window = min(c.Window, d.backend.Soon()) // nobody waits for it longer
+		if ctx.Done() == nil {                     // then nothing ends a dial, or the wait for a connection
+			limited, cancel := context.WithTimeoutCause(ctx, patience, ErrNoReply)
+			defer cancel()
+			c.ctx = limited
+		}
+		if d.sendInline(c); c.Err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
+			if c.Err = ErrNoReply; c.Owner != nil {
+				c.Owner.Abandoned(c)
+			}
+		}
+		return true
+	}
+
+	slow := min(patience, slowBatch)
+	c.timer.Reset(slow)
+	defer c.timer.Stop()
+	for {
+		select {
+		case <-c.done:
+			return true
+		case <-c.timer.C:
+			if slow < patience { // the batches in flight may hang: have another worker take the pending calls
+				d.addWorker(n, c)
+				c.timer.Reset(patience - slow)
+				slow = patience
+				continue
+			}
+		case <-ctx.Done():
+		case <-d.closed:
+		}
+		if d.dequeue(n, c) {
+			c.Err = d.left(ctx, ErrBusyWorkers)
+			return true
+		}
+		if c.state.CompareAndSwap(waiting, left) {
+			return false
+		}
+		<-c.done
+		return true
+	}
+}
+
+var (
+	// ErrNoReply is the outcome of a call without a reply within its caller's patience.
+	ErrNoReply = redisfail.NewTimeout("lockdog: timeout: no answer of Redis in time")
+	// ErrBusyWorkers is the outcome of a call that was never sent, because every worker of its node was waiting for Redis.
+	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
+)
+
+// Left returns why Do left before the reply: the cause of ctx, that the Dispatcher is closed, or ErrNoReply.
+func (d *Dispatcher) Left(ctx context.Context) error { return d.left(ctx, ErrNoReply) }
+
+func (d *Dispatcher) left(ctx context.Context, late error) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if d.isClosed() {
+		return redisfail.ErrClosed
+	}
+	return late
+}
+
+// inlinePatience is the least patience of a call that may be sent inline: dialing, or waiting for a connection, may take some seconds, and ends with
+// ctx, but not with patience.
+const inlinePatience = 10 * time.Second
+
+// quick bounds the time of a call after which the next is expected to be quick, too.
+const quick = backend.Unnoticed / 50
+
+// MaySendInline reports whether a caller may send its call to a node itself, if that is idle. The end of ctx isn't noticed during an inline
+// call. So the node must have been quick so far, and a deadline of ctx must not be near. A ctx that can't end allows it also where a server
+// that falls silent meanwhile would be noticed.
+func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, patience time.Duration) bool {
+	soon, lately := d.backend.Soon(), time.Duration(n.lately.Load())
+	switch {
+	case soon == 0, patience < max(inlinePatience, 2*soon), lately == 0, lately > quick:
+		return false
+	case ctx.Done() == nil:
+		return true
+	}
+	end, limited := ctx.Deadline()
+	return soon <= backend.Unnoticed && (!limited || time.Until(end) > soon)
+}
+
+// enqueue gives a call to a worker, or leaves it to the caller: inline.
+func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
+	n := c.node
+	c.unbatchable = c.Replicas > 0 || d.backend.Traits().MultiLockScripts && !c.Batchable()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.isClosed():
+		return false, redisfail.ErrClosed
+	case mayInline && c.Replicas == 0 && n.inFlight == 0 && len(n.pending) == 0:
+		d.addInFlight(n, 1, true)
+		d.running.Add(1)
+		return true, nil
+	case c.unbatchable && n.inFlight < maxInFlight: // in a batch of its own, before the pending calls
+		n.pending = slices.Insert(n.pending, 0, c)
+		d.startBatch(n)
+	default:
+		n.pending = append(n.pending, c)
+		if n.inFlight == 0 || d.sharedInFlight < maxShared {
+			d.startBatch(n)
+		}
+	}
+	return false, nil
+}
+
+// addWorker starts one more worker for a node's pending calls, if c is among them.
+func (d *Dispatcher) addWorker(n *Node, c *Call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mayStart(n) && slices.Contains(n.pending, c) {
+		d.startBatch(n)
+	}
+}
+
+// dequeue takes a pending call back. It reports false if a worker has it.
+func (d *Dispatcher) dequeue(n *Node, c *Call) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(n.pending, c)
+	if i < 0 {
+		return false
+	}
+	n.pending = slices.Delete(n.pending, i, i+1)
+	return true
+}
+
+// Hold lets calls to the node of a key wait until resume, as if all its connections were busy; pending is how many wait. It is for tests of
+// what shares a batch.
+func (d *Dispatcher) Hold(key string) (pending func() int, resume func()) {
+	n := d.Node(key)
+	add := func(batches int) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.addInFlight(n, batches, true); d.mayStart(n) {
+			d.startBatch(n)
+		}
+	}
+	add(maxInFlight)
+	return func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(n.pending)
+	}, func() { add(-maxInFlight) }
+}

@@ -1,0 +1,254 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// servers are nodes in memory: a key's is what is before its colon. Calls whose first key contains "hang" get their reply after answer is
+// closed.
+type servers struct {
+	backend.Backend
+	answer chan struct{}
+
+	mu   sync.Mutex
+	sent []string // the keys of each call
+}
+
+func (s *servers) Traits() backend.Traits {
+	return backend.Traits{MultiLockScripts: true, Publish: "publish"}
+}
+
+func (s *servers) Node(key string) string {
+	node, _, _ := strings.Cut(key, ":")
+	return node
+}
+
+func (s *servers) Eval(ctx context.Context, call backend.Call) (any, error) {
+	s.mu.Lock()
+	s.sent = append(s.sent, strings.Join(call.Keys, " "))
+	s.mu.Unlock()
+	if strings.Contains(call.Keys[0], "hang") {
+		<-s.answer
+	}
+	return s.Backend.Eval(ctx, call)
+}
+
+// rig is a Dispatcher in a bubble.
+type rig struct {
+	t *testing.T
+	s *servers
+	d *Dispatcher
+}
+
+func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rec, err := telemetry.NewRecorder(telemetry.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rec.Close()
+		r := &rig{t: t, s: &servers{Backend: memory.New().Backend(), answer: make(chan struct{})}}
+		r.d = New(Config{Backend: r.s, Recorder: rec, Panicked: func(v any, _ []byte) { t.Errorf("panic: %v", v) }})
+		f(t, r)
+		if !r.d.isClosed() {
+			r.d.Close() // waits for all goroutines
+		}
+	})
+}
+
+// acquire starts a call that may share a batch.
+func (r *rig) acquire(ctx context.Context, key string, owner Owner) <-chan error {
+	return r.do(ctx, key, owner, func(c *Call) {
+		script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: key}, Owner: "me", Lease: int64(60_000)})
+	})
+}
+
+// inspect starts a call that may not.
+func (r *rig) inspect(key string) <-chan error {
+	return r.do(r.t.Context(), key, nil, func(c *Call) { script.Inspect.Args(&c.Request, script.Lock{Key: key}) })
+}
+
+func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call)) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		c := r.d.Call(key, telemetry.PurposeAcquire)
+		args(c)
+		c.Window, c.Owner = time.Second, owner
+		if !r.d.Do(ctx, c, time.Minute) {
+			done <- r.d.Left(ctx)
+			return
+		}
+		done <- c.Err
+		r.d.Recycle(c)
+	}()
+	synctest.Wait()
+	return done
+}
+
+// hang has calls in flight to a node.
+func (r *rig) hang(node string, calls int) {
+	for i := range calls {
+		r.acquire(r.t.Context(), fmt.Sprint(node, ":hang-", i), nil)
+	}
+}
+
+// wantSent is called with what was sent last. A call that isn't there was sent earlier, or not at all.
+func (r *rig) wantSent(last ...string) {
+	r.t.Helper()
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if got := r.s.sent[max(len(r.s.sent)-len(last), 0):]; !slices.Equal(got, last) {
+		r.t.Errorf("%q were sent, want %q last", r.s.sent, last)
+	}
+}
+
+func (r *rig) want(what string, done <-chan error, want error) {
+	r.t.Helper()
+	if err := <-done; !errors.Is(err, want) {
+		r.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// after is a moment in which all goroutines have done what they do at that time.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A call that shares no batch doesn't wait for those that do. Its worker then takes them.
+func TestDispatcher_UnbatchableGoesFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.hang("a", maxShared)
+		first, second := r.acquire(t.Context(), "a:1", nil), r.acquire(t.Context(), "a:2", nil)
+		r.wantSent("a:hang-0", "a:hang-1", "a:hang-2")
+		single := r.inspect("a:single")
+		r.wantSent("a:hang-2", "a:single", "a:1 a:2")
+		r.want("the single call", single, nil)
+		r.want("the first of the batch", first, nil)
+		r.want("the second of the batch", second, nil)
+		close(r.s.answer)
+	})
+}
+
+// Three batches are in flight to all nodes together, but each node may have one in any case. A second one is sent when the first is slow.
+func TestDispatcher_OtherNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.hang("a", maxShared)
+		r.want("the first call to a node", r.acquire(t.Context(), "b:1", nil), nil)
+		r.hang("b", 1)
+		second := r.acquire(t.Context(), "b:2", nil)
+		after(slowBatch - 1)
+		r.wantSent("b:1", "b:hang-0")
+		after(1)
+		r.wantSent("b:1", "b:hang-0", "b:2")
+		r.want("the second call to it", second, nil)
+		close(r.s.answer)
+	})
+}
+
+// A batch that is slow, on a connection that has died in silence for instance, doesn't hold up calls for long.
+func TestDispatcher_SlowBatch(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.hang("a", maxShared)
+		done := r.acquire(t.Context(), "a:1", nil)
+		after(slowBatch - 1)
+		r.wantSent("a:hang-2")
+		after(1)
+		r.wantSent("a:hang-2", "a:1")
+		r.want("the call", done, nil)
+		close(r.s.answer)
+	})
+}
+
+// Workers are of no node: otherwise those of nodes that are gone would stay.
+func TestDispatcher_IdleWorkers(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		idle := func() int {
+			r.d.mu.Lock()
+			defer r.d.mu.Unlock()
+			return len(r.d.idle)
+		}
+		for round := range 3 {
+			for i := range 2 * maxIdle {
+				r.hang(fmt.Sprint("node-", round, "-", i), 1)
+			}
+			if n := idle(); n != 0 {
+				t.Errorf("%d workers are idle while all are needed", n)
+			}
+			close(r.s.answer)
+			synctest.Wait()
+			if n := idle(); n != maxIdle {
+				t.Errorf("%d workers are idle, want %d", n, maxIdle)
+			}
+			r.s.answer = make(chan struct{})
+		}
+		close(r.s.answer)
+	})
+}
+
+// owner records the calls that it is told of.
+type owner struct{ told []any }
+
+func (o *owner) Abandoned(c *Call) { o.told = append(o.told, c.Reply, c.Err) }
+
+// A call whose caller leaves before it is sent isn't sent. The reply to one that was sent goes to its owner.
+func TestDispatcher_CallerLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ctx, leave := context.WithCancel(t.Context())
+		var o owner
+		r.hang("a", maxShared-1)
+		inFlight, pending := r.acquire(ctx, "a:hang", &o), r.acquire(ctx, "a:1", &o)
+		closing := r.acquire(t.Context(), "a:2", &o)
+		leave()
+		r.want("the call in flight", inFlight, context.Canceled)
+		r.want("the pending one", pending, context.Canceled)
+		go r.d.Close()
+		r.want("one of a Dispatcher that is closed", closing, redisfail.ErrClosed)
+		if len(o.told) > 0 {
+			t.Errorf("%v before the reply", o.told)
+		}
+		close(r.s.answer)
+		synctest.Wait()
+		if len(o.told) != 2 || o.told[1] != nil {
+			t.Fatalf("the owner was told %v, want one reply", o.told)
+		}
+		if reply, err := script.ParseAcquire(o.told[0]); err != nil || !reply.Granted {
+			t.Errorf("the reply is %+v, %v", reply, err)
+		}
+		r.wantSent("a:hang-0", "a:hang-1", "a:hang")
+	})
+}
+
+// What Hold holds up isn't sent when a call that was in flight before ends, nor when it takes long.
+func TestDispatcher_Hold(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.hang("a", 1)
+		pending, resume := r.d.Hold("a")
+		first, second := r.acquire(t.Context(), "a:1", nil), r.acquire(t.Context(), "a:2", nil)
+		close(r.s.answer)
+		after(10 * slowBatch)
+		if n := pending(); n != 2 {
+			t.Errorf("%d calls are pending, want 2", n)
+		}
+		resume()
+		r.want("the first", first, nil)
+		r.want("the second", second, nil)
+		r.wantSent("a:hang-0", "a:1 a:2")
+	})
+}

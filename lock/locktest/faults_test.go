@@ -1,0 +1,483 @@
+package locktest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/locktest"
+)
+
+const (
+	forbidden = locktest.ReplyError("NOPERM User app has no permissions to run the 'evalsha' command") // for good
+	loading   = locktest.ReplyError("LOADING Redis is loading the dataset in memory")                  // for a while
+)
+
+var errReset = errors.New("connection reset by peer")
+
+// rig is three servers with a client each. The first is that of the kinds other than a Quorum.
+type rig [3]*locktest.Server
+
+func newRig(t *testing.T) (r rig) {
+	for i := range r {
+		r[i] = locktest.New(t)
+	}
+	return r
+}
+
+func (r rig) each(do func(*locktest.Server)) {
+	for _, srv := range r {
+		do(srv)
+	}
+}
+
+// uses are, for every kind of lock, an acquire and the release that belongs to it.
+var uses = map[string]func(r rig) (acquire, release func(context.Context) error){
+	"Mutex":     leased(func(r rig) lock.Locker { return r[0].Client().Mutex(name) }),
+	"FairMutex": leased(func(r rig) lock.Locker { return r[0].Client().FairMutex(name) }),
+	"writer":    leased(func(r rig) lock.Locker { return r[0].Client().RWMutex(name) }),
+	"reader":    leased(func(r rig) lock.Locker { return r[0].Client().RWMutex(name).RLocker() }),
+	"Multi":     leased(func(r rig) lock.Locker { return r[0].Client().Multi([]string{"a", "b"}) }),
+	"Semaphore": leased(func(r rig) lock.Locker {
+		p := r[0].Client().Semaphore(name)
+		_ = p.EnsurePermits(context.Background(), 1)
+		return p
+	}),
+	"Quorum": leased(func(r rig) lock.Locker {
+		q, err := lock.NewQuorum(r[0].Client(), r[1].Client(), r[2].Client())
+		if err != nil {
+			panic(err)
+		}
+		return q.Mutex(name)
+	}),
+	"UnleasedSemaphore": func(r rig) (acquire, release func(context.Context) error) {
+		s := r[0].Client().UnleasedSemaphore(name)
+		_, _ = s.TrySetPermits(context.Background(), 1)
+		return func(ctx context.Context) error { return s.TryAcquire(ctx, 1) }, func(ctx context.Context) error { return s.Release(ctx, 1) }
+	},
+	"Latch": func(r rig) (acquire, release func(context.Context) error) {
+		l := r[0].Client().Latch(name)
+		return l.Wait, l.CountDown
+	},
+}
+
+func leased(locker func(rig) lock.Locker) func(rig) (acquire, release func(context.Context) error) {
+	return func(r rig) (acquire, release func(context.Context) error) {
+		l := locker(r)
+		var lease *lock.Lease
+		return func(ctx context.Context) (err error) {
+			lease, err = l.TryLock(ctx)
+			return err
+		}, func(ctx context.Context) error { return lease.Release(ctx) }
+	}
+}
+
+// forEachKind runs a test in a bubble for every kind of lock.
+func forEachKind(t *testing.T, test func(t *testing.T, r rig, acquire, release func(context.Context) error)) {
+	for kind, use := range uses {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				acquire, release := use(r)
+				test(t, r, acquire, release)
+			})
+		})
+	}
+}
+
+func TestFailAcquires(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(forbidden) })
+		start := time.Now()
+		if err := acquire(t.Context()); !errors.Is(err, forbidden) || time.Since(start) > 0 {
+			t.Fatalf("failing: %v, after %v", err, time.Since(start))
+		}
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(nil) })
+		if err := acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.each(func(srv *locktest.Server) { srv.FailAcquires(forbidden) })
+		if err := release(t.Context()); err != nil {
+			t.Errorf("releases failed, too: %v", err)
+		}
+	})
+}
+
+func TestFailReleases(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
+		r.each(func(srv *locktest.Server) { srv.FailReleases(forbidden) })
+		if err := acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := release(t.Context()); !errors.Is(err, forbidden) || time.Since(start) > 0 {
+			t.Errorf("failing: %v, after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestDelays(t *testing.T) {
+	forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
+		took := func(what string, call func(context.Context) error, want time.Duration) {
+			start := time.Now()
+			if err := call(t.Context()); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if d := time.Since(start); d < want || d > want*5/2 { // a Multi of two names takes it twice
+				t.Errorf("%s took %v, the delay is %v", what, d, want)
+			}
+		}
+		r.each(func(srv *locktest.Server) { srv.DelayAcquires(500 * time.Millisecond) })
+		took("acquire", acquire, 500*time.Millisecond)
+		r.each(func(srv *locktest.Server) { srv.DelayAcquires(0); srv.DelayReleases(700 * time.Millisecond) })
+		took("release", release, 700*time.Millisecond)
+		r.each(func(srv *locktest.Server) { srv.DelayReleases(0) })
+		took("acquire without a delay", acquire, 0)
+		took("release without a delay", release, 0)
+	})
+}
+
+// Redis refuses for a while: TryLock returns the error soon, Lock waits for it to pass.
+func TestFailAcquires_Temporary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.FailAcquires(loading)
+		m, start := srv.Client().Mutex(name), time.Now()
+		if _, err := m.TryLock(t.Context()); !errors.Is(err, loading) || time.Since(start) > 200*time.Millisecond {
+			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
+		}
+		time.AfterFunc(10*time.Second, func() { srv.FailAcquires(nil) })
+		if err := m.Do(t.Context(), func(context.Context, *lock.Lease) error { return nil }); err != nil {
+			t.Errorf("Do, while it passed: %v", err)
+		}
+		srv.FailAcquires(loading)
+		start = time.Now()
+		if _, err := m.Lock(t.Context()); !errors.Is(err, loading) || time.Since(start) < lock.DefaultLease {
+			t.Errorf("Lock: %v, after %v", err, time.Since(start))
+		}
+	})
+}
+
+// On an error of the network, nobody waits; only those do who already waited.
+func TestFailAcquires_Network(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		release := srv.Hold(name, "java")
+		waited := make(chan error, 1)
+		go func() {
+			waited <- srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
+		}()
+		synctest.Wait()
+		srv.FailAcquires(errReset)
+		release()
+		start := time.Now()
+		if _, err := srv.NewClient().Mutex(name).Lock(t.Context()); !errors.Is(err, errReset) || time.Since(start) > 200*time.Millisecond {
+			t.Errorf("Lock: %v, after %v", err, time.Since(start))
+		}
+		time.Sleep(10 * time.Second)
+		srv.FailAcquires(nil)
+		if err := <-waited; err != nil {
+			t.Errorf("the waiter: %v", err)
+		}
+	})
+}
+
+// A release that hands the lock over would acquire it, too.
+func TestFailAcquires_HandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		l := take(t, srv.Client())
+		waited := make(chan error, 1)
+		go func() {
+			_, err := srv.Client().Mutex(name).Lock(t.Context())
+			waited <- err
+		}()
+		synctest.Wait()
+		srv.FailAcquires(forbidden)
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+		if err := <-waited; !errors.Is(err, forbidden) {
+			t.Errorf("the waiter got %v", err)
+		}
+	})
+}
+
+func TestFailReleases_Network(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		l := take(t, srv.Client())
+		srv.FailReleases(errReset)
+		start := time.Now()
+		if err := l.Release(t.Context()); !errors.Is(err, errReset) || time.Since(start) > lock.DefaultLease {
+			t.Errorf("Release: %v, after %v", err, time.Since(start))
+		}
+		time.Sleep(2 * time.Second) // Release gives up when its next try would come too late
+		take(t, srv.NewClient())
+
+		srv.FailReleases(nil)
+		l = takeNamed(t, srv, "second")
+		srv.FailReleases(errReset)
+		time.AfterFunc(5*time.Second, func() { srv.FailReleases(nil) })
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release that recovers: %v", err)
+		}
+
+		l = takeNamed(t, srv, "third")
+		srv.FailReleases(errReset)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Release(ctx); !errors.Is(err, errReset) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Release with a ctx: %v", err)
+		}
+		if h, err := srv.Client().Mutex("third").Inspect(t.Context()); err != nil || !h.Held {
+			t.Errorf("after a failed release: %+v, %v", h, err)
+		}
+	})
+}
+
+func takeNamed(t *testing.T, srv *locktest.Server, name string) *lock.Lease {
+	t.Helper()
+	l, err := srv.Client().Mutex(name).TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The lock is free although Do fails.
+func TestFailReleases_ReplyLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.FailReleases(locktest.ErrReplyLost)
+		failed := make(chan error, 1)
+		go func() {
+			failed <- srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
+		}()
+		synctest.Wait()
+		srv.Hold(name, "java")() // it is free
+		if err := <-failed; !errors.Is(err, locktest.ErrReplyLost) {
+			t.Errorf("Do: %v", err)
+		}
+
+		// A later try finds it released.
+		l := take(t, srv.Client())
+		time.AfterFunc(time.Second, func() { srv.FailReleases(nil) })
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("Release that recovers: %v", err)
+		}
+	})
+}
+
+// What was granted without the client knowing is given back.
+func TestFailAcquires_ReplyLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.FailAcquires(locktest.ErrReplyLost)
+		srv.FailReleases(errReset)
+		m := srv.Client().Mutex(name)
+		if _, err := m.TryLock(t.Context()); !errors.Is(err, locktest.ErrReplyLost) {
+			t.Errorf("TryLock: %v", err)
+		}
+		if h, err := m.Inspect(t.Context()); err != nil || !h.Held {
+			t.Errorf("it wasn't granted: %+v, %v", h, err)
+		}
+		srv.FailReleases(nil)
+		time.Sleep(5 * time.Second)
+		if h, err := m.Inspect(t.Context()); err != nil || h.Held {
+			t.Errorf("it wasn't given back: %+v, %v", h, err)
+		}
+	})
+}
+
+func TestFailRenewals_ReplyLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		l := take(t, srv.Client())
+		srv.FailRenewals(locktest.ErrReplyLost)
+		if got := cause(t, l); got != lock.CauseUnreachable {
+			t.Errorf("lost as %s", got)
+		}
+	})
+}
+
+// The caller leaves when its ctx ends, and keeps nothing.
+func TestDelayAcquires_CallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.DelayAcquires(2 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if _, err := srv.Client().Mutex(name).TryLock(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
+		}
+		time.Sleep(5 * time.Second)
+		srv.Hold(name, "java") // it is free
+	})
+}
+
+// A call comes to the server at the end of its delay.
+func TestDelay_IsOnTheWayThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.DelayAcquires(time.Second)
+		time.AfterFunc(time.Second/2, func() { srv.Hold(name, "java") })
+		if _, err := srv.Client().Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("TryLock: %v", err)
+		}
+
+		l := takeNamed(t, srv, "second")
+		srv.DelayReleases(time.Second)
+		time.AfterFunc(time.Second/2, func() {
+			if h, err := srv.Client().Mutex("second").Inspect(context.Background()); err != nil || !h.Held {
+				t.Errorf("released before the delay was over: %+v, %v", h, err)
+			}
+		})
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A delay beyond the client's patience is a call without a reply.
+func TestDelay_BeyondTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.DelayAcquires(time.Hour)
+		start := time.Now()
+		_, err := srv.Client().Mutex(name).TryLock(t.Context())
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) < 3*time.Second {
+			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
+		}
+		srv.FailAcquires(forbidden)
+		start = time.Now()
+		if _, err := srv.Client().Mutex(name).TryLock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != 3*time.Second {
+			t.Errorf("TryLock, with an error: %v, after %v", err, time.Since(start))
+		}
+	})
+}
+
+// Calls of one round trip have each their own fault.
+func TestFaultsOfManyCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		var leases []*lock.Lease
+		for i := range 20 {
+			leases = append(leases, takeNamed(t, srv, "held:"+string(rune('a'+i))))
+		}
+		srv.FailAcquires(forbidden)
+		srv.DelayAcquires(time.Second)
+		start := time.Now()
+		var all sync.WaitGroup
+		for _, l := range leases {
+			all.Go(func() {
+				if _, err := srv.Client().Mutex("new:" + l.Name()).TryLock(t.Context()); !errors.Is(err, forbidden) {
+					t.Errorf("TryLock: %v", err)
+				}
+			})
+			all.Go(func() {
+				if err := l.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if d := time.Since(start); d < time.Second || d > 2*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+// WithReplicas has a way to the server of its own.
+func TestFailAcquires_WithReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		srv.FailAcquires(forbidden)
+		srv.DelayAcquires(time.Second)
+		m, start := srv.Client().Mutex(name, lock.WithReplicas(1, 100*time.Millisecond)), time.Now()
+		if _, err := m.TryLock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != time.Second {
+			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
+		}
+	})
+}
+
+// outputTB is a test whose end is known, and whose Output panics after it, as that of package testing does.
+type outputTB struct {
+	testing.TB
+	bytes.Buffer
+	cleanups []func()
+	ended    bool
+}
+
+func (o *outputTB) Cleanup(f func())  { o.cleanups = append(o.cleanups, f) }
+func (o *outputTB) Output() io.Writer { return writer{o} }
+func (o *outputTB) end() {
+	for _, f := range o.cleanups {
+		f()
+	}
+	o.ended = true
+}
+
+type writer struct{ o *outputTB }
+
+func (w writer) Write(p []byte) (int, error) {
+	if w.o.ended {
+		panic("Write called after the test has completed")
+	}
+	return w.o.Write(p)
+}
+
+func TestLogsToOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &outputTB{TB: t}
+		defer tb.end()
+		srv := locktest.New(tb)
+		l := take(t, srv.Client())
+		srv.Lose(name, lock.CauseMissing)
+		cause(t, l)
+		if got := tb.String(); !strings.Contains(got, `level=ERROR msg="lock lost" name=`+name) {
+			t.Errorf("logged %q", got)
+		}
+	})
+}
+
+func TestLogsAfterTheEndAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &outputTB{TB: t}
+		srv := locktest.New(tb)
+		tb.end()
+		tb.Reset()
+		c := srv.NewClient()
+		defer srv.Close()
+		l := take(t, c)
+		srv.Lose(name, lock.CauseMissing)
+		cause(t, l)
+		if tb.Len() > 0 {
+			t.Errorf("logged %q", tb)
+		}
+	})
+}
+
+func TestWithLoggerHasTheLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb, own := &outputTB{TB: t}, &bytes.Buffer{}
+		defer tb.end()
+		srv := locktest.New(tb, lock.WithLogger(slog.New(slog.NewTextHandler(own, nil))))
+		l := take(t, srv.Client())
+		srv.Lose(name, lock.CauseMissing)
+		cause(t, l)
+		if tb.Len() > 0 || !strings.Contains(own.String(), "lock lost") {
+			t.Errorf("the test's output has %q, the logger %q", tb, own)
+		}
+	})
+}
