@@ -122,17 +122,19 @@ func leases(runs []outcome) string {
 	return text
 }
 
-// calls returns how many calls failed during the fault. Those that succeeded are counted by their leases.
+// calls returns how many calls failed during the fault. Results that are older than Facts.Calls have the calls that succeeded by their leases.
 func calls(runs []outcome) string {
 	all, failed := 0, 0
 	for _, o := range runs {
-		for why, n := range o.Facts.Refused {
-			all += n
-			if why == "error" {
-				failed += n
-			}
+		sum := o.Facts.Live
+		for _, n := range o.Facts.Refused {
+			sum += n
 		}
-		all += o.Facts.Live
+		if o.Facts.Calls > 0 {
+			sum = o.Facts.Calls
+		}
+		all += sum
+		failed += o.Facts.Refused["error"]
 	}
 	if all == 0 {
 		return "-"
