@@ -103,7 +103,7 @@ peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUN
 
 # Runs of the kept schedules, the fixed seeds 1, 2, 3... and one fresh one. CHAOS_RUNS=1 CHAOS_SEED=s makes the faults of seed s again.
 # Each shape of Redis has its servers, and mostly waits: all six go on at a time. CHAOS_FLAGS, of the tests: -chaos.kind, -chaos.shape and
-# -chaos.fault bound what is made up; -chaos.results=file keeps what runs came to, and with -chaos.table=../../README.md
+# -chaos.fault bound what is made up; -chaos.results=file keeps what runs came to, and with -chaos.table=../../docs/FAILURES.md
 # that becomes the table there.
 CHAOS_RUNS  ?= 100
 CHAOS_SEED  ?=

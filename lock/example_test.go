@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -37,10 +38,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	err = locks.Mutex("order:42").Do(ctx, func(ctx context.Context, l *lock.Lease) error {
-		fmt.Println("working on", l.Name()) // kept alive until we return
-		return context.Cause(ctx)           // ctx ends if the lock is lost: give it to all you call
+		fmt.Println("working on", l.Name()) // the lock is renewed until this function returns
+		return context.Cause(ctx)           // ctx ends when the lock is lost: pass it to all calls
 	})
-	if err := errors.Join(err, locks.Close(ctx), rdb.Close()); err != nil {
+	end, cancel := context.WithTimeout(ctx, 10*time.Second) // Close waits for holders until end ends
+	err = errors.Join(err, locks.Close(end), rdb.Close())
+	cancel()
+	if err != nil {
 		log.Fatal(err)
 	}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// A turn that was waited for takes six commands, whoever waits: what the README says of its price.
+// A turn that was waited for takes six commands, whoever waits: what docs/KINDS.md says of its price.
 func TestFairTurnCostsSixCommands(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -58,7 +58,7 @@ func TestStarvedClientKeepsItsLock(t *testing.T) {
 	}
 }
 
-// BenchmarkStarved is where the figures of the README come from: how late renewals go out, how long they take and whether
+// BenchmarkStarved is where the figures of docs/BENCHMARKS.md come from: how late renewals go out, how long they take and whether
 // locks are lost, by the number of goroutines that compute on the one core of the client. It takes five minutes.
 func BenchmarkStarved(b *testing.B) {
 	for _, s := range []starvation{

@@ -16,7 +16,7 @@ import (
 
 var (
 	resultsFile = flag.String("chaos.results", "", "append what each run came to, as a line of JSON, to this `file`")
-	tableFile   = flag.String("chaos.table", "", "write the table of README, made from -chaos.results, to this `file`, or between its markers")
+	tableFile   = flag.String("chaos.table", "", "write the table of docs/FAILURES.md, made from -chaos.results, to this `file`, or between its markers")
 )
 
 // outcome is what is kept of a run for the table.

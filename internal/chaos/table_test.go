@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/internal/chaos/history"
 )
 
-// The table of README: what a fault looks like, from what was counted.
+// The table of docs/FAILURES.md: what a fault looks like, from what was counted.
 
 const (
 	tableBegin = "<!-- chaos -->"
@@ -64,7 +64,7 @@ func render(all []outcome) string {
 		fmt.Fprintf(&b, "%s %d", s, shapesSeen[s])
 	}
 	fmt.Fprintf(&b, "), %s grants; %d of the runs violated a check.\n\n", thousands(grants), violated)
-	b.WriteString("| fault | runs | holders | waiters | look at |\n|---|---|---|---|---|\n")
+	b.WriteString("| fault | runs (alone) | leases lost | calls failed | last waiter in | look at |\n|---|---|---|---|---|---|\n")
 	base := telling(pick(all, calm.name))
 	for _, f := range faults {
 		tried, alone := 0, pick(all, f.name)
@@ -76,7 +76,8 @@ func render(all []outcome) string {
 		if tried == 0 || len(alone) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |\n", f.name, tried, holders(alone), waiters(alone), looks(telling(alone), base))
+		fmt.Fprintf(&b, "| %s | %d (%d) | %s | %s | %s | %s |\n",
+			f.name, tried, len(alone), leases(alone), calls(alone), lastIn(alone), looks(telling(alone), base))
 	}
 	if doubles := renderDoubles(all); doubles != "" {
 		b.WriteString("\n" + doubles)
@@ -94,11 +95,12 @@ func pick(all []outcome, fault string) (some []outcome) {
 	return some
 }
 
-// holders is what those see who hold a lock meanwhile: how many lose it, why, and when.
-func holders(runs []outcome) string {
+// leases returns how many of the leases that were live during the fault were lost, why, and when. Runs with ForceUnlock, which loses some, too,
+// are left out.
+func leases(runs []outcome) string {
 	live, lost, after := 0, 0, make(map[string][]time.Duration)
 	for _, o := range runs {
-		if o.Facts.Forced > 0 { // which loses some, too
+		if o.Facts.Forced > 0 {
 			continue
 		}
 		live += o.Facts.Live
@@ -109,48 +111,50 @@ func holders(runs []outcome) string {
 			}
 		}
 	}
-	switch {
-	case live == 0:
+	if live == 0 {
 		return "-"
-	case lost == 0:
-		return "keep it"
 	}
-	var parts []string
-	for _, why := range slices.SortedFunc(maps.Keys(after), func(a, b string) int { return cmp.Or(len(after[b])-len(after[a]), cmp.Compare(a, b)) }) {
+	text := share(lost, live)
+	for i, why := range slices.SortedFunc(maps.Keys(after), func(a, b string) int { return cmp.Or(len(after[b])-len(after[a]), cmp.Compare(a, b)) }) {
 		slices.Sort(after[why])
-		parts = append(parts, fmt.Sprintf("%s at %s", why, seconds(after[why][len(after[why])/2])))
+		text += fmt.Sprintf("%s %d %s at %s", []string{":", ","}[min(i, 1)], len(after[why]), why, seconds(after[why][len(after[why])/2]))
 	}
-	return percent(lost, live) + " lose it: " + strings.Join(parts, ", ")
+	return text
 }
 
-// waiters is what those see who ask meanwhile, and when the last of those who waited got in.
-func waiters(runs []outcome) string {
-	asked, failed := 0, 0
+// calls returns how many calls failed during the fault. Results that are older than Facts.Calls have the calls that succeeded by their leases.
+func calls(runs []outcome) string {
+	all, failed := 0, 0
+	for _, o := range runs {
+		sum := o.Facts.Live
+		for _, n := range o.Facts.Refused {
+			sum += n
+		}
+		if o.Facts.Calls > 0 {
+			sum = o.Facts.Calls
+		}
+		all += sum
+		failed += o.Facts.Refused["error"]
+	}
+	if all == 0 {
+		return "-"
+	}
+	return share(failed, all)
+}
+
+// lastIn returns when the last of those who waited got in after the fault: median, the worst run, and of how many runs.
+func lastIn(runs []outcome) string {
 	var in []time.Duration
 	for _, o := range runs {
-		for why, n := range o.Facts.Refused {
-			asked += n
-			if why == "error" {
-				failed += n
-			}
-		}
-		asked += o.Facts.Live
 		if o.Facts.BackIn > 0 {
 			in = append(in, o.Facts.BackIn)
 		}
 	}
-	var parts []string
-	if failed > 0 {
-		parts = append(parts, percent(failed, asked)+" fail")
-	}
-	if len(in) > 0 {
-		slices.Sort(in)
-		parts = append(parts, fmt.Sprintf("in %s after it (%s)", seconds(in[len(in)/2]), seconds(in[len(in)-1])))
-	}
-	if len(parts) == 0 {
+	if len(in) == 0 {
 		return "-"
 	}
-	return strings.Join(parts, "; ")
+	slices.Sort(in)
+	return fmt.Sprintf("%s (%s; n = %d)", seconds(in[len(in)/2]), seconds(in[len(in)-1]), len(in))
 }
 
 // sign is what tells of a fault: a count of a client, and the words for it, with the span and the alert that go with the metric.
@@ -251,13 +255,7 @@ func renderDoubles(outcomes []outcome) string {
 	return b.String()
 }
 
-func percent(n, of int) string {
-	p := 100 * float64(n) / float64(of)
-	if p < 1 {
-		return "under 1 %"
-	}
-	return fmt.Sprintf("%.0f %%", p)
-}
+func share(n, of int) string { return thousands(n) + " of " + thousands(of) }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 

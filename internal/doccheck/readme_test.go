@@ -2,11 +2,9 @@ package doccheck_test
 
 import (
 	"go/ast"
-	"go/format"
 	"go/parser"
 	"go/token"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -84,29 +82,31 @@ func TestProgramIsTheExample(t *testing.T) {
 	}
 }
 
-func TestProgramCompiles(t *testing.T) {
+// TestLengths keeps what a reader sees first short: README, its program, and the package doc. That it compiles, TestCodeCompiles says.
+func TestLengths(t *testing.T) {
 	t.Parallel()
-	code := program(t)
-	if formatted, err := format.Source([]byte(code)); err != nil || string(formatted) != code {
-		t.Errorf("not as gofmt has it (%v):\n%s", err, formatted)
+	for _, c := range []struct {
+		what, text string
+		most       int
+	}{
+		{"README.md", readFile(t, "README.md"), 200},
+		{"README.md's program", program(t), 40},
+		{"lock/doc.go", readFile(t, "lock/doc.go"), 60},
+	} {
+		if lines := strings.Count(c.text, "\n"); lines > c.most {
+			t.Errorf("%s has %d lines, more than %d", c.what, lines, c.most)
+		}
 	}
-	if lines := strings.Count(code, "\n"); lines > 35 {
-		t.Errorf("%d lines: too long for a first look", lines)
-	}
-	mustVet(t, code)
 }
 
-// mustVet fails the test unless the code compiles, as a package of one file, and `go vet` has nothing to say about it.
-func mustVet(t *testing.T, code string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "code.go")
-	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	vet := exec.Command("go", "vet", "-race", file) // as the tests are built, so that nothing is built twice
-	vet.Dir = root
-	if out, err := vet.CombinedOutput(); err != nil {
-		t.Errorf("go vet: %v\n%s\n%s", err, out, code)
+// TestPagesAreLinked looks for pages of docs that README.md doesn't lead to.
+func TestPagesAreLinked(t *testing.T) {
+	t.Parallel()
+	readme := readFile(t, "README.md")
+	for _, page := range pages(t)[1:] {
+		if !strings.Contains(readme, "]("+page+")") {
+			t.Errorf("README.md has no link to %s", page)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func TestNamesExist(t *testing.T) {
 		}
 	}
 	makefile, alerts := readFile(t, "Makefile"), readFile(t, "dashboards/prometheus/lockdog-alerts.yaml")
-	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "dashboards/pictures/README.md"} {
+	for _, doc := range append(pages(t), "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "dashboards/pictures/README.md") {
 		text := readFile(t, doc)
 		for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
 			if !tests[m[1]] {

@@ -91,13 +91,16 @@ func TestOptionsTable(t *testing.T) {
 		if len(want) == 0 {
 			t.Fatalf("package lock has no %s", kind)
 		}
+		still := missing(t)
 		var got []string
-		for _, row := range regexp.MustCompile("(?m)^\\| `(.+?)` \\|.*[^ |\n].*\\|$").FindAllStringSubmatch(block(t, "README.md", kind), -1) {
-			got = append(got, row[1])
+		for _, row := range regexp.MustCompile("(?m)^\\| `(.+?)` \\|.*[^ |\n].*\\|$").FindAllStringSubmatch(block(t, "docs/CONFIGURATION.md", kind), -1) {
+			if waitsFor(row[1], still) == "" {
+				got = append(got, row[1])
+			}
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("README.md, <!-- %s -->: has\n%s\nwant\n%s", kind, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("docs/CONFIGURATION.md, <!-- %s -->: has\n%s\nwant\n%s", kind, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
@@ -143,4 +146,31 @@ func options(t *testing.T, kind string) []string {
 	}
 	slices.Sort(found)
 	return found
+}
+
+// TestTablesRender looks for rows of tables whose number of cells isn't that of the heading: the rest of such a row isn't shown.
+func TestTablesRender(t *testing.T) {
+	t.Parallel()
+	for _, page := range append(pages(t), "CONTRIBUTING.md", "CHANGELOG.md", "dashboards/RUNBOOK.md") {
+		cells, code := 0, false // of the table that a line belongs to, 0 outside of one; within a block of code
+		for n, line := range strings.Split(readFile(t, page), "\n") {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "```") {
+				code = !code
+			}
+			if code || !strings.HasPrefix(line, "|") {
+				cells = 0
+				continue
+			}
+			got := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|") - 1
+			switch {
+			case !strings.HasSuffix(line, "|"):
+				t.Errorf("%s:%d: a row of a table has no | at its end", page, n+1)
+			case cells == 0:
+				cells = got
+			case got != cells:
+				t.Errorf("%s:%d: a row of %d cells in a table of %d", page, n+1, got, cells)
+			}
+		}
+	}
 }

@@ -41,7 +41,8 @@ type Config struct {
 	// path. Empty: as the environment says.
 	Endpoint string
 	// Protocol is grpc, http/protobuf or, for traces only, http/json. Empty: as the environment says, else grpc if
-	// Endpoint has port 4317 and http/protobuf if not.
+	// Endpoint has port 4317 and http/protobuf if not, host:port and endpoints of the environment included. The choice isn't
+	// logged: a collector that takes gRPC on another port needs this, or OTEL_EXPORTER_OTLP_PROTOCOL.
 	Protocol string
 	// TraceExporter is used in place of OTLP if not nil, whatever the environment says of exporters.
 	TraceExporter sdktrace.SpanExporter

@@ -143,7 +143,7 @@ func TestNumberOfSeries(t *testing.T) {
 	}
 	want := fmt.Sprintf("A group makes at most %d time series per instance, the rest %d: at most %d,%03d with the 20 groups that names make, and `_other`.",
 		each, rest, all/1000, all%1000)
-	for _, file := range []string{"README.md", "docs/TELEMETRY.md"} {
+	for _, file := range []string{"docs/OBSERVABILITY.md", "docs/TELEMETRY.md"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)

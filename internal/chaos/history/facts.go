@@ -13,7 +13,8 @@ type Facts struct {
 	Ends    map[string]int             // how those ended, by what their Context said
 	After   map[string][]time.Duration // how long after the fault had begun, or after the grant if that was later, unless they were released
 	Forced  int                        // calls of ForceUnlock
-	Refused map[string]int             // calls from then on until the faults were over, by why
+	Calls   int                        // calls that were under way while a fault was on, and returned then or later
+	Refused map[string]int             // those of them that were refused or failed, by why
 	BackIn  time.Duration              // how long after the faults the last worker got in that had waited
 	Lag     time.Duration              // the longest time for which a process had no CPU
 	Counts  map[string]float64         // of all clients: what their counters, spans and logs say
@@ -38,6 +39,9 @@ func (h *History) Facts() Facts {
 	}
 	in := make(map[string]Time)
 	for _, o := range h.Ops {
+		if (o.Granted || o.Refused != "") && o.Returned >= on && o.Call.At <= off {
+			f.Calls++
+		}
 		who := worker(o.Call.ID)
 		if o.Granted && o.Call.At < h.Settle && o.Returned >= h.Settle && in[who] == 0 {
 			in[who] = o.Returned

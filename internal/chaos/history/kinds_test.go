@@ -278,7 +278,7 @@ func TestFacts(t *testing.T) {
 	s.add(history.Event{At: 60 * ms, What: history.Call, Proc: 1, ID: "1.1.1", Name: "job"}).add(history.Event{At: 70 * ms, What: history.Refuse, ID: "1.1.1", Why: "error:EOF"})
 	s.add(history.Event{At: 1000 * ms, What: history.Settle})
 	f := s.history(t).Facts()
-	if f.Grants != 3 || f.Live != 2 || f.Ends["lost:unreachable"] != 1 || f.Ends["released"] != 1 || f.Refused["error"] != 1 || f.BackIn != 100*time.Millisecond {
+	if f.Grants != 3 || f.Live != 2 || f.Ends["lost:unreachable"] != 1 || f.Ends["released"] != 1 || f.Refused["error"] != 1 || f.Calls != 3 || f.BackIn != 100*time.Millisecond {
 		t.Errorf("%+v", f)
 	}
 	if after := f.After["lost:unreachable"]; len(after) != 1 || after[0].Round(time.Millisecond) != 50*time.Millisecond {
