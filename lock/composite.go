@@ -295,7 +295,7 @@ func (cl *compositeLease) handleErr(*Lease) error {
 	return cl.err
 }
 
-func (cl *compositeLease) handleDone(*Lease) bool { return cl.released || cl.err != nil }
+func (cl *compositeLease) handleEnded(*Lease) bool { return cl.released || cl.err != nil }
 
 // warn logs that the lock is held for long, once, when all members are. It reports false while the composite isn't acquired: then it
 // holds one name of a Multi while it waits for others.

@@ -99,7 +99,7 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 			t.Errorf("while it fails at one more: %+v", c)
 		}
 
-		<-l.Done()
+		<-l.Ended()
 		synctest.Wait()
 		c = composite(t, r.clients[0])
 		if c.State != lock.StateLost || !errors.Is(c.LastError, lock.ErrLost) || c.Held() != 1 || states(c) != "canceled lost absent" {

@@ -119,7 +119,7 @@ func closeGivesUp(t *testing.T, w *world) {
 		t.Errorf("%v", err)
 	}
 	for _, l := range []*lock.Lease{l, l2} {
-		await(t, "Done", l.Done())
+		await(t, "Done", l.Ended())
 		mustMatch(t, l.Err(), lock.ErrClosed)
 		mustMatch(t, context.Cause(l.Context()), lock.ErrClosed)
 		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
@@ -140,7 +140,7 @@ func closeTwice(t *testing.T, w *world) {
 	if again := c.Close(t.Context()); !errors.Is(again, first) {
 		t.Errorf("%v, then %v", first, again)
 	}
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 }
 
 func closeWithoutCtx(t *testing.T, w *world) {

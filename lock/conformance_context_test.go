@@ -45,7 +45,7 @@ func ctxEndsTheContext(t *testing.T, w *world) {
 		t.Errorf("the lease itself ended, too: %v", l.Err())
 	}
 	select {
-	case <-l.Done():
+	case <-l.Ended():
 		t.Error("Done is closed")
 	default:
 	}
@@ -177,7 +177,7 @@ func contextAfterTheEnd(t *testing.T, w *world) {
 		t.Error("Context is another one each time")
 	}
 	select {
-	case <-l.Done():
+	case <-l.Ended():
 	case <-time.After(patience):
 		t.Error("Done isn't closed")
 	}

@@ -170,7 +170,7 @@ func keyOfAnotherType(t *testing.T, w *world) {
 	w.raw.del(w.key("a"))
 	bad, good := try(t, m), try(t, w.lock(c, "b"))
 	w.raw.setString(w.key("a"), "not a lock")
-	await(t, "Done", bad.Done())
+	await(t, "Done", bad.Ended())
 	mustMatch(t, bad.Err(), lock.ErrLost)
 	if good.Err() != nil {
 		t.Errorf("the other lock: %v", good.Err())

@@ -84,7 +84,7 @@ func lostTaken(t *testing.T, w *world) {
 		l := try(t, w.lock(c, "a"))
 		w.lose("a")
 		w.hold("a", "thief", "1", far)
-		await(t, "Done", l.Done())
+		await(t, "Done", l.Ended())
 		return l
 	}
 	l := take()

@@ -95,7 +95,7 @@ func joins(t *testing.T, w *world) {
 	free(t, innermost)
 	mustMatch(t, innermost.Release(t.Context()), lock.ErrReleased)
 	mustMatch(t, innermost.Err(), lock.ErrReleased)
-	await(t, "Done", innermost.Done())
+	await(t, "Done", innermost.Ended())
 	free(t, inner)
 	if outer.Err() != nil || outer.Context().Err() != nil {
 		t.Fatalf("the outer lease ended: %v", outer.Err())

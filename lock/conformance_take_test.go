@@ -108,7 +108,7 @@ func releaseFrees(t *testing.T, w *world) {
 	c := w.client()
 	l := try(t, w.lock(c, "a"))
 	free(t, l)
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	mustMatch(t, l.Err(), lock.ErrReleased)
 	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)

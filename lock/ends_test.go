@@ -477,7 +477,7 @@ func TestOneEndOnRedis(t *testing.T) {
 		}
 		all.Wait()
 		cancel()
-		await(t, "Done", l.Done())
+		await(t, "Done", l.Ended())
 		eventually(t, patience, func() bool { // it was lost or canceled, and that was told
 			return len(c.Recent()) == 1 && len(r.records(t, telemetry.LogLost))+len(r.records(t, telemetry.LogEnd)) > 0
 		})

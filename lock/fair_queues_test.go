@@ -70,7 +70,7 @@ func TestLossWakesWaitersOfItsProcess(t *testing.T) {
 					synctest.Wait()
 					began := time.Now()
 					w.raw.del(w.key("a"))
-					<-l.Done()
+					<-l.Ended()
 					_ = l.Release(t.Context()) // of a Multi's other name
 					got := granted(t, next)
 					if took := time.Since(began); took > lease/2 {

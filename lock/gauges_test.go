@@ -108,7 +108,7 @@ func TestOneOutcomePerOperation(t *testing.T) {
 		return all
 	}
 	// counts checks that fn raises these series by one and no others. All are of group g. What tells of a loss follows on
-	// Lease.Done in a moment.
+	// Lease.Ended in a moment.
 	counts := func(what string, fn func(), want ...string) {
 		t.Helper()
 		before := look()

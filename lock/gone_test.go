@@ -289,7 +289,7 @@ func TestReplicaClaimsNothing(t *testing.T) {
 	claims("Latch: CountDown", func(ctx context.Context) (any, error) { return nil, c.Latch("latch").CountDown(ctx) })
 	all.Wait()
 	for kind, l := range renewed {
-		await(t, kind, l.Done())
+		await(t, kind, l.Ended())
 		var lost *lock.LostError
 		if !errors.As(l.Err(), &lost) || lost.Cause != lock.CauseUnreachable || !strings.Contains(lost.Error(), "READONLY") {
 			t.Errorf("%s: lost as %v", kind, l.Err())

@@ -50,7 +50,7 @@ func (g *grant) handleErr(l *Lease) error {
 	return nil
 }
 
-func (g *grant) handleDone(l *Lease) bool { return g.state == grantEnded || g.handleReleased(l) }
+func (g *grant) handleEnded(l *Lease) bool { return g.state == grantEnded || g.handleReleased(l) }
 
 // handleReleased reports whether a handle was released. It is called with mu held.
 func (g *grant) handleReleased(l *Lease) bool {

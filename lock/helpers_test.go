@@ -184,7 +184,7 @@ func mustBeLost(t *testing.T, l *lock.Lease, cause lock.Cause) {
 // mustBeLostAs is mustBeLost for a lease whose Context had ended before, for another cause.
 func mustBeLostAs(t *testing.T, l *lock.Lease, cause lock.Cause) {
 	t.Helper()
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	var lost *lock.LostError
 	if !errors.As(l.Err(), &lost) || lost.Cause != cause || lost.Name != l.Name() {
 		t.Fatalf("the lease ended with %v; it should be lost as %q", l.Err(), cause)

@@ -46,8 +46,8 @@ type leaseTarget interface {
 	handleMu() *sync.Mutex
 	// handleErr is Lease.Err.
 	handleErr(l *Lease) error
-	// handleDone reports whether Lease.Done is closed.
-	handleDone(l *Lease) bool
+	// handleEnded reports whether Lease.Ended is closed.
+	handleEnded(l *Lease) bool
 }
 
 // Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in which
@@ -96,14 +96,14 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Done is closed when the lease has ended: released, lost, or abandoned by a closed client.
-func (l *Lease) Done() <-chan struct{} {
+// Ended is closed when the lease has ended: released, lost, or abandoned by a closed client.
+func (l *Lease) Ended() <-chan struct{} {
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
 	if l.done == nil {
 		l.done = make(chan struct{})
-		if l.target.handleDone(l) {
+		if l.target.handleEnded(l) {
 			close(l.done)
 		}
 	}

@@ -92,7 +92,7 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 	mustAllLive(t, []*lock.Lease{member}) // a majority is left
 	transact(t, servers[1].Client(t), "DEL KEY", "quorum")
 	start := time.Now()
-	await(t, "Quorum", member.Done())
+	await(t, "Quorum", member.Ended())
 	if took := time.Since(start); took > toldWithin {
 		t.Errorf("the Quorum's holder was told after %v", took)
 	}

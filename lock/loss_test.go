@@ -106,7 +106,7 @@ func TestLossNotifications(t *testing.T) {
 			}
 			commands = strings.ReplaceAll(commands, "OWNER", l.Owner())
 			transact(t, rdb, commands, k.key(name))
-			await(t, k.name+" "+commands, l.Done())
+			await(t, k.name+" "+commands, l.Ended())
 			took = append(took, time.Since(start))
 			var lost *lock.LostError
 			if err := l.Err(); !errors.As(err, &lost) || lost.Cause != cause || took[len(took)-1] > toldWithin {
@@ -165,7 +165,7 @@ func TestLossNotificationsForget(t *testing.T) {
 		l := try(t, c.Mutex(name))
 		eventually(t, patience, func() bool { return slices.Contains(reads(t, rdb), name+" "+l.Owner()) })
 		transact(t, rdb, "DEL KEY", name)
-		await(t, name, l.Done())
+		await(t, name, l.Ended())
 	}
 	both := "rw " + held[1].Owner() + " " + held[2].Owner()
 	for _, want := range [][]string{{"mutex " + held[0].Owner(), both}, {both}, {"rw " + held[2].Owner()}, nil, nil} {
@@ -202,7 +202,7 @@ func TestLossNotificationsWithStreamedCredentials(t *testing.T) {
 	l := try(t, c.Mutex("job"))
 	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 })
 	must(t, "DEL", s.Client(t).Del(t.Context(), "job").Err())
-	await(t, "the loss", l.Done())
+	await(t, "the loss", l.Ended())
 }
 
 // One of several who share a key has lost it: the others haven't. Renewals, which are changes too, end nothing.

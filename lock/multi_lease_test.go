@@ -269,7 +269,7 @@ func TestMultiClose(t *testing.T) {
 	a, _ = c.client()
 	l = try(t, a.Multi([]string{"a", "b"}))
 	closeSoon(a)
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	mustMatch(t, l.Err(), lock.ErrClosed)
 	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
 }

@@ -100,7 +100,7 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 	mustMatch(t, l.Err(), lock.ErrReleased)
 	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
 	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	next := try(t, b.Multi([]string{"x", "z"}))
 	for name, token := range next.Tokens() {
 		if token <= tokens[name] {

@@ -152,7 +152,7 @@ func TestCloseKeepsRenewingWhileHoldersWindDown(t *testing.T) {
 	cancel() // no more patience for the other
 	err = await(t, "Close", closed)
 	mustMatch(t, err, context.Canceled)
-	await(t, "the lease that was left", left.Done())
+	await(t, "the lease that was left", left.Ended())
 	mustMatch(t, left.Err(), lock.ErrClosed)
 	if again := c.Close(context.Background()); again == nil || again.Error() != err.Error() {
 		t.Errorf("the second Close: %v, the first: %v", again, err)

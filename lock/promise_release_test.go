@@ -52,7 +52,7 @@ func TestEndedContextLeavesTimeToRelease(t *testing.T) {
 	}
 	// Who never releases loses it by the clock, with no renewal between.
 	latest := left.Deadline()
-	await(t, "the lease", left.Done())
+	await(t, "the lease", left.Ended())
 	mustMatch(t, left.Err(), lock.ErrLost)
 	if left.Deadline().After(latest) {
 		t.Error("it was renewed after its ctx had ended")

@@ -111,7 +111,7 @@ func TestZombiesAreCutOff(t *testing.T) {
 			// It is renewed no more: whoever waits has it when the lease has run out, though nobody released it.
 			latest := l.Deadline()
 			after := granted(t, next)
-			await(t, "the lease", l.Done())
+			await(t, "the lease", l.Ended())
 			if l.Deadline().After(latest) {
 				t.Error("renewed after it was cut off")
 			}

@@ -216,7 +216,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	if d := l.Deadline(); d.After(muted.Add(steady)) {
 		t.Errorf("it is trusted until %v after the majority fell silent", d.Sub(muted))
 	}
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	if early := time.Until(deadline); early > 0 {
 		t.Errorf("lost %v before its deadline", early)
 	}
@@ -291,7 +291,7 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 	for _, node := range ns.raw[:2] {
 		node.Del(t.Context(), "job")
 	}
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	mustMatch(t, l.Err(), lock.ErrLost)
 	if err := await(t, "Close", closed); err != nil {
 		t.Errorf("Close: %v", err)
@@ -345,7 +345,7 @@ func TestQuorumClose(t *testing.T) {
 	l = p.everywhere(t, p.Mutex("job"))
 	closeSoon(p.clients[0])
 	closeSoon(p.clients[1])
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	mustMatch(t, l.Err(), lock.ErrClosed)
 	eventually(t, patience, func() bool { return ns.held("job") == 0 })
 	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)

@@ -156,7 +156,7 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 		if worst := most(wholeLease * 9 / 10); worst < 0.7 {
 			t.Errorf("before the loss of the majority %.2f of the lease is used up", worst)
 		}
-		<-l.Done()
+		<-l.Ended()
 		synctest.Wait()
 		s.counted(t, "without a majority", map[string]float64{
 			"lockdog.losses": 1, "lockdog.members.lost": 2, "lockdog.held": 0, "lockdog.cancellations": 0, "lockdog.hold.duration": 1,
@@ -242,7 +242,7 @@ func TestWholeIsJoined(t *testing.T) {
 				s.counted(t, "held by who joined", map[string]float64{"lockdog.held": 1, "lockdog.acquisitions": 2, "lockdog.releases": 0})
 				if lose {
 					srv.Del("job:1")
-					<-inner.Done()
+					<-inner.Ended()
 					synctest.Wait()
 					s.counted(t, "lost", map[string]float64{"lockdog.losses": 1, "lockdog.members.lost": 1, "lockdog.held": 0, "lockdog.hold.duration": 1})
 					return
@@ -273,7 +273,7 @@ func TestWholeIsCanceledOnce(t *testing.T) {
 		if cut, long := len(s.records(t, telemetry.LogCut)), len(s.records(t, telemetry.LogHeld)); cut != 1 || long != 1 {
 			t.Errorf("%d records of the end, %d of a long hold", cut, long)
 		}
-		<-l.Done() // never released
+		<-l.Ended() // never released
 		synctest.Wait()
 		s.counted(t, "run out", map[string]float64{"lockdog.held": 0, "lockdog.losses": 0, "lockdog.members.lost": 0, "lockdog.hold.duration": 1})
 		if attrs := attrsOf(s.spansNamed("hold job")[0]); attrs["lockdog.end"] != "canceled" || attrs["lockdog.name"] != "job:1,job:2,job:3" {

@@ -150,7 +150,7 @@ func deafHolder(t *testing.T, r *refusal) {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
 	free(t, granted(t, waiter))
-	await(t, "Done", l.Done())
+	await(t, "Done", l.Ended())
 	mustMatch(t, l.Err(), lock.ErrLost)
 	_, err := c.Mutex("job").ForceUnlock(t.Context()) // of a free lock: there is nobody to tell
 	if err != nil {

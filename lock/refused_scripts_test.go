@@ -79,7 +79,7 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
 	told("ForceUnlock", "redisson_lock__channel:{forced}")
-	await(t, "the forced lease", l.Done())
+	await(t, "the forced lease", l.Ended())
 	free(t, try(t, c.RWMutex("rw")))
 	told("RWMutex", "redisson_rwlock:{rw}")
 	_, err = c.UnleasedSemaphore("permits").TrySetPermits(t.Context(), 1)

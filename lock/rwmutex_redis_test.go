@@ -214,7 +214,7 @@ func TestRWForceUnlock(t *testing.T) {
 	waiting(t, b, 1)
 	force(true)
 	for _, l := range []*lock.Lease{w, rd} {
-		await(t, "Done", l.Done())
+		await(t, "Done", l.Ended())
 		mustMatch(t, l.Err(), lock.ErrLost)
 	}
 	if records := s.records(t, telemetry.LogForced); len(records) != 1 || records[0]["kind"] != "write" ||

@@ -86,7 +86,7 @@ func TestLossIsNotBlamedOnAnEarlierFailure(t *testing.T) {
 			}
 			srv.Lose("job", cause)
 			srv.FailRenewals(nil)
-			<-l.Done()
+			<-l.Ended()
 			if err := l.Err(); !strings.HasSuffix(err.Error(), string(cause)) || errors.Is(err, sick) {
 				t.Errorf("%q, want it to end with the cause %s", err, cause)
 			}

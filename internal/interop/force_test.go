@@ -15,7 +15,7 @@ import (
 func awaitLost(t *testing.T, h held) {
 	t.Helper()
 	select {
-	case <-h.Done():
+	case <-h.Ended():
 	case <-time.After(lease/3 + slack):
 		t.Fatalf("lockdog's lease is still trusted, %v after it was taken away", lease/3+slack)
 	}

@@ -206,8 +206,8 @@ func TestBrowserDraws(t *testing.T) {
 	}
 	r.srv.Lose("report:daily", lock.CauseTaken)
 	r.srv.Lose("orders:0003", lock.CauseMissing)
-	<-r.held["orders:0003"].Done()
-	<-r.held["cache:warmup"].Done()
+	<-r.held["orders:0003"].Ended()
+	<-r.held["cache:warmup"].Ended()
 	r.hold([]string{"stock:count"}, lock.WithWatchdog(10*time.Second))
 	r.srv.FailRenewals(errSick)
 	wait := time.NewTicker(50 * time.Millisecond)

@@ -80,7 +80,7 @@ func TestQuorumIsOneEntry(t *testing.T) {
 			t.Error("the page raises no alarm")
 		}
 
-		<-l.Done()
+		<-l.Ended()
 		synctest.Wait()
 		d = r.json("")
 		got = d.Held.Items[0]

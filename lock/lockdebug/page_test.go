@@ -38,10 +38,10 @@ func troubled(t *testing.T, opts ...lock.Option) *rig {
 	r.hold([]string{"stolen", "deleted", "freed"})
 	time.Sleep(20 * time.Second)
 	r.srv.Lose("stolen", lock.CauseTaken)
-	<-r.held["stolen"].Done()
+	<-r.held["stolen"].Ended()
 	time.Sleep(10 * time.Second)
 	r.srv.Lose("deleted", lock.CauseMissing)
-	<-r.held["deleted"].Done()
+	<-r.held["deleted"].Ended()
 	if err := r.held["freed"].Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 			for range n {
 				r.hold([]string{"brief"})
 				how()
-				<-r.held["brief"].Done()
+				<-r.held["brief"].Ended()
 				synctest.Wait()
 			}
 		}
@@ -235,7 +235,7 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 		}
 		r.hold([]string{"stolen"})
 		r.srv.Lose("stolen", lock.CauseTaken)
-		<-r.held["stolen"].Done()
+		<-r.held["stolen"].Ended()
 		stolen := time.Now().UTC()
 		time.Sleep(time.Minute)
 		end(1, lose)

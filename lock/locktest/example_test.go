@@ -31,7 +31,7 @@ func Example() {
 		return
 	}
 	srv.Lose("orders:42", lock.CauseMissing)
-	<-lease.Done()
+	<-lease.Ended()
 	fmt.Println(errors.Is(lease.Err(), lock.ErrLost), lease.Err())
 
 	// Output:

@@ -151,7 +151,7 @@ func (s *Server) Hold(name, owner string) (release func()) {
 	return func() { s.memory.Release(name, owner, script.Channel(name)) }
 }
 
-// Lose makes the holder of a lock lose it. It returns at once; wait for Lease.Done.
+// Lose makes the holder of a lock lose it. It returns at once; wait for Lease.Ended.
 //
 //   - lock.CauseMissing: the lock is gone, as if it had been deleted or evicted.
 //   - lock.CauseTaken: Thief holds it, for the rest of the lease.

@@ -30,7 +30,7 @@ func take(t *testing.T, c *lock.Client, opts ...lock.LockOption) *lock.Lease {
 func cause(t *testing.T, l *lock.Lease) lock.Cause {
 	t.Helper()
 	select {
-	case <-l.Done():
+	case <-l.Ended():
 	case <-time.After(time.Hour): // of a bubble's time
 		t.Fatal("the lease lives on")
 	}
