@@ -156,7 +156,7 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock
-		if lk.kind.release != script.Release { // it joined a grant of another kind
+		if lk.kind.release != script.Release || lk.cfg.minHold > 0 { // it joined a grant of another kind, or may have to stay taken
 			return false
 		}
 		keys[n] = lk.key

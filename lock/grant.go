@@ -208,14 +208,25 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
+// keepUntil is until when the lock stays taken, also if it is released before: see WithMinHold.
+func (g *grant) keepUntil() time.Time {
+	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
+		return time.Time{}
+	}
+	return g.hold.Since().Add(g.lock.cfg.minHold)
+}
+
 // finishRelease ends the grant by the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
-	if time.Now().Before(g.claim.lateWriteUntil()) {
+	kept := time.Now().Before(g.keepUntil()) // then nothing is to be removed
+	if !kept && time.Now().Before(g.claim.lateWriteUntil()) {
 		g.claim.cleanUpLater()
 	}
 	switch {
 	case err != nil:
-		g.claim.cleanUp()
+		if !kept {
+			g.claim.cleanUp()
+		}
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)

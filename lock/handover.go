@@ -20,13 +20,18 @@ const (
 // release gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
 // otherwise to everybody. See waitQueue for who asks then.
 func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
+	if until := g.keepUntil(); time.Now().Before(until) {
+		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
+		ws.wake(g.lock.key) // to see when
+		return f, err
+	}
 	w, q, subscribed := ws.nextWaiter(g.lock)
 	policy := script.WakeOneAnnounced
 	if q != nil {
 		policy = script.WakeOneSilent
 	}
 	if w == nil {
-		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, policy, nil, nil)
+		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{wake: policy})
 		if subscribed {
 			ws.wakeUnsubscribedFair(g.lock.key)
 		} else {
@@ -47,7 +52,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 	if subscribed {
 		next.subscribed = 1
 	}
-	f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, policy, next, func(f redisfail.Failure, until time.Time) {
+	f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{wake: policy, next: next, failed: func(f redisfail.Failure, until time.Time) {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking
@@ -57,7 +62,7 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 			}
 		}
 		end(wakeLocal)
-	})
+	}})
 
 	ws.mu.Lock()
 	if err != nil || f.Outcome != script.HandedOver {

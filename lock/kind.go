@@ -16,6 +16,7 @@ type kind struct {
 
 	acquire *script.Acquirer
 	release *script.Releaser // nil: an acquire leaves nothing in Redis
+	retain  *script.Releaser // ends the lease and leaves the lock taken for a while; nil: WithMinHold isn't for it
 	force   *script.Forcer
 	inspect *script.Inspector
 

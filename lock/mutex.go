@@ -9,7 +9,7 @@ import (
 // mutexKind is Redisson's RLock.
 var mutexKind = &kind{
 	name:    "mutex",
-	acquire: script.Acquire, release: script.Release, force: script.Force, inspect: script.Inspect,
+	acquire: script.Acquire, release: script.Release, retain: script.Retain, force: script.Force, inspect: script.Inspect,
 	handOver:    script.HandOver,
 	channel:     script.Channel,
 	notifiesOne: true, oneKey: true,

@@ -114,13 +114,12 @@ func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquirePa
 	}
 }
 
-// release gives the lock back, with retries until deadline. If next isn't nil, the first try hands the lock to that waiter, unless another
-// process waits. If that try fails, release calls failed and goes on without next.
-func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, wake script.Wake, next *handOverTarget, failed func(redisfail.Failure, time.Time)) (releaseReply, error) {
+// release gives the lock back, with retries until deadline.
+func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, params releaseParams) (releaseReply, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := o.sendRelease(ctx, b, wake, next, max(time.Until(deadline), 0))
+		f, expires, err := o.sendRelease(ctx, b, params, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.Refused != nil {
 				rel.Error(redisfail.Classify(f.Refused).Kind)
@@ -133,9 +132,9 @@ func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *cla
 		}
 		what := redisfail.Classify(err)
 		rel.Error(what.Kind)
-		if next != nil {
-			failed(what, expires)
-			next = nil
+		if params.next != nil {
+			params.failed(what, expires)
+			params.next = nil
 		}
 		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
@@ -163,6 +162,14 @@ func failedOf(ctx context.Context, last, err error) error {
 	return err
 }
 
+// releaseParams are the arguments of a release.
+type releaseParams struct {
+	wake      script.Wake
+	next      *handOverTarget                    // whom the first try hands the lock to, unless another process waits; nil: nobody
+	failed    func(redisfail.Failure, time.Time) // is called if that try fails, with the time until which it may still happen
+	keepUntil time.Time                          // until when the lock stays taken; zero, or over: it doesn't
+}
+
 // handOverTarget is the waiter to whom a release hands the lock.
 type handOverTarget struct {
 	*claim
@@ -171,7 +178,7 @@ type handOverTarget struct {
 
 // releaseOnce gives the lock back in one try.
 func (o *operations) releaseOnce(ctx context.Context, b *claim, patience time.Duration) (releaseReply, error) {
-	f, _, err := o.sendRelease(ctx, b, script.WakeOneAnnounced, nil, patience)
+	f, _, err := o.sendRelease(ctx, b, releaseParams{wake: script.WakeOneAnnounced}, patience)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
@@ -179,15 +186,19 @@ func (o *operations) releaseOnce(ctx context.Context, b *claim, patience time.Du
 }
 
 // sendRelease is one try. It also returns until when a hand-over without a reply may still happen.
-func (o *operations) sendRelease(ctx context.Context, b *claim, wake script.Wake, next *handOverTarget, patience time.Duration) (f releaseReply, expires time.Time, err error) {
+func (o *operations) sendRelease(ctx context.Context, b *claim, params releaseParams, patience time.Duration) (f releaseReply, expires time.Time, err error) {
 	kind := b.lock.kind
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: b.lock.keys(), Owner: b.owner, Publish: traits.Publish,
-		Wake: wakes(wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
+		Wake: wakes(params.wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
 	}
 	releaser, lease := kind.release, b.lock.cfg.lease
-	if next != nil {
+	keep := time.Until(params.keepUntil)
+	switch next := params.next; {
+	case keep > 0:
+		releaser, args.Keep = kind.retain, keep.Truncate(time.Millisecond)+time.Millisecond
+	case next != nil:
 		to := next.lock.cfg
 		releaser, lease = kind.handOver, to.lease
 		args.Next = script.Next{Owner: next.owner, Lease: to.leaseArg, Traceparent: next.traceparent, Subscribed: next.subscribed}

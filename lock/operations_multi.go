@@ -122,7 +122,7 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = o.release(ctx, &rels[i], claims[i], deadline, script.WakeOneAnnounced, nil, nil)
+					all[i], errs[i] = o.release(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
 				}
 				return all, errs
 			}

@@ -21,6 +21,7 @@ const (
 	MaxLease     = 365 * 24 * time.Hour
 
 	renewalsPerLease = 3 // a watched lease is renewed every third of it
+	maxMinHold       = 24 * time.Hour
 	maxTextBytes     = 256
 )
 
@@ -58,6 +59,7 @@ type lockConfig struct {
 	maxHold        time.Duration
 	heartbeat      time.Duration
 	holdWarning    time.Duration
+	minHold        time.Duration
 	spans          telemetry.RenewalSpans
 	links          bool
 	replicas       int
@@ -65,8 +67,8 @@ type lockConfig struct {
 	redissonTokens bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
-	watched, fixedSet, maxHoldSet, heartbeatSet bool
-	err                                         error // what is wrong; matches nothing yet
+	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet bool
+	err                                                     error // what is wrong; matches nothing yet
 }
 
 type clientOption func(*clientConfig)
@@ -151,6 +153,19 @@ func WithHoldWarning(d time.Duration) LockOption {
 			c.fail("WithHoldWarning(%v): must be positive", d)
 		}
 		c.holdWarning = d
+	})
+}
+
+// WithMinHold keeps the lock taken for d after the grant: a release before that leaves the key in Redis until then, and counts as released. So
+// what several processes start at about the same time is done once: give d longer than their clocks and schedules differ, and take the
+// lock with TryLock or TryDo. A holder that dies blocks others for one lease, as without the option. It is for a Mutex, a FairMutex, a Multi
+// and the mutex of a Quorum; d must be at least 1ms, and 24 hours at most.
+func WithMinHold(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if d < time.Millisecond || d > maxMinHold {
+			c.fail("WithMinHold(%v): must be 1ms to %v", d, maxMinHold)
+		}
+		c.minHold, c.minHoldSet = d, true
 	})
 }
 
@@ -274,7 +289,7 @@ func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig 
 		return defaults
 	}
 	c := *defaults
-	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.err = false, false, false, false, nil
+	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.err = false, false, false, false, false, nil
 	for _, o := range opts {
 		if o == nil {
 			c.fail("an option is nil")

@@ -78,7 +78,7 @@ func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it. It reports whether the counter
 // was changed: the script may find that it must not be.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, b *claim, keepOn bool) (bool, error) {
-	f, err := lk.c.ops.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), script.WakeAll, nil, nil)
+	f, err := lk.c.ops.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), releaseParams{wake: script.WakeAll})
 	if err == nil {
 		lk.c.receipts.add(b)
 		return f.Outcome == script.Published, nil

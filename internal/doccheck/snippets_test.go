@@ -2,10 +2,7 @@ package doccheck_test
 
 import (
 	"fmt"
-	"go/ast"
 	"go/format"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
 	"os/exec"
@@ -49,10 +46,6 @@ var packages = map[string]string{
 	"otelsetup": "github.com/lockdog/lockdog/telemetry/otelsetup",
 }
 
-// awaited are names of the API of 0.1.0 that the pages use before package lock has them all. Code that uses one that isn't there yet is
-// not compiled, and a row of a table with it is not looked for. TestAwaited tells when the list can go.
-var awaited = []string{"Ended", "WithMinHold"}
-
 // pages are README.md and those in docs.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -67,59 +60,10 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// missing returns what is awaited of the API and isn't there yet.
-func missing(t *testing.T) []string {
-	t.Helper()
-	names := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(root, "lock", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok {
-				names[fn.Name.Name] = true
-			}
-		}
-	}
-	var still []string
-	for _, name := range awaited {
-		if !names[name] {
-			still = append(still, name)
-		}
-	}
-	return still
-}
-
-// waitsFor returns the first awaited name that a text uses, "" if there is none.
-func waitsFor(text string, missing []string) string {
-	for _, name := range missing {
-		if regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(text) {
-			return name
-		}
-	}
-	return ""
-}
-
-// TestAwaited fails when all of the API is there.
-func TestAwaited(t *testing.T) {
-	t.Parallel()
-	if still := missing(t); len(still) > 0 {
-		t.Logf("awaited: %s", strings.Join(still, ", "))
-		return
-	}
-	t.Error("nothing is awaited any more: remove awaited, missing, waitsFor and this test")
-}
-
 // TestCodeCompiles compiles the Go code of all pages: whole files as they are, pieces in the frame. Code that needs a module which isn't
 // one of this repository's is formatted only; a comment before it names the module.
 func TestCodeCompiles(t *testing.T) {
 	t.Parallel()
-	still := missing(t)
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +82,7 @@ func TestCodeCompiles(t *testing.T) {
 			if formatted, err := format.Source([]byte(code)); err != nil || string(formatted) != code {
 				t.Errorf("%s: not as gofmt has it (%v):\n%s", where, err, formatted)
 			}
-			name := waitsFor(code, still)
-			switch {
-			case m[2] >= 0:
-				continue
-			case name != "":
-				t.Logf("%s waits for %s", where, name)
+			if m[2] >= 0 {
 				continue
 			}
 			if !strings.HasPrefix(code, "package ") {

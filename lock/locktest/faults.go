@@ -77,7 +77,7 @@ func operationOf(call backend.Call) operation {
 	case script.Acquire.Script, script.FairAcquire.Script, script.WriteAcquire.Script, script.ReadAcquire.Script, script.SemaphoreAcquire.Script,
 		script.UnleasedAcquire.Script, script.LatchWait.Script, script.MultiAcquire:
 		return acquire
-	case script.Release.Script, script.HandOver.Script, script.FairRelease.Script, script.WriteRelease.Script, script.ReadRelease.Script,
+	case script.Release.Script, script.Retain.Script, script.HandOver.Script, script.FairRelease.Script, script.WriteRelease.Script, script.ReadRelease.Script,
 		script.SemaphoreRelease.Script, script.UnleasedUndo.Script, script.SemaphoreAdd.Script, script.LatchCountDown.Script, script.MultiRelease:
 		return release
 	case script.Renew:

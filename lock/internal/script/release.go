@@ -34,6 +34,11 @@ var (
 			r.Args = append(r.Args, a.Next.Traceparent, a.Next.Subscribed)
 		},
 	}
+	// Retain ends a lease whose lock stays taken for a while.
+	Retain = &Releaser{
+		Script: load("retain", "tell"), keys: lockKey, channel: Channel,
+		more: func(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
+	}
 	FairRelease      = &Releaser{Script: load("fair_release", "clock", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
 	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
 	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
@@ -81,11 +86,12 @@ type ReleaseArgs struct {
 	Owner   string
 	Publish any // the command to publish with: a string, boxed
 
-	Wake   Wake     // of a Mutex
-	NumSub string   // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Next   Next     // of a Mutex that is handed over
-	Amount int      // by how much a counter is changed, or to how much it is set
-	Spent  []string // of a counter: receipts that are to be deleted
+	Wake   Wake          // of a Mutex
+	NumSub string        // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
+	Next   Next          // of a Mutex that is handed over
+	Amount int           // by how much a counter is changed, or to how much it is set
+	Spent  []string      // of a counter: receipts that are to be deleted
+	Keep   time.Duration // of Retain: how long the lock stays taken
 }
 
 // Wake is whom a release of a Mutex wakes.

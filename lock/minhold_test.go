@@ -1,0 +1,139 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// minHolders are the kinds that WithMinHold is for.
+func minHolders(t *testing.T, cs []*lock.Client, opts ...lock.LockOption) map[string]lock.Locker {
+	t.Helper()
+	q, err := lock.NewQuorum(cs...)
+	must(t, "NewQuorum", err)
+	c := cs[0]
+	return map[string]lock.Locker{
+		"Mutex": c.Mutex("mutex", opts...), "FairMutex": c.FairMutex("fair", opts...),
+		"Multi": c.Multi([]string{"multi:a", "multi:b"}, opts...), "Quorum": q.Mutex("quorum", opts...),
+	}
+}
+
+// clientsOf opens a client of each server.
+func clientsOf(t *testing.T, s *scope, servers []*redistest.Server, opts ...lock.Option) (cs []*lock.Client) {
+	t.Helper()
+	for _, srv := range servers {
+		cs = append(cs, s.open(t, srv.Client(t), opts...))
+	}
+	return cs
+}
+
+func threeServers(t *testing.T) []*redistest.Server {
+	t.Helper()
+	return []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+}
+
+// A release before WithMinHold is over counts as released, and leaves the lock taken until then: for TryLock, and for waiters here and in other
+// processes, which take it then and not when the lease that they saw would have ended.
+func TestMinHold(t *testing.T) {
+	t.Parallel()
+	const minHold = 2 * time.Second // of a lease of 30 s
+	for _, kind := range []string{"Mutex", "FairMutex", "Multi", "Quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			servers := threeServers(t)
+			s, elsewhere := newScope(t), newScope(t)
+			c, other := clientsOf(t, s, servers), clientsOf(t, elsewhere, servers)
+			here, there := minHolders(t, c, lock.WithMinHold(minHold))[kind], minHolders(t, other)[kind]
+
+			l := try(t, here)
+			granted := time.Now()
+			waiters := []lock.Locker{minHolders(t, c)[kind], there}
+			var gotAt [2]time.Time
+			var all sync.WaitGroup
+			for i, m := range waiters {
+				all.Go(func() {
+					l, err := m.Lock(t.Context())
+					gotAt[i] = time.Now()
+					if err == nil {
+						err = l.Release(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			eventually(t, patience, func() bool { return len(c[0].Leases())+len(other[0].Leases()) >= 3 })
+			must(t, "Release", l.Release(t.Context()))
+			mustMatch(t, l.Err(), lock.ErrReleased)
+			mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+			_, err := there.TryLock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+			all.Wait()
+			for i, at := range gotAt {
+				if after := at.Sub(granted); after < minHold-50*time.Millisecond || after > minHold+patience/2 {
+					t.Errorf("waiter %d has the lock %v after the grant", i, after)
+				}
+			}
+			if n := s.sum(t, telemetry.MetricLosses); n != 0 {
+				t.Errorf("%v losses", n)
+			}
+			if n := s.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n < 2 {
+				t.Errorf("%v releases count as released", n)
+			}
+		})
+	}
+}
+
+// What three processes start at about the same time is done once.
+func TestMinHold_OnceOfThree(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	var runs atomic.Int32
+	for i := range 3 {
+		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		err := c.Mutex("nightly", lock.WithMinHold(time.Minute)).TryDo(t.Context(), func(context.Context, *lock.Lease) error {
+			runs.Add(1)
+			return nil
+		})
+		if i == 0 {
+			must(t, "TryDo", err)
+		} else {
+			mustMatch(t, err, lock.ErrHeld)
+		}
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// A lock that is held for longer is released as without the option, and kinds without a single holder refuse it.
+func TestMinHold_Over(t *testing.T) {
+	t.Parallel()
+	cs := clientsOf(t, newScope(t), threeServers(t), lock.WithMinHold(time.Millisecond))
+	c := cs[0]
+	for kind, m := range minHolders(t, cs) {
+		l := try(t, m)
+		<-time.After(2 * time.Millisecond)
+		free(t, l)
+		if l, err := m.TryLock(t.Context()); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		} else {
+			<-time.After(2 * time.Millisecond)
+			free(t, l)
+		}
+	}
+	free(t, try(t, c.RWMutex("rw"))) // the client's default isn't for it
+	_, err := c.RWMutex("rw", lock.WithMinHold(time.Second)).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrInvalid)
+	mustMention(t, err, "rw", "WithMinHold")
+	_, err = c.Semaphore("permits", lock.WithMinHold(time.Second)).TryLock(t.Context())
+	mustMatch(t, err, lock.ErrInvalid)
+	_, err = c.Mutex("job", lock.WithMinHold(-1)).TryLock(t.Context())
+	mustMention(t, err, "job", "WithMinHold(-1ns)")
+}
