@@ -55,8 +55,8 @@ func mutexCalls(u *aclUser) error {
 		func() error { return l.Release(u.ctx) },
 		func() error { got := <-stranger; l = got.Lease; return got.err },
 		func() error {
-			ear := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
-			return u.until("the stranger's control channel", func() bool { return admin.PubSubNumSub(u.ctx, ear).Val()[ear] > 0 })
+			control := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
+			return u.until("the stranger's control channel", func() bool { return admin.PubSubNumSub(u.ctx, control).Val()[control] > 0 })
 		},
 		func() error { return second(m.ForceUnlock(u.ctx)) },
 		func() error { return u.until("the stranger's loss", func() bool { return l.Err() != nil }) },
@@ -134,14 +134,14 @@ func calledCalls(u *aclUser) error {
 	admin, name := u.admin(), u.name+":a"
 	set, channel, fake := "lockdog_wait:{"+name+"}", "redisson_lock__channel:{"+name+"}", "1000000001"
 	c, other := u.client(), u.client()
-	ear, own := admin.Subscribe(u.ctx, channel), admin.Subscribe(u.ctx, channel+":"+fake)
-	defer func() { _, _ = ear.Close(), own.Close() }()
-	for _, sub := range []*redis.PubSub{ear, own} {
+	all, own := admin.Subscribe(u.ctx, channel), admin.Subscribe(u.ctx, channel+":"+fake)
+	defer func() { _, _ = all.Close(), own.Close() }()
+	for _, sub := range []*redis.PubSub{all, own} {
 		if _, err := sub.Receive(u.ctx); err != nil {
 			return err
 		}
 	}
-	heard, named := ear.Channel(), false
+	heard, named := all.Channel(), false
 	for range 5 { // now and then a release wakes all
 		var l *lock.Lease
 		var next <-chan taken

@@ -51,15 +51,15 @@ import (
 
 func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 	t.Parallel()
-	for name, trouble := range map[string]func(t *testing.T, srv *redistest.Server, rdb *redis.Client, wire *ear) (over func()){
-		"restart": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *ear) func() {
+	for name, trouble := range map[string]func(t *testing.T, srv *redistest.Server, rdb *redis.Client, wire *wireTap) (over func()){
+		"restart": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
 			if err := rdb.Save(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			srv.Kill(t)
 			return func() { srv.Restart(t, redistest.KeepData) }
 		},
-		"busy script": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *ear) func() {
+		"busy script": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
 			rdb.ConfigSet(t.Context(), "lua-time-limit", "1")
 			ended := make(chan error, 1)
 			go func() { ended <- rdb.Eval(context.Background(), "while true do end", nil).Err() }()
@@ -72,7 +72,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 				}
 			}
 		},
-		"read only": func(t *testing.T, _ *redistest.Server, rdb *redis.Client, _ *ear) func() {
+		"read only": func(t *testing.T, _ *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
 			follow := func(host, port string) {
 				if err := rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 					t.Errorf("REPLICAOF %s %s: %v", host, port, err)
@@ -81,12 +81,12 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 			follow("127.0.0.1", "1") // nobody is there
 			return func() { follow("NO", "ONE") }
 		},
-		"no connection": func(t *testing.T, _ *redistest.Server, _ *redis.Client, wire *ear) func() {
+		"no connection": func(t *testing.T, _ *redistest.Server, _ *redis.Client, wire *wireTap) func() {
 			wire.proxy.Refuse(t)
 			wire.proxy.CutAll()
 			return func() { wire.proxy.Accept(t) }
 		},
-		"silence": func(_ *testing.T, _ *redistest.Server, _ *redis.Client, wire *ear) func() {
+		"silence": func(_ *testing.T, _ *redistest.Server, _ *redis.Client, wire *wireTap) func() {
 			wire.set(redistest.When(redistest.Down, redistest.Drop))
 			return func() { wire.set(nil) }
 		},

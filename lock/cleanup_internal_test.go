@@ -126,7 +126,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 	}
 }
 
-// A bid that was refused before it could leave anything, and whose removal is refused, too, is done with.
+// A claim that was refused before it could leave anything, and whose removal is refused, too, is done with.
 func TestCleanup_RefusedBidOnce(t *testing.T) {
 	t.Parallel()
 	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {

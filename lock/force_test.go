@@ -118,14 +118,14 @@ func TestControlMessages(t *testing.T) {
 	mustBeLost(t, l, lock.CauseMissing)
 
 	l = try(t, c.Mutex("job"))
-	ear := rdb.Subscribe(t.Context(), control)
-	defer func() { _ = ear.Close() }()
-	_, err := ear.Receive(t.Context())
+	sub := rdb.Subscribe(t.Context(), control)
+	defer func() { _ = sub.Close() }()
+	_, err := sub.Receive(t.Context())
 	must(t, "SUBSCRIBE", err)
 	if was, err := operator.Mutex("job").ForceUnlock(t.Context()); err != nil || !was {
 		t.Fatalf("ForceUnlock: %v, %v", was, err)
 	}
-	heard := []string{await(t, "a message", ear.Channel()).Payload, await(t, "a message", ear.Channel()).Payload}
+	heard := []string{await(t, "a message", sub.Channel()).Payload, await(t, "a message", sub.Channel()).Payload}
 	if !slices.Equal(heard, []string{l.Owner() + " forced by operator", l.Owner()}) {
 		t.Errorf("the holder is told %q", heard)
 	}

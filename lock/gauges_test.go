@@ -24,7 +24,7 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 			srv := redistest.Start(t)
 			s := newScope(t)
 			var clients [2]*lock.Client
-			var wires [2]*ear
+			var wires [2]*wireTap
 			for i := range clients {
 				rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.DialerRetries = 1 })
 				clients[i], wires[i] = s.open(t, rdb, lock.WithWatchdog(6*time.Second)), wire

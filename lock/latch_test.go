@@ -166,15 +166,15 @@ func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
 // Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
 func TestLatchLostMessage(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(d *desk, wire *ear){
-		"never published": func(d *desk, _ *ear) {
+	for name, lose := range map[string]func(d *desk, wire *wireTap){
+		"never published": func(d *desk, _ *wireTap) {
 			d.rdb.Del(context.Background(), d.key("gate"))
 		},
-		"dropped": func(d *desk, wire *ear) {
+		"dropped": func(d *desk, wire *wireTap) {
 			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("countdownlatch")))
 			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
 		},
-		"connection lost": func(d *desk, wire *ear) {
+		"connection lost": func(d *desk, wire *wireTap) {
 			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("countdownlatch")))
 			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
 		},

@@ -45,12 +45,12 @@ func (c *desk) listen(who ...string) {
 
 func (c *desk) hear(channel string) *redis.PubSub {
 	c.t.Helper()
-	ear := c.rdb.Subscribe(c.t.Context(), channel)
-	c.t.Cleanup(func() { _ = ear.Close() })
-	if _, err := ear.Receive(c.t.Context()); err != nil {
+	sub := c.rdb.Subscribe(c.t.Context(), channel)
+	c.t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	return ear
+	return sub
 }
 
 // ask is an acquire, of a client that waits since then, unless it has no number.

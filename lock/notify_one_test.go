@@ -74,10 +74,10 @@ func lockName(t *testing.T) string {
 func TestCalledInVain(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	for name, trouble := range map[string]func(e *ear){
-		"deaf": func(e *ear) { e.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message"))) },
-		"dead": func(e *ear) { e.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop }) },
-		"mute": func(e *ear) { e.set(redistest.When(redistest.Up, redistest.Drop)) },
+	for name, trouble := range map[string]func(e *wireTap){
+		"deaf": func(e *wireTap) { e.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message"))) },
+		"dead": func(e *wireTap) { e.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop }) },
+		"mute": func(e *wireTap) { e.set(redistest.When(redistest.Up, redistest.Drop)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ type fault struct {
 	*scope
 	srv  *redistest.Server
 	rdb  *redis.Client // not through the proxy
-	wire *ear
+	wire *wireTap
 	c    *lock.Client
 	warm float64 // so many releases were counted before
 }
@@ -221,7 +221,7 @@ func TestFirstReleaseOfAMissingLockIsALoss(t *testing.T) {
 		f.rdb.Del(t.Context(), "job")
 		err := l.Release(t.Context())
 		before := sent
-		if sent = f.tries("release", "job"); sent > before+1 { // the first try's answer came too late: its own deed, for all it knows
+		if sent = f.tries("release", "job"); sent > before+1 { // the first try's answer came too late: as far as it knows, its own doing
 			continue
 		}
 		mustMatch(t, err, lock.ErrLost) // whose holder may have heard of it before

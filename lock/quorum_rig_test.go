@@ -16,7 +16,7 @@ import (
 type nodes struct {
 	t       *testing.T
 	servers []*redistest.Server
-	wires   []*ear
+	wires   []*wireTap
 	raw     []*redis.Client // past the proxies
 }
 

@@ -25,7 +25,7 @@ type counting struct {
 	c    *lock.Client
 	key  string
 	trap *trap
-	wire *ear
+	wire *wireTap
 }
 
 func (n *counting) value() int {

@@ -60,11 +60,11 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	s := newScope(t)
 	c := s.open(t, rdb, lock.WithWatchdog(far))
 	admin := node.Client(t)
-	ear := admin.PSubscribe(t.Context(), "redisson_*")
-	defer func() { _ = ear.Close() }()
-	_, err := ear.Receive(t.Context())
+	sub := admin.PSubscribe(t.Context(), "redisson_*")
+	defer func() { _ = sub.Close() }()
+	_, err := sub.Receive(t.Context())
 	must(t, "PSUBSCRIBE", err)
-	heard := ear.Channel()
+	heard := sub.Channel()
 	told := func(what, channel string) {
 		t.Helper()
 		if m := await(t, what, heard); m.Channel != channel {

@@ -173,8 +173,8 @@ func closeSoon(c *lock.Client) {
 	_ = c.Close(ctx) // says how many leases the test left
 }
 
-// ear sees every request that goes through a proxy, and gives the proxy its rule.
-type ear struct {
+// wireTap sees every request that goes through a proxy, and gives the proxy its rule.
+type wireTap struct {
 	proxy *redistest.Proxy
 	sha   map[string]string // by script
 
@@ -183,9 +183,9 @@ type ear struct {
 	seen []string // requests
 }
 
-func listenOn(t testing.TB, p *redistest.Proxy) *ear {
+func listenOn(t testing.TB, p *redistest.Proxy) *wireTap {
 	t.Helper()
-	e := &ear{proxy: p, sha: scriptSHAs()}
+	e := &wireTap{proxy: p, sha: scriptSHAs()}
 	p.SetRule(func(c redistest.Chunk) redistest.Verdict {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -201,14 +201,14 @@ func listenOn(t testing.TB, p *redistest.Proxy) *ear {
 }
 
 // set replaces the rule of the proxy; nil lets all pass.
-func (e *ear) set(r redistest.Rule) {
+func (e *wireTap) set(r redistest.Rule) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rule = r
 }
 
 // script is a condition for rules: a call of that script about the lock, by its digest.
-func (e *ear) script(name, about string) func(redistest.Chunk) bool {
+func (e *wireTap) script(name, about string) func(redistest.Chunk) bool {
 	sha := []byte(e.sha[name])
 	return func(c redistest.Chunk) bool {
 		return bytes.Contains(c.Data, sha) && bytes.Contains(c.Data, []byte(about))
@@ -216,7 +216,7 @@ func (e *ear) script(name, about string) func(redistest.Chunk) bool {
 }
 
 // heard counts the requests in which a script was called, about the lock, by its digest.
-func (e *ear) heard(script, about string) int {
+func (e *wireTap) heard(script, about string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
@@ -250,7 +250,7 @@ func throughProxy(t testing.TB, s interface {
 	Addr() string
 	Client(testing.TB, ...func(*redis.Options)) *redis.Client
 }, change ...func(*redis.Options),
-) (*redis.Client, *ear) {
+) (*redis.Client, *wireTap) {
 	t.Helper()
 	p := redistest.NewProxy(t, s.Addr())
 	e := listenOn(t, p)

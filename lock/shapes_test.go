@@ -18,24 +18,24 @@ import (
 // The conformance suite over the larger shapes. One set of servers per shape is started once, and its tests run side by
 // side in corners of their own.
 
-// farm is the servers of one shape.
-type farm struct {
+// shapeServers is the servers of one shape.
+type shapeServers struct {
 	open   func(t *testing.T, protocol int) redis.UniversalClient
 	each   func(t *testing.T, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) // every primary
-	others []farm                                                                                       // of a quorum the other nodes
+	others []shapeServers                                                                               // of a quorum the other nodes
 }
 
 // serverShapes start the servers of each shape. All clients are made as programs make them.
 var serverShapes = []struct {
 	name  string
 	runs  []run
-	start func(t *testing.T) farm
+	start func(t *testing.T) shapeServers
 }{
-	{"single", everyKind, func(t *testing.T) farm { return universal(redistest.Start(t)) }},
-	{"primary+replica", mutexRuns, func(t *testing.T) farm { return universal(redistest.StartReplicated(t, 1)) }},
-	{"sentinel", everyKind, func(t *testing.T) farm { return universal(redistest.StartSentinel(t, 1)) }},
-	{"cluster 3", everyKind, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 0)) }},
-	{"cluster 3+3", mutexRuns, func(t *testing.T) farm { return universal(redistest.StartCluster(t, 1)) }},
+	{"single", everyKind, func(t *testing.T) shapeServers { return universal(redistest.Start(t)) }},
+	{"primary+replica", mutexRuns, func(t *testing.T) shapeServers { return universal(redistest.StartReplicated(t, 1)) }},
+	{"sentinel", everyKind, func(t *testing.T) shapeServers { return universal(redistest.StartSentinel(t, 1)) }},
+	{"cluster 3", everyKind, func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 0)) }},
+	{"cluster 3+3", mutexRuns, func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 1)) }},
 	{"ring 3", mutexRuns, startRingFarm},
 	{"3 servers", []run{{kind: quorums, protocol: 3}}, startQuorumFarm},
 }
@@ -52,12 +52,12 @@ var (
 	}()
 )
 
-// universal is a farm that redis.NewUniversalClient makes clients of.
+// universal is a shapeServers that redis.NewUniversalClient makes clients of.
 func universal(s interface {
 	Universal() *redis.UniversalOptions
 },
-) farm {
-	return farm{
+) shapeServers {
+	return shapeServers{
 		open: func(t *testing.T, protocol int) redis.UniversalClient {
 			o := s.Universal()
 			o.Protocol, o.PoolSize = protocol, 64
@@ -78,12 +78,12 @@ func universal(s interface {
 	}
 }
 
-func startRingFarm(t *testing.T) farm {
+func startRingFarm(t *testing.T) shapeServers {
 	addrs := make(map[string]string)
 	for i := range 3 {
 		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr()
 	}
-	return farm{
+	return shapeServers{
 		open: func(t *testing.T, protocol int) redis.UniversalClient {
 			return openRing(t, &redis.RingOptions{Addrs: addrs, Protocol: protocol, PoolSize: 64})
 		},
@@ -97,9 +97,9 @@ func startRingFarm(t *testing.T) farm {
 }
 
 // startQuorumFarm starts servers that know nothing of each other.
-func startQuorumFarm(t *testing.T) farm {
+func startQuorumFarm(t *testing.T) shapeServers {
 	f := universal(redistest.Start(t))
-	f.others = []farm{universal(redistest.Start(t)), universal(redistest.Start(t))}
+	f.others = []shapeServers{universal(redistest.Start(t)), universal(redistest.Start(t))}
 	return f
 }
 
@@ -169,10 +169,10 @@ func (r run) tables(n int) []theme {
 	return slices.Concat(themes[n:], themes[:n])
 }
 
-// conform runs the suite over the farm: with slots the behaviours that can run beside others, without them the rest.
-func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, name string) {
+// conform runs the suite over the shapeServers: with slots the behaviours that can run beside others, without them the rest.
+func (f shapeServers) conform(t *testing.T, r run, slots chan struct{}, report *matrix, name string) {
 	var rdbs []redis.UniversalClient
-	for _, node := range append([]farm{f}, f.others...) {
+	for _, node := range append([]shapeServers{f}, f.others...) {
 		rdbs = append(rdbs, node.open(t, r.protocol))
 	}
 	row := name + " " + r.String()
@@ -204,11 +204,11 @@ func (f farm) conform(t *testing.T, r run, slots chan struct{}, report *matrix, 
 	}
 }
 
-// world is one test's corner of the farm.
-func (f farm) world(t *testing.T, k kindOfLock, rdbs []redis.UniversalClient, prefix string) *world {
+// world is one test's corner of the shapeServers.
+func (f shapeServers) world(t *testing.T, k kindOfLock, rdbs []redis.UniversalClient, prefix string) *world {
 	w := &world{t: t, kind: k, prefix: prefix}
 	var raws severalRaw
-	for i, node := range append([]farm{f}, f.others...) {
+	for i, node := range append([]shapeServers{f}, f.others...) {
 		w.dials = append(w.dials, func() redis.UniversalClient { return rdbs[i] })
 		raws = append(raws, farmRaw{redisRaw{t, rdbs[i], prefix}, node})
 	}
@@ -219,18 +219,18 @@ func (f farm) world(t *testing.T, k kindOfLock, rdbs []redis.UniversalClient, pr
 // farmRaw is raw where one server doesn't have it all.
 type farmRaw struct {
 	redisRaw
-	farm farm
+	shapeServers shapeServers
 }
 
 func (r farmRaw) flush() {
-	r.farm.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
+	r.shapeServers.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
 }
 
 // setString overwrites a key where it is. In a Ring that isn't always where its name says: scripts take token counters
 // along to the shard of the lock.
 func (r farmRaw) setString(key, text string) {
 	var found atomic.Bool
-	r.farm.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error {
+	r.shapeServers.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error {
 		if _, ring := r.rdb.(*redis.Ring); !ring || c.Exists(ctx, key).Val() == 0 {
 			return nil
 		}
@@ -244,7 +244,7 @@ func (r farmRaw) setString(key, text string) {
 
 func (r farmRaw) keys() (keys []string) {
 	var mu sync.Mutex
-	r.farm.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error {
+	r.shapeServers.each(r.t, r.rdb, func(ctx context.Context, c *redis.Client) error {
 		it := c.Scan(ctx, 0, r.prefix+"*", 1000).Iterator()
 		for it.Next(ctx) {
 			mu.Lock()

@@ -12,7 +12,7 @@ func TestWhatALockKeepsIsSmall(t *testing.T) {
 	for what, size := range map[string]struct{ got, most uintptr }{
 		"grant": {unsafe.Sizeof(grant{}), 384},
 		"Mutex": {unsafe.Sizeof(Mutex{}), 128},
-		"bid":   {unsafe.Sizeof(claim{}), 64},
+		"claim": {unsafe.Sizeof(claim{}), 64},
 	} {
 		if size.got > size.most {
 			t.Errorf("a %s has %d bytes, want %d at most", what, size.got, size.most)

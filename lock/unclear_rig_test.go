@@ -119,7 +119,7 @@ type lane struct {
 	t       *testing.T
 	name    string
 	rng     *rand.Rand
-	wire    *ear
+	wire    *wireTap
 	trap    *trap
 	rdb     *redis.Client // sound
 	a, b    *lock.Client

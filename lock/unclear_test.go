@@ -136,7 +136,7 @@ var steps = []struct {
 	{"acquire of a waiter", "acquire", (*lane).wait},
 	{"renew", "renew", (*lane).renew},
 	{"hand-over", "hand_over", (*lane).handOver},
-	{"release", "release", (*lane).giveBack},
+	{"release", "release", (*lane).releases},
 }
 
 // run has one mishap happen at one step, and looks at what is left.
@@ -240,8 +240,8 @@ func (ln *lane) handOver(set func()) {
 	ln.served("the heir", ln.a, next)
 }
 
-// giveBack: the lock is freed, for a waiter of another process.
-func (ln *lane) giveBack(set func()) {
+// releases: the lock is freed, for a waiter of another process.
+func (ln *lane) releases(set func()) {
 	l := ln.take(ln.a)
 	next := ln.begin(context.Background(), ln.b)
 	ln.stand(ln.b, 1)

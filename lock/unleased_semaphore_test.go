@@ -229,15 +229,15 @@ func TestUnleasedSemaphoreWakes(t *testing.T) {
 // Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
 func TestUnleasedSemaphoreLostMessage(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(d *desk, wire *ear){
-		"never published": func(d *desk, _ *ear) {
+	for name, lose := range map[string]func(d *desk, wire *wireTap){
+		"never published": func(d *desk, _ *wireTap) {
 			d.rdb.IncrBy(context.Background(), d.key("pool"), 1)
 		},
-		"dropped": func(d *desk, wire *ear) {
+		"dropped": func(d *desk, wire *wireTap) {
 			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_sc")))
 			must(d.t, "Release", d.client().UnleasedSemaphore("pool").Release(context.Background(), 1))
 		},
-		"connection lost": func(d *desk, wire *ear) {
+		"connection lost": func(d *desk, wire *wireTap) {
 			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("redisson_sc")))
 			must(d.t, "Release", d.client().UnleasedSemaphore("pool").Release(context.Background(), 1))
 		},

@@ -263,26 +263,26 @@ func TestNodeLeavesTheCluster(t *testing.T) {
 	l := try(t, holder.Mutex("job"))
 	replicated(t, c.Owner(t, c.Slot(t, "job")))
 	next := behindNode(t, waiter, waiter.Mutex("job"))
-	var ear *redistest.Server
+	var listening *redistest.Server
 	for _, node := range c.Nodes {
 		list, err := node.Client(t).Do(t.Context(), "client", "list", "type", "pubsub").Text()
 		must(t, "CLIENT LIST", err)
 		if strings.Contains(list, " sub=2 ") {
-			ear = node
+			listening = node
 		}
 	}
-	if ear == nil {
+	if listening == nil {
 		t.Fatal("nobody listens")
 	}
-	if ear.Info(t, "replication")["role"] == "master" {
+	if listening.Info(t, "replication")["role"] == "master" {
 		for slot := range 16384 {
-			if c.Owner(t, slot) == ear {
-				c.Failover(t, slot, ear, replicaOf(t, c, ear))
+			if c.Owner(t, slot) == listening {
+				c.Failover(t, slot, listening, replicaOf(t, c, listening))
 				break
 			}
 		}
 	}
-	c.Remove(t, ear)
+	c.Remove(t, listening)
 	released := time.Now()
 	free(t, l)
 	free(t, granted(t, next)) // which is far less than the lease

@@ -73,7 +73,7 @@ func TestVerifyInFlight(t *testing.T) {
 		e := start(t, s)
 		locks := watch(e, 2, nil)
 		sleep(e, interval+time.Second/2)
-		locks = append(locks, watch(e, 2, nil)...) // in the same cohort, but not aboard
+		locks = append(locks, watch(e, 2, nil)...) // in the same cohort, but not in its call
 		e.Verify(&locks[0].Lease, &locks[2].Lease)
 		sleep(e, 2*time.Second)
 		for i, want := range []int{2, 1, 1, 0} {

@@ -7,7 +7,7 @@ import (
 )
 
 // receiptLife is how long the receipt of an operation is kept: longer than the operation is repeated by its caller, for about a lease (of the
-// default lease at most), and by the sweepers.
+// default lease at most), and by the cleanup.
 const receiptLife = 5 * time.Minute
 
 // Releaser is a script that releases a lock of one owner, or changes a counter once for one owner.
