@@ -20,8 +20,8 @@ func init() {
 		add(s.Script)
 	}
 	for _, s := range []*script.Releaser{
-		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.SemaphoreRelease,
-		script.UnleasedUndo, script.SemaphoreAdd, script.SemaphoreSet, script.LatchSet, script.LatchCountDown,
+		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.SemaphoreRelease, script.Retain,
+		script.UnleasedUndo, script.SemaphoreAdd, script.SemaphoreSet, script.SemaphoreEnsure, script.LatchSet, script.LatchCountDown,
 	} {
 		add(s.Script)
 	}

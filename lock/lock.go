@@ -357,6 +357,9 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *c
 			}
 			return acquireReply{}, cutOff(ctx, err)
 		}
+		if err != nil && !t.giveUpAt.IsZero() && errors.Is(failed, dispatch.ErrNoReply) {
+			break // TryLock gives up: what it was told before says more
+		}
 		err = failed
 		ws.failed(w, err)
 		f := redisfail.Classify(err)

@@ -83,7 +83,7 @@ func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquirePa
 		}
 		c := o.dispatcher.Call(b.lock.key, telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.Window, c.Owner = min(patience, o.backend.Timeout()), b
+		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), b
 		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
 		if !o.dispatcher.Do(ctx, c, patience) {
 			return acquireReply{}, o.dispatcher.Left(ctx)

@@ -53,7 +53,7 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, patien
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
-	c.Window, c.Owner = min(patience, o.backend.Timeout()), claimList(claims)
+	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
 	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
 	if !o.dispatcher.Do(ctx, c, patience) {
 		return multiAcquireReply{}, o.dispatcher.Left(ctx)

@@ -108,7 +108,7 @@ func TestWholeIsCountedOnce(t *testing.T) {
 						t.Errorf("%s: %v", metric.Name, s.series(t, metric))
 					}
 				}
-				if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed"); n < 2*2*3 {
+				if n := s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed"); n < 2*5 { // of a majority, in six intervals
 					t.Errorf("%v renewals, want those of all members", n)
 				}
 			})
