@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // The errors that calls match with errors.Is. Those that carry facts have types of their own.
@@ -100,16 +101,16 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // Cause says how a lease was lost.
-type Cause string
+type Cause = telemetry.LossCause
 
 // The causes of a loss.
 const (
-	CauseMissing     Cause = "missing"     // the lock is gone from Redis: deleted, evicted, or lost in a failover
-	CauseTaken       Cause = "taken"       // the lock has another owner, or its key holds something else
-	CauseExpired     Cause = "expired"     // a lease that isn't renewed ran out
-	CauseUnreachable Cause = "unreachable" // no renewal succeeded before the deadline
-	CauseStalled     Cause = "stalled"     // this process was too late to renew: no CPU, or stopped
-	CauseForced      Cause = "forced"      // it was taken away by ForceUnlock, of a client that said so
+	CauseMissing     = telemetry.LossMissing     // the lock is gone from Redis: deleted, evicted, or lost in a failover
+	CauseTaken       = telemetry.LossTaken       // the lock has another owner, or its key holds something else
+	CauseExpired     = telemetry.LossExpired     // a lease that isn't renewed ran out
+	CauseUnreachable = telemetry.LossUnreachable // no renewal succeeded before the deadline
+	CauseStalled     = telemetry.LossStalled     // this process was too late to renew: no CPU, or stopped
+	CauseForced      = telemetry.LossForced      // it was taken away by ForceUnlock, of a client that said so
 )
 
 // LostError says that a lease ended without a release, and how. It matches ErrLost.
@@ -134,14 +135,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 func (e *LostError) Unwrap() error { return e.err }
 
 // Reason says why a lease was canceled: its holder lost the permission to work before it released.
-type Reason string
+type Reason = telemetry.CancelReason
 
 // The reasons of a cancellation.
 const (
-	ReasonContext   Reason = "context"   // the ctx that the lease follows ended
-	ReasonMaxHold   Reason = "max_hold"  // it was held for longer than WithMaxHold allows
-	ReasonHeartbeat Reason = "heartbeat" // Lease.Heartbeat wasn't called for as long as WithHeartbeat allows
-	ReasonClosed    Reason = "closed"    // the client was closed
+	ReasonContext   = telemetry.CancelContext   // the ctx that the lease follows ended
+	ReasonMaxHold   = telemetry.CancelMaxHold   // it was held for longer than WithMaxHold allows
+	ReasonHeartbeat = telemetry.CancelHeartbeat // Lease.Heartbeat wasn't called for as long as WithHeartbeat allows
+	ReasonClosed    = telemetry.CancelClosed    // the client was closed
 )
 
 // CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: it is renewed no
@@ -161,8 +162,24 @@ func (e *CanceledError) Error() string {
 func (e *CanceledError) Unwrap() error { return e.err }
 
 func canceledByContext(name string, ctx context.Context) *CanceledError {
-	return &CanceledError{name, ReasonContext, fmt.Errorf(
-		"the ctx given to Lock, or to WithLeaseContext, ended; to bound the wait only, use WithWait: %w", context.Cause(ctx))}
+	return &CanceledError{name, ReasonContext, &contextEnded{context.Cause(ctx)}}
+}
+
+// contextEnded says that the ctx of a lease has ended, with advice for those who meant to bound the wait only.
+type contextEnded struct{ cause error }
+
+func (e *contextEnded) Error() string {
+	return "the ctx given to Lock, or to WithLeaseContext, ended; to bound the wait only, use WithWait: " + e.cause.Error()
+}
+
+func (e *contextEnded) Unwrap() error { return e.cause }
+
+// logged is the error as the log has it: without the advice, as an ordinary shutdown ends the ctx of every lock.
+func (e *CanceledError) logged() error {
+	if ended := (*contextEnded)(nil); errors.As(e.err, &ended) {
+		return ended.cause
+	}
+	return e
 }
 
 func leaseContextEnded(ctx context.Context) error {

@@ -64,7 +64,9 @@ func (m *FairMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *L
 func (m *FairMutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
 // ForceUnlock frees the lock whoever holds it, and wakes the waiters that a release wakes. Else it is as Mutex.ForceUnlock.
-func (m *FairMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }
+func (m *FairMutex) ForceUnlock(ctx context.Context) (bool, error) {
+	return m.base().forceUnlock(ctx, callerOf())
+}
 
 func (m *FairMutex) base() *lock {
 	if m == nil {

@@ -78,26 +78,26 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, to
 }
 
 // cancel ends the context of every handle, and the renewal.
-func (g *grant) cancel(reason Reason, err error) {
+func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
 	if g.state != grantHeld || g.end() != nil { // a loss is decided before the state changes
 		g.mu.Unlock()
 		return
 	}
-	g.state, g.ensureExtra().reason = grantCanceled, reason
+	g.state, g.ensureExtra().reason = grantCanceled, err.Reason
 	for l := range g.handles() {
 		l.endContext(err)
 	}
 	g.mu.Unlock()
-	if reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
+	if err.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
 		g.lock.c.engine.StopRenewal(&g.wd)
 	}
-	g.hold.Canceled(cancelReasons[reason], err)
+	g.hold.Canceled(err.Reason, err.logged())
 }
 
 // closing cancels the grant because the client closes.
 func (g *grant) closing() {
-	g.cancel(ReasonClosed, &CanceledError{g.lock.name, ReasonClosed, ErrClosed})
+	g.cancel(&CanceledError{g.lock.name, ReasonClosed, ErrClosed})
 }
 
 // abandon ends the grant without a release, because the client has closed and no longer waits. In Redis it expires.
@@ -141,8 +141,8 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 
 // lose ends the grant because the lock is lost. The first caller to notice calls it: the watchdog's callback, or a method
 // of the lease that checks the clock while that callback is queued.
-func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
-	if cause == watchdog.CauseMissing || cause == watchdog.CauseTaken && !redisfail.IsWrongType(err) {
+func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
+	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis has answered: that it hadn't before isn't why
 	}
 	g.mu.Lock()
@@ -150,8 +150,8 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 		g.mu.Unlock()
 		return
 	}
-	why := lossCauses[cause]
-	if extra := g.extra(); extra.forced != nil && (cause == watchdog.CauseMissing || cause == watchdog.CauseTaken) {
+	why := cause
+	if extra := g.extra(); extra.forced != nil && (cause == CauseMissing || cause == CauseTaken) {
 		why, err = CauseForced, extra.forced
 	}
 	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
@@ -162,7 +162,7 @@ func (g *grant) lose(cause watchdog.Cause, err error, burst *telemetry.Burst) {
 	canceled := g.extra().reason != ""
 	g.mu.Unlock()
 	if !canceled {
-		g.hold.Lost(telemetryCauses[why], err, burst)
+		g.hold.Lost(why, err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
 	if why != CauseTaken && why != CauseForced {
@@ -231,9 +231,9 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)
 	case f.Outcome >= script.Missing:
-		cause := watchdog.CauseMissing
+		cause := CauseMissing
 		if f.Outcome == script.Taken {
-			cause = watchdog.CauseTaken
+			cause = CauseTaken
 		}
 		rel.End(telemetry.ReleaseLost, false, ErrLost)
 		g.lose(cause, nil, nil)
@@ -264,32 +264,6 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
-}
-
-// lossCauses gives the watchdog's causes their names here, and telemetryCauses those there.
-var (
-	lossCauses = map[watchdog.Cause]Cause{
-		watchdog.CauseMissing:     CauseMissing,
-		watchdog.CauseTaken:       CauseTaken,
-		watchdog.CauseExpired:     CauseExpired,
-		watchdog.CauseUnreachable: CauseUnreachable,
-		watchdog.CauseStalled:     CauseStalled,
-	}
-	telemetryCauses = map[Cause]telemetry.LossCause{
-		CauseMissing:     telemetry.LossMissing,
-		CauseTaken:       telemetry.LossTaken,
-		CauseExpired:     telemetry.LossExpired,
-		CauseUnreachable: telemetry.LossUnreachable,
-		CauseStalled:     telemetry.LossStalled,
-		CauseForced:      telemetry.LossForced,
-	}
-)
-
-var cancelReasons = map[Reason]telemetry.CancelReason{
-	ReasonContext:   telemetry.CancelContext,
-	ReasonMaxHold:   telemetry.CancelMaxHold,
-	ReasonHeartbeat: telemetry.CancelHeartbeat,
-	ReasonClosed:    telemetry.CancelClosed,
 }
 
 // errJoinedLast is why a lease is canceled when the only handles left are of those whose ctx has ended.

@@ -179,7 +179,7 @@ func (g *grant) parentEnded(l *Lease) {
 		return
 	}
 	g.mu.Unlock()
-	g.cancelHandle(l, ReasonContext, canceledByContext(g.lock.name, parent))
+	g.cancelHandle(l, canceledByContext(g.lock.name, parent))
 }
 
 // nextParent returns the context to follow after parent, nil if there is none. A lease that was taken under a lease of the kind above
@@ -202,7 +202,7 @@ func (g *grant) nextParent(parent context.Context) context.Context {
 }
 
 // cancelHandle cancels one handle, and the grant if no other handle has permission to work.
-func (g *grant) cancelHandle(l *Lease, reason Reason, err error) {
+func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	g.mu.Lock()
 	last := l.cause == nil && !g.others(l)
 	if !last {
@@ -210,7 +210,7 @@ func (g *grant) cancelHandle(l *Lease, reason Reason, err error) {
 	}
 	g.mu.Unlock()
 	if last {
-		g.cancel(reason, err)
+		g.cancel(err)
 	}
 }
 
@@ -247,7 +247,7 @@ func (g *grant) releaseHandle(l *Lease) (last bool, err error) {
 		canceled := !g.others(nil)
 		g.mu.Unlock()
 		if canceled { // every handle that is left was canceled already
-			g.cancel(ReasonContext, &CanceledError{g.lock.name, ReasonContext, errJoinedLast})
+			g.cancel(&CanceledError{g.lock.name, ReasonContext, errJoinedLast})
 		}
 		return false, nil
 	}

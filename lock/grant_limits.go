@@ -19,10 +19,10 @@ func (g *grant) Alarm(now time.Time) time.Time {
 		g.warn(held)
 	}
 	if d := cfg.maxHold; d > 0 && limited && held >= d {
-		g.cancel(ReasonMaxHold, &CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
+		g.cancel(&CanceledError{g.lock.name, ReasonMaxHold, fmt.Errorf("held longer than WithMaxHold(%v) allows", d)})
 	}
 	if d := cfg.heartbeat; d > 0 && limited && held-beat >= d {
-		g.cancel(ReasonHeartbeat, &CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
+		g.cancel(&CanceledError{g.lock.name, ReasonHeartbeat, fmt.Errorf("no Heartbeat for WithHeartbeat(%v)", d)})
 	}
 	return g.nextAlarm(held)
 }

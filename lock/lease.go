@@ -12,7 +12,11 @@ import (
 //
 // A lease ends when it is released, when it is lost, or when its Client is closed. It may be canceled before that: then its
 // Context ends and the lease is no longer renewed. What remains of it is time to wind down and release.
+//
+// A Lease must not be copied.
 type Lease struct {
+	_ noCopy
+
 	target    leaseTarget
 	composite *compositeLease // of which this lease is a member; nil for most
 	parent    context.Context // the lease is canceled when it ends
@@ -23,6 +27,12 @@ type Lease struct {
 	done     chan struct{} // Done; created on first use
 	unfollow func() bool   // stops following parent
 }
+
+// noCopy has go vet report copies of what embeds it.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls joined
 // it (WithReentrancy). Methods with a Lease parameter act on that handle.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -64,61 +61,6 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	lk.tel = c.rec.Lock(name, k.name, lk.cfg.group, lk.cfg.spans)
 	return lk
 }
-
-// Holder says who holds a lock.
-type Holder struct {
-	Held      bool          // the rest is zero if nobody does
-	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
-	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
-	Count     int           // how often a Redisson holder has entered; 1 for ours
-	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
-	Token     int64         // 0 when the holder isn't a lockdog client
-	TraceID   string        // of the trace in which the holder took it, "" when unknown
-	Mode      string        // of an RWMutex: "write", or "read"
-	Readers   int           // of an RWMutex: how many hold it for reading, those included that read on under the writer
-}
-
-// inspect is Inspect.
-func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
-	err = lk.call(ctx, "inspect", func() error {
-		r, err := lk.c.ops.inspect(ctx, lk)
-		h = Holder{r.Held, r.Owner, clientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
-		return err
-	})
-	return h, err
-}
-
-// forceUnlock is ForceUnlock.
-func (lk *lock) forceUnlock(ctx context.Context) (was bool, err error) {
-	err = lk.call(ctx, "force unlock", func() (err error) {
-		ctx, f := lk.c.rec.StartForce(ctx, &lk.tel)
-		var owners []string
-		was, owners, err = lk.c.ops.force(ctx, lk)
-		kind := redisfail.Classify(err).Kind
-		if errors.Is(err, context.Canceled) {
-			kind = telemetry.ErrorOther
-		}
-		f.End(was, owners, lk.c.cfg.id, callerOf(), kind, lk.wrap("force unlock", err))
-		lk.c.waits.wake(lk.key)
-		return err
-	})
-	return was, err
-}
-
-// callerOf is where in the program the function of this package was called that is running: "pkg.Func (file.go:42)".
-func callerOf() string {
-	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
-	for {
-		f, more := frames.Next()
-		if !more || !strings.HasPrefix(f.Function, ownPackage) {
-			return fmt.Sprintf("%s (%s:%d)", path.Base(f.Function), filepath.Base(f.File), f.Line)
-		}
-	}
-}
-
-// ownPackage is how the names of this package's functions begin.
-const ownPackage = "github.com/lockdog/lockdog/lock."
 
 // call runs an operation other than taking the lock.
 func (lk *lock) call(ctx context.Context, op string, f func() error) error {

@@ -96,12 +96,36 @@ func (m *Multi) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease
 	return tryDo(ctx, m, fn)
 }
 
+// Inspect says for each name who holds it, and for how long yet. The names are asked at once, but not in one step: they may be answered as of
+// different moments. If some can't be asked, the result has the others, and the error says which.
+func (m *Multi) Inspect(ctx context.Context) (map[string]Holder, error) {
+	if err := m.base().usable(ctx, "inspect"); err != nil {
+		return nil, err
+	}
+	found, errs := inspectEach(ctx, m.locks, func(lk *lock) string { return lk.name })
+	return found, errors.Join(errs...)
+}
+
+// ForceUnlock frees each of the names whoever holds it, as Mutex.ForceUnlock does, and reports whether one was held. If some can't be freed, the
+// error says which; the others are free.
+func (m *Multi) ForceUnlock(ctx context.Context) (bool, error) {
+	if err := m.base().usable(ctx, "force unlock"); err != nil {
+		return false, err
+	}
+	was, errs := forceUnlockEach(ctx, m.locks, callerOf())
+	return was, errors.Join(errs...)
+}
+
+func (m *Multi) base() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.lock
+}
+
 // take is Lock and TryLock.
 func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
-	if m == nil {
-		return nil, (*lock)(nil).takeable(ctx)
-	}
-	if err := m.takeable(ctx); err != nil {
+	if err := m.base().takeable(ctx); err != nil {
 		return nil, err
 	}
 	if !m.c.gate.enter() {

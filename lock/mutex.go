@@ -29,7 +29,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 }
 
 // TryLock takes the lock if it is free. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if it isn't. Where Redis fails, or is
-// silent for ReadTimeout, it asks again, four times at most; ctx bounds that.
+// silent for ReadTimeout, it asks again, four times at most. It takes no longer than WithWait and a second; without WithWait, than a third of the
+// lease, 5 s at most. Then it fails with ErrUnavailable. An earlier end of ctx ends it, too.
 //
 // Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; ErrClosed; ErrInvalid; the cause
 // of ctx when it ended; else what Redis answered, or why it didn't.
@@ -65,7 +66,9 @@ func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().i
 // lockdog client is told within milliseconds that its lease is lost, if its subscription stands (it is made with the client's
 // first grant), as CauseForced and by which client, else at its next renewal; what it does until then is for tokens to stop.
 // Each call that took a lock away is logged as a warning.
-func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) { return m.base().forceUnlock(ctx) }
+func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
+	return m.base().forceUnlock(ctx, callerOf())
+}
 
 func (m *Mutex) base() *lock {
 	if m == nil {

@@ -167,12 +167,37 @@ func (m *QuorumMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l 
 	return tryDo(ctx, m, fn)
 }
 
+// Inspect says for each node who holds the lock there, and for how long yet. Only who holds it at a majority of the nodes has the lock; its
+// owner differs from node to node, its token doesn't once the grant is complete. If some nodes can't be asked, the result has the others, and the
+// error says which.
+func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
+	if err := m.base().usable(ctx, "inspect"); err != nil {
+		return nil, err
+	}
+	found, errs := inspectEach(ctx, m.locks, (*lock).node)
+	return found, joinAtNodes(m.locks, errs)
+}
+
+// ForceUnlock frees the lock at every node whoever holds it there, as Mutex.ForceUnlock does, and reports whether it was held at one. If
+// some nodes can't be reached, the error says which; it is free at the others.
+func (m *QuorumMutex) ForceUnlock(ctx context.Context) (bool, error) {
+	if err := m.base().usable(ctx, "force unlock"); err != nil {
+		return false, err
+	}
+	was, errs := forceUnlockEach(ctx, m.locks, callerOf())
+	return was, joinAtNodes(m.locks, errs)
+}
+
+func (m *QuorumMutex) base() *lock {
+	if m == nil {
+		return nil
+	}
+	return &m.lock
+}
+
 // take is Lock and TryLock.
 func (m *QuorumMutex) take(ctx context.Context, wait bool) (*Lease, error) {
-	if m == nil {
-		return nil, (*lock)(nil).takeable(ctx)
-	}
-	if err := m.takeable(ctx); err != nil {
+	if err := m.base().takeable(ctx); err != nil {
 		return nil, err
 	}
 	ctx, stop := m.bounded(ctx)

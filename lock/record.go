@@ -80,7 +80,7 @@ func (r *record) join() bool {
 // canceled is called when cl was canceled.
 func (r *record) canceled(cl *compositeLease, err *CanceledError) {
 	if cl == r.cl { // the hold is that of the first, not of those that joined
-		r.hold.Canceled(cancelReasons[err.Reason], err)
+		r.hold.Canceled(err.Reason, err.logged())
 	}
 }
 
@@ -100,7 +100,7 @@ func (r *record) ended(err error, canceled *CanceledError) {
 		end = endOf(canceled.Reason)
 	case errors.As(err, &lost):
 		end = telemetry.EndLost
-		r.hold.Lost(telemetryCauses[lost.Cause], lost.err, nil)
+		r.hold.Lost(lost.Cause, lost.err, nil)
 	}
 	r.hold.End(end)
 }

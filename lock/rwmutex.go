@@ -127,7 +127,9 @@ func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer
 
 // ForceUnlock frees the lock whoever holds it, the writer or all readers, and wakes who waits for it. It reports whether the
 // lock was held. Each holder in a lockdog client is told, as by Mutex.ForceUnlock.
-func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) { return m.writer().forceUnlock(ctx) }
+func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
+	return m.writer().forceUnlock(ctx, callerOf())
+}
 
 func (m *RWMutex) writer() *lock {
 	if m == nil {

@@ -12,7 +12,7 @@ var unleasedSemaphoreKind = &kind{
 	acquire: script.UnleasedAcquire, release: script.UnleasedUndo,
 	channel:          script.SemaphoreChannel,
 	wakesNextOnGrant: true, usesReceipts: true, leaseless: true,
-	number: "number of permits", refusal: "has too few permits left",
+	number: "number of permits", refusal: "has too few permits left (if it was never given any, TrySetPermits does it)",
 }
 
 // UnleasedSemaphore describes a semaphore whose permits have no lease: a number of permits in Redis, which callers take some of and give

@@ -1,6 +1,10 @@
 package watchdog
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
 
 // Batch is one call to the server: the leases of one cohort, all of one partition. It is made for the call and never
 // used again by the engine, so it may be kept. A lease of it may have been removed since: renew it all the same, its
@@ -48,22 +52,10 @@ type Renewal struct {
 	Elapsed   time.Duration // from the last confirmed request to this outcome; Elapsed/TTL is the utilization
 }
 
-// Cause says why a lease was lost.
-type Cause uint8
-
-// The causes of a loss.
-const (
-	CauseMissing     Cause = iota + 1 // the server no longer had it
-	CauseTaken                        // the server had it for somebody else
-	CauseExpired                      // it was not being renewed (fixed, or winding down) and ran out
-	CauseUnreachable                  // attempts failed, or did not return, until the deadline
-	CauseStalled                      // no attempt was made in time: this process itself was late
-)
-
 // Loss tells a Holder how its lease ended.
 type Loss struct {
-	Cause   Cause         // how it was lost
-	Err     error         // the last renewal error since the last success; nil when there was none
-	Elapsed time.Duration // from the last confirmed request to the loss
-	Batch   *Batch        // with CauseMissing and CauseTaken: the call that found out
+	Cause   telemetry.LossCause // how it was lost
+	Err     error               // the last renewal error since the last success; nil when there was none
+	Elapsed time.Duration       // from the last confirmed request to the loss
+	Batch   *Batch              // with LossMissing and LossTaken: the call that found out
 }

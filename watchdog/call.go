@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // startCall makes the call for a cohort.
@@ -106,11 +108,11 @@ func (e *Engine) finishCall(c *cohort, b *Batch) {
 			}
 		case Missing:
 			n.lost = true
-			e.lose(l, CauseMissing, now)
+			e.lose(l, telemetry.LossMissing, now)
 		case Taken:
 			n.lost = true
 			l.err = res.Err
-			e.lose(l, CauseTaken, now)
+			e.lose(l, telemetry.LossTaken, now)
 		case Moved:
 			e.redirect(l, res.Partition, now)
 		default:

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -44,7 +45,7 @@ func TestOneBadLeaseInABatch(t *testing.T) {
 		if sum.latest > interval || sum.failed+len(sum.lost) > 0 || sum.renewed != 1200 {
 			t.Errorf("healthy: %d renewed, after %v at the latest, %d failed, lost %v", sum.renewed, sum.latest, sum.failed, sum.lost)
 		}
-		if len(bad.losses) != 1 || bad.losses[0].Cause != watchdog.CauseUnreachable || !bad.lostAt.Equal(deadline) {
+		if len(bad.losses) != 1 || bad.losses[0].Cause != telemetry.LossUnreachable || !bad.lostAt.Equal(deadline) {
 			t.Errorf("bad: %+v, %v after its deadline", bad.losses, bad.lostAt.Sub(deadline))
 		}
 		if !locks[0].Deadline().After(deadline) {
@@ -119,7 +120,7 @@ func TestBadLeasesEverywhere(t *testing.T) {
 		if sum.latest > interval+100*time.Millisecond || sum.failed+len(sum.lost) > 0 {
 			t.Errorf("healthy: renewed after %v at the latest, %d failed, lost %v", sum.latest, sum.failed, sum.lost)
 		}
-		if got := badSum.lost[watchdog.CauseUnreachable]; got != len(sick) {
+		if got := badSum.lost[telemetry.LossUnreachable]; got != len(sick) {
 			t.Errorf("%d of the %d bad ones lost", got, len(sick))
 		}
 	})

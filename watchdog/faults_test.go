@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -109,7 +110,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 						t.Fatalf("lock %d: %d losses", i, len(l.losses))
 					}
 					loss := l.losses[0]
-					if loss.Cause != watchdog.CauseUnreachable || loss.Elapsed != trust || loss.Batch != nil {
+					if loss.Cause != telemetry.LossUnreachable || loss.Elapsed != trust || loss.Batch != nil {
 						t.Errorf("lock %d: %+v", i, loss)
 					}
 					if name == "refused" && !errors.Is(loss.Err, errDown) {
@@ -265,7 +266,7 @@ func TestSickPartition(t *testing.T) {
 		if healthy.latest > interval || healthy.failed+len(healthy.lost) > 0 {
 			t.Errorf("healthy: renewed after %v at the latest, %d failed, lost %v", healthy.latest, healthy.failed, healthy.lost)
 		}
-		if sick.lost[watchdog.CauseUnreachable] != 1000 {
+		if sick.lost[telemetry.LossUnreachable] != 1000 {
 			t.Errorf("sick: lost %v", sick.lost)
 		}
 		if got := most.Load(); got != watchdog.MaxInFlight {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -142,12 +143,12 @@ type tally struct {
 	mu       sync.Mutex
 	renewed  int
 	failed   int
-	lost     map[watchdog.Cause]int
+	lost     map[telemetry.LossCause]int
 	latest   time.Duration // the longest between two confirmed renewals
 	leastTTL time.Duration
 }
 
-func newTally() *tally { return &tally{lost: map[watchdog.Cause]int{}, leastTTL: 1 << 62} }
+func newTally() *tally { return &tally{lost: map[telemetry.LossCause]int{}, leastTTL: 1 << 62} }
 
 func (l *lock) Renewal(r watchdog.Renewal) {
 	if t := l.tally; t != nil {

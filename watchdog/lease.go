@@ -3,6 +3,8 @@ package watchdog
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // Spec says how a lease is to be kept alive.
@@ -57,6 +59,7 @@ type Lease struct {
 	cohort *cohort // nil when not renewed (any more)
 	err    error   // the last renewal error since the last success
 	sent   int64   // when the request of the last confirmed renewal was sent
+	cause  telemetry.LossCause
 	lostAt int64
 	ttl    int64
 	margin int64
@@ -65,9 +68,8 @@ type Lease struct {
 	alarmPos     int32 // in Engine.alarms
 	tries        uint16
 	hops         uint8 // moves since the last success
-	cause        Cause
-	verify       bool // renew once more when the call in flight has returned
-	alarmDue     bool // waits for its Alarm call
+	verify       bool  // renew once more when the call in flight has returned
+	alarmDue     bool  // waits for its Alarm call
 }
 
 type status = uint32

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -44,9 +45,9 @@ func TestZeroLease(t *testing.T) {
 
 func TestMissingAndTaken(t *testing.T) {
 	t.Parallel()
-	for outcome, cause := range map[watchdog.Outcome]watchdog.Cause{
-		watchdog.Missing: watchdog.CauseMissing,
-		watchdog.Taken:   watchdog.CauseTaken,
+	for outcome, cause := range map[watchdog.Outcome]telemetry.LossCause{
+		watchdog.Missing: telemetry.LossMissing,
+		watchdog.Taken:   telemetry.LossTaken,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestFixedLease(t *testing.T) {
 		if len(s.take()) != 0 {
 			t.Error("it was renewed")
 		}
-		if len(l.losses) != 1 || l.losses[0].Cause != watchdog.CauseExpired || !l.lostAt.Equal(deadline) {
+		if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossExpired || !l.lostAt.Equal(deadline) {
 			t.Errorf("losses %+v, %v after the deadline", l.losses, l.lostAt.Sub(deadline))
 		}
 	})
@@ -147,7 +148,7 @@ func TestStopRenewal(t *testing.T) {
 			if len(stopped.renewals) != 0 {
 				t.Errorf("in flight %v: renewed: %s", inFlight, stopped.outcomes())
 			}
-			if len(stopped.losses) != 1 || stopped.losses[0].Cause != watchdog.CauseExpired || !stopped.lostAt.Equal(deadline) {
+			if len(stopped.losses) != 1 || stopped.losses[0].Cause != telemetry.LossExpired || !stopped.lostAt.Equal(deadline) {
 				t.Errorf("in flight %v: losses %+v at %v", inFlight, stopped.losses, stopped.lostAt)
 			}
 			if len(other.renewals) < 6 || len(other.losses) != 0 {
@@ -204,7 +205,7 @@ func TestLateAnswer(t *testing.T) {
 		e.Watch(&l.Lease, spec(l))
 		deadline := l.Deadline()
 		sleep(e, 3*ttl)
-		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != watchdog.CauseUnreachable || !l.lostAt.Equal(deadline) {
+		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossUnreachable || !l.lostAt.Equal(deadline) {
 			t.Errorf("renewals %q, losses %+v", l.outcomes(), l.losses)
 		}
 	})

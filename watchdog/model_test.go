@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
 )
 
@@ -142,12 +143,12 @@ func (x *modelLock) Lost(l watchdog.Loss) {
 	x.losses++
 	early := time.Now().Before(x.Deadline())
 	switch l.Cause {
-	case watchdog.CauseMissing:
-	case watchdog.CauseExpired:
+	case telemetry.LossMissing:
+	case telemetry.LossExpired:
 		if early || x.spec.Interval > 0 && x.stopped.IsZero() {
 			x.m.wrong("expired: early %v, stopped %v", early, x.stopped)
 		}
-	case watchdog.CauseUnreachable:
+	case telemetry.LossUnreachable:
 		// What failed before the end of a fault may not have been tried again since.
 		if peace := x.m.faults == 0 && !x.m.hang && time.Since(x.m.healed) > 8*time.Second; early || peace {
 			x.m.wrong("unreachable: early %v, %+v", early, l)

@@ -3,6 +3,8 @@ package watchdog
 import (
 	"math"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // tick is how often the scheduler looks even when nothing is due, while there are leases, or were since it last looked: the sign that it
@@ -127,7 +129,7 @@ func (e *Engine) expire(l *Lease, now int64) {
 
 // loseAtDeadline is expire for a caller that tells the holder itself.
 func (e *Engine) loseAtDeadline(l *Lease, now int64) {
-	cause := CauseExpired
+	cause := telemetry.LossExpired
 	if l.cohort != nil {
 		cause = l.cohort.blame(l)
 	}
@@ -137,16 +139,16 @@ func (e *Engine) loseAtDeadline(l *Lease, now int64) {
 // blame says why a lease of the cohort was not renewed in time. If no attempt was made since it was due, and the
 // scheduler saw that too late to make one, that is the scheduler's fault. If it saw it in time, the attempt waited
 // for calls to return that did not.
-func (c *cohort) blame(l *Lease) Cause {
+func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	tried := l.tries > 0 || c.tries > 0 || c.stage == inFlight
 	inTime := c.noticed != 0 && c.noticed-c.due <= c.group.timeout
 	if tried || inTime {
-		return CauseUnreachable
+		return telemetry.LossUnreachable
 	}
-	return CauseStalled
+	return telemetry.LossStalled
 }
 
-func (e *Engine) lose(l *Lease, cause Cause, now int64) {
+func (e *Engine) lose(l *Lease, cause telemetry.LossCause, now int64) {
 	l.cause, l.lostAt = cause, now
 	e.forget(l, lost)
 }

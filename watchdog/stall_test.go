@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // witness is a Holder that keeps what the tests of this package ask for.
@@ -129,7 +131,7 @@ func TestStall(t *testing.T) {
 						}
 						continue
 					}
-					if len(w.losses) != 1 || w.losses[0].Cause != CauseStalled {
+					if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled {
 						t.Fatalf("losses %+v, want one, stalled", w.losses)
 					}
 				}
@@ -160,13 +162,13 @@ func TestCheckAfterAStall(t *testing.T) {
 			if x.Check(&w.Lease) {
 				t.Error("live after its deadline")
 			}
-			if len(w.losses) != 1 || w.losses[0].Cause != CauseStalled || w.losses[0].Elapsed != 30100*time.Millisecond {
+			if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled || w.losses[0].Elapsed != 30100*time.Millisecond {
 				t.Errorf("losses %+v", w.losses)
 			}
 		}
 		x.sleep(2 * time.Second)
 		for _, w := range x.locks {
-			if len(w.losses) != 1 || w.losses[0].Cause != CauseStalled {
+			if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled {
 				t.Errorf("losses %+v, want one, stalled", w.losses)
 			}
 		}
@@ -187,7 +189,7 @@ func TestStallInFlight(t *testing.T) {
 		x.Engine.mu.Unlock()
 		x.sleep(15 * time.Second)
 		w := x.locks[0]
-		if w.renewed != 0 || len(w.losses) != 1 || w.losses[0].Cause != CauseUnreachable {
+		if w.renewed != 0 || len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossUnreachable {
 			t.Errorf("%d renewals, losses %+v", w.renewed, w.losses)
 		}
 	})
@@ -218,13 +220,13 @@ func TestLoseEverything(t *testing.T) {
 		}
 		x.stall(time.Minute)
 		x.sleep(time.Second)
-		causes := map[Cause]int{}
+		causes := map[telemetry.LossCause]int{}
 		for _, w := range x.locks {
 			for _, l := range w.losses {
 				causes[l.Cause]++
 			}
 		}
-		if causes[CauseStalled] != 15_000 || causes[CauseExpired] != 15_000 {
+		if causes[telemetry.LossStalled] != 15_000 || causes[telemetry.LossExpired] != 15_000 {
 			t.Errorf("lost %v", causes)
 		}
 		if got := x.Stats(); got.Leases != 0 || got.Cohorts != 0 {
@@ -251,7 +253,7 @@ func TestCheckInAlarm(t *testing.T) {
 		now := time.Now()
 		x.Watch(&a.Lease, Spec{TTL: 30 * time.Second, Sent: now, Alarm: now.Add(time.Second), Holder: a})
 		x.sleep(3 * time.Second)
-		if len(a.losses) != 1 || a.losses[0].Cause != CauseExpired || len(w.losses) != 1 {
+		if len(a.losses) != 1 || a.losses[0].Cause != telemetry.LossExpired || len(w.losses) != 1 {
 			t.Errorf("losses %+v and %+v, want one each", a.losses, w.losses)
 		}
 	})
