@@ -52,6 +52,9 @@ type Backend interface {
 	// Control is where a client listens to be told that its grant of a lock was taken away.
 	Control(key string) Endpoint
 
+	// PoolSize is how many connections the program's client has to one server, at most.
+	PoolSize() int
+
 	// Timeout is how long the server's answer is waited for.
 	Timeout() time.Duration
 

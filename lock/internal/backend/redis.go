@@ -17,6 +17,7 @@ type Redis struct {
 	rdb redis.UniversalClient
 	topology
 	timeout time.Duration
+	pool    int // see PoolSize
 
 	soon time.Duration // see Soon
 
@@ -53,7 +54,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Redis{rdb: rdb, timeout: timeout}
+	b := &Redis{rdb: rdb, timeout: timeout, pool: poolSize(rdb)}
 	b.topology = newTopology(rdb, &b.reserved)
 	if renew != nil {
 		if _, err := readTimeout(renew); err != nil {
@@ -114,6 +115,21 @@ func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 		return 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
 	}
 	return read, nil
+}
+
+// poolSize is that of a client which has a readTimeout.
+func poolSize(rdb redis.UniversalClient) int {
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		return c.Options().PoolSize
+	case *redis.Ring:
+		for _, shard := range c.GetShardClients() {
+			return shard.Options().PoolSize
+		}
+		return c.Options().PoolSize // the shards are yet to come: 0, if it is to be the default
+	default:
+		return rdb.(*redis.Client).Options().PoolSize
+	}
 }
 
 // isZero reports whether a client wasn't made by go-redis, whose methods panic then.
@@ -316,6 +332,9 @@ func (b *Redis) Moved(ctx context.Context) {
 
 // Soon implements Backend.
 func (b *Redis) Soon() time.Duration { return b.soon }
+
+// PoolSize implements Backend.
+func (b *Redis) PoolSize() int { return b.pool }
 
 // Timeout implements Backend.
 func (b *Redis) Timeout() time.Duration { return b.timeout }

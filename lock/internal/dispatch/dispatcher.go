@@ -2,8 +2,9 @@
 // whether to try again is decided above.
 //
 // A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
-// is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. At
-// most three batches are in flight, or one to each node; a batch takes all calls that became pending meanwhile, in one round trip.
+// is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. A
+// batch takes all calls that are pending as it leaves, in one round trip. How many batches may be in flight goes by the distance of the
+// server: see window.
 package dispatch
 
 import (
@@ -38,7 +39,7 @@ type Dispatcher struct {
 
 	mu             sync.Mutex
 	nodes          atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
-	sharedInFlight int                              // batches that take pending calls, to all nodes
+	sharedInFlight int                              // batches of pending calls, to all nodes
 	idle           []*worker                        // of no node: nodes come and go
 }
 
@@ -52,12 +53,13 @@ type Node struct {
 
 	// Guarded by Dispatcher.mu.
 	pending  []*Call
-	inFlight int
+	starting int // workers that are about to take pending calls
+	inFlight int // batches, those included that are starting
+	distance distance
 }
 
 const (
 	maxInFlight = 64 // to one node; renewals aside
-	maxShared   = 3  // ... to all nodes, of those that take pending calls, unless they are slow; each node may have one in any case
 	maxIdle     = 8
 	slowBatch   = 100 * time.Millisecond
 )
@@ -224,13 +226,10 @@ func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 		d.running.Add(1)
 		return true, nil
 	case c.unbatchable && n.inFlight < maxInFlight: // in a batch of its own, before the pending calls
-		n.pending = slices.Insert(n.pending, 0, c)
-		d.startBatch(n)
+		d.startBatch(n, c)
 	default:
 		n.pending = append(n.pending, c)
-		if n.inFlight == 0 || d.sharedInFlight < maxShared {
-			d.startBatch(n)
-		}
+		d.startIfRoom(n)
 	}
 	return false, nil
 }
@@ -240,7 +239,7 @@ func (d *Dispatcher) addWorker(n *Node, c *Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mayStart(n) && slices.Contains(n.pending, c) {
-		d.startBatch(n)
+		d.startBatch(n, nil)
 	}
 }
 
@@ -264,7 +263,7 @@ func (d *Dispatcher) Hold(key string) (pending func() int, resume func()) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.addInFlight(n, batches, true); d.mayStart(n) {
-			d.startBatch(n)
+			d.startBatch(n, nil)
 		}
 	}
 	add(maxInFlight)

@@ -23,9 +23,13 @@ import (
 type servers struct {
 	backend.Backend
 	answer chan struct{}
+	rtt    time.Duration
+	pool   int
 
-	mu   sync.Mutex
-	sent []string // the keys of each call
+	mu       sync.Mutex
+	sent     []string // the keys of each call
+	inFlight int
+	most     int // in flight at a time
 }
 
 func (s *servers) Traits() backend.Traits {
@@ -37,10 +41,20 @@ func (s *servers) Node(key string) string {
 	return node
 }
 
+func (s *servers) PoolSize() int { return s.pool }
+
 func (s *servers) Eval(ctx context.Context, call backend.Call) (any, error) {
 	s.mu.Lock()
 	s.sent = append(s.sent, strings.Join(call.Keys, " "))
+	s.inFlight++
+	s.most = max(s.most, s.inFlight)
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.inFlight--
+		s.mu.Unlock()
+	}()
+	time.Sleep(s.rtt)
 	if strings.Contains(call.Keys[0], "hang") {
 		<-s.answer
 	}
@@ -63,7 +77,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 			t.Fatal(err)
 		}
 		defer rec.Close()
-		r := &rig{t: t, s: &servers{Backend: memory.New().Backend(), answer: make(chan struct{})}}
+		r := &rig{t: t, s: &servers{Backend: memory.New().Backend(), answer: make(chan struct{}), pool: 1000}}
 		r.d = New(Config{Backend: r.s, Recorder: rec, Panicked: func(v any, _ []byte) { t.Errorf("panic: %v", v) }})
 		f(t, r)
 		if !r.d.isClosed() {
@@ -134,7 +148,7 @@ func after(d time.Duration) {
 // A call that shares no batch doesn't wait for those that do. Its worker then takes them.
 func TestDispatcher_UnbatchableGoesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.hang("a", maxShared)
+		r.hang("a", leastShared)
 		first, second := r.acquire(t.Context(), "a:1", nil), r.acquire(t.Context(), "a:2", nil)
 		r.wantSent("a:hang-0", "a:hang-1", "a:hang-2")
 		single := r.inspect("a:single")
@@ -149,7 +163,7 @@ func TestDispatcher_UnbatchableGoesFirst(t *testing.T) {
 // Three batches are in flight to all nodes together, but each node may have one in any case. A second one is sent when the first is slow.
 func TestDispatcher_OtherNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.hang("a", maxShared)
+		r.hang("a", leastShared)
 		r.want("the first call to a node", r.acquire(t.Context(), "b:1", nil), nil)
 		r.hang("b", 1)
 		second := r.acquire(t.Context(), "b:2", nil)
@@ -165,7 +179,7 @@ func TestDispatcher_OtherNodes(t *testing.T) {
 // A batch that is slow, on a connection that has died in silence for instance, doesn't hold up calls for long.
 func TestDispatcher_SlowBatch(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.hang("a", maxShared)
+		r.hang("a", leastShared)
 		done := r.acquire(t.Context(), "a:1", nil)
 		after(slowBatch - 1)
 		r.wantSent("a:hang-2")
@@ -212,7 +226,7 @@ func TestDispatcher_CallerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ctx, leave := context.WithCancel(t.Context())
 		var o owner
-		r.hang("a", maxShared-1)
+		r.hang("a", leastShared-1)
 		inFlight, pending := r.acquire(ctx, "a:hang", &o), r.acquire(ctx, "a:1", &o)
 		closing := r.acquire(t.Context(), "a:2", &o)
 		leave()

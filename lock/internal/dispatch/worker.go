@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -17,11 +18,15 @@ const maxBatch = 64
 
 // worker sends calls to Redis, one batch after the other.
 type worker struct {
-	node   *Node
-	calls  []*Call
-	shared bool          // the batch may take more calls
-	start  chan struct{} // calls has been filled
-	batch  script.BatchArgs
+	node    *Node
+	calls   []*Call
+	limited bool          // it sends the next batch only if the window has room
+	shared  bool          // it takes pending calls, as they are when it starts
+	linger  time.Duration // how long it waits for more pending calls before it takes them
+	alone   bool          // nothing else was in flight when it started
+	took    time.Duration // the last batch; 0: it failed
+	start   chan struct{} // node is set
+	batch   script.BatchArgs
 }
 
 // addInFlight counts batches to a node that begin or, if more is negative, end. It is called with mu held.
@@ -37,28 +42,48 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 	return len(n.pending) > 0 && n.inFlight < maxInFlight && !d.isClosed()
 }
 
-// startBatch gives pending calls to a worker. It is called with mu held.
-func (d *Dispatcher) startBatch(n *Node) {
-	if last := len(d.idle) - 1; last >= 0 {
-		w := d.idle[last]
-		d.idle = d.idle[:last]
-		d.fillBatch(n, w)
-		w.start <- struct{}{}
-		return
+// startIfRoom starts a batch of pending calls if the window has room for it, unless one is starting, which will take them. Each node may have
+// one in flight in any case. It is called with mu held.
+func (d *Dispatcher) startIfRoom(n *Node) {
+	if n.starting == 0 && d.hasRoom(n) && d.mayStart(n) {
+		d.startBatch(n, nil).limited = true
 	}
-	w := &worker{start: make(chan struct{}, 1)}
-	d.fillBatch(n, w)
-	d.running.Add(1)
-	go d.work(w)
+}
+
+// hasRoom reports whether the window has room for one more batch of pending calls. It is called with mu held.
+func (d *Dispatcher) hasRoom(n *Node) bool {
+	return n.inFlight == 0 || d.sharedInFlight < n.distance.window(d.backend.PoolSize())
+}
+
+// startBatch has a worker send only, or pending calls if that is nil, whether or not the window has room. It is called with mu held.
+func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
+	if last := len(d.idle) - 1; last >= 0 {
+		w = d.idle[last]
+		d.idle = d.idle[:last]
+	} else {
+		w = &worker{start: make(chan struct{}, 1)}
+		d.running.Add(1)
+		go d.work(w)
+	}
+	w.node, w.limited, w.shared, w.alone, w.linger = n, false, only == nil, n.inFlight == 0, 0
+	if !w.alone {
+		w.linger = n.distance.linger()
+	}
+	if w.shared {
+		n.starting++
+	} else {
+		w.calls = append(w.calls[:0], only)
+	}
+	d.addInFlight(n, 1, w.shared)
+	w.start <- struct{}{}
+	return w
 }
 
 // fillBatch moves pending calls into the worker's batch. It is called with mu held.
-func (d *Dispatcher) fillBatch(n *Node, w *worker) {
-	w.node, w.shared = n, !n.pending[0].unbatchable
-	d.addInFlight(n, 1, w.shared)
-	count := 1
-	if w.shared && d.prepared.Load() {
-		for count < min(len(n.pending), maxBatch) && !n.pending[count].unbatchable {
+func (d *Dispatcher) fillBatch(w *worker) {
+	n, count := w.node, 0
+	if len(n.pending) > 0 {
+		for count = 1; !n.pending[0].unbatchable && d.prepared.Load() && count < min(len(n.pending), maxBatch) && !n.pending[count].unbatchable; {
 			count++
 		}
 	}
@@ -73,46 +98,101 @@ func (d *Dispatcher) finishInline(n *Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running.Done()
+	n.distance.learn(time.Duration(n.lately.Load()), true)
 	d.addInFlight(n, -1, true)
-	if d.mayStart(n) {
-		d.startBatch(n)
-	}
+	d.startIfRoom(n)
 }
 
 // work sends batches until the Dispatcher closes. A worker beyond maxIdle stays only while calls are pending.
 func (d *Dispatcher) work(w *worker) {
 	defer d.running.Done()
 	for {
-		d.runBatch(w)
-		d.mu.Lock()
-		if d.isClosed() {
-			d.mu.Unlock()
-			return
-		}
-		d.addInFlight(w.node, -1, w.shared)
-		if d.mayStart(w.node) {
-			d.fillBatch(w.node, w)
-			d.mu.Unlock()
-			continue
-		}
-		if len(d.idle) == maxIdle {
-			d.mu.Unlock()
-			return
-		}
-		d.idle = append(d.idle, w)
-		d.mu.Unlock()
 		select {
 		case <-w.start:
 		case <-d.closed:
 			return // the callers of what is in its batch leave, too
 		}
+		if w.shared {
+			d.gather(w)
+		}
+		for more := d.begin(w); more; more = d.end(w) {
+			d.runBatch(w)
+		}
+		if !d.rest(w) {
+			return
+		}
 	}
+}
+
+// gather lets callers add their calls to a batch that is about to leave: those that run already, as those of the last batch do, and at a
+// distance also those that come a moment later.
+func (d *Dispatcher) gather(w *worker) {
+	if w.linger == 0 {
+		runtime.Gosched()
+		return
+	}
+	linger := time.NewTimer(w.linger)
+	defer linger.Stop()
+	select {
+	case <-linger.C:
+	case <-d.closed:
+	}
+}
+
+// begin fills the batch of a worker that was started for pending calls. It reports false if there are none left.
+func (d *Dispatcher) begin(w *worker) bool {
+	if !w.shared {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w.node.starting--
+	d.fillBatch(w)
+	if len(w.calls) == 0 || d.isClosed() {
+		d.addInFlight(w.node, -1, true)
+		return false
+	}
+	w.alone = w.alone && len(w.calls) == 1
+	d.startIfRoom(w.node)
+	return true
+}
+
+// end notes that the batch has ended, and fills the next one. It reports false if there is none.
+func (d *Dispatcher) end(w *worker) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w.node.distance.learn(w.took, w.alone)
+	d.addInFlight(w.node, -1, w.shared)
+	if w.limited && !d.hasRoom(w.node) || !d.mayStart(w.node) {
+		return false
+	}
+	alone := w.node.inFlight == 0
+	d.addInFlight(w.node, 1, true)
+	d.fillBatch(w)
+	w.shared, w.alone = true, alone && len(w.calls) == 1
+	return true
+}
+
+// rest has the worker wait for its next batch. It reports false if the worker isn't needed any more.
+func (d *Dispatcher) rest(w *worker) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.isClosed() || len(d.idle) == maxIdle {
+		return false
+	}
+	d.idle = append(d.idle, w)
+	return true
 }
 
 // runBatch sends the batch and answers its callers.
 func (d *Dispatcher) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
+	began := time.Now()
 	d.dispatch(w)
+	w.took = 0 // a failure says nothing of the distance
+	if len(w.calls) > 0 && w.calls[0].Err == nil {
+		w.took = time.Since(began)
+	}
 	for _, c := range w.calls {
 		if c.state.CompareAndSwap(waiting, answered) {
 			c.done <- struct{}{}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -60,6 +61,9 @@ func (connection) Control(string) backend.Endpoint { return backend.Endpoint{} }
 
 // Soon implements backend.Backend.
 func (connection) Soon() time.Duration { return 0 }
+
+// PoolSize implements backend.Backend. Nothing is shared here.
+func (connection) PoolSize() int { return math.MaxInt }
 
 // Timeout implements backend.Backend.
 func (connection) Timeout() time.Duration { return timeout }

@@ -1,0 +1,118 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	var d distance
+	for _, step := range []struct {
+		what  string
+		took  time.Duration
+		alone bool
+		want  time.Duration
+	}{
+		{"the first, in a crowd", 8 * ms, false, 8 * ms},
+		{"a failure", 0, true, 8 * ms},
+		{"a longer one in a crowd", 80 * ms, false, 8 * ms},
+		{"a shorter one in a crowd", 4 * ms, false, 4 * ms},
+		{"a longer one alone", 12 * ms, true, 5 * ms},
+		{"another", 13 * ms, true, 6 * ms},
+		{"a shorter one alone", 2 * ms, true, 2 * ms},
+	} {
+		if d.learn(step.took, step.alone); time.Duration(d) != step.want {
+			t.Fatalf("after %s the distance is %v, want %v", step.what, time.Duration(d), step.want)
+		}
+	}
+}
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		distance time.Duration
+		pool     int
+		window   int
+		linger   time.Duration
+	}{
+		{0, 1000, leastShared, 0},
+		{100 * time.Microsecond, 1000, leastShared, 0},
+		{300 * time.Microsecond, 1000, leastShared + 1, 0},
+		{2 * time.Millisecond, 1000, leastShared + 10, 125 * time.Microsecond},
+		{2 * time.Millisecond, 20, 10, 125 * time.Microsecond},
+		{2 * time.Millisecond, 1, leastShared, 125 * time.Microsecond},
+		{time.Second, 1000, maxInFlight, time.Second / lingerShare},
+	} {
+		if d := distance(c.distance); d.window(c.pool) != c.window || d.linger() != c.linger {
+			t.Errorf("at %v with a pool of %d: %d batches, which wait %v; want %d and %v", c.distance, c.pool, d.window(c.pool), d.linger(), c.window, c.linger)
+		}
+	}
+}
+
+// crowd has many callers make calls one after the other, until the time is over. It returns how many were made, by caller.
+func (r *rig) crowd(callers int, d time.Duration) []int {
+	ctx, cancel := context.WithTimeout(r.t.Context(), d)
+	defer cancel()
+	made := make([]int, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				c := r.d.Call("a", telemetry.PurposeAcquire)
+				script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: fmt.Sprint("a:", i)}, Owner: "me", Lease: int64(60_000)})
+				if !r.d.Do(context.Background(), c, time.Minute) {
+					r.t.Error("a call wasn't answered")
+					return
+				}
+				made[i]++
+				r.d.Recycle(c)
+			}
+		})
+	}
+	all.Wait()
+	return made
+}
+
+// At a distance no caller waits for long until its call is sent, and all callers are served alike. Nearby three batches are in flight; over a
+// small pool half of its connections.
+func TestDispatcher_Distance(t *testing.T) {
+	for name, c := range map[string]struct {
+		rtt        time.Duration
+		pool       int
+		most       int // batches in flight
+		callers    int
+		roundTrips float64 // per call, at most
+	}{
+		"nearby":             {rtt: 100 * time.Microsecond, pool: 1000, callers: 256, most: leastShared, roundTrips: 2.5},
+		"2 ms":               {rtt: 2 * time.Millisecond, pool: 1000, callers: 256, most: leastShared + 10, roundTrips: 1.2},
+		"2 ms, 20 conns":     {rtt: 2 * time.Millisecond, pool: 20, callers: 256, most: 10, roundTrips: 1.2},
+		"10 ms, 2,048":       {rtt: 10 * time.Millisecond, pool: 1000, callers: 2048, most: leastShared + 50, roundTrips: 1.2},
+		"10 ms, 2,048 on 20": {rtt: 10 * time.Millisecond, pool: 20, callers: 2048, most: 10, roundTrips: 3.6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.s.rtt, r.s.pool = c.rtt, c.pool
+				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the distance is known then
+				const rounds = 50
+				made := r.crowd(c.callers, rounds*c.rtt)
+				for i, n := range made {
+					if perCall := rounds / float64(n); perCall > c.roundTrips {
+						t.Errorf("caller %d made %d calls in %d round trips, want a call in %.1f", i, n, rounds, c.roundTrips)
+						break
+					}
+				}
+				if r.s.most > c.most {
+					t.Errorf("%d batches were in flight, want %d at most", r.s.most, c.most)
+				}
+			})
+		})
+	}
+}
