@@ -8,6 +8,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What a claim may have left in Redis, and when it is removed.
@@ -36,6 +37,15 @@ func (b *claim) mayWriteLate() bool { return b.lateWrite.Load() != nil }
 // cleanUp removes what the claim may have left, now and once more when no delayed call of it can write.
 func (b *claim) cleanUp() {
 	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: b.lateWriteUntil()})
+}
+
+// undo removes a grant that nobody is to have. It returns when the lock is free again, or Redis hasn't said so within a second: then that
+// is left to cleanUp.
+func (b *claim) undo() {
+	ctx := telemetry.Untraced(context.Background())
+	if _, err := b.lock.c.ops.releaseOnce(ctx, b, cleanup.Timeout); err != nil || b.mayWriteLate() {
+		b.cleanUp()
+	}
 }
 
 // cleanUpNow is cleanUp for what no delayed call can bring back.

@@ -14,7 +14,7 @@ import (
 var (
 	ErrHeld     = errors.New("lockdog: lock is held")                  // somebody else holds it; see HeldError
 	ErrLost     = errors.New("lockdog: lease lost")                    // it ended without a release; see LostError
-	ErrReleased = errors.New("lockdog: lease released")                // Release was called before
+	ErrReleased = errors.New("lockdog: lease has been released")       // Release was called before
 	ErrClosed   = redisfail.ErrClosed                                  // Client.Close was called
 	ErrDeadlock = errors.New("lockdog: lock is held by this very ctx") // re-entry without WithReentrancy
 	ErrInvalid  = errors.New("lockdog: invalid")                       // bad name, option or use; the text says what is allowed
@@ -61,6 +61,9 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
+
+// errReentry is what a caller gets that holds the lock already.
+var errReentry = fmt.Errorf("%w; with WithReentrancy it joins the lease", ErrDeadlock)
 
 // errUpgrade is what a reader gets that asks for the write lock: it would wait for itself.
 var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the writer: "+
@@ -131,7 +134,8 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap returns the last renewal's error, if that is what lost the lease, or whose ForceUnlock it was.
+// Unwrap returns the last renewal's error, if that is what lost the lease, or whose ForceUnlock it was, or the *CanceledError of a lease that ran
+// out because it was canceled before, and so not renewed.
 func (e *LostError) Unwrap() error { return e.err }
 
 // Reason says why a lease was canceled: its holder lost the permission to work before it released.

@@ -84,7 +84,7 @@ func (g *grant) cancel(err *CanceledError) {
 		g.mu.Unlock()
 		return
 	}
-	g.state, g.ensureExtra().reason = grantCanceled, err.Reason
+	g.state, g.ensureExtra().canceled = grantCanceled, err
 	for l := range g.handles() {
 		l.endContext(err)
 	}
@@ -115,9 +115,9 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 		g.mu.Unlock()
 		return
 	}
-	if reason := g.extra().reason; reason != "" {
-		end, cause = telemetry.EndCanceled, string(reason)
-		if reason == ReasonClosed {
+	if c := g.extra().canceled; c != nil {
+		end, cause = telemetry.EndCanceled, string(c.Reason)
+		if c.Reason == ReasonClosed {
 			end = telemetry.EndClosed
 		}
 	}
@@ -154,14 +154,17 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if extra := g.extra(); extra.forced != nil && (cause == CauseMissing || cause == CauseTaken) {
 		why, err = CauseForced, extra.forced
 	}
+	canceled := g.extra().canceled
+	if canceled != nil && why == CauseExpired {
+		err = canceled
+	}
 	lost := &LostError{Name: g.lock.name, Cause: why, err: err}
 	g.ensureExtra().err = lost
 	for l := range g.handles() {
 		l.endContext(lost) // before anything that may take a while
 	}
-	canceled := g.extra().reason != ""
 	g.mu.Unlock()
-	if !canceled {
+	if canceled == nil {
 		g.hold.Lost(why, err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))

@@ -4,17 +4,25 @@ import "time"
 
 // grantExtra is the part of a grant that most grants don't need: a process may hold a million. The grant's mu guards it.
 type grantExtra struct {
-	reason  Reason        // why it was canceled, "" if it wasn't
-	err     error         // how it ended, nil if it was released
-	failing trouble       // of its renewals
-	beat    time.Duration // the last heartbeat, after the grant
-	warned  bool
+	canceled *CanceledError // nil if it wasn't
+	err      error          // how it ended, nil if it was released
+	failing  trouble        // of its renewals
+	beat     time.Duration  // the last heartbeat, after the grant
+	warned   bool
 
 	forced   error     // the ForceUnlock that the control channel reported, nil if none
 	forcedAt time.Time // when it was reported
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
 	joined    []*Lease // handles besides the first, without those that were released
+}
+
+// reason is why the grant was canceled, "" if it wasn't.
+func (e *grantExtra) reason() Reason {
+	if e.canceled == nil {
+		return ""
+	}
+	return e.canceled.Reason
 }
 
 // extra returns a copy of the grantExtra. It is called with mu held.

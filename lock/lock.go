@@ -146,7 +146,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 		case k.downgradesFrom == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
 		case !lk.joins(outer):
-			return nil, telemetry.AcquireError, ErrDeadlock
+			return nil, telemetry.AcquireError, errReentry
 		default:
 			if joined := outer.join(ctx, lk); joined != nil {
 				a.Reenter(&outer.hold)
@@ -268,7 +268,7 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t a
 		a.Error(telemetry.ErrorTimeout)
 	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
-		b.cleanUp()
+		b.undo()
 		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
 	}
 	return v, err

@@ -136,4 +136,8 @@ func TestMinHold_Over(t *testing.T) {
 	mustMatch(t, err, lock.ErrInvalid)
 	_, err = c.Mutex("job", lock.WithMinHold(-1)).TryLock(t.Context())
 	mustMention(t, err, "job", "WithMinHold(-1ns)")
+	_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithMaxHold(20*time.Second)).TryLock(t.Context())
+	mustMention(t, err, "job", "WithMaxHold(20s)")
+	_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithFixedLease(time.Second)).TryLock(t.Context())
+	mustMention(t, err, "job", "WithFixedLease(1s)")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -206,7 +207,7 @@ func (t *multiTry) rejoin() (telemetry.Outcome, error) {
 	outer := make([]grantHandle, len(locks))
 	for i := range locks {
 		if outer[i] = held(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].joins(outer[i].g) {
-			return telemetry.AcquireError, locks[i].wrap("acquire", ErrDeadlock)
+			return telemetry.AcquireError, fmt.Errorf("of %q: %w", locks[i].name, errReentry)
 		}
 	}
 	for i, o := range outer {
@@ -267,7 +268,11 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outcome, error) {
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
-		cleanUpAll(claims, true)
+		var all sync.WaitGroup
+		for _, b := range claims {
+			all.Go(b.undo)
+		}
+		all.Wait()
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
 	}
 	for n, i := range t.open {

@@ -85,8 +85,8 @@ func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquirePa
 		kind.acquire.Args(&c.Request, args)
 		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), b
 		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-		if !o.dispatcher.Do(ctx, c, patience) {
-			return acquireReply{}, o.dispatcher.Left(ctx)
+		if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+			return acquireReply{}, left
 		}
 		if c.Err != nil {
 			err, failure := c.Err, redisfail.Classify(c.Err)
@@ -130,7 +130,7 @@ func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *cla
 			}
 			return f, nil
 		}
-		what := redisfail.Classify(err)
+		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
 		if params.next != nil {
 			params.failed(what, expires)
@@ -149,15 +149,18 @@ func (o *operations) again(ctx context.Context, what redisfail.Failure, err erro
 	return what.Retry && !errors.Is(err, dispatch.ErrNoReply) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
 }
 
+// failureOf classifies the error of a try. If ctx has ended, that may be all it says.
+func failureOf(ctx context.Context, err error) redisfail.Failure {
+	if ctx.Err() != nil {
+		err = dispatch.ErrNoReply
+	}
+	return redisfail.Classify(err)
+}
+
 // failedOf returns why an operation failed: the error of its last try, unless that is due to the end of ctx.
 func failedOf(ctx context.Context, last, err error) error {
-	switch {
-	case ctx.Err() == nil:
-		return err
-	case last != nil:
+	if ctx.Err() != nil && last != nil {
 		return last
-	case errors.Is(err, dispatch.ErrNoReply):
-		return context.Cause(ctx)
 	}
 	return err
 }
@@ -210,11 +213,11 @@ func (o *operations) sendRelease(ctx context.Context, b *claim, params releasePa
 		expires = time.Now().Add(c.Window)
 	}
 	window := c.Window
-	if !o.dispatcher.Do(ctx, c, patience) {
+	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
 		if window > 0 { // it was sent by now
 			expires = time.Now().Add(window)
 		}
-		return releaseReply{}, expires, o.dispatcher.Left(context.Background()) // failedOf looks at ctx
+		return releaseReply{}, expires, left
 	}
 	defer o.dispatcher.Recycle(c)
 	if !c.LateWriteUntil.IsZero() {
@@ -268,8 +271,8 @@ func (o *operations) simple(ctx context.Context, op telemetry.Operation, key str
 		}
 		c := o.dispatcher.Call(key, telemetry.PurposeOther)
 		args(&c.Request)
-		if !o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()) {
-			err = failedOf(ctx, err, o.dispatcher.Left(ctx))
+		if left := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()); left != nil {
+			err = failedOf(ctx, err, left)
 			break
 		}
 		reply, failed := c.Reply, c.Err

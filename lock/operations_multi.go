@@ -55,8 +55,8 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, patien
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
 	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
 	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-	if !o.dispatcher.Do(ctx, c, patience) {
-		return multiAcquireReply{}, o.dispatcher.Left(ctx)
+	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+		return multiAcquireReply{}, left
 	}
 	defer o.dispatcher.Recycle(c)
 	if c.Err != nil {
@@ -126,9 +126,9 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 				}
 				return all, errs
 			}
-			rels[left[0]].Error(redisfail.Classify(err).Kind)
+			rels[left[0]].Error(failureOf(ctx, err).Kind)
 		}
-		what := redisfail.Classify(err)
+		what := failureOf(ctx, err)
 		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
 			for _, i := range left {
@@ -143,8 +143,8 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, patience time.Duration) ([]releaseReply, []error, error) {
 	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
-	if !o.dispatcher.Do(ctx, c, patience) {
-		return nil, nil, o.dispatcher.Left(context.Background())
+	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+		return nil, nil, left
 	}
 	defer o.dispatcher.Recycle(c)
 	if c.Err != nil {

@@ -115,7 +115,8 @@ func WithLeaseContext(ctx context.Context) LockOption {
 }
 
 // WithReentrancy lets Lock and TryLock, called with a ctx that descends from Lease.Context of the same lock and
-// client, join the live lease instead of failing with ErrDeadlock. The lock is freed by the last Release.
+// client, join the live lease instead of failing with ErrDeadlock. The lock is freed by the last Release. The Context of a lease that joined
+// descends from ctx, so it ends with the outer lease's at the latest: release the inner lease first.
 // Goroutines that share such a ctx do not exclude each other.
 func WithReentrancy() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentrant = true })
@@ -159,7 +160,7 @@ func WithHoldWarning(d time.Duration) LockOption {
 // WithMinHold keeps the lock taken for d after the grant: a release before that leaves the key in Redis until then, and counts as released. So
 // what several processes start at about the same time is done once: give d longer than their clocks and schedules differ, and take the
 // lock with TryLock or TryDo. A holder that dies blocks others for one lease, as without the option. It is for a Mutex, a FairMutex, a Multi
-// and the mutex of a Quorum; d must be at least 1ms, and 24 hours at most.
+// and the mutex of a Quorum; d must be at least 1ms, 24 hours at most, and not longer than WithMaxHold or WithFixedLease.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < time.Millisecond || d > maxMinHold {
@@ -324,6 +325,13 @@ func (c *lockConfig) check() {
 	}
 	c.checkCut("WithMaxHold", c.maxHold, c.maxHoldSet)
 	c.checkCut("WithHeartbeat", c.heartbeat, c.heartbeatSet)
+	switch {
+	case c.minHold == 0:
+	case c.maxHold > 0 && c.minHold > c.maxHold:
+		c.fail("WithMinHold(%v) and WithMaxHold(%v) contradict each other: it must not be the longer one", c.minHold, c.maxHold)
+	case c.fixed && c.minHold > c.lease:
+		c.fail("WithMinHold(%v): must not be longer than WithFixedLease(%v), after which the lock is free if it wasn't released", c.minHold, c.lease)
+	}
 }
 
 // checkCut validates an option that stops renewal.

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -114,6 +115,10 @@ func TestZombiesAreCutOff(t *testing.T) {
 			await(t, "the lease", l.Ended())
 			if l.Deadline().After(latest) {
 				t.Error("renewed after it was cut off")
+			}
+			var canceled *lock.CanceledError // the loss says why it wasn't renewed
+			if !errors.As(l.Err(), &canceled) || canceled.Reason != tc.reason {
+				t.Errorf("it ended with %v", l.Err())
 			}
 			free(t, after)
 			if n := s.sum(t, telemetry.MetricCancellations, "lockdog.group="+name); n != 1 {

@@ -84,7 +84,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 			continue
 		}
 		if !lk.joins(outer.g) {
-			return t.fail(telemetry.AcquireError, ErrDeadlock)
+			return t.fail(telemetry.AcquireError, errReentry)
 		}
 		found = true
 		if cl.join(t.ctx, outer.g, lk) {
@@ -97,7 +97,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 	}
 	if n := len(cl.all()); n < m.q.need {
 		releaseUnused(t.ctx, &cl.handle)
-		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", ErrDeadlock, n, len(m.locks)))
+		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", errReentry, n, len(m.locks)))
 	}
 	t.record.joined(cl, joined)
 	_, _ = t.fail(telemetry.AcquireCanceled, nil) // of the nodes that weren't joined

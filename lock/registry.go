@@ -213,7 +213,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	defer g.mu.Unlock()
 	extra := g.extra()
 	switch {
-	case extra.reason != "":
+	case extra.reason() != "":
 		info.State = StateCanceled
 	case g.state == grantReleasing:
 		info.State = StateReleasing
@@ -221,7 +221,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 		info.State = StateHeld
 	}
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
-	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason
+	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason()
 	extra.failing.tell(&info)
 	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
 }

@@ -64,3 +64,47 @@ func TestTryLock_SilentRedis(t *testing.T) {
 		}
 	}
 }
+
+// A deadline that passes while Redis is silent is Redis's failure, as a service has to know for its answer: of every call, of those that share a
+// batch too.
+func TestDeadlineWhileRedisIsSilent(t *testing.T) {
+	t.Parallel()
+	for _, heeds := range []bool{false, true} {
+		for _, limit := range []time.Duration{200 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprintf("ContextTimeoutEnabled %v/%v", heeds, limit), func(t *testing.T) {
+				t.Parallel()
+				sp := redistest.Shared(t)
+				p := redistest.NewProxy(t, sp.Addr())
+				c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
+					o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
+				}), lock.WithKeyPrefix(sp.Prefix()))
+				t.Cleanup(p.CutAll)
+				held, both := try(t, c.Mutex("held")), try(t, c.Multi([]string{"x", "y"}))
+				p.SetRule(redistest.When(redistest.Up, redistest.Drop))
+				var all sync.WaitGroup
+				fails := func(what string, call func(ctx context.Context) error) {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						defer cancel()
+						if err := call(ctx); !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%s: %v", what, err)
+						}
+					})
+				}
+				for i := range 12 {
+					m := c.Mutex(fmt.Sprint("job:", i))
+					fails(fmt.Sprint("TryLock ", i), func(ctx context.Context) error { return errorOf(m.TryLock(ctx)) })
+				}
+				for name, l := range map[string]lock.Locker{
+					"FairMutex": c.FairMutex("fair"), "RWMutex": c.RWMutex("rw"), "Multi": c.Multi([]string{"a", "b"}), "Semaphore": c.Semaphore("permits"),
+				} {
+					fails(name, func(ctx context.Context) error { return errorOf(l.Lock(ctx)) })
+				}
+				fails("Inspect", func(ctx context.Context) error { return errorOf(c.Mutex("held").Inspect(ctx)) })
+				fails("Release", held.Release)
+				fails("Release of a Multi", both.Release)
+				all.Wait()
+			})
+		}
+	}
+}

@@ -109,7 +109,7 @@ func TestErrUnavailable(t *testing.T) {
 	})
 }
 
-func errorOf(_ *lock.Lease, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // Whoever finds a lock held by the very client that asks is told so: it is another part of the program, and no other pod.
 func TestHeldByThisProcess(t *testing.T) {

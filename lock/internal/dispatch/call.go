@@ -44,7 +44,7 @@ type Owner interface {
 const (
 	waiting = iota
 	answered
-	left
+	abandoned
 )
 
 // Call returns a call to the node of a key, with no script yet. Recycle takes it back, unless its caller left.

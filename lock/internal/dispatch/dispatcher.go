@@ -9,6 +9,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -114,15 +115,17 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 }
 
 // Do sends a call and waits for its reply, the end of ctx, the end of patience or Close, whichever is first. A call that is sent inline may
-// notice the last three late, by the backend's Soon. Do reports false if it left before the reply: then Left says why, the call belongs to
-// its worker, and its Owner is told what came of it.
-func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) bool {
+// notice the last three late, by the backend's Soon. If it leaves before the reply, Do says why: the cause of ctx, that the Dispatcher is closed,
+// or ErrNoReply. Then the call belongs to its worker, and its Owner is told what came of it.
+//
+// A deadline of ctx that passes is ErrNoReply, too, once a server in good health would have answered.
+func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
 	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, patience))
 	if err != nil {
 		c.Err = err
-		return true
+		return nil
 	}
 	if inline {
 		defer d.finishInline(n)
@@ -138,16 +141,18 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) bo
 				c.Owner.Abandoned(c)
 			}
 		}
-		return true
+		return nil
 	}
 
+	began := time.Now()
 	slow := min(patience, slowBatch)
 	c.timer.Reset(slow)
 	defer c.timer.Stop()
 	for {
 		select {
 		case <-c.done:
-			return true
+			d.noteDeadline(ctx, c, began)
+			return nil
 		case <-c.timer.C:
 			if slow < patience { // the batches in flight may hang: have another worker take the pending calls
 				d.addWorker(n, c)
@@ -159,14 +164,15 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) bo
 		case <-d.closed:
 		}
 		if d.dequeue(n, c) {
-			c.Err = d.left(ctx, ErrBusyWorkers)
-			return true
+			c.Err = d.whyLeft(ctx, began, ErrBusyWorkers)
+			return nil
 		}
-		if c.state.CompareAndSwap(waiting, left) {
-			return false
+		if c.state.CompareAndSwap(waiting, abandoned) {
+			return d.whyLeft(ctx, began, ErrNoReply)
 		}
 		<-c.done
-		return true
+		d.noteDeadline(ctx, c, began)
+		return nil
 	}
 }
 
@@ -177,17 +183,23 @@ var (
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 )
 
-// Left returns why Do left before the reply: the cause of ctx, that the Dispatcher is closed, or ErrNoReply.
-func (d *Dispatcher) Left(ctx context.Context) error { return d.left(ctx, ErrNoReply) }
-
-func (d *Dispatcher) left(ctx context.Context, late error) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+// noteDeadline is called with a call that may have failed because go-redis noticed the end of ctx before its caller did.
+func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
+	if errors.Is(c.Err, context.DeadlineExceeded) && ctx.Err() != nil {
+		c.Err = d.whyLeft(ctx, began, ErrNoReply)
 	}
-	if d.isClosed() {
+}
+
+// whyLeft returns why a caller that began to wait then leaves without a reply. If Redis took too long, it is noReply.
+func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error) error {
+	err := context.Cause(ctx)
+	switch {
+	case err != nil && (!errors.Is(ctx.Err(), context.DeadlineExceeded) || time.Since(began) < slowBatch):
+		return err
+	case err == nil && d.isClosed():
 		return redisfail.ErrClosed
 	}
-	return late
+	return noReply
 }
 
 // inlinePatience is the least patience of a call that may be sent inline with its caller's ctx. Dialing, or waiting for a connection, may take some

@@ -104,8 +104,8 @@ func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call))
 		c := r.d.Call(key, telemetry.PurposeAcquire)
 		args(c)
 		c.Window, c.Owner = time.Second, owner
-		if !r.d.Do(ctx, c, time.Minute) {
-			done <- r.d.Left(ctx)
+		if left := r.d.Do(ctx, c, time.Minute); left != nil {
+			done <- left
 			return
 		}
 		done <- c.Err

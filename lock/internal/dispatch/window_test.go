@@ -68,8 +68,8 @@ func (r *rig) crowd(callers int, d time.Duration) []int {
 			for ctx.Err() == nil {
 				c := r.d.Call("a", telemetry.PurposeAcquire)
 				script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: fmt.Sprint("a:", i)}, Owner: "me", Lease: int64(60_000)})
-				if !r.d.Do(context.Background(), c, time.Minute) {
-					r.t.Error("a call wasn't answered")
+				if left := r.d.Do(context.Background(), c, time.Minute); left != nil {
+					r.t.Errorf("a call wasn't answered: %v", left)
 					return
 				}
 				made[i]++
