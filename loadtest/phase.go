@@ -40,7 +40,7 @@ type holders struct {
 	lost   int          // locks that were no longer theirs when they released them
 }
 
-// acquireOver and settleFor are shorter with short leases, whose storms would not be told apart.
+// acquireOver and settleFor are shorter with short leases: otherwise the renewals of one round would run into the next.
 func (f *flags) acquireOver() time.Duration { return min(longestAcquire, f.interval()/10) }
 
 // settleFor puts the ends of a window between two storms of renewals, so no renewal is on its way when they are read.

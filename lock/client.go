@@ -63,7 +63,8 @@ type Client struct {
 }
 
 // New returns a client that takes locks through rdb: a *redis.Client (also one made by NewFailoverClient), *redis.ClusterClient or *redis.Ring.
-// It does no I/O. The error matches ErrInvalid and says which option, or which setting of rdb, can't be.
+// It does no I/O. An error that matches ErrInvalid says which option, or which setting of rdb, isn't allowed. Any other error is the
+// MeterProvider's.
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
@@ -174,10 +175,11 @@ func clientIDOf(owner string) string {
 }
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
-// ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. What is not released
-// by then is left for Redis to expire, and counted in the error; not so what Release has said that Redis didn't confirm. No
-// goroutine of the client outlives Close by more than the ReadTimeout of the Redis client. Later calls wait for the first and return
-// what it did.
+// ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. Locks not released by then are left to
+// expire, and the error counts them. It doesn't count those for which Release returned an error. No goroutine of the client outlives Close
+// by more than the ReadTimeout of the Redis client. Later calls wait for the first and return what it did.
+//
+// Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.initialized() {
 		return fmt.Errorf("%w: Close: the Client is nil, or not made by New", ErrInvalid)

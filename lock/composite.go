@@ -150,7 +150,7 @@ func (cl *compositeLease) evaluate() {
 		}
 		canceled := cl.canceledError()
 		cl.handle.endContext(cl.err)
-		cl.handle.closeDone()
+		cl.handle.closeEnded()
 		go func(r *record, err error) {
 			cl.cancelMembers(ReasonContext, err)
 			if r != nil {

@@ -116,7 +116,9 @@ func (cl *compositeLease) info() *CompositeInfo {
 	if len(cl.members) > 0 {
 		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()
 	}
-	var canceled *CanceledError
+	if canceled := (*CanceledError)(nil); errors.As(cl.handle.cause, &canceled) {
+		c.Reason = canceled.Reason
+	}
 	switch {
 	case cl.released:
 		c.State = StateReleasing
@@ -124,9 +126,6 @@ func (cl *compositeLease) info() *CompositeInfo {
 		c.State = StateLost
 	case cl.handle.cause != nil:
 		c.State = StateCanceled
-		if errors.As(cl.handle.cause, &canceled) {
-			c.Reason = canceled.Reason
-		}
 	case len(cl.members) < cl.need:
 		c.State = StateWaiting
 	default:

@@ -22,7 +22,7 @@ func (cl *compositeLease) release(ctx context.Context, _ *Lease) error {
 		return wrapError(cl.name, "release", ErrReleased)
 	}
 	cl.released = true
-	cl.handle.closeDone()
+	cl.handle.closeEnded()
 	canceled := cl.canceledError()
 	cl.handle.endContext(ErrReleased)
 	ended, members, r := cl.err, cl.members, cl.record

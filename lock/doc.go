@@ -14,9 +14,11 @@
 //
 // # Guarantees
 //
-//   - No two live Contexts of one name exist at one time, while Redis loses no write and no clock steps.
+//   - Leases of two grants of one exclusive lock never have live (not ended) Contexts at the same time, while Redis loses no write and no
+//     clock steps.
 //   - [Lease.Context] ends at the lease's deadline at the latest, also while Redis doesn't answer. Its cause says why.
-//   - [Lease.Release] stops the renewal first and works on a ctx that has ended. The lock is free one lease later, whatever Release returns.
+//   - [Lease.Release] works on a ctx that has ended. The last Release stops the renewal first. Whatever it returns, the lock is free one lease
+//     later (with [WithMinHold], when that is over, if later).
 //   - A [Lease.Token] is larger than all earlier tokens of the same name, while no server's clock is behind a token it issued.
 //   - A call returns when its ctx ends. Goroutines and connections don't grow with the number of locks. N locks cost about N/256
 //     calls to Redis per third of a lease.

@@ -23,7 +23,7 @@ var (
 	// cluster, or refuses the client's credentials. A service answers with 503. The error wraps what Redis said.
 	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
 	// ErrUnconfirmed is returned by Do: fn succeeded, but Redis didn't confirm the release. Don't repeat the work. The lock is free one lease
-	// later at the latest.
+	// later at the latest (with WithMinHold, when that is over, if later).
 	ErrUnconfirmed = errors.New("lockdog: release not confirmed")
 )
 
@@ -53,7 +53,7 @@ type unconfirmedError struct{ err error }
 
 // Error implements error.
 func (e *unconfirmedError) Error() string {
-	return e.err.Error() + "; the work is done, and the lock is free one lease later at the latest"
+	return e.err.Error() + "; the work is done, and the lock expires by itself"
 }
 
 // Is makes the error match ErrUnconfirmed.
@@ -113,7 +113,7 @@ const (
 	CauseExpired     = telemetry.LossExpired     // a lease that isn't renewed ran out
 	CauseUnreachable = telemetry.LossUnreachable // no renewal succeeded before the deadline
 	CauseStalled     = telemetry.LossStalled     // this process was too late to renew: no CPU, or stopped
-	CauseForced      = telemetry.LossForced      // it was taken away by ForceUnlock, of a client that said so
+	CauseForced      = telemetry.LossForced      // ForceUnlock took it away (known only if the message of that client arrived)
 )
 
 // LostError says that a lease ended without a release, and how. It matches ErrLost.
@@ -149,8 +149,8 @@ const (
 	ReasonClosed    = telemetry.CancelClosed    // the client was closed
 )
 
-// CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: it is renewed no
-// more, and what is left of it is time to wind down and release.
+// CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: what is left of it is time to wind down and
+// release. The lease isn't renewed any more, except after Client.Close (ReasonClosed): then it is renewed until it is released, or Close gives up.
 type CanceledError struct {
 	Name   string // of the lock
 	Reason Reason // why it was canceled
@@ -162,7 +162,7 @@ func (e *CanceledError) Error() string {
 	return fmt.Sprintf("lockdog: lease of lock %q canceled: %v", e.Name, e.err)
 }
 
-// Unwrap returns what ended the lease's context: the cause of the ctx it follows, or ErrClosed.
+// Unwrap returns why: ErrClosed, or an error that says what ended it. If that was the ctx that the lease follows, it wraps the ctx's cause.
 func (e *CanceledError) Unwrap() error { return e.err }
 
 func canceledByContext(name string, ctx context.Context) *CanceledError {

@@ -25,9 +25,8 @@ var fairKind = &kind{
 // That order costs: a turn that was waited for takes six commands (three questions, SUBSCRIBE, UNSUBSCRIBE, the release), and nothing is
 // handed over inside a process. Use a Mutex unless the order matters.
 //
-// The order is that of Redis's memory: a failover may lose places, and who lost its own is last when it asks again; as is one whose
-// requests Redis left unanswered for a whole lease. The queue expires one day after the last deadline in it, unless only Redisson's waiters
-// are left.
+// The order is that of Redis's memory: a failover may lose places. A waiter that lost its place, or whose requests went unanswered for a whole
+// lease, goes to the end. The queue expires one day after the last deadline in it, unless only Redisson's waiters are left.
 //
 // A Mutex, a Multi, a Mutex of a Quorum and Redisson's RLock of the same name exclude the FairMutex, but stand in no queue: after a release,
 // whoever asks first gets the lock. A release of lockdog's wakes the next in the queue and the waiters of the other kinds. A release of

@@ -77,7 +77,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, to
 	return g
 }
 
-// cancel ends the context of every handle, and the renewal.
+// cancel ends the context of every handle, and the renewal unless the client closes.
 func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
 	if g.state != grantHeld || g.end() != nil { // a loss is decided before the state changes
@@ -127,7 +127,7 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	}
 	for l := range g.handles() {
 		l.endContext(err)
-		l.closeDone()
+		l.closeEnded()
 		if l.composite != nil {
 			l.composite.memberEnded(l, g.end())
 		}
@@ -143,7 +143,7 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 // of the lease that checks the clock while that callback is queued.
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
-		err = nil // Redis has answered: that it hadn't before isn't why
+		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
 	}
 	g.mu.Lock()
 	if g.end() != nil {
@@ -258,7 +258,7 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 		g.ensureExtra().failing.note(r.Result.Err)
 	}
 	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extra().forcedAt) && g.extra().forced != nil {
-		g.extras.forced = nil // it wasn't so
+		g.extras.forced = nil // the lock was still ours after that message
 	}
 	g.mu.Unlock()
 	g.lock.c.renewer.report(g, r)

@@ -237,7 +237,7 @@ func (g *grant) releaseHandle(l *Lease) (last bool, err error) {
 	} else {
 		g.extras.joined = slices.DeleteFunc(g.extras.joined, func(o *Lease) bool { return o == l })
 	}
-	l.closeDone()
+	l.closeEnded()
 	if err := g.end(); err != nil {
 		g.mu.Unlock()
 		return false, err

@@ -24,9 +24,9 @@ var latchKind = &kind{
 // failover, a restart without persistence), and nobody is told. It has no lease. If somebody who was to count it down
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
-// nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
-// doesn't answer, or refuses for the moment, is repeated before its caller is told. As with an UnleasedSemaphore, receipts see to it that nothing is counted twice.
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
+// again every third of WithWatchdog's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
+// 30 s at most; then it fails. As with an UnleasedSemaphore, receipts see to it that nothing is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a channel
 // in another slot. That is refused with an error that matches ErrInvalid.

@@ -10,8 +10,9 @@ import (
 
 // Lease is the handle of one grant of a lock. All its methods may be called from any goroutine.
 //
-// A lease ends when it is released, when it is lost, or when its Client is closed. It may be canceled before that: then its
-// Context ends and the lease is no longer renewed. What remains of it is time to wind down and release.
+// A lease ends when it is released, when it is lost, or when its Client is closed and gives it up. It may be canceled before that: then its
+// Context ends, and what remains of the lease is time to wind down and release. A canceled lease isn't renewed any more, unless
+// Client.Close canceled it: then it is renewed until it is released, or Close gives up.
 //
 // A Lease must not be copied.
 type Lease struct {
@@ -24,7 +25,7 @@ type Lease struct {
 	// These, composite and parent are guarded by target.handleMu.
 	cause    error         // why Context ended
 	work     *leaseContext // Context; created on first use
-	done     chan struct{} // Done; created on first use
+	ended    chan struct{} // Ended; created on first use
 	unfollow func() bool   // stops following parent
 }
 
@@ -106,18 +107,18 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Ended is closed when the lease has ended: released, lost, or abandoned by a closed client.
+// Ended is closed when Release is called (not when Redis has confirmed it), when the lease is lost, or when a closed client gives it up.
 func (l *Lease) Ended() <-chan struct{} {
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
+	if l.ended == nil {
+		l.ended = make(chan struct{})
 		if l.target.handleEnded(l) {
-			close(l.done)
+			close(l.ended)
 		}
 	}
-	return l.done
+	return l.ended
 }
 
 // Err is nil while the lease lives. After that it is ErrReleased, a *LostError, or matches ErrClosed.
@@ -131,10 +132,12 @@ func (l *Lease) Err() error {
 
 // Release ends the lease, and frees the lock unless another Lock joined it (WithReentrancy). It also works on a ctx that has
 // ended, and then takes no longer than the rest of the lease. Otherwise it returns when ctx ends at the latest, while the client
-// goes on trying. It always stops the renewal first, so the lock is free after one lease whatever Release returns.
+// goes on trying. The last Release stops the renewal first. Whatever it returns, the lock is free one lease later (with WithMinHold,
+// when that is over, if later).
 //
-// The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, and ErrClosed if the
-// client was closed and gave up the lease. Any other error means that Redis didn't confirm the release.
+// The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was closed and
+// gave up the lease, and ErrInvalid if the Lease or ctx is nil (without a ctx the lease is released even so). Any other error means
+// that Redis didn't confirm the release.
 //
 // A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released when a
 // majority of the nodes has confirmed; the client goes on trying the others.
@@ -174,15 +177,15 @@ func (l *Lease) endContext(cause error) {
 	}
 }
 
-// closeDone closes Done. It is called with handleMu held.
-func (l *Lease) closeDone() {
-	if l.done == nil {
+// closeEnded closes Ended. It is called with handleMu held.
+func (l *Lease) closeEnded() {
+	if l.ended == nil {
 		return
 	}
 	select {
-	case <-l.done:
+	case <-l.ended:
 	default:
-		close(l.done)
+		close(l.ended)
 	}
 }
 

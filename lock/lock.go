@@ -12,7 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Locker is what every kind of lock does.
+// Locker is a lock that gives a Lease: Mutex, FairMutex, Multi, QuorumMutex, Semaphore, and each side of an RWMutex (the writer's is the RWMutex
+// itself, the readers' is RLocker).
 type Locker interface {
 	// TryLock takes the lock if it can be had at once, else fails with an error that matches ErrHeld.
 	TryLock(ctx context.Context) (*Lease, error)

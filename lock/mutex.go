@@ -21,23 +21,25 @@ type Mutex struct{ lock }
 
 var _ Locker = (*Mutex)(nil)
 
-// Mutex describes the lock with a name: 1 to 1,024 bytes of UTF-8 with the key prefix, whose braces, if any, make a hash tag, and that has no part
-// by which keys beside a lock are named, such as "lockdog:fence:" or "redisson_lock_queue:". It does no I/O and never fails: what is wrong with the
-// name or the options is the error, matching ErrInvalid, of the first use.
+// Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024 bytes of valid UTF-8. Braces are
+// allowed only as one non-empty {hash tag}. Texts that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
+//
+// Mutex does no I/O and never fails: what is wrong with the name or the options is the error, matching ErrInvalid, of the first use.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.describe(mutexKind, name, opts)}
 }
 
 // TryLock takes the lock if it is free. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if it isn't. Where Redis fails, or is
-// silent for ReadTimeout, it asks again, four times at most. It takes no longer than WithWait and a second; without WithWait, than a third of the
+// silent for ReadTimeout, it asks up to four times in all. It takes no longer than WithWait and a second; without WithWait, than a third of the
 // lease, 5 s at most. Then it fails with ErrUnavailable. An earlier end of ctx ends it, too.
 //
-// Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; ErrClosed; ErrInvalid; the cause
-// of ctx when it ended; else what Redis answered, or why it didn't.
+// Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; a *ReplicasError (WithReplicas); ErrClosed;
+// ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
-// Lock takes the lock, waiting for it until ctx ends or WithWait is over. The wait costs Redis nothing: a release wakes
-// one waiter, the first of the process that has waited longest. In one process waiters are served in the order they came.
+// Lock takes the lock, waiting for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription for each client that waits,
+// and one question for each lease of the holder. A release wakes one waiter, the first of the process that has waited longest. In one process
+// waiters are served in the order they came.
 //
 // The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLeaseContext to bound the wait
 // only.

@@ -87,13 +87,15 @@ func WithWatchdog(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
 }
 
-// WithFixedLease sets a lease that is never renewed: after ttl the lock is free, released or not.
+// WithFixedLease sets a lease that is never renewed: after ttl the lock is free, released or not (if it was released, with WithMinHold,
+// when that is over, if later).
 func WithFixedLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
 }
 
-// WithWait bounds the time that Lock waits; then it fails with a *HeldError, or, where Redis hasn't answered a second later either, with
-// why. Unlike a deadline of ctx it does not bound the lease. Zero waits not at all. The default is to wait until ctx ends.
+// WithWait bounds the time that Lock waits; then it fails with a *HeldError or, if Redis still hasn't answered one second later, with an error
+// that matches ErrUnavailable. Unlike a deadline of ctx it doesn't bound the lease. With 0, Lock doesn't wait. The default is to wait until ctx
+// ends.
 func WithWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 {
@@ -104,7 +106,8 @@ func WithWait(d time.Duration) LockOption {
 }
 
 // WithLeaseContext makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
-// then bounds the wait only. Re-entry is seen through both. The wait ends with either: with a lease that is over nobody is served.
+// then bounds the wait only. Re-entry is detected through both. Lock stops waiting when either ends, as a lease whose ctx has ended would
+// be canceled at once.
 func WithLeaseContext(ctx context.Context) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if ctx == nil {
@@ -235,7 +238,7 @@ func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *clientConfig) { c.logger = l })
 }
 
-// WithKeyPrefix is put before every name and before lockdog's own keys and channels, to share a Redis between
+// WithKeyPrefix sets the text that is put before every name, and before lockdog's own keys and channels, to share a Redis between
 // programs, or to follow Redisson's NameMapper.
 func WithKeyPrefix(prefix string) Option {
 	return clientOption(func(c *clientConfig) { c.prefix = prefix })

@@ -35,8 +35,9 @@ var quorumKind = func() *kind {
 // them: one of three nodes, two of five. It needs no replication, whose failovers can lose a lock that was granted.
 //
 //   - All nodes are asked at once, each for a tenth of the lease, and for a second at most. The lock is acquired as soon as a majority
-//     has granted it; the other nodes join when they answer. A node that is down costs nothing as long as a majority answers, except for the
-//     first call to notice it under contention. A first call also connects: over a network, the lease must be at least 60 round trips long.
+//     has granted it; the other nodes join when they answer. A node that is down costs nothing as long as a majority answers, except that the
+//     first contended call waits for it until that timeout. A first call also connects: over a network, the lease must be at least 60 round
+//     trips long.
 //   - The lease is trusted as each of its members is: from before the request, less the margin for clock drift. Its Deadline is the time
 //     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a majority is left.
 //   - A call without a majority releases what it was granted, also at nodes that answer later.
@@ -61,8 +62,8 @@ var quorumKind = func() *kind {
 // # Its nodes
 //
 // All users of a lock must have the same set of nodes. To change it, add or remove one node at a time, everywhere, before the next: majorities
-// of sets that differ by one node overlap, those of a set of three and a set of five need not. An even number of nodes is only good for
-// that. It survives no more losses than one node less.
+// of sets that differ by one node overlap, those of a set of three and a set of five need not. Use an even number only while you change the
+// set. It survives no more losses than one node less.
 type Quorum struct {
 	clients []*Client
 	need    int

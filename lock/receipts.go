@@ -65,8 +65,8 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// counterUpdate returns the claim of an operation that changes the counter, once however often it is sent. For the operations and the cleanup
-// it is a release.
+// counterUpdate returns the claim of an operation that changes the counter. It takes effect once, however often it is sent. For the operations
+// and the cleanup it is a release.
 func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	k := *lk.kind
 	k.release, k.amount, k.usesReceipts, k.isCounterUpdate = s, amount, true, true

@@ -8,7 +8,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// recentLeases is how many leases that were released a client remembers, and how many that ended otherwise.
+// recentLeases is how many leases a client remembers whose EndedLease.End is released, and how many others.
 const recentLeases = 1000
 
 // registry knows the client's grants, and the last that ended.
@@ -20,7 +20,7 @@ type registry struct {
 	empty  chan struct{} // made when somebody waits for it
 
 	released ended
-	troubled ended // all others: releases come by the thousand, and must not push them out
+	troubled ended // all others: ordinary releases come by the thousand, and must not push them out
 }
 
 // ended is a ring of leases that have ended.
@@ -87,12 +87,12 @@ type EndedLease struct {
 	Token   int64     // as Lease.Token
 	Since   time.Time // of the grant
 	Ended   time.Time // when it was over
-	End     string    // released, lost, canceled or closed
+	End     string    // released; else what came first: lost, canceled or closed. A canceled lease stays canceled, however it ended
 	Why     string    // the Cause of a loss, the Reason of a cancellation
 	Err     error     // what Lease.Err said
 	TraceID string    // of the trace in which it was taken, "" when that isn't sampled
 
-	// Of those that ended otherwise than by a release:
+	// Only if End isn't released:
 	Node      string          // the server where the lock lived, as an address
 	Composite *EndedComposite // the lock of a Multi or a Quorum of which it was a member; nil for others
 }
@@ -213,10 +213,10 @@ func (g *grant) info() (LeaseInfo, bool) {
 	defer g.mu.Unlock()
 	extra := g.extra()
 	switch {
-	case extra.reason() != "":
-		info.State = StateCanceled
 	case g.state == grantReleasing:
 		info.State = StateReleasing
+	case extra.reason() != "":
+		info.State = StateCanceled
 	default:
 		info.State = StateHeld
 	}
@@ -269,7 +269,7 @@ func (t *trouble) tell(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 
-// Recent returns the last 1,000 leases that were released, and the last 1,000 that ended otherwise, the oldest first.
+// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first.
 func (c *Client) Recent() []EndedLease {
 	if !c.initialized() {
 		return nil

@@ -25,9 +25,9 @@ var semaphoreKind = &kind{
 // Redis may have lost the number.
 //
 // It differs from a Mutex in this: as many leases live at one time as there are permits, also several of one caller (no ErrDeadlock;
-// WithReentrancy has no effect); a Lease that is lost may have been lost to nobody (its cause is always CauseMissing where the
-// permit has gone from Redis); nobody is told who holds them (HeldError has no Owner), and nothing is handed over
-// within a process.
+// WithReentrancy has no effect); losing a Lease doesn't mean that somebody else has the permit (the cause is always CauseMissing where
+// the permit has gone from Redis); nobody is told who holds them (HeldError has no Owner), and nothing is handed over within a
+// process.
 //
 // It shares its permits with Redisson's RPermitExpirableSemaphore. Redisson renews no permit, and goes by the clock of its own machine: one
 // that is fast by more than two thirds of our lease would take our permits for run out.

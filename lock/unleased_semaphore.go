@@ -30,9 +30,9 @@ var unleasedSemaphoreKind = &kind{
 //
 // An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
 //
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused; as defaults of New they say nothing to it. A waiter that heard of
-// nothing asks again every third of WithWatchdog (ten seconds at most), and WithWatchdog (30 s at most) is for how long what Redis
-// doesn't answer, or refuses for the moment, is repeated before its caller is told.
+// WithFixedLease, WithMaxHold and WithHeartbeat are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
+// again every third of WithWatchdog's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
+// 30 s at most; then it fails.
 type UnleasedSemaphore struct{ lock }
 
 // UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options
@@ -63,9 +63,9 @@ func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 // Acquire takes n permits, 1 or more, waiting until as many are left, ctx ends or WithWait is over. The permits are the
 // caller's also when ctx ends later.
 //
-// The wait costs Redis next to nothing: permits that are given back wake the first waiter of each process. In one process waiters
-// are served in the order they came, so one that wants many isn't overtaken by those who want few; between processes there is
-// no order, and it may be. TryAcquire may overtake waiters.
+// A wait costs Redis little: permits that are given back wake the first waiter of each process. In one process waiters are served in the
+// order they came, so one that wants many isn't overtaken by those who want few; between processes there is no order, and it may be.
+// TryAcquire may overtake waiters.
 //
 // The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting;
 // else as for TryAcquire.

@@ -94,6 +94,44 @@ func TestLossIsNotBlamedOnAnEarlierFailure(t *testing.T) {
 	}
 }
 
+// A canceled lease that is being released shows as that, and still says why it was canceled.
+func TestCanceledLeaseThatIsBeingReleased(t *testing.T) {
+	t.Parallel()
+	for kind, of := range map[string]func(c *lock.Client) lock.Locker{
+		"mutex": func(c *lock.Client) lock.Locker { return c.Mutex("job") },
+		"multi": func(c *lock.Client) lock.Locker { return c.Multi([]string{"a", "b"}) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := locktest.New(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			l, err := of(srv.Client()).TryLock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			synctest.Wait()
+			srv.DelayReleases(time.Second)
+			released := make(chan error, 1)
+			go func() { released <- l.Release(t.Context()) }()
+			time.Sleep(time.Second / 2)
+			for _, info := range srv.Client().Leases() {
+				shown := []lock.LeaseInfo{info}
+				if whole := info.Composite; whole != nil {
+					shown = append(append(shown, whole.LeaseInfo), whole.Members...)
+				}
+				for _, info := range shown {
+					if info.State != lock.StateReleasing || info.Reason != lock.ReasonContext {
+						t.Errorf("%s: %q is %s, its reason %q", kind, info.Name, info.State, info.Reason)
+					}
+				}
+			}
+			if err := <-released; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A Close that waits for a lock that nobody releases says so after a while, and at the end which it was.
 func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 	t.Parallel()

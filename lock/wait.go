@@ -9,28 +9,29 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waiter is one call of Lock that waits. waitQueues.mu guards what changes.
+// waiter is one call of Lock that waits.
 type waiter struct {
+	// These don't change.
 	lock   *lock
-	claim  *claim
 	terms  acquireParams
 	until  time.Time     // the end of its wait, zero: none
 	since  time.Time     // when it joined
 	signal chan struct{} // something has changed
+	quorum *quorumWaiter // the Quorum's waiter that this one stands for, nil for most
+	node   int           // ... and at which node
 
-	q          *waitQueue
-	prev, next *waiter
-	place      uint64 // its number in the queue, from 1
-
-	won      *acquireReply // it was given the lock, or what it waits for has opened
-	handedBy *claim        // the holder that handed the lock over, nil for what opens
-
-	failed       error     // of the last attempt, nil when Redis answered it
+	// Guarded by waitQueues.mu:
+	q            *waitQueue
+	prev, next   *waiter
+	place        uint64    // its number in the queue, from 1
 	failingSince time.Time // since when every attempt has failed, zero: the last one didn't
 	failing      trouble   // of tries before it joined; the queue has those since
 
-	quorum *quorumWaiter // the Quorum's waiter that this one stands for, nil for most
-	node   int           // ... and at which node
+	// Written with waitQueues.mu held, and read without it in some places.
+	claim    *claim        // written only by the waiter's goroutine, after an attempt of its own: during that the lock isn't handed to it
+	failed   error         // of the last attempt, nil when Redis answered it; read only by the waiter's goroutine, which writes it
+	won      *acquireReply // it was given the lock, or what it waits for has opened; final once set
+	handedBy *claim        // the holder that handed the lock over, nil for what opens; final once won is set
 }
 
 // wakeup is why a head asks.

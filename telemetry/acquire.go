@@ -82,7 +82,7 @@ func (a *Acquire) Error(t ErrorType) {
 	a.lock.rec.Error(a.ctx, OpAcquire, t)
 }
 
-// Failed puts the type of an error on the span that was counted elsewhere.
+// Failed notes, for the span, the type of an error that was counted elsewhere.
 func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
 // Inherit gives a whole what the acquire of a member came to: who was in the way, and what failed.

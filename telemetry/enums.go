@@ -10,9 +10,9 @@ const (
 	AcquireAcquired  Outcome = "acquired"  // a new grant
 	AcquireReentered Outcome = "reentered" // joined a grant of the caller's own, without a round trip
 	AcquireHeld      Outcome = "held"      // TryLock: somebody else holds it
-	AcquireTimeout   Outcome = "timeout"   // the wait allowed to Lock is over
-	AcquireCanceled  Outcome = "canceled"  // the caller's ctx ended
-	AcquireError     Outcome = "error"     // Redis gave no answer
+	AcquireTimeout   Outcome = "timeout"   // WithWait, or the deadline of ctx, is over
+	AcquireCanceled  Outcome = "canceled"  // the caller's ctx was canceled, or the client closed
+	AcquireError     Outcome = "error"     // failed: Redis, or a deadlock
 )
 
 // The outcomes of one attempt to renew one lease.
@@ -27,7 +27,7 @@ const (
 const (
 	ReleaseReleased Outcome = "released"
 	ReleaseLost     Outcome = "lost"  // the lock was not ours any more
-	ReleaseError    Outcome = "error" // Redis gave no answer; the lease runs out
+	ReleaseError    Outcome = "error" // Redis didn't confirm it; the lease runs out
 )
 
 // The outcomes that this package finds out itself.
@@ -68,8 +68,8 @@ type HoldEnd string
 const (
 	EndReleased HoldEnd = "released" // by Release
 	EndLost     HoldEnd = "lost"     // the lock was gone, or could no longer be trusted
-	EndCanceled HoldEnd = "canceled" // its ctx, WithMaxHold or WithHeartbeat ended it, and nobody released it
-	EndClosed   HoldEnd = "closed"   // the client was closed under it
+	EndCanceled HoldEnd = "canceled" // its ctx, WithMaxHold or WithHeartbeat ended it first, whether it was then released, lost or ran out
+	EndClosed   HoldEnd = "closed"   // Client.Close ended it first, whatever then became of it
 )
 
 // String is the value as an attribute has it.
@@ -82,10 +82,10 @@ type LossCause string
 const (
 	LossMissing     LossCause = "missing"     // deleted, evicted, flushed, or lost in a failover
 	LossTaken       LossCause = "taken"       // somebody else holds it
-	LossExpired     LossCause = "expired"     // a fixed lease was overrun
+	LossExpired     LossCause = "expired"     // a lease that isn't renewed (fixed, or canceled) ran out
 	LossUnreachable LossCause = "unreachable" // no renewal succeeded before the deadline
 	LossStalled     LossCause = "stalled"     // this process was not scheduled in time to try
-	LossForced      LossCause = "forced"      // taken away by ForceUnlock, which said so
+	LossForced      LossCause = "forced"      // ForceUnlock took it away (known only if its message arrived)
 )
 
 // CancelReason is why a lease was ended by its own side before its release.
@@ -119,12 +119,12 @@ type ErrorType string
 const (
 	ErrorTimeout     ErrorType = "timeout"     // no reply in time
 	ErrorNetwork     ErrorType = "network"     // refused, reset, closed, unknown host
-	ErrorPool        ErrorType = "pool"        // no connection free in the client's pool
-	ErrorReadonly    ErrorType = "readonly"    // READONLY: a replica answered
-	ErrorLoading     ErrorType = "loading"     // LOADING: the server is reading its data
-	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, MASTERDOWN, TRYAGAIN
+	ErrorPool        ErrorType = "pool"        // no connection free in the client's pool, or at the server (max number of clients)
+	ErrorReadonly    ErrorType = "readonly"    // READONLY, REDIRECT: a replica answered; NOREPLICAS, MISCONF, UNBLOCKED: a primary takes no writes
+	ErrorLoading     ErrorType = "loading"     // LOADING: the server is reading its data; MASTERDOWN: a replica has lost its primary
+	ErrorClusterdown ErrorType = "clusterdown" // CLUSTERDOWN, TRYAGAIN, MOVED, ASK, CROSSSLOT
 	ErrorNoscript    ErrorType = "noscript"    // NOSCRIPT even after a resend
-	ErrorACL         ErrorType = "acl"         // NOPERM, NOAUTH, WRONGPASS
+	ErrorACL         ErrorType = "acl"         // NOPERM, NOAUTH, WRONGPASS, DENIED
 	ErrorOOM         ErrorType = "oom"         // OOM: maxmemory is reached
 	ErrorBusy        ErrorType = "busy"        // BUSY: a script runs for too long
 	ErrorOther       ErrorType = "_OTHER"      // anything else; named as the semantic conventions have it

@@ -68,7 +68,7 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 }
 
 const (
-	// heldLength is as good as none, which Jaeger warns about.
+	// heldLength is practically zero; Jaeger warns about spans of length 0.
 	heldLength = time.Nanosecond
 	// markLength is longer, so that Jaeger's adjustment of clock skew, which moves a child that is shorter than its
 	// parent into it, leaves marks where they are.
@@ -216,7 +216,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 }
 
 // Canceled reports that the lease was ended by its own side before its release. End has still to follow. Ten such
-// records a second are logged by name, the rest is counted. Of a member there is a span alone.
+// records a second are logged by name, the rest is counted. For a member only a span is made.
 func (h *Hold) Canceled(reason CancelReason, err error) {
 	if h.lock == nil {
 		return

@@ -57,7 +57,7 @@ func (rel *Release) Error(t ErrorType) {
 	}
 }
 
-// Failed puts the type of an error on the span that was counted elsewhere.
+// Failed notes, for the span, the type of an error that was counted elsewhere.
 func (rel *Release) Failed(t ErrorType) { rel.errorType = t }
 
 // End ends the release, once. unconfirmed says that it is taken for released though the reply that said so was

@@ -165,7 +165,7 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 		return false, cause
 	}
 	r.backoff.termOf(time.Since(since), &r.cfg)
-	return true, nil // what the release said, the lock's telemetry has; its lease ends in any case
+	return true, nil // telemetry has the error of the release; the lease ends in any case
 }
 
 // work runs fn, and resigns. It reports whether this process led until then; and resigns, too, when fn panics.

@@ -60,20 +60,20 @@
 // Every item has name, kind, group, state, owner, since, age_seconds (since then, until now or its end), and if known
 // node (the address of its server; not of a Multi or a Quorum), token, trace_id and trace_url. The other fields, by list:
 //
-//	held     state is held; canceled: its Context has ended, and it isn't renewed any more; releasing; or lost: a Multi or a Quorum
-//	         that isn't released
+//	held     state is held; canceled: its Context has ended, and it isn't released; releasing; or lost: a Multi or a Quorum that isn't
+//	         released
 //	  failing             true: the last renewal failed; of a Quorum, at so many nodes that the rest is no majority
 //	  expiring            true: less than a fifth of the lease is left
 //	  degraded            true: a Multi or a Quorum that has lost a member, never got one, or can't renew one
 //	  lease_seconds       the whole lease
 //	  remaining_seconds   until the deadline; negative if that is over but not detected
 //	  deadline            until then the process trusts the lease
-//	  next_renewal        none if it is canceled, or a fixed lease
+//	  next_renewal        none if it is a fixed lease, is being released, or was canceled (but for reason closed)
 //	  last_error          of the last renewal
 //	  last_error_at       time of it
 //	  failing_since       since when every renewal has failed
 //	  failing_seconds     time since then
-//	  reason              why it is canceled: context, max_hold, heartbeat, closed
+//	  reason              why it was canceled: context, max_hold, heartbeat, closed
 //	  waiters             how many wait for it, in these clients
 //	waiting  state is waiting; owner is the future one
 //	  waits_for           the owner of the lock, when last seen
@@ -92,7 +92,7 @@
 //	members               by name, or node: name, node, state, owner, token, and as above the fields of a lease and of its errors. Besides
 //	                      the states above there is absent, no lease; last_error has the cause, if known
 //
-// A client remembers the last 1,000 leases that ended other than by a release. If these don't reach back an hour, the page says so,
+// A client remembers the last 1,000 leases that were lost, canceled or closed. If these don't reach back an hour, the page says so,
 // and ended_since has the time.
 //
 // A response other than 200 is an object with the field error.

@@ -197,7 +197,14 @@ func TestCanceledAndClosed(t *testing.T) {
 		if d := r.json(""); d.Summary.Canceled != 1 || d.Held.names() != "left kept" || d.Held.Items[0].Reason != "context" {
 			t.Errorf("winding down: %+v", d.Held)
 		}
-		if err := r.held["left"].Release(context.Background()); err != nil {
+		r.srv.DelayReleases(time.Second)
+		released := make(chan error, 1)
+		go func() { released <- r.held["left"].Release(context.Background()) }()
+		time.Sleep(time.Second / 2)
+		if d := r.json("?state=held"); d.Summary.Canceled != 0 || d.Held.names() != "kept left" || d.Held.Items[1].State != "releasing" || d.Held.Items[1].Reason != "context" {
+			t.Errorf("being released: %+v, %+v", d.Summary, d.Held)
+		}
+		if err := <-released; err != nil {
 			t.Fatal(err)
 		}
 		r.srv.Close() // waits for a second, then leaves "kept" to Redis

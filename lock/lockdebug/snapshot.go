@@ -12,7 +12,7 @@ import (
 
 const (
 	reach      = time.Hour // how far back ended leases are shown
-	remembered = 1000      // leases that weren't released, in the memory of a client: see lock.Client.Recent
+	remembered = 1000      // leases whose End isn't released, in the memory of a client: see lock.Client.Recent
 )
 
 // snapshot is the JSON, and most of what the page shows.

@@ -79,7 +79,7 @@ func New(events []Event) (*History, error) {
 	ops := make(map[string]*Op)
 	loose := make(map[string]int) // id of a fault -> its window
 	silent := make(map[string]bool)
-	ahead := time.Duration(0) // of others, the clocks of servers to which failovers have led
+	ahead := time.Duration(0) // by how much clocks of servers reached by a failover are ahead of the others'
 	for _, e := range h.Events {
 		h.End = max(h.End, e.At)
 		switch e.What {

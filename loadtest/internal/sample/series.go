@@ -11,8 +11,8 @@ func Between(points []Point, from, to time.Time) []Point {
 	return slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return p.At.Before(from) || p.At.After(to) })
 }
 
-// Peak is the largest number of calls in any Window. Samples come at their own times, so it is that between the samples that are closest
-// to a Window apart; where a sample came late, so that they are farther apart, the share of a Window, rounded up.
+// Peak is the largest number of calls in any Window. Samples aren't taken exactly a Window apart. So Peak counts between the samples whose
+// distance is closest to a Window, and scales down what spans more, rounded up.
 func Peak(points []Point) int64 {
 	var peak int64
 	if n := len(points); n > 0 && points[n-1].At.Sub(points[0].At) < Window {

@@ -32,7 +32,7 @@ type Backend interface {
 	// Moved says that a key was not where Node had it, or that nobody answered there.
 	Moved(ctx context.Context)
 
-	// Traits is how the servers pass messages on. It doesn't change.
+	// Traits is what the servers allow: which keys a script may have, and how messages are passed on. It doesn't change.
 	Traits() Traits
 
 	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
@@ -70,7 +70,7 @@ const Unnoticed = 250 * time.Millisecond
 // lock/locktest has one; nobody else can implement it.
 type Provider interface{ LockdogBackend() Backend }
 
-// Traits is how the servers pass messages on.
+// Traits is what the servers allow: which keys a script may have, and how messages are passed on.
 type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
 	UndeclaredKeys   bool   // ... in its arguments, as those that it is declared to use have to be of one slot

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // redisPubSub is a PubSub over go-redis.
@@ -105,7 +107,7 @@ func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 		return nil, errMute
 	}
 	text, err := p.node.ClusterNodes(ctx).Result()
-	if err != nil && (strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "cluster support disabled")) {
+	if redisfail.IsForbidden(err) || redisfail.IsNotCluster(err) {
 		p.cluster.mute.Store(true)
 	}
 	return readOwnSlots(text), err
@@ -165,7 +167,7 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 		switch {
 		case err == nil && ev.Kind == Subscribed:
 			_ = p.learn(shardingThere) // only what is missing has something to do
-		case unknownCommand(err):
+		case redisfail.IsUnknownCommand(err):
 			if err := p.learn(shardingMissing); err != nil {
 				return Event{}, err
 			}
@@ -199,12 +201,6 @@ func (p *shardedPubSub) plain() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.has == shardingMissing
-}
-
-// unknownCommand reports whether a server doesn't know what it was sent.
-func unknownCommand(err error) bool {
-	var refused redis.Error
-	return errors.As(err, &refused) && strings.Contains(strings.ToLower(err.Error()), "unknown")
 }
 
 // Current implements PubSub. A node tells who listens to a sharded channel when its slot leaves; of plain ones it says nothing, so it is

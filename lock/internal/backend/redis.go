@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
@@ -257,7 +258,7 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 	}
 	reply, acked, err := evalWait(ctx, rdb, call, replicas, timeout, false)
 	if c, ok := b.topology.(*cluster); ok && err != nil {
-		if addr, asking, ok := redirection(err); ok {
+		if addr, asking, ok := redisfail.Redirection(err); ok {
 			if rdb, lost := c.at(ctx, addr); lost == nil {
 				return evalWait(ctx, rdb, call, replicas, timeout, asking)
 			}
@@ -290,7 +291,7 @@ func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, t
 
 // redirected runs a renewal where a node of a cluster sends it, or returns the node's answer where it sends it nowhere.
 func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
-	addr, asking, sent := redirection(answer)
+	addr, asking, sent := redisfail.Redirection(answer)
 	c, ok := b.topology.(*cluster)
 	if !sent || !ok || len(call.Keys) == 0 {
 		return nil, answer
@@ -311,15 +312,6 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 	_ = pipe.Process(ctx, cmd)
 	_, _ = pipe.Exec(ctx)
 	return cmd.Result()
-}
-
-// redirection reads the answer of a node that a key is at another, for good or, asking, while its slot moves.
-func redirection(err error) (addr string, asking, ok bool) {
-	words := strings.Fields(err.Error())
-	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
-		return "", false, false
-	}
-	return words[2], words[0] == "ASK", true
 }
 
 // Moved implements Backend.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,7 +133,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return redisfail.ErrElsewhere
 	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
-	case (had || own.opened.Load() > opened) && !unauthenticated(err): // there was a connection
+	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // there was a connection
 		return err
 	}
 	return f(ctx, programs)
@@ -146,11 +145,6 @@ func silent(err error) bool {
 	var ne net.Error
 	dialing := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
 	return !dialing && errors.As(err, &ne) && ne.Timeout()
-}
-
-// unauthenticated reports whether a server let a connection in, but not its user. To go-redis that isn't a failure to connect.
-func unauthenticated(err error) bool {
-	return strings.HasPrefix(err.Error(), "NOAUTH") || strings.HasPrefix(err.Error(), "WRONGPASS")
 }
 
 // ownOptions are the options of rdb for a client of our own, with so many connections. What they point to is changed while rdb connects;

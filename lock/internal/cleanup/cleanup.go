@@ -31,10 +31,10 @@ type Task struct {
 	Remove         func(ctx context.Context) error // in one try
 	Due            time.Time                       // of the first run
 	LateWriteUntil time.Time                       // until then a delayed call may still write the entry; zero: none can
-	Patience       time.Duration                   // how long to go on after Due and LateWriteUntil
+	Patience       time.Duration                   // how long to go on after the later of Due and LateWriteUntil
 	RefusedOnce    bool                            // the write was refused: if the removal is refused as well, nothing was left
 
-	until time.Time // Due and LateWriteUntil plus Patience
+	until time.Time // the later of Due and LateWriteUntil, plus Patience
 	tries int       // that failed, since the last success
 	index int       // in taskHeap
 }

@@ -13,6 +13,18 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+func TestIsNullMessage(t *testing.T) {
+	t.Parallel()
+	if !IsNullMessage(fmt.Errorf("redis: unsupported pubsub message payload: %T", nil)) {
+		t.Error("go-redis's error isn't recognized")
+	}
+	for _, err := range []error{nil, errors.New("EOF"), errors.New("redis: unsupported pubsub message: \"subscribe\"")} {
+		if IsNullMessage(err) {
+			t.Errorf("%v is another", err)
+		}
+	}
+}
+
 // What isn't a reply is classified by where the call failed, also when it is wrapped, and is never a refusal.
 func TestClassify_NoReply(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -98,6 +99,12 @@ func IsUnreached(err error) bool {
 // noConnection reports whether the pool had no connection to give.
 func noConnection(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// IsNullMessage reports whether go-redis couldn't read a pub/sub message because it has null in place of a text. Invalidation messages have that
+// when a database was flushed.
+func IsNullMessage(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "unsupported pubsub message payload")
 }
 
 // errorReply returns the server's error reply in err.

@@ -20,6 +20,7 @@ const (
 	denied     = "DENIED"
 	noPassword = "AUTH <password> called"
 	notInteger = "not an integer"
+	noCluster  = "cluster support disabled"
 )
 
 // words are the first words of error replies: all that Redis 6.2 to 8 and Valkey 8 and 9 have for a script call. Those to be retried are
@@ -73,6 +74,7 @@ var phrases = []struct {
 	{"user executing the script can't", permanent(telemetry.ErrorACL)},
 	{noPassword, permanent(telemetry.ErrorACL)},
 	{notInteger, permanent(telemetry.ErrorOther)},
+	{noCluster, permanent(telemetry.ErrorOther)},
 }
 
 // readReply finds the word or phrase of an error reply, and what it means. A reply without one is permanent.
@@ -118,6 +120,27 @@ func IsNoScript(err error) bool { return replied(err, noScript) }
 // IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys.
 func IsForbidden(err error) bool { return replied(err, noPerm) }
 
+// IsUnauthenticated reports whether the server let a connection in, but not its user. To go-redis that isn't a failure to connect.
+func IsUnauthenticated(err error) bool { return replied(err, noAuth) || replied(err, wrongPass) }
+
+// IsNotCluster reports whether the server isn't a node of a cluster, and therefore refuses CLUSTER commands.
+func IsNotCluster(err error) bool { return replied(err, noCluster) }
+
+// IsUnknownCommand reports whether the server doesn't know what it was sent: a command, or a subcommand.
+func IsUnknownCommand(err error) bool {
+	return anyReply(err, func(text string) bool { return strings.Contains(strings.ToLower(text), "unknown") })
+}
+
+// Redirection returns the address to which a node of a cluster redirects a call that failed: for good or, if asking is true, while the slot of
+// its key is being migrated.
+func Redirection(err error) (addr string, asking, ok bool) {
+	words := strings.Fields(err.Error())
+	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" {
+		return "", false, false
+	}
+	return words[2], words[0] == "ASK", true
+}
+
 // IsWrongType reports whether a key holds a value of another type.
 func IsWrongType(err error) bool { return replied(err, wrongType) }
 
@@ -129,14 +152,21 @@ func IsCrossSlot(err error) bool { return err != nil && Classify(err).Keys == Ke
 
 // replied reports whether any error reply in the tree of err has a word or phrase.
 func replied(err error, want string) bool {
+	return anyReply(err, func(text string) bool {
+		found, _ := readReply(text)
+		return found == want
+	})
+}
+
+// anyReply reports whether any error reply in the tree of err is one of those sought.
+func anyReply(err error, sought func(text string) bool) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, where errors.As would stop at the first reply
 	case nil:
 		return false
 	case redis.Error:
-		found, _ := readReply(e.Error())
-		return found == want
+		return sought(e.Error())
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return replied(err, want) })
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return anyReply(err, sought) })
 	}
-	return replied(errors.Unwrap(err), want)
+	return anyReply(errors.Unwrap(err), sought)
 }

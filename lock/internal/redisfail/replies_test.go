@@ -125,6 +125,7 @@ var replyTexts = []replyText{
 	{"@user_script: 1: Write commands not allowed after non deterministic commands. Call redis.replicate_commands() at the start of your script in order to switch to single commands replication mode.", final(telemetry.ErrorOther)},
 	{"ERR Write commands are not allowed from read-only scripts.", final(telemetry.ErrorOther)},
 	{"ERR value is not an integer or out of range", final(telemetry.ErrorOther)},
+	{"ERR This instance has cluster support disabled", final(telemetry.ErrorOther)},
 	{"BUSYKEY Target key name already exists.", final(telemetry.ErrorOther)},
 	{"NOTBUSY No scripts in execution right now.", final(telemetry.ErrorOther)},
 	{"SOMETHING that no server says today", final(telemetry.ErrorOther)},
@@ -174,6 +175,16 @@ func TestReplyPredicates(t *testing.T) {
 			"@user_script: 1: -WRONGTYPE Operation against a key holding the wrong kind of value",
 		}},
 		"IsNotInteger": {IsNotInteger, []string{"ERR value is not an integer or out of range"}},
+		"IsUnauthenticated": {IsUnauthenticated, []string{
+			"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
+			"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used",
+		}},
+		"IsNotCluster": {IsNotCluster, []string{"ERR This instance has cluster support disabled"}},
+		"IsUnknownCommand": {IsUnknownCommand, []string{
+			"ERR unknown command 'EVALSHA', with args beginning with: 'b3f1' '2' 'BUSY' ", "ERR unknown command `evalsha`, with args beginning with: `LOADING`, ",
+			"ERR Unknown Redis command called from script script: 1674cfdbf16873d9ffa8ba05a3f956f4babf3d2f, on @user_script:1.",
+			"@user_script: 1: Unknown Redis command called from Lua script", "ERR Unknown command called from script script: on @user_script:1.",
+		}},
 	} {
 		for _, row := range replyTexts {
 			want := slices.Contains(test.texts, row.text)
@@ -187,6 +198,25 @@ func TestReplyPredicates(t *testing.T) {
 		}
 		if test.is(nil) || test.is(errors.New(test.texts[0])) {
 			t.Errorf("%s takes something for a reply that isn't one", name)
+		}
+	}
+}
+
+func TestRedirection(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		addr       string
+		asking, ok bool
+	}{
+		"MOVED 3999 127.0.0.1:6381":       {"127.0.0.1:6381", false, true},
+		"ASK 3999 127.0.0.1:6381":         {"127.0.0.1:6381", true, true},
+		"MOVED 3999":                      {},
+		"REDIRECT 127.0.0.1:6379":         {},
+		"CLUSTERDOWN The cluster is down": {},
+		"CLUSTERDOWN Slot unserved":       {},
+	} {
+		if addr, asking, ok := Redirection(ReplyError(text)); addr != want.addr || asking != want.asking || ok != want.ok {
+			t.Errorf("Redirection(%q) = %q, %v, %v", text, addr, asking, ok)
 		}
 	}
 }

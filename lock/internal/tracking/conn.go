@@ -3,7 +3,6 @@ package tracking
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // channel is where Redis publishes the names of changed keys to a RESP2 connection.
@@ -70,8 +70,8 @@ func (c *conn) start(ctx context.Context, timeout time.Duration) error {
 // backend.ErrIdle; any other is final.
 func (c *conn) receive(ctx context.Context, timeout time.Duration) (keys []string, all bool, err error) {
 	ev, err := c.invalidations.Receive(ctx, timeout)
-	if err != nil && strings.Contains(err.Error(), "unsupported pubsub message payload") {
-		return nil, true, nil // go-redis' error for null, which is sent when a database was flushed
+	if redisfail.IsNullMessage(err) { // a database was flushed
+		return nil, true, nil
 	}
 	return ev.Keys, false, err
 }
