@@ -92,13 +92,13 @@ peers-check: setup bin/golangci-lint ## tidy, vet, lint and tests of the compari
 	@echo "== peers-check"
 	cd loadtest/peers && go mod tidy -diff && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
 
-# 5 rounds of 2 s each take about 15 minutes. The tests come first: nothing may run beside what is measured.
+# 5 rounds of 2 s each take about half an hour. The tests come first: nothing may run beside what is measured.
 PEERS_ROUNDS  ?= 5
 PEERS_SECONDS ?= 2
 .PHONY: peers
 peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
 	@echo "== peers"
-	go build -C loadtest/peers -o $(CURDIR)/bin/peers .
+	go build -C loadtest/peers -buildvcs=auto -o $(CURDIR)/bin/peers .
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
 
 # Runs of the kept schedules, the fixed seeds 1, 2, 3... and one fresh one. CHAOS_RUNS=1 CHAOS_SEED=s makes the faults of seed s again.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/server"
@@ -20,7 +21,9 @@ type bench struct {
 	flags
 	out        *progress
 	own        *server.Redis // nil with -redis
-	addrs      []string
+	servers    []string      // addresses of the nodes
+	addrs      []string      // ... for the holders: with -rtt the proxy's
+	proxy      *delay.Proxy  // nil without -rtt
 	sampler    *sample.Sampler
 	foreground fleet.Fleet[wire.Reply] // nil without
 	redisson   []string                // the command of its client
@@ -29,7 +32,7 @@ type bench struct {
 
 // openBench starts what is needed.
 func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error) {
-	b := &bench{flags: f, out: out, addrs: []string{f.redis}}
+	b := &bench{flags: f, out: out, servers: []string{f.redis}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
@@ -44,7 +47,14 @@ func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error
 		if b.own, err = server.Start(ctx, f.cluster); err != nil {
 			return nil, err
 		}
-		b.addrs = b.own.Addrs()
+		b.servers = b.own.Addrs()
+	}
+	b.addrs = b.servers
+	if f.rtt > 0 {
+		if b.proxy, err = delay.Start(b.servers[0], f.rtt); err != nil {
+			return nil, err
+		}
+		b.addrs = []string{b.proxy.Addr()}
 	}
 	return b, b.watch(ctx)
 }
@@ -52,7 +62,7 @@ func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error
 // watch begins to sample.
 func (b *bench) watch(ctx context.Context) error {
 	var servers []*redis.Options
-	for _, addr := range b.addrs {
+	for _, addr := range b.servers {
 		o, err := wire.Options(addr)
 		if err != nil {
 			return err
@@ -84,8 +94,8 @@ func (b *bench) traffic(ctx context.Context, on bool) (err error) {
 	if b.foreground != nil || !on || b.flags.foreground == 0 {
 		return nil
 	}
-	err = b.foreground.Start(nil, wire.Config{
-		Role: wire.Foreground, Addrs: b.addrs, Cluster: b.cluster, Seed: b.seed, Rate: b.flags.foreground,
+	err = b.foreground.Start(nil, wire.Config{ // it tells what Redis does to others, which a distance would hide
+		Role: wire.Foreground, Addrs: b.servers, Cluster: b.cluster, Seed: b.seed, Rate: b.flags.foreground,
 	})
 	if err != nil {
 		return err
@@ -105,6 +115,9 @@ func (b *bench) close() error {
 	if b.sampler != nil {
 		errs = append(errs, b.sampler.Close())
 	}
+	if b.proxy != nil {
+		errs = append(errs, b.proxy.Close())
+	}
 	if b.own != nil {
 		errs = append(errs, b.own.Stop())
 	}
@@ -117,7 +130,7 @@ func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Confi
 	for i := range b.clients {
 		first, next := locks*i/b.clients, locks*(i+1)/b.clients
 		configs = append(configs, wire.Config{
-			Role: mode, Addrs: b.addrs, Cluster: b.cluster, Seed: b.seed, First: first, Locks: next - first,
+			Role: mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), Seed: b.seed, First: first, Locks: next - first,
 			Lease: b.lease.Seconds(), Hold: hold.Seconds(), Churn: b.churn / float64(b.clients),
 		})
 	}

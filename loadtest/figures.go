@@ -21,7 +21,7 @@ func (h *holders) row(w, idle *window) report.Row {
 		Own: report.None(), InLua: report.Figure(float64(commands.InLua) / s),
 		Peak:     report.Figure(sample.Peak(sample.Between(h.points, w.from, w.to))),
 		Renewals: report.Figure(float64(renewed) / s), Failed: report.Figure(w.own.Counts[wire.Renewals][string(telemetry.RenewalError)]),
-		Losses: report.Figure(h.lost), LossCauses: h.counts.Counts[wire.Losses], Goroutines: report.Figure(w.own.Goroutines),
+		Late: report.Figure(h.counts.Total(wire.Late) - h.warmed), Losses: report.Figure(h.lost), LossCauses: h.counts.Counts[wire.Losses], Goroutines: report.Figure(w.own.Goroutines),
 		BatchP50: millis(&w.own, wire.Batch, .5), BatchP99: millis(&w.own, wire.Batch, .99), LagP99: millis(&w.own, wire.Lag, .99),
 		Utilization: millis(&w.own, wire.Utilization, .999) / 1000,
 		LatencyP50:  report.None(), LatencyP99: report.None(), LatencyP999: report.None(), LatencyErrors: report.None(),
@@ -29,7 +29,7 @@ func (h *holders) row(w, idle *window) report.Row {
 		Commands: make(map[string]int64),
 	}
 	if w.own.Counts == nil {
-		r.Renewals, r.Failed = report.None(), report.None()
+		r.Renewals, r.Failed, r.Late = report.None(), report.None(), report.None()
 	} else {
 		r.Own = report.Figure(float64(w.own.Total(wire.Calls)) / s)
 	}

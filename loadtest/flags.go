@@ -24,6 +24,7 @@ const (
 	maxDuration   = 24 * time.Hour
 	maxForeground = 100_000
 	maxChurn      = 100_000
+	maxRTT        = time.Second
 
 	renewalsPerLease = 3
 	soakLocks        = 1_000_000
@@ -36,6 +37,7 @@ var allModes = []string{wire.None, wire.PerLock, wire.Batched, wire.Redisson}
 type flags struct {
 	redis      string
 	cluster    bool
+	rtt        time.Duration // from the clients to Redis; 0: as short as the machine's
 	locks      []int
 	lease      time.Duration
 	duration   time.Duration // of one measurement: whole intervals
@@ -61,6 +63,7 @@ func parse(args []string) (flags, error) {
 	set.SetOutput(io.Discard) // cli.Run reports errors
 	set.StringVar(&f.redis, "redis", "", "")
 	set.BoolVar(&f.cluster, "cluster", false, "")
+	set.DurationVar(&f.rtt, "rtt", 0, "")
 	set.StringVar(&locks, "locks", "1000,10000", "")
 	set.DurationVar(&f.lease, "lease", lock.DefaultLease, "")
 	set.DurationVar(&f.duration, "duration", 0, "")
@@ -159,6 +162,12 @@ func (f *flags) check(given map[string]bool) error {
 	switch {
 	case f.redis != "" && f.cluster:
 		return errors.New("-redis and -cluster: a cluster is always this program's own")
+	case f.redis != "" && f.rtt != 0:
+		return errors.New("-redis and -rtt: the distance is put before a server of this program's own")
+	case f.cluster && f.rtt != 0:
+		return errors.New("-cluster and -rtt: nodes of a cluster tell clients their own addresses, which are not at a distance")
+	case f.rtt < 0 || f.rtt > maxRTT:
+		return fmt.Errorf("-rtt %v: want 0 (none) to %v", f.rtt, maxRTT)
 	case f.redis != "" && f.wave:
 		return errors.New("-redis and -wave: the wave cuts the connections of all clients, so the server has to be this program's own")
 	case given["soak"] && f.wave:

@@ -21,6 +21,11 @@ func TestFlagsThatCantBe(t *testing.T) {
 		{"-redis http://localhost:1", "http"},
 		{"-redis 127.0.0.1:1 -cluster", "-cluster"},
 		{"-redis 127.0.0.1:1 -wave", "-wave"},
+		{"-redis 127.0.0.1:1 -rtt 1ms", "a server of this program's own"},
+		{"-cluster -rtt 1ms", "nodes of a cluster"},
+		{"-rtt -1ms", "0 (none) to 1s"},
+		{"-rtt 1001ms", "0 (none) to 1s"},
+		{"-rtt 5", "-rtt"},
 		{"-locks 10,x", "numbers from 1"},
 		{"-locks 0", "numbers from 1"},
 		{"-locks 11000000", "to 10000000"},
@@ -61,7 +66,7 @@ func TestHelp(t *testing.T) {
 	for _, what := range []string{
 		"predicted_calls_per_s", "calls_per_s", "received_per_s", "own_per_s", "lua_per_s", "peak_100ms", "renewals_per_s", "redis_cpu_percent",
 		"redis_cpu_us_per_renewal", "redis_script_us_per_renewal", "net_in_bytes_per_s", "batch_p50_ms", "schedule_lag_p99_ms",
-		"lease_utilization_p999", "losses", "client_cpu_us_per_renewal", "goroutines_per_lock", "heap_bytes_per_lock", "foreground_p50_ms",
+		"lease_utilization_p999", "late_renewals", "losses", "client_cpu_us_per_renewal", "goroutines_per_lock", "heap_bytes_per_lock", "foreground_p50_ms",
 	} {
 		if !strings.Contains(out.String(), what) {
 			t.Errorf("-h doesn't explain %s", what)

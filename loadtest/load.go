@@ -100,7 +100,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 func (b *bench) settings() report.Settings {
 	return report.Settings{
 		Lease: b.lease.Seconds(), Interval: b.interval().Seconds(), Batch: watchdog.DefaultBatchSize, Clients: b.clients,
-		Nodes: len(b.addrs), Foreground: b.flags.foreground, Churn: b.churn, Seed: b.seed, Context: "context.Background()",
+		Nodes: len(b.addrs), RTT: b.rtt.Seconds(), Foreground: b.flags.foreground, Churn: b.churn, Seed: b.seed, Context: "context.Background()",
 	}
 }
 

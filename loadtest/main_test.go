@@ -155,6 +155,25 @@ func TestLossesAreReported(t *testing.T) {
 	}
 }
 
+// TestDistance: calls take the round trip, which only the holders have, and nothing is late for it.
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	const rtt = 50 * time.Millisecond
+	rep := inProcess(t, "-rtt", rtt.String(), "-locks", "40", "-lease", "3s", "-modes", "per-lock,batched", "-rounds", "1", "-foreground", "100")
+	if len(rep.Rows) != 2 || rep.Settings.RTT != rtt.Seconds() {
+		t.Fatalf("%+v", rep)
+	}
+	for _, r := range rep.Rows {
+		// Times are in buckets of a few percent.
+		if ms := report.Figure(rtt.Milliseconds()); r.BatchP50 < ms*.95 || r.LatencyP50 > ms {
+			t.Errorf("%s: a call took %v ms, an ordinary command %v ms", r.Mode, r.BatchP50, r.LatencyP50)
+		}
+		if r.Losses != 0 || r.Late != 0 || r.Renewals <= 0 {
+			t.Errorf("%s: lost %v, late %v, %v renewals/s", r.Mode, r.Losses, r.Late, r.Renewals)
+		}
+	}
+}
+
 // TestSoak holds locks in a cluster while others come and go.
 func TestSoak(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,7 @@ type holders struct {
 	start  sample.Info  // before the clients were started
 	open   sample.Info  // where the window began
 	counts wire.Reading // what the clients have counted since their start
+	warmed int64        // late ones of the warm-up, whose leases are short
 	lost   int          // locks that were no longer theirs when they released them
 }
 
@@ -107,6 +108,7 @@ func (h *holders) acquire(ctx context.Context) (err error) {
 	if _, err := h.look(ctx); err != nil { // what the warm-up has recorded is not to be weighed
 		return err
 	}
+	h.warmed = h.counts.Total(wire.Late)
 	if h.base, err = h.weigh(ctx); err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ func soakOne(ctx context.Context, b *bench, rep *report.Report, locks int) error
 		may += churnGoroutines * b.clients
 	}
 	rep.Targets = append(rep.Targets,
+		atMost("renewals late", row.Late, 0, "%.0f"),
 		atMost("lease utilization p99.9", row.Utilization, utilizationP, "%.3f"),
 		atMost("bytes of heap per lock", row.HeapPer, heapLimit, "%.0f"),
 		report.Target{

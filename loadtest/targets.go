@@ -66,7 +66,7 @@ func (b *bench) targets(rows []report.Row) []report.Target {
 		if known && b.lease == lock.DefaultLease {
 			t = append(t, atMost(n+"calls a second", r.Calls, limit, "%.2f"))
 		}
-		t = append(t, b.trickle(n, &r))
+		t = append(t, b.trickle(n, &r), atMost(n+"renewals late", r.Late, 0, "%.0f"))
 		if c := find(rows, wire.PerLock, r.Locks); c != nil {
 			limit := cpuShare * float64(c.RedisPerRenewal)
 			t = append(t, atMost(n+"Redis µs per renewal, a fifth of per-lock's", r.RedisPerRenewal, limit, "%.1f"))

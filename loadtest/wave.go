@@ -80,6 +80,7 @@ func (h *holders) stages(ctx context.Context, rep *report.Report) error {
 			return err
 		}
 		row := h.row(w, nil)
+		row.Late = report.Figure(w.own.Total(wire.Late))
 		row.Stage, row.Losses, row.LossCauses = stage.name, report.Figure(w.own.Total(wire.Losses)), w.own.Counts[wire.Losses]
 		rep.Rows = append(rep.Rows, row)
 	}

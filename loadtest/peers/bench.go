@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
 	"github.com/lockdog/lockdog/loadtest/internal/server"
@@ -27,6 +28,7 @@ type bench struct {
 	progress io.Writer
 	rounds   map[string]map[string]figures.Rounds // by work and peer
 	about    string                               // the machine
+	began    time.Time
 }
 
 const (
@@ -40,7 +42,7 @@ const (
 )
 
 func newBench(f flags, progress io.Writer) *bench {
-	return &bench{flags: f, progress: progress, rounds: make(map[string]map[string]figures.Rounds), about: machine()}
+	return &bench{flags: f, progress: progress, rounds: make(map[string]map[string]figures.Rounds), about: machine(), began: time.Now()}
 }
 
 // all measures everything.
@@ -84,18 +86,64 @@ func (b *bench) sound() error {
 func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.window+cellSlack)
 	defer cancel()
-	if w.oneCPU {
-		undo, err := pin.One() // the children and their Redis have the same
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, undo()) }()
+	if !w.oneCPU {
+		return b.alone(ctx, w, name)
 	}
+	undo, err := pin.One() // the children and their Redis have the same
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, undo()) }()
+	return b.alone(ctx, w, name)
+}
+
+// alone measures with a Redis that nobody else uses.
+func (b *bench) alone(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
 	own, err := server.Start(ctx, w.cluster)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, own.Stop()) }()
+	if w.rtt == 0 {
+		return b.from(ctx, w, name, own.Addrs(), own.Addrs())
+	}
+	proxy, err := delay.Start(own.Addrs()[0], w.rtt)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, proxy.Close()) }()
+	took, err := roundTrip(ctx, proxy.Addr())
+	if err != nil {
+		return nil, err
+	}
+	if f, err = b.from(ctx, w, name, []string{proxy.Addr()}, own.Addrs()); err == nil {
+		f[figures.RoundTrip] = micros(took)
+	}
+	return f, err
+}
+
+// pings are how many tell what a round trip takes.
+const pings = 11
+
+// roundTrip is the median of a PING, while there is no other traffic.
+func roundTrip(ctx context.Context, addr string) (_ time.Duration, err error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
+	defer func() { err = errors.Join(err, rdb.Close()) }()
+	var took []time.Duration
+	for range pings + 1 { // the first one connects
+		began := time.Now()
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(began))
+	}
+	took = took[1:]
+	slices.Sort(took)
+	return took[pings/2], nil
+}
+
+// from measures clients that connect to addrs; servers are where INFO is asked for.
+func (b *bench) from(ctx context.Context, w *workload, name string, addrs, servers []string) (f figures.Figures, err error) {
 	dir, err := os.MkdirTemp("", "lockdog-peers-")
 	if err != nil {
 		return nil, err
@@ -103,7 +151,7 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: own.Addrs(), Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Kind: w.kind, Peer: name, Addrs: addrs, Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
 		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
 	}
 	if w.kind == work.Shared {
@@ -112,11 +160,11 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 			return nil, err
 		}
 	}
-	return measure(ctx, w, cfg)
+	return measure(ctx, w, cfg, servers)
 }
 
 // measure has the processes measure at the same time.
-func measure(ctx context.Context, w *workload, cfg work.Config) (_ figures.Figures, err error) {
+func measure(ctx context.Context, w *workload, cfg work.Config, addrs []string) (_ figures.Figures, err error) {
 	var crew fleet.Fleet[work.Reply]
 	defer func() { err = errors.Join(err, crew.Close()) }()
 	for i := range w.processes {
@@ -129,7 +177,7 @@ func measure(ctx context.Context, w *workload, cfg work.Config) (_ figures.Figur
 		return nil, err
 	}
 	var nodes []*redis.Options
-	for _, addr := range cfg.Addrs {
+	for _, addr := range addrs {
 		nodes = append(nodes, &redis.Options{Addr: addr})
 	}
 	servers := sample.Open(nodes)

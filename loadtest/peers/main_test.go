@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +62,7 @@ func TestFlags(t *testing.T) {
 func TestTargetsAreMeasured(t *testing.T) {
 	t.Parallel()
 	for _, target := range targets {
+		base := cmp.Or(target.BaseKey, target.Key)
 		found := false
 		for _, w := range workloads {
 			if w.name != target.Work {
@@ -67,12 +70,10 @@ func TestTargetsAreMeasured(t *testing.T) {
 			}
 			peers := " " + strings.Join(w.peers, " ") + " "
 			found = strings.Contains(peers, " "+target.Peer+" ") && (target.Base == "" || strings.Contains(peers, " "+target.Base+" "))
-			shown := false
-			for _, k := range w.columns {
-				shown = shown || k == target.Key
-			}
-			if !shown {
-				t.Errorf("%s: %s isn't in the table of %s", target.What, target.Key, w.name)
+			for _, k := range []figures.Key{target.Key, base} {
+				if !slices.Contains(w.columns, k) {
+					t.Errorf("%s: %s isn't in the table of %s", target.What, k, w.name)
+				}
 			}
 			for _, k := range w.columns {
 				if heads[k] == "" {
@@ -82,6 +83,29 @@ func TestTargetsAreMeasured(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: not measured", target.What)
+		}
+	}
+}
+
+// Workloads have names of their own, and are possible: a proxy stands before one server.
+func TestWorkloads(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, w := range workloads {
+		if seen[w.name] || w.rtt > 0 && (w.cluster || w.oneCPU) || w.rtt > 0 != strings.HasSuffix(w.name, "ms") {
+			t.Errorf("%+v", w)
+		}
+		seen[w.name] = true
+		for _, p := range w.peers {
+			pooled := slices.Contains(w.peers, p+peer.Pooled) || strings.HasSuffix(p, peer.Pooled)
+			if want := w.kind == work.Distinct && w.goroutines > 1 && p != peer.Rueidislock; pooled != want {
+				t.Errorf("%s, %s: with both pools: %v, want %v", w.name, p, pooled, want)
+			}
+		}
+	}
+	for _, name := range []string{"crowd", "single-2ms", "queue-2ms", "processes-2ms", "paced-2ms", "few-2ms", "many-2ms", "crowd-2ms", "few-10ms", "many-10ms", "crowd-10ms"} {
+		if !seen[name] {
+			t.Errorf("no %s", name)
 		}
 	}
 }
@@ -141,12 +165,13 @@ func TestFiguresOfHandoffs(t *testing.T) {
 	a.Handed, a.Between, a.Window = 22, 8, work.Handed{Handed: 20, Between: 7}
 	b.Handed, b.Between, b.Window = 40, 12, work.Handed{Handed: 38, Between: 9}
 	b.Overlaps, b.Stuck = 3, 1
+	a.Unserved, b.Unserved = 2, 1
 	a.Handoffs.Add(100 * time.Microsecond)
 	b.Handoffs.Add(300 * time.Microsecond)
 	b.Handoffs.Add(200 * time.Microsecond)
 	near(t, figuresOf(look("processes"), peer.Lockdog, []*work.Result{a, b}, e), figures.Figures{
 		figures.Handoffs: 8, figures.Commands: 3, figures.InLua: 5, figures.Goroutines: 3, figures.Processes: 1.5,
-		figures.HandoffP50: 200, figures.Overlaps: 3, figures.Stuck: 1,
+		figures.HandoffP50: 200, figures.Overlaps: 3, figures.Stuck: 1, figures.Unserved: 3,
 	})
 	one := figuresOf(look("queue"), peer.Lockdog, []*work.Result{a}, e)
 	near(t, one, figures.Figures{figures.Handoffs: 10, figures.Commands: 60. / 22, figures.Goroutines: 2})
@@ -169,6 +194,26 @@ func TestFiguresOfLosses(t *testing.T) {
 	}
 }
 
+// Of several rounds the figure that is compared has its least and its most, and all begins with what was measured when.
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	w := *look("many")
+	w.peers = []string{peer.Lockdog}
+	b := newBench(flags{works: []workload{w}, rounds: 2, window: time.Second}, nil)
+	b.rounds["many"] = map[string]figures.Rounds{peer.Lockdog: {{figures.Rate: 300, figures.P50: 5}, {figures.Rate: 100, figures.P50: 5}}}
+	var out bytes.Buffer
+	if err := b.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(out.String(), "\n")
+	if !strings.HasPrefix(head, "n = 2 rounds of 1s each; commit ") || !strings.Contains(head, b.began.UTC().Format(time.DateOnly)) {
+		t.Error(head)
+	}
+	if text := out.String(); !strings.Contains(text, "  200 (100–300)  ") || !strings.Contains(text, "  5.00  ") {
+		t.Errorf("%s", &out)
+	}
+}
+
 // Two holders of one lock spoil everything, and fail the run.
 func TestSound(t *testing.T) {
 	t.Parallel()
@@ -180,6 +225,37 @@ func TestSound(t *testing.T) {
 	b.rounds["queue"][peer.Redsync][1][figures.Overlaps] = 0
 	if err := b.sound(); err != nil {
 		t.Error(err)
+	}
+}
+
+// read reads what -json wrote.
+func read(t *testing.T, name string) map[string]map[string]figures.Rounds {
+	t.Helper()
+	var rounds map[string]map[string]figures.Rounds
+	text, err := os.ReadFile(name)
+	if err == nil {
+		err = json.Unmarshal(text, &rounds)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rounds
+}
+
+// At a distance a lock and its release take two round trips, and INFO, which is asked for at none, counts two commands.
+func TestFar(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "r.json")
+	var out, progress bytes.Buffer
+	args := []string{"-rounds", "1", "-seconds", "0.2", "-json", name, "-works", "single-2ms", "-peers", "floor,lockdog"}
+	if code := run(t.Context(), args, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", code, &progress, &out)
+	}
+	for p, rounds := range read(t, name)["single-2ms"] {
+		f, least := rounds[0], micros(2*time.Millisecond)
+		if f[figures.RoundTrip] < least || f[figures.P50] < 2*least || f[figures.Commands] < 2 || f[figures.Commands] > 2.4 {
+			t.Errorf("%s: %v", p, f)
+		}
 	}
 }
 
@@ -196,14 +272,7 @@ func TestRun(t *testing.T) { // not parallel: a part of it pins this process to 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rounds map[string]map[string]figures.Rounds
-	text, err := os.ReadFile(name)
-	if err == nil {
-		err = json.Unmarshal(text, &rounds)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	rounds := read(t, name)
 	judged := 0
 	for _, w := range f.works {
 		for _, target := range targets {

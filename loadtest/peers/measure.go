@@ -35,6 +35,7 @@ func figuresOf(w *workload, name string, results []*work.Result, e sample.Info) 
 		total.Handed, total.Between = total.Handed+r.Handed, total.Between+r.Between
 		inWindow.Handed, inWindow.Between = inWindow.Handed+r.Window.Handed, inWindow.Between+r.Window.Between
 		f[figures.Stuck] += float64(r.Stuck)
+		f[figures.Unserved] += float64(r.Unserved)
 		f[figures.Overlaps] = max(f[figures.Overlaps], float64(r.Overlaps))
 	}
 	seconds := results[0].Seconds

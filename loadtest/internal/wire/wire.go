@@ -25,7 +25,8 @@ type Config struct {
 	Role    string   `json:"role"` // a mode, or Foreground
 	Addrs   []string `json:"addrs"`
 	Cluster bool     `json:"cluster"`
-	Seed    uint64   `json:"seed"` // of the names, and of the foreground's arrivals
+	RTT     float64  `json:"rtt,omitempty"` // that was added between this child and Redis
+	Seed    uint64   `json:"seed"`          // of the names, and of the foreground's arrivals
 	// Of holders:
 	First int     `json:"first"` // number of the first lock
 	Locks int     `json:"locks"`
@@ -83,6 +84,7 @@ type Weight struct {
 var (
 	Renewals    = telemetry.MetricRenewals.Name // counts, by outcome
 	Calls       = telemetry.MetricCommands.Name // by purpose
+	Late        = telemetry.MetricLate.Name     // renewals, failures and losses that found over 0.8 of the lease used up
 	Losses      = telemetry.MetricLosses.Name   // by cause
 	Held        = telemetry.MetricHeld.Name
 	Batch       = telemetry.MetricBatchDuration.Name // histograms: time that renewal calls took

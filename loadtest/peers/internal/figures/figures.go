@@ -29,6 +29,8 @@ const (
 	ToldForce  Key = "told_force_ms"
 	ToldNever  Key = "told_never" // how often it wasn't
 	Stuck      Key = "stuck"      // waiters that nothing woke when the lock was free
+	Unserved   Key = "unserved"   // callers without an operation in the window, or stuck after it
+	RoundTrip  Key = "rtt_us"     // of a PING, as the clients are connected, while there is no other traffic
 )
 
 // Figures are those of one measurement. What wasn't measured is left out.
@@ -38,7 +40,7 @@ type Figures map[Key]float64
 type Rounds []Figures
 
 // worst are the figures of which the worst round counts. Of the others the median does.
-var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck}
+var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck, Unserved}
 
 // values are those of all rounds.
 func (r Rounds) values(k Key) []float64 {
@@ -58,6 +60,15 @@ func (r Rounds) Get(k Key) (float64, bool) {
 		return slices.Max(v), true
 	}
 	return Median(v)
+}
+
+// Span is the least and the most of all rounds, false of fewer than two.
+func (r Rounds) Span(k Key) (low, high float64, ok bool) {
+	v := r.values(k)
+	if len(v) < 2 {
+		return 0, 0, false
+	}
+	return slices.Min(v), slices.Max(v), true
 }
 
 // Ratio is the most divided by the least.

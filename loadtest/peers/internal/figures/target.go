@@ -1,21 +1,23 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// Target is what a figure should be at least, or at most: a number, or a multiple of another peer's figure in the same work.
+// Target is what a figure should be at least, or at most: a number, or a multiple of another figure in the same work.
 type Target struct {
-	What   string
-	Work   string
-	Peer   string
-	Key    Key
-	AtMost bool // otherwise at least
-	Limit  float64
-	Base   string // the other peer; "": Limit is the number
-	Unit   string // of the figure
+	What    string
+	Work    string
+	Peer    string
+	Key     Key
+	AtMost  bool // otherwise at least
+	Limit   float64
+	Base    string // the peer whose figure Limit is a multiple of; "": Limit is the number
+	BaseKey Key    // that figure; "": Key
+	Unit    string // of the figure
 }
 
 // Verdict is a Target, judged.
@@ -40,14 +42,15 @@ func (t Target) Judge(rounds, base Rounds) Verdict {
 	v.Got = v.Value
 	singles := rounds.values(t.Key)
 	if t.Base != "" {
-		if v.BaseValue, ok = base.Get(t.Key); !ok || v.BaseValue <= 0 {
+		key := t.baseKey()
+		if v.BaseValue, ok = base.Get(key); !ok || v.BaseValue <= 0 {
 			return v
 		}
 		v.Got /= v.BaseValue
 		singles = nil
 		for i := range min(len(rounds), len(base)) {
 			x, ok1 := rounds[i][t.Key]
-			y, ok2 := base[i][t.Key]
+			y, ok2 := base[i][key]
 			if ok1 && ok2 && y > 0 {
 				singles = append(singles, x/y)
 			}
@@ -68,6 +71,16 @@ func (t Target) Judge(rounds, base Rounds) Verdict {
 	return v
 }
 
+func (t Target) baseKey() Key { return cmp.Or(t.BaseKey, t.Key) }
+
+// base names what Limit is a multiple of.
+func (t Target) base() string {
+	if t.BaseKey == "" {
+		return t.Base
+	}
+	return t.Base + "'s " + string(t.BaseKey)
+}
+
 // String is one line.
 func (v Verdict) String() string {
 	want := "at least"
@@ -76,7 +89,7 @@ func (v Verdict) String() string {
 	}
 	want += " " + Number(v.Limit)
 	if v.Base != "" {
-		want += " × " + v.Base
+		want += " × " + v.base()
 	} else if v.Unit != "" {
 		want += " " + v.Unit
 	}
@@ -95,7 +108,7 @@ func (v Verdict) String() string {
 	}
 	got := Number(v.Got)
 	if v.Base != "" {
-		got = fmt.Sprintf("%s × %s (%s / %s %s)", got, v.Base, Number(v.Value), Number(v.BaseValue), v.Unit)
+		got = fmt.Sprintf("%s × %s (%s / %s %s)", got, v.base(), Number(v.Value), Number(v.BaseValue), v.Unit)
 	} else if v.Unit != "" {
 		got += " " + v.Unit
 	}

@@ -21,6 +21,7 @@ func rounds(k figures.Key, values ...float64) figures.Rounds {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
+	tail := []figures.Figures{{figures.P99: 300, figures.P50: 100}, {figures.P99: 500, figures.P50: 100}}
 	for name, c := range map[string]struct {
 		target    figures.Target
 		mine      figures.Rounds
@@ -49,6 +50,11 @@ func TestJudge(t *testing.T) {
 			figures.Target{What: "operations", Key: figures.Rate, Limit: 2, Base: "other", Unit: "/s"},
 			rounds(figures.Rate, 150), rounds(figures.Rate, 100), false, 1.5, -.25, 1.5, 1.5,
 			"MISSED  by 25 %   operations: 1.50 × other (150 / 100 /s), rounds 1.50 to 1.50; wanted at least 2.00 × other",
+		},
+		"another figure of its own": {
+			figures.Target{What: "p99", Key: figures.P99, AtMost: true, Limit: 5, Base: "me", BaseKey: figures.P50, Unit: "µs"},
+			tail, tail, true, 4, .2, 3, 5,
+			"met     by 20 %   p99: 4.00 × me's p50_us (400 / 100 µs), rounds 3.00 to 5.00; wanted at most 5.00 × me's p50_us",
 		},
 		"the worst round counts": {
 			figures.Target{What: "never", Key: figures.ToldNever, AtMost: true, Limit: 0},
@@ -99,6 +105,16 @@ func TestRatio(t *testing.T) {
 	}
 	if r := figures.Ratio([]int64{0, 20}); r != 40 {
 		t.Error(r)
+	}
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	if low, high, ok := rounds(figures.Rate, 5, 3, 9).Span(figures.Rate); low != 3 || high != 9 || !ok {
+		t.Errorf("%v to %v, %v", low, high, ok)
+	}
+	if _, _, ok := rounds(figures.Rate, 5).Span(figures.Rate); ok {
+		t.Error("a span of one")
 	}
 }
 

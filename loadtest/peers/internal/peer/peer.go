@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +24,21 @@ const (
 	LockdogSDK  = "lockdog-sdk"  // with the SDK's metrics, and every trace sampled
 	LockdogLoss = "lockdog-loss" // with no-op telemetry and WithLossNotifications
 )
+
+// Pooled ends the name of a peer whose go-redis client may have as many connections as the process has callers.
+const Pooled = "+pool"
+
+// WithPools adds to each peer that uses go-redis the one that is Pooled.
+func WithPools(names ...string) []string {
+	var all []string
+	for _, name := range names {
+		all = append(all, name)
+		if name != Rueidislock { // it has one connection for all, whatever is set
+			all = append(all, name+Pooled)
+		}
+	}
+	return all
+}
 
 // retryEvery is the time between tries of a waiter that nothing wakes.
 const retryEvery = 5 * time.Millisecond
@@ -64,6 +80,9 @@ type Config struct {
 	Cluster bool
 	HeedCtx bool // of go-redis's clients: ContextTimeoutEnabled
 	Lease   time.Duration
+	Callers int // goroutines that call at the same time
+
+	poolSize int // of go-redis's clients; 0: the default
 }
 
 var opens = map[string]func(Config) (Locks, error){
@@ -80,20 +99,27 @@ var opens = map[string]func(Config) (Locks, error){
 
 // Open starts a peer.
 func Open(name string, cfg Config) (Locks, error) {
-	open, ok := opens[name]
-	if !ok {
+	library, pooled := strings.CutSuffix(name, Pooled)
+	open, ok := opens[library]
+	if !ok || pooled && library == Rueidislock {
 		return nil, fmt.Errorf("no peer is called %q", name)
+	}
+	if pooled {
+		cfg.poolSize = cfg.Callers
 	}
 	return open(cfg)
 }
 
 // SendsSet reports whether a peer's SETs come over the network. Those of the others are called by scripts.
-func SendsSet(name string) bool { return name == Floor || name == Gate || name == Redsync }
+func SendsSet(name string) bool {
+	library := strings.TrimSuffix(name, Pooled)
+	return library == Floor || library == Gate || library == Redsync
+}
 
-// connect makes a client as most programs do: with go-redis's defaults.
+// connect makes a client as most programs do: with go-redis's defaults, but for the peers that are Pooled.
 func connect(cfg Config) redis.UniversalClient {
 	if cfg.Cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs, ContextTimeoutEnabled: cfg.HeedCtx})
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs, ContextTimeoutEnabled: cfg.HeedCtx, PoolSize: cfg.poolSize})
 	}
-	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], ContextTimeoutEnabled: cfg.HeedCtx})
+	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], ContextTimeoutEnabled: cfg.HeedCtx, PoolSize: cfg.poolSize})
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 )
 
@@ -214,7 +218,55 @@ func TestCluster(t *testing.T) {
 
 func TestUnknown(t *testing.T) {
 	t.Parallel()
-	if _, err := peer.Open("nobody", peer.Config{}); err == nil {
-		t.Error("no error")
+	for _, name := range []string{"nobody", peer.Rueidislock + peer.Pooled, peer.Pooled} {
+		if _, err := peer.Open(name, peer.Config{Addrs: []string{"127.0.0.1:1"}}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
 	}
+}
+
+// A Pooled peer may have a connection for each of its callers; the others have no more than go-redis's default.
+func TestPools(t *testing.T) {
+	t.Parallel()
+	const rtt = 200 * time.Millisecond // so that all ask before one is answered
+	most := 10 * runtime.GOMAXPROCS(0)
+	for _, name := range peer.WithPools(peer.Floor) {
+		srv := redistest.Start(t)
+		proxy, err := delay.Start(srv.Addr(), rtt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := connections(t, srv)
+		cfg := peer.Config{Addrs: []string{proxy.Addr()}, Lease: time.Minute, Callers: 3 * most}
+		locks, err := peer.Open(name, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for i := range cfg.Callers {
+			all.Go(func() {
+				if _, err := locks.Lock(t.Context(), fmt.Sprint(i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		opened := connections(t, srv) - before
+		if pooled := name != peer.Floor; opened < 2 || opened > cfg.Callers || pooled != (opened > most) {
+			t.Errorf("%s: %d connections of %d callers", name, opened, cfg.Callers)
+		}
+		if err := errors.Join(locks.Close(), proxy.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// connections is how many a server has accepted.
+func connections(t *testing.T, srv *redistest.Server) int {
+	t.Helper()
+	n, err := strconv.Atoi(srv.Info(t, "stats")["total_connections_received"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
@@ -47,7 +48,20 @@ func report(out *json.Encoder, r Reply, err error) error {
 }
 
 func (c *Config) peer() peer.Config {
-	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, HeedCtx: c.HeedCtx, Lease: c.Lease}
+	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, HeedCtx: c.HeedCtx, Lease: c.Lease, Callers: c.Goroutines}
+}
+
+// abandon closes what goroutines that were left behind still use, as far as that can be done in time. They end with the process.
+func abandon(locks peer.Locks) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = locks.Close() // its errors are about what was left behind
+	}()
+	select {
+	case <-closed:
+	case <-time.After(lastGrace):
+	}
 }
 
 // prepare does what comes before the window. done is never nil.
@@ -70,8 +84,16 @@ func prepare(ctx context.Context, cfg *Config) (measure func() (*Result, error),
 	if err != nil {
 		return nil, done, err
 	}
-	closers = append(closers, locks.Close)
 	l := &loop{cfg: cfg, locks: locks}
+	closers = append(closers, locks.Close)
+	closeAll := done
+	done = func() error {
+		if l.left {
+			abandon(locks)
+			return nil
+		}
+		return closeAll()
+	}
 	switch cfg.Kind {
 	case Shared:
 		if l.w, err = witness.Open(cfg.Witness, cfg.Process); err != nil {

@@ -18,6 +18,8 @@ import (
 const (
 	// An operation under way at the end of a window may finish. It is canceled if it cannot, as nothing wakes it.
 	grace = 2 * time.Second
+	// One that does not heed that either is left behind.
+	lastGrace = 2 * time.Second
 
 	namesEach = 64 // a Distinct's names of each goroutine
 	expected  = 1 << 17
@@ -28,22 +30,27 @@ type loop struct {
 	cfg   *Config
 	locks peer.Locks
 	w     *witness.Witness // of a Shared
-	stop  atomic.Bool
-	end   time.Time // of the window
+	left  bool             // goroutines were left behind: what they use can't be closed
 }
 
-// lane is one goroutine's part. Nothing of it is shared before it ends.
+// lane is one goroutine's part. Others read it when it has ended, or under its mutex when it is left behind.
 type lane struct {
 	number   int
 	names    []string
-	count    int64 // operations in the window
+	end      time.Time       // of the window
+	stop     *atomic.Bool    // of all lanes of a run: begin nothing more
+	releases context.Context // what Release gets
+
+	mu       sync.Mutex
+	began    time.Time // the operation under way
+	count    int64     // operations in the window
 	all      int64
 	times    []time.Duration
 	handoffs []time.Duration
 	handed   Handed // in the window
 	allHands Handed
 	stuck    bool
-	releases context.Context // what Release gets
+	ended    bool
 	err      error
 }
 
@@ -65,17 +72,46 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 	for i := range lanes {
 		lanes[i] = newLane(l.cfg, i)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var stop atomic.Bool
+	var used usage
+	used.begin()
+	began := time.Now()
+	for _, n := range lanes {
+		n.began, n.end, n.stop = began, began.Add(window), &stop
+	}
+	ended := l.start(ctx, lanes)
+	timer := time.AfterFunc(window, func() { stop.Store(true) })
+	defer timer.Stop()
+	select {
+	case <-ended: // the window's end, or an error
+	case <-time.After(window + grace):
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(lastGrace):
+			l.left = true
+		}
+	}
+	r := &Result{Seconds: min(time.Since(began), window).Seconds()}
+	used.end(r)
+	var errs []error
+	for _, n := range lanes {
+		errs = append(errs, n.sum(r))
+	}
+	if l.w != nil {
+		r.Overlaps = l.w.Overlaps()
+	}
+	return r, errors.Join(errs...)
+}
+
+// start has every lane's goroutine work until it is stopped. The channel is closed when all have ended.
+func (l *loop) start(ctx context.Context, lanes []*lane) <-chan struct{} {
 	op := l.lock
 	if l.cfg.Kind == Held {
 		op = l.try
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	l.stop.Store(false)
-	var used usage
-	used.begin()
-	began := time.Now()
-	l.end = began.Add(window)
 	var all sync.WaitGroup
 	for _, n := range lanes {
 		all.Go(func() {
@@ -86,42 +122,42 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 			n.releases = releases
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			for n.err == nil && !l.stop.Load() && ctx.Err() == nil {
-				n.err = op(ctx, n)
+			var err error
+			for err == nil && !n.stop.Load() && ctx.Err() == nil {
+				err = op(ctx, n)
 			}
-			if n.err != nil {
-				l.stop.Store(true)
+			if err != nil {
+				n.stop.Store(true)
 			}
+			n.finish(err)
 		})
 	}
-	timer := time.AfterFunc(window, func() { l.stop.Store(true) })
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended: // the window's end, or an error
-	case <-time.After(window + grace):
-		cancel()
-		<-ended
-	}
-	timer.Stop()
-	r := &Result{Seconds: min(time.Since(began), window).Seconds()}
-	used.end(r)
-	var errs []error
-	for _, n := range lanes {
-		n.sum(r)
-		errs = append(errs, n.err)
-	}
-	if l.w != nil {
-		r.Overlaps = l.w.Overlaps()
-	}
-	return r, errors.Join(errs...)
+	return ended
 }
 
-// sum adds what a goroutine has done.
-func (n *lane) sum(r *Result) {
+func (n *lane) finish(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended, n.err = true, err
+}
+
+// gaveUp notes that an operation did not end within the grace: it waited for at least the rest of the window. The mutex is held.
+func (n *lane) gaveUp() {
+	n.times, n.stuck = append(n.times, max(n.end.Sub(n.began), 0)), true
+}
+
+// sum adds what a goroutine has done. It returns its error.
+func (n *lane) sum(r *Result) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.ended {
+		n.gaveUp()
+	}
 	r.All += n.all
 	r.Counts = append(r.Counts, n.count)
 	for _, d := range n.times {
@@ -133,20 +169,25 @@ func (n *lane) sum(r *Result) {
 	if n.stuck {
 		r.Stuck++
 	}
+	if n.stuck || n.count == 0 {
+		r.Unserved++
+	}
 	r.Handed += n.allHands.Handed
 	r.Between += n.allHands.Between
 	r.Window.Handed += n.handed.Handed
 	r.Window.Between += n.handed.Between
+	return n.err
 }
 
 // lock acquires and releases.
 func (l *loop) lock(ctx context.Context, n *lane) error {
-	name := n.names[int(n.all)%len(n.names)]
-	began := time.Now()
+	began, name := n.begin()
 	h, err := l.locks.Lock(ctx, name)
 	if err != nil {
-		if ctx.Err() != nil { // the end of the grace: it waited for at least the rest of the window
-			n.times, n.stuck = append(n.times, max(l.end.Sub(began), 0)), true
+		if ctx.Err() != nil { // the end of the grace
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.gaveUp()
 			return nil
 		}
 		return fmt.Errorf("lock: %w", err)
@@ -155,7 +196,7 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 		if err := h.Release(n.releases); err != nil {
 			return fmt.Errorf("release: %w", err)
 		}
-		n.done(l, time.Since(began))
+		n.done(time.Since(began))
 		return nil
 	}
 
@@ -165,9 +206,9 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 	if err := h.Release(n.releases); err != nil {
 		return fmt.Errorf("release: %w", err)
 	}
-	n.turn(l, turn)
-	n.done(l, now.Sub(began))
-	if l.cfg.Pause > 0 && !l.stop.Load() {
+	n.turn(turn)
+	n.done(now.Sub(began))
+	if l.cfg.Pause > 0 && !n.stop.Load() {
 		time.Sleep(rand.N(l.cfg.Pause))
 	}
 	return nil
@@ -175,32 +216,44 @@ func (l *loop) lock(ctx context.Context, n *lane) error {
 
 // try asks for what is held.
 func (l *loop) try(ctx context.Context, n *lane) error {
-	began := time.Now()
-	h, err := l.locks.TryLock(ctx, n.names[0])
+	began, name := n.begin()
+	h, err := l.locks.TryLock(ctx, name)
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("TryLock of a lock that is held: granted"), h.Release(ctx))
 	case !errors.Is(err, peer.ErrHeld):
 		return fmt.Errorf("TryLock of a lock that is held: %w", err)
 	}
-	n.done(l, time.Since(began))
+	n.done(time.Since(began))
 	return nil
 }
 
-func (n *lane) done(l *loop, took time.Duration) {
+// begin notes that an operation begins, and gives its lock's name.
+func (n *lane) begin() (began time.Time, name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.began = time.Now()
+	return n.began, n.names[int(n.all)%len(n.names)]
+}
+
+func (n *lane) done(took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.times = append(n.times, took)
 	n.all++
-	if !l.stop.Load() {
+	if !n.stop.Load() {
 		n.count++
 	}
 }
 
-func (n *lane) turn(l *loop, t witness.Turn) {
+func (n *lane) turn(t witness.Turn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if t.Between && t.Awaited {
 		n.handoffs = append(n.handoffs, t.Took)
 	}
 	n.allHands.add(t)
-	if !l.stop.Load() {
+	if !n.stop.Load() {
 		n.handed.add(t)
 	}
 }

@@ -55,7 +55,8 @@ type Result struct {
 	Between  int64           `json:"between"`   // ... than the last, in another process
 	Handoffs hist.Hist       `json:"handoffs"`  // of those, when awaited: from the release to the grant
 	Window   Handed          `json:"in_window"` // the same counts in the window
-	Stuck    int             `json:"stuck"`     // waiters that did not get the lock within the grace, when no other wanted it
+	Stuck    int             `json:"stuck"`     // goroutines whose operation did not end within the grace, when nobody began another
+	Unserved int             `json:"unserved"`  // goroutines without an operation in the window, or stuck after it
 	Overlaps int64           `json:"overlaps"`  // two holders at a time, as all processes saw
 	Mallocs  uint64          `json:"mallocs"`   // heap objects allocated for All
 	Bytes    uint64          `json:"bytes"`     // ... and their bytes

@@ -272,6 +272,27 @@ func TestSlowRelease(t *testing.T) {
 	}
 }
 
+// Who does not heed its ctx is left behind: the measurement ends, and tells.
+func TestLeftBehind(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	c := start(t, config(srv, work.Distinct, peer.Floor, 8))
+	c.reply()
+	srv.Pause(t)
+	c.line(work.Go)
+	r := c.reply() // before go-redis's timeout of 5 s and another try
+	srv.Resume(t)
+	if r.Error != "" || r.Result == nil || r.Result.All != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
+		t.Fatalf("%+v", r)
+	}
+	if p50 := r.Result.Times.Quantile(.5); p50 < c.cfg.Window*9/10 || p50 > c.cfg.Window*101/100 {
+		t.Errorf("waited %v of %v", p50, c.cfg.Window)
+	}
+	if code := c.finish(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // An error ends it, and is told. So does the end of its input, at any time.
 func TestEnds(t *testing.T) {
 	t.Parallel()
