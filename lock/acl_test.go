@@ -22,7 +22,7 @@ import (
 // commands sent, commands in scripts. (HELLO, AUTH and the like are free to all.)
 const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* " +
 	"+evalsha +eval +subscribe +unsubscribe +ping " +
-	"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +set +mget +mset +exists +del +publish +pubsub|numsub"
+	"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub"
 
 // docs/ACL.md says the same.
 func TestDocsListTheACL(t *testing.T) {

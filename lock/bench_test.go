@@ -203,12 +203,12 @@ func BenchmarkRenewals(b *testing.B) {
 				}
 			}
 			time.Sleep(lease)
-			renewed := srv.Commands(b)["pexpire"]
+			renewed := srv.Commands(b)["pexpireat"]
 			redis, client := cpuOfRedis(b, srv), cpuOfSelf(b)
 			for b.Loop() {
 				time.Sleep(lease / 3)
 			}
-			n := float64(srv.Commands(b)["pexpire"] - renewed)
+			n := float64(srv.Commands(b)["pexpireat"] - renewed)
 			b.ReportMetric(float64((cpuOfRedis(b, srv)-redis).Microseconds())/n, "redis-µs/renewal")
 			b.ReportMetric(float64((cpuOfSelf(b)-client).Microseconds())/n, "client-µs/renewal")
 		})

@@ -19,7 +19,7 @@ func FuzzRefusal(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		results, _, err := readRenewals([]any{int64(1), s}, 1)
+		results, _, err := readRenewals([]any{int64(1), int64(0), int64(1), s}, 1)
 		if err != nil || results[0].Err == nil {
 			t.Fatalf("%q read as %v, %v", s, results, err)
 		}
@@ -44,7 +44,9 @@ func FuzzTraceID(f *testing.F) {
 // What the renew script says of a lease is what the watchdog is told.
 func TestReadRenewals(t *testing.T) {
 	t.Parallel()
-	results, now, err := readRenewals([]any{int64(7), int64(0), int64(1), int64(2), int64(3), int64(4), "NOPERM", "WRONGTYPE x", nil}, 8)
+	results, now, err := readRenewals([]any{
+		int64(7), int64(1), int64(1), int64(0), int64(3), int64(2), int64(4), int64(3), int64(5), int64(4), int64(6), "NOPERM", int64(7), "WRONGTYPE x", int64(8), nil,
+	}, 8)
 	if err != nil || now != 7 {
 		t.Fatalf("%d, %v", now, err)
 	}

@@ -183,12 +183,13 @@ func (tw *twins) step() {
 	case n < 12:
 		tw.call(script.HandOver.Script, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
-		args := []any{notAfter}
+		args := script.NewRenewArgs(notAfter, len(tw.places))
 		for _, q := range tw.places {
-			mode := []string{"", "", "r", "p"}[pick(4)]
-			args = append(args, q.key, twinOwners[pick(len(twinOwners))], mode+strconv.FormatInt(lease, 10))
+			kind := []script.Holding{script.HoldsField, script.HoldsField, script.HoldsMark, script.HoldsPermit}[pick(4)]
+			args.Add(kind, q.key, twinOwners[pick(len(twinOwners))], lease-int64(pick(2)))
 		}
-		tw.call(script.Renew, p.keys[:1], args...)
+		call := args.Call("")
+		tw.call(script.Renew, call.Keys, call.Args...)
 	case n < 16:
 		tw.call(script.Force.Script, p.keys[:1], p.channel, "publish", twinControl, "twin")
 	case n < 20:

@@ -13,6 +13,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/watchdog"
 )
@@ -94,23 +95,27 @@ func BenchmarkWire(b *testing.B) {
 		b.Fatal(err)
 	}
 	renew := redis.NewScript(script.Renew.Source)
-	together, each := []any{0}, [][]any{} // the arguments of one call for all, and of a call for each
+	together, each := script.NewRenewArgs(0, watchdog.DefaultBatchSize), []backend.Call{} // one call for all, and a call for each
 	for i := range watchdog.DefaultBatchSize {
-		args := []any{fmt.Sprint("renewed:", i), owner, lease}
-		if err := rdb.HSet(b.Context(), args[0].(string), owner, "1").Err(); err != nil {
+		name := fmt.Sprint("renewed:", i)
+		if err := rdb.HSet(b.Context(), name, owner, "1").Err(); err != nil {
 			b.Fatal(err)
 		}
-		together, each = append(together, args...), append(each, append([]any{0}, args...))
+		together.Add(script.HoldsField, name, owner, int64(lease))
+		one := script.NewRenewArgs(0, 1)
+		one.Add(script.HoldsField, name, owner, int64(lease))
+		each = append(each, one.Call(""))
 	}
+	all := together.Call("")
 	for _, w := range []struct {
 		name string
 		op   func(context.Context) error
 	}{
-		{"renew-256/together", func(ctx context.Context) error { return renew.Run(ctx, rdb, []string{"renewed:0"}, together...).Err() }},
+		{"renew-256/together", func(ctx context.Context) error { return renew.Run(ctx, rdb, all.Keys, all.Args...).Err() }},
 		{"renew-256/by-slot", func(ctx context.Context) error { // as where a server wants one slot in a call
 			_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-				for _, args := range each {
-					renew.EvalSha(ctx, p, []string{args[1].(string)}, args...)
+				for _, call := range each {
+					renew.EvalSha(ctx, p, call.Keys, call.Args...)
 				}
 				return nil
 			})

@@ -70,7 +70,8 @@ func FuzzReplies(f *testing.F) {
 		{0, 0, 0, 5, 0, 9, 24, 'a', 'b', 'c', 3}, // held by abc
 		{0, 2, 0, 5, 0, 9},                       // late, handed over
 		{0, 0, 0, 5, 0, 1},                       // taken
-		{0, 5, 0, 0, 0, 1, 0, 2, 0, 3, 24, 'E', 'R', 'R', 0, 4, 5, 6}, // renewals
+		{0, 5, 0, 1},                             // one renewed
+		{0, 5, 0, 3, 0, 2, 0, 0, 0, 3, 0, 2, 0, 4, 0, 3, 0, 6, 24, 'E', 'R', 'R', 0, 8, 5}, // three renewed, and five others
 		append([]byte{0, 5, 0, 9, 7*8 + 3}, "@lockdog"+"\x0a7"+"\x0aO\x0a1"...),
 		{0, 1, 5, 6},
 		{0, 1, 0, 5, 0, 7, 0, 8}, // several granted
@@ -86,7 +87,8 @@ func FuzzReplies(f *testing.F) {
 		fuzzRelease(t, reply)
 		fuzzInspect(t, reply)
 		list, _ := reply.([]any)
-		for _, n := range []int{0, 1, 8, len(list) - 1} {
+		renewed, _ := number(reply, 1)
+		for _, n := range []int{0, 1, 8, len(list) - 1, int(min(renewed, 100)) + len(list)/2 - 1} { // the last is of renewals
 			if n >= 0 {
 				fuzzRenew(t, reply, n)
 			}
@@ -200,13 +202,25 @@ func fuzzRenew(t *testing.T, reply any, n int) {
 		return
 	}
 	list := reply.([]any)
-	if len(list) != n+1 || r.Now != list[0] {
+	told := make(map[int]any) // what is told of leases, from 0 on
+	for i := 2; i < len(list); i += 2 {
+		told[int(list[i].(int64)-1)] = list[i+1]
+	}
+	if r.Now != list[0] || list[1] != int64(n-len(told)) || len(list) != 2+2*len(told) {
 		t.Fatalf("%v read as %+v, for %d leases", reply, r, n)
 	}
 	for i := range n {
 		outcome, err := r.At(i)
+		v, other := told[i]
+		delete(told, i)
+		if !other && (outcome != Renewed || err != nil) {
+			t.Errorf("lease %d of %v read as %d, %v", i, reply, outcome, err)
+		}
+		if !other {
+			continue
+		}
 		var refused redisfail.ReplyError
-		switch v := list[i+1].(type) {
+		switch v := v.(type) {
 		case int64:
 			if known := v >= 0 && v <= 3; known != (err == nil) || known && int64(outcome) != v || !known && !errors.Is(err, ErrReply) {
 				t.Errorf("%d read as %d, %v", v, outcome, err)
@@ -221,8 +235,11 @@ func fuzzRenew(t *testing.T, reply any, n int) {
 			}
 		}
 		if err != nil && outcome != RenewMissing {
-			t.Errorf("%v read as %d, %v", list[i+1], outcome, err)
+			t.Errorf("%v read as %d, %v", v, outcome, err)
 		}
+	}
+	if len(told) > 0 {
+		t.Errorf("%v tells of leases that aren't there: %v", reply, told)
 	}
 }
 

@@ -37,14 +37,5 @@ func (h Holding) Member(owner string) string {
 	return string(binary.BigEndian.AppendUint64(id, n))
 }
 
-// lease is a lease in ms as renew.lua takes it.
-func (h Holding) lease(ms any) any {
-	switch h {
-	case HoldsMark:
-		return "r" + strconv.FormatInt(ms.(int64), 10)
-	case HoldsPermit:
-		return "p" + strconv.FormatInt(ms.(int64), 10)
-	default:
-		return ms
-	}
-}
+// kind is how renew.lua names it.
+func (h Holding) kind() string { return [...]string{HoldsMark: "r", HoldsPermit: "p"}[h] }

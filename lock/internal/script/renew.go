@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
@@ -11,21 +12,46 @@ import (
 var Renew = load("renew", "clock", "demoted")
 
 // RenewArgs are the leases that one call renews.
-type RenewArgs struct{ args []any }
+type RenewArgs struct {
+	args    []any
+	section int // where the section begins that leases are added to
+	leases  int // in it
+}
+
+// How long the parts of ARGV are.
+const (
+	renewHead    = 1 // before the sections
+	sectionHead  = 3
+	sectionLease = 2
+)
 
 // NewRenewArgs has room for some leases. The not-after is the server time in µs after which the script must write nothing; 0 = unknown.
 func NewRenewArgs(notAfter int64, leases int) RenewArgs {
-	return RenewArgs{append(make([]any, 0, 1+3*leases), notAfter)}
+	return RenewArgs{args: append(make([]any, 0, renewHead+sectionHead+sectionLease*leases), notAfter)}
 }
 
-// Add adds a lease, which is in ms.
+// Add adds a lease, which is in ms. Leases of one holding and length cost less if they are added one after the other.
 func (a *RenewArgs) Add(h Holding, lock, owner string, lease any) {
-	a.args = append(a.args, h.Key(lock), h.Member(owner), h.lease(lease))
+	if kind := h.kind(); a.leases == 0 || a.args[a.section] != kind || a.args[a.section+1] != lease {
+		a.count()
+		a.section, a.leases = len(a.args), 0
+		a.args = append(a.args, kind, lease, nil)
+	}
+	a.args = append(a.args, h.Key(lock), h.Member(owner))
+	a.leases++
+}
+
+// count notes how many leases the section has.
+func (a *RenewArgs) count() {
+	if a.leases > 0 {
+		a.args[a.section+2] = a.leases
+	}
 }
 
 // Call is the call at a node. The key of the first lease routes it.
 func (a *RenewArgs) Call(node string) backend.Call {
-	return backend.Call{Script: Renew, Renew: true, Node: node, Keys: []string{a.args[1].(string)}, Args: a.args}
+	a.count()
+	return backend.Call{Script: Renew, Renew: true, Node: node, Keys: []string{a.args[renewHead+sectionHead].(string)}, Args: a.args}
 }
 
 // RenewReply is the reply of renew.lua.
@@ -47,14 +73,27 @@ const (
 
 // ParseRenew reads the reply for n leases.
 func ParseRenew(reply any, n int) (RenewReply, error) {
-	list, nums, err := ints(reply, 1)
+	list, nums, err := ints(reply, 2)
 	if err != nil {
 		return RenewReply{}, err
 	}
-	if len(list) != n+1 {
-		return RenewReply{}, fmt.Errorf("%w: %d results for %d leases", ErrReply, len(list)-1, n)
+	others := list[2:]
+	if len(others)%2 != 0 || nums[1]+int64(len(others)/2) != int64(n) {
+		return RenewReply{}, fmt.Errorf("%w: %d leases renewed and %d words of others, of %d leases", ErrReply, nums[1], len(others), n)
 	}
-	return RenewReply{nums[0], list[1:]}, nil
+	r := RenewReply{nums[0], slices.Repeat([]any{int64(Renewed)}, n)}
+	last := int64(0)
+	for i := 0; i < len(others); i += 2 {
+		lease, ok := others[i].(int64)
+		if !ok {
+			return RenewReply{}, unreadable(others[i])
+		}
+		if lease <= last || lease > int64(n) {
+			return RenewReply{}, fmt.Errorf("%w: a result of lease %d after that of %d, of %d leases", ErrReply, lease, last, n)
+		}
+		r.results[lease-1], last = others[i+1], lease
+	}
+	return r, nil
 }
 
 // At is what became of one lease. The error is an Error if the server refused it.
