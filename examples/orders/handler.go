@@ -58,7 +58,7 @@ func (a *api) post(w http.ResponseWriter, r *http.Request) {
 	}
 	o, err := a.change(r.Context(), r.PathValue("id"), work)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the order is changed in both cases
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(o) // the client may be gone
 	case r.Context().Err() != nil:
