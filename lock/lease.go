@@ -13,7 +13,8 @@ import (
 // A lease ends when it is released, when it is lost, or when its Client is closed. It may be canceled before that: then its
 // Context ends and the lease is no longer renewed. What remains of it is time to wind down and release.
 //
-// A Lease must not be copied.
+// A Lease must not be copied. One that no Lock returned, nil or zero, has ended: its Err, the error of Release and the cause of its Context match
+// ErrInvalid.
 type Lease struct {
 	_ noCopy
 
@@ -37,12 +38,7 @@ func (*noCopy) Unlock() {}
 // leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls joined
 // it (WithReentrancy). Methods with a Lease parameter act on that handle.
 type leaseTarget interface {
-	lockName() string
-	owner() string
-	token() int64
-	tokens() map[string]int64
-	deadline() time.Time
-	heartbeat()
+	facts
 
 	// find returns the handle that belongs to one lock. Its grant is nil if there is none.
 	find(l *Lease, c *Client, key string) grantHandle
@@ -62,11 +58,11 @@ type leaseTarget interface {
 
 // Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in which
 // they are taken.
-func (l *Lease) Name() string { return l.target.lockName() }
+func (l *Lease) Name() string { return l.of().lockName() }
 
 // Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an RWMutex. For a
 // Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
-func (l *Lease) Owner() string { return l.target.owner() }
+func (l *Lease) Owner() string { return l.of().owner() }
 
 // Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as no server
 // that answers has a clock behind a token that it issued. A store that remembers the largest token it has seen, and refuses
@@ -77,22 +73,25 @@ func (l *Lease) Owner() string { return l.target.owner() }
 //
 // Semaphores, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
 // smaller tokens would refuse live holders: there, check the tokens of writers only.
-func (l *Lease) Token() int64 { return l.target.token() }
+func (l *Lease) Token() int64 { return l.of().token() }
 
 // Tokens are the tokens by name: one for each name of a Multi, one for any other lock.
-func (l *Lease) Tokens() map[string]int64 { return l.target.tokens() }
+func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
 // Deadline is the time until which this process trusts the lease without another renewal. Each renewal of a watched lease
 // moves it.
-func (l *Lease) Deadline() time.Time { return l.target.deadline() }
+func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
 // Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.
-func (l *Lease) Heartbeat() { l.target.heartbeat() }
+func (l *Lease) Heartbeat() { l.of().heartbeat() }
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
 // given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
 // doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
+	if l.isZero() {
+		return noContext
+	}
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
@@ -108,6 +107,9 @@ func (l *Lease) Context() context.Context {
 
 // Ended is closed when the lease has ended: released, lost, or abandoned by a closed client.
 func (l *Lease) Ended() <-chan struct{} {
+	if l.isZero() {
+		return noContext.Done()
+	}
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
@@ -122,6 +124,9 @@ func (l *Lease) Ended() <-chan struct{} {
 
 // Err is nil while the lease lives. After that it is ErrReleased, a *LostError, or matches ErrClosed.
 func (l *Lease) Err() error {
+	if l.isZero() {
+		return errNoLease
+	}
 	l.target.check()
 	mu := l.target.handleMu()
 	mu.Lock()
@@ -139,8 +144,8 @@ func (l *Lease) Err() error {
 // A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released when a
 // majority of the nodes has confirmed; the client goes on trying the others.
 func (l *Lease) Release(ctx context.Context) error {
-	if l == nil || l.target == nil {
-		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
+	if l.isZero() {
+		return errNoLease
 	}
 	if ctx == nil {
 		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),
