@@ -2,7 +2,7 @@
 // OpenTelemetry.
 //
 //	locks, err := lock.New(rdb) // once per Redis, for the whole program
-//	...
+//	// ...
 //	err = locks.Mutex("order:42").Do(ctx, func(ctx context.Context, l *lock.Lease) error {
 //		return ship(ctx, l.Token())
 //	})

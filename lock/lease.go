@@ -14,7 +14,8 @@ import (
 // Context ends, and what remains of the lease is time to wind down and release. A canceled lease isn't renewed any more, unless
 // Client.Close canceled it: then it is renewed until it is released, or Close gives up.
 //
-// A Lease must not be copied.
+// A Lease must not be copied. One that no Lock returned, nil or zero, has ended: its Err, the error of Release and the cause of its Context match
+// ErrInvalid.
 type Lease struct {
 	_ noCopy
 
@@ -38,12 +39,7 @@ func (*noCopy) Unlock() {}
 // leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls joined
 // it (WithReentrancy). Methods with a Lease parameter act on that handle.
 type leaseTarget interface {
-	lockName() string
-	owner() string
-	token() int64
-	tokens() map[string]int64
-	deadline() time.Time
-	heartbeat()
+	facts
 
 	// find returns the handle that belongs to one lock. Its grant is nil if there is none.
 	find(l *Lease, c *Client, key string) grantHandle
@@ -63,11 +59,11 @@ type leaseTarget interface {
 
 // Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in which
 // they are taken.
-func (l *Lease) Name() string { return l.target.lockName() }
+func (l *Lease) Name() string { return l.of().lockName() }
 
 // Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an RWMutex. For a
 // Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
-func (l *Lease) Owner() string { return l.target.owner() }
+func (l *Lease) Owner() string { return l.of().owner() }
 
 // Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as no server
 // that answers has a clock behind a token that it issued. A store that remembers the largest token it has seen, and refuses
@@ -78,22 +74,25 @@ func (l *Lease) Owner() string { return l.target.owner() }
 //
 // Semaphores, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
 // smaller tokens would refuse live holders: there, check the tokens of writers only.
-func (l *Lease) Token() int64 { return l.target.token() }
+func (l *Lease) Token() int64 { return l.of().token() }
 
 // Tokens are the tokens by name: one for each name of a Multi, one for any other lock.
-func (l *Lease) Tokens() map[string]int64 { return l.target.tokens() }
+func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
 // Deadline is the time until which this process trusts the lease without another renewal. Each renewal of a watched lease
 // moves it.
-func (l *Lease) Deadline() time.Time { return l.target.deadline() }
+func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
 // Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.
-func (l *Lease) Heartbeat() { l.target.heartbeat() }
+func (l *Lease) Heartbeat() { l.of().heartbeat() }
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
 // given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
 // doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
+	if l.isZero() {
+		return noContext
+	}
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
@@ -109,6 +108,9 @@ func (l *Lease) Context() context.Context {
 
 // Ended is closed when Release is called (not when Redis has confirmed it), when the lease is lost, or when a closed client gives it up.
 func (l *Lease) Ended() <-chan struct{} {
+	if l.isZero() {
+		return noContext.Done()
+	}
 	mu := l.target.handleMu()
 	mu.Lock()
 	defer mu.Unlock()
@@ -123,6 +125,9 @@ func (l *Lease) Ended() <-chan struct{} {
 
 // Err is nil while the lease lives. After that it is ErrReleased, a *LostError, or matches ErrClosed.
 func (l *Lease) Err() error {
+	if l.isZero() {
+		return errNoLease
+	}
 	l.target.check()
 	mu := l.target.handleMu()
 	mu.Lock()
@@ -142,8 +147,8 @@ func (l *Lease) Err() error {
 // A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released when a
 // majority of the nodes has confirmed; the client goes on trying the others.
 func (l *Lease) Release(ctx context.Context) error {
-	if l == nil || l.target == nil {
-		return fmt.Errorf("%w: Release of a nil lease; use the one that Lock returned", ErrInvalid)
+	if l.isZero() {
+		return errNoLease
 	}
 	if ctx == nil {
 		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),

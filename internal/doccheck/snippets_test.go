@@ -2,7 +2,10 @@ package doccheck_test
 
 import (
 	"fmt"
+	"go/doc/comment"
 	"go/format"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"os/exec"
@@ -26,7 +29,9 @@ func _(ctx context.Context, rdb *redis.Client, tracers trace.TracerProvider, met
 
 var errBusy = errors.New("busy")
 
-func ship(context.Context) error { return errBusy }
+func ship(context.Context, ...int64) error { return errBusy }
+
+func serve(context.Context, int64) error { return errBusy }
 `
 
 // packages are those that the pieces and the frame may use.
@@ -34,6 +39,9 @@ var packages = map[string]string{
 	"context":   "context",
 	"errors":    "errors",
 	"fmt":       "fmt",
+	"io":        "io",
+	"testing":   "testing",
+	"synctest":  "testing/synctest",
 	"time":      "time",
 	"http":      "net/http",
 	"slog":      "log/slog",
@@ -43,6 +51,8 @@ var packages = map[string]string{
 	"trace":     "go.opentelemetry.io/otel/trace",
 	"lock":      "github.com/lockdog/lockdog/lock",
 	"lockdebug": "github.com/lockdog/lockdog/lock/lockdebug",
+	"leader":    "github.com/lockdog/lockdog/lock/leader",
+	"locktest":  "github.com/lockdog/lockdog/lock/locktest",
 	"otelsetup": "github.com/lockdog/lockdog/telemetry/otelsetup",
 }
 
@@ -60,8 +70,8 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestCodeCompiles compiles the Go code of all pages: whole files as they are, pieces in the frame. Code that needs a module which isn't
-// one of this repository's is formatted only; a comment before it names the module.
+// TestCodeCompiles compiles the Go code of all pages and of the documentation of packages: whole files as they are, pieces in the frame. Code that
+// needs a module which isn't one of this repository's is formatted only; a comment before it names the module.
 func TestCodeCompiles(t *testing.T) {
 	t.Parallel()
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o750); err != nil {
@@ -74,54 +84,111 @@ func TestCodeCompiles(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	vet := exec.Command("go", "vet", "-race") // as the tests are built, so that nothing is built twice
 	vet.Dir = root
-	for _, page := range pages(t) {
-		text := readFile(t, page)
-		for _, m := range regexp.MustCompile("(?s)(<!-- module: \\S+ -->\n)?```go\n(.*?)```").FindAllStringSubmatchIndex(text, -1) {
-			code := text[m[4]:m[5]]
-			where := fmt.Sprintf("%s:%d", page, strings.Count(text[:m[4]], "\n")+1)
-			if formatted, err := format.Source([]byte(code)); err != nil || string(formatted) != code {
-				t.Errorf("%s: not as gofmt has it (%v):\n%s", where, err, formatted)
-			}
-			if m[2] >= 0 {
-				continue
-			}
-			if !strings.HasPrefix(code, "package ") {
-				code = framed(code)
-			}
-			at := filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_", ".", "_").Replace(where))
-			if err := os.Mkdir(at, 0o750); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(at, "code.go"), []byte(code), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			vet.Args = append(vet.Args, "./bin/"+filepath.Base(dir)+"/"+filepath.Base(at))
+	all := slices.Concat(piecesOfPages(t), piecesOfPackages(t))
+	for _, p := range all {
+		if formatted, err := format.Source([]byte(p.code)); err != nil || string(formatted) != p.code {
+			t.Errorf("%s: not as gofmt has it (%v):\n%s", p.where, err, formatted)
 		}
-	}
-	if len(vet.Args) < 10 {
-		t.Errorf("only %d pieces of code found", len(vet.Args)-3)
+		if p.foreign {
+			continue
+		}
+		at := filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_", ".", "_").Replace(p.where))
+		if err := os.Mkdir(at, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "code.go"), []byte(p.file()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		vet.Args = append(vet.Args, "./bin/"+filepath.Base(dir)+"/"+filepath.Base(at))
 	}
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("go vet: %v\n%s", err, out)
 	}
 }
 
+// piece is a piece of Go code.
+type piece struct {
+	where, code string
+	foreign     bool // it needs a module that isn't one of this repository's
+}
+
+// piecesOfPages are those of README.md and docs.
+func piecesOfPages(t *testing.T) (all []piece) {
+	t.Helper()
+	for _, page := range pages(t) {
+		text := readFile(t, page)
+		for _, m := range regexp.MustCompile("(?s)(<!-- module: \\S+ -->\n)?```go\n(.*?)```").FindAllStringSubmatchIndex(text, -1) {
+			where := fmt.Sprintf("%s:%d", page, strings.Count(text[:m[4]], "\n")+1)
+			all = append(all, piece{where, text[m[4]:m[5]], m[2] >= 0})
+		}
+	}
+	if len(all) < 10 {
+		t.Errorf("only %d pieces of code found in the pages", len(all))
+	}
+	return all
+}
+
+// piecesOfPackages are those of the packages' documentation: of what is indented there, all that calls something.
+func piecesOfPackages(t *testing.T) (all []piece) {
+	t.Helper()
+	calls := regexp.MustCompile(`\w\.\w+\(`)
+	for _, dir := range exported {
+		name := dir + "/doc.go"
+		if dir == "dashboards" {
+			name = dir + "/embed.go"
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, readFile(t, name), parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range new(comment.Parser).Parse(f.Doc.Text()).Content {
+			if code, ok := block.(*comment.Code); ok && calls.MatchString(code.Text) {
+				all = append(all, piece{where: fmt.Sprintf("%s:paragraph%d", name, i+1), code: code.Text})
+			}
+		}
+	}
+	if len(all) < 6 {
+		t.Errorf("only %d pieces of code found in the documentation of packages", len(all))
+	}
+	return all
+}
+
+// file is the file that is compiled.
+func (p piece) file() string {
+	switch {
+	case strings.HasPrefix(p.code, "package "):
+		return p.code
+	case strings.HasPrefix(p.code, "func "):
+		return fmt.Sprintf("package p\n\nimport (\n%s)\n\n%s", importsOf(p.code), p.code)
+	default:
+		return framed(p.code)
+	}
+}
+
 // framed puts a piece of code into the frame, where it has a client, locks, and need not use one that it makes.
 func framed(code string) string {
-	begin, end := "\tvar locks *lock.Client\n", "\treturn err\n"
+	begin, end := "\tvar locks *lock.Client\n\t_ = locks\n", "\treturn err\n"
 	if strings.Contains(code, "locks, err := ") {
 		begin, code = "", strings.Replace(code, "locks, err := ", "locks, err := (*lock.Client)(nil), error(nil)\n_ = locks\nlocks, err = ", 1)
 	}
 	if regexp.MustCompile(`(?m)^return .*\n\z`).MatchString(code) {
 		end = ""
 	}
+	if !strings.Contains(code, "err") {
+		end = "\treturn nil\n"
+	}
+	return fmt.Sprintf(frame, importsOf(frame+begin+code), begin, code, end)
+}
+
+// importsOf are the imports of a piece of code, a line each.
+func importsOf(code string) string {
 	var imports strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(packages)) {
-		if strings.Contains(frame+code, name+".") {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(code) {
 			fmt.Fprintf(&imports, "\t%q\n", packages[name])
 		}
 	}
-	return fmt.Sprintf(frame, &imports, begin, code, end)
+	return imports.String()
 }
 
 func TestNumberOfAlerts(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package lockdebug is a debug page, like pprof's, for the locks of this process: which are held and for how long, which
 // leases are about to expire, who waits for whom, what was lost recently and why, and where the traces are.
 //
-//	mux.Handle("/debug/locks", lockdebug.Handler(lockdebug.Options{
+//	http.Handle("/debug/locks", lockdebug.Handler(lockdebug.Options{
 //		Clients:  []*lock.Client{locks},
 //		TraceURL: "https://jaeger.example.com/trace/{trace_id}",
 //	}))

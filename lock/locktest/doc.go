@@ -10,12 +10,15 @@
 //				t.Fatal(err)
 //			}
 //			srv.Lose("imports:nightly", lock.CauseTaken)
-//			<-lease.Done()
+//			<-lease.Ended() // and lease.Context().Done()
 //			// ... what did the code under test do?
 //		})
 //	}
 //
 // Inside a bubble call New inside it, too: a client's channels and timers belong to the bubble they were made in.
+//
+// A client listens for what others do with its locks once it has been granted one. Here it misses nothing of Lose and ForceUnlock that comes
+// before that; from a Redis it learns in that moment at its next renewal only, and then a forced loss is lock.CauseMissing.
 //
 // # Failures and delays
 //
@@ -28,18 +31,31 @@
 //     ctx ends, or else for what is left of the lease.
 //   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis refuses, for good, as it does with OOM. Nothing was
 //     done. All of them return the error at once.
-//   - Any other error, such as io.EOF or errors.New("connection reset by peer"): the network failed. Here nothing was done, but lockdog doesn't
-//     know that. TryLock tries four times, and so does Lock, unless it was waiting for the lock already: then it goes on as with
+//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"): the network failed. The client
+//     gets it as one of go-redis, wrapped in a *net.OpError. Here nothing was done, but lockdog doesn't know that. TryLock tries four times, and so does Lock, unless it was waiting for the lock already: then it goes on as with
 //     LOADING. Release goes on trying, too.
 //   - ErrReplyLost: the network failed after the server did what it was asked to. lockdog tries again as with any other
 //     error of the network. A release has freed the lock, but Release and Do return that it is unconfirmed; call FailReleases(nil) in
-//     time, and the next try confirms it. A lock that was granted without its client knowing is held until the client gives it back, or its
-//     lease ends.
+//     time, and the next try confirms it. A lock that was granted without its client knowing is taken when TryLock or Lock has failed. The
+//     client gives it back by itself, within moments; if releases fail, too, it stays taken for a lease.
 //
-// The error that a caller gets wraps the one given here. A handler that answers 409 for lock.ErrHeld, and 503 for other errors, is tested like this:
+// The error that a caller gets wraps the one given here. It matches lock.ErrUnavailable if the network failed, or Redis doesn't serve now;
+// that of Do matches lock.ErrUnconfirmed, too, if only the release failed. A service may turn them into these answers:
 //
-//	srv.Hold("orders:42", "another process") // 409
-//	srv.FailAcquires(io.EOF)                 // 503
+//	func status(err error) int {
+//		switch {
+//		case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the work is done: nobody should repeat it
+//			return http.StatusOK
+//		case errors.Is(err, lock.ErrHeld):
+//			return http.StatusConflict
+//		case errors.Is(err, lock.ErrUnavailable):
+//			return http.StatusServiceUnavailable
+//		default:
+//			return http.StatusInternalServerError
+//		}
+//	}
+//
+// Then Hold tests the 409, FailAcquires(io.EOF) the 503 and FailReleases(io.EOF) the 200, as the example of FailAcquires shows.
 //
 // What the server does is what the scripts of package lock do on a Redis that is one server, and that neither fails nor is slow unless
 // told to. What failovers and clusters do to a lock, it can't show.

@@ -39,24 +39,25 @@ func Example() {
 	// true lockdog: lease of lock "orders:42" lost: missing
 }
 
-// A handler answers 409 when somebody else has the lock, and 503 when Redis is away.
+// A handler answers 409 when somebody else has the lock, 503 when Redis is away, and 200 when the work is done, also if the release isn't
+// confirmed.
 func ExampleServer_FailAcquires() {
-	srv := locktest.New(nil)
+	srv := locktest.New(nil, lock.WithWatchdog(time.Second)) // a release that fails is tried for one lease
 	defer srv.Close()
 	locks := srv.Client()
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		lease, err := locks.Mutex("orders:42").TryLock(r.Context())
+		err := locks.Mutex("orders:42").TryDo(r.Context(), func(context.Context, *lock.Lease) error {
+			return nil // ... change the order
+		})
 		switch {
+		case err == nil, errors.Is(err, lock.ErrUnconfirmed): // which may match ErrUnavailable, too
+			w.WriteHeader(http.StatusOK)
 		case errors.Is(err, lock.ErrHeld):
 			http.Error(w, "somebody else is changing this order", http.StatusConflict)
-			return
-		case err != nil:
+		case errors.Is(err, lock.ErrUnavailable):
 			http.Error(w, "try again later", http.StatusServiceUnavailable)
-			return
-		}
-		// ... change the order
-		if err := lease.Release(r.Context()); err != nil { // the lock is free after one lease
-			http.Error(w, "changed, but Redis did not confirm the release", http.StatusInternalServerError)
+		default:
+			http.Error(w, "the order can't be changed", http.StatusInternalServerError)
 		}
 	}
 	status := func() int {
@@ -73,12 +74,19 @@ func ExampleServer_FailAcquires() {
 
 	srv.FailAcquires(io.EOF) // of a connection that breaks
 	fmt.Println(status())
+	srv.FailAcquires(locktest.ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"))
+	fmt.Println(status())
 	srv.FailAcquires(nil)
+
+	srv.FailReleases(io.EOF)
+	fmt.Println(status())
 
 	// Output:
 	// 200
 	// 409
 	// 503
+	// 500
+	// 200
 }
 
 // The reply to a release is lost: the lock is free, but Do doesn't know.

@@ -54,8 +54,8 @@ func (s *Server) FailRenewals(err error) { s.faults.fail(renewal, err) }
 // DelayAcquires makes every acquire (see FailAcquires) of every client reach the server d later than it is sent, until it is called with 0. A
 // caller need not wait for that: it can leave when its ctx ends. What the server grants then is given back.
 //
-// d is fake time in a bubble. With FailAcquires, the error takes as long. A client waits three seconds for a reply, the default
-// of go-redis: with a longer d it gets none, and the server nothing.
+// d is fake time in a bubble. With FailAcquires, the error takes as long. A client waits five seconds for a reply, the default ReadTimeout
+// of go-redis: with a d as long as that it gets none, and the server nothing. TryLock waits no longer than that itself.
 func (s *Server) DelayAcquires(d time.Duration) { s.faults.delay(acquire, d) }
 
 // DelayReleases is the same for every release (see FailReleases).
@@ -92,6 +92,14 @@ type fault struct {
 	delay time.Duration
 }
 
+// overNetwork is an error as go-redis returns it: what isn't a reply, nor go-redis's own, came of a connection that broke.
+func overNetwork(err error) error {
+	if err == nil || !redisfail.Classify(err).Unclear || redisfail.IsUnavailable(err) {
+		return err
+	}
+	return &net.OpError{Op: "read", Net: "tcp", Err: err}
+}
+
 // faults are the faults of all calls.
 type faults struct {
 	mu sync.Mutex
@@ -101,7 +109,7 @@ type faults struct {
 func (f *faults) fail(op operation, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.of[op].err = err
+	f.of[op].err = overNetwork(err)
 }
 
 func (f *faults) delay(op operation, d time.Duration) {

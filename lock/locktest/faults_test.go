@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/locktest"
@@ -110,6 +114,63 @@ func TestFailAcquires(t *testing.T) {
 			t.Errorf("releases failed, too: %v", err)
 		}
 	})
+}
+
+// An error of the network is one to the caller, whatever it is made of.
+func TestErrorsOfTheNetwork(t *testing.T) {
+	for _, given := range []error{
+		io.EOF, errReset, context.DeadlineExceeded, os.ErrDeadlineExceeded, locktest.ErrReplyLost, fmt.Errorf("the cable: %w", locktest.ErrReplyLost),
+	} {
+		is := func(t *testing.T, what string, err error) {
+			t.Helper()
+			if !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		t.Run(given.Error(), func(t *testing.T) {
+			forEachKind(t, func(t *testing.T, r rig, acquire, release func(context.Context) error) {
+				r.each(func(srv *locktest.Server) { srv.FailAcquires(given) })
+				is(t, "acquire", acquire(t.Context()))
+				r.each(func(srv *locktest.Server) { srv.FailAcquires(nil) })
+				time.Sleep(5 * time.Second) // what was granted is given back
+				if err := acquire(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				r.each(func(srv *locktest.Server) { srv.FailReleases(given) })
+				is(t, "release", release(t.Context()))
+			})
+			synctest.Test(t, func(t *testing.T) {
+				srv := locktest.New(t)
+				srv.FailReleases(given)
+				err := srv.Client().Mutex(name).Do(t.Context(), func(context.Context, *lock.Lease) error { return nil })
+				if is(t, "Do", err); !errors.Is(err, lock.ErrUnconfirmed) {
+					t.Errorf("Do: %v", err)
+				}
+				srv.FailRenewals(given)
+				l := takeNamed(t, srv, "second")
+				if got := cause(t, l); got != lock.CauseUnreachable || !errors.Is(l.Err(), given) {
+					t.Errorf("lost as %s: %v", got, l.Err())
+				}
+				var network net.Error
+				if !errors.As(l.Err(), &network) && !errors.Is(given, io.EOF) {
+					t.Errorf("the renewal didn't fail as one does over a network: %v", l.Err())
+				}
+			})
+		})
+	}
+}
+
+// What isn't an error of the network stays what it is.
+func TestErrorsOfTheClient(t *testing.T) {
+	for _, given := range []error{forbidden, redis.ErrClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := locktest.New(t)
+			srv.FailAcquires(given)
+			if _, err := srv.Client().Mutex(name).TryLock(t.Context()); errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, given) {
+				t.Errorf("TryLock: %v", err)
+			}
+		})
+	}
 }
 
 func TestFailReleases(t *testing.T) {
@@ -356,13 +417,18 @@ func TestDelay_BeyondTheTimeout(t *testing.T) {
 		srv.DelayAcquires(time.Hour)
 		start := time.Now()
 		_, err := srv.Client().Mutex(name).TryLock(t.Context())
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, lock.ErrUnavailable) || time.Since(start) < 3*time.Second {
+		if !errors.Is(err, lock.ErrUnavailable) || time.Since(start) != 5*time.Second { // TryLock waits no longer itself
 			t.Errorf("TryLock: %v, after %v", err, time.Since(start))
+		}
+		start = time.Now()
+		_, err = srv.Client().Mutex(name).Lock(t.Context())
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !errors.Is(err, lock.ErrUnavailable) || time.Since(start) < 4*5*time.Second {
+			t.Errorf("Lock: %v, after %v", err, time.Since(start))
 		}
 		srv.FailAcquires(forbidden)
 		start = time.Now()
-		if _, err := srv.Client().Mutex(name).TryLock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != 3*time.Second {
-			t.Errorf("TryLock, with an error: %v, after %v", err, time.Since(start))
+		if _, err := srv.Client().Mutex(name).Lock(t.Context()); !errors.Is(err, forbidden) || time.Since(start) != 5*time.Second {
+			t.Errorf("Lock, with an error: %v, after %v", err, time.Since(start))
 		}
 	})
 }

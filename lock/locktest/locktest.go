@@ -18,7 +18,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// Thief is the owner that Lose with lock.CauseTaken gives the lock to.
+// Thief is the owner that Lose with lock.CauseTaken gives the lock to. The writer of an RWMutex is Thief + ":write".
 const Thief = "locktest/thief"
 
 // closeGrace is how long Close waits for leases that are not released.
@@ -149,60 +149,6 @@ func (s *Server) Hold(name, owner string) (release func()) {
 		s.fatalf("locktest: Hold(%q, %q): it is held by %q", name, owner, s.memory.Holder(name))
 	}
 	return func() { s.memory.Release(name, owner, script.Channel(name)) }
-}
-
-// Lose makes the holder of a lock lose it. It returns at once; wait for Lease.Ended.
-//
-//   - lock.CauseMissing: the lock is gone, as if it had been deleted or evicted.
-//   - lock.CauseTaken: Thief holds it, for the rest of the lease.
-//   - lock.CauseUnreachable: every renewal of the lease fails from now on, so that it ends at its Deadline, at most one
-//     lease from now. Other leases are renewed. For all of them see FailRenewals.
-//
-// The holder of a missing or taken lock is notified, and detects the loss at once instead of at its next
-// renewal. A lease that is not renewed (lock.WithFixedLease, or one that was canceled) is not checked: its holder learns of the loss
-// from Release, or the lease expires, and CauseUnreachable has no effect.
-//
-// Other causes fail the test, and so does a lock that no client of this server holds. For lock.CauseExpired, acquire the lock with
-// lock.WithFixedLease and let it run out. lock.CauseStalled needs a process that stands still.
-func (s *Server) Lose(name string, cause lock.Cause) {
-	s.helper()
-	owner := s.memory.Holder(name)
-	if owner == "" {
-		s.fatalf("locktest: Lose(%q, %s): nobody holds it", name, cause)
-	}
-	if !s.ours(owner) {
-		s.fatalf("locktest: Lose(%q, %s): it is held by %q, no client of this server", name, cause, owner)
-	}
-	switch cause {
-	case lock.CauseMissing:
-		s.memory.Del(name)
-		s.memory.Notify(owner)
-	case lock.CauseTaken:
-		s.memory.Take(name, Thief)
-		s.memory.Notify(owner)
-	case lock.CauseUnreachable:
-		s.memory.CutOff(name, owner)
-	case lock.CauseExpired:
-		s.fatalf("locktest: Lose(%q, %s): take the lock with lock.WithFixedLease and let the lease run out", name, cause)
-	case lock.CauseStalled:
-		s.fatalf("locktest: Lose(%q, %s): it takes a process that stands still, which can't be had in a test", name, cause)
-	case lock.CauseForced:
-		s.fatalf("locktest: Lose(%q, %s): call ForceUnlock of another client", name, cause)
-	default:
-		s.fatalf("locktest: Lose(%q, %q): missing, taken and unreachable are possible", name, cause)
-	}
-}
-
-// ours reports whether an owner is a lease of one of the server's clients.
-func (s *Server) ours(owner string) bool {
-	s.mu.Lock()
-	clients := slices.Clone(s.clients)
-	s.mu.Unlock()
-	return slices.ContainsFunc(clients, func(c *lock.Client) bool {
-		return slices.ContainsFunc(c.Leases(), func(l lock.LeaseInfo) bool {
-			return l.Owner == owner && l.State != lock.StateWaiting
-		})
-	})
 }
 
 func (s *Server) helper() {

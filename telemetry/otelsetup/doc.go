@@ -3,7 +3,9 @@
 // where stderr is none, as in a container.
 //
 //	p, err := otelsetup.Start(ctx, otelsetup.Config{ServiceName: "orders"})
-//	if err != nil { ... }
+//	if err != nil {
+//		return err
+//	}
 //	defer p.Shutdown(context.Background())
 //	http.Handle("/metrics", p.Handler())
 //

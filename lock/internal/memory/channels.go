@@ -7,6 +7,9 @@ import (
 )
 
 func publish(s *Server, args []string) any {
+	if _, client, ok := strings.Cut(args[0], control); ok && len(s.subscribers[args[0]]) == 0 {
+		s.notices[client] = append(s.notices[client], args[1])
+	}
 	for c := range s.subscribers[args[0]] {
 		c.push(backend.Event{Kind: backend.Message, Channel: args[0], Payload: args[1]})
 	}

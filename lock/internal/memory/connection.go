@@ -15,7 +15,7 @@ func (s *Server) Backend() backend.Backend { return connection{s} }
 type connection struct{ s *Server }
 
 // timeout is go-redis's default ReadTimeout.
-const timeout = 3 * time.Second
+const timeout = 5 * time.Second
 
 // Eval implements backend.Backend.
 func (c connection) Eval(_ context.Context, call backend.Call) (any, error) { return c.s.eval(call) }

@@ -25,7 +25,7 @@ type Server struct {
 	lua         *interpreter
 	keys        map[string]*entry
 	subscribers map[string]map[*conn]struct{} // by channel
-	notices     map[string][]string           // by client: what Notify could not deliver yet
+	notices     map[string][]string           // by client: what its control channel has for it when it listens
 	failing     error                         // of every renewal, nil: they work
 	clock       int64                         // what TIME said last, µs
 	cutOff      map[hold]struct{}             // whose renewals fail
@@ -36,11 +36,17 @@ type Server struct {
 // hold is one owner's hold on a key.
 type hold struct{ key, owner string }
 
-// metaField is the field in which a holder of ours says more of itself.
-const metaField = "@lockdog"
+// The fields of a lock's hash that are no holders.
+const (
+	metaField = "@lockdog" // in which a holder of ours says more of itself
+	modeField = "mode"     // of a read-write lock
+)
 
 // control is what stands between key prefix and client in the name of a control channel.
 const control = "lockdog:control:"
+
+// writeSuffix ends the owner of a write lease.
+const writeSuffix = ":write"
 
 // New returns an empty server.
 func New() *Server {
@@ -92,11 +98,23 @@ func (s *Server) Keep(key, owner string, lease time.Duration) bool {
 func (s *Server) Holder(key string) string {
 	defer s.lock()()
 	for _, f := range s.fields(key) {
-		if f.name != metaField {
+		if f.name != metaField && f.name != modeField {
 			return f.name
 		}
 	}
 	return ""
+}
+
+// Holds reports whether an owner is in the hash, or the sorted set, at a key.
+func (s *Server) Holds(key, owner string) bool {
+	defer s.lock()()
+	return s.find(key).holds(owner)
+}
+
+// Exists reports whether there is something at a key.
+func (s *Server) Exists(key string) bool {
+	defer s.lock()()
+	return s.find(key) != nil
 }
 
 // Release frees a key if the owner holds it, and wakes who waits on the channel.
@@ -108,12 +126,19 @@ func (s *Server) Release(key, owner, channel string) {
 	}
 }
 
-// Take gives a key that is held to another owner, for what is left of the lease.
+// Take gives a key that is held to another owner, for what is left of the lease. A read-write lock gets it as its writer, with the name
+// that one of Redisson's has.
 func (s *Server) Take(key, owner string) {
 	defer s.lock()()
-	if e := s.find(key); e != nil {
-		e.value = &hash{fields: []field{{owner, "1"}}}
+	e := s.find(key)
+	if e == nil {
+		return
 	}
+	taken := []field{{owner, "1"}}
+	if e.holds(modeField) {
+		taken = []field{{modeField, "write"}, {owner + writeSuffix, "1"}}
+	}
+	e.value = &hash{fields: taken}
 }
 
 // Notify sends, on the control channel of an owner's client, that the owner's lease is in doubt; as soon as that client
@@ -138,6 +163,7 @@ func (s *Server) Notify(owner string) {
 
 // clientOf is the client of an owner, "" if that isn't a client of ours.
 func clientOf(owner string) string {
+	owner = strings.TrimSuffix(owner, writeSuffix)
 	i := strings.LastIndexByte(owner, '-')
 	if i <= 0 || i == len(owner)-1 || strings.Trim(owner[i+1:], "0123456789") != "" {
 		return ""

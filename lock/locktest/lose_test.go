@@ -1,0 +1,178 @@
+package locktest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/locktest"
+)
+
+// holds are what clients of one server may hold of a name.
+var holds = map[string]func(t *testing.T, srv *locktest.Server) []*lock.Lease{
+	"FairMutex": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		return []*lock.Lease{grab(t, srv.Client().FairMutex(name))}
+	},
+	"writer": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		return []*lock.Lease{grab(t, srv.Client().RWMutex(name))}
+	},
+	"readers of two clients": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		return []*lock.Lease{grab(t, srv.Client().RWMutex(name).RLocker()), grab(t, srv.NewClient().RWMutex(name).RLocker())}
+	},
+	"member of a Multi": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		return []*lock.Lease{grab(t, srv.Client().Multi([]string{"another", name}))}
+	},
+	"permits of two clients": func(t *testing.T, srv *locktest.Server) []*lock.Lease {
+		permits := srv.Client().Semaphore(name)
+		if err := permits.EnsurePermits(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+		return []*lock.Lease{grab(t, permits), grab(t, permits), grab(t, srv.NewClient().Semaphore(name))}
+	},
+}
+
+func grab(t *testing.T, l lock.Locker) *lock.Lease {
+	t.Helper()
+	lease, err := l.TryLock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// Lose takes a name from all who hold it, whatever the kind.
+func TestLose_Kinds(t *testing.T) {
+	for kind, hold := range holds {
+		for _, want := range []lock.Cause{lock.CauseMissing, lock.CauseTaken, lock.CauseUnreachable} {
+			if want == lock.CauseTaken && strings.HasPrefix(kind, "permits") {
+				continue
+			}
+			t.Run(kind+"/"+string(want), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					srv := locktest.New(t, lock.WithKeyPrefix("app:"))
+					leases, other := hold(t, srv), takeNamed(t, srv, "other")
+					start := time.Now()
+					srv.Lose("app:"+name, want)
+					for _, l := range leases {
+						if got := cause(t, l); got != want {
+							t.Errorf("lost as %s, asked for %s", got, want)
+						}
+					}
+					limit := time.Second
+					if strings.HasPrefix(kind, "permits") {
+						limit = lock.DefaultLease / 3 // the next renewal
+					}
+					if after := time.Since(start); want != lock.CauseUnreachable && after > limit {
+						t.Errorf("the holders heard of it after %v only", after)
+					}
+					time.Sleep(lock.DefaultLease)
+					if other.Err() != nil {
+						t.Errorf("another lock: %v", other.Err())
+					}
+				})
+			})
+		}
+	}
+}
+
+// The thief of an RWMutex is a writer, for what is left of the lease.
+func TestLose_ThiefWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		rw := srv.Client().RWMutex(name)
+		l := grab(t, rw.RLocker())
+		srv.Lose(name, lock.CauseTaken)
+		cause(t, l)
+		h, err := rw.Inspect(t.Context())
+		if err != nil || h.Mode != "write" || h.Owner != locktest.Thief+":write" {
+			t.Errorf("afterwards: %+v, %v", h, err)
+		}
+		if _, err := rw.TryRLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("a reader beside the thief: %v", err)
+		}
+		time.Sleep(lock.DefaultLease)
+		grab(t, rw)
+	})
+}
+
+// A semaphore that is gone has no permits until it is given some.
+func TestLose_PermitsAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		for _, l := range holds["permits of two clients"](t, srv) {
+			defer func() { _ = l.Release(context.Background()) }()
+		}
+		srv.Lose(name, lock.CauseMissing)
+		permits := srv.Client().Semaphore(name)
+		if total, err := permits.Total(t.Context()); err != nil || total != 0 {
+			t.Errorf("total %d, %v", total, err)
+		}
+		if err := permits.EnsurePermits(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		grab(t, permits)
+	})
+}
+
+// What can't be lost is told apart, with what is possible.
+func TestLose_Impossible(t *testing.T) {
+	tb := &fakeTB{TB: t}
+	srv := locktest.New(tb)
+	defer srv.Close()
+	permits := srv.Client().Semaphore("permits")
+	if err := permits.EnsurePermits(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	unleased := srv.Client().UnleasedSemaphore("unleased")
+	if _, err := unleased.TrySetPermits(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		says string
+	}{
+		{"permits", "no lease of it is held"},
+		{"unleased", "no lease of it is held"},
+		{"", "nobody holds it"},
+	} {
+		if got := tb.run(func() { srv.Lose(c.name, lock.CauseMissing) }); !strings.Contains(got, c.says) {
+			t.Errorf("%s: %q, want it to say %q", c.name, got, c.says)
+		}
+	}
+	l := grab(t, permits)
+	defer func() { _ = l.Release(context.Background()) }()
+	if got := tb.run(func() { srv.Lose("permits", lock.CauseTaken) }); !strings.Contains(got, "missing and unreachable are possible") {
+		t.Errorf("a permit that is taken: %q", got)
+	}
+}
+
+// The holder hears of it although its client had no time to listen.
+func TestForceUnlockAfterTheFirstGrant(t *testing.T) {
+	for kind, hold := range holds {
+		if strings.HasPrefix(kind, "permits") {
+			continue // nobody takes these away
+		}
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := locktest.New(t)
+				leases, start := hold(t, srv), time.Now()
+				force := srv.NewClient().Mutex(name).ForceUnlock
+				if kind == "writer" || strings.HasPrefix(kind, "readers") {
+					force = srv.NewClient().RWMutex(name).ForceUnlock
+				}
+				if was, err := force(t.Context()); err != nil || !was {
+					t.Fatalf("ForceUnlock: %v, %v", was, err)
+				}
+				for _, l := range leases {
+					if got := cause(t, l); got != lock.CauseForced || time.Since(start) > time.Second {
+						t.Errorf("lost as %s, after %v", got, time.Since(start))
+					}
+				}
+			})
+		})
+	}
+}
