@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -199,10 +198,3 @@ func (e nodeErrors) Error() string {
 
 // Unwrap makes errors.Is and errors.As look at each of them.
 func (e nodeErrors) Unwrap() []error { return e }
-
-func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }
-
-// node is the server that has the grant.
-func (g *grant) node() string { return g.lock.node() }
-
-func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }

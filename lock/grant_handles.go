@@ -20,6 +20,9 @@ func (g *grant) owner() string       { return g.claim.owner }
 func (g *grant) token() int64        { return g.hold.Token() }
 func (g *grant) deadline() time.Time { return g.wd.Deadline() }
 
+// node is the server that has the grant.
+func (g *grant) node() string { return g.lock.node() }
+
 func (g *grant) tokens() map[string]int64 { return map[string]int64{g.lockName(): g.token()} }
 
 func (g *grant) heartbeat() {

@@ -374,3 +374,9 @@ func wrapNamed(what, name, op string, err error) error {
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }
+
+// node is the server where the lock lives.
+func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }
+
+// atNode says at which node an error was met.
+func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }
