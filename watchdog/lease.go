@@ -60,7 +60,6 @@ type Lease struct {
 	err    error   // the last renewal error since the last success
 	sent   int64   // when the request of the last confirmed renewal was sent
 	cause  telemetry.LossCause
-	lostAt int64
 	ttl    int64
 	margin int64
 
