@@ -4,9 +4,9 @@ import "github.com/lockdog/lockdog/lock/internal/redisfail"
 
 // The scripts of several locks, and that which makes the token of a lock that of its quorum.
 var (
-	MultiAcquire = load("multi_acquire", "clock", "token", "holder")
-	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
-	Raise        = load("raise")
+	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "marks")
+	MultiRelease = load("multi_release", "clock", "demoted", "channel", "marks", "tell", "fair_queue", "fair_wake")
+	Raise        = load("raise", "marks")
 )
 
 // Claim is one of several locks, and who is to have it, or has it.

@@ -22,11 +22,11 @@ type Releaser struct {
 // The scripts that release.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "tell", "entry"), wakeFair, read("release")), keys: lockKey,
+		Script: build("release", read("channel", "marks", "tell", "entry"), wakeFair, read("release")), keys: lockKey,
 		more: wake,
 	}
 	HandOver = &Releaser{
-		Script: build("hand_over", read("channel", "tell"), handOver("clock", "token")), keys: lockAndCounter,
+		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token")), keys: lockAndCounter,
 		more: func(r *Request, a ReleaseArgs) {
 			wake(r, a)
 			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
