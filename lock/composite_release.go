@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// release releases all members.
-func (cl *compositeLease) release(ctx context.Context, _ *Lease) error {
+// releaseLease releases all members.
+func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
 	cl.check()
 	cl.mu.Lock()
 	if cl.released {
@@ -88,7 +88,7 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	var held []int // members whose grant has no other handle
 	for i, m := range members {
 		var last bool
-		if last, errs[i] = m.g.releaseHandle(m.Lease); last {
+		if last, errs[i] = m.g.dropHandle(m.Lease); last {
 			held = append(held, i)
 		}
 	}
@@ -151,7 +151,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 // releaseInOneScript releases the members by one call to Redis, and reports whether that was possible.
 func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
-	c := first.lock.c
+	c := first.client()
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock

@@ -4,11 +4,11 @@ import "time"
 
 // grantExtra is the part of a grant that most grants don't need: a process may hold a million. The grant's mu guards it.
 type grantExtra struct {
-	reason  Reason        // why it was canceled, "" if it wasn't
-	err     error         // how it ended, nil if it was released
-	failing trouble       // of its renewals
-	beat    time.Duration // the last heartbeat, after the grant
-	warned  bool
+	reason   Reason        // why it was canceled, "" if it wasn't
+	err      error         // how it ended, nil if it was released
+	failures trouble       // of its renewals
+	beat     time.Duration // the last heartbeat, after the grant
+	warned   bool
 
 	forced   error     // the ForceUnlock that the control channel reported, nil if none
 	forcedAt time.Time // when it was reported

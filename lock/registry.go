@@ -19,17 +19,17 @@ type registry struct {
 	sealed bool          // the client is past giving grants
 	empty  chan struct{} // made when somebody waits for it
 
-	released ended
-	troubled ended // all others: releases come by the thousand, and must not push them out
+	released endedRing
+	troubled endedRing // all others: releases come by the thousand, and must not push them out
 }
 
-// ended is a ring of leases that have ended.
-type ended struct {
+// endedRing is a ring of leases that have ended.
+type endedRing struct {
 	leases []EndedLease
 	next   int
 }
 
-func (e *ended) add(l EndedLease) {
+func (e *endedRing) add(l EndedLease) {
 	if len(e.leases) < recentLeases {
 		e.leases = append(e.leases, l)
 		return
@@ -39,7 +39,7 @@ func (e *ended) add(l EndedLease) {
 }
 
 // all appends them to out, the oldest first.
-func (e *ended) all(out []EndedLease) []EndedLease {
+func (e *endedRing) all(out []EndedLease) []EndedLease {
 	return append(append(out, e.leases[e.next:]...), e.leases[:e.next]...)
 }
 
@@ -68,7 +68,8 @@ func (r *registry) seal() {
 	r.sealed = true
 }
 
-func (r *registry) remove(g *grant, end telemetry.HoldEnd, why string, err error) {
+// retire takes a grant that has ended out and adds it to Recent.
+func (r *registry) retire(g *grant, end telemetry.HoldEnd, why string, err error) {
 	ended := EndedLease{
 		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.claim.owner, Token: g.hold.Token(),
 		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
@@ -168,7 +169,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	}
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
 	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason
-	extra.failing.tell(&info)
+	extra.failures.tell(&info)
 	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
 }
 
@@ -177,11 +178,11 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	info := w.lock.info()
 	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.claim.owner, w.since, seen.Owner
 	info.TraceID = traceID(w.claim.traceparent)
-	failing := w.failing
+	failures := w.failures
 	if w.q != nil {
-		failing = w.q.trouble // the head asks for all
+		failures = w.q.failures // the head asks for all
 	}
-	failing.tell(&info)
+	failures.tell(&info)
 	return info
 }
 

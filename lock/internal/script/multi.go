@@ -101,7 +101,7 @@ func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 		case 0:
 			return ReleaseReply{Outcome: Missing}, nil
 		case 1:
-			return ReleaseReply{Outcome: Published}, nil
+			return ReleaseReply{Outcome: Done}, nil
 		case 2:
 			return ReleaseReply{Outcome: Taken}, nil
 		}
@@ -109,7 +109,7 @@ func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 		return ReleaseReply{}, redisfail.ReplyError(v)
 	case []any:
 		if len(v) == 2 && v[0] == int64(1) {
-			return ReleaseReply{Outcome: Published, Refused: refused(v, 1)}, nil
+			return ReleaseReply{Outcome: Done, Refused: refused(v, 1)}, nil
 		}
 	}
 	return ReleaseReply{}, unreadable(r.results[i])
