@@ -14,60 +14,60 @@ import (
 // What a claim may have left in Redis, and when it is removed.
 
 // noteLateWrite notes that a call of the claim whose reply was lost may still take the lock until then. It is safe for concurrent use.
-func (b *claim) noteLateWrite(until time.Time) {
+func (cl *claim) noteLateWrite(until time.Time) {
 	for {
-		old := b.lateWrite.Load()
-		if old != nil && !until.After(*old) || until.IsZero() || b.lateWrite.CompareAndSwap(old, &until) {
+		old := cl.lateWrite.Load()
+		if old != nil && !until.After(*old) || until.IsZero() || cl.lateWrite.CompareAndSwap(old, &until) {
 			return
 		}
 	}
 }
 
 // lateWriteUntil returns the time after which no call of the claim can take the lock any more; zero if no reply was lost.
-func (b *claim) lateWriteUntil() time.Time {
-	if until := b.lateWrite.Load(); until != nil {
+func (cl *claim) lateWriteUntil() time.Time {
+	if until := cl.lateWrite.Load(); until != nil {
 		return *until
 	}
 	return time.Time{}
 }
 
 // mayWriteLate reports whether the reply to a call of the claim was lost.
-func (b *claim) mayWriteLate() bool { return b.lateWrite.Load() != nil }
+func (cl *claim) mayWriteLate() bool { return cl.lateWrite.Load() != nil }
 
 // cleanUp removes what the claim may have left, now and once more when no delayed call of it can write.
-func (b *claim) cleanUp() {
-	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: b.lateWriteUntil()})
+func (cl *claim) cleanUp() {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
 
 // undo removes a grant that nobody is to have. It returns when the lock is free again, or Redis hasn't said so within a second: then that
 // is left to cleanUp.
-func (b *claim) undo() {
+func (cl *claim) undo() {
 	ctx := telemetry.Untraced(context.Background())
-	if _, err := b.lock.c.ops.releaseOnce(ctx, b, cleanup.Timeout); err != nil || b.mayWriteLate() {
-		b.cleanUp()
+	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, cleanup.Timeout); err != nil || cl.mayWriteLate() {
+		cl.cleanUp()
 	}
 }
 
-// cleanUpNow is cleanUp for what no delayed call can bring back.
-func (b *claim) cleanUpNow() { b.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
+// cleanUpOnce removes it now, and not once more: no call of the claim is under way that could write it again.
+func (cl *claim) cleanUpOnce() { cl.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
 
 // cleanUpLater removes what a delayed call of the claim may still write.
-func (b *claim) cleanUpLater() {
-	until := b.lateWriteUntil()
-	b.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
+func (cl *claim) cleanUpLater() {
+	until := cl.lateWriteUntil()
+	cl.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
 }
 
 // cleanUpRefused removes what a refused call may have left. It gives up if that is refused, too.
-func (b *claim) cleanUpRefused() {
-	b.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
+func (cl *claim) cleanUpRefused() {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
 }
 
-func (b *claim) scheduleCleanup(t *cleanup.Task) {
-	lk := b.lock
+func (cl *claim) scheduleCleanup(t *cleanup.Task) {
+	lk := cl.lock
 	if lk.kind.release == nil { // it leaves nothing
 		return
 	}
-	owner := b.owner
+	owner := cl.owner
 	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
 	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
@@ -80,19 +80,19 @@ func (b *claim) scheduleCleanup(t *cleanup.Task) {
 }
 
 // Abandoned cleans up after a call whose caller left before the reply.
-func (b *claim) Abandoned(c *dispatch.Call) {
+func (cl *claim) Abandoned(c *dispatch.Call) {
 	if c.Err != nil {
 		if redisfail.Classify(c.Err).Unclear {
-			b.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
+			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
 		}
 		return
 	}
-	if b.lock.kind.queuesInRedis { // granted or not
-		b.cleanUp()
+	if cl.lock.kind.queuesInRedis { // granted or not
+		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || time.Now().Before(b.lateWriteUntil()) {
-		b.cleanUp()
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || time.Now().Before(cl.lateWriteUntil()) {
+		cl.cleanUp()
 	}
 }
 
@@ -101,7 +101,7 @@ type claimList []*claim
 
 // Abandoned is that of each claim.
 func (l claimList) Abandoned(c *dispatch.Call) {
-	for _, b := range l {
-		b.Abandoned(c)
+	for _, cl := range l {
+		cl.Abandoned(c)
 	}
 }

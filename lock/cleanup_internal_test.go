@@ -67,7 +67,7 @@ func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client,
 func TestCleanup_LastsForOneLease(t *testing.T) {
 	t.Parallel()
 	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
-		(&claim{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpNow()
+		(&claim{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpOnce()
 		time.Sleep(2 * DefaultLease)
 		n := b.releases.Load()
 		if n < 3 || n > 12 {
@@ -86,7 +86,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 	for _, answer := range []error{noPerm, masterDown} {
 		cleanupsRefused(t, answer, func(t *testing.T, c *Client, _ *refusing) {
 			for range 1000 {
-				(&claim{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpNow()
+				(&claim{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpOnce()
 			}
 			time.Sleep(5 * time.Second)
 			free := func(what string, within time.Duration) {
@@ -100,7 +100,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.target.(*grant).claim.cleanUpNow()
+			l.target.(*grant).claim.cleanUpOnce()
 			free("cleaned up", 10*time.Millisecond)
 			_ = l.Release(t.Context()) // is lost
 
@@ -113,10 +113,10 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 10 {
-				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpNow()
+				(&claim{lock: &other.Mutex("bad").lock, owner: other.newOwner()}).cleanUpOnce()
 			}
 			time.Sleep(time.Second)
-			late.target.(*grant).claim.cleanUpNow()
+			late.target.(*grant).claim.cleanUpOnce()
 			if err := other.Close(t.Context()); err != nil {
 				t.Errorf("Close: %v", err)
 			}
@@ -141,17 +141,17 @@ func TestCleanup_RefusedBidOnce(t *testing.T) {
 // The latest of the times that several goroutines note is kept.
 func TestBid_NoteLateWrite(t *testing.T) {
 	t.Parallel()
-	b := &claim{}
-	if b.noteLateWrite(time.Time{}); b.mayWriteLate() {
+	cl := &claim{}
+	if cl.noteLateWrite(time.Time{}); cl.mayWriteLate() {
 		t.Error("no time is none")
 	}
 	start := time.Now()
 	var all sync.WaitGroup
 	for i := range 100 {
-		all.Go(func() { b.noteLateWrite(start.Add(time.Duration(i*37%100) * time.Second)) })
+		all.Go(func() { cl.noteLateWrite(start.Add(time.Duration(i*37%100) * time.Second)) })
 	}
 	all.Wait()
-	if got := b.lateWriteUntil().Sub(start); got != 99*time.Second || !b.mayWriteLate() {
+	if got := cl.lateWriteUntil().Sub(start); got != 99*time.Second || !cl.mayWriteLate() {
 		t.Errorf("%v, want 99s", got)
 	}
 }

@@ -31,6 +31,16 @@ import (
 // leases.
 const controlPrefix = "lockdog:control:"
 
+// Where several mutexes are locked at a time, this is the order:
+//
+//	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → the mu of a queue there
+//	pubsub.Mux.mu → Quorum.mu
+//	pubsub.Mux.mu → grant.mu → compositeLease.mu
+//	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
+//	layoutWatch.mu → registry.mu
+//
+// pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
+
 // Client takes locks in one Redis, and keeps them alive. It is safe for concurrent use; a program wants one per Redis. An
 // unused client opens no connection and starts no goroutine.
 type Client struct {
@@ -78,18 +88,18 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var b backend.Backend
+	var be backend.Backend
 	if p, ok := rdb.(backend.Provider); ok {
-		b = p.LockdogBackend()
+		be = p.LockdogBackend()
 	} else {
 		r, err := backend.NewRedis(rdb, cfg.renew)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
-		b = r
+		be = r
 	}
 
-	c := &Client{cfg: cfg, number: newNumber(), backend: b, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
+	c := &Client{cfg: cfg, number: newNumber(), backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
 	var random [ownerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
@@ -98,13 +108,13 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
 	})
 	if err != nil {
-		_ = b.Close()
+		_ = be.Close()
 		return nil, fmt.Errorf("lockdog: the meter provider refuses an instrument: %w", err)
 	}
-	c.dispatcher = dispatch.New(dispatch.Config{Backend: b, Recorder: c.rec, Panicked: c.panicked})
-	c.ops = &operations{dispatcher: c.dispatcher, backend: b, rec: c.rec}
+	c.dispatcher = dispatch.New(dispatch.Config{Backend: be, Recorder: c.rec, Panicked: c.panicked})
+	c.ops = &operations{dispatcher: c.dispatcher, backend: be, rec: c.rec}
 	c.cleaner = cleanup.New()
-	c.pubsub = pubsub.New(pubsub.Config{Backend: b, Recorder: c.rec, Refused: c.unsubscribed, Gone: c.watchElsewhere})
+	c.pubsub = pubsub.New(pubsub.Config{Backend: be, Recorder: c.rec, Refused: c.subscriptionRefused, Gone: c.watchElsewhere})
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
@@ -112,13 +122,13 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
-	c.renewer = newRenewer(c.dispatcher, b, c.rec)
+	c.renewer = newRenewer(c.dispatcher, be, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
 	})
 	if err != nil {
 		c.rec.Close()
-		_ = b.Close()
+		_ = be.Close()
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return c, nil
@@ -225,15 +235,15 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 // awaitReleases waits until all locks are released, or ctx ends. After a while it says for which.
 func (c *Client) awaitReleases(ctx context.Context) bool {
 	drained := c.grants.drained()
-	patience := time.NewTimer(DefaultLease)
-	defer patience.Stop()
+	warn := time.NewTimer(DefaultLease)
+	defer warn.Stop()
 	for {
 		select {
 		case <-drained:
 			return true
 		case <-ctx.Done():
 			return false
-		case <-patience.C:
+		case <-warn.C:
 			n, names := c.unreleased()
 			c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)
 		}
@@ -343,8 +353,8 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// unsubscribed reports that a server refuses the subscription for wake-ups; without err, that it takes it again.
-func (c *Client) unsubscribed(node string, err error) {
+// subscriptionRefused reports that a server refuses the subscription for wake-ups or, if err is nil, that it accepts it again.
+func (c *Client) subscriptionRefused(node string, err error) {
 	logger := c.logger()
 	if node != "" {
 		logger = logger.With("node", node)

@@ -206,7 +206,7 @@ func (cl *compositeLease) cancelMembers(reason Reason, err error) {
 	for _, m := range cl.all() {
 		m.g.cancelHandle(m.Lease, &CanceledError{m.Name(), reason, err})
 		if m.only() { // also if its client is closing, which keeps renewing until the holder releases
-			m.g.lock.c.engine.StopRenewal(&m.g.wd)
+			m.g.stopRenewal()
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (all composites) addWaiter(w *waiter, info *LeaseInfo) {
 		info.Composite = c
 		return
 	}
-	c := all.of(w.terms.composite)
+	c := all.of(w.params.composite)
 	if c == nil {
 		return
 	}
@@ -109,7 +109,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 	cl.mu.Lock()
 	grants, absent, lost := make(map[key]*grant, len(cl.members)), slices.Clone(cl.absent), cl.err
 	for _, m := range cl.members {
-		grants[key{m.g.lock.c, m.g.lock.key}] = m.g
+		grants[key{m.g.client(), m.g.lock.key}] = m.g
 	}
 	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need, Members: make([]LeaseInfo, len(cl.locks))}
 	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
@@ -206,9 +206,9 @@ func (c *CompositeInfo) addFailures(nodes bool) {
 func (w *quorumWaiter) info() *CompositeInfo {
 	q := w.queue.q
 	q.mu.Lock()
-	failing := make([]trouble, len(w.queue.nodes))
+	failures := make([]trouble, len(w.queue.nodes))
 	for i, e := range w.queue.nodes {
-		failing[i] = e.failing
+		failures[i] = e.failures
 	}
 	seen := w.queue.seen
 	q.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *quorumWaiter) info() *CompositeInfo {
 	c.Name, c.Node = w.name, ""
 	for i, g := range w.tracked {
 		m := g.info(seen)
-		failing[i].tell(&m)
+		failures[i].tell(&m)
 		c.Members = append(c.Members, m)
 	}
 	c.addFailures(true)

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// release releases all members.
-func (cl *compositeLease) release(ctx context.Context, _ *Lease) error {
+// releaseLease releases all members.
+func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
 	cl.check()
 	cl.mu.Lock()
 	if cl.released {
@@ -89,7 +88,7 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	var held []int // members whose grant has no other handle
 	for i, m := range members {
 		var last bool
-		if last, errs[i] = m.g.releaseHandle(m.Lease); last {
+		if last, errs[i] = m.g.dropHandle(m.Lease); last {
 			held = append(held, i)
 		}
 	}
@@ -152,7 +151,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 // releaseInOneScript releases the members by one call to Redis, and reports whether that was possible.
 func releaseInOneScript(ctx context.Context, members []*member, held []int, errs []error) bool {
 	first := members[held[0]].g
-	c := first.lock.c
+	c := first.client()
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock
@@ -199,10 +198,3 @@ func (e nodeErrors) Error() string {
 
 // Unwrap makes errors.Is and errors.As look at each of them.
 func (e nodeErrors) Unwrap() []error { return e }
-
-func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }
-
-// node is the server that has the grant.
-func (g *grant) node() string { return g.lock.node() }
-
-func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }

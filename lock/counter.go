@@ -29,7 +29,7 @@ func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n i
 }
 
 // acquireLeaseless waits for what isn't held afterwards: permits without a lease, or an open latch.
-func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, t acquireParams) error {
+func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, params acquireParams) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, t ac
 	}
 	defer lk.c.gate.leave()
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
-	b, _, outcome, err := lk.acquireOrWait(sctx, &a, wait, t)
+	claim, _, outcome, err := lk.acquireOrWait(sctx, &a, wait, params)
 	if err == nil && lk.c.isClosing() { // permits could not be given back any more
-		b.cleanUp()
+		claim.cleanUp()
 		outcome, err = telemetry.AcquireCanceled, ErrClosed
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, t ac
 		a.Fail(outcome, err)
 		return err
 	}
-	lk.c.receipts.add(b)
+	lk.c.receipts.add(claim)
 	a.Pass()
 	return nil
 }

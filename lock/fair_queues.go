@@ -23,17 +23,17 @@ func (f *fairQueues) add(q *waitQueue) {
 		queues = list.New()
 		f.byKey[lk.key] = queues
 	}
-	q.fairKey, q.place = lk.key, queues.PushBack(q)
+	q.fairKey, q.fairPlace = lk.key, queues.PushBack(q)
 	f.n.Add(1)
 }
 
 // remove takes a queue out.
 func (f *fairQueues) remove(q *waitQueue) {
-	if q.place == nil {
+	if q.fairPlace == nil {
 		return
 	}
 	queues := f.byKey[q.fairKey]
-	queues.Remove(q.place)
+	queues.Remove(q.fairPlace)
 	if queues.Len() == 0 {
 		delete(f.byKey, q.fairKey)
 	}

@@ -22,7 +22,8 @@ import (
 //	 │                     │                                ▲
 //	 └──── release ────────┴────▶ releasing ────────────────┘
 //
-// The first caller takes each step, under mu, so a grant has exactly one reason to end.
+// The first caller takes each step, under mu, so a grant has exactly one reason to end. A loss is decided before the state changes: from the moment
+// when lose sets extras.err, end returns it, and finish takes no other end.
 type grant struct {
 	lock  *lock
 	claim *claim
@@ -48,13 +49,13 @@ const (
 )
 
 // newGrant returns the grant that Redis has given to a claim, watched by the watchdog. It returns nil if the client is closing.
-func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, token int64, sent time.Time) *grant {
+func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, token int64, sent time.Time) *grant {
 	if lk.c.isClosing() {
 		return nil
 	}
-	g := &grant{lock: lk, claim: b}
+	g := &grant{lock: lk, claim: claim}
 	g.first.target, g.first.parent = g, lk.parentOf(ctx)
-	a.Grant(&g.hold, b.owner, token) // before others can find the grant in the registry
+	a.Grant(&g.hold, claim.owner, token) // before others can find the grant in the registry
 	if lk.cfg.fixed {
 		g.hold.NotRenewed()
 	}
@@ -80,7 +81,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, b *claim, to
 // cancel ends the context of every handle, and the renewal unless the client closes.
 func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
-	if g.state != grantHeld || g.end() != nil { // a loss is decided before the state changes
+	if g.state != grantHeld || g.end() != nil {
 		g.mu.Unlock()
 		return
 	}
@@ -90,10 +91,13 @@ func (g *grant) cancel(err *CanceledError) {
 	}
 	g.mu.Unlock()
 	if err.Reason != ReasonClosed { // a closing client keeps renewing while its holders wind down
-		g.lock.c.engine.StopRenewal(&g.wd)
+		g.stopRenewal()
 	}
 	g.hold.Canceled(err.Reason, err.logged())
 }
+
+// stopRenewal has the watchdog renew the grant no more. It still watches the deadline.
+func (g *grant) stopRenewal() { g.client().engine.StopRenewal(&g.wd) }
 
 // closing cancels the grant because the client closes.
 func (g *grant) closing() {
@@ -134,13 +138,18 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	}
 	g.mu.Unlock()
 	g.hold.End(end)
-	g.lock.c.rec.WatchdogLeases(-1)
+	g.client().rec.WatchdogLeases(-1)
 	g.unwatchKey()
-	g.lock.c.grants.remove(g, end, cause, err)
+	g.client().grants.retire(g, end, cause, err)
 }
 
 // lose ends the grant because the lock is lost. The first caller to notice calls it: the watchdog's callback, or a method
-// of the lease that checks the clock while that callback is queued.
+// of the lease that checks the clock while that callback is queued. It tells of the loss in this order:
+//
+//  1. the Context of every handle, and the composites of which they are members
+//  2. the span, the counter and the log, unless the grant was canceled before, of which they have told
+//  3. Err and Ended of every handle, and Recent
+//  4. the cleanup in Redis, and the waiters of this client, which ask
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
@@ -172,7 +181,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		// Redis may still hold the entry. If its key was deleted, waiters in other processes haven't been told that the lock is free.
 		g.claim.cleanUp()
 	}
-	g.lock.c.waits.wake(g.lock.key)
+	g.client().waits.wake(g.lock.key)
 }
 
 // noteForced notes who called ForceUnlock. That is the cause if the lock turns out to be lost.
@@ -185,7 +194,7 @@ func (g *grant) noteForced(by string) {
 
 // check ends the grant if it has expired by the clock.
 func (g *grant) check() {
-	if g.lock.c.engine.Check(&g.wd) {
+	if g.client().engine.Check(&g.wd) {
 		return
 	}
 	if loss, ok := g.wd.Loss(); ok {
@@ -200,14 +209,14 @@ func (g *grant) ended() error {
 	return g.end()
 }
 
-// releaseInRedis releases the lock in Redis, after releaseHandle has stopped the renewal.
+// releaseInRedis releases the lock in Redis, after dropHandle has stopped the renewal.
 func (g *grant) releaseInRedis(ctx context.Context) error {
 	if ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, rel := g.lock.c.rec.StartRelease(ctx, &g.hold)
+	ctx, rel := g.client().rec.StartRelease(ctx, &g.hold)
 	deadline := g.wd.Deadline()
-	f, err := g.lock.c.waits.release(ctx, &rel, g, deadline)
+	f, err := g.client().waits.handOverOrRelease(ctx, &rel, g, deadline)
 	return g.finishRelease(&rel, f, err)
 }
 
@@ -233,7 +242,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
 		return wrapError(g.lock.name, "release", err)
-	case f.Outcome >= script.Missing:
+	case f.Outcome.NotOurs():
 		cause := CauseMissing
 		if f.Outcome == script.Taken {
 			cause = CauseTaken
@@ -255,18 +264,18 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 	}
 	g.mu.Lock()
 	if g.extras != nil || r.Result.Err != nil {
-		g.ensureExtra().failing.note(r.Result.Err)
+		g.ensureExtra().failures.note(r.Result.Err)
 	}
 	if r.Result.Outcome == watchdog.Renewed && r.Batch.Sent.After(g.extra().forcedAt) && g.extra().forced != nil {
 		g.extras.forced = nil // the lock was still ours after that message
 	}
 	g.mu.Unlock()
-	g.lock.c.renewer.report(g, r)
+	g.client().renewer.report(g, r)
 }
 
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
-	g.lose(l.Cause, l.Err, g.lock.c.renewer.burst(l.Batch))
+	g.lose(l.Cause, l.Err, g.client().renewer.burst(l.Batch))
 }
 
 // errJoinedLast is why a lease is canceled when the only handles left are of those whose ctx has ended.

@@ -6,7 +6,7 @@ import "time"
 type grantExtra struct {
 	canceled *CanceledError // nil if it wasn't
 	err      error          // how it ended, nil if it was released
-	failing  trouble        // of its renewals
+	failures trouble        // of its renewals
 	beat     time.Duration  // the last heartbeat, after the grant
 	warned   bool
 

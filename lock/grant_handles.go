@@ -20,6 +20,12 @@ func (g *grant) owner() string       { return g.claim.owner }
 func (g *grant) token() int64        { return g.hold.Token() }
 func (g *grant) deadline() time.Time { return g.wd.Deadline() }
 
+// client is the one that took it.
+func (g *grant) client() *Client { return g.lock.c }
+
+// node is the server that has the grant.
+func (g *grant) node() string { return g.lock.node() }
+
 func (g *grant) tokens() map[string]int64 { return map[string]int64{g.lockName(): g.token()} }
 
 func (g *grant) heartbeat() {
@@ -32,7 +38,7 @@ func (g *grant) heartbeat() {
 }
 
 func (g *grant) find(l *Lease, c *Client, key string) grantHandle {
-	if g.lock.c != c || g.lock.key != key {
+	if g.client() != c || g.lock.key != key {
 		return grantHandle{}
 	}
 	return grantHandle{l, g}
@@ -194,7 +200,7 @@ func (g *grant) nextParent(parent context.Context) context.Context {
 		if !ok || outer.lock.kind != above || outer.lock.key != g.lock.key {
 			return nil
 		}
-		if next := l.follows(); outer.lock.c == g.lock.c && errors.Is(l.Err(), ErrReleased) && next.Err() == nil {
+		if next := l.follows(); outer.client() == g.client() && errors.Is(l.Err(), ErrReleased) && next.Err() == nil {
 			return next
 		}
 	}
@@ -214,18 +220,18 @@ func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	}
 }
 
-// release ends one handle, and the grant with the last one.
-func (g *grant) release(ctx context.Context, l *Lease) error {
-	last, err := g.releaseHandle(l)
+// releaseLease ends one handle, and the grant with the last one.
+func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
+	last, err := g.dropHandle(l)
 	if !last {
 		return err
 	}
 	return g.releaseInRedis(ctx)
 }
 
-// releaseHandle ends one handle and stops the renewal with the last one. It reports whether this was the last one and the lock is
+// dropHandle ends one handle and stops the renewal with the last one. It reports whether this was the last one and the lock is
 // to be released in Redis.
-func (g *grant) releaseHandle(l *Lease) (last bool, err error) {
+func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.check()
 	g.mu.Lock()
 	if g.handleReleased(l) {
@@ -254,7 +260,7 @@ func (g *grant) releaseHandle(l *Lease) (last bool, err error) {
 	g.state = grantReleasing
 	g.mu.Unlock()
 
-	if !g.lock.c.engine.Remove(&g.wd) { // the watchdog was quicker
+	if !g.client().engine.Remove(&g.wd) { // the watchdog was quicker
 		g.check()
 		return false, g.ended()
 	}

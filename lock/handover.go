@@ -17,71 +17,103 @@ const (
 	maxTurnTime = 100 * time.Millisecond
 )
 
-// release gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
+// handOver is the attempt of a release to give the lock straight to the next waiter of this client.
+type handOver struct {
+	claim      *claim // the waiter's
+	w          *waiter
+	q          *waitQueue
+	subscribed int  // how many of the channel's subscribers are this client's
+	ended      bool // the queue goes on without it; guarded by waitQueues.mu
+}
+
+// handOverOrRelease gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
 // otherwise to everybody. See waitQueue for who asks then.
-func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
+func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
 	if until := g.keepUntil(); time.Now().Before(until) {
-		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
+		f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
 		ws.wake(g.lock.key) // to see when
 		return f, err
 	}
-	w, q, subscribed := ws.nextWaiter(g.lock)
+	next, q, tellHead := ws.nextWaiter(g.lock)
 	policy := script.WakeOneAnnounced
 	if q != nil {
 		policy = script.WakeOneSilent
 	}
-	if w == nil {
-		f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{wake: policy})
-		if subscribed {
-			ws.wakeUnsubscribedFair(g.lock.key)
-		} else {
-			ws.wake(g.lock.key)
-		}
-		ws.scheduleFallback(q, g.claim)
-		return f, err
+	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, next: next})
+	switch {
+	case next != nil && err == nil && f.Outcome == script.HandedOver:
+		next.succeeded(g, f)
+		return f, nil
+	case next != nil:
+		next.notTaken(tellHead || err != nil || f.Outcome != script.Done)
+		ws.wakeUnsubscribedFair(g.lock.key)
+	case tellHead:
+		ws.wake(g.lock.key)
+	default:
+		ws.wakeUnsubscribedFair(g.lock.key)
 	}
+	ws.scheduleFallback(q, g.claim)
+	return f, err
+}
 
-	ended := false // a failed first try ends the hand-over; the release goes on
-	end := func(why wakeup) {
-		if !ended {
-			ended = true
-			q.handOverEnded(why)
-		}
+// nextWaiter begins to hand the lock over to the head of its queue, if it has one; nil: the release is to be published instead. tellHead says that
+// the head doesn't hear what is published.
+func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, tellHead bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q = ws.queues[lk.key]
+	if q == nil {
+		return nil, nil, false
 	}
-	next := &handOverTarget{claim: w.claim}
-	if subscribed {
+	heard := q.subscription == subUp
+	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
+	can := lk.kind.handOver != nil && q.kind().handOver != nil && q.head.lock.cfg.replicas == 0
+	if !can || q.state != headSleeps || tired || ws.c.isClosing() {
+		q.turns = 0
+		return nil, q, !heard
+	}
+	q.state = headIsHanded
+	next = &handOver{claim: q.head.claim, w: q.head, q: q}
+	if heard {
 		next.subscribed = 1
 	}
-	f, err := ws.c.ops.release(ctx, rel, g.claim, deadline, releaseParams{wake: policy, next: next, failed: func(f redisfail.Failure, until time.Time) {
-		ws.mu.Lock()
-		defer ws.mu.Unlock()
-		if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking
-			w.claim.noteLateWrite(until)
-			if w.q == nil { // it has left
-				w.claim.cleanUp()
-			}
-		}
-		end(wakeLocal)
-	}})
+	return next, q, !heard
+}
 
-	ws.mu.Lock()
-	if err != nil || f.Outcome != script.HandedOver {
-		q.turns = 0
-		why := wakeNone // a message is on its way
-		if !subscribed || err != nil || f.Outcome != script.Published {
-			why = wakeLocal
+// failed is called if the try to hand the lock over failed, with the time until which that may still happen. The release goes on without it.
+func (h *handOver) failed(f redisfail.Failure, until time.Time) {
+	h.q.ws.mu.Lock()
+	defer h.q.ws.mu.Unlock()
+	if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking
+		h.claim.noteLateWrite(until)
+		if h.w.q == nil { // it has left
+			h.claim.cleanUp()
 		}
-		end(why)
-		ws.mu.Unlock()
-		ws.wakeUnsubscribedFair(g.lock.key)
-		ws.scheduleFallback(q, g.claim)
-		return f, err
 	}
+	h.end(wakeLocal)
+}
+
+// notTaken is called when the release has ended, but didn't hand the lock over. tell says whether the head is to be told here.
+func (h *handOver) notTaken(tell bool) {
+	h.q.ws.mu.Lock()
+	defer h.q.ws.mu.Unlock()
+	h.q.turns = 0
+	why := wakeNone // a message is on its way
+	if tell {
+		why = wakeLocal
+	}
+	h.end(why)
+}
+
+// succeeded is called when the lock of a grant was handed over. The waiter leaves with it.
+func (h *handOver) succeeded(g *grant, f releaseReply) {
+	w, q, ws := h.w, h.q, h.q.ws
+	ws.mu.Lock()
 	w.won, w.handedBy = &acquireReply{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.claim
 	after := func() {}
 	left := w.q == nil // during the release
 	if !left {
-		q.noteHolder(HeldError{Owner: w.claim.owner, Remaining: w.lock.cfg.lease}, w.claim.traceparent)
+		q.noteHolder(HeldError{Owner: h.claim.owner, Remaining: w.lock.cfg.lease}, h.claim.traceparent)
 		after = ws.leave(w)
 		w.wake()
 	}
@@ -89,31 +121,19 @@ func (ws *waitQueues) release(ctx context.Context, rel *telemetry.Release, g *gr
 	if q.turns++; q.turns == 1 {
 		q.turnsSince = time.Now()
 	}
-	end(wakeNone)
+	h.end(wakeNone)
 	ws.mu.Unlock()
 	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
 	after()
 	if left {
-		w.claim.cleanUpNow()
+		h.claim.cleanUpOnce()
 	}
-	return f, nil
 }
 
-// nextWaiter begins a hand-over to the head of the lock's queue. It returns no waiter where the release is to be published instead.
-func (ws *waitQueues) nextWaiter(lk *lock) (w *waiter, q *waitQueue, subscribed bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	q = ws.queues[lk.key]
-	if q == nil {
-		return nil, nil, true // nobody to wake here
+// end ends the state headIsHanded, unless that was done. It is called with waitQueues.mu held.
+func (h *handOver) end(why wakeup) {
+	if !h.ended {
+		h.ended = true
+		h.q.handOverEnded(why)
 	}
-	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
-	can := lk.kind.handOver != nil && q.head.lock.kind.handOver != nil && q.head.lock.cfg.replicas == 0
-	subscribed = q.subscription == subUp
-	if !can || q.state != headSleeps || tired || ws.c.isClosing() {
-		q.turns = 0
-		return nil, q, subscribed
-	}
-	q.state = headIsHanded
-	return q.head, q, subscribed
 }

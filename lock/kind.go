@@ -61,22 +61,24 @@ func (k *kind) refuses(remaining time.Duration) string {
 	return k.refusal
 }
 
-// acquireParams are the arguments of one attempt to acquire.
+// acquireParams say what a call of Lock or TryLock asks for.
 type acquireParams struct {
-	until     time.Time       // the end of the wait; zero: as the lock's options say
-	keep      time.Duration   // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited    time.Duration   // since it first asked
+	mayWait   bool            // it is Lock, which waits
+	until     time.Time       // the end of Lock's wait; zero: it has none, or WithWait says when
+	giveUpAt  time.Time       // when TryLock gives up on Redis; zero: each call may take one lease
 	under     string          // owner of the caller's lease of the kind that this one downgrades from
 	permits   int             // of a semaphore
-	waits     bool            // it is for Lock, which waits
-	giveUpAt  time.Time       // when TryLock gives up on Redis; zero: each call may take one lease
-	waiterID  script.Waiter   // whom a release may wake alone
-	waiter    *waiter         // for whom it asks, nil: for nobody who waits
 	composite *compositeLease // of which it will be a member, nil for most
+
+	// These change from attempt to attempt:
+	keep     time.Duration // how long its place in Redis's queue is kept until it asks again; 0: it takes none
+	waited   time.Duration // since it first asked
+	waiterID script.Waiter // whom a release may wake alone
+	waiter   *waiter       // for whom it asks, nil: for nobody who waits
 }
 
-// patience is how long a call for a lock with that lease waits for Redis.
-func (p *acquireParams) patience(lease time.Duration) time.Duration {
+// callTimeout is how long a call for a lock with that lease waits for Redis.
+func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 	if p.giveUpAt.IsZero() {
 		return lease
 	}
@@ -86,7 +88,7 @@ func (p *acquireParams) patience(lease time.Duration) time.Duration {
 // pause waits before the next try. It reports false if there is to be none: ctx has ended, or it would come too late.
 func (p *acquireParams) pause(ctx context.Context, try int) bool {
 	d := redisfail.Backoff(try)
-	return d < p.patience(DefaultLease) && redisfail.Sleep(ctx, d)
+	return d < p.callTimeout(DefaultLease) && redisfail.Sleep(ctx, d)
 }
 
 // keys returns the lock as scripts take it.
@@ -109,24 +111,24 @@ func (lk *lock) spent() []string {
 }
 
 // member returns the claim's owner as Redis stores it.
-func (b *claim) member() string { return b.lock.kind.holding.Member(b.owner) }
+func (cl *claim) member() string { return cl.lock.kind.holding.Member(cl.owner) }
 
 // renewedKey returns the key that stores the owners of the lock.
 func (lk *lock) renewedKey() string { return lk.kind.holding.Key(lk.key) }
 
 // wakeChannel returns the channel on which a waiter hears of a release.
-func (lk *lock) wakeChannel(b *claim) string {
+func (lk *lock) wakeChannel(claim *claim) string {
 	channel := lk.kind.channel(lk.key)
 	if lk.kind.queuePerWaiter {
-		channel += ":" + b.owner
+		channel += ":" + claim.owner
 	}
 	return channel
 }
 
 // queueKey returns the name of a waiter's queue in this client.
-func (lk *lock) queueKey(b *claim) string {
+func (lk *lock) queueKey(claim *claim) string {
 	if lk.kind.queuePerWaiter {
-		return lk.key + " " + b.owner
+		return lk.key + " " + claim.owner
 	}
 	return lk.key
 }

@@ -47,7 +47,7 @@ type leaseTarget interface {
 	check()
 	// parentEnded is called when a context that the handle follows has ended.
 	parentEnded(l *Lease)
-	release(ctx context.Context, l *Lease) error
+	releaseLease(ctx context.Context, l *Lease) error
 
 	// handleMu guards the fields of the handles. The methods below are called with it held.
 	handleMu() *sync.Mutex
@@ -154,7 +154,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),
 			l.Release(context.Background()))
 	}
-	return l.target.release(ctx, l)
+	return l.target.releaseLease(ctx, l)
 }
 
 // follows returns the context that the lease follows.

@@ -55,8 +55,8 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	if lk.err != nil {
 		return lk
 	}
-	if limit := c.backend.Timeout(); lk.cfg.patience >= limit {
-		lk.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v", ErrInvalid, name, lk.cfg.replicas, lk.cfg.patience, limit)
+	if limit := c.backend.Timeout(); lk.cfg.replicaWait >= limit {
+		lk.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v", ErrInvalid, name, lk.cfg.replicas, lk.cfg.replicaWait, limit)
 		return lk
 	}
 	lk.tel = c.rec.Lock(name, k.name, lk.cfg.group, lk.cfg.spans)
@@ -139,11 +139,11 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.Outcome, error) {
-	var t acquireParams
+	var params acquireParams
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
-			t.under = outer.claim.owner
+			params.under = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
 			return nil, telemetry.AcquireError, errUpgrade
 		case !lk.joins(outer):
@@ -155,76 +155,86 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 			}
 		}
 	}
-	b, v, outcome, err := lk.acquireOrWait(sctx, a, wait, t)
+	claim, v, outcome, err := lk.acquireOrWait(sctx, a, wait, params)
 	if err != nil {
 		return nil, outcome, err
 	}
-	if g := lk.newGrant(ctx, a, b, v.Token, v.sent); g != nil {
+	if g := lk.newGrant(ctx, a, claim, v.Token, v.sent); g != nil {
 		return &g.first, telemetry.AcquireAcquired, nil
 	}
-	b.cleanUp()
+	claim.cleanUp()
 	return nil, telemetry.AcquireCanceled, ErrClosed
 }
 
 // acquireOrWait asks for the lock, and waits for it, until a claim has won.
-func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, t acquireParams) (b *claim, v acquireReply, outcome telemetry.Outcome, err error) {
-	var until time.Time // the end of the wait
-	if wait {
-		if until = t.until; until.IsZero() && lk.cfg.wait >= 0 {
-			until = time.Now().Add(lk.cfg.wait)
-		}
-		if lk.kind.queuePerWaiter { // in a shared line others may get ahead, and then this one holds a place without asking
-			t.keep = lk.keep(until)
-		}
+func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams) (*claim, acquireReply, telemetry.Outcome, error) {
+	params.mayWait = wait
+	switch {
+	case wait && params.until.IsZero() && lk.cfg.wait >= 0:
+		params.until = time.Now().Add(lk.cfg.wait)
+	case !wait && params.giveUpAt.IsZero():
+		params.giveUpAt = lk.giveUpAt()
 	}
-	if !wait && t.giveUpAt.IsZero() {
-		t.giveUpAt = lk.giveUpAt()
+	if wait && lk.kind.queuePerWaiter { // in a shared line others may get ahead, and then this one holds a place without asking
+		params.keep = lk.keep(params.until)
 	}
-	asking := ctx
-	if !until.IsZero() {
+	callCtx := ctx // of the calls to Redis: when the wait is over, they have a moment more
+	if !params.until.IsZero() {
 		var done context.CancelFunc
-		asking, done = context.WithDeadlineCause(ctx, until.Add(lastAnswer), errNoAnswer)
+		callCtx, done = context.WithDeadlineCause(ctx, params.until.Add(lastAnswer), errNoAnswer)
 		defer done()
 	}
-	b = lk.newClaim(a)
-	if !wait || lk.kind.queuePerWaiter || t.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
-		t.waits = wait
-		v, err = lk.attempt(asking, a, b, t)
-		switch {
-		case wait && asking.Err() == nil && redisfail.IsTemporaryRefusal(err): // it is waited out in line
-		case err != nil:
-			switch {
-			case b.mayWriteLate(): // it may have left something, or do so yet
-				b.cleanUp()
-			case t.keep > 0: // it may have a place
-				b.cleanUpRefused()
-			}
-			if ctx.Err() != nil {
-				return nil, v, contextOutcome(ctx), err
-			}
-			return nil, v, telemetry.AcquireError, err
-		case v.Granted:
-			return b, v, telemetry.AcquireAcquired, nil
-		default:
+	claim := lk.newClaim(a)
+	var v acquireReply
+	var err error
+	if !wait || lk.kind.queuePerWaiter || params.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+		v, err = lk.attempt(callCtx, a, claim, params)
+		taken := err == nil && !v.Granted
+		if taken {
 			a.BlockedBy(v.Owner, v.Traceparent)
 		}
-		if !wait {
-			held := v.held(lk.name)
-			held.refusal = lk.kind.refuses(held.Remaining)
-			return nil, v, telemetry.AcquireHeld, held
+		passing := err != nil && callCtx.Err() == nil && redisfail.IsTemporaryRefusal(err) // waited out in line
+		if !wait || !taken && !passing {
+			return lk.settled(ctx, claim, params, v, err)
 		}
 	}
-	var patience <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		patience = timer.C
+	return lk.waitInLine(ctx, callCtx, a, claim, params, v, err)
+}
+
+// settled is the outcome of an acquire that its first attempt has decided.
+func (lk *lock) settled(ctx context.Context, claim *claim, params acquireParams, v acquireReply, err error) (*claim, acquireReply, telemetry.Outcome, error) {
+	switch {
+	case err == nil && v.Granted:
+		return claim, v, telemetry.AcquireAcquired, nil
+	case err == nil:
+		refusal := v.held(lk.name)
+		refusal.refusal = lk.kind.refuses(refusal.Remaining)
+		return nil, v, telemetry.AcquireHeld, refusal
+	case claim.mayWriteLate(): // it may have left something, or do so yet
+		claim.cleanUp()
+	case params.keep > 0: // it may have a place
+		claim.cleanUpRefused()
 	}
-	b, v, err = lk.c.waits.wait(ctx, asking, lk.c.waits.enter(lk, b, t, until, v, err), a, patience)
+	if ctx.Err() != nil {
+		return nil, v, contextOutcome(ctx), err
+	}
+	return nil, v, telemetry.AcquireError, err
+}
+
+// waitInLine waits for the lock, behind those who wait here already. If it has been asked for, seen is the reply, and failed why there is none.
+func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, telemetry.Outcome, error) {
+	var waitOver <-chan time.Time
+	if !params.until.IsZero() {
+		timer := time.NewTimer(time.Until(params.until))
+		defer timer.Stop()
+		waitOver = timer.C
+	}
+	w := lk.c.waits.enter(lk, claim, params, seen, failed)
+	claim, v, err := lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
 	switch {
 	case err == nil:
-		return b, v, telemetry.AcquireAcquired, nil
-	case ctx.Err() == nil && !until.IsZero() && !time.Now().Before(until) && errors.Is(err, ErrHeld):
+		return claim, v, telemetry.AcquireAcquired, nil
+	case ctx.Err() == nil && !params.until.IsZero() && !time.Now().Before(params.until) && errors.Is(err, ErrHeld):
 		return nil, v, telemetry.AcquireTimeout, err
 	case ctx.Err() != nil:
 		return nil, v, contextOutcome(ctx), err
@@ -262,35 +272,35 @@ const lastAnswer = time.Second
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
 // attempt asks Redis for the lock, in up to maxTries calls.
-func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
+func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (acquireReply, error) {
 	a.Attempt()
-	v, err := lk.acquireWithRetry(ctx, a, b, t)
+	v, err := lk.acquireWithRetry(ctx, a, claim, params)
 	if errors.Is(err, errNoAnswer) {
 		a.Error(telemetry.ErrorTimeout)
 	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
-		b.undo()
-		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.patience}
+		claim.undo()
+		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.replicaWait}
 	}
 	return v, err
 }
 
-func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *claim, t acquireParams) (acquireReply, error) {
-	ws, w := lk.c.waits, t.waiter
+func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (acquireReply, error) {
+	ws, w := lk.c.waits, params.waiter
 	var err error
 	for try := range maxTries {
 		if try > 0 {
-			if w == nil && t.waits { // Redis is in trouble: this may take long
+			if w == nil && params.mayWait { // Redis is in trouble: this may take long
 				a.WaitStart()
-				w = ws.trackClaim(b, t)
+				w = ws.trackClaim(claim, params)
 				ws.failed(w, err)
 				defer ws.untrack(w)
 			}
-			if !t.pause(ctx, try) {
+			if !params.pause(ctx, try) {
 				return acquireReply{}, cutOff(ctx, err)
 			}
 		}
-		v, failed := lk.c.ops.sendAcquire(ctx, b, t)
+		v, failed := lk.c.ops.sendAcquire(ctx, claim, params)
 		if failed == nil {
 			return v, nil
 		}
@@ -300,7 +310,7 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, b *c
 			}
 			return acquireReply{}, cutOff(ctx, err)
 		}
-		if err != nil && !t.giveUpAt.IsZero() && errors.Is(failed, dispatch.ErrNoReply) {
+		if err != nil && !params.giveUpAt.IsZero() && errors.Is(failed, dispatch.ErrNoReply) {
 			break // TryLock gives up: what it was told before says more
 		}
 		err = failed
@@ -324,11 +334,11 @@ func attemptFailure(err error) redisfail.Failure {
 
 // newClaim returns a claim with an owner that no other grant ever had.
 func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
-	b := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
+	cl := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
 	if lk.cfg.links {
-		b.traceparent = a.Traceparent()
+		cl.traceparent = a.Traceparent()
 	}
-	return b
+	return cl
 }
 
 func contextOutcome(ctx context.Context) telemetry.Outcome {
@@ -375,3 +385,9 @@ func wrapNamed(what, name, op string, err error) error {
 	}
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }
+
+// node is the server where the lock lives.
+func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }
+
+// atNode says at which node an error was met.
+func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }

@@ -10,12 +10,12 @@ import (
 
 // newTrackers returns nil if the backend isn't a server whose keys others could change.
 func newTrackers(c *Client) *tracking.Trackers {
-	b, ok := c.backend.(tracking.Backend)
+	be, ok := c.backend.(tracking.Backend)
 	if !ok {
 		return nil
 	}
 	return tracking.New(tracking.Config{
-		Backend: b, Recorder: c.rec, Verify: c.verify,
+		Backend: be, Recorder: c.rec, Verify: c.verify,
 		Refused: func(err error) {
 			c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
 		},
@@ -33,7 +33,7 @@ func (c *Client) verify(entries []tracking.Entry) {
 
 // watchKey has the client told when the grant's key changes. A grant that isn't renewed can't be verified.
 func (g *grant) watchKey() {
-	t := g.lock.c.trackers
+	t := g.client().trackers
 	if t == nil || g.lock.cfg.fixed {
 		return
 	}
@@ -45,7 +45,7 @@ func (g *grant) watchKey() {
 
 // unwatchKey ends watchKey.
 func (g *grant) unwatchKey() {
-	if t := g.lock.c.trackers; t != nil {
+	if t := g.client().trackers; t != nil {
 		t.Unwatch(g.lock.renewedKey(), g)
 	}
 }

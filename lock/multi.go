@@ -269,11 +269,11 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outc
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
 		var all sync.WaitGroup
-		for _, b := range claims {
-			all.Go(b.undo)
+		for _, claim := range claims {
+			all.Go(claim.undo)
 		}
 		all.Wait()
-		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.patience}
+		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
 		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
@@ -298,16 +298,16 @@ func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 		// The wait for a lock ends when another one is lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
-		b, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
+		claim, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])
 		if err != nil {
 			return outcome, lk.wrap("acquire", err)
 		}
-		g := lk.newGrant(t.ctx, &t.acquires[i], b, v.Token, v.sent)
+		g := lk.newGrant(t.ctx, &t.acquires[i], claim, v.Token, v.sent)
 		if g == nil {
-			b.cleanUp()
+			claim.cleanUp()
 			return telemetry.AcquireCanceled, ErrClosed
 		}
 		if limited && n < len(t.open)-1 { // the limits count from the last grant
@@ -338,9 +338,9 @@ func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
 
 // cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.
 func cleanUpAll(claims []*claim, granted bool) {
-	for _, b := range claims {
-		if granted || b.mayWriteLate() {
-			b.cleanUp()
+	for _, claim := range claims {
+		if granted || claim.mayWriteLate() {
+			claim.cleanUp()
 		}
 	}
 }

@@ -62,8 +62,8 @@ func (q *waitQueue) setReachable(is bool) {
 
 // scheduleFallback follows a release that may have been silent: the queue asks for the lock soon or, if it has no waiter any more, everybody is
 // woken.
-func (ws *waitQueues) scheduleFallback(q *waitQueue, b *claim) {
-	if q == nil || !b.lock.kind.notifiesOne {
+func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim) {
+	if q == nil || !claim.lock.kind.notifiesOne {
 		return
 	}
 	ws.mu.Lock()
@@ -73,7 +73,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, b *claim) {
 	}
 	ws.mu.Unlock()
 	if left {
-		b.cleanUpNow() // which wakes everybody if the lock is free
+		claim.cleanUpOnce() // which wakes everybody if the lock is free
 	}
 }
 

@@ -65,40 +65,40 @@ func cutOff(ctx context.Context, failed error) error {
 	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
-func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquireParams) (acquireReply, error) {
-	cfg, kind := b.lock.cfg, b.lock.kind
-	patience := params.patience(cfg.lease)
+func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acquireParams) (acquireReply, error) {
+	cfg, kind := claim.lock.cfg, claim.lock.kind
+	timeout := params.callTimeout(cfg.lease)
 	oneKey := false
 	for {
 		args := script.AcquireArgs{
-			Lock: b.lock.keys(), Owner: b.owner, Lease: cfg.leaseArg, Traceparent: b.traceparent, Publish: o.backend.Traits().Publish,
-			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: b.lock.spent(),
+			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
+			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
 		}
-		waits := params.waiterID.Number != "" && !oneKey && !o.waitSetDenied.Load()
-		if waits {
+		inWaitSet := params.waiterID.Number != "" && !oneKey && !o.waitSetDenied.Load()
+		if inWaitSet {
 			args.Waiter = params.waiterID
 		}
 		if oneKey {
 			args.Counter = nil
 		}
-		c := o.dispatcher.Call(b.lock.key, telemetry.PurposeAcquire)
+		c := o.dispatcher.Call(claim.lock.key, telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), b
-		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-		if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
+		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
+		if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 			return acquireReply{}, left
 		}
 		if c.Err != nil {
 			err, failure := c.Err, redisfail.Classify(c.Err)
 			if failure.Unclear || c.Reply != nil { // the script has run, but WAIT failed
-				b.noteLateWrite(c.LateWriteUntil)
+				claim.noteLateWrite(c.LateWriteUntil)
 			}
 			o.dispatcher.Recycle(c)
 			if kind.oneKey && !oneKey && failure.Keys == redisfail.KeysSplit {
 				oneKey = true // the slot moves: two of its keys can't be used at once, one can
 				continue
 			}
-			if waits && redisfail.IsForbidden(err) {
+			if inWaitSet && redisfail.IsForbidden(err) {
 				o.waitSetDenied.Store(true) // the ACL may not allow the wait set
 				continue
 			}
@@ -107,24 +107,24 @@ func (o *operations) sendAcquire(ctx context.Context, b *claim, params acquirePa
 		reply, err := script.ParseAcquire(c.Reply)
 		v := acquireReply{reply, c.Sent, c.Acked, oneKey}
 		if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-			b.noteLateWrite(c.LateWriteUntil) // whatever that reply means
+			claim.noteLateWrite(c.LateWriteUntil) // whatever that reply means
 		}
 		o.dispatcher.Recycle(c)
 		return v, err
 	}
 }
 
-// release gives the lock back, with retries until deadline.
-func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *claim, deadline time.Time, params releaseParams) (releaseReply, error) {
+// releaseWithRetry gives the lock back, with retries until deadline.
+func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams) (releaseReply, error) {
 	unclear := false
 	var last error
 	for try := 1; ; try++ {
-		f, expires, err := o.sendRelease(ctx, b, params, max(time.Until(deadline), 0))
+		f, expires, err := o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
 		if err == nil {
 			if f.Refused != nil {
 				rel.Error(redisfail.Classify(f.Refused).Kind)
 			}
-			if f.Outcome >= script.Missing && unclear && time.Now().Before(deadline) && !b.lock.kind.isCounterUpdate {
+			if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && !claim.lock.kind.isCounterUpdate {
 				// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
 				return releaseReply{unconfirmed: true, sent: f.sent}, nil
 			}
@@ -133,7 +133,7 @@ func (o *operations) release(ctx context.Context, rel *telemetry.Release, b *cla
 		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
 		if params.next != nil {
-			params.failed(what, expires)
+			params.next.failed(what, expires)
 			params.next = nil
 		}
 		unclear = unclear || what.Unclear
@@ -168,20 +168,13 @@ func failedOf(ctx context.Context, last, err error) error {
 // releaseParams are the arguments of a release.
 type releaseParams struct {
 	wake      script.Wake
-	next      *handOverTarget                    // whom the first try hands the lock to, unless another process waits; nil: nobody
-	failed    func(redisfail.Failure, time.Time) // is called if that try fails, with the time until which it may still happen
-	keepUntil time.Time                          // until when the lock stays taken; zero, or over: it doesn't
-}
-
-// handOverTarget is the waiter to whom a release hands the lock.
-type handOverTarget struct {
-	*claim
-	subscribed int // how many of the channel's subscribers are this client's
+	next      *handOver // to whom the first try hands the lock, unless another process waits; nil: to nobody
+	keepUntil time.Time // until when the lock stays taken; zero, or over: it doesn't
 }
 
 // releaseOnce gives the lock back in one try.
-func (o *operations) releaseOnce(ctx context.Context, b *claim, patience time.Duration) (releaseReply, error) {
-	f, _, err := o.sendRelease(ctx, b, releaseParams{wake: script.WakeOneAnnounced}, patience)
+func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration) (releaseReply, error) {
+	f, _, err := o.sendRelease(ctx, claim, releaseParams{wake: script.WakeOneAnnounced}, timeout)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
@@ -189,31 +182,31 @@ func (o *operations) releaseOnce(ctx context.Context, b *claim, patience time.Du
 }
 
 // sendRelease is one try. It also returns until when a hand-over without a reply may still happen.
-func (o *operations) sendRelease(ctx context.Context, b *claim, params releaseParams, patience time.Duration) (f releaseReply, expires time.Time, err error) {
-	kind := b.lock.kind
+func (o *operations) sendRelease(ctx context.Context, claim *claim, params releaseParams, timeout time.Duration) (f releaseReply, expires time.Time, err error) {
+	kind := claim.lock.kind
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
-		Lock: b.lock.keys(), Owner: b.owner, Publish: traits.Publish,
-		Wake: wakes(params.wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: b.lock.spent(),
+		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
+		Wake: wakes(params.wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
 	}
-	releaser, lease := kind.release, b.lock.cfg.lease
+	releaser, lease := kind.release, claim.lock.cfg.lease
 	keep := time.Until(params.keepUntil)
 	switch next := params.next; {
 	case keep > 0:
 		releaser, args.Keep = kind.retain, keep.Truncate(time.Millisecond)+time.Millisecond
 	case next != nil:
-		to := next.lock.cfg
+		to := next.claim.lock.cfg
 		releaser, lease = kind.handOver, to.lease
-		args.Next = script.Next{Owner: next.owner, Lease: to.leaseArg, Traceparent: next.traceparent, Subscribed: next.subscribed}
+		args.Next = script.Next{Owner: next.claim.owner, Lease: to.leaseArg, Traceparent: next.claim.traceparent, Subscribed: next.subscribed}
 	}
-	c := o.dispatcher.Call(b.lock.key, telemetry.PurposeRelease)
+	c := o.dispatcher.Call(claim.lock.key, telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
 		c.Window = min(lease, o.backend.Timeout())
 		expires = time.Now().Add(c.Window)
 	}
 	window := c.Window
-	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		if window > 0 { // it was sent by now
 			expires = time.Now().Add(window)
 		}
@@ -225,7 +218,7 @@ func (o *operations) sendRelease(ctx context.Context, b *claim, params releasePa
 	}
 	if c.Err != nil {
 		if kind.isCounterUpdate && redisfail.Classify(c.Err).Unclear {
-			b.noteLateWrite(expires)
+			claim.noteLateWrite(expires)
 		}
 		return releaseReply{}, expires, c.Err
 	}

@@ -29,7 +29,7 @@ func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claim
 		if try > 0 && !params.pause(ctx, try) {
 			break
 		}
-		j, failed := o.sendAcquireAll(ctx, claims, params.patience(claims[0].lock.cfg.lease))
+		j, failed := o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		if failed == nil {
 			return j, nil
 		}
@@ -49,13 +49,13 @@ func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claim
 	return multiAcquireReply{}, cutOff(ctx, err)
 }
 
-func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, patience time.Duration) (multiAcquireReply, error) {
+func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeout time.Duration) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
 	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
-	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.patience
-	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
+	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		return multiAcquireReply{}, left
 	}
 	defer o.dispatcher.Recycle(c)
@@ -74,19 +74,19 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, patien
 
 func scriptClaims(claims []*claim) []script.Claim {
 	all := make([]script.Claim, len(claims))
-	for i, b := range claims {
-		all[i] = b.claim()
+	for i, claim := range claims {
+		all[i] = claim.scriptClaim()
 	}
 	return all
 }
 
-func (b *claim) claim() script.Claim {
-	return script.Claim{Lock: b.lock.keys(), Owner: b.owner, Traceparent: b.traceparent}
+func (cl *claim) scriptClaim() script.Claim {
+	return script.Claim{Lock: cl.lock.keys(), Owner: cl.owner, Traceparent: cl.traceparent}
 }
 
 func noteLateWriteAll(claims []*claim, until time.Time) {
-	for _, b := range claims {
-		b.noteLateWrite(until)
+	for _, claim := range claims {
+		claim.noteLateWrite(until)
 	}
 }
 
@@ -110,8 +110,8 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 				all[i], errs[i] = freed[n], failed[n]
 				if err := cmp.Or(errs[i], all[i].Refused); err != nil {
 					rels[i].Error(redisfail.Classify(err).Kind)
-				} else if all[i].Outcome >= script.Missing && unclear && time.Now().Before(deadline) {
-					all[i].Outcome, all[i].unconfirmed = script.Published, true // our own earlier try took it away
+				} else if all[i].Outcome.NotOurs() && unclear && time.Now().Before(deadline) {
+					all[i].Outcome, all[i].unconfirmed = script.Done, true // our own earlier try took it away
 				}
 			}
 			left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
@@ -122,7 +122,7 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 		} else {
 			if wantsOneByOne(err) && !unclear {
 				for _, i := range left {
-					all[i], errs[i] = o.release(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
+					all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
 				}
 				return all, errs
 			}
@@ -140,10 +140,10 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 }
 
 // sendReleaseAll is one try.
-func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, patience time.Duration) ([]releaseReply, []error, error) {
+func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, timeout time.Duration) ([]releaseReply, []error, error) {
 	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
-	if left := o.dispatcher.Do(ctx, c, patience); left != nil {
+	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		return nil, nil, left
 	}
 	defer o.dispatcher.Recycle(c)

@@ -63,7 +63,7 @@ type lockConfig struct {
 	spans          telemetry.RenewalSpans
 	links          bool
 	replicas       int
-	patience       time.Duration
+	replicaWait    time.Duration
 	redissonTokens bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
@@ -209,7 +209,7 @@ func WithReplicas(n int, d time.Duration) LockOption {
 		if n < 1 || d < time.Millisecond {
 			c.fail("WithReplicas(%d, %v): at least 1 replica and 1ms are needed", n, d)
 		}
-		c.replicas, c.patience = n, d
+		c.replicas, c.replicaWait = n, d
 	})
 }
 
@@ -323,8 +323,8 @@ func (c *lockConfig) check() {
 	if c.watched && c.fixedSet {
 		c.fail("WithWatchdog and WithFixedLease contradict each other")
 	}
-	if c.patience >= c.lease {
-		c.fail("WithReplicas(%d, %v): must be shorter than the lease, %v", c.replicas, c.patience, c.lease)
+	if c.replicaWait >= c.lease {
+		c.fail("WithReplicas(%d, %v): must be shorter than the lease, %v", c.replicas, c.replicaWait, c.lease)
 	}
 	c.checkCut("WithMaxHold", c.maxHold, c.maxHoldSet)
 	c.checkCut("WithHeartbeat", c.heartbeat, c.heartbeatSet)

@@ -139,7 +139,7 @@ func (c *Client) sane(t *testing.T, cfg *lockConfig) {
 	within := func(d time.Duration) bool { return d == 0 || d >= cfg.interval() && !cfg.fixed }
 	switch {
 	case cfg.lease < MinLease, cfg.lease > MaxLease, cfg.interval() < 0, cfg.margin() <= 0, cfg.margin() >= cfg.lease,
-		!within(cfg.maxHold), !within(cfg.heartbeat), cfg.holdWarning < 0, cfg.replicas < 0, cfg.patience >= cfg.lease,
+		!within(cfg.maxHold), !within(cfg.heartbeat), cfg.holdWarning < 0, cfg.replicas < 0, cfg.replicaWait >= cfg.lease,
 		cfg.spans > RenewalSpansOff, len(cfg.group) > maxTextBytes:
 		t.Errorf("accepted: %+v", *cfg)
 	}

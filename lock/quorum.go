@@ -13,12 +13,14 @@ const (
 	minNodes = 3
 
 	// A node must answer within a tenth of the lease, and within a second.
-	nodePatience    = 10
-	maxNodePatience = time.Second
+	nodeTimeoutsPerLease = 10
+	maxNodeTimeout       = time.Second
 )
 
 // nodeTimeout is how long a call to one node may take.
-func nodeTimeout(lease time.Duration) time.Duration { return min(lease/nodePatience, maxNodePatience) }
+func nodeTimeout(lease time.Duration) time.Duration {
+	return min(lease/nodeTimeoutsPerLease, maxNodeTimeout)
+}
 
 // quorumKind is the kind of a lock at one node: a Mutex with another name.
 var quorumKind = func() *kind {

@@ -34,7 +34,7 @@ type tally struct {
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
-var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodePatience))
+var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
 
 // errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
@@ -142,7 +142,7 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
 	t.out[v.node] = false
 	s, now := &t.sights[v.node], time.Now()
-	s.failing.note(v.err)
+	s.failures.note(v.err)
 	switch {
 	case v.Granted:
 		s.free, s.blind = now, false // if it is given back
@@ -331,7 +331,7 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	defer cancel()
 	lk := v.claim.lock
 	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
-		script.RaiseArgs(r, v.claim.claim(), token)
+		script.RaiseArgs(r, v.claim.scriptClaim(), token)
 	})
 	if err != nil {
 		return false, err

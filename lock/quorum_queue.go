@@ -40,9 +40,9 @@ type quorumListener struct {
 
 // nodeSighting is what was last seen at a node: when the lock may be free there or, if blind, when to ask again because the node told nothing.
 type nodeSighting struct {
-	free    time.Time
-	blind   bool
-	failing trouble // of the calls to the node
+	free     time.Time
+	blind    bool
+	failures trouble // of the calls to the node
 }
 
 // busy reports whether the lock has a queue.
@@ -151,8 +151,8 @@ func (w *quorumWaiter) saw(nodes []nodeSighting, holder *HeldError, traceparent 
 	queue.q.mu.Lock()
 	if queue.waiters.Front() == w.place {
 		for i, s := range nodes {
-			if before := queue.nodes[i].failing; before.err != nil && s.failing.err != nil { // as the waiters before it saw it
-				s.failing.since = before.since
+			if before := queue.nodes[i].failures; before.err != nil && s.failures.err != nil { // as the waiters before it saw it
+				s.failures.since = before.since
 			}
 			queue.nodes[i].nodeSighting = s
 		}
@@ -203,8 +203,8 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	return nodes[need-1].at, why, true
 }
 
-// nameHolder tells an acquire who holds the lock.
-func (w *quorumWaiter) nameHolder(a *telemetry.Acquire) {
+// reportHolder tells an acquire who holds the lock.
+func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()
 	a.BlockedBy(w.queue.seen.Owner, w.queue.trace)

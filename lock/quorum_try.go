@@ -123,11 +123,11 @@ func (t *quorumTry) once() (*Lease, error) {
 // lock is Lock.
 func (t *quorumTry) lock() (*Lease, error) {
 	q, cfg := t.m.q, t.m.cfg
-	var patience <-chan time.Time
+	var waitOver <-chan time.Time
 	if cfg.wait >= 0 {
 		timer := time.NewTimer(cfg.wait)
 		defer timer.Stop()
-		patience = timer.C
+		waitOver = timer.C
 	}
 	r, polled := &tally{}, false
 	if !q.busy(t.m.key) { // Lock doesn't overtake waiters of this process
@@ -145,23 +145,23 @@ func (t *quorumTry) lock() (*Lease, error) {
 	if polled {
 		w.saw(t.sights, r.held, r.trace)
 	}
-	var failing time.Time // since when too few nodes have answered
+	var failingSince time.Time // when too few nodes began to answer
 	for {
 		switch {
 		case r.shut:
 			return t.fail(telemetry.AcquireCanceled, r.err)
 		case r.err == nil:
-			failing = time.Time{}
-		case failing.IsZero():
-			failing = time.Now()
+			failingSince = time.Time{}
+		case failingSince.IsZero():
+			failingSince = time.Now()
 		}
 		// Nodes come back. A waiter fails only if the errors outlast one lease.
-		if r.err != nil && (r.final || time.Since(failing) > cfg.lease) {
+		if r.err != nil && (r.final || time.Since(failingSince) > cfg.lease) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
 		a := &t.record.acquire
 		a.WaitStart()
-		why, err := t.sleep(w, patience)
+		why, err := t.sleep(w, waitOver)
 		a.WaitEnd()
 		switch {
 		case err == nil:
@@ -194,12 +194,12 @@ func (t *quorumTry) lock() (*Lease, error) {
 var errWaitOver = errors.New("lockdog: the wait is over")
 
 // sleep waits until it is the head of the queue and has a reason to ask.
-func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, error) {
+func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var askAt time.Time
 	for {
-		w.nameHolder(&t.record.acquire)
+		w.reportHolder(&t.record.acquire)
 		if closing := t.closing(); closing > len(t.m.locks)-t.m.q.need {
 			return wakeNone, ErrClosed
 		}
@@ -226,7 +226,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, patience <-chan time.Time) (wakeup, e
 			w.saw(t.sights, nil, "")
 		case <-t.ctx.Done():
 			return wakeNone, context.Cause(t.ctx)
-		case <-patience:
+		case <-waitOver:
 			return wakeNone, errWaitOver
 		}
 	}

@@ -34,18 +34,18 @@ type receipts struct {
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
 // add notes that the reply to a claim has arrived. No earlier call of it may be in flight.
-func (r *receipts) add(b *claim) {
-	if !b.lock.kind.usesReceipts || b.mayWriteLate() {
+func (r *receipts) add(claim *claim) {
+	if !claim.lock.kind.usesReceipts || claim.mayWriteLate() {
 		return
 	}
-	key := b.lock.key
+	key := claim.lock.key
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.count == spentMost {
 		clear(r.spent)
 		r.count = 0
 	}
-	r.spent[key] = append(r.spent[key], script.ReceiptKey(key, b.owner))
+	r.spent[key] = append(r.spent[key], script.ReceiptKey(key, claim.owner))
 	r.count++
 }
 
@@ -77,14 +77,14 @@ func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 
 // apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it. It reports whether the counter
 // was changed: the script may find that it must not be.
-func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, b *claim, keepOn bool) (bool, error) {
-	f, err := lk.c.ops.release(ctx, rel, b, time.Now().Add(b.lock.cfg.lease), releaseParams{wake: script.WakeAll})
+func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
+	f, err := lk.c.ops.releaseWithRetry(ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{wake: script.WakeAll})
 	if err == nil {
-		lk.c.receipts.add(b)
-		return f.Outcome == script.Published, nil
+		lk.c.receipts.add(claim)
+		return f.Outcome == script.Done, nil
 	}
 	if keepOn && (ctx.Err() != nil || redisfail.Classify(err).Retry) {
-		b.cleanUpNow()
+		claim.cleanUpOnce()
 	}
 	return false, err
 }
@@ -97,7 +97,7 @@ func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*cla
 	if err := lk.usable(ctx, op); err != nil {
 		return err
 	}
-	b, err := update()
+	claim, err := update()
 	if err != nil {
 		return lk.wrap(op, err)
 	}
@@ -105,7 +105,7 @@ func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*cla
 		defer lk.c.gate.leave()
 	}
 	ctx, rel := lk.c.rec.StartGive(ctx, &lk.tel)
-	_, err = lk.apply(ctx, &rel, b, true)
+	_, err = lk.apply(ctx, &rel, claim, true)
 	if err != nil {
 		err = lk.wrap(op, err)
 		rel.End(telemetry.ReleaseError, false, err)
@@ -118,11 +118,11 @@ func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*cla
 // applyUpdate applies an update that has no span and no metric of its own.
 func (lk *lock) applyUpdate(ctx context.Context, op string, keepOn bool, update func() (*claim, error)) (done bool, err error) {
 	err = lk.call(ctx, op, func() error {
-		b, err := update()
+		claim, err := update()
 		if err != nil {
 			return err
 		}
-		if done, err = lk.apply(ctx, &telemetry.Release{}, b, keepOn); err != nil {
+		if done, err = lk.apply(ctx, &telemetry.Release{}, claim, keepOn); err != nil {
 			lk.c.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(err).Kind)
 		}
 		return err

@@ -13,8 +13,7 @@ import (
 type waiter struct {
 	// These don't change.
 	lock   *lock
-	terms  acquireParams
-	until  time.Time     // the end of its wait, zero: none
+	params acquireParams
 	since  time.Time     // when it joined
 	signal chan struct{} // something has changed
 	quorum *quorumWaiter // the Quorum's waiter that this one stands for, nil for most
@@ -23,9 +22,9 @@ type waiter struct {
 	// Guarded by waitQueues.mu:
 	q            *waitQueue
 	prev, next   *waiter
-	place        uint64    // its number in the queue, from 1
+	ticket       uint64    // its number in the queue, from 1
 	failingSince time.Time // since when every attempt has failed, zero: the last one didn't
-	failing      trouble   // of tries before it joined; the queue has those since
+	failures     trouble   // of the tries before it joined; the queue has those since
 
 	// Written with waitQueues.mu held, and read without it in some places.
 	claim    *claim        // written only by the waiter's goroutine, after an attempt of its own: during that the lock isn't handed to it
@@ -55,11 +54,11 @@ func (w *waiter) wake() {
 	}
 }
 
-// params are what the waiter asks for now.
-func (w *waiter) params() acquireParams {
-	p := w.terms
-	p.keep, p.waited, p.waiter = w.lock.keep(w.until), time.Since(w.since), w
-	return p
+// currentParams are what the waiter asks for now.
+func (w *waiter) currentParams() acquireParams {
+	params := w.params
+	params.keep, params.waited, params.waiter = w.lock.keep(params.until), time.Since(w.since), w
+	return params
 }
 
 // turn is what a waiter does next.
@@ -72,13 +71,13 @@ const (
 	turnWon        // it was given the lock
 )
 
-// wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is asked with asking, which ends with ctx or
-// before it.
-func (ws *waitQueues) wait(ctx, asking context.Context, w *waiter, a *telemetry.Acquire, patience <-chan time.Time) (*claim, acquireReply, error) {
+// wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which ends
+// with ctx or before it.
+func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time) (*claim, acquireReply, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
 	for {
-		next, t := ws.turnOf(ctx, w, a)
+		next, attempt := ws.turnOf(ctx, w, a)
 		switch next {
 		case turnWon:
 			a.Wakeup(telemetry.WakeupLocal)
@@ -89,28 +88,28 @@ func (ws *waitQueues) wait(ctx, asking context.Context, w *waiter, a *telemetry.
 		case turnStop:
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		case turnSleep:
-			if err := w.sleep(ctx, patience); err != nil {
+			if err := w.sleep(ctx, waitOver); err != nil {
 				return ws.quit(w, a, err)
 			}
 			continue
 		}
-		if s, ok := wakeupSources[t.why]; ok {
+		if s, ok := wakeupSources[attempt.why]; ok {
 			a.Wakeup(s)
 		}
-		v, err := w.lock.attempt(asking, a, t.claim, t.params)
+		v, err := w.lock.attempt(callCtx, a, attempt.claim, attempt.params)
 		switch {
 		case err == nil && v.Granted:
-			ws.granted(w, a, &t, v)
-			return t.claim, v, nil
+			ws.granted(w, a, &attempt, v)
+			return attempt.claim, v, nil
 		case err == nil:
-			ws.refused(w, &t, v)
+			ws.refused(w, &attempt, v)
 		case ctx.Err() != nil:
 			ws.mu.Lock()
-			w.q.headStopped(&t)
+			w.q.headStopped(&attempt)
 			ws.mu.Unlock()
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		default:
-			if final := ws.attemptFailed(asking, w, a, &t, err); final {
+			if final := ws.attemptFailed(callCtx, w, a, &attempt, err); final {
 				return ws.quit(w, a, err)
 			}
 		}
@@ -118,34 +117,34 @@ func (ws *waitQueues) wait(ctx, asking context.Context, w *waiter, a *telemetry.
 }
 
 // turnOf is what the waiter does next, and its attempt for turnAsk.
-func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, attempt) {
+func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, headAttempt) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.won != nil {
-		return turnWon, attempt{}
+		return turnWon, headAttempt{}
 	}
 	q := w.q
-	q.name(a)
+	q.reportHolder(a)
 	switch {
 	case q.head != w || q.state != headSleeps:
-		return turnSleep, attempt{}
+		return turnSleep, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()
-		return turnSleep, attempt{}
+		return turnSleep, headAttempt{}
 	case ctx.Err() != nil:
-		return turnStop, attempt{}
+		return turnStop, headAttempt{}
 	}
 	return turnAsk, q.startAsking()
 }
 
 // sleep waits until something has changed. It fails when the wait has ended.
-func (w *waiter) sleep(ctx context.Context, patience <-chan time.Time) error {
+func (w *waiter) sleep(ctx context.Context, waitOver <-chan time.Time) error {
 	select {
 	case <-w.signal:
 		return nil
 	case <-ctx.Done():
 		return w.stopped(context.Cause(ctx))
-	case <-patience:
+	case <-waitOver:
 		return w.stopped(nil)
 	case <-w.lock.c.closing:
 		return ErrClosed
@@ -153,45 +152,45 @@ func (w *waiter) sleep(ctx context.Context, patience <-chan time.Time) error {
 }
 
 // granted ends the wait with the lock.
-func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, t *attempt, v acquireReply) {
+func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	q := w.q
-	unheard := t.why == wakeExpiry && q.subscription == subUp // its release, or that of a later holder
-	after := q.headGranted(t, v)
+	unheard := attempt.why == wakeExpiry && q.subscription == subUp // its release, or that of a later holder
+	after := q.headGranted(attempt, v)
 	ws.mu.Unlock()
 	if unheard {
 		ws.c.pubsub.Recheck(q.channel)
 	}
 	after()
-	if reason, ok := t.takeover(); ok {
+	if reason, ok := attempt.takeover(); ok {
 		a.Takeover(reason)
 	}
 }
 
 // refused notes that somebody holds the lock.
-func (ws *waitQueues) refused(w *waiter, t *attempt, v acquireReply) {
+func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w.failingSince, w.failed = time.Time{}, nil
-	w.q.headRefused(t, v)
+	w.q.headRefused(attempt, v)
 }
 
 // attemptFailed notes that Redis didn't answer. It reports whether the waiter is to fail: a failover takes a while, so it goes on unless
 // errors outlast one lease.
-func (ws *waitQueues) attemptFailed(asking context.Context, w *waiter, a *telemetry.Acquire, t *attempt, err error) (final bool) {
+func (ws *waitQueues) attemptFailed(callCtx context.Context, w *waiter, a *telemetry.Acquire, attempt *headAttempt, err error) (final bool) {
 	ws.mu.Lock()
 	q := w.q
-	q.headFailed(t, err)
+	q.headFailed(attempt, err)
 	w.failed = err
 	if w.failingSince.IsZero() {
-		w.failingSince = q.failing // also as the waiters before it saw it
-		if w.since.After(q.failing) {
+		w.failingSince = q.failingSince // also as the waiters before it saw it
+		if w.since.After(q.failingSince) {
 			w.failingSince = w.since
 		}
 	}
 	replicas := (*ReplicasError)(nil)
 	// A claim is used up when its last request may still arrive: that is cleaned up under the claim's owner.
-	spent := asking.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
+	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.mayWriteLate() { // an earlier request may have won
 		w.claim.cleanUp()
 	}
@@ -201,7 +200,7 @@ func (ws *waitQueues) attemptFailed(asking context.Context, w *waiter, a *teleme
 	}
 	final = !attemptFailure(err).Retry || time.Since(w.failingSince) > w.lock.cfg.lease
 	if final {
-		q.headStopped(t)
+		q.headStopped(attempt)
 	}
 	ws.mu.Unlock()
 	if spent && own {
@@ -224,7 +223,7 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
 	if q := w.q; q != nil {
-		q.name(a)
+		q.reportHolder(a)
 		unheeded = q.headLeft(w)
 		after = ws.leave(w)
 	}

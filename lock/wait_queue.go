@@ -47,8 +47,8 @@ type waitQueue struct {
 	joined uint64 // waiters so far
 
 	// For a FairMutex: the lock's key, and the position among the queues of its waiters.
-	fairKey string
-	place   *list.Element
+	fairKey   string
+	fairPlace *list.Element
 
 	state    headState
 	due      wakeup    // why the head is to ask
@@ -61,9 +61,9 @@ type waitQueue struct {
 	gap          bool // the subscription was lost since the lock was last seen held
 	reachable    bool // messages to this client alone arrive
 
-	seen    sighting
-	failing time.Time // since when every attempt of its heads has failed; zero: the last one didn't
-	trouble trouble   // of the tries of its heads; an attempt may have several
+	seen         sighting
+	failingSince time.Time // since when every attempt of its heads has failed; zero: the last one didn't
+	failures     trouble   // of the tries of its heads; an attempt may have several
 
 	waitingSince int64 // Redis's time in µs since when this client waits or last had the lock, 0: unknown
 	turns        int   // hand-overs in a row
@@ -108,13 +108,13 @@ type sighting struct {
 	moving      bool   // the lock's slot is moving to another node: releases may be published where nobody listens
 }
 
-// attempt is one question of a head: what it asks for, why, and what was known when it did.
-type attempt struct {
-	claim  *claim
-	params acquireParams
-	why    wakeup
-	began  time.Time
-	last   uint64 // the number of the last waiter who had joined
+// headAttempt is one question of a head: what it asks for, why, and what was known when it did.
+type headAttempt struct {
+	claim      *claim
+	params     acquireParams
+	why        wakeup
+	began      time.Time
+	lastTicket uint64 // that of the last waiter who had joined
 
 	subscription subState
 	gap          bool
@@ -122,40 +122,40 @@ type attempt struct {
 }
 
 // takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
-func (t *attempt) takeover() (telemetry.TakeoverReason, bool) {
+func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
 	// A poll while releases are heard of, as of a fair waiter that keeps its place, may come before the message. Where no lease would end, it
 	// comes much later.
-	case t.why == wakePoll && (t.subscription == subDown || t.seen.moving || t.seen.Remaining < 0), t.gap && (t.why == wakeSubscribed || t.why == wakeExpiry):
+	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0), h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
-	case t.why == wakeExpiry && t.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
+	case h.why == wakeExpiry && h.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
 		return telemetry.TakeoverExpired, true
 	}
 	return "", false
 }
 
 // startAsking makes the head's attempt.
-func (q *waitQueue) startAsking() attempt {
+func (q *waitQueue) startAsking() headAttempt {
 	w := q.head
-	t := attempt{
-		claim: w.claim, params: w.params(), why: q.due, began: time.Now(), last: q.joined,
+	attempt := headAttempt{
+		claim: w.claim, params: w.currentParams(), why: q.due, began: time.Now(), lastTicket: q.joined,
 		subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
-	t.params.waiterID = q.waiterID()
+	attempt.params.waiterID = q.waiterID()
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
-	return t
+	return attempt
 }
 
 // headGranted notes that the head has got the lock, or its share of it, and leaves. The answer says nothing to waiters who joined after the
 // attempt began.
-func (q *waitQueue) headGranted(t *attempt, v acquireReply) (after func()) {
+func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
-	q.state, q.waitingSince, q.failing, q.trouble = headSleeps, v.Now, time.Time{}, trouble{}
+	q.state, q.waitingSince, q.failingSince, q.failures = headSleeps, v.Now, time.Time{}, trouble{}
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
 		after = ws.leave(w)
-		for q.head != nil && q.head.place <= t.last {
+		for q.head != nil && q.head.ticket <= attempt.lastTicket {
 			next := q.head
 			after = ws.leave(next)
 			next.won = &v
@@ -171,35 +171,35 @@ func (q *waitQueue) headGranted(t *attempt, v acquireReply) (after func()) {
 			q.dueUnless(wakeLocal)
 		}
 	default:
-		q.noteHolder(HeldError{Owner: t.claim.owner, Remaining: w.lock.cfg.lease}, t.claim.traceparent)
+		q.noteHolder(HeldError{Owner: attempt.claim.owner, Remaining: w.lock.cfg.lease}, attempt.claim.traceparent)
 	}
 	return ws.leave(w)
 }
 
 // headRefused notes who holds the lock.
-func (q *waitQueue) headRefused(t *attempt, v acquireReply) {
-	q.state, q.failing, q.trouble, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
+func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
+	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
 	q.noteHolder(*v.held(""), v.Traceparent)
-	if q.waitingSince == 0 && t.params.waiterID.Number != "" {
+	if q.waitingSince == 0 && attempt.params.waiterID.Number != "" {
 		q.waitingSince = v.Now
 	}
 }
 
 // headFailed notes that Redis didn't answer the head.
-func (q *waitQueue) headFailed(t *attempt, err error) {
+func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	q.state = headSleeps
-	if q.failing.IsZero() {
-		q.failing = t.began
+	if q.failingSince.IsZero() {
+		q.failingSince = attempt.began
 	}
-	q.trouble.note(err)
+	q.failures.note(err)
 	q.check.at = time.Now().Add(pollPause())
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
 // waiter asks.
-func (q *waitQueue) headStopped(t *attempt) {
+func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.state = headSleeps
-	q.dueUnless(t.why)
+	q.dueUnless(attempt.why)
 }
 
 // headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone and nobody is left here
@@ -299,7 +299,7 @@ func (q *waitQueue) setFallback() {
 // waiterID is this client's entry in the wait set, if a message to it alone would arrive.
 func (q *waitQueue) waiterID() script.Waiter {
 	c := q.ws.c
-	if q.subscription != subUp || !q.reachable || !q.head.lock.kind.notifiesOne {
+	if q.subscription != subUp || !q.reachable || !q.kind().notifiesOne {
 		return script.Waiter{}
 	}
 	return script.Waiter{Number: c.number, Since: q.waitingSince, More: min(q.count-1, 1)}
@@ -340,8 +340,11 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	q.check.at = time.Now().Add(wait)
 }
 
-// name tells an acquire who holds the lock.
-func (q *waitQueue) name(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
+// kind is the kind of lock that the head waits for. There must be a head.
+func (q *waitQueue) kind() *kind { return q.head.lock.kind }
+
+// reportHolder tells an acquire who holds the lock.
+func (q *waitQueue) reportHolder(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
 
 // Up implements pubsub.Listener. What was published before the subscription wasn't heard, so the head asks once.
 func (q *waitQueue) Up() {
@@ -368,7 +371,7 @@ func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	switch {
-	case len(payload) != numberDigits || q.head == nil || !q.head.lock.kind.notifiesOne:
+	case len(payload) != numberDigits || q.head == nil || !q.kind().notifiesOne:
 		q.wakeHead(wakeMessage)
 	case payload != q.ws.c.number: // this client gets its own message
 		q.setFallback()

@@ -29,7 +29,7 @@ func newTestQueue(t *testing.T, k *kind, n int) *waitQueue {
 		q.tail = w
 		q.count++
 		q.joined++
-		w.place = q.joined
+		w.ticket = q.joined
 	}
 	ws.queues[lk.key] = q
 	q.noteHolder(HeldError{Owner: "other", Remaining: 30 * time.Second}, "")
@@ -68,14 +68,14 @@ func TestWaitQueue_Transitions(t *testing.T) {
 		{"local release", func(q *waitQueue) { q.ws.wake("job") }, headSleeps, wakeNone, headSleeps, wakeLocal, 0},
 		{"ask", func(q *waitQueue) { q.startAsking() }, headSleeps, wakeMessage, headAsks, wakeNone, late},
 		{"refused", func(q *waitQueue) {
-			q.headRefused(&attempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "other", Remaining: time.Second}})
+			q.headRefused(&headAttempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "other", Remaining: time.Second}})
 		}, headAsks, wakeNone, headSleeps, wakeNone, 1050 * time.Millisecond},
 		{"refused after a message", func(q *waitQueue) {
-			q.headRefused(&attempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "other", Remaining: time.Second}})
+			q.headRefused(&headAttempt{}, acquireReply{AcquireReply: script.AcquireReply{Owner: "other", Remaining: time.Second}})
 		}, headAsks, wakeMessage, headSleeps, wakeMessage, 0},
-		{"failed", func(q *waitQueue) { q.headFailed(&attempt{began: time.Now()}, redisfail.ErrLate) }, headAsks, wakeNone, headSleeps, wakeNone, 750 * time.Millisecond},
-		{"stopped", func(q *waitQueue) { q.headStopped(&attempt{why: wakeExpiry}) }, headAsks, wakeNone, headSleeps, wakeExpiry, 0},
-		{"stopped after a message", func(q *waitQueue) { q.headStopped(&attempt{why: wakeExpiry}) }, headAsks, wakeMessage, headSleeps, wakeMessage, 0},
+		{"failed", func(q *waitQueue) { q.headFailed(&headAttempt{began: time.Now()}, redisfail.ErrLate) }, headAsks, wakeNone, headSleeps, wakeNone, 750 * time.Millisecond},
+		{"stopped", func(q *waitQueue) { q.headStopped(&headAttempt{why: wakeExpiry}) }, headAsks, wakeNone, headSleeps, wakeExpiry, 0},
+		{"stopped after a message", func(q *waitQueue) { q.headStopped(&headAttempt{why: wakeExpiry}) }, headAsks, wakeMessage, headSleeps, wakeMessage, 0},
 		{"hand-over published", func(q *waitQueue) { q.handOverEnded(wakeNone) }, headIsHanded, wakeNone, headSleeps, wakeNone, late},
 		{"hand-over failed", func(q *waitQueue) { q.handOverEnded(wakeLocal) }, headIsHanded, wakeNone, headSleeps, wakeLocal, 0},
 		{"timer", func(q *waitQueue) { q.check.at = time.Now(); q.timerFired() }, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
@@ -88,7 +88,7 @@ func TestWaitQueue_Transitions(t *testing.T) {
 			q.timerFired()
 		}, headSleeps, wakeNone, headSleeps, wakeExpiry, 0},
 		{"granted, and another waits", func(q *waitQueue) {
-			q.headGranted(&attempt{claim: q.head.claim}, acquireReply{AcquireReply: script.AcquireReply{Granted: true}})
+			q.headGranted(&headAttempt{claim: q.head.claim}, acquireReply{AcquireReply: script.AcquireReply{Granted: true}})
 		}, headAsks, wakeNone, headSleeps, wakeNone, late},
 	} {
 		t.Run(fmt.Sprintf("%s while the head %s", tt.event, headStates[tt.from]), func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 		{"a reader gets in, and there is room", readKind, 2, gets(share), wakeLocal, 1, false},
 		{"a permit is had, and none is left", semaphoreKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},
 		{"a latch opens for all who had come", latchKind, 3, func(q *waitQueue) bool {
-			q.headGranted(&attempt{claim: q.head.claim, last: 2}, share)
+			q.headGranted(&headAttempt{claim: q.head.claim, lastTicket: 2}, share)
 			return false
 		}, wakeLocal, 1, false},
 	} {
@@ -176,21 +176,21 @@ func gets(v acquireReply) func(q *waitQueue) bool {
 func TestAttempt_Takeover(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		attempt attempt
+		attempt headAttempt
 		want    telemetry.TakeoverReason
 		ok      bool
 	}{
-		{attempt{why: wakeMessage, gap: true, seen: sighting{overdue: true}}, "", false},
-		{attempt{why: wakePoll, subscription: subPending}, "", false},
-		{attempt{why: wakePoll, subscription: subUp}, "", false}, // a fair waiter that keeps its place
-		{attempt{why: wakePoll, subscription: subUp, seen: sighting{moving: true}}, telemetry.TakeoverMessageMissed, true},
-		{attempt{why: wakePoll, subscription: subUp, seen: sighting{HeldError: HeldError{Remaining: -1}}}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
-		{attempt{why: wakePoll, subscription: subDown}, telemetry.TakeoverMessageMissed, true},
-		{attempt{why: wakeSubscribed}, "", false},
-		{attempt{why: wakeSubscribed, gap: true}, telemetry.TakeoverMessageMissed, true},
-		{attempt{why: wakeExpiry, gap: true, seen: sighting{overdue: true}}, telemetry.TakeoverMessageMissed, true},
-		{attempt{why: wakeExpiry, seen: sighting{overdue: true}}, telemetry.TakeoverExpired, true},
-		{attempt{why: wakeExpiry}, "", false},
+		{headAttempt{why: wakeMessage, gap: true, seen: sighting{overdue: true}}, "", false},
+		{headAttempt{why: wakePoll, subscription: subPending}, "", false},
+		{headAttempt{why: wakePoll, subscription: subUp}, "", false}, // a fair waiter that keeps its place
+		{headAttempt{why: wakePoll, subscription: subUp, seen: sighting{moving: true}}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakePoll, subscription: subUp, seen: sighting{HeldError: HeldError{Remaining: -1}}}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
+		{headAttempt{why: wakePoll, subscription: subDown}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakeSubscribed}, "", false},
+		{headAttempt{why: wakeSubscribed, gap: true}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakeExpiry, gap: true, seen: sighting{overdue: true}}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakeExpiry, seen: sighting{overdue: true}}, telemetry.TakeoverExpired, true},
+		{headAttempt{why: wakeExpiry}, "", false},
 	} {
 		if got, ok := tt.attempt.takeover(); got != tt.want || ok != tt.ok {
 			t.Errorf("%+v: %v, %v; want %v, %v", tt.attempt, got, ok, tt.want, tt.ok)

@@ -44,9 +44,9 @@ func (ws *waitQueues) wake(key string) {
 }
 
 // enter adds a waiter to the lock's queue. It has asked already: seen is who held the lock then, failed why that isn't known.
-func (ws *waitQueues) enter(lk *lock, b *claim, t acquireParams, until time.Time, seen acquireReply, failed error) *waiter {
-	w := &waiter{lock: lk, claim: b, terms: t, until: until, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
-	w.failing.note(failed)
+func (ws *waitQueues) enter(lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error) *waiter {
+	w := &waiter{lock: lk, claim: claim, params: params, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+	w.failures.note(failed)
 	ws.join(w, seen)
 	return w
 }
@@ -64,7 +64,7 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 			q.own = q.channel + ":" + ws.c.number
 		}
 		q.noteHolder(*seen.held(""), seen.Traceparent)
-		q.trouble = w.failing
+		q.failures = w.failures
 		ws.queues[key] = q
 		ws.fair.add(q)
 	} else {
@@ -74,7 +74,7 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	w.q, q.tail = q, w
 	q.count++
 	q.joined++
-	w.place = q.joined
+	w.ticket = q.joined
 	ws.mu.Unlock()
 
 	if !first {
@@ -89,7 +89,8 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	}
 }
 
-// leave removes a waiter from its queue. It is called with mu held, and what it returns without.
+// leave removes a waiter from its queue. It is called with mu held. What it returns must be called without mu: it locks
+// pubsub's mutex, which is held while listeners are called, and they lock mu.
 func (ws *waitQueues) leave(w *waiter) (after func()) {
 	q := w.q
 	if w.prev != nil {
@@ -117,11 +118,11 @@ func (ws *waitQueues) leave(w *waiter) (after func()) {
 }
 
 // rejoin moves a waiter to another queue, with another claim.
-func (ws *waitQueues) rejoin(w *waiter, b *claim) {
+func (ws *waitQueues) rejoin(w *waiter, claim *claim) {
 	ws.mu.Lock()
-	w.failing = w.q.trouble
+	w.failures = w.q.failures
 	after := ws.leave(w)
-	w.claim = b
+	w.claim = claim
 	ws.mu.Unlock()
 	after()
 	ws.join(w, acquireReply{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
@@ -135,9 +136,9 @@ func (ws *waitQueues) failed(w *waiter, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.q != nil {
-		w.q.trouble.note(err)
+		w.q.failures.note(err)
 	} else {
-		w.failing.note(err)
+		w.failures.note(err)
 	}
 }
 

@@ -36,11 +36,11 @@ func TestEmptiedQueueDoesNotListen(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close(context.Background()) })
 		m := c.Mutex("job")
-		b := &claim{lock: &m.lock, owner: c.newOwner()}
+		cl := &claim{lock: &m.lock, owner: c.newOwner()}
 
 		stuck.stuck.Store(true)
 		entered := make(chan *waiter)
-		go func() { entered <- c.waits.enter(&m.lock, b, acquireParams{}, time.Time{}, acquireReply{}, nil) }()
+		go func() { entered <- c.waits.enter(&m.lock, cl, acquireParams{}, acquireReply{}, nil) }()
 		synctest.Wait()
 		if !c.waits.busy(m.key) {
 			t.Fatal("the waiter isn't in the queue")

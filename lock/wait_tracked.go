@@ -10,8 +10,8 @@ func (ws *waitQueues) track(w *waiter, seen HeldError) {
 }
 
 // trackClaim counts an acquire as a waiter before Redis has answered it.
-func (ws *waitQueues) trackClaim(b *claim, t acquireParams) *waiter {
-	w := &waiter{lock: b.lock, claim: b, terms: t, since: time.Now(), signal: make(chan struct{}, 1)}
+func (ws *waitQueues) trackClaim(claim *claim, params acquireParams) *waiter {
+	w := &waiter{lock: claim.lock, claim: claim, params: params, since: time.Now(), signal: make(chan struct{}, 1)}
 	ws.track(w, HeldError{})
 	return w
 }

@@ -62,9 +62,9 @@ func (h *Hold) begin(a *Acquire, now time.Time, owner string, token int64) {
 	if h.grant == nil {
 		h.parent = a.span
 	}
-	g := a.lock.role
-	g.held.add(a.ctx, 1, g.add)
-	g.enter(h)
+	role := a.lock.role
+	role.held.add(a.ctx, 1, role.add)
+	role.enter(h)
 }
 
 const (
@@ -173,20 +173,20 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 	if h.lock == nil {
 		return
 	}
-	r, g, m := h.lock.rec, h.lock.role, h.lock.role.metrics
-	g.mu.Lock()
+	r, role, m := h.lock.rec, h.lock.role, h.lock.role.metrics
+	role.mu.Lock()
 	h.state |= holdLost
-	g.setFailing(h, false)
-	g.mu.Unlock()
+	role.setFailing(h, false)
+	role.mu.Unlock()
 	now := h.now()
-	ctx, span := h.mark(g.lostSpan, now, KeyCause.String(string(cause)))
-	m.losses.Add(ctx, 1, at(g.losses, cause).add...)
+	ctx, span := h.mark(role.lostSpan, now, KeyCause.String(string(cause)))
+	m.losses.Add(ctx, 1, at(role.losses, cause).add...)
 	used := h.utilization(now)
-	if renewed := g.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
+	if renewed := role.confirmed == nil; renewed && (cause == LossUnreachable || cause == LossStalled) {
 		// No renewal came to tell how late it was.
-		m.utilization.Record(ctx, used, g.record...)
+		m.utilization.Record(ctx, used, role.record...)
 		if used > lateAt {
-			m.late.Add(ctx, 1, g.add...)
+			m.late.Add(ctx, 1, role.add...)
 		}
 	}
 	sc := h.logged()
@@ -194,7 +194,7 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		sc = span.SpanContext()
 		span.SetAttributes(KeyUtilization.Float64(used), KeyErrorType.String(string(cause)))
 		switch {
-		case g.isMember():
+		case role.isMember():
 		case err == nil:
 			span.SetStatus(codes.Error, "lock lost: "+string(cause))
 		default:
@@ -203,13 +203,13 @@ func (h *Hold) Lost(cause LossCause, err error, b *Burst) {
 		span.End(trace.WithTimestamp(now.Add(markLength)))
 	}
 	kind := LogLost
-	if g.isMember() {
+	if role.isMember() {
 		kind = LogMember
 	}
 	if r.logs(kind) && b.admit(kind) {
 		attrs := []slog.Attr{slog.String("cause", string(cause)), seconds("held", now.Sub(h.start))}
-		if g.isMember() {
-			attrs = append(attrs, slog.String("node", g.node()))
+		if role.isMember() {
+			attrs = append(attrs, slog.String("node", role.node()))
 		}
 		h.log(kind, sc, err, attrs...)
 	}
@@ -222,13 +222,13 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 		return
 	}
 	h.NotRenewed()
-	r, g := h.lock.rec, h.lock.role
-	if g.isMember() && h.trail.Load() == nil { // no trace of its own for what its whole tells
+	r, role := h.lock.rec, h.lock.role
+	if role.isMember() && h.trail.Load() == nil { // no trace of its own for what its whole tells
 		return
 	}
 	now := h.now()
-	ctx, span := h.mark(g.cancelSpan, now, KeyReason.String(string(reason)))
-	g.metrics.cancellations.Add(ctx, 1, at(g.cancellations, reason).add...)
+	ctx, span := h.mark(role.cancelSpan, now, KeyReason.String(string(reason)))
+	role.metrics.cancellations.Add(ctx, 1, at(role.cancellations, reason).add...)
 	sc := h.logged()
 	if span != nil {
 		sc = span.SpanContext()
@@ -238,7 +238,7 @@ func (h *Hold) Canceled(reason CancelReason, err error) {
 	if reason == CancelMaxHold || reason == CancelHeartbeat {
 		kind = LogCut
 	}
-	if !g.isMember() && r.logs(kind) && r.ends.admit(kind) {
+	if !role.isMember() && r.logs(kind) && r.ends.admit(kind) {
 		h.log(kind, sc, err, slog.String("reason", string(reason)), seconds("held", now.Sub(h.start)))
 	}
 }
@@ -261,21 +261,21 @@ func (h *Hold) End(end HoldEnd) {
 	if h.lock == nil || !h.lock.role.exit(h) {
 		return
 	}
-	r, g, m := h.lock.rec, h.lock.role, h.lock.role.metrics
+	r, role, m := h.lock.rec, h.lock.role, h.lock.role.metrics
 	ctx := context.Background()
 	if h.grant != nil {
 		ctx = h.grant.ctx
 	}
-	g.held.add(ctx, -1, g.add)
+	role.held.add(ctx, -1, role.add)
 	if h.grant == nil && !m.holdTime.Enabled(ctx) {
 		return
 	}
 	now := h.now()
-	m.holdTime.Record(ctx, now.Sub(h.start).Seconds(), g.record...)
+	m.holdTime.Record(ctx, now.Sub(h.start).Seconds(), role.record...)
 	if h.grant == nil {
 		return
 	}
-	if _, span := r.tracing.start(ctx, g.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
+	if _, span := r.tracing.start(ctx, role.holdSpan, trace.WithTimestamp(h.start)); span != nil && span.IsRecording() {
 		span.SetAttributes(h.describe(KeyEnd.String(string(end)))...)
 		span.End(trace.WithTimestamp(now))
 	}

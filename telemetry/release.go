@@ -68,9 +68,9 @@ func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 		return
 	}
 	rel.lock = nil
-	g, m := l.role, l.role.metrics
-	m.releases.Add(rel.ctx, 1, at(g.releases, outcome).add...)
-	took(rel.ctx, m.releaseTime, rel.start, &g.set)
+	role, m := l.role, l.role.metrics
+	m.releases.Add(rel.ctx, 1, at(role.releases, outcome).add...)
+	took(rel.ctx, m.releaseTime, rel.start, &role.set)
 	if rel.span == nil {
 		return
 	}
@@ -86,11 +86,11 @@ func (rel *Release) End(outcome Outcome, unconfirmed bool, err error) {
 		}
 		if outcome == ReleaseError {
 			attrs = append(attrs, KeyErrorType.String(string(typeOr(rel.errorType))))
-			if !g.isMember() {
+			if !role.isMember() {
 				fail(rel.span, err)
 			}
 		}
-		rel.span.SetAttributes(g.located(attrs)...)
+		rel.span.SetAttributes(role.located(attrs)...)
 	}
 	rel.span.End()
 }

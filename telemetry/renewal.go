@@ -44,15 +44,15 @@ func (h *Hold) Renewal(ev *RenewalEvent) {
 	if h.lock == nil {
 		return
 	}
-	r, g, ctx := h.lock.rec, h.lock.role, h.here()
+	r, role, ctx := h.lock.rec, h.lock.role, h.here()
 	ordinal := h.ordinal.Load() + 1
 	used := ratio(ev.Elapsed, h.lease)
-	r.metrics.renewals.Add(ctx, 1, at(g.renewals, ev.Outcome).add...)
-	r.metrics.utilization.Record(ctx, used, g.record...)
+	r.metrics.renewals.Add(ctx, 1, at(role.renewals, ev.Outcome).add...)
+	r.metrics.utilization.Record(ctx, used, role.record...)
 	if used > lateAt {
-		r.metrics.late.Add(ctx, 1, g.add...)
+		r.metrics.late.Add(ctx, 1, role.add...)
 	}
-	g.held.settle(ctx, g.add)
+	role.held.settle(ctx, role.add)
 
 	recovered := false
 	switch ev.Outcome {

@@ -19,7 +19,6 @@ type Batch struct {
 	// Attachment is for Config.Renew to keep what the callbacks about this batch need. The engine never looks at it.
 	Attachment any
 
-	attempt int           // 1 for the planned call, 2 and more for retries since the cohort's last success
 	timeout time.Duration // what the call was given
 }
 
@@ -54,8 +53,7 @@ type Renewal struct {
 
 // Loss tells a Holder how its lease ended.
 type Loss struct {
-	Cause   telemetry.LossCause // how it was lost
-	Err     error               // the last renewal error since the last success; nil when there was none
-	Elapsed time.Duration       // from the last confirmed request to the loss
-	Batch   *Batch              // with LossMissing and LossTaken: the call that found out
+	Cause telemetry.LossCause // how it was lost
+	Err   error               // the last renewal error since the last success; nil when there was none
+	Batch *Batch              // with LossMissing and LossTaken: the call that found out
 }

@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/lockdog/lockdog/telemetry"
 )
+
+// maxTries is the most that Lease.tries can count.
+const maxTries = math.MaxUint16
 
 // startCall makes the call for a cohort.
 func (e *Engine) startCall(c *cohort, now int64) {
@@ -21,41 +25,40 @@ func (e *Engine) startCall(c *cohort, now int64) {
 	}
 	p.calls++
 	p.sent = append(p.sent, now)
-	b := &Batch{
+	batch := &Batch{
 		Partition: p.name,
 		Leases:    slices.Clone(c.leases),
 		Results:   make([]Result, len(c.leases)),
 		Planned:   e.at(c.due),
-		attempt:   c.tries + 1,
 		timeout:   time.Duration(min(g.timeout, c.nearest-now)),
 	}
 	e.wg.Add(1)
-	go e.makeCall(c, b)
+	go e.makeCall(c, batch)
 }
 
 // makeCall makes the call. However that ends, finishCall follows.
-func (e *Engine) makeCall(c *cohort, b *Batch) {
+func (e *Engine) makeCall(c *cohort, batch *Batch) {
 	defer e.wg.Done()
-	ctx, cancel := context.WithTimeout(e.ctx, b.timeout)
+	ctx, cancel := context.WithTimeout(e.ctx, batch.timeout)
 	defer cancel()
 	returned := false
-	leases := b.Leases
+	leases := batch.Leases
 	defer func() {
 		v := recover()
 		switch {
 		case !returned: // a panic or runtime.Goexit
-			b.Results = failed(len(leases), errPanicked)
-		case len(b.Results) != len(leases):
-			b.Results = failed(len(leases), errResults)
+			batch.Results = failed(len(leases), errPanicked)
+		case len(batch.Results) != len(leases):
+			batch.Results = failed(len(leases), errResults)
 		}
-		b.Leases = leases
-		e.finishCall(c, b)
+		batch.Leases = leases
+		e.finishCall(c, batch)
 		if v != nil {
 			e.panicked(v, debug.Stack())
 		}
 	}()
-	b.Sent = e.clock() // before the request can have left: what is trusted is counted from here
-	e.cfg.Renew(ctx, b)
+	batch.Sent = e.clock() // before the request can have left: what is trusted is counted from here
+	e.cfg.Renew(ctx, batch)
 	returned = true
 }
 
@@ -68,7 +71,7 @@ func failed(n int, err error) []Result {
 }
 
 // finishCall takes the results in: deadlines, losses, and when the leases are renewed next. The holders are told later.
-func (e *Engine) finishCall(c *cohort, b *Batch) {
+func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g, p := c.group, c.group.partition
@@ -76,53 +79,39 @@ func (e *Engine) finishCall(c *cohort, b *Batch) {
 	if e.closed {
 		return
 	}
-	now, sent := e.now(), e.since(b.Sent)
-	r := &report{batch: b, notes: make([]note, 0, len(b.Leases))}
-	lag := max(0, b.Sent.Sub(b.Planned))
-	renewed, failures := 0, 0
-	for i, l := range b.Leases {
+	now, sent := e.now(), e.since(batch.Sent)
+	r := &report{batch: batch, notes: make([]note, 0, len(batch.Leases))}
+	lag := max(0, batch.Sent.Sub(batch.Planned))
+	renewed, failures := 0, 0 // of those that stay in the cohort
+	for i, l := range batch.Leases {
 		if l.cohort != c { // removed, lost or winding down since
 			continue
 		}
 		deadline := l.deadline.Load()
 		if now >= deadline { // trust has ended, whatever the answer says; others may have acted on that
-			e.expire(l, now)
+			e.expire(l)
 			continue
 		}
 		n := note{lease: l, renewal: Renewal{
-			Batch: b, Attempt: int(l.tries) + 1, Lag: lag,
+			Batch: batch, Attempt: int(l.tries) + 1, Lag: lag,
 			Remaining: time.Duration(deadline - sent), Elapsed: time.Duration(now - l.sent),
 		}}
-		res := &b.Results[i]
+		res := &batch.Results[i]
 		if res.Outcome == Moved && (res.Partition == "" || res.Partition == p.name) {
 			*res = Result{Err: errNowhere}
 		}
 		switch res.Outcome {
 		case Renewed:
-			renewed++
-			l.tries, l.hops, l.err, l.sent = 0, 0, nil, sent
-			l.deadline.Store(max(deadline, sent+l.ttl-l.margin))
-			if l.verify {
-				renewed--
-				e.move(l, g.expedite(now))
+			if !l.verify {
+				renewed++
 			}
-		case Missing:
+		case Missing, Taken:
 			n.lost = true
-			e.lose(l, telemetry.LossMissing, now)
-		case Taken:
-			n.lost = true
-			l.err = res.Err
-			e.lose(l, telemetry.LossTaken, now)
 		case Moved:
-			e.redirect(l, res.Partition, now)
 		default:
 			failures++
-			if res.Err == nil {
-				res.Err = errNoReason
-			}
-			l.err = res.Err
-			l.tries = min(l.tries, 1<<16-2) + 1
 		}
+		e.applyResult(l, res, sent, now)
 		n.renewal.Result = *res
 		r.notes = append(r.notes, n)
 	}
@@ -137,6 +126,31 @@ func (e *Engine) finishCall(c *cohort, b *Batch) {
 	}
 	e.callbacks.reports = append(e.callbacks.reports, r)
 	e.notify()
+}
+
+// applyResult has a lease live by the result of its renewal.
+func (e *Engine) applyResult(l *Lease, res *Result, sent, now int64) {
+	switch res.Outcome {
+	case Renewed:
+		l.tries, l.hops, l.err, l.sent = 0, 0, nil, sent
+		l.deadline.Store(max(l.deadline.Load(), sent+l.ttl-l.margin))
+		if l.verify {
+			e.move(l, l.cohort.group.expedite(now))
+		}
+	case Missing:
+		e.lose(l, telemetry.LossMissing)
+	case Taken:
+		l.err = res.Err
+		e.lose(l, telemetry.LossTaken)
+	case Moved:
+		e.redirect(l, res.Partition, now)
+	default:
+		if res.Err == nil {
+			res.Err = errNoReason
+		}
+		l.err = res.Err
+		l.tries = min(l.tries, maxTries-1) + 1
+	}
 }
 
 // replan decides how a cohort goes on whose call has returned. Only those that failed are tried again soon: the others

@@ -109,8 +109,10 @@ func (e *Engine) callAlarm(l *Lease) {
 }
 
 // loss is what the holder of a lost lease is told.
-func (l *Lease) loss(b *Batch) Loss {
-	return Loss{Cause: l.cause, Err: l.err, Elapsed: time.Duration(l.lostAt - l.sent), Batch: b}
+func (l *Lease) loss(batch *Batch) Loss {
+	loss := *l.lost
+	loss.Batch = batch
+	return loss
 }
 
 // unlocked calls foreign code without mu, which is held again afterwards, also when that code ends the goroutine.

@@ -5,7 +5,7 @@
 // number that programs may want to name is [DefaultBatchSize], which stays.
 //
 // It knows no Redis. Config.Renew renews a batch of leases; each lease's Holder is told the outcome. A lease costs no
-// goroutine, no timer and no allocation, only its own 128 bytes and a place in a list. The rest of this page is its design.
+// goroutine, no timer and no allocation, only its own 112 bytes and a place in a list. The rest of this page is its design.
 //
 // # What it costs
 //

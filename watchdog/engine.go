@@ -179,16 +179,15 @@ func (e *Engine) Check(l *Lease) bool {
 		return true
 	}
 	e.mu.Lock()
-	now := e.now()
 	if !watched(l.status.Load()) || e.closed {
 		e.mu.Unlock()
 		return false
 	}
-	if now < l.deadline.Load() { // renewed meanwhile
+	if e.now() < l.deadline.Load() { // renewed meanwhile
 		e.mu.Unlock()
 		return true
 	}
-	e.loseAtDeadline(l, now)
+	e.loseAtDeadline(l)
 	if e.callbacks.current == l {
 		e.callbacks.losses = append(e.callbacks.losses, l)
 		e.notify()

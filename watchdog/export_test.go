@@ -13,7 +13,6 @@ var (
 	ErrNowhere  = errNowhere
 )
 
-func (b *Batch) Attempt() int           { return b.attempt }
 func (b *Batch) Timeout() time.Duration { return b.timeout }
 
 // Stats is a look at the engine.

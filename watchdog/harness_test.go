@@ -37,7 +37,6 @@ type call struct {
 	at        time.Time
 	partition string
 	leases    int
-	attempt   int
 	timeout   time.Duration
 }
 
@@ -51,7 +50,7 @@ type server struct {
 
 func (s *server) renew(ctx context.Context, b *watchdog.Batch) {
 	s.mu.Lock()
-	s.calls = append(s.calls, call{b.Sent, b.Partition, len(b.Leases), b.Attempt(), b.Timeout()})
+	s.calls = append(s.calls, call{b.Sent, b.Partition, len(b.Leases), b.Timeout()})
 	before, answer := s.before, s.answer
 	s.mu.Unlock()
 	if before != nil && !before(ctx, b) {

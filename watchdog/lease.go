@@ -3,8 +3,6 @@ package watchdog
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // Spec says how a lease is to be kept alive.
@@ -58,9 +56,8 @@ type Lease struct {
 	// Under Engine.mu from here on.
 	cohort *cohort // nil when not renewed (any more)
 	err    error   // the last renewal error since the last success
+	lost   *Loss   // how it was lost; nil: it wasn't
 	sent   int64   // when the request of the last confirmed renewal was sent
-	cause  telemetry.LossCause
-	lostAt int64
 	ttl    int64
 	margin int64
 

@@ -98,7 +98,7 @@ func (e *Engine) expireDue(now int64) bool {
 			e.expireIn(c, now)
 		case e.unrenewed.minAt() <= now:
 			done++
-			e.expire(e.unrenewed.entries[0].item, now)
+			e.expire(e.unrenewed.entries[0].item)
 		default:
 			return true
 		}
@@ -111,7 +111,7 @@ func (e *Engine) expireIn(c *cohort, now int64) {
 	stage := c.stage
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
-			e.expire(l, now)
+			e.expire(l)
 		}
 	}
 	if len(c.leases) > 0 {
@@ -122,18 +122,18 @@ func (e *Engine) expireIn(c *cohort, now int64) {
 }
 
 // expire declares lost a lease whose deadline is reached.
-func (e *Engine) expire(l *Lease, now int64) {
-	e.loseAtDeadline(l, now)
+func (e *Engine) expire(l *Lease) {
+	e.loseAtDeadline(l)
 	e.callbacks.losses = append(e.callbacks.losses, l)
 }
 
 // loseAtDeadline is expire for a caller that tells the holder itself.
-func (e *Engine) loseAtDeadline(l *Lease, now int64) {
+func (e *Engine) loseAtDeadline(l *Lease) {
 	cause := telemetry.LossExpired
 	if l.cohort != nil {
 		cause = l.cohort.blame(l)
 	}
-	e.lose(l, cause, now)
+	e.lose(l, cause)
 }
 
 // blame says why a lease of the cohort was not renewed in time. If no attempt was made since it was due, and the
@@ -148,8 +148,8 @@ func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	return telemetry.LossStalled
 }
 
-func (e *Engine) lose(l *Lease, cause telemetry.LossCause, now int64) {
-	l.cause, l.lostAt = cause, now
+func (e *Engine) lose(l *Lease, cause telemetry.LossCause) {
+	l.lost = &Loss{Cause: cause, Err: l.err}
 	e.forget(l, lost)
 }
 

@@ -19,7 +19,7 @@ type Acquirer struct {
 // The scripts that acquire.
 var (
 	Acquire = &Acquirer{
-		Script: load("acquire", "clock", "token", "holder"), keys: lockAndCounter,
+		Script: load("acquire", "clock", "token", "holder", "marks"), keys: lockAndCounter,
 		more: func(r *Request, a AcquireArgs) {
 			if w := a.Waiter; w.Number != "" {
 				r.Keys = append(r.Keys, WaitersKey(a.Key))
@@ -28,7 +28,7 @@ var (
 		},
 	}
 	FairAcquire = &Acquirer{
-		Script: load("fair_acquire", "clock", "token", "holder", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		Script: load("fair_acquire", "clock", "token", "holder", "marks", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
 		},

@@ -17,11 +17,11 @@
 --          {0, now, remaining ms, holder, its '@lockdog' or ''}  held by another
 --          {2, now}                                           came too late, wrote nothing
 --
--- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua
--- and holder.lua.
+-- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua,
+-- holder.lua and marks.lua.
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, own = holderOf(hash, ARGV[1])
-local mark = string.byte(meta, 2) == 126 and '+~' or KEYS[3] and '+' -- '~': a second run for one owner keeps it
+local mark = string.byte(meta, 2) == fairMark and '+~' or KEYS[3] and '+' -- '~': a second run for one owner keeps it
 local tooLate = late(ARGV[3])
 if #hash > 0 and not own then
   local left = redis.call('pttl', KEYS[1])
@@ -31,7 +31,7 @@ if #hash > 0 and not own then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
     if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
       redis.pcall('pexpire', KEYS[3], ARGV[2])
-      if string.byte(meta) ~= 43 then
+      if string.byte(meta) ~= waitMark then
         redis.pcall('hset', KEYS[1], '@lockdog', '+' .. meta)
       end
     end

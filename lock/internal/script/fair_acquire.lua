@@ -21,7 +21,7 @@
 -- there are waiters of Redisson's before them.
 --
 -- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
--- script has it from the start. It comes after clock.lua, token.lua, holder.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- script has it from the start. It comes after clock.lua, token.lua, holder.lua, marks.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
 local patience = 300000
 
 local ms = math.floor(now / 1000)
@@ -104,8 +104,8 @@ if keep > 0 then
     return redis.error_reply(refused)
   end
   lengthen(queue, ms)
-  if meta ~= '' and string.byte(meta, 2) ~= 126 then -- that this is refused (a full Redis) is no reason to fail: it asks again
-    redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == 43 and string.sub(meta, 2) or meta))
+  if meta ~= '' and string.byte(meta, 2) ~= fairMark then -- that this is refused (a full Redis) is no reason to fail: it asks again
+    redis.pcall('hset', KEYS[1], '@lockdog', '+~' .. (string.byte(meta) == waitMark and string.sub(meta, 2) or meta))
   end
 end
 

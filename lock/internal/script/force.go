@@ -15,7 +15,7 @@ type Forcer struct {
 
 // The scripts that force.
 var (
-	force = load("force", "channel", "tell", "forced", "fair_queue", "fair_wake")
+	force = load("force", "channel", "marks", "tell", "forced", "fair_queue", "fair_wake")
 
 	Force     = &Forcer{force, lockKey, Channel}
 	FairForce = &Forcer{force, fairKeys, Channel}

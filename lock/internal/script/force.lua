@@ -10,14 +10,14 @@
 -- Returns  0 the lock was free; {1, text or nil, owner...} it was held, by those (ten at most); with text, a message was refused with that
 --          error. Running it twice is harmless.
 --
--- It comes after channel.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
+-- It comes after channel.lua, marks.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
 local hash = redis.call('hgetall', KEYS[1])
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
 local queued = KEYS[3]
 for i = 1, #hash, 2 do
-  queued = queued or hash[i] == '@lockdog' and string.byte(hash[i + 1], 2) == 126 -- see fair_acquire.lua
+  queued = queued or hash[i] == '@lockdog' and string.byte(hash[i + 1], 2) == fairMark
 end
 if queued then
   wakeFair(KEYS[1], ARGV[2], ARGV[1])

@@ -153,7 +153,7 @@ func fuzzRelease(t *testing.T, reply any) {
 		return
 	}
 	if n, ok := reply.(int64); ok {
-		want := ReleaseReply{Outcome: Published}
+		want := ReleaseReply{Outcome: Done}
 		if n > leastTime {
 			want = ReleaseReply{Outcome: HandedOver, Token: n, Now: n}
 		} else if n != 1 {
@@ -170,7 +170,7 @@ func fuzzRelease(t *testing.T, reply any) {
 	want := ReleaseReply{Now: now}
 	switch {
 	case word == 1:
-		want.Outcome = Published
+		want.Outcome = Done
 		if list := reply.([]any); len(list) > 2 {
 			if text, ok := list[2].(string); ok {
 				want.Refused = redisfail.ReplyError(text)

@@ -4,9 +4,9 @@ import "github.com/lockdog/lockdog/lock/internal/redisfail"
 
 // The scripts of several locks, and that which makes the token of a lock that of its quorum.
 var (
-	MultiAcquire = load("multi_acquire", "clock", "token", "holder")
-	MultiRelease = load("multi_release", "clock", "demoted", "channel", "tell", "fair_queue", "fair_wake")
-	Raise        = load("raise")
+	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "marks")
+	MultiRelease = load("multi_release", "clock", "demoted", "channel", "marks", "tell", "fair_queue", "fair_wake")
+	Raise        = load("raise", "marks")
 )
 
 // Claim is one of several locks, and who is to have it, or has it.
@@ -101,7 +101,7 @@ func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 		case 0:
 			return ReleaseReply{Outcome: Missing}, nil
 		case 1:
-			return ReleaseReply{Outcome: Published}, nil
+			return ReleaseReply{Outcome: Done}, nil
 		case 2:
 			return ReleaseReply{Outcome: Taken}, nil
 		}
@@ -109,7 +109,7 @@ func (r MultiReleaseReply) At(i int) (ReleaseReply, error) {
 		return ReleaseReply{}, redisfail.ReplyError(v)
 	case []any:
 		if len(v) == 2 && v[0] == int64(1) {
-			return ReleaseReply{Outcome: Published, Refused: refused(v, 1)}, nil
+			return ReleaseReply{Outcome: Done, Refused: refused(v, 1)}, nil
 		}
 	}
 	return ReleaseReply{}, unreadable(r.results[i])

@@ -12,7 +12,7 @@
 --          {2, now}                                                 came too late, wrote nothing
 --
 -- Safe to run twice for the same owners, as acquire.lua is. What can fail for a bad key fails before the first write;
--- what an ACL, or a full memory, refuses then undoes them. It comes after clock.lua, token.lua and holder.lua.
+-- what an ACL, or a full memory, refuses then undoes them. It comes after clock.lua, token.lua, holder.lua and marks.lua.
 
 local last = {} -- token by counter, as text; false = none
 local marks = {} -- '+~' where a FairMutex of the name is waited for, see fair_acquire.lua: a second run for one owner keeps it
@@ -23,7 +23,7 @@ for i = 1, #KEYS / 2 do
   if #hash > 0 and not own then
     return {0, now, redis.call('pttl', lock), holder, meta, i}
   end
-  marks[i] = string.byte(meta, 2) == 126 and '+~'
+  marks[i] = string.byte(meta, 2) == fairMark and '+~'
   if last[counter] == nil then
     last[counter] = redis.call('get', counter)
   end

@@ -9,7 +9,7 @@
 --          1 released and published, {1, text} released, and the message refused with that error, 0 not the owner's (any more) and nobody's, 2 somebody else's, or the error's text.
 --
 -- Every key is touched through pcall, so that one bad key never keeps the others. It comes after clock.lua, demoted.lua, channel.lua,
--- tell.lua, fair_queue.lua and fair_wake.lua.
+-- marks.lua, tell.lua, fair_queue.lua and fair_wake.lua.
 local out = {now}
 
 local function release(key, owner, channel)
@@ -27,7 +27,7 @@ local function release(key, owner, channel)
   if type(deleted) == 'table' then
     return deleted.err
   end
-  if string.byte(found[2] or '', 2) == 126 then -- see fair_acquire.lua
+  if string.byte(found[2] or '', 2) == fairMark then
     wakeFair(key, ARGV[1], channel)
   end
   local _, refused = tell(ARGV[1], channel, '0')

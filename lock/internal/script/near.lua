@@ -3,7 +3,7 @@
 --
 -- ARGV[9]  how many of the channel's subscribers are our own, 0 or 1; with more, another process waits
 local near = false
-if found[1] and queued ~= 126 then
+if found[1] and not fairWaits then
   listening = redis.pcall('pubsub', ARGV[3], channel)[2] -- refused, it is asked for again by release.lua, which says so
   near = listening == 0 or listening == 1 and ARGV[9] == '1'
 end

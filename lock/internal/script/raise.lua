@@ -8,7 +8,7 @@
 --
 -- Returns  1 the counter is at the token, or past it; 0 the lock isn't the owner's any more.
 --
--- Whenever it runs, and however often, it lowers nothing.
+-- Whenever it runs, and however often, it lowers nothing. It comes after marks.lua.
 local found = redis.call('hmget', KEYS[1], ARGV[1], '@lockdog')
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
@@ -20,7 +20,7 @@ if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
   redis.call('set', KEYS[2], ARGV[2])
 end
 local meta = ARGV[2]
-if found[2] and string.byte(found[2], 2) == 126 then -- '~': a FairMutex of the name is waited for, see fair_acquire.lua
+if found[2] and string.byte(found[2], 2) == fairMark then
   meta = '+~' .. meta
 end
 if ARGV[3] ~= '' then

@@ -22,11 +22,11 @@ type Releaser struct {
 // The scripts that release.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "tell", "entry"), wakeFair, read("release")), keys: lockKey,
+		Script: build("release", read("channel", "marks", "tell", "entry"), wakeFair, read("release")), keys: lockKey,
 		more: wake,
 	}
 	HandOver = &Releaser{
-		Script: build("hand_over", read("channel", "tell"), handOver("clock", "token")), keys: lockAndCounter,
+		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token")), keys: lockAndCounter,
 		more: func(r *Request, a ReleaseArgs) {
 			wake(r, a)
 			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
@@ -138,19 +138,22 @@ type ReleaseReply struct {
 // Outcome is what a release came to.
 type Outcome uint8
 
-// The outcomes. From Missing on, nothing was released.
+// The outcomes.
 const (
-	Published  Outcome = iota // released, and waiters were told
+	Done       Outcome = iota // released, kept until its time, or the counter is changed
 	HandedOver                // to a waiter
 	Missing                   // the owner doesn't have the lock any more, nor does anybody else
 	Taken                     // somebody else has it
 )
 
+// NotOurs reports whether nothing was released, as the owner doesn't have the lock any more.
+func (o Outcome) NotOurs() bool { return o == Missing || o == Taken }
+
 // ParseRelease reads the reply of release.lua, hand_over.lua and all scripts that release one lock or change a counter.
 func ParseRelease(reply any) (ReleaseReply, error) {
 	switch n, _ := reply.(int64); {
 	case n == 1:
-		return ReleaseReply{Outcome: Published}, nil
+		return ReleaseReply{Outcome: Done}, nil
 	case n > leastTime:
 		return ReleaseReply{Outcome: HandedOver, Token: n, Now: n}, nil
 	}
@@ -161,7 +164,7 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 	r := ReleaseReply{Now: nums[1]}
 	switch nums[0] {
 	case 1:
-		r.Outcome, r.Refused = Published, refused(list, 2)
+		r.Outcome, r.Refused = Done, refused(list, 2)
 		return r, nil
 	case 2, 0:
 		_, more, err := ints(reply, 3)

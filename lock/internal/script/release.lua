@@ -26,7 +26,7 @@ end
 redis.call('del', KEYS[1])
 
 local message, refused = '0'
-if ARGV[4] ~= '0' and called == 43 then
+if ARGV[4] ~= '0' and othersWait then
   local set = tagged('lockdog_wait:', KEYS[1])
   local waiting = redis.pcall('zcard', set)
   if not listening then

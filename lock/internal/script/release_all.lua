@@ -9,7 +9,7 @@ local done, freed, gone, n = {}, {}, {}, 0
 for i = 1, count do
   local key = KEYS[lock + i * lockStep]
   local found = redis.call('hmget', key, ARGV[owner + i * ownerStep], '@lockdog')
-  if found[1] and not freed[key] and not (found[2] and string.byte(found[2]) == 43) then
+  if found[1] and not freed[key] and not (found[2] and string.byte(found[2]) == waitMark) then
     n = n + 1
     freed[key] = true
     gone[n] = key
