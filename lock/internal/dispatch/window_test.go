@@ -41,18 +41,17 @@ func TestWindow(t *testing.T) {
 		distance time.Duration
 		pool     int
 		window   int
-		linger   time.Duration
 	}{
-		{0, 1000, leastShared, 0},
-		{100 * time.Microsecond, 1000, leastShared, 0},
-		{300 * time.Microsecond, 1000, leastShared + 1, 0},
-		{2 * time.Millisecond, 1000, leastShared + 10, 125 * time.Microsecond},
-		{2 * time.Millisecond, 20, 10, 125 * time.Microsecond},
-		{2 * time.Millisecond, 1, leastShared, 125 * time.Microsecond},
-		{time.Second, 1000, maxInFlight, time.Second / lingerShare},
+		{0, 1000, leastShared},
+		{100 * time.Microsecond, 1000, leastShared},
+		{300 * time.Microsecond, 1000, leastShared + 1},
+		{2 * time.Millisecond, 1000, leastShared + 10},
+		{2 * time.Millisecond, 20, 10},
+		{2 * time.Millisecond, 1, leastShared},
+		{time.Second, 1000, maxInFlight},
 	} {
-		if d := distance(c.distance); d.window(c.pool) != c.window || d.linger() != c.linger {
-			t.Errorf("at %v with a pool of %d: %d batches, which wait %v; want %d and %v", c.distance, c.pool, d.window(c.pool), d.linger(), c.window, c.linger)
+		if d := distance(c.distance); d.window(c.pool) != c.window {
+			t.Errorf("at %v with a pool of %d: %d batches, want %d", c.distance, c.pool, d.window(c.pool), c.window)
 		}
 	}
 }
@@ -92,10 +91,10 @@ func TestDispatcher_Distance(t *testing.T) {
 		roundTrips float64 // per call, at most
 	}{
 		"nearby":             {rtt: 100 * time.Microsecond, pool: 1000, callers: 256, most: leastShared, roundTrips: 2.5},
-		"2 ms":               {rtt: 2 * time.Millisecond, pool: 1000, callers: 256, most: leastShared + 10, roundTrips: 1.2},
-		"2 ms, 20 conns":     {rtt: 2 * time.Millisecond, pool: 20, callers: 256, most: 10, roundTrips: 1.2},
-		"10 ms, 2,048":       {rtt: 10 * time.Millisecond, pool: 1000, callers: 2048, most: leastShared + 50, roundTrips: 1.2},
-		"10 ms, 2,048 on 20": {rtt: 10 * time.Millisecond, pool: 20, callers: 2048, most: 10, roundTrips: 3.6},
+		"2 ms":               {rtt: 2 * time.Millisecond, pool: 1000, callers: 256, most: leastShared + 10, roundTrips: 1.4},
+		"2 ms, 20 conns":     {rtt: 2 * time.Millisecond, pool: 20, callers: 256, most: 10, roundTrips: 1.4},
+		"10 ms, 2,048":       {rtt: 10 * time.Millisecond, pool: 1000, callers: 2048, most: leastShared + 50, roundTrips: 1.4},
+		"10 ms, 2,048 on 20": {rtt: 10 * time.Millisecond, pool: 20, callers: 2048, most: 10, roundTrips: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {

@@ -22,7 +22,6 @@ type worker struct {
 	calls   []*Call
 	limited bool          // it sends the next batch only if the window has room
 	shared  bool          // it takes pending calls, as they are when it starts
-	linger  time.Duration // how long it waits for more pending calls before it takes them
 	alone   bool          // nothing else was in flight when it started
 	took    time.Duration // the last batch; 0: it failed
 	start   chan struct{} // node is set
@@ -65,10 +64,7 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		d.running.Add(1)
 		go d.work(w)
 	}
-	w.node, w.limited, w.shared, w.alone, w.linger = n, false, only == nil, n.inFlight == 0, 0
-	if !w.alone {
-		w.linger = n.distance.linger()
-	}
+	w.node, w.limited, w.shared, w.alone = n, false, only == nil, n.inFlight == 0
 	if w.shared {
 		n.starting++
 	} else {
@@ -113,7 +109,7 @@ func (d *Dispatcher) work(w *worker) {
 			return // the callers of what is in its batch leave, too
 		}
 		if w.shared {
-			d.gather(w)
+			runtime.Gosched() // callers that run now, such as those of the last batch, can still join
 		}
 		for more := d.begin(w); more; more = d.end(w) {
 			d.runBatch(w)
@@ -121,21 +117,6 @@ func (d *Dispatcher) work(w *worker) {
 		if !d.rest(w) {
 			return
 		}
-	}
-}
-
-// gather lets callers add their calls to a batch that is about to leave: those that run already, as those of the last batch do, and at a
-// distance also those that come a moment later.
-func (d *Dispatcher) gather(w *worker) {
-	if w.linger == 0 {
-		runtime.Gosched()
-		return
-	}
-	linger := time.NewTimer(w.linger)
-	defer linger.Stop()
-	select {
-	case <-linger.C:
-	case <-d.closed:
 	}
 }
 
