@@ -9,9 +9,6 @@ const (
 	// batchTime is what a batch takes Redis and this process, roughly. While one is on its way, so many more can be sent without waiting for
 	// each other there.
 	batchTime = 200 * time.Microsecond
-	// lingerShare is which share of a round trip a batch waits for more calls, if others are in flight. Fewer, fuller batches cost less.
-	lingerShare = 16
-	leastLinger = 50 * time.Microsecond // a timer isn't more exact
 	// distanceInertia is how slowly a distance grows.
 	distanceInertia = 8
 )
@@ -36,12 +33,4 @@ func (d *distance) learn(took time.Duration, alone bool) {
 func (d distance) window(poolSize int) int {
 	n := leastShared + int(time.Duration(d)/batchTime)
 	return max(min(n, poolSize/2, maxInFlight), leastShared)
-}
-
-// linger is how long a batch waits for more calls before it leaves.
-func (d distance) linger() time.Duration {
-	if linger := time.Duration(d) / lingerShare; linger >= leastLinger {
-		return linger
-	}
-	return 0
 }
