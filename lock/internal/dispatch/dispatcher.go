@@ -192,12 +192,14 @@ func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time)
 
 // whyLeft returns why a caller that began to wait then leaves without a reply. If Redis took too long, it is noReply.
 func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error) error {
-	err := context.Cause(ctx)
+	cause := context.Cause(ctx)
 	switch {
-	case err != nil && (!errors.Is(ctx.Err(), context.DeadlineExceeded) || time.Since(began) < slowBatch):
-		return err
-	case err == nil && d.isClosed():
+	case cause == nil && d.isClosed():
 		return redisfail.ErrClosed
+	case cause == nil:
+		return noReply
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded), redisfail.IsUnavailable(cause), time.Since(began) < slowBatch:
+		return cause
 	}
 	return noReply
 }
