@@ -173,7 +173,7 @@ func canceledByContext(name string, ctx context.Context) *CanceledError {
 type contextEnded struct{ cause error }
 
 func (e *contextEnded) Error() string {
-	return "the ctx given to Lock, or to WithLeaseContext, ended; to bound the wait only, use WithWait: " + e.cause.Error()
+	return e.cause.Error() + ": that ended the ctx given to Lock, or to WithLeaseContext (to bound the wait only, use WithWait)"
 }
 
 func (e *contextEnded) Unwrap() error { return e.cause }

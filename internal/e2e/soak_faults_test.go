@@ -44,7 +44,7 @@ func soakFaults() []fault {
 		"LockdogLeaseMarginLow":     "It counts failed attempts",
 		"LockdogAcquireFailing":     "make Redis answer",
 		"LockdogAcquireTimeouts":    "`error`, Redis failed",
-		"LockdogPubSubDown":         "has wanted its subscription for release messages and had none",
+		"LockdogPubSubDown":         "has had no subscription for release messages",
 	}
 	return []fault{
 		{name: "none, beside all others"},

@@ -31,9 +31,10 @@
 //     ctx ends, or else for what is left of the lease.
 //   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis refuses, for good, as it does with OOM. Nothing was
 //     done. All of them return the error at once.
-//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"): the network failed. The client
-//     gets it as one of go-redis, wrapped in a *net.OpError. Here nothing was done, but lockdog doesn't know that. TryLock tries four times, and so does Lock, unless it was waiting for the lock already: then it goes on as with
-//     LOADING. Release goes on trying, too.
+//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not context.Canceled: the
+//     network failed. The client gets it as one of go-redis, wrapped in a *net.OpError. Here nothing was done, but lockdog doesn't know that.
+//     TryLock tries four times, and so does Lock, unless it was waiting for the lock already: then it goes on as with LOADING. Release goes on
+//     trying, too.
 //   - ErrReplyLost: the network failed after the server did what it was asked to. lockdog tries again as with any other
 //     error of the network. A release has freed the lock, but Release and Do return that it is unconfirmed; call FailReleases(nil) in
 //     time, and the next try confirms it. A lock that was granted without its client knowing is taken when TryLock or Lock has failed. The
@@ -46,10 +47,12 @@
 //		switch {
 //		case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the work is done: nobody should repeat it
 //			return http.StatusOK
+//		case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
+//			return http.StatusServiceUnavailable
+//		case errors.Is(err, context.DeadlineExceeded): // also while it waited for a lock that is held
+//			return http.StatusGatewayTimeout
 //		case errors.Is(err, lock.ErrHeld):
 //			return http.StatusConflict
-//		case errors.Is(err, lock.ErrUnavailable):
-//			return http.StatusServiceUnavailable
 //		default:
 //			return http.StatusInternalServerError
 //		}

@@ -16,14 +16,14 @@ const semaphoreKind = "semaphore"
 //
 //   - lock.CauseMissing: the lock is gone, as if it had been deleted or evicted. A Semaphore has lost its permits with it, until
 //     EnsurePermits gives it some.
-//   - lock.CauseTaken: Thief holds it, for the rest of the lease; an RWMutex as its writer. A Semaphore can't be taken: what is lost
-//     of it is missing.
+//   - lock.CauseTaken: Thief holds it, for the rest of the lease; an RWMutex as its writer. It fails the test for a Semaphore, whose permits
+//     nobody can take away.
 //   - lock.CauseUnreachable: every renewal of the lease fails from now on, so that it ends at its Deadline, at most one
 //     lease from now. Other leases are renewed. For all of them see FailRenewals.
 //
 // The holder of a missing or taken lock is notified, and detects the loss at once instead of at its next
-// renewal; that of a permit isn't, as no ForceUnlock takes permits away. A lease that is not renewed (lock.WithFixedLease, or one that was canceled) is not checked: its holder learns of the loss
-// from Release, or the lease expires, and CauseUnreachable has no effect.
+// renewal; that of a permit isn't, as no ForceUnlock takes permits away. A lease that is not renewed (lock.WithFixedLease, or one that was
+// canceled) is not checked: its holder learns of the loss from Release, or the lease expires, and CauseUnreachable has no effect.
 //
 // Other causes fail the test, and so does a lock that no client of this server holds: also an UnleasedSemaphore and a Latch, which have no
 // leases. For lock.CauseExpired, acquire the lock with lock.WithFixedLease and let it run out. For lock.CauseForced, call ForceUnlock of another
