@@ -61,6 +61,12 @@ func (s *servers) Eval(ctx context.Context, call backend.Call) (any, error) {
 	return s.Backend.Eval(ctx, call)
 }
 
+func (s *servers) EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (any, int, error) {
+	time.Sleep(timeout)
+	reply, err := s.Eval(ctx, call)
+	return reply, replicas, err
+}
+
 // rig is a Dispatcher in a bubble.
 type rig struct {
 	t *testing.T

@@ -115,3 +115,19 @@ func TestDispatcher_Distance(t *testing.T) {
 		})
 	}
 }
+
+// How long replicas take to confirm a grant says nothing of the distance.
+func TestDispatcher_DistanceWithReplicas(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.s.rtt = time.Millisecond
+		r.want("a call", r.acquire(t.Context(), "a:1", nil), nil)
+		want := r.d.Node("a").distance
+		r.want("one that waits for replicas", r.do(t.Context(), "a:2", nil, func(c *Call) {
+			script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:2"}, Owner: "me", Lease: int64(60_000)})
+			c.Replicas, c.ReplicaPatience = 1, time.Second
+		}), nil)
+		if got := r.d.Node("a").distance; got != want || want == 0 {
+			t.Errorf("the distance is %v after %v", time.Duration(got), time.Duration(want))
+		}
+	})
+}

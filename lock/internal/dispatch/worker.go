@@ -170,8 +170,8 @@ func (d *Dispatcher) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
 	began := time.Now()
 	d.dispatch(w)
-	w.took = 0 // a failure says nothing of the distance
-	if len(w.calls) > 0 && w.calls[0].Err == nil {
+	w.took = 0 // a failure says nothing of the distance, nor does a wait for replicas
+	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
 		w.took = time.Since(began)
 	}
 	for _, c := range w.calls {
