@@ -60,11 +60,11 @@ func (r *renewer) renew(ctx context.Context, b *watchdog.Batch) {
 
 // call renews the batch and fills its results; an error is that of all leases.
 func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
-	all := r.here(b)
+	all := r.leasesStillHere(b)
 	if len(all) == 0 {
 		return nil
 	}
-	defer r.there(ctx, b)
+	defer r.redirectAllMoved(ctx, b)
 	if err := r.callAll(ctx, b, all); err != nil {
 		r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
 		if redisfail.MovedElsewhere(err) {
@@ -74,7 +74,7 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 	}
 	r.callDoubtful(ctx, b, all)
 	for i := range b.Results {
-		r.look(ctx, b, i)
+		r.countFailure(ctx, b, i)
 	}
 	return nil
 }
@@ -135,12 +135,12 @@ func (r *renewer) callDoubtful(ctx context.Context, b *watchdog.Batch, all []int
 	}
 }
 
-// here finds the leases whose locks live where the batch goes, and sends the others on: a server asked for a lock that is another's
+// leasesStillHere finds the leases whose locks live where the batch goes, and sends the others on: a server asked for a lock that is another's
 // by now would say that it is gone. Leases that are alike come one after the other, as a call costs less then.
-func (r *renewer) here(b *watchdog.Batch) []int {
+func (r *renewer) leasesStillHere(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
-		if !r.moved(b, i) {
+		if !r.redirectIfMoved(b, i) {
 			all = append(all, i)
 		}
 	}
@@ -151,20 +151,20 @@ func (r *renewer) here(b *watchdog.Batch) []int {
 	return all
 }
 
-// there drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
+// redirectAllMoved drops every answer of a server that a lock doesn't live on any more, and sends the lease on: a primary that was replaced may still take
 // itself for one, and what it says means nothing to whoever asks for the lock now. An answer doesn't count either while that isn't known.
-func (r *renewer) there(ctx context.Context, b *watchdog.Batch) {
+func (r *renewer) redirectAllMoved(ctx context.Context, b *watchdog.Batch) {
 	known := r.backend.Follow(ctx)
 	for i := range b.Leases {
-		if !r.moved(b, i) && !known && b.Results[i].Err == nil {
+		if !r.redirectIfMoved(b, i) && !known && b.Results[i].Err == nil {
 			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
 			r.rec.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
 		}
 	}
 }
 
-// moved sends a lease on if its lock lives elsewhere than where the batch goes, and reports whether it does.
-func (r *renewer) moved(b *watchdog.Batch, i int) bool {
+// redirectIfMoved sends a lease on if its lock lives elsewhere than where the batch goes, and reports whether it does.
+func (r *renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	lk := grantOf(b.Leases[i]).lock
 	at := r.backend.Node(lk.key)
 	if at == "" || at == b.Partition {
@@ -226,15 +226,15 @@ func (r *renewer) read(ctx context.Context, b *watchdog.Batch, which []int, repl
 	return nil
 }
 
-// look counts what one lease's renewal failed of, and sends it on if its lock has moved.
-func (r *renewer) look(ctx context.Context, b *watchdog.Batch, i int) {
+// countFailure counts what one lease's renewal failed of, and sends it on if its lock has moved.
+func (r *renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
 	res := &b.Results[i]
 	if res.Err == nil {
 		return
 	}
 	if redisfail.MovedElsewhere(res.Err) {
 		r.backend.Moved(ctx)
-		if r.moved(b, i) {
+		if r.redirectIfMoved(b, i) {
 			return
 		}
 	}
@@ -287,6 +287,7 @@ func (r *renewer) report(g *grant, rn watchdog.Renewal) {
 	g.hold.Renewal(&ev)
 }
 
+// renewalOutcomes are telemetry's names. A lease that has Moved isn't reported: see grant.Renewal.
 var renewalOutcomes = [...]telemetry.Outcome{
 	watchdog.Failed:  telemetry.RenewalError,
 	watchdog.Renewed: telemetry.RenewalRenewed,

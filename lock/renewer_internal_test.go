@@ -45,7 +45,7 @@ func TestRenewalOfMixedBatch(t *testing.T) {
 		}
 	}
 
-	all := c.renewer.here(b)
+	all := c.renewer.leasesStillHere(b)
 	if call := c.renewer.request(t.Context(), b, all); len(call.Args) != 1+4*3+2*len(lockers) {
 		t.Errorf("%d arguments for %d leases of four sorts: %v", len(call.Args), len(lockers), call.Args)
 	}

@@ -55,7 +55,7 @@ func (d *lockdog) warm(ctx context.Context) error {
 	lease, hold := warmFor(seconds(d.cfg.RTT))
 	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
 		name := fmt.Sprint("loadtest:warm:", wire.Name(d.cfg.Seed, d.cfg.First), ":", i)
-		l, err := d.client.Mutex(name, lock.WithWatchdog(lease)).TryLock(ctx)
+		l, err := d.client.Mutex(name, lock.WithWatchdog(lease)).Lock(ctx) // TryLock gives up after a third of so short a lease
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 // Call is one run of a script. It comes from Dispatcher.Call, and goes to Dispatcher.Do once.
 type Call struct {
 	script.Request
-	Window          time.Duration // if the script takes a not-after: how long after it is sent it may start
+	Window          time.Duration // if the script takes a not-after, the server time after which it refuses to write: how long after it is sent
 	Owner           Owner         // nil: if the caller leaves, there is nothing to clean up
 	Replicas        int           // how many must have the script's writes ...
 	ReplicaPatience time.Duration // ... within this time

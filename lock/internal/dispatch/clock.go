@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Clock is what is known of a server's clock: it showed seen, in µs, at the local time when or up to slack later. The zero value knows
-// nothing. It is safe for concurrent use.
+// Clock is what is known of a server's clock: it read seen (µs) at some local time between when and when+slack. The zero value knows nothing. It
+// is safe for concurrent use.
 type Clock struct {
 	mu    sync.Mutex
 	seen  int64

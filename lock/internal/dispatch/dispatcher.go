@@ -1,5 +1,5 @@
-// Package dispatch is the only way to Redis for scripts. It sends every call exactly once, and knows what a failed one may have left behind;
-// whether to try again is decided above.
+// Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the server refused it and ran
+// nothing (NOSCRIPT, or the keys of a batch). Whether to try again after a failure is decided above.
 //
 // A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
 // is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. A

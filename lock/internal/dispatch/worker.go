@@ -276,7 +276,7 @@ func (d *Dispatcher) count(purpose telemetry.Purpose, err error) {
 	}
 }
 
-// Eval runs a script on the server, once, in this goroutine. It is for renewals, which have connections of their own.
+// Eval runs a script on the server, in this goroutine. If the server doesn't know the script, it is sent once more with its source.
 func (d *Dispatcher) Eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
 	for {
 		reply, err := d.backend.Eval(ctx, call)
