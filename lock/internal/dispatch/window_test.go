@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -121,12 +122,18 @@ func TestDispatcher_DistanceWithReplicas(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.s.rtt = time.Millisecond
 		r.want("a call", r.acquire(t.Context(), "a:1", nil), nil)
-		want := r.d.Node("a").distance
+		known := func() distance {
+			synctest.Wait() // for the worker
+			r.d.mu.Lock()
+			defer r.d.mu.Unlock()
+			return r.d.Node("a").distance
+		}
+		want := known()
 		r.want("one that waits for replicas", r.do(t.Context(), "a:2", nil, func(c *Call) {
 			script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:2"}, Owner: "me", Lease: int64(60_000)})
 			c.Replicas, c.ReplicaPatience = 1, time.Second
 		}), nil)
-		if got := r.d.Node("a").distance; got != want || want == 0 {
+		if got := known(); got != want || want == 0 {
 			t.Errorf("the distance is %v after %v", time.Duration(got), time.Duration(want))
 		}
 	})
