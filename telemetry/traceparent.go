@@ -33,7 +33,10 @@ func ParseTraceparent(s string) (trace.SpanContext, bool) {
 		return trace.SpanContext{}, false
 	}
 	flags, err := strconv.ParseUint(parts[3], 16, 8)
+	if err != nil {
+		return trace.SpanContext{}, false
+	}
 	return trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: traceID, SpanID: spanID, TraceFlags: trace.TraceFlags(flags) & trace.FlagsSampled, Remote: true,
-	}), err == nil
+	}), true
 }
