@@ -102,7 +102,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		}
 		switch res.Outcome {
 		case Renewed:
-			if !l.verify {
+			if !l.verify && !l.stopping {
 				renewed++
 			}
 		case Missing, Taken:
@@ -132,9 +132,13 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 func (e *Engine) applyResult(l *Lease, res *Result, sent, now int64) {
 	switch res.Outcome {
 	case Renewed:
-		l.tries, l.hops, l.err, l.sent = 0, 0, nil, sent
+		l.tries, l.hops, l.brief, l.err, l.sent = 0, 0, false, nil, sent
 		l.deadline.Store(max(l.deadline.Load(), sent+l.ttl-l.margin))
-		if l.verify {
+		switch {
+		case l.stopping:
+			e.leave(l)
+			e.stop(l)
+		case l.verify:
 			e.move(l, l.cohort.group.expedite(now))
 		}
 	case Missing:

@@ -94,7 +94,11 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 	sent := min(e.since(s.Sent), e.now())
 	l.holder, l.ttl, l.margin = s.Holder, int64(s.TTL), int64(s.Margin)
 	l.sent = sent
-	l.deadline.Store(sent + trust)
+	deadline := sent + trust
+	if l.brief = !s.Until.IsZero(); l.brief {
+		deadline = min(deadline, e.since(s.Until))
+	}
+	l.deadline.Store(deadline)
 	if e.closed {
 		e.leases++
 		l.status.Store(winding)
@@ -110,14 +114,21 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 			interval = trust / 2
 		}
 		interval = max(interval, int64(time.Millisecond))
-		g := e.groupOf(groupKey{s.Partition, interval, l.ttl})
-		e.join(g.seat(sent+interval), l)
+		by := sent + interval
+		if l.brief {
+			now := e.now()
+			by = min(by, now+(deadline-now)/briefShare)
+		}
+		e.join(e.groupOf(groupKey{s.Partition, interval, l.ttl}).seat(by), l)
 	} else {
 		e.stop(l)
 	}
 	l.engine.Store(e)
 	e.setAlarm(l, s.Alarm)
 }
+
+// briefShare is the part of the time that a brief lease has after which it is renewed.
+const briefShare = 8
 
 // begin starts the scheduler with the first lease, and the tick when it had nothing to do.
 func (e *Engine) begin() {
@@ -137,15 +148,18 @@ func (e *Engine) begin() {
 }
 
 // StopRenewal lets the lease run out: no renewal of it starts any more, the outcome of one in flight is ignored, and
-// its deadline is still watched.
+// its deadline is still watched. A lease that was granted for less than its TTL (Spec.Until) is renewed once before.
 func (e *Engine) StopRenewal(l *Lease) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l.status.Load() != kept || e.closed {
-		return
+	switch {
+	case l.status.Load() != kept || e.closed:
+	case l.brief:
+		l.stopping = true
+	default:
+		e.leave(l)
+		e.stop(l)
 	}
-	e.leave(l)
-	e.stop(l)
 }
 
 // stop watches the deadline of a lease without a cohort.

@@ -19,6 +19,9 @@ type Spec struct {
 	// Sent is the time, with its monotonic reading, BEFORE the request that was granted was sent. The first deadline
 	// is Sent+TTL-Margin, the first renewal at Sent+Interval or earlier. The future counts as now.
 	Sent time.Time
+	// Until, if it is set, is the first deadline of a lease that was granted for less than TTL. Its first renewal makes it a whole one: an eighth
+	// of that time from now, or earlier, also if StopRenewal is called before.
+	Until time.Time
 	// Alarm is when Holder.Alarm is called for the first time; zero: not at all.
 	Alarm time.Time
 	// Holder is told what becomes of the lease. Required.
@@ -66,6 +69,8 @@ type Lease struct {
 	tries        uint16
 	hops         uint8 // moves since the last success
 	verify       bool  // renew once more when the call in flight has returned
+	brief        bool  // granted for less than ttl, and not renewed yet: see Spec.Until
+	stopping     bool  // brief, and to be renewed no more after that
 	alarmDue     bool  // waits for its Alarm call
 }
 
