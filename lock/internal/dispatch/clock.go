@@ -47,3 +47,14 @@ func (c *Clock) ahead() time.Duration {
 	defer c.mu.Unlock()
 	return c.slack
 }
+
+// Earliest returns the earliest local time at which the server's clock may have shown seen (µs). It reports false if nothing is known of the clock.
+func (c *Clock) Earliest(seen int64) (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == 0 {
+		return time.Time{}, false
+	}
+	d := time.Duration(seen-c.seen) * time.Microsecond
+	return c.when.Add(d - time.Duration(float64(max(d, 0))*maxDrift)), true
+}

@@ -5,6 +5,28 @@ import (
 	"time"
 )
 
+// Nothing is trusted from later than the earliest time at which a server's clock may have shown what it says it did.
+func TestClockEarliest(t *testing.T) {
+	t.Parallel()
+	var c Clock
+	const zero = int64(1_700_000_000_000_000)
+	if at, ok := c.Earliest(zero); ok || !at.IsZero() {
+		t.Errorf("of an unknown clock: %v", at)
+	}
+	start := time.Now()
+	c.Learn(zero, start, false)
+	for _, tt := range []struct{ shown, want time.Duration }{
+		{0, 0},
+		{-time.Second, -time.Second},
+		{time.Second, time.Second - 500*time.Microsecond}, // the clocks may run apart
+		{time.Hour, time.Hour - 1800*time.Millisecond},
+	} {
+		if at, ok := c.Earliest(zero + tt.shown.Microseconds()); !ok || at.Sub(start) != tt.want {
+			t.Errorf("what it shows after %v may have been shown after %v, want %v", tt.shown, at.Sub(start), tt.want)
+		}
+	}
+}
+
 // The tightest reply counts, but no clock is trusted for ever.
 func TestClock(t *testing.T) {
 	t.Parallel()
