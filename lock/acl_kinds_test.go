@@ -176,7 +176,61 @@ func calledCalls(u *aclUser) error {
 	if !named {
 		return errOther
 	}
-	return nil
+	return calledBesideOwnWaiter(u, c, other, heard)
+}
+
+// calledBesideOwnWaiter is a release by a client that has a waiter of its own, which is in the wait set already.
+func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redis.Message) error {
+	admin, name, fake := u.admin(), u.name+":a", "1000000002"
+	set := "lockdog_wait:{" + name + "}"
+	own := admin.Subscribe(u.ctx, "redisson_lock__channel:{"+name+"}:"+fake)
+	defer func() { _ = own.Close() }()
+	if _, err := own.Receive(u.ctx); err != nil {
+		return err
+	}
+	for range 5 { // now and then a release wakes all
+		var l *lock.Lease
+		var theirs, ours <-chan taken
+		called := false
+		err := inTurn(
+			func() (err error) { l, err = c.Mutex(name).TryLock(u.ctx); return err },
+			func() error { theirs = begin(u.ctx, other.Mutex(name)); return nil },
+			func() error { ours = begin(u.ctx, c.Mutex(name)); return nil },
+			func() error {
+				return u.until("asleep", func() bool { return lock.Asleep(other, 1) && lock.Asleep(c, 1) })
+			},
+			func() error { return admin.ZAdd(u.ctx, set, redis.Z{Member: fake}).Err() },
+			func() error { return l.Release(u.ctx) },
+			func() error {
+				select {
+				case <-own.Channel():
+					called = true
+				case <-heard:
+				}
+				return nil
+			},
+			func() error {
+				for range 2 {
+					var got taken
+					select {
+					case got = <-theirs:
+					case got = <-ours:
+					}
+					if got.err != nil {
+						return got.err
+					}
+					if err := got.Release(u.ctx); err != nil {
+						return err
+					}
+				}
+				return admin.Del(u.ctx, set).Err()
+			},
+		)
+		if err != nil || called {
+			return err
+		}
+	}
+	return errOther
 }
 
 // Before it waits one of Redisson's, who is gone, and behind it another, who is gone by the end.

@@ -107,6 +107,7 @@ func TestHandOver_Pending(t *testing.T) {
 	r := newBatchRigWithin(t, answer)
 	ctx := t.Context()
 	r.rdb.ScriptLoad(ctx, script.HandOver.Source)
+	r.rdb.ScriptLoad(ctx, script.Batch.Source)
 	l, err := r.c.Mutex("job").TryLock(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func TestHandOver_Pending(t *testing.T) {
 			return c.Dir == redistest.Up && bytes.Contains(c.Data, []byte(s.SHA)) && bytes.Contains(c.Data, []byte(l.Owner()))
 		}
 		switch {
-		case ours(script.HandOver.Script):
+		case ours(script.HandOver.Script), ours(script.Batch): // with the waiter's cleanup
 			if handOvers++; handOvers == 1 {
 				return redistest.Hold
 			}

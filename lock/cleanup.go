@@ -51,6 +51,11 @@ func (cl *claim) undo() {
 // cleanUpOnce removes it now, and not once more: no call of the claim is under way that could write it again.
 func (cl *claim) cleanUpOnce() { cl.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
 
+// cleanUpAfter is cleanUpOnce, a while later.
+func (cl *claim) cleanUpAfter(wait time.Duration) {
+	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(wait)})
+}
+
 // cleanUpLater removes what a delayed call of the claim may still write.
 func (cl *claim) cleanUpLater() {
 	until := cl.lateWriteUntil()
@@ -67,13 +72,13 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	if lk.kind.release == nil { // it leaves nothing
 		return
 	}
-	owner := cl.owner
+	owner, traceparent := cl.owner, cl.traceparent
 	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
 	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.ops.releaseOnce(ctx, &claim{lock: lk, owner: owner}, cleanup.Timeout)
+		_, err := lk.c.ops.releaseOnce(ctx, &claim{lock: lk, owner: owner, traceparent: traceparent}, cleanup.Timeout)
 		return err
 	}
 	lk.c.cleaner.Add(t)
@@ -91,7 +96,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || time.Now().Before(cl.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.entered.Load() || time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}
 }

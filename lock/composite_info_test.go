@@ -240,7 +240,8 @@ func TestLeaseInfo_ErrorsOfWaiters(t *testing.T) {
 		l := try(t, openHooked(t, srv, hooked{}).Mutex("job"))
 		var waiters []<-chan taken
 		for range 2 {
-			waiters = append(waiters, begin(t.Context(), c.Mutex("job")))
+			fixed := lock.WithFixedLease(time.Minute) // it has to ask: it can't be granted the lock by a message
+			waiters = append(waiters, begin(t.Context(), c.Mutex("job", fixed)))
 			time.Sleep(time.Second)
 		}
 		down.Store(true)

@@ -39,8 +39,8 @@
 //
 // # Waiting
 //
-// Waiters wait for a message. A release wakes one waiter, of the client that has waited longest. Waiters poll every 500 ms while the subscription
-// doesn't work, and a FairMutex's waiters ask every third of their lease.
+// Waiters wait for a message. A release grants the lock to one waiter, of the client that has waited longest, or wakes it. Waiters poll every
+// 500 ms while the subscription doesn't work, and a FairMutex's waiters ask every third of their lease.
 //
 // # More
 //

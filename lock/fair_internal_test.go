@@ -341,7 +341,7 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 			d.take("h:1", "", 0)
 			d.waits("go:1")
 			d.ears["go:1"] = d.hear(script.Channel(d.key) + ":go:1")
-			d.must("the answer", d.eval(script.HandOver.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "h:2", 30_000, 0, "", 0}), []int64{1})
+			d.must("the answer", d.eval(script.HandOver.Source, d.keys[:2], []any{"h:1", "publish", "numsub", 2, "", "", "", 0, "h:2", 30_000, 0, "", 0}), []int64{1})
 			d.must("the message", d.heard("go:1"), "0")
 			d.must("the lock", d.rdb.Exists(d.t.Context(), d.key).Val(), 0)
 		},

@@ -325,7 +325,7 @@ func TestGrantOfALostAnswerIsGivenBackWhenTheWaitIsOver(t *testing.T) {
 					sleepUntil(over.Add(-time.Millisecond))
 					return io.EOF
 				}})
-				waiter := begin(t.Context(), f.locker(c, 0, lock.WithWait(wait)))
+				waiter := begin(t.Context(), f.locker(c, 0, lock.WithWait(wait), lock.WithFixedLease(lock.DefaultLease)) /* so that it has to ask */)
 				synctest.Wait()
 				lose = true
 				free(t, held)

@@ -49,13 +49,13 @@ const (
 )
 
 // newGrant returns the grant that Redis has given to a claim, watched by the watchdog. It returns nil if the client is closing.
-func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, token int64, sent time.Time) *grant {
+func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
 	if lk.c.isClosing() {
 		return nil
 	}
 	g := &grant{lock: lk, claim: claim}
 	g.first.target, g.first.parent = g, lk.parentOf(ctx)
-	a.Grant(&g.hold, claim.owner, token) // before others can find the grant in the registry
+	a.Grant(&g.hold, claim.owner, v.Token) // before others can find the grant in the registry
 	if lk.cfg.fixed {
 		g.hold.NotRenewed()
 	}
@@ -70,7 +70,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 	lk.c.engine.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
 		Partition: lk.c.dispatcher.Node(lk.key).Name,
-		Sent:      sent, Alarm: g.nextAlarm(0), Holder: g,
+		Sent:      v.sent, Until: v.until, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	g.watchKey()
 	lk.c.layout.start()

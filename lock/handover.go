@@ -34,12 +34,15 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 		ws.wake(g.lock.key) // to see when
 		return f, err
 	}
-	next, q, tellHead := ws.nextWaiter(g.lock)
+	next, q, entries, tellHead := ws.nextWaiter(g.lock)
 	policy := script.WakeOneAnnounced
 	if q != nil {
 		policy = script.WakeOneSilent
 	}
-	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, next: next})
+	if entries.TakeOut == "" && g.claim.entered.Load() {
+		entries.TakeOut = g.claim.entry()
+	}
+	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, entries: entries, next: next})
 	switch {
 	case next != nil && err == nil && f.Outcome == script.HandedOver:
 		next.succeeded(g, f)
@@ -52,32 +55,37 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 	default:
 		ws.wakeUnsubscribedFair(g.lock.key)
 	}
-	ws.scheduleFallback(q, g.claim)
+	ws.scheduleFallback(q, g.claim, f.Granted)
 	return f, err
 }
 
-// nextWaiter begins to hand the lock over to the head of its queue, if it has one; nil: the release is to be published instead. tellHead says that
-// the head doesn't hear what is published.
-func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, tellHead bool) {
+// nextWaiter begins to hand the lock over to the head of its queue, if it has one; nil: the release is to be published instead. entries are what the
+// release changes in the wait set. tellHead says that the head doesn't hear what is published.
+func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q = ws.queues[lk.key]
 	if q == nil {
-		return nil, nil, false
+		return nil, nil, script.Entries{}, false
 	}
 	heard := q.subscription == subUp
+	registered := q.registered == q.head.claim
+	entries = q.registerAtRelease()
 	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
 	can := lk.kind.handOver != nil && q.kind().handOver != nil && q.head.lock.cfg.replicas == 0
 	if !can || q.state != headSleeps || tired || ws.c.isClosing() {
 		q.turns = 0
-		return nil, q, !heard
+		return nil, q, entries, !heard
 	}
 	q.state = headIsHanded
+	if registered && entries.Add != "" {
+		entries.TakeOut = entries.Add // it leaves with the lock
+	}
 	next = &handOver{claim: q.head.claim, w: q.head, q: q}
 	if heard {
 		next.subscribed = 1
 	}
-	return next, q, !heard
+	return next, q, entries, !heard
 }
 
 // failed is called if the try to hand the lock over failed, with the time until which that may still happen. The release goes on without it.
@@ -97,7 +105,7 @@ func (h *handOver) failed(f redisfail.Failure, until time.Time) {
 func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
-	h.q.turns = 0
+	h.q.turns, h.q.alone = 0, false
 	why := wakeNone // a message is on its way
 	if tell {
 		why = wakeLocal
@@ -118,6 +126,9 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 		w.wake()
 	}
 	q.waitingSince = 0 // no other client had waited
+	q.registered, q.alone = nil, !f.OthersWait
+	h.claim.entered.Store(false)
+	q.forgetOffer(h.claim)
 	if q.turns++; q.turns == 1 {
 		q.turnsSince = time.Now()
 	}

@@ -80,7 +80,8 @@ func (l *Lease) Token() int64 { return l.of().token() }
 func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
 // Deadline is the time until which this process trusts the lease without another renewal. Each renewal of a watched lease
-// moves it. When the lease ends it stays as it is: whether the lease is still trusted, Context and Err say.
+// moves it. A lock that another process has passed on is trusted for 3 s at most until its first renewal, which comes within half a second. When the
+// lease ends it stays as it is: whether the lease is still trusted, Context and Err say.
 func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
 // Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.

@@ -159,7 +159,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if err != nil {
 		return nil, outcome, err
 	}
-	if g := lk.newGrant(ctx, a, claim, v.Token, v.sent); g != nil {
+	if g := lk.newGrant(ctx, a, claim, &v); g != nil {
 		return &g.first, telemetry.AcquireAcquired, nil
 	}
 	claim.cleanUp()

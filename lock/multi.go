@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -276,7 +277,7 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outc
 		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
-		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], j.tokens[n], j.sent)
+		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], &acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
 		if g == nil {
 			cleanUpAll(claims[n:], true)
 			return telemetry.AcquireCanceled, ErrClosed
@@ -305,7 +306,7 @@ func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 		if err != nil {
 			return outcome, lk.wrap("acquire", err)
 		}
-		g := lk.newGrant(t.ctx, &t.acquires[i], claim, v.Token, v.sent)
+		g := lk.newGrant(t.ctx, &t.acquires[i], claim, &v)
 		if g == nil {
 			claim.cleanUp()
 			return telemetry.AcquireCanceled, ErrClosed

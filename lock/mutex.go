@@ -38,8 +38,8 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock, waiting for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription for each client that waits,
-// and one question for each lease of the holder. A release wakes one waiter, the first of the process that has waited longest. In one process
-// waiters are served in the order they came.
+// and one question for each lease of the holder. A release grants the lock to one waiter, the first of the process that has waited longest, or wakes
+// it. In one process waiters are served in the order they came.
 //
 // The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLeaseContext to bound the wait
 // only.

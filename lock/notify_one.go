@@ -8,23 +8,35 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// A release wakes one of the waiting clients, not all of them. Each client whose queue hears of releases has an entry in a sorted set in
-// Redis, the wait set. The release takes out the entry that has been there longest and publishes on that client's own channel. If nobody
-// listens there, it wakes everybody.
+// A release is for one of the waiting clients, not for all of them. Each client whose queue hears of releases has an entry in a sorted set in
+// Redis, the wait set. The release takes out the entry that has been there longest, and grants the lock to the head of that client's queue, whose
+// owner the entry names: the lock travels to the next holder with one message (see script.Offer), in one round trip.
 //
-// The client that was woken may be stopped, cut off or dead. Then nobody takes the lock, so somebody else has to ask for it soon, 10 to
-// 20 ms later: the client that released it, if it has a queue for the lock (script.WakeOneSilent, which nobody else hears of); otherwise every
-// waiting client, so the message to all says who was woken (script.WakeOneAnnounced). This delay occurs once, as the entry is gone.
+// The message is trusted for a short time only, grantTrust. It was made before it arrived, by the clock of a server of which the client knows how
+// late it can be: the lease counts from the earliest time at which that clock may have shown the time in the message. The first renewal, an
+// eighth of that time later, makes it a lease like any other. The client that was granted the lock may be stopped, cut off or dead. Then it is
+// free again when that time is over, and somebody has to ask: the client that released it, if it has a queue for the lock
+// (script.WakeOneSilent, which nobody else hears of); otherwise every waiting client, so the message to all says that it was granted
+// (script.WakeOneAnnounced). This delay occurs once, as the entry is gone.
 //
-// A listener without an entry makes releases wake everybody. A listener that Redis doesn't count, such as a Redisson client that subscribes
-// at a replica, is reached by one release in 64, which wakes everybody. If both the woken client and the releasing one die within those
-// 20 ms, the others ask when the lease they saw last should have ended, as after the death of a holder.
+// A client that has waited in silence for longer than that may have stopped since, and so may many others with it. It is woken by a message
+// on its own channel, and asks. So is one whose head can't trust a message: its lease isn't renewed, or replicas have to confirm it. If
+// it doesn't ask, somebody else does 10 to 20 ms later, as above.
+//
+// If nobody listens on the client's own channel, everybody is woken. A listener without an entry makes releases wake everybody. A listener that
+// Redis doesn't count, such as a Redisson client that subscribes at a replica, is reached by one release in 64, which wakes everybody. If both
+// the chosen client and the releasing one die, the others ask when the lease they saw last should have ended, as after the death of a holder.
 
 const (
 	fallbackAfter = 10 * time.Millisecond // to twice that, until a queue asks for a lock whose release another client was told of
 	wakeAllOneIn  = 64                    // one release in so many wakes everybody
 
-	// A client's number has this many digits. Any other message wakes everybody. Redisson reads it as a number and ignores it.
+	maxGrantTrust = 3 * time.Second // how long a waiter may trust a message that grants it the lock: longer than a primary stands still at times
+
+	linger = time.Second // how long a client listens on its own channel after its last waiter has left without the lock, to decline it
+
+	// A client's number has this many digits. A message to all is the number of the client that was woken, or -number if it was granted the lock.
+	// Any other wakes everybody. Redisson reads these as numbers and ignores them.
 	numberDigits = 10
 	firstNumber  = 1_000_000_000
 	lastNumber   = 1<<31 - 1
@@ -48,10 +60,101 @@ type wakeListener struct{ q *waitQueue }
 func (c wakeListener) Up()   { c.q.setReachable(true) }
 func (c wakeListener) Down() { c.q.setReachable(false) }
 
-func (c wakeListener) Message(string) {
-	c.q.ws.mu.Lock()
-	defer c.q.ws.mu.Unlock()
-	c.q.wakeHead(wakeMessage)
+func (c wakeListener) Message(payload string) {
+	q := c.q
+	q.ws.mu.Lock()
+	defer q.ws.mu.Unlock()
+	if o, ok := script.ParseOffer(payload); ok {
+		if q.head == nil || q.head.claim.owner != o.Owner {
+			q.ws.leavers.decline(o.Owner)
+			return
+		}
+		q.offer = &offer{o, time.Now()}
+	}
+	q.wakeHead(wakeMessage) // if it can't take what it is offered, it asks
+}
+
+// leavers are the claims that were given up lately, while the wait set may have had their entries. What a release grants them is given back.
+type leavers struct {
+	claims map[string]*claim // by owner
+	oldest []leaver
+}
+
+type leaver struct {
+	owner string
+	until time.Time
+}
+
+// add notes that a claim was given up.
+func (l *leavers) add(cl *claim) {
+	now := time.Now()
+	for len(l.oldest) > 0 && now.After(l.oldest[0].until) {
+		delete(l.claims, l.oldest[0].owner)
+		l.oldest = l.oldest[1:]
+	}
+	if cl.lock.c.isClosing() {
+		cl.cleanUpOnce() // for nobody will listen
+		return
+	}
+	l.claims[cl.owner] = cl
+	l.oldest = append(l.oldest, leaver{cl.owner, now.Add(2 * maxGrantTrust)})
+}
+
+// decline gives back a lock that was granted to an owner, if that has left without it. Otherwise it has got the lock by asking meanwhile.
+func (l *leavers) decline(owner string) {
+	if cl := l.claims[owner]; cl != nil {
+		delete(l.claims, owner)
+		cl.cleanUpOnce()
+	}
+}
+
+// offer is the message of a release that has granted the lock to the head of a queue, and when it arrived.
+type offer struct {
+	script.Offer
+	arrived time.Time
+}
+
+// grantTrust is how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
+func (lk *lock) grantTrust() time.Duration {
+	if !lk.kind.notifiesOne || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 {
+		return 0
+	}
+	return min(lk.cfg.lease/renewalsPerLease, maxGrantTrust)
+}
+
+// entry is what the wait set has of the client while the claim's waiter is the head.
+func (cl *claim) entry() string {
+	return script.Entry(cl.lock.c.number, cl.lock.grantTrust(), cl.traceparent, cl.owner)
+}
+
+// accept takes the lock that the head of a queue was offered, if the offer can be trusted for most of its time. If not, it asks: then it is granted
+// what is its own already.
+func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.Offer, ok bool) {
+	ws.mu.Lock()
+	q := w.q
+	if q == nil || q.head != w || q.state != headSleeps || q.offer == nil || q.offer.Owner != w.claim.owner { // a release here was faster
+		ws.mu.Unlock()
+		return acquireReply{}, script.Offer{}, false
+	}
+	o := q.offer
+	q.offer = nil
+	trust := w.lock.grantTrust()
+	made, known := ws.c.dispatcher.Node(q.key).Clock.Earliest(o.Now)
+	if made.After(o.arrived) { // the server's clock was set forward
+		made = o.arrived
+	}
+	until := made.Add(trust - w.lock.cfg.margin())
+	if !known || time.Until(until) < trust/2 {
+		ws.mu.Unlock()
+		return acquireReply{}, script.Offer{}, false
+	}
+	v = acquireReply{AcquireReply: script.AcquireReply{Granted: true, Now: o.Now, Token: o.Token, Left: 1, Remaining: -1}, sent: made, until: until}
+	q.due, q.registered = wakeNone, nil
+	w.claim.entered.Store(false)
+	after := q.headGranted(&headAttempt{claim: w.claim}, v)
+	ws.mu.Unlock()
+	after()
+	return v, o.Offer, true
 }
 
 func (q *waitQueue) setReachable(is bool) {
@@ -60,20 +163,24 @@ func (q *waitQueue) setReachable(is bool) {
 	q.reachable = is
 }
 
-// scheduleFallback follows a release that may have been silent: the queue asks for the lock soon or, if it has no waiter any more, everybody is
-// woken.
-func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim) {
+// scheduleFallback follows a release that may have been silent: the queue asks for the lock later or, if it has no waiter any more, everybody is
+// woken. granted: the lock isn't free, but another client's.
+func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool) {
 	if q == nil || !claim.lock.kind.notifiesOne {
 		return
 	}
 	ws.mu.Lock()
 	left := q.head == nil
 	if !left {
-		q.setFallback()
+		q.setFallback(granted)
 	}
 	ws.mu.Unlock()
 	if left {
-		claim.cleanUpOnce() // which wakes everybody if the lock is free
+		wait := time.Duration(0)
+		if granted {
+			wait = maxGrantTrust + fallbackAfter
+		}
+		claim.cleanUpAfter(wait) // which wakes everybody if the lock is free
 	}
 }
 
@@ -87,7 +194,11 @@ func (ws *waitQueues) listen(q *waitQueue) {
 
 func (ws *waitQueues) unlisten(q *waitQueue) {
 	ws.c.pubsub.Unlisten(q.channel, q)
-	if q.own != "" {
+	switch {
+	case q.own == "":
+	case q.lingers:
+		time.AfterFunc(linger, func() { ws.c.pubsub.Unlisten(q.own, wakeListener{q}) })
+	default:
 		ws.c.pubsub.Unlisten(q.own, wakeListener{q})
 	}
 }

@@ -19,6 +19,8 @@ type desk struct {
 	rdb  *redis.Client
 	key  string
 	ears map[string]*redis.PubSub
+
+	behind map[string]string // by owner: the client, where more wait in it
 }
 
 const (
@@ -29,7 +31,7 @@ const (
 
 func newDesk(t *testing.T, rdb *redis.Client, key string) *desk {
 	t.Helper()
-	return &desk{t: t, rdb: rdb, key: key, ears: make(map[string]*redis.PubSub)}
+	return &desk{t: t, rdb: rdb, key: key, ears: make(map[string]*redis.PubSub), behind: make(map[string]string)}
 }
 
 // listen subscribes one more: a client also to the channel on which it is called.
@@ -58,7 +60,10 @@ func (c *desk) ask(owner, client string, since int64, more int) []any {
 	c.t.Helper()
 	keys, args := []string{c.key, script.FenceKey("", c.key)}, []any{owner, 60_000, 0, ""}
 	if client != "" {
-		keys, args = append(keys, script.WaitersKey(c.key)), append(args, client, since, more)
+		keys, args = append(keys, script.WaitersKey(c.key)), append(args, client, since, "")
+		if more == 1 {
+			c.behind[owner] = client
+		}
 	}
 	return c.eval(script.Acquire.Source, keys, args)
 }
@@ -94,7 +99,7 @@ func (c *desk) wait(owner, client string, since int64) {
 // release says what was published.
 func (c *desk) release(owner string, may int) string {
 	c.t.Helper()
-	if got := c.eval(script.Release.Source, []string{c.key}, []any{owner, "publish", "numsub", may}); got[0] != int64(1) {
+	if got := c.eval(script.Release.Source, []string{c.key}, []any{owner, "publish", "numsub", may, "", "", c.behind[owner], 60_000}); got[0] != int64(1) {
 		c.t.Fatalf("release: %v", got)
 	}
 	message := ""
@@ -152,7 +157,7 @@ func TestHandOver(t *testing.T) {
 		}
 		first := c.ask("a:1", "", 0, 0)[0].(int64)
 		got := c.eval(script.HandOver.Source, []string{c.key, script.FenceKey("", c.key)},
-			[]any{"a:1", "publish", "numsub", 1, "a:2", 30_000, tt.notAfter, "00-trace", tt.own})
+			[]any{"a:1", "publish", "numsub", 1, "", "", "", 0, "a:2", 30_000, tt.notAfter, "00-trace", tt.own})
 		if !tt.handed {
 			c.must(tt.name, fmt.Sprint(got, rdb.Exists(t.Context(), c.key).Val()), "[1] 0")
 			continue
@@ -281,7 +286,7 @@ func TestReleaseCallsOne(t *testing.T) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.rdb.Del(c.t.Context(), c.key)
-			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 2})
+			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 2, "", "", "", 0})
 			c.must("the answer", got, []int{0, 0, 0})
 			c.must("what was published", c.heard("A"), "0")
 		},
@@ -305,7 +310,7 @@ func TestReleaseCallsOne(t *testing.T) {
 		},
 		"and who asks too late isn't in it": func(c *desk) {
 			c.take("h:1", "", 0)
-			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, 0})
+			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}, []any{"a:1", 60_000, 1, "", clientA, 0, ""})
 			c.must("who waits", c.set(), []string{})
 		},
 	} {

@@ -70,7 +70,8 @@ func lockName(t *testing.T) string {
 	return fmt.Sprintf("%x", rand.Uint64()) + redistest.Shared(t).Prefix()
 }
 
-// Who was called but is dead, stopped or deaf keeps the others waiting for some 20 ms, no longer.
+// A waiter that is woken, or granted the lock by a message, but is dead, stopped or deaf keeps the others waiting for some 20 ms, or for as long as
+// a message is trusted, no longer.
 func TestCalledInVain(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -79,39 +80,45 @@ func TestCalledInVain(t *testing.T) {
 		"dead": func(e *wireTap) { e.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop }) },
 		"mute": func(e *wireTap) { e.set(redistest.When(redistest.Up, redistest.Drop)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
-			set := "lockdog_wait:{" + name + "}"
-			waits := func(n int64) {
-				t.Helper()
-				eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), set).Val() == n })
-			}
-			h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
-			l := try(t, h.Mutex(name))
-			ctx, cancel := context.WithCancel(t.Context())
-			first := begin(ctx, newScope(t).open(t, rdb).Mutex(name))
-			waits(1)
-			second := begin(t.Context(), s.open(t, srv.Client(t)).Mutex(name))
-			waits(2)
-			trouble(wire)
-			freed := time.Now()
-			free(t, l)
-			l = granted(t, second)
-			took := time.Since(freed)
-			t.Logf("after %v, woken: %v", took, s.series(t, telemetry.MetricWakeups))
-			if took > 5*time.Second { // the lease is 30 s
-				t.Errorf("the next got the lock after %v", took)
-			}
-			if n := s.sum(t, telemetry.MetricTakeovers); n != 0 {
-				t.Errorf("%v takeovers; nobody's lease ran out, and no message was missed", n)
-			}
-			cancel()
-			if got := await(t, "Lock", first); !errors.Is(got.err, context.Canceled) {
-				t.Errorf("Lock: %v", got.err)
-			}
-			free(t, l)
-		})
+		for how, opts := range map[string][]lock.LockOption{"woken": {lock.WithFixedLease(lock.DefaultLease)}, "granted": nil} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				job := name + " " + how
+				rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
+				set := "lockdog_wait:{" + job + "}"
+				waits := func(n int64) {
+					t.Helper()
+					eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), set).Val() == n })
+				}
+				h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
+				l := try(t, h.Mutex(job))
+				ctx, cancel := context.WithCancel(t.Context())
+				first := begin(ctx, newScope(t).open(t, rdb).Mutex(job, opts...))
+				waits(1)
+				second := begin(t.Context(), s.open(t, srv.Client(t)).Mutex(job, opts...))
+				waits(2)
+				trouble(wire)
+				freed := time.Now()
+				free(t, l)
+				l = granted(t, second)
+				took := time.Since(freed)
+				t.Logf("after %v, woken: %v", took, s.series(t, telemetry.MetricWakeups))
+				if took > 6*time.Second { // the lease is 30 s
+					t.Errorf("the next got the lock after %v", took)
+				}
+				if n := s.sum(t, telemetry.MetricTakeovers); n != 0 {
+					t.Errorf("%v takeovers; nobody's lease ran out, and no message was missed", n)
+				}
+				cancel()
+				switch got := await(t, "Lock", first); {
+				case got.err == nil && how == "granted" && name == "mute": // it heard of the grant, and couldn't renew it
+					mustBeLost(t, got.Lease, lock.CauseUnreachable)
+				case !errors.Is(got.err, context.Canceled):
+					t.Errorf("Lock: %v", got.err)
+				}
+				free(t, l)
+			})
+		}
 	}
 }
 

@@ -31,12 +31,14 @@ type claim struct {
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
+	entered     atomic.Bool               // the wait set may have its entry
 }
 
 // acquireReply is Redis's reply to a claim.
 type acquireReply struct {
 	script.AcquireReply
 	sent   time.Time // before the request left: the lease counts from here
+	until  time.Time // until when it may be trusted before it is renewed; zero: for its lease
 	acked  int       // replicas that have the grant, if WithReplicas asks for them
 	moving bool      // the lock's slot is moving to another node
 }
@@ -74,9 +76,9 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
 			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
 		}
-		inWaitSet := params.waiterID.Number != "" && !oneKey && !o.waitSetDenied.Load()
+		inWaitSet := params.entry.Entry != "" && !oneKey && !o.waitSetDenied.Load()
 		if inWaitSet {
-			args.Waiter = params.waiterID
+			args.Waiter = params.entry
 		}
 		if oneKey {
 			args.Counter = nil
@@ -105,7 +107,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 			return acquireReply{}, err
 		}
 		reply, err := script.ParseAcquire(c.Reply)
-		v := acquireReply{reply, c.Sent, c.Acked, oneKey}
+		v := acquireReply{AcquireReply: reply, sent: c.Sent, acked: c.Acked, moving: oneKey}
 		if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 			claim.noteLateWrite(c.LateWriteUntil) // whatever that reply means
 		}
@@ -168,13 +170,18 @@ func failedOf(ctx context.Context, last, err error) error {
 // releaseParams are the arguments of a release.
 type releaseParams struct {
 	wake      script.Wake
+	entries   script.Entries
 	next      *handOver // to whom the first try hands the lock, unless another process waits; nil: to nobody
 	keepUntil time.Time // until when the lock stays taken; zero, or over: it doesn't
 }
 
 // releaseOnce gives the lock back in one try.
 func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration) (releaseReply, error) {
-	f, _, err := o.sendRelease(ctx, claim, releaseParams{wake: script.WakeOneAnnounced}, timeout)
+	params := releaseParams{wake: script.WakeOneAnnounced}
+	if claim.lock.grantTrust() > 0 { // a release may still grant it the lock
+		params.entries.TakeOut = claim.entry()
+	}
+	f, _, err := o.sendRelease(ctx, claim, params, timeout)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
 		o.rec.Error(ctx, telemetry.OpRelease, redisfail.Classify(failed).Kind)
 	}
@@ -187,7 +194,7 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
-		Wake: wakes(params.wake), NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
+		Wake: wakes(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
 	keep := time.Until(params.keepUntil)

@@ -69,7 +69,7 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeou
 	if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
 		noteLateWriteAll(claims, c.LateWriteUntil) // whatever that reply means
 	}
-	return multiAcquireReply{acquireReply{reply.AcquireReply, c.Sent, c.Acked, false}, reply.Tokens, reply.At}, err
+	return multiAcquireReply{acquireReply{AcquireReply: reply.AcquireReply, sent: c.Sent, acked: c.Acked}, reply.Tokens, reply.At}, err
 }
 
 func scriptClaims(claims []*claim) []script.Claim {

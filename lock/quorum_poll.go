@@ -232,7 +232,9 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 // admit makes a vote a member of the lease. It reports false when the node's client closes.
 func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
-	g := lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, token, v.sent)
+	granted := v.acquireReply
+	granted.Token = token
+	g := lk.newGrant(t.ctx, &t.acquires[v.node], v.claim, &granted)
 	switch {
 	case g == nil:
 		v.claim.cleanUp()

@@ -175,7 +175,7 @@ func muteRelease(t *testing.T, r *refusal) {
 // uncountedRelease: those who hear of a release can't be counted, so that all are told.
 func uncountedRelease(t *testing.T, r *refusal) {
 	c, other := r.restricted(t, lock.WithWatchdog(far)), newScope(t).open(t, r.rdb, lock.WithWatchdog(far))
-	r.forbid(t, "~lockdog_wait:*", "+zadd", "+zcard", "+zpopmin", "+zrem")
+	r.forbid(t, "~lockdog_wait:*", "+zadd", "+zcard", "+zrange", "+zrem", "+zscore")
 	l := try(t, c.Mutex("job"))
 	waiter := begin(t.Context(), other.Mutex("job"))
 	asleep(t, other, 1)

@@ -69,6 +69,11 @@ func TestStory(t *testing.T) {
 	}
 	asked := s.sent(t, telemetry.PurposeAcquire)
 	next := make(chan taken, 1)
+	listener := rdb.Subscribe(t.Context(), "redisson_lock__channel:{story:1}") // so that b is woken, and not granted a lease that is renewed soon
+	defer func() { _ = listener.Close() }()
+	if _, err := listener.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		l, err := b.Mutex("story:1").Lock(bctx)
 		next <- taken{l, err}

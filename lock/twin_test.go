@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func (tw *twins) run() {
 	ctx := tw.t.Context()
 	channels := []string{twinControl + "a:0", twinControl + "b:9", twinControl + "java"}
 	for _, p := range tw.places {
-		channels = append(channels, p.channel)
+		channels = append(channels, p.channel, p.channel+":1234567890", p.channel+":1987654321")
 		for _, owner := range twinOwners {
 			channels = append(channels, p.channel+":"+owner)
 		}
@@ -156,9 +157,11 @@ func (tw *twins) heard(s *side) (all []string) {
 		if ev.Kind == backend.Pong {
 			return all
 		}
-		all = append(all, ev.Channel+" "+ev.Payload)
+		all = append(all, ev.Channel+" "+aTime.ReplaceAllString(ev.Payload, "now"))
 	}
 }
+
+var aTime = regexp.MustCompile(`\b[0-9]{16}\b`)
 
 // step does one thing to both.
 func (tw *twins) step() {
@@ -167,6 +170,10 @@ func (tw *twins) step() {
 	owner, lease := twinOwners[pick(len(twinOwners))], int64(3_600_000*(1+pick(5)))
 	notAfter := []int64{0, 1, 1 << 52}[pick(3)] // unknown, long past, far off
 	trace := []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}[pick(2)]
+	counter := []string{"", p.keys[1], p.keys[1]}[pick(3)]
+	entry := func() string {
+		return []string{"", "1234567890", "5", "1234567890 3600000 - " + owner + "9", "1987654321 3600000 00-trace " + owner, "1987654321 1 - a:0-1"}[pick(6)]
+	}
 	switch n := pick(27); {
 	case n < 7:
 		keys := p.keys
@@ -174,14 +181,14 @@ func (tw *twins) step() {
 			keys = keys[:1]
 		}
 		if pick(2) == 0 {
-			tw.call(script.Acquire.Script, p.waited, owner, lease, notAfter, trace, []int{1234567890, 1987654321, 5}[pick(3)], 1+pick(3), pick(2))
+			tw.call(script.Acquire.Script, p.waited, owner, lease, notAfter, trace, entry(), pick(3), entry())
 			break
 		}
 		tw.call(script.Acquire.Script, keys, owner, lease, notAfter, trace)
 	case n < 9:
-		tw.call(script.Release.Script, p.keys[:1], owner, "publish", "numsub", pick(2))
+		tw.call(script.Release.Script, p.keys[:1], owner, "publish", "numsub", pick(3), counter, entry(), entry(), lease)
 	case n < 12:
-		tw.call(script.HandOver.Script, p.keys, owner, "publish", "numsub", pick(2), twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
+		tw.call(script.HandOver.Script, p.keys, owner, "publish", "numsub", pick(3), counter, entry(), entry(), lease, twinOwners[pick(len(twinOwners))]+"9", lease, notAfter, trace, pick(2))
 	case n < 15:
 		args := script.NewRenewArgs(notAfter, len(tw.places))
 		for _, q := range tw.places {

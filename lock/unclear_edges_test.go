@@ -26,7 +26,7 @@ func TestWakeUpOfALeavingWaiterIsPassedOn(t *testing.T) {
 	held := try(t, other.Mutex("job")) // for DefaultLease, longer than this test has patience
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	first := begin(ctx, c.Mutex("job"))
+	first := begin(ctx, c.Mutex("job", lock.WithFixedLease(lock.DefaultLease))) // it is woken, not granted the lock
 	asleep(t, c, 1)
 	second := begin(t.Context(), c.Mutex("job"))
 	waiting(t, c, 2)

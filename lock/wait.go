@@ -65,10 +65,11 @@ func (w *waiter) currentParams() acquireParams {
 type turn uint8
 
 const (
-	turnSleep turn = iota
-	turnAsk        // it is the head of its queue, and due
-	turnStop       // as turnAsk, but its ctx has ended
-	turnWon        // it was given the lock
+	turnSleep   turn = iota
+	turnAsk          // it is the head of its queue, and due
+	turnStop         // as turnAsk, but its ctx has ended
+	turnWon          // it was given the lock
+	turnOffered      // a release in another process has granted it the lock, if it can trust that
 )
 
 // wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which ends
@@ -85,6 +86,13 @@ func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry
 				a.BlockedBy(w.handedBy.owner, w.handedBy.traceparent)
 			}
 			return w.claim, *w.won, nil
+		case turnOffered:
+			if v, by, ok := ws.accept(w); ok {
+				a.Wakeup(telemetry.WakeupMessage)
+				a.BlockedBy(by.From, by.Traceparent)
+				return w.claim, v, nil
+			}
+			continue
 		case turnStop:
 			return ws.quit(w, a, w.stopped(context.Cause(ctx)))
 		case turnSleep:
@@ -128,6 +136,8 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 	switch {
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
+	case q.offer != nil:
+		return turnOffered, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()
 		return turnSleep, headAttempt{}
@@ -193,6 +203,9 @@ func (ws *waitQueues) attemptFailed(callCtx context.Context, w *waiter, a *telem
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.mayWriteLate() { // an earlier request may have won
 		w.claim.cleanUp()
+	}
+	if spent {
+		q.giveUp(w.claim)
 	}
 	own := w.lock.kind.queuePerWaiter
 	if spent && !own {

@@ -3,6 +3,7 @@ package lock
 import (
 	"container/list"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -22,12 +23,17 @@ import (
 //	   ▼                                                  │
 //	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
 //
+// A release in another process may grant the lock to the head, by a message: its offer. It is looked at in headSleeps, before the head asks, and
+// then the head leaves with the lock: see waitQueues.accept.
+//
 // due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a wake-up that arrives
 // while the head asks makes it ask once more: Redis may have answered before the release.
 //
 //	event                      effect on due                       in
 //	a release message          wakeMessage                         Message
-//	... to another client      wakeFallback, 10 to 20 ms later     setFallback, timerFired
+//	... to this client alone   wakeMessage, perhaps with an offer  wakeListener.Message
+//	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
+//	                           or when it should have renewed
 //	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
@@ -58,8 +64,12 @@ type waitQueue struct {
 	timerAt  time.Time // zero: the timer isn't set
 
 	subscription subState
-	gap          bool // the subscription was lost since the lock was last seen held
-	reachable    bool // messages to this client alone arrive
+	gap          bool   // the subscription was lost since the lock was last seen held
+	reachable    bool   // messages to this client alone arrive
+	alone        bool   // the last release here found that no other process waits
+	registered   *claim // of whom the wait set has an entry, or may have; nil: of nobody
+	lingers      bool   // it is listened to for a while after its last waiter has left
+	offer        *offer // the lock was granted to a head, which hasn't looked yet; nil: it wasn't
 
 	seen         sighting
 	failingSince time.Time // since when every attempt of its heads has failed; zero: the last one didn't
@@ -141,7 +151,7 @@ func (q *waitQueue) startAsking() headAttempt {
 		claim: w.claim, params: w.currentParams(), why: q.due, began: time.Now(), lastTicket: q.joined,
 		subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
-	attempt.params.waiterID = q.waiterID()
+	attempt.params.entry = q.register()
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
 	return attempt
 }
@@ -152,6 +162,11 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 	ws, w := q.ws, q.head
 	q.state, q.waitingSince, q.failingSince, q.failures = headSleeps, v.Now, time.Time{}, trouble{}
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
+	q.forgetOffer(attempt.claim)
+	if attempt.params.entry.Entry != "" {
+		attempt.claim.entered.Store(v.moving)
+		q.registered = nil
+	}
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
 		after = ws.leave(w)
@@ -180,7 +195,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
 	q.noteHolder(*v.held(""), v.Traceparent)
-	if q.waitingSince == 0 && attempt.params.waiterID.Number != "" {
+	if q.waitingSince == 0 && attempt.params.entry.Entry != "" {
 		q.waitingSince = v.Now
 	}
 }
@@ -195,6 +210,13 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	q.check.at = time.Now().Add(pollPause())
 }
 
+// forgetOffer is called when a claim has got the lock otherwise than by an offer.
+func (q *waitQueue) forgetOffer(claim *claim) {
+	if q.offer != nil && q.offer.Owner == claim.owner {
+		q.offer = nil
+	}
+}
+
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
 // waiter asks.
 func (q *waitQueue) headStopped(attempt *headAttempt) {
@@ -202,15 +224,28 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.dueUnless(attempt.why)
 }
 
-// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone and nobody is left here
-// to act on it.
+// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone, or granted it the lock,
+// and nobody is left here to act on it.
 func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w && (kind.wakesNextOnGrant || kind.queuesInRedis) {
 		q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
 	}
-	told := q.due == wakeMessage || q.due == wakeFallback || !q.fallback.IsZero()
-	return kind.notifiesOne && told && q.count == 1
+	if q.head == w {
+		q.giveUp(w.claim)
+	}
+	if !kind.notifiesOne || q.count > 1 {
+		return false
+	}
+	told := q.due == wakeMessage || q.due == wakeFallback
+	if q.fallback.IsZero() || told {
+		return told
+	}
+	if wait := time.Until(q.fallback); wait > 2*fallbackAfter { // another client was granted the lock
+		w.claim.cleanUpAfter(wait)
+		return false
+	}
+	return true
 }
 
 // handOverEnded ends headIsHanded. why is wakeNone where the head has left with the lock, or will be told of the release.
@@ -290,19 +325,59 @@ func (q *waitQueue) timerFired() {
 	q.signal()
 }
 
-// setFallback makes the head ask soon for a lock of whose release another client was told.
-func (q *waitQueue) setFallback() {
-	q.fallback = time.Now().Add(fallbackAfter + rand.N(fallbackAfter))
+// setFallback makes the head ask soon for a lock of whose release another client was told; or, if that was granted the lock, when it should
+// have renewed it.
+func (q *waitQueue) setFallback(granted bool) {
+	wait := fallbackAfter + rand.N(fallbackAfter)
+	if granted && q.head != nil {
+		wait += q.head.lock.grantTrust()
+	}
+	q.fallback = time.Now().Add(wait)
 	q.signal()
 }
 
-// waiterID is this client's entry in the wait set, if a message to it alone would arrive.
-func (q *waitQueue) waiterID() script.Waiter {
-	c := q.ws.c
+// register is called before the head asks. It returns the client's entry in the wait set, if messages to it alone would arrive.
+func (q *waitQueue) register() script.Waiter {
 	if q.subscription != subUp || !q.reachable || !q.kind().notifiesOne {
 		return script.Waiter{}
 	}
-	return script.Waiter{Number: c.number, Since: q.waitingSince, More: min(q.count-1, 1)}
+	e := q.replaceEntry()
+	return script.Waiter{Entry: e.Add, Since: q.waitingSince, Replaces: e.TakeOut}
+}
+
+// registerAtRelease is called before a release. It returns what that changes in the wait set, if others wait. Where none did at the last one, that
+// isn't worth its while: once others do, the release wakes all.
+func (q *waitQueue) registerAtRelease() script.Entries {
+	if q.alone && q.registered == nil || q.subscription != subUp || !q.reachable || !q.kind().notifiesOne {
+		return script.Entries{}
+	}
+	return q.replaceEntry()
+}
+
+// giveUp is called when the claim of the head is given up, of which the wait set may have an entry. A release may still grant it the lock.
+func (q *waitQueue) giveUp(claim *claim) {
+	if o := q.offer; o != nil {
+		q.offer = nil
+		claim.cleanUpOnce()
+		return
+	}
+	if claim.entered.Load() && claim.lock.grantTrust() > 0 {
+		q.ws.leavers.add(claim)
+		q.lingers = true
+	}
+}
+
+// replaceEntry makes the head the waiter of whom the wait set has an entry.
+func (q *waitQueue) replaceEntry() script.Entries {
+	e := script.Entries{Add: q.head.claim.entry(), Lease: q.head.lock.cfg.leaseArg}
+	if q.registered != nil {
+		if before := q.registered.entry(); before != e.Add {
+			e.TakeOut = before
+		}
+	}
+	q.registered = q.head.claim
+	q.registered.entered.Store(true)
+	return e
 }
 
 // noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a living holder has renewed it, and
@@ -370,11 +445,12 @@ func (q *waitQueue) Down() {
 func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
+	number, granted := strings.CutPrefix(payload, "-")
 	switch {
-	case len(payload) != numberDigits || q.head == nil || !q.kind().notifiesOne:
+	case len(number) != numberDigits || q.head == nil || !q.kind().notifiesOne:
 		q.wakeHead(wakeMessage)
-	case payload != q.ws.c.number: // this client gets its own message
-		q.setFallback()
+	case number != q.ws.c.number: // this client gets its own message
+		q.setFallback(granted)
 	}
 }
 

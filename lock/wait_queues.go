@@ -18,10 +18,11 @@ type waitQueues struct {
 	queues  map[string]*waitQueue
 	fair    fairQueues
 	tracked map[*waiter]HeldError // waiters without a queue here, and whom they saw holding the lock
+	leavers leavers
 }
 
 func newWaitQueues(c *Client) *waitQueues {
-	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError)}
+	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError), leavers: leavers{claims: make(map[string]*claim)}}
 }
 
 // busy reports whether the lock has a queue.

@@ -49,7 +49,7 @@ func BenchmarkWire(b *testing.B) {
 	srv := redistest.Start(b)
 	rdb, heeding := srv.Client(b), srv.Client(b, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	take, give, ask := []string{"wire", script.FenceKey("", "wire")}, []string{"wire"}, []string{"held", script.FenceKey("", "held")}
-	acquireArgs, releaseArgs := []any{owner, lease, int64(1) << 52, ""}, []any{owner, "publish", "numsub", int(script.WakeOneAnnounced)}
+	acquireArgs, releaseArgs := []any{owner, lease, int64(1) << 52, ""}, []any{owner, "publish", "numsub", int(script.WakeOneAnnounced), "", "", "", 0}
 	run := func(source string, keys []string, args ...any) func(context.Context) error {
 		s := redis.NewScript(source)
 		return func(ctx context.Context) error {

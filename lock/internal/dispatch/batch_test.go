@@ -36,6 +36,13 @@ func TestBatch_AsOneByOne(t *testing.T) {
 			if _, err := b.messages.Receive(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			waiters := b.admin.Subscribe(t.Context(), script.Channel("job:4"), script.Channel("job:5"), script.Channel("job:6"))
+			t.Cleanup(func() { _ = waiters.Close() })
+			for range 3 {
+				if _, err := waiters.Receive(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for round := range rounds {
 				b.counters = []int{1, 5, 10}[round%3]
 				world, w := b.world(), &worker{calls: b.calls()}
@@ -108,6 +115,8 @@ func (b *bench) world() (commands []string) {
 			commands = append(commands, "HSET "+name+" you 1 @lockdog 12", "PEXPIRE "+name+" 5000000")
 		case 3:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "ZADD "+script.WaitersKey(name)+" 5 "+"1000000001")
+		case 10:
+			commands = append(commands, "HSET "+name+" me 1 @lockdog +12", "PEXPIRE "+name+" 5000000")
 		case 4:
 			commands = append(commands, "HSET "+name+" me 1 @lockdog +~12")
 		case 5:
@@ -138,11 +147,14 @@ func (b *bench) calls() (all []*Call) {
 			c.Call = backend.Call{Script: script.Acquire.Script, Keys: []string{name, b.counter(name)}}
 			c.Args = []any{b.owner(), other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), other("", "00-parent-01")}
 			if b.random.IntN(6) == 0 {
-				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, "1000000002", "0", "0")
+				c.Keys, c.Args = append(c.Keys, script.WaitersKey(name)), append(c.Args, "1000000002", "0", b.pick("", "1000000001"))
 			}
 		} else {
 			c.Call = backend.Call{Script: script.Release.Script, Keys: []string{name}}
-			c.Args = []any{releaser[name], "publish", "numsub", other("1", "0", "2")}
+			c.Args = []any{releaser[name], "publish", "numsub", other("1", "0", "2"), b.counter(name), other("", "1000000001"), "", "0"}
+			if b.random.IntN(2) == 0 {
+				c.Args[6], c.Args[7] = "1000000002 3000000 "+b.pick("-", "00-parent-01")+" "+b.pick("other", "next"), "1000000"
+			}
 			if b.random.IntN(4) == 0 {
 				c.Script, c.Keys = script.HandOver.Script, append(c.Keys, b.counter(name))
 				c.Args = append(c.Args, "next", other(1000000, "2000000"), other(notAfter, "1", "3000000000000000"), "", other("0", "1"))
@@ -194,7 +206,7 @@ func granted(c *Call, answer any) int64 {
 		return r.Token
 	}
 	r, _ := script.ParseRelease(answer)
-	return r.Token
+	return r.Token // 0 where it was granted to another client
 }
 
 func (b *bench) oneByOne(w *worker) (answers []any) {
@@ -255,7 +267,7 @@ func (b *bench) heard(ctx context.Context) (seen []string) {
 			slices.Sort(seen)
 			return seen
 		}
-		seen = append(seen, m.Channel+" <- "+m.Payload)
+		seen = append(seen, m.Channel+" <- "+b.general(m.Payload))
 	}
 }
 

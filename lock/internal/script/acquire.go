@@ -21,9 +21,9 @@ var (
 	Acquire = &Acquirer{
 		Script: load("acquire", "clock", "token", "holder", "marks"), keys: lockAndCounter,
 		more: func(r *Request, a AcquireArgs) {
-			if w := a.Waiter; w.Number != "" {
+			if w := a.Waiter; w.Entry != "" {
 				r.Keys = append(r.Keys, WaitersKey(a.Key))
-				r.Args = append(r.Args, w.Number, w.Since, w.More)
+				r.Args = append(r.Args, w.Entry, w.Since, w.Replaces)
 			}
 		},
 	}
@@ -69,13 +69,6 @@ type AcquireArgs struct {
 	Waited  time.Duration // of a reader: since it first asked
 	Permits int           // of a semaphore without leases: how many
 	Spent   []string      // of a semaphore without leases: receipts that are to be deleted
-}
-
-// Waiter is a client among those that wait for a lock.
-type Waiter struct {
-	Number string // "": it isn't among them
-	Since  int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
-	More   int    // 1 when more than one waits in it
 }
 
 // Args makes r a call of the script.

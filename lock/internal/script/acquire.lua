@@ -3,14 +3,15 @@
 -- KEYS[1]  the lock: a hash of owner -> count, plus our '@lockdog' -> '[+[~]]<token>[ <traceparent>]'; with '+' the release looks at KEYS[3],
 --          with '~' at the queue of a FairMutex (see fair_acquire.lua)
 -- KEYS[2]  the token counter of the lock's slot; left out while the slot moves (then the token is TIME alone)
--- KEYS[3]  the clients that wait: a sorted set of client -> since when, µs; only for one that hears of releases. See release.lua
+-- KEYS[3]  the clients that wait: a sorted set of entry -> since when, µs; only for one that hears of releases. See next.lua
 -- ARGV[1]  owner
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  only with KEYS[3]: the client ...
+-- ARGV[5]  only with KEYS[3]: the client's entry, while this owner waits: '<number>', at which it may be called; or, where a release may grant
+--          it the lock, '<number> <for how long it trusts that, ms> <traceparent, or '-'> <owner>'
 -- ARGV[6]  the server time in µs since when it waits, or at which it last got the lock; 0 = it has just begun
--- ARGV[7]  1 when more wait in it than the one that asks
+-- ARGV[7]  the entry that the client had until now; '' = the same, or none
 --
 -- Returns  now                                                granted, and the time is the token
 --          {1, now, token}                                    granted; the clock was behind the last token
@@ -29,6 +30,9 @@ if #hash > 0 and not own then
   -- the release wakes all, too.
   if KEYS[3] and meta ~= '' and not tooLate then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
+    if ARGV[7] ~= '' then
+      redis.pcall('zrem', KEYS[3], ARGV[7])
+    end
     if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
       redis.pcall('pexpire', KEYS[3], ARGV[2])
       if string.byte(meta) ~= waitMark then
@@ -60,13 +64,8 @@ if type(set) == 'table' then -- an ACL may forbid it, and without an expiry the 
   redis.call('del', KEYS[1])
   return set
 end
-if KEYS[3] then -- the client's turn is over: it waits behind all others, or not at all
-  if ARGV[7] == '1' then
-    redis.pcall('zadd', KEYS[3], nowText, ARGV[5])
-    redis.pcall('pexpire', KEYS[3], ARGV[2])
-  else
-    redis.pcall('zrem', KEYS[3], ARGV[5])
-  end
+if KEYS[3] then -- when it releases the lock, the client enters its next waiter
+  redis.pcall('zrem', KEYS[3], ARGV[5], ARGV[7])
 end
 if token == now then
   return now

@@ -184,6 +184,10 @@ func fuzzRelease(t *testing.T, reply any) {
 		want.Outcome = Taken
 	case word == 3:
 		want.Late = true
+	case word == 4:
+		want.Outcome, want.Granted = Done, true
+	case word == 5 && isNumber:
+		want.Outcome, want.Token, want.OthersWait = HandedOver, third, true
 	default:
 		t.Fatalf("%v read as %+v", reply, got)
 	}

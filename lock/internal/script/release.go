@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -22,11 +23,11 @@ type Releaser struct {
 // The scripts that release.
 var (
 	Release = &Releaser{
-		Script: build("release", read("channel", "marks", "tell", "entry"), wakeFair, read("release")), keys: lockKey,
+		Script: build("release", read("channel", "marks", "tell", "entry"), release("clock", "token", "give")), keys: lockKey,
 		more: wake,
 	}
 	HandOver = &Releaser{
-		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token")), keys: lockAndCounter,
+		Script: build("hand_over", read("channel", "marks", "tell"), handOver("clock", "token", "give")), keys: lockAndCounter,
 		more: func(r *Request, a ReleaseArgs) {
 			wake(r, a)
 			r.Args = append(r.Args, a.Next.Owner, a.Next.Lease)
@@ -64,9 +65,13 @@ var (
 func wake(r *Request, a ReleaseArgs) {
 	if a.NumSub == "shardnumsub" { // constants aren't boxed anew each time, as a variable would be
 		r.Args = append(r.Args, "shardnumsub", int(a.Wake))
-		return
+	} else {
+		r.Args = append(r.Args, "numsub", int(a.Wake))
 	}
-	r.Args = append(r.Args, "numsub", int(a.Wake))
+	r.Args = append(r.Args, cmp.Or(a.Counter, any("")))
+	if e := a.Entries; e != (Entries{}) || a.Next.Owner != "" {
+		r.Args = append(r.Args, e.TakeOut, e.Add, cmp.Or(e.Lease, any(0)))
+	}
 }
 
 func once(r *Request, a ReleaseArgs) {
@@ -86,12 +91,13 @@ type ReleaseArgs struct {
 	Owner   string
 	Publish any // the command to publish with: a string, boxed
 
-	Wake   Wake          // of a Mutex
-	NumSub string        // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Next   Next          // of a Mutex that is handed over
-	Amount int           // by how much a counter is changed, or to how much it is set
-	Spent  []string      // of a counter: receipts that are to be deleted
-	Keep   time.Duration // of Retain: how long the lock stays taken
+	Wake    Wake          // of a Mutex
+	NumSub  string        // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
+	Entries Entries       // of a Mutex
+	Next    Next          // of a Mutex that is handed over
+	Amount  int           // by how much a counter is changed, or to how much it is set
+	Spent   []string      // of a counter: receipts that are to be deleted
+	Keep    time.Duration // of Retain: how long the lock stays taken
 }
 
 // Wake is whom a release of a Mutex wakes.
@@ -103,6 +109,13 @@ const (
 	WakeOneAnnounced      // one client, and all others hear of it
 	WakeOneSilent         // one client, and nobody else hears of it
 )
+
+// Entries are how a release changes the set of those that wait.
+type Entries struct {
+	TakeOut string // "": none
+	Add     string // for the next waiter of this client, if others wait; "": none
+	Lease   any    // of that waiter, in ms: an int64, boxed
+}
 
 // Next is the waiter to whom a Mutex is handed over.
 type Next struct {
@@ -133,6 +146,9 @@ type ReleaseReply struct {
 	Now     int64 // Redis's time, µs; 0 if it isn't in the reply
 	Token   int64 // of the waiter who got the lock
 	Refused error // released, but the server refused a step that tells waiters of it
+	Granted bool  // released, and granted to a waiter of another client: see Offer
+
+	OthersWait bool // it was handed over, but others wait for it, too
 }
 
 // Outcome is what a release came to.
@@ -181,6 +197,16 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 		return r, nil
 	case 3:
 		r.Late = true
+		return r, nil
+	case 4:
+		r.Outcome, r.Granted = Done, true
+		return r, nil
+	case 5:
+		_, more, err := ints(reply, 3)
+		if err != nil {
+			return ReleaseReply{}, err
+		}
+		r.Outcome, r.Token, r.OthersWait = HandedOver, more[2], true
 		return r, nil
 	}
 	return ReleaseReply{}, unreadable(reply)

@@ -1,8 +1,11 @@
 -- Releases several locks, as release.lua releases one, with a command that takes many keys. See acquire_all.lua.
 --
--- Returns  the answers to those that it released. The others are left to release.lua: those that aren't their owner's (any more), and those
---          of which one client is called. Where a step is refused, everything is, for nothing was done; but not for a message, whose error is
---          in the answer, as in release.lua's.
+-- Returns  the answers to those that it released. The others are left to release.lua: those that aren't their owner's (any more), those that
+--          others wait for, and all that have more than five arguments, with which the set of those that wait changes. Where a step is refused,
+--          everything is, for nothing was done; but not for a message, whose error is in the answer, as in release.lua's.
+if #firstArg > 5 then
+  return {}
+end
 local lock, owner, publish = firstKey[1], firstArg[1], ARGV[firstArg[2] + argStep[2]]
 local lockStep, ownerStep = keyStep[1], argStep[1]
 local done, freed, gone, n = {}, {}, {}, 0

@@ -10,7 +10,7 @@ type Request struct {
 
 	keys  [3]string
 	boxed [2]any
-	args  [10]any
+	args  [13]any
 }
 
 // Lock is what scripts need to know of a lock.

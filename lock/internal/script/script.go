@@ -24,9 +24,14 @@ func function(name, parameters string, source ...string) string {
 	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
 }
 
+// The parts of a release: what it begins with, who is next, which few releases have to ask, and the rest.
+func release(shared ...string) string {
+	return wakeFair + "if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" + read("release")
+}
+
 // handOver hands the lock over if no other process waits, for which it may need shared fragments. It releases what can't be handed over.
 func handOver(shared ...string) string {
-	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + wakeFair + read("release")
+	return read("entry", "near") + "if near then\n" + read(shared...) + read("hand_over") + "end\n" + release(shared...)
 }
 
 // load returns the script in a file, after the fragments that it shares with others.

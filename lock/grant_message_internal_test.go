@@ -1,0 +1,193 @@
+package lock
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
+
+// What a release does that may grant the lock to a waiter of another client.
+
+const trustMS = 60_000 // longer than a test takes
+
+func entryOf(client, owner string) string {
+	return script.Entry(client, trustMS*time.Millisecond, "", owner)
+}
+
+// enter has a client wait whose waiter may be granted the lock by a message.
+func (c *desk) enter(client, owner string) {
+	c.t.Helper()
+	keys := []string{c.key, script.FenceKey("", c.key), script.WaitersKey(c.key)}
+	if got := c.eval(script.Acquire.Source, keys, []any{owner, trustMS, 0, "", entryOf(client, owner), 0, ""}); got[0] != int64(0) {
+		c.t.Fatalf("%s, which should be refused: %v", owner, got)
+	}
+}
+
+// giveBack is a release with all of its arguments.
+func (c *desk) giveBack(owner string, wake script.Wake, takeOut, add string, next ...any) []any {
+	c.t.Helper()
+	counter := script.FenceKey("", c.key)
+	args := append([]any{owner, "publish", "numsub", int(wake), counter, takeOut, add, trustMS}, next...)
+	if len(next) > 0 {
+		return c.eval(script.HandOver.Source, []string{c.key, counter}, args)
+	}
+	return c.eval(script.Release.Source, []string{c.key}, args)
+}
+
+// hearsGrant is what a client hears on its own channel.
+func hearsGrant(t *testing.T, own *redis.PubSub) script.Offer {
+	t.Helper()
+	m, err := own.ReceiveTimeout(t.Context(), 15*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, ok := script.ParseOffer(m.(*redis.Message).Payload)
+	if !ok {
+		t.Fatalf("%q grants nothing", m)
+	}
+	return o
+}
+
+func (c *desk) holders() string {
+	c.t.Helper()
+	fields := c.rdb.HKeys(c.t.Context(), c.key).Val()
+	slices.Sort(fields)
+	return strings.Join(fields, " ")
+}
+
+func TestReleaseGrants(t *testing.T) {
+	t.Parallel()
+	space := redistest.Shared(t)
+	rdb := space.Client(t)
+	for name, test := range map[string]func(c *desk){
+		"the lock to the client that has waited longest": func(c *desk) {
+			c.listen("A", "B")
+			own := c.hear(script.Channel(c.key) + ":" + clientA)
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.enter(clientB, "b:1")
+			got := c.giveBack("h:1", script.WakeOneAnnounced, "", "")
+			c.must("the reply", got[0], 4)
+			o := hearsGrant(c.t, own)
+			c.must("the grant", []any{o.Owner, o.From, o.Now, o.Traceparent}, []any{"a:1", "h:1", got[1], ""})
+			c.must("who has it", c.holders(), "@lockdog a:1")
+			token, _ := script.ParseMeta(c.rdb.HGet(c.t.Context(), c.key, script.MetaField).Val())
+			c.must("the token", o.Token, token)
+			c.must("the counter", c.rdb.Get(c.t.Context(), script.FenceKey("", c.key)).Val(), token)
+			if left := c.rdb.PTTL(c.t.Context(), c.key).Val(); left <= 0 || left > trustMS*time.Millisecond {
+				c.t.Errorf("the lease is %v", left)
+			}
+			c.must("the others hear", c.heard("B"), "-"+clientA)
+			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
+		},
+		"with the trace of the holder before": func(c *desk) {
+			c.listen("A")
+			own := c.hear(script.Channel(c.key) + ":" + clientA)
+			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key)}, []any{"h:1", trustMS, 0, "00-holder-01"})
+			c.enter(clientA, "a:1")
+			c.giveBack("h:1", script.WakeOneSilent, "", "")
+			c.must("the trace", hearsGrant(c.t, own).Traceparent, "00-holder-01")
+		},
+		"and enters the client that releases, behind the others": func(c *desk) {
+			c.listen("A", "B")
+			c.take("a:1", "", 0)
+			c.enter(clientB, "b:1")
+			next := entryOf(clientA, "a:2")
+			c.must("the reply", c.giveBack("a:1", script.WakeOneSilent, "", next, "a:2", trustMS, 0, "", 1)[0], 4)
+			c.must("who has it", c.holders(), "@lockdog b:1")
+			c.must("who waits", c.set(), []string{next})
+			c.must("the next reply", c.giveBack("b:1", script.WakeOneSilent, "", entryOf(clientB, "b:2"), "b:2", trustMS, 0, "", 1)[0], 4)
+			c.must("who has it", c.holders(), "@lockdog a:2")
+			c.must("who waits", c.set(), []string{entryOf(clientB, "b:2")})
+		},
+		"without a message to a waiter of the same client, whose turn it is": func(c *desk) {
+			c.listen("A", "B")
+			c.take("a:1", "", 0)
+			c.enter(clientA, "a:2")
+			c.enter(clientB, "b:1")
+			next := entryOf(clientA, "a:2")
+			c.must("the reply", c.giveBack("a:1", script.WakeOneSilent, "", next, "a:2", trustMS, 0, "", 1)[0], 5)
+			c.must("who has it", c.holders(), "@lockdog a:2")
+			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
+		},
+		"and takes out the entry of one who has left": func(c *desk) {
+			c.listen("A", "B")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.enter(clientB, "b:1")
+			gone := entryOf(clientA, "a:1")
+			c.must("the reply", c.giveBack("h:1", script.WakeOneSilent, gone, entryOf(clientA, "a:2"))[0], 4)
+			c.must("who has it", c.holders(), "@lockdog b:1")
+			c.must("who waits", c.set(), []string{entryOf(clientA, "a:2")})
+		},
+		"nothing to the owner who releases it": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.rdb.ZRem(c.t.Context(), script.WaitersKey(c.key), entryOf(clientA, "a:1"))
+			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("who has it", c.holders(), "")
+		},
+		"nothing to a client that has been silent for long": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
+			c.enter(clientA, "a:1")
+			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("what is published", c.heard("A"), clientA)
+			c.must("who has it", c.holders(), "")
+		},
+		"nothing to one who doesn't listen any more, and wakes all": func(c *desk) {
+			c.listen("Java")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.must("the reply", c.giveBack("h:1", script.WakeOneSilent, "", ""), []int{1})
+			c.must("what is published", c.heard("Java"), "0")
+			c.must("who has it", c.holders(), "")
+			c.must("who waits", c.set(), []string{})
+		},
+		"nothing where the counter isn't there": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 1, "counter:of:" + c.key, "", "", 0})
+			c.must("the reply", got, []int{1})
+			c.must("who has it", c.holders(), "")
+			c.must("the counter", c.rdb.Exists(c.t.Context(), "counter:of:"+c.key).Val(), 0)
+		},
+		"a larger token where the clock is behind": func(c *desk) {
+			c.listen("A")
+			own := c.hear(script.Channel(c.key) + ":" + clientA)
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			const last = int64(3_000_000_000_000_000)
+			counter := c.key + ":counter"
+			c.rdb.Set(c.t.Context(), counter, last, 0)
+			c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 1, counter, "", "", 0})
+			c.must("the token", hearsGrant(c.t, own).Token, last+1)
+			c.must("the counter", c.rdb.Get(c.t.Context(), counter).Val(), last+1)
+		},
+		"nothing where somebody waits for a FairMutex": func(c *desk) {
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.rdb.HSet(c.t.Context(), c.key, script.MetaField, "+~12")
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("who has it", c.holders(), "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newDesk(t, rdb, fmt.Sprint(space.Prefix(), name)))
+		})
+	}
+}

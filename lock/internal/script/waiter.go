@@ -1,0 +1,58 @@
+package script
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Waiter is a client among those that wait for a lock.
+type Waiter struct {
+	Entry    string // its entry in the set of those that wait: see Entry; "": it isn't among them
+	Since    int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
+	Replaces string // the entry that it had until now; "": the same, or none
+}
+
+// Entry returns what the set of those that wait has of a client. A release may wake the client with that number. With a trust it may also grant the
+// lock to the waiter with that owner, for so long: see Offer.
+func Entry(number string, trust time.Duration, traceparent, owner string) string {
+	if trust <= 0 {
+		return number
+	}
+	if traceparent == "" {
+		traceparent = "-"
+	}
+	return number + " " + strconv.FormatInt(trust.Milliseconds(), 10) + " " + traceparent + " " + owner
+}
+
+// Offer is the message of a release that has granted the lock to a waiter.
+type Offer struct {
+	Owner string // the waiter
+	Token int64
+	Now   int64 // when that was: Redis's time, µs
+
+	From        string // who released it
+	Traceparent string // of that owner's acquire
+}
+
+// ParseOffer reads the message. Anybody may have published it: what doesn't parse is none.
+func ParseOffer(payload string) (Offer, bool) {
+	lines := strings.Split(payload, "\n")
+	if len(lines) != 3 || lines[1] == "" {
+		return Offer{}, false
+	}
+	words := strings.Split(lines[0], " ")
+	if len(words) != 3 {
+		return Offer{}, false
+	}
+	token, err1 := strconv.ParseInt(words[0], 10, 64)
+	now, err2 := strconv.ParseInt(words[1], 10, 64)
+	if err1 != nil || err2 != nil || token <= 0 || now <= leastTime {
+		return Offer{}, false
+	}
+	o := Offer{Owner: lines[1], Token: token, Now: now, From: lines[2]}
+	if words[2] != "-" {
+		o.Traceparent = words[2]
+	}
+	return o, true
+}
