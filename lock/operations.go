@@ -137,6 +137,9 @@ func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Releas
 		if params.next != nil {
 			params.next.failed(what, expires)
 			params.next = nil
+			if params.entries.TakeOut == params.entries.Add { // it waits again, and may have been entered
+				params.entries.TakeOut = ""
+			}
 		}
 		unclear = unclear || what.Unclear
 		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {

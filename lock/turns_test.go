@@ -1,52 +1,67 @@
 package lock_test
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 )
 
-// Clients whose waiters come and go take turns, and no grant goes to a waiter who doesn't take it: that would cost the others as long as a message is
-// trusted.
+// Clients whose waiters come, go and give up take turns, and no grant goes to a waiter who doesn't take it: that would cost the others as long as a
+// message is trusted. Near, and with 1 ms each way.
 func TestTurnsGoToWhoeverTakesThem(t *testing.T) {
 	t.Parallel()
-	space := redistest.Shared(t)
-	job := lockName(t)
-	const clients, goroutines, turns = 4, 8, 150
-	var (
-		all     sync.WaitGroup
-		longest atomic.Int64
+	const (
+		clients, goroutines = 4, 5
+		lasts               = 2 * time.Second
+		longest             = 2 * time.Second // a message is trusted for 3 s
 	)
-	for range clients {
-		c := newScope(t).open(t, space.Client(t))
-		for range goroutines {
-			all.Go(func() {
-				for range turns {
-					time.Sleep(rand.N(10 * time.Millisecond))
-					asked := time.Now()
-					l, err := c.Mutex(job).Lock(t.Context())
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					took := int64(time.Since(asked))
-					for old := longest.Load(); took > old && !longest.CompareAndSwap(old, took); old = longest.Load() {
-					}
-					if err := l.Release(t.Context()); err != nil {
-						t.Error(err)
-						return
-					}
+	srv := redistest.Start(t)
+	for name, delay := range map[string]time.Duration{"near": 0, "far": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithTimeout(t.Context(), lasts)
+			defer stop()
+			var all sync.WaitGroup
+			for range clients {
+				rdb, wire := throughProxy(t, srv)
+				if delay > 0 {
+					wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Delay(delay) })
 				}
-			})
-		}
-	}
-	all.Wait()
-	t.Logf("the longest wait took %v", time.Duration(longest.Load()))
-	if longest.Load() > int64(2*time.Second) {
-		t.Errorf("the longest wait took %v", time.Duration(longest.Load()))
+				m := newScope(t).open(t, rdb).Mutex(name, lock.WithLeaseContext(t.Context()))
+				for i := range goroutines {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							time.Sleep(rand.N(5 * time.Millisecond))
+							patience, cancel := context.WithTimeout(t.Context(), rand.N(40*time.Millisecond))
+							if i == 0 { // it always waits
+								cancel()
+								patience, cancel = context.WithCancel(t.Context())
+							}
+							asked := time.Now()
+							l, err := m.Lock(patience)
+							cancel()
+							if took := time.Since(asked); took > longest {
+								t.Errorf("a wait took %v", took)
+							}
+							switch {
+							case err == nil:
+								if err := l.Release(t.Context()); err != nil {
+									t.Errorf("Release: %v", err)
+								}
+							case !errors.Is(err, context.DeadlineExceeded):
+								t.Errorf("Lock: %v", err)
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+		})
 	}
 }

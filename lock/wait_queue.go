@@ -347,11 +347,16 @@ func (q *waitQueue) register() script.Waiter {
 
 // registerAtRelease is called before a release. It returns what that changes in the wait set, if others wait. Where none did at the last one, that
 // isn't worth its while: once others do, the release wakes all.
-func (q *waitQueue) registerAtRelease() script.Entries {
-	if q.alone && q.registered == nil || q.subscription != subUp || !q.reachable || !q.kind().notifiesOne {
+func (q *waitQueue) registerAtRelease() (e script.Entries) {
+	switch {
+	case !q.kind().notifiesOne, q.alone && q.registered == nil:
 		return script.Entries{}
+	case q.subscription == subUp && q.reachable:
+		return q.replaceEntry()
+	case q.registered != nil: // it can't be told
+		e.TakeOut, q.registered = q.registered.entry(), nil
 	}
-	return q.replaceEntry()
+	return e
 }
 
 // giveUp is called when the claim of the head is given up, of which the wait set may have an entry. A release may still grant it the lock.
