@@ -181,14 +181,15 @@ func calledCalls(u *aclUser) error {
 
 // calledBesideOwnWaiter is a release by a client that has a waiter of its own, which is in the wait set already.
 func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redis.Message) error {
-	admin, name, fake := u.admin(), u.name+":a", "1000000002"
+	admin, name := u.admin(), u.name+":a"
 	set := "lockdog_wait:{" + name + "}"
-	own := admin.Subscribe(u.ctx, "redisson_lock__channel:{"+name+"}:"+fake)
-	defer func() { _ = own.Close() }()
-	if _, err := own.Receive(u.ctx); err != nil {
-		return err
-	}
-	for range 5 { // now and then a release wakes all
+	for round := range 5 { // now and then a release wakes all, and the next one calls whom this one should have called
+		fake := fmt.Sprint(1_000_000_002 + round)
+		own := admin.Subscribe(u.ctx, "redisson_lock__channel:{"+name+"}:"+fake)
+		defer func() { _ = own.Close() }()
+		if _, err := own.Receive(u.ctx); err != nil {
+			return err
+		}
 		var l *lock.Lease
 		var theirs, ours <-chan taken
 		called := false
