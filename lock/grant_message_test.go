@@ -26,7 +26,7 @@ func TestGrantByMessage(t *testing.T) {
 	srv := redistest.Start(t)
 	h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
 	c := s.open(t, srv.Client(t))
-	for round := 1; ; round++ { // one release of many wakes all instead
+	for round := 1; ; round++ { // one release of many wakes all instead; and this test may be slower than the first renewal
 		held := try(t, h.Mutex("job"))
 		waiter := begin(t.Context(), c.Mutex("job"))
 		inSet(t, srv, "job", 1)
@@ -34,7 +34,7 @@ func TestGrantByMessage(t *testing.T) {
 		free(t, held)
 		l := granted(t, waiter)
 		left := time.Until(l.Deadline())
-		if s.sent(t, telemetry.PurposeAcquire) != asked && round < 10 {
+		if (s.sent(t, telemetry.PurposeAcquire) != asked || left > 3*time.Second) && round < 10 {
 			free(t, l)
 			continue
 		}
