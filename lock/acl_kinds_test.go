@@ -179,7 +179,7 @@ func calledCalls(u *aclUser) error {
 	return calledBesideOwnWaiter(u, c, other, heard)
 }
 
-// calledBesideOwnWaiter is a release by a client that has a waiter of its own, which is in the wait set already.
+// calledBesideOwnWaiter has a client release the lock while a waiter of its own is in the wait set.
 func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redis.Message) error {
 	admin, name := u.admin(), u.name+":a"
 	set := "lockdog_wait:{" + name + "}"

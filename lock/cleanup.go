@@ -49,7 +49,7 @@ func (cl *claim) undo() {
 }
 
 // cleanUpOnce removes it now, and not once more: no call of the claim is under way that could write it again.
-func (cl *claim) cleanUpOnce() { cl.scheduleCleanup(&cleanup.Task{Due: time.Now()}) }
+func (cl *claim) cleanUpOnce() { cl.cleanUpAfter(0) }
 
 // cleanUpAfter is cleanUpOnce, a while later.
 func (cl *claim) cleanUpAfter(wait time.Duration) {

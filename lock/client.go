@@ -47,7 +47,7 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
-	number    string // see script.Waiter
+	number    string // see script.Entry
 	counters  script.Counters
 
 	rec        *telemetry.Recorder

@@ -131,7 +131,7 @@ func TestGrantToOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// A waiter leaves while a release of its own client is on its way, which enters it into the wait set.
+// A waiter leaves while a release of its own client is on its way. That release enters the waiter into the wait set all the same.
 func TestGrantToOneWhoLeftBeforeItWasEntered(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

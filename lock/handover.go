@@ -125,7 +125,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 		after = ws.leave(w)
 		w.wake()
 	}
-	q.waitingSince = 0 // no other client had waited
+	q.waitingSince = 0 // others have waited longer, if any do
 	q.registered, q.alone = nil, !f.OthersWait
 	h.claim.entered.Store(false)
 	q.forgetOffer(h.claim)

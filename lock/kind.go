@@ -71,10 +71,10 @@ type acquireParams struct {
 	composite *compositeLease // of which it will be a member, nil for most
 
 	// These change from attempt to attempt:
-	keep   time.Duration // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited time.Duration // since it first asked
-	entry  script.Waiter // the client's, if a release may be for it alone
-	waiter *waiter       // for whom it asks, nil: for nobody who waits
+	keep    time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
+	waited  time.Duration  // since it first asked
+	entries script.Entries // how the wait set changes: see notify_one.go
+	waiter  *waiter        // for whom it asks, nil: for nobody who waits
 }
 
 // callTimeout is how long a call for a lock with that lease waits for Redis.

@@ -17,7 +17,7 @@ import (
 // eighth of that time later, makes it a lease like any other. The client that was granted the lock may be stopped, cut off or dead. Then it is
 // free again when that time is over, and somebody has to ask: the client that released it, if it has a queue for the lock
 // (script.WakeOneSilent, which nobody else hears of); otherwise every waiting client, so the message to all says that it was granted
-// (script.WakeOneAnnounced). This delay occurs once, as the entry is gone.
+// (script.WakeOneAnnounced). This delay occurs once, as the entry is gone. What the client does with its entry and its offers is in offers.go.
 //
 // A client that has waited in silence for longer than that may have stopped since, and so may many others with it. It is woken by a message
 // on its own channel, and asks. So is one whose head can't trust a message: its lease isn't renewed, or replicas have to confirm it. If
@@ -74,89 +74,6 @@ func (c wakeListener) Message(payload string) {
 	q.wakeHead(wakeMessage) // if it can't take what it is offered, it asks
 }
 
-// leavers are the claims that were given up lately, while the wait set may have had their entries. What a release grants them is given back.
-type leavers struct {
-	claims map[string]*claim // by owner
-	oldest []leaver
-}
-
-type leaver struct {
-	owner string
-	until time.Time
-}
-
-// add notes that a claim was given up.
-func (l *leavers) add(cl *claim) {
-	now := time.Now()
-	for len(l.oldest) > 0 && now.After(l.oldest[0].until) {
-		delete(l.claims, l.oldest[0].owner)
-		l.oldest = l.oldest[1:]
-	}
-	if cl.lock.c.isClosing() {
-		cl.cleanUpOnce() // for nobody will listen
-		return
-	}
-	l.claims[cl.owner] = cl
-	l.oldest = append(l.oldest, leaver{cl.owner, now.Add(2 * maxGrantTrust)})
-}
-
-// decline gives back a lock that was granted to an owner, if that has left without it. Otherwise it has got the lock by asking meanwhile.
-func (l *leavers) decline(owner string) {
-	if cl := l.claims[owner]; cl != nil {
-		delete(l.claims, owner)
-		cl.cleanUpOnce()
-	}
-}
-
-// offer is the message of a release that has granted the lock to the head of a queue, and when it arrived.
-type offer struct {
-	script.Offer
-	arrived time.Time
-}
-
-// grantTrust is how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
-func (lk *lock) grantTrust() time.Duration {
-	if !lk.kind.notifiesOne || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 {
-		return 0
-	}
-	return min(lk.cfg.lease/renewalsPerLease, maxGrantTrust)
-}
-
-// entry is what the wait set has of the client while the claim's waiter is the head.
-func (cl *claim) entry() string {
-	return script.Entry(cl.lock.c.number, cl.lock.grantTrust(), cl.traceparent, cl.owner)
-}
-
-// accept takes the lock that the head of a queue was offered, if the offer can be trusted for most of its time. If not, it asks: then it is granted
-// what is its own already.
-func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.Offer, ok bool) {
-	ws.mu.Lock()
-	q := w.q
-	if q == nil || q.head != w || q.state != headSleeps || q.offer == nil || q.offer.Owner != w.claim.owner { // a release here was faster
-		ws.mu.Unlock()
-		return acquireReply{}, script.Offer{}, false
-	}
-	o := q.offer
-	q.offer = nil
-	trust := w.lock.grantTrust()
-	made, known := ws.c.dispatcher.Node(q.key).Clock.Earliest(o.Now)
-	if made.After(o.arrived) { // the server's clock was set forward
-		made = o.arrived
-	}
-	until := made.Add(trust - w.lock.cfg.margin())
-	if !known || time.Until(until) < trust/2 {
-		ws.mu.Unlock()
-		return acquireReply{}, script.Offer{}, false
-	}
-	v = acquireReply{AcquireReply: script.AcquireReply{Granted: true, Now: o.Now, Token: o.Token, Left: 1, Remaining: -1}, sent: made, until: until}
-	q.due, q.registered = wakeNone, nil
-	w.claim.entered.Store(false)
-	after := q.headGranted(&headAttempt{claim: w.claim}, v)
-	ws.mu.Unlock()
-	after()
-	return v, o.Offer, true
-}
-
 func (q *waitQueue) setReachable(is bool) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
@@ -176,7 +93,7 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 	}
 	ws.mu.Unlock()
 	if left {
-		wait := time.Duration(0)
+		var wait time.Duration
 		if granted {
 			wait = maxGrantTrust + fallbackAfter
 		}

@@ -85,18 +85,13 @@ func TestCalledInVain(t *testing.T) {
 				t.Parallel()
 				job := name + " " + how
 				rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
-				set := "lockdog_wait:{" + job + "}"
-				waits := func(n int64) {
-					t.Helper()
-					eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), set).Val() == n })
-				}
 				h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
 				l := try(t, h.Mutex(job))
 				ctx, cancel := context.WithCancel(t.Context())
 				first := begin(ctx, newScope(t).open(t, rdb).Mutex(job, opts...))
-				waits(1)
+				inSet(t, srv, job, 1)
 				second := begin(t.Context(), s.open(t, srv.Client(t)).Mutex(job, opts...))
-				waits(2)
+				inSet(t, srv, job, 2)
 				trouble(wire)
 				freed := time.Now()
 				free(t, l)
@@ -130,22 +125,18 @@ func TestCalledInVainByOneWhoWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond))
-			waits := func(n int64) {
-				t.Helper()
-				eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), "lockdog_wait:{"+name+"}").Val() == n })
-			}
 			h := newScope(t).open(t, srv.Client(t))
 			l := try(t, h.Mutex(name))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			deaf := begin(ctx, newScope(t).open(t, rdb).Mutex(name))
-			waits(1)
+			inSet(t, srv, name, 1)
 			watching, leave := context.WithCancel(ctx)
 			defer leave()
 			watcher := begin(watching, h.Mutex(name, lock.WithLeaseContext(t.Context())))
-			waits(2)
+			inSet(t, srv, name, 2)
 			third := begin(ctx, newScope(t).open(t, srv.Client(t)).Mutex(name))
-			waits(3)
+			inSet(t, srv, name, 3)
 			wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
 			freed := time.Now()
 			free(t, l)

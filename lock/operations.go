@@ -76,9 +76,9 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
 			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
 		}
-		inWaitSet := params.entry.Entry != "" && !oneKey && !o.waitSetDenied.Load()
+		inWaitSet := params.entries.Add != "" && !oneKey && !o.waitSetDenied.Load()
 		if inWaitSet {
-			args.Waiter = params.entry
+			args.Entries = params.entries
 		}
 		if oneKey {
 			args.Counter = nil

@@ -37,7 +37,7 @@ func TestTurnsGoToWhoeverTakesThem(t *testing.T) {
 				for i := range goroutines {
 					all.Go(func() {
 						for ctx.Err() == nil {
-							time.Sleep(rand.N(5 * time.Millisecond))
+							<-time.After(rand.N(5 * time.Millisecond))
 							patience, cancel := context.WithTimeout(t.Context(), rand.N(40*time.Millisecond))
 							if i == 0 { // it always waits
 								cancel()

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -151,7 +150,9 @@ func (q *waitQueue) startAsking() headAttempt {
 		claim: w.claim, params: w.currentParams(), why: q.due, began: time.Now(), lastTicket: q.joined,
 		subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
-	attempt.params.entry = q.register()
+	if q.canBeTold() {
+		attempt.params.entries = q.replaceEntry()
+	}
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
 	return attempt
 }
@@ -163,7 +164,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 	q.state, q.waitingSince, q.failingSince, q.failures = headSleeps, v.Now, time.Time{}, trouble{}
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
 	q.forgetOffer(attempt.claim)
-	if attempt.params.entry.Entry != "" {
+	if attempt.params.entries.Add != "" {
 		attempt.claim.entered.Store(v.moving)
 		q.registered = nil
 	}
@@ -195,7 +196,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
 	q.noteHolder(*v.held(""), v.Traceparent)
-	if q.waitingSince == 0 && attempt.params.entry.Entry != "" {
+	if q.waitingSince == 0 && attempt.params.entries.Add != "" {
 		q.waitingSince = v.Now
 	}
 }
@@ -210,13 +211,6 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	q.check.at = time.Now().Add(pollPause())
 }
 
-// forgetOffer is called when a claim has got the lock otherwise than by an offer.
-func (q *waitQueue) forgetOffer(claim *claim) {
-	if q.offer != nil && q.offer.Owner == claim.owner {
-		q.offer = nil
-	}
-}
-
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
 // waiter asks.
 func (q *waitQueue) headStopped(attempt *headAttempt) {
@@ -228,10 +222,10 @@ func (q *waitQueue) headStopped(attempt *headAttempt) {
 // and nobody is left here to act on it.
 func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
-	if q.head == w && (kind.wakesNextOnGrant || kind.queuesInRedis) {
-		q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
-	}
 	if q.head == w {
+		if kind.wakesNextOnGrant || kind.queuesInRedis {
+			q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
+		}
 		q.giveUp(w.claim)
 	}
 	if !kind.notifiesOne || q.count > 1 {
@@ -329,60 +323,11 @@ func (q *waitQueue) timerFired() {
 // have renewed it.
 func (q *waitQueue) setFallback(granted bool) {
 	wait := fallbackAfter + rand.N(fallbackAfter)
-	if granted && q.head != nil {
+	if granted {
 		wait += q.head.lock.grantTrust()
 	}
 	q.fallback = time.Now().Add(wait)
 	q.signal()
-}
-
-// register is called before the head asks. It returns the client's entry in the wait set, if messages to it alone would arrive.
-func (q *waitQueue) register() script.Waiter {
-	if q.subscription != subUp || !q.reachable || !q.kind().notifiesOne {
-		return script.Waiter{}
-	}
-	e := q.replaceEntry()
-	return script.Waiter{Entry: e.Add, Since: q.waitingSince, Replaces: e.TakeOut}
-}
-
-// registerAtRelease is called before a release. It returns what that changes in the wait set, if others wait. Where none did at the last one, that
-// isn't worth its while: once others do, the release wakes all.
-func (q *waitQueue) registerAtRelease() (e script.Entries) {
-	switch {
-	case !q.kind().notifiesOne, q.alone && q.registered == nil:
-		return script.Entries{}
-	case q.subscription == subUp && q.reachable:
-		return q.replaceEntry()
-	case q.registered != nil: // it can't be told
-		e.TakeOut, q.registered = q.registered.entry(), nil
-	}
-	return e
-}
-
-// giveUp is called when the claim of the head is given up, of which the wait set may have an entry. A release may still grant it the lock.
-func (q *waitQueue) giveUp(claim *claim) {
-	if o := q.offer; o != nil {
-		q.offer = nil
-		claim.cleanUpOnce()
-		return
-	}
-	if claim.entered.Load() && claim.lock.grantTrust() > 0 {
-		q.ws.leavers.add(claim)
-		q.lingers = true
-	}
-}
-
-// replaceEntry makes the head the waiter of whom the wait set has an entry.
-func (q *waitQueue) replaceEntry() script.Entries {
-	e := script.Entries{Add: q.head.claim.entry(), Lease: q.head.lock.cfg.leaseArg}
-	if q.registered != nil {
-		if before := q.registered.entry(); before != e.Add {
-			e.TakeOut = before
-		}
-	}
-	q.registered = q.head.claim
-	q.registered.entered.Store(true)
-	return e
 }
 
 // noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a living holder has renewed it, and

@@ -9,18 +9,24 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
+// watchBriefly watches a lease that was granted until 2 s from now.
+func watchBriefly(e *watchdog.Engine) (l *lock, until time.Time) {
+	l = &lock{}
+	sp := spec(l)
+	sp.Until = time.Now().Add(2 * time.Second)
+	e.Watch(&l.Lease, sp)
+	return l, sp.Until
+}
+
 // A lease that was granted for a short time is renewed early in it, and is one like the others then.
 func TestBriefLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
-		brief := &lock{}
-		sp := spec(brief)
 		began := time.Now()
-		sp.Until = began.Add(2 * time.Second)
-		e.Watch(&brief.Lease, sp)
-		if got := brief.Deadline(); !got.Equal(sp.Until) {
+		brief, until := watchBriefly(e)
+		if got := brief.Deadline(); !got.Equal(until) {
 			t.Errorf("trusted for %v", got.Sub(began))
 		}
 		sleep(e, 300*time.Millisecond)
@@ -47,13 +53,10 @@ func TestBriefLeaseIsLost(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
 		s.answers(func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Err: errDown} })
-		brief := &lock{}
-		sp := spec(brief)
-		sp.Until = time.Now().Add(2 * time.Second)
-		e.Watch(&brief.Lease, sp)
+		brief, until := watchBriefly(e)
 		sleep(e, 3*time.Second)
-		if len(brief.losses) != 1 || brief.losses[0].Cause != telemetry.LossUnreachable || !brief.lostAt.Equal(sp.Until) {
-			t.Errorf("%+v at %v", brief.losses, brief.lostAt.Sub(sp.Until))
+		if len(brief.losses) != 1 || brief.losses[0].Cause != telemetry.LossUnreachable || !brief.lostAt.Equal(until) {
+			t.Errorf("%+v at %v", brief.losses, brief.lostAt.Sub(until))
 		}
 	})
 }
@@ -64,11 +67,7 @@ func TestBriefLeaseIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		e := start(t, s)
-		brief := &lock{}
-		sp := spec(brief)
-		began := time.Now()
-		sp.Until = began.Add(2 * time.Second)
-		e.Watch(&brief.Lease, sp)
+		brief, _ := watchBriefly(e)
 		e.StopRenewal(&brief.Lease)
 		sleep(e, ttl-time.Second)
 		if got, want := brief.outcomes(), "renewed/1 "; got != want || len(brief.losses) != 0 {

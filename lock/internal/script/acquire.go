@@ -21,9 +21,9 @@ var (
 	Acquire = &Acquirer{
 		Script: load("acquire", "clock", "token", "holder", "marks"), keys: lockAndCounter,
 		more: func(r *Request, a AcquireArgs) {
-			if w := a.Waiter; w.Entry != "" {
+			if e := a.Entries; e.Add != "" {
 				r.Keys = append(r.Keys, WaitersKey(a.Key))
-				r.Args = append(r.Args, w.Entry, w.Since, w.Replaces)
+				r.Args = append(r.Args, e.Add, e.Since, e.TakeOut)
 			}
 		},
 	}
@@ -63,7 +63,7 @@ type AcquireArgs struct {
 	Traceparent string
 	Publish     any // the command to publish with: a string, boxed
 
-	Waiter  Waiter        // of a Mutex: the client, if a release may wake it alone
+	Entries Entries       // of a Mutex: what is added is for the one who asks
 	Keep    time.Duration // of a FairMutex or a writer: for how long its place in the queue is kept until it asks again, 0: it takes none
 	Under   string        // of a reader: the owner of the write lease that its caller has
 	Waited  time.Duration // of a reader: since it first asked

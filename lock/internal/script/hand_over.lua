@@ -15,7 +15,7 @@
 --
 -- It comes after give.lua, and that after near.lua: where another process waits, only a batch asks for the time.
 if not late(ARGV[11]) then
-  local token = give(KEYS[1], ARGV[1], draw, KEYS[2], ARGV[9], ARGV[10], '', ARGV[12])
+  local token = give(KEYS[1], ARGV[1], KEYS[2], false, ARGV[9], ARGV[10], '', ARGV[12])
   if token then
     settle()
     return token == now and now or {2, now, token}

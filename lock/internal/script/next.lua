@@ -14,18 +14,6 @@
 --          {5, now, token}  given to the next waiter of this client, whose turn it was
 --
 -- ARGV[9..12] are those of hand_over.lua, or missing. It comes after entry.lua, clock.lua, token.lua and give.lua.
-local function drawAgain(counter)
-  local last = redis.call('set', counter, nowText, 'xx', 'get')
-  if not last then
-    error('no counter')
-  end
-  local token, text = follow(last)
-  if token ~= now then
-    redis.call('set', counter, text)
-  end
-  return token, text
-end
-
 local set = tagged('lockdog_wait:', KEYS[1])
 local function present(entry)
   return entry ~= '' and type(redis.pcall('zscore', set, entry)) == 'string'
@@ -70,7 +58,7 @@ if listening and waiting == listening and waiting > 0 then
         traceparent = ''
       end
       local own = owner == ARGV[9] and not late(ARGV[11])
-      local token, text = give(KEYS[1], ARGV[1], drawAgain, ARGV[5], owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
+      local token, text = give(KEYS[1], ARGV[1], ARGV[5], true, owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
       if token then
         settle()
       end

@@ -93,7 +93,7 @@ type ReleaseArgs struct {
 
 	Wake    Wake          // of a Mutex
 	NumSub  string        // of a Mutex: the PUBSUB subcommand that counts a channel's subscribers
-	Entries Entries       // of a Mutex
+	Entries Entries       // of a Mutex: what is added is for the next waiter of this client, if others wait
 	Next    Next          // of a Mutex that is handed over
 	Amount  int           // by how much a counter is changed, or to how much it is set
 	Spent   []string      // of a counter: receipts that are to be deleted
@@ -109,13 +109,6 @@ const (
 	WakeOneAnnounced      // one client, and all others hear of it
 	WakeOneSilent         // one client, and nobody else hears of it
 )
-
-// Entries are how a release changes the set of those that wait.
-type Entries struct {
-	TakeOut string // "": none
-	Add     string // for the next waiter of this client, if others wait; "": none
-	Lease   any    // of that waiter, in ms: an int64, boxed
-}
 
 // Next is the waiter to whom a Mutex is handed over.
 type Next struct {
@@ -182,13 +175,13 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 	case 1:
 		r.Outcome, r.Refused = Done, refused(list, 2)
 		return r, nil
-	case 2, 0:
+	case 2, 5, 0:
 		_, more, err := ints(reply, 3)
 		switch {
 		case err != nil:
 			return ReleaseReply{}, err
-		case nums[0] == 2:
-			r.Outcome, r.Token = HandedOver, more[2]
+		case nums[0] != 0:
+			r.Outcome, r.Token, r.OthersWait = HandedOver, more[2], nums[0] == 5
 		case more[2] != 0:
 			r.Outcome = Taken
 		default:
@@ -200,13 +193,6 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 		return r, nil
 	case 4:
 		r.Outcome, r.Granted = Done, true
-		return r, nil
-	case 5:
-		_, more, err := ints(reply, 3)
-		if err != nil {
-			return ReleaseReply{}, err
-		}
-		r.Outcome, r.Token, r.OthersWait = HandedOver, more[2], true
 		return r, nil
 	}
 	return ReleaseReply{}, unreadable(reply)

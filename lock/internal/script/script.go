@@ -24,7 +24,7 @@ func function(name, parameters string, source ...string) string {
 	return name + " = function(" + parameters + ")\n" + strings.Join(source, "") + "end\n"
 }
 
-// The parts of a release: what it begins with, who is next, which few releases have to ask, and the rest.
+// release is what follows entry.lua in a release. Where others wait, it finds out who is next, for which it may need shared fragments.
 func release(shared ...string) string {
 	return wakeFair + "if found[1] and othersWait and ARGV[4] ~= '0' then\n" + read(shared...) + read("next") + "end\n" + read("release")
 }

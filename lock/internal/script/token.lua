@@ -11,9 +11,15 @@ local function follow(last)
   return last + 1, string.format('%.0f', last + 1)
 end
 
--- draw takes the next token from a counter. It returns the number and its text.
-local function draw(counter)
-  local token, text = follow(redis.call('set', counter, nowText, 'get'))
+-- draw takes the next token from a counter. It returns the number and its text. With existing it makes no counter: it fails where none is.
+local function draw(counter, existing)
+  local last
+  if existing then
+    last = assert(redis.call('set', counter, nowText, 'xx', 'get'), 'no counter')
+  else
+    last = redis.call('set', counter, nowText, 'get')
+  end
+  local token, text = follow(last)
   if token ~= now then
     redis.call('set', counter, text)
   end

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Waiter is a client among those that wait for a lock.
-type Waiter struct {
-	Entry    string // its entry in the set of those that wait: see Entry; "": it isn't among them
-	Since    int64  // when it began to wait, or last had the lock: Redis's time in µs, 0 for now
-	Replaces string // the entry that it had until now; "": the same, or none
+// Entries are how a call changes the client's place in the set of those that wait. The zero value leaves it alone.
+type Entries struct {
+	Add     string // see Entry; "": none
+	TakeOut string // that of a waiter before; "": the same, or none
+	Since   int64  // when the client began to wait, or last had the lock: Redis's time in µs, 0 for now. A release takes now
+	Lease   any    // of the waiter, in ms: an int64, boxed
 }
 
 // Entry returns what the set of those that wait has of a client. A release may wake the client with that number. With a trust it may also grant the
