@@ -131,6 +131,20 @@ servers: ## the suites of tests on each server that people run
 servers-short: ## what goes by a server's answers, on the newest Redis and Valkey
 	@$(MAKE) --no-print-directory servers SERVERS="redis-8 valkey-9" SUITES=short
 
+# Static, and so for any Linux of that processor. grpcnotrace leaves out what makes the linker keep everything that is exported.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64
+.PHONY: dist
+dist: ## the command lockdog for PLATFORMS, as programs that need nothing else
+	@echo "== dist"
+	mkdir -p bin/dist
+	for platform in $(PLATFORMS); do \
+		file=bin/dist/lockdog-$${platform/\//-}; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
+			go build -tags=grpcnotrace -trimpath -ldflags='-s -w' -o $$file ./cmd/lockdog; \
+		gzip -9 -k -f $$file; \
+		ls -l $$file $$file.gz; \
+	done
+
 .PHONY: bench
 bench: setup ## all benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...

@@ -100,7 +100,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	}
 
 	c := &Client{cfg: cfg, number: newNumber(), backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
-	var random [ownerRandomBytes]byte
+	var random [script.OwnerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
 	var err error
@@ -170,19 +170,6 @@ func (c *clientConfig) check() error {
 
 // notInClientID reports whether a rune may not be in a client's id.
 func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
-
-// ownerRandomBytes is how many random bytes tell a client from others with its id.
-const ownerRandomBytes = 8
-
-// clientIDOf returns the id in an owner of lockdog, "" for any other: "<id>:<random>-<number>", and for writers ":write" after it.
-func clientIDOf(owner string) string {
-	id, rest, _ := strings.Cut(owner, ":")
-	random, number, _ := strings.Cut(strings.TrimSuffix(rest, writeSuffix), "-")
-	if _, err := strconv.ParseUint(number, 10, 64); err != nil || len(random) != hex.EncodedLen(ownerRandomBytes) {
-		return ""
-	}
-	return id
-}
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
 // ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. Locks not released by then are left to

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -33,7 +34,7 @@ type Holder struct {
 func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
 		r, err := lk.c.ops.inspect(ctx, lk)
-		h = Holder{r.Held, r.Owner, clientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
+		h = Holder{r.Held, r.Owner, script.ClientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
 		return err
 	})
 	return h, err

@@ -12,7 +12,7 @@ var (
 		name:    "write",
 		acquire: script.WriteAcquire, release: script.WriteRelease, force: script.RWForce, inspect: script.RWInspect,
 		channel:     script.RWChannel,
-		ownerSuffix: writeSuffix, holding: script.HoldsMark,
+		ownerSuffix: script.WriteSuffix, holding: script.HoldsMark,
 		queuesInRedis: true, // so that new readers wait for it
 	}
 	readKind = &kind{
@@ -23,9 +23,6 @@ var (
 		wakesNextOnGrant: true,
 	}
 )
-
-// writeSuffix ends the owner of a write lease, as it does Redisson's.
-const writeSuffix = ":write"
 
 // RWMutex describes a lock that either one writer holds, or any number of readers: Redisson's RReadWriteLock. Lock, TryLock
 // and Do are the writer's, RLock, TryRLock and RDo the readers'; each reader has a Lease of its own, with a token of its

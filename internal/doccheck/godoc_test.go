@@ -10,7 +10,7 @@ import (
 )
 
 // exported are the packages that users import.
-var exported = []string{"lock", "lock/locktest", "lock/lockdebug", "lock/leader", "watchdog", "telemetry", "telemetry/otelsetup", "dashboards"}
+var exported = []string{"lock", "lock/locktest", "lock/lockdebug", "lock/leader", "lock/fleet", "watchdog", "telemetry", "telemetry/otelsetup", "dashboards"}
 
 // TestEverythingIsDocumented looks for what is exported without a word on it: functions, types, values, and the fields and methods
 // within types, which no linter looks at.

@@ -52,6 +52,7 @@ var packages = map[string]string{
 	"lock":      "github.com/lockdog/lockdog/lock",
 	"lockdebug": "github.com/lockdog/lockdog/lock/lockdebug",
 	"leader":    "github.com/lockdog/lockdog/lock/leader",
+	"fleet":     "github.com/lockdog/lockdog/lock/fleet",
 	"locktest":  "github.com/lockdog/lockdog/lock/locktest",
 	"otelsetup": "github.com/lockdog/lockdog/telemetry/otelsetup",
 }

@@ -99,7 +99,7 @@ type AcquireReply struct {
 
 // ParseAcquire reads the reply of acquire.lua and of all scripts that acquire one lock.
 func ParseAcquire(reply any) (AcquireReply, error) {
-	if now, ok := reply.(int64); ok && now > leastTime {
+	if now, ok := reply.(int64); ok && now > LeastTime {
 		return AcquireReply{Granted: true, Now: now, Token: now, Left: 1, Remaining: -1}, nil
 	}
 	list, nums, err := ints(reply, 2)
@@ -142,6 +142,11 @@ const MetaField = "@lockdog"
 
 // marks are what may stand before the token in that field: a release of the lock has to look for waiters. See acquire.lua.
 const marks = "+~"
+
+// ParseMarks reports whether, at its release, clients are to be looked for in the wait set, and in the queue of a FairMutex.
+func ParseMarks(s string) (waiting, queued bool) {
+	return strings.HasPrefix(s, "+"), strings.HasPrefix(s, marks)
+}
 
 // ParseMeta reads that field. Anybody may have written it: what doesn't parse counts as absent.
 func ParseMeta(s string) (token int64, traceparent string) {

@@ -112,7 +112,7 @@ func number(reply any, i int) (int64, bool) {
 func fuzzAcquire(t *testing.T, reply any) {
 	t.Helper()
 	r, err := ParseAcquire(reply)
-	if n, ok := reply.(int64); ok && n > leastTime {
+	if n, ok := reply.(int64); ok && n > LeastTime {
 		if err != nil || !r.Granted || r.Token != n || r.Now != n {
 			t.Errorf("%d read as %+v, %v", n, r, err)
 		}
@@ -154,7 +154,7 @@ func fuzzRelease(t *testing.T, reply any) {
 	}
 	if n, ok := reply.(int64); ok {
 		want := ReleaseReply{Outcome: Done}
-		if n > leastTime {
+		if n > LeastTime {
 			want = ReleaseReply{Outcome: HandedOver, Token: n, Now: n}
 		} else if n != 1 {
 			t.Fatalf("%d read as %+v", n, got)

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -43,6 +44,18 @@ func QueueTimeoutsKey(key string) string { return prefixed("redisson_lock_timeou
 
 // QueueAliveKey has our deadlines of them.
 func QueueAliveKey(key string) string { return prefixed("lockdog_fair", key) }
+
+// WritersKey has the writers that wait for a read-write lock: owner -> until when its place is kept, ms.
+func WritersKey(key string) string { return suffixed(key, "lockdog_writers") }
+
+// markKeys is what the keys of the marks of a holder of a read-write lock begin with. See rw.lua.
+func markKeys(key, owner string) string { return suffixed(key, owner+":rwlock_timeout:") }
+
+// MarkKey has the first mark of such a holder.
+func MarkKey(key, owner string) string { return MarkKeyOf(key, owner, 1) }
+
+// MarkKeyOf has the nth mark of such a holder: it has one for each time it entered.
+func MarkKeyOf(key, owner string, n int) string { return markKeys(key, owner) + strconv.Itoa(n) }
 
 // PermitsKey has the permits of a semaphore that are taken.
 func PermitsKey(key string) string { return suffixed(key, "timeout") }

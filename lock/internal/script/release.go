@@ -163,7 +163,7 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 	switch n, _ := reply.(int64); {
 	case n == 1:
 		return ReleaseReply{Outcome: Done}, nil
-	case n > leastTime:
+	case n > LeastTime:
 		return ReleaseReply{Outcome: HandedOver, Token: n, Now: n}, nil
 	}
 	list, nums, err := ints(reply, 2)

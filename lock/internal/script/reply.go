@@ -36,8 +36,8 @@ func readInts(nums []int64, reply any) ([]any, error) {
 	return list, nil
 }
 
-// leastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
-const leastTime = 1 << 49
+// LeastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
+const LeastTime = 1 << 49
 
 // millis reads a PTTL: negative means that there is no expiry.
 func millis(ms int64) time.Duration {

@@ -65,8 +65,8 @@ func fairKeys(r *Request, l Lock, _ string) {
 
 // rwKeys are described in rw.lua.
 func rwKeys(r *Request, l Lock, owner string) {
-	mark := suffixed(l.Key, owner+":rwlock_timeout:")
-	r.Keys = append(r.Keys, l.Key, l.Counter.(string), suffixed(l.Key, "lockdog_writers"), suffixed(l.Key, "lockdog_turn"), mark+"1", mark+"0")
+	mark := markKeys(l.Key, owner)
+	r.Keys = append(r.Keys, l.Key, l.Counter.(string), WritersKey(l.Key), suffixed(l.Key, "lockdog_turn"), mark+"1", mark+"0")
 }
 
 func permitKeys(r *Request, l Lock, _ string) {

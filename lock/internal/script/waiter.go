@@ -26,6 +26,15 @@ func Entry(number string, trust time.Duration, traceparent, owner string) string
 	return number + " " + strconv.FormatInt(trust.Milliseconds(), 10) + " " + traceparent + " " + owner
 }
 
+// ParseEntry reads an entry: the owner whom a release may grant the lock, and the traceparent of its acquire; "" where a release may only wake the client.
+func ParseEntry(entry string) (owner, traceparent string) {
+	words := strings.SplitN(entry, " ", 4)
+	if len(words) < 4 {
+		return "", ""
+	}
+	return words[3], strings.TrimPrefix(words[2], "-")
+}
+
 // Offer is the message of a release that has granted the lock to a waiter.
 type Offer struct {
 	Owner string // the waiter
@@ -48,7 +57,7 @@ func ParseOffer(payload string) (Offer, bool) {
 	}
 	token, err1 := strconv.ParseInt(words[0], 10, 64)
 	now, err2 := strconv.ParseInt(words[1], 10, 64)
-	if err1 != nil || err2 != nil || token <= 0 || now <= leastTime {
+	if err1 != nil || err2 != nil || token <= 0 || now <= LeastTime {
 		return Offer{}, false
 	}
 	o := Offer{Owner: lines[1], Token: token, Now: now, From: lines[2]}

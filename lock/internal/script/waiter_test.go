@@ -52,7 +52,7 @@ func FuzzParseOffer(f *testing.F) {
 		switch {
 		case !ok && o != (Offer{}):
 			t.Errorf("%q: none, and %+v", payload, o)
-		case ok && (o.Owner == "" || o.Token <= 0 || o.Now <= leastTime || !strings.HasSuffix(payload, "\n"+o.Owner+"\n"+o.From)):
+		case ok && (o.Owner == "" || o.Token <= 0 || o.Now <= LeastTime || !strings.HasSuffix(payload, "\n"+o.Owner+"\n"+o.From)):
 			t.Errorf("%q is taken for %+v", payload, o)
 		}
 	})

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/doctor"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var strict bool
+	var opts doctor.Options
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell what on this Redis will hurt locks",
+		Long: `Tell what on this Redis will hurt locks: settings that lose them, missing rights, clocks, slowness, nodes that are down. It connects as the service would,
+takes and releases locks of names that nobody uses, and deletes their keys. One token counter stays for each --name.
+
+Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict a warning is enough.`,
+		Example: `  lockdog doctor --user app --name job                 as a user who may touch names that begin with job
+  lockdog doctor --kind mutex --kind semaphore --strict   for CI`,
+		Args:              args(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, kind := range opts.Kinds {
+				if !slices.Contains(doctor.Kinds(), kind) {
+					return usagef("--kind %s: must be one of %s", kind, strings.Join(doctor.Kinds(), ", "))
+				}
+			}
+			if strings.ContainsAny(opts.Name, "{}") {
+				return usagef("--name %s: must have no braces", text.Safe(opts.Name))
+			}
+			server, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.Close() }()
+			opts.Timeout = a.conn.Timeout
+			findings, err := doctor.Run(cmd.Context(), server, opts)
+			if err != nil {
+				return err
+			}
+			if err := a.printFindings(findings); err != nil {
+				return err
+			}
+			if bad(findings, strict) {
+				return &exitError{code: exitNo}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also for a warning")
+	cmd.Flags().StringVar(&opts.Name, "name", "", "beginning of the names of locks that the user may touch; its tries get names such as NAME:lockdog-doctor-...")
+	cmd.Flags().StringSliceVar(&opts.Kinds, "kind", nil, "kind of lock or option that the service uses: a right it lacks is a failure, and other kinds aren't tried")
+	return cmd
+}
+
+// bad reports whether the exit code is to be 1.
+func bad(findings []doctor.Finding, strict bool) bool {
+	return slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level == doctor.Warn })
+}
+
+// marks are the levels as people read them.
+var marks = map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "WARN", doctor.Fail: "FAIL", doctor.Unknown: "?"}
+
+// printFindings prints them, and how many there are of each level. With --json it prints them alone.
+func (a *app) printFindings(findings []doctor.Finding) error {
+	count := make(map[doctor.Level]int)
+	for _, f := range findings {
+		count[f.Level]++
+		if a.json {
+			if err := a.printJSON(f); err != nil {
+				return err
+			}
+			continue
+		}
+		where := f.ID
+		if f.Node != "" {
+			where += " " + f.Node
+		}
+		lines := fmt.Sprintf("%-4s  %s: %s\n", marks[f.Level], text.Safe(where), text.OneLine(f.Found))
+		if f.Means != "" {
+			lines += "      means: " + text.OneLine(f.Means) + "\n"
+		}
+		if f.Fix != "" {
+			lines += "      do:    " + text.OneLine(f.Fix) + "\n"
+		}
+		if _, err := fmt.Fprint(a.stdout, lines); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.stdout, "\n%d failed, %d warnings, %d unknown, %d ok\n", count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
+	return err
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/doctor"
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// appRules are those of docs/ACL.md for a Mutex whose names start with job, with one of several waiters called.
+const appRules = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* +evalsha +eval +subscribe +unsubscribe +ping +time +hgetall +hexists +hmget " +
+	"+hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub ~lockdog_wait:{job* +zadd +zcard +zrange +zrem +zscore"
+
+// asApp logs in as a user with rules.
+var asApp = []string{"REDISCLI_AUTH=secret"}
+
+func startWithApp(t *testing.T, rules string) *redistest.Server {
+	t.Helper()
+	return redistest.Start(t, redistest.WithUser("app", append([]string{"on", ">secret"}, strings.Fields(rules)...)...))
+}
+
+func TestDoctorHealthy(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
+	r := lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--strict")
+	r.want(t, exitOK, "0 failed, 0 warnings, 0 unknown", "")
+	for _, key := range s.Client(t).Keys(t.Context(), "*").Val() {
+		if !strings.HasPrefix(key, "lockdog:fence:") && s.Client(t).PTTL(t.Context(), key).Val() <= 0 {
+			t.Errorf("left behind: %s", key)
+		}
+	}
+}
+
+func TestDoctorJSON(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))
+	r := lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--json")
+	r.want(t, exitNo, `{"id":"eviction","level":"fail"`, "")
+	for line := range strings.Lines(r.stdout) {
+		var f doctor.Finding
+		if err := json.Unmarshal([]byte(line), &f); err != nil || f.ID == "" || f.Level == "" || f.Found == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if !strings.Contains(r.stdout, "set maxmemory-policy to noeviction") {
+		t.Error("it doesn't say what to set")
+	}
+}
+
+func TestDoctorStrict(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	lockdog(t, "redis://"+s.Addr(), nil, "doctor").want(t, exitOK, "WARN  persistence", "")
+	lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--strict").want(t, exitNo, "WARN  persistence", "")
+	lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--kind", "futex").want(t, exitUsage, "", "must be one of")
+}
+
+// A user with the documented rules passes; INFO and CONFIG, which it may not ask, are unknown.
+func TestDoctorDocumentedRules(t *testing.T) {
+	t.Parallel()
+	s := startWithApp(t, appRules)
+	r := lockdog(t, "redis://"+s.Addr(), asApp, "doctor", "--user", "app", "--name", "job", "--kind", "mutex")
+	r.want(t, exitOK, "?     eviction: can't be checked", "")
+	r.want(t, exitOK, "ok    lock_mutex", "")
+	r.want(t, exitOK, "ok    acl_mutex: Mutex: no right is missing", "")
+}
+
+func TestDoctorNamesMissingRights(t *testing.T) {
+	t.Parallel()
+	for without, want := range map[string]string{
+		"+hset":                     "FAIL  acl_mutex: Mutex: missing +hset",
+		"+evalsha":                  "FAIL  acl_mutex: Mutex: missing +evalsha",
+		"~lockdog:fence:*":          "FAIL  acl_mutex: Mutex: missing ~lockdog:fence:*",
+		"~job*":                     "FAIL  acl_mutex: Mutex: missing ~job*",
+		"+publish":                  "WARN  acl_mutex: Mutex: missing +publish",
+		"+mset":                     "WARN  acl_mutex: Mutex: missing +mset",
+		"&redisson_lock__channel:*": "WARN  acl_mutex: Mutex: missing &redisson_lock__channel:*",
+		"~lockdog_wait:{job*":       "WARN  acl_one_of_several: one of several: missing ~lockdog_wait:{job*",
+	} {
+		t.Run(without, func(t *testing.T) {
+			t.Parallel()
+			s := startWithApp(t, strings.Replace(appRules+" ", without+" ", "", 1))
+			code := exitOK
+			if strings.HasPrefix(want, "FAIL") {
+				code = exitNo
+			}
+			lockdog(t, "redis://"+s.Addr(), asApp, "doctor", "--user", "app", "--name", "job", "--kind", "mutex", "--timeout", "2s").want(t, code, want, "")
+		})
+	}
+}
+
+func TestDoctorReplica(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t, 1)
+	lockdog(t, "redis://"+r.Replicas[0].Addr(), nil, "doctor", "--timeout", "2s").want(t, exitNo, "FAIL  role: a replica", "")
+	lockdog(t, "redis://"+r.Primary.Addr(), nil, "doctor").want(t, exitOK, "WARN  replicas: 1 replica, and min-replicas-to-write is 0", "")
+}
+
+func TestDoctorCluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0)
+	first := "redis://" + c.Nodes[0].Addr()
+	r := lockdog(t, first, nil, "doctor")
+	r.want(t, exitOK, "ok    cluster: all slots are served", "")
+	r.want(t, exitOK, "WARN  cluster_replicas", "")
+	c.Nodes[2].Kill(t)
+	lockdog(t, first, nil, "doctor", "--timeout", "2s").want(t, exitNo, c.Nodes[2].Addr(), "")
+}

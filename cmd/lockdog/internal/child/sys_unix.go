@@ -1,0 +1,18 @@
+//go:build unix && !linux
+
+package child
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+// clock is a clock, in ns, that all processes share.
+func clock() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails
+	return now.Nano()
+}

@@ -1,0 +1,114 @@
+package connect
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// parse reads an address: redis[s]://[user[:password]@]host[:port][,host[:port]...][/db], the same without redis://, unix://[user[:password]@]/path[?db=n], or
+// the path of a Unix socket. Package url reads no addresses with several hosts. No error has a part of the text: any part may be one of the password, if
+// that isn't written as URLs have it.
+func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	switch scheme = strings.ToLower(scheme); {
+	case !ok && strings.HasPrefix(text, "/"):
+		return &redis.UniversalOptions{Addrs: []string{text}}, false, nil
+	case !ok:
+		scheme, rest = "redis", text
+	case scheme != "redis" && scheme != "rediss" && scheme != "unix":
+		return nil, false, fmt.Errorf("%w: the address begins with none of redis://, rediss:// and unix://", ErrUsage)
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path := rest, ""
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+		authority, path = rest[:slash], rest[slash:]
+	}
+	if strings.Contains(path+query, "@") || strings.Contains(rest+query, "#") {
+		return nil, false, fmt.Errorf("%w: the address has a character at a wrong place; in a password write / ? # @ %% as %%2F %%3F %%23 %%40 %%25, or put the password into $%s",
+			ErrUsage, EnvPassword)
+	}
+	o = &redis.UniversalOptions{}
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		var user, password string
+		user, password, withPassword = strings.Cut(authority[:at], ":")
+		authority = authority[at+1:]
+		var err1, err2 error
+		o.Username, err1 = url.PathUnescape(user)
+		o.Password, err2 = url.PathUnescape(password)
+		if err1 != nil || err2 != nil {
+			return nil, false, fmt.Errorf("%w: in the user and the password of an address write %% as %%25", ErrUsage)
+		}
+	}
+	if o.DB, o.TLSConfig, err = parseOptions(scheme, query); err != nil {
+		return nil, false, err
+	}
+	if scheme == "unix" {
+		if authority != "" || len(path) < 2 {
+			return nil, false, fmt.Errorf("%w: the address of a Unix socket must be unix:// and a path that begins with /", ErrUsage)
+		}
+		o.Addrs = []string{path}
+		return o, withPassword, nil
+	}
+	for host := range strings.SplitSeq(authority, ",") {
+		addr, err := hostPort(host, authority == "")
+		if err != nil {
+			return nil, false, err
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	if path = strings.TrimPrefix(path, "/"); path != "" {
+		if o.DB, err = strconv.Atoi(path); err != nil || o.DB < 0 {
+			return nil, false, fmt.Errorf("%w: what follows the host in the address must be the number of a database, such as /2", ErrUsage)
+		}
+	}
+	return o, withPassword, nil
+}
+
+// parseOptions reads what follows '?': go-redis knows it. All but these two are for programs.
+func parseOptions(scheme, query string) (db int, cfg *tls.Config, err error) {
+	base := scheme + "://127.0.0.1/?"
+	if scheme == "unix" {
+		base = scheme + ":///s?"
+	}
+	one, err := redis.ParseURL(base + query)
+	if err != nil || one.DB < 0 {
+		return 0, nil, fmt.Errorf("%w: what follows ? in the address is nothing that go-redis knows, such as db=2", ErrUsage)
+	}
+	if one.TLSConfig != nil {
+		one.TLSConfig.ServerName = "" // each node has its own
+	}
+	return one.DB, one.TLSConfig, nil
+}
+
+// hostPort reads host[:port]. An IPv6 address has brackets, if there is a port.
+func hostPort(text string, alone bool) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = text, ""
+		if inner, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(inner, "]") {
+			host = strings.TrimSuffix(inner, "]")
+		}
+	}
+	if port == "" {
+		port = "6379"
+	}
+	if host == "" && (alone || strings.HasPrefix(text, ":")) {
+		host = "127.0.0.1"
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || strings.Contains(host, ":") && net.ParseIP(zoneless(host)) == nil || strings.ContainsAny(host, "[] \t\n") || host == "" {
+		return "", fmt.Errorf("%w: an address in the list of hosts isn't host, host:port, or [IPv6]:port", ErrUsage)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func zoneless(host string) string {
+	host, _, _ = strings.Cut(host, "%")
+	return host
+}

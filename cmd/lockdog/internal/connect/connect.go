@@ -1,0 +1,415 @@
+// Package connect turns what users of redis-cli know (a URL, a user, certificates) into a client for the servers at that address: a single one, a
+// Cluster, or the primary that Sentinels name. It asks the server which of these it is.
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+)
+
+// The environment variables. Passwords come from them, or from files, and never from arguments, which every user of the machine can read.
+const (
+	EnvURL          = "REDIS_URL"
+	EnvPassword     = "REDISCLI_AUTH"
+	EnvSentinelAuth = "LOCKDOG_SENTINEL_AUTH"
+	EnvPrefix       = "LOCKDOG_PREFIX"
+)
+
+const defaultURL = "redis://127.0.0.1:6379"
+
+// ErrUsage is matched by the error of an address or a setting that can't be right, before anything was sent.
+var ErrUsage = errors.New("bad address or setting")
+
+// ErrConnect is matched by the error of a server that can't be reached or refuses the user.
+var ErrConnect = errors.New("no connection")
+
+// Flags are where the servers are, and who asks.
+type Flags struct {
+	URL           string
+	User          string
+	PasswordFile  string
+	DB            int
+	SentinelName  string
+	SentinelUser  string
+	TLS, Insecure bool
+	CACert        string
+	Cert, Key     string
+	ServerName    string
+	Prefix        string
+	Timeout       time.Duration
+
+	set *pflag.FlagSet
+}
+
+// Register makes them flags of a command.
+func (f *Flags) Register(set *pflag.FlagSet) {
+	f.set = set
+	set.StringVarP(&f.URL, "url", "u", "", "redis[s]://[user@]host[:port][,host[:port]...][/db], host:port, or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
+	set.StringVar(&f.User, "user", "", "ACL user; its password comes from $"+EnvPassword+", $"+EnvURL+" or --password-file")
+	set.StringVar(&f.PasswordFile, "password-file", "", "file whose first line is the password")
+	set.IntVarP(&f.DB, "db", "n", 0, "number of the database; default that of the address, or 0")
+	set.StringVar(&f.SentinelName, "sentinel-master", "", "name of the primary, where the address is that of Sentinels which know several")
+	set.StringVar(&f.SentinelUser, "sentinel-user", "", "ACL user at the Sentinels; their password comes from $"+EnvSentinelAuth)
+	set.BoolVar(&f.TLS, "tls", false, "connect with TLS, as rediss:// does")
+	set.StringVar(&f.CACert, "cacert", "", "file of the CA certificates to trust, PEM")
+	set.StringVar(&f.Cert, "cert", "", "file of the client certificate, PEM")
+	set.StringVar(&f.Key, "key", "", "file of its private key, PEM")
+	set.StringVar(&f.ServerName, "sni", "", "name to expect in the server's certificate")
+	set.BoolVar(&f.Insecure, "insecure", false, "accept any server certificate")
+	set.StringVar(&f.Prefix, "prefix", os.Getenv(EnvPrefix), "key prefix of the locks, as given to WithKeyPrefix; default $"+EnvPrefix)
+	set.DurationVar(&f.Timeout, "timeout", 5*time.Second, "how long a call waits for Redis")
+}
+
+// The modes of a server.
+const (
+	Single   = "standalone"
+	Cluster  = "cluster"
+	Sentinel = "sentinel"
+)
+
+// Server is a connected client.
+type Server struct {
+	redis.UniversalClient
+	Mode    string // Single, Cluster, or Sentinel
+	Addr    string // where it is, without credentials
+	Prefix  string // of keys
+	Options *redis.UniversalOptions
+}
+
+// Open connects, and finds out what is there.
+func (f *Flags) Open(ctx context.Context) (*Server, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(o.Addrs)+1)*f.Timeout)
+	defer cancel()
+	s := &Server{Addr: strings.Join(o.Addrs, ","), Prefix: f.Prefix, Options: o}
+	refused := func(err error) error {
+		if parent.Err() != nil {
+			return fmt.Errorf("%w to %s: %w", ErrConnect, s.Addr, parent.Err())
+		}
+		return fmt.Errorf("%w to %s: %w", ErrConnect, s.Addr, f.withAdvice(err, o))
+	}
+	if s.Mode, err = discover(ctx, o); err != nil {
+		return nil, refused(err)
+	}
+	if s.Mode != Sentinel && f.SentinelName != "" {
+		return nil, fmt.Errorf("%w: --sentinel-master %s: %s is no Sentinel; give the address of one, or leave the flag out", ErrUsage, f.SentinelName, s.Addr)
+	}
+	switch s.Mode {
+	case Sentinel:
+		if o.MasterName, err = f.primaryName(ctx, o); errors.Is(err, ErrUsage) {
+			return nil, err
+		} else if err != nil {
+			return nil, refused(err)
+		}
+		s.Addr = o.MasterName + " at " + s.Addr
+	case Cluster:
+		o.IsClusterMode = true
+		if o.DB != 0 {
+			return nil, fmt.Errorf("%w: %s is a Cluster, which has no database but 0: leave out database %d", ErrUsage, s.Addr, o.DB)
+		}
+	default:
+		if len(o.Addrs) > 1 {
+			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone", ErrUsage, s.Addr)
+		}
+	}
+	s.UniversalClient = redis.NewUniversalClient(o)
+	defer closeWhenDone(parent, s)()
+	if err := s.Ping(ctx).Err(); err != nil && !mayNotPing(err) {
+		_ = s.Close()
+		return nil, refused(err)
+	}
+	return s, nil
+}
+
+// closeWhenDone closes a client when ctx ends, until stop is called: go-redis goes by the deadline of a context, but not by its end.
+func closeWhenDone(ctx context.Context, c io.Closer) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.Close() })
+}
+
+// mayNotPing reports whether the user is known, and only isn't allowed to PING.
+func mayNotPing(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'ping'")
+}
+
+// options are those of the client, before it is known what is there.
+func (f *Flags) options() (*redis.UniversalOptions, error) {
+	if f.Timeout <= 0 {
+		return nil, fmt.Errorf("%w: --timeout %v: must be more than 0", ErrUsage, f.Timeout)
+	}
+	text, fromFlag := f.URL, true
+	if text == "" {
+		text, fromFlag = os.Getenv(EnvURL), false
+	}
+	if text == "" {
+		text = defaultURL
+	}
+	o, withPassword, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if withPassword && fromFlag {
+		return nil, fmt.Errorf("%w: -u has a password, which every user of this machine can read in the list of processes: put the URL into $%s, "+
+			"or the password into $%s or a file for --password-file", ErrUsage, EnvURL, EnvPassword)
+	}
+	if err := f.credentials(o); err != nil {
+		return nil, err
+	}
+	if f.DB < 0 {
+		return nil, fmt.Errorf("%w: --db %d: must be 0 or more", ErrUsage, f.DB)
+	}
+	if f.DB != 0 || f.set != nil && f.set.Changed("db") {
+		o.DB = f.DB
+	}
+	if o.TLSConfig, err = f.tls(o.TLSConfig); err != nil {
+		return nil, err
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = f.Timeout, f.Timeout, f.Timeout
+	o.ContextTimeoutEnabled = true
+	o.SentinelUsername, o.SentinelPassword = f.SentinelUser, os.Getenv(EnvSentinelAuth)
+	return o, nil
+}
+
+// credentials are the user, and its password from wherever it is.
+func (f *Flags) credentials(o *redis.UniversalOptions) error {
+	if f.User != "" {
+		o.Username = f.User
+	}
+	if p := os.Getenv(EnvPassword); p != "" {
+		o.Password = p
+	}
+	if f.PasswordFile != "" {
+		text, err := os.ReadFile(f.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("%w: --password-file: %w", ErrUsage, err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
+			return fmt.Errorf("%w: --password-file %s: its first line is empty, and should be the password", ErrUsage, f.PasswordFile)
+		}
+	}
+	if o.Username != "" && o.Password == "" {
+		user := "the user in the address" // which may be a password that has lost its colon
+		if f.User != "" {
+			user = fmt.Sprintf("--user %q", f.User)
+		}
+		return fmt.Errorf("%w: %s has no password: set $%s, or give --password-file", ErrUsage, user, EnvPassword)
+	}
+	return nil
+}
+
+// tls is the configuration of TLS, nil for none. given is that of the URL.
+func (f *Flags) tls(given *tls.Config) (*tls.Config, error) {
+	if given == nil && !f.TLS {
+		if f.CACert != "" || f.Cert != "" || f.Key != "" || f.ServerName != "" || f.Insecure {
+			return nil, fmt.Errorf("%w: --cacert, --cert, --key, --sni and --insecure need --tls or an address with rediss://", ErrUsage)
+		}
+		return nil, nil //nolint:nilnil // nil is how go-redis says that there is no TLS
+	}
+	cfg := given
+	if cfg == nil {
+		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	cfg.InsecureSkipVerify = cfg.InsecureSkipVerify || f.Insecure
+	if f.ServerName != "" {
+		cfg.ServerName = f.ServerName
+	}
+	if f.CACert != "" {
+		pem, err := os.ReadFile(f.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --cacert: %w", ErrUsage, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%w: --cacert %s has no certificate", ErrUsage, f.CACert)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, fmt.Errorf("%w: --cert and --key go together", ErrUsage)
+	}
+	if f.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --cert, --key: %w", ErrUsage, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// discover asks the servers, until one answers, what they are. It asks without credentials first: Sentinels mostly have none, and refuse some.
+func discover(ctx context.Context, o *redis.UniversalOptions) (mode string, err error) {
+	var errs []error
+	for _, addr := range o.Addrs {
+		mode, err = modeOf(ctx, o, addr, "", "")
+		if isAuth(err) && o.Password != "" {
+			mode, err = modeOf(ctx, o, addr, o.Username, o.Password)
+		}
+		if isAuth(err) && o.SentinelPassword != "" {
+			mode, err = modeOf(ctx, o, addr, o.SentinelUsername, o.SentinelPassword)
+		}
+		switch {
+		case err == nil:
+			return mode, nil
+		case isAuth(err):
+			return "", err
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// withAdvice says what to do about an error.
+func (f *Flags) withAdvice(err error, o *redis.UniversalOptions) error {
+	var timeout net.Error
+	var noTLS tls.RecordHeaderError
+	var alert *net.OpError // of TLS
+	var authority x509.UnknownAuthorityError
+	var hostname x509.HostnameError
+	switch {
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return fmt.Errorf("%w: user %s is known, but lacks this right: add it with ACL SETUSER, or choose another with --user", err, userName(o.Username))
+	case isAuth(err) && o.Password == "":
+		return fmt.Errorf("%w: set $%s, or give --password-file, and --user for an ACL user", err, EnvPassword)
+	case isAuth(err):
+		return fmt.Errorf("%w: check the user (%s) and the password ($%s, $%s or --password-file)", err, userName(o.Username), EnvPassword, EnvURL)
+	case errors.As(err, &noTLS):
+		return fmt.Errorf("%w: the server speaks no TLS there: choose its TLS port, or redis:// without --tls", err)
+	case errors.As(err, &authority):
+		return fmt.Errorf("%w: give the file of the CA that signed the server's certificate as --cacert", err)
+	case errors.As(err, &hostname):
+		return fmt.Errorf("%w: give a name in the server's certificate as --sni", err)
+	case o.TLSConfig == nil && hungUp(err):
+		return fmt.Errorf("%w: the server hung up; if it wants TLS, use rediss:// or --tls", err)
+	case o.TLSConfig != nil && len(o.TLSConfig.Certificates) == 0 && (hungUp(err) || errors.As(err, &alert) && alert.Op == "remote error"):
+		return fmt.Errorf("%w: the server hung up; if it wants a client certificate, give --cert and --key", err)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		if o.TLSConfig != nil {
+			return fmt.Errorf("no answer within --timeout %v: %w: if the server speaks no TLS there, choose its TLS port, or redis:// without --tls", f.Timeout, err)
+		}
+		return fmt.Errorf("no answer within --timeout %v: %w", f.Timeout, err)
+	}
+	return err
+}
+
+// hungUp reports whether a server ended a connection.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+func userName(name string) string {
+	if name == "" {
+		return "default"
+	}
+	return name
+}
+
+func modeOf(ctx context.Context, o *redis.UniversalOptions, addr, user, password string) (string, error) {
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") {
+		network = "unix"
+	}
+	rdb := redis.NewClient(&redis.Options{
+		Network: network, Addr: addr, Username: user, Password: password, TLSConfig: o.TLSConfig, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DialerRetries: 1,
+	})
+	defer func() { _ = rdb.Close() }()
+	defer closeWhenDone(ctx, rdb)()
+	reply, err := rdb.Do(ctx, "hello", "2").Slice()
+	if err != nil {
+		if isUnknownCommand(err) { // before Redis 6, or a proxy
+			return Single, rdb.Ping(ctx).Err()
+		}
+		return "", err
+	}
+	for i := 0; i+1 < len(reply); i += 2 {
+		if reply[i] == "mode" {
+			if mode, ok := reply[i+1].(string); ok && slices.Contains([]string{Cluster, Sentinel}, mode) {
+				return mode, nil
+			}
+		}
+	}
+	return Single, nil
+}
+
+// primaryName is the name by which the Sentinels know the primary.
+func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (string, error) {
+	var errs []error
+	for _, addr := range o.Addrs {
+		names, err := primariesOf(ctx, o, addr)
+		known := strings.Join(names, ", ")
+		switch {
+		case isAuth(err) && f.SentinelName == "":
+			return "", fmt.Errorf("%w: the Sentinel at %s doesn't tell its primaries: %w: set $%s to its password, and --sentinel-user for an ACL user there",
+				ErrConnect, addr, err, EnvSentinelAuth)
+		case err != nil:
+			errs = append(errs, err)
+		case len(names) == 0:
+			return "", fmt.Errorf("%w: the Sentinel at %s knows no primary", ErrUsage, addr)
+		case f.SentinelName == "" && len(names) > 1:
+			return "", fmt.Errorf("%w: the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master", ErrUsage, addr, known)
+		case f.SentinelName == "":
+			return names[0], nil
+		case !slices.Contains(names, f.SentinelName):
+			return "", fmt.Errorf("%w: --sentinel-master %s: the Sentinel at %s knows only %s", ErrUsage, f.SentinelName, addr, known)
+		default:
+			return f.SentinelName, nil
+		}
+	}
+	if f.SentinelName != "" { // a user of a Sentinel may be allowed no more than clients need
+		return f.SentinelName, nil
+	}
+	return "", errors.Join(errs...)
+}
+
+func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) ([]string, error) {
+	sentinel := redis.NewSentinelClient(&redis.Options{
+		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig, MaxRetries: -1, PoolSize: 1,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DialerRetries: 1,
+	})
+	defer func() { _ = sentinel.Close() }()
+	defer closeWhenDone(ctx, sentinel)()
+	list, err := sentinel.Masters(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range list {
+		switch primary := entry.(type) {
+		case []any:
+			for i := 0; i+1 < len(primary); i += 2 {
+				if primary[i] == "name" {
+					names = append(names, fmt.Sprint(primary[i+1]))
+				}
+			}
+		case map[any]any:
+			names = append(names, fmt.Sprint(primary["name"]))
+		}
+	}
+	return names, nil
+}
+
+// isAuth reports whether a server wants other credentials.
+func isAuth(err error) bool {
+	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")
+}
+
+func isUnknownCommand(err error) bool {
+	return redis.HasErrorPrefix(err, "ERR unknown command") || redis.HasErrorPrefix(err, "unknown command")
+}

@@ -1,0 +1,331 @@
+package screen
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/changes"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+)
+
+// The smallest screen that shows locks.
+const (
+	leastWidth  = 24
+	leastHeight = 7
+)
+
+// How a line stands out. No colours are used, so that NO_COLOR changes nothing.
+const (
+	bold    = "\x1b[1m"
+	reverse = "\x1b[7m"
+	reset   = "\x1b[m"
+)
+
+// layout is how many lines each part of the screen has.
+type layout struct {
+	rows   int // of locks
+	events int // beside their title, which is there only if there is one
+}
+
+// fixed is how many lines there always are: three of the header, the titles of the columns, and the keys.
+const fixed = 5
+
+func (m Model) layout() layout {
+	l := layout{rows: max(0, m.height-fixed)}
+	if spare := m.height - 11; spare > 0 {
+		l.events = 1 + spare/3
+		l.rows -= l.events + 1
+	}
+	return l
+}
+
+// View implements tea.Model.
+func (m Model) View() tea.View {
+	v := tea.NewView(strings.Join(m.Lines(), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "lockdog watch"
+	return v
+}
+
+// Lines is the screen: at most its height of lines, of which none is wider than it.
+func (m Model) Lines() []string {
+	if m.width <= 0 || m.height <= 0 { // not known yet
+		return nil
+	}
+	if m.width < leastWidth || m.height < leastHeight {
+		return []string{cut("the terminal is too small", m.width)}
+	}
+	lines := m.header()
+	if m.help {
+		lines = append(lines, m.helpLines()...)
+	} else {
+		lines = append(lines, m.table()...)
+		lines = append(lines, m.eventLines()...)
+	}
+	return append(lines, m.footer())
+}
+
+// header says where the locks are, how many there are, and how well they could be read.
+func (m Model) header() []string {
+	p := &m.shown
+	pattern := m.config.Pattern
+	if pattern == "" {
+		pattern = "*"
+	}
+	title := "lockdog watch  " + text.Safe(m.config.Server) + "  " + text.Safe(pattern)
+	state := p.now.Format(time.TimeOnly)
+	if m.paused {
+		state = "PAUSED at " + state
+	}
+	return []string{
+		bold + pad(title, m.width-ansi.StringWidth(state)-1) + " " + cut(state, m.width-1) + reset,
+		cut(m.counts(), m.width),
+		m.health(),
+	}
+}
+
+func (m Model) counts() string {
+	p := &m.shown
+	if !p.any {
+		return ""
+	}
+	parts := []string{strconv.Itoa(p.sum.held) + " held", strconv.Itoa(p.sum.awaited) + " awaited"}
+	if !p.sum.oldest.IsZero() {
+		parts = append(parts, "oldest hold "+text.Age(p.sum.oldest, p.now))
+	}
+	if !p.sum.waited.IsZero() {
+		parts = append(parts, "longest wait "+m.wait(p.sum.waited, p.sum.longer))
+	}
+	return strings.Join(parts, "   ")
+}
+
+// wait is for how long somebody has waited: of some it is known only that it is longer.
+func (m Model) wait(since time.Time, longer bool) string {
+	if longer {
+		return ">" + text.Age(since, m.shown.now)
+	}
+	return text.Age(since, m.shown.now)
+}
+
+func (m Model) health() string {
+	p := &m.shown
+	switch {
+	case !p.any:
+		return cut("reading for the first time", m.width)
+	case p.last.Err != nil:
+		line := fmt.Sprintf("CANNOT READ ALL since %s, for %s: %s", p.failing.Format(time.TimeOnly), text.Age(p.failing, p.now), text.Reason(p.last.Err))
+		return reverse + cut(line, m.width) + reset
+	}
+	line := fmt.Sprintf("read in %s, every %v", took(p.last.Ended.Sub(p.last.Began)), m.config.Interval)
+	if late := p.now.Sub(p.last.Ended); late > m.config.Interval+2*time.Second {
+		line = fmt.Sprintf("last read %s ago; reading", text.Span(late))
+	}
+	return cut(line, m.width)
+}
+
+// took is a duration that is mostly less than a second.
+func took(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return text.Span(d)
+}
+
+// column is one of the table.
+type column struct {
+	title string
+	width int // at least
+	grows int // its share of what is left, 0 for none
+	cell  func(m *Model, l *changes.Seen) string
+}
+
+// columns are those of the table, from left to right.
+var columns = []column{
+	{"NAME", 14, 2, func(_ *Model, l *changes.Seen) string {
+		if l.Unseen {
+			return "? " + text.Safe(l.Name)
+		}
+		return text.Safe(l.Name)
+	}},
+	{"KIND", 13, 0, func(_ *Model, l *changes.Seen) string {
+		return strings.TrimSpace(string(l.Kind) + " " + text.Safe(l.Mode))
+	}},
+	{"HOLDER", 14, 1, func(_ *Model, l *changes.Seen) string { return text.Holder(l.Lock) }},
+	{"FOR", 6, 0, func(m *Model, l *changes.Seen) string { return text.Age(text.Since(l.Lock), m.shown.now) }},
+	{"LEFT", 6, 0, func(m *Model, l *changes.Seen) string { return m.left(l) }},
+	{"WAITING", 7, 0, func(_ *Model, l *changes.Seen) string { return strconv.Itoa(l.Waiting) }},
+	{"LONGEST", 7, 0, func(m *Model, l *changes.Seen) string {
+		if l.LongestWait.IsZero() {
+			return "-"
+		}
+		return m.wait(l.LongestWait, l.WaitsLonger)
+	}},
+}
+
+// drops are the columns that a narrow screen leaves out, the first first.
+var drops = []string{"KIND", "LEFT", "LONGEST", "HOLDER", "WAITING"}
+
+// left is what is left of the lease by now, unless it was renewed since it was read.
+func (m *Model) left(l *changes.Seen) string {
+	switch {
+	case l.Held == 0:
+		return "-"
+	case l.Remaining < 0:
+		return text.Span(l.Remaining)
+	}
+	return text.Span(max(0, l.Remaining-max(0, m.shown.now.Sub(l.At))))
+}
+
+// fit is the columns that a width has room for, with their widths.
+func fit(width int) []column {
+	fitting := append([]column(nil), columns...)
+	need := func() int {
+		n := 2 * (len(fitting) - 1)
+		for _, c := range fitting {
+			n += c.width
+		}
+		return n
+	}
+	for _, title := range drops {
+		if need() <= width {
+			break
+		}
+		for i, c := range fitting {
+			if c.title == title {
+				fitting = append(fitting[:i], fitting[i+1:]...)
+				break
+			}
+		}
+	}
+	spare, shares := width-need(), 0
+	for _, c := range fitting {
+		shares += c.grows
+	}
+	for i := range fitting {
+		fitting[i].width += max(0, spare) * fitting[i].grows / shares
+	}
+	return fitting
+}
+
+// table is the titles of the columns, and the locks that there is room for.
+func (m Model) table() []string {
+	fitting := fit(m.width)
+	line := func(cell func(column) string) string {
+		var b strings.Builder
+		for i, c := range fitting {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			b.WriteString(pad(cell(c), c.width))
+		}
+		return cut(b.String(), m.width)
+	}
+	rows := m.layout().rows
+	lines := make([]string, 0, rows+1)
+	lines = append(lines, reverse+pad(line(func(c column) string { return c.title }), m.width)+reset)
+	for i := range rows {
+		switch at := m.offset + i; {
+		case at < len(m.rows):
+			l := &m.shown.last.Locks[m.rows[at]]
+			lines = append(lines, line(func(c column) string { return c.cell(&m, l) }))
+		case i == 0 && m.shown.any && m.shown.last.Err == nil:
+			lines = append(lines, cut("no lock is held", m.width))
+		default:
+			lines = append(lines, "")
+		}
+	}
+	return lines
+}
+
+// eventLines are the last events, the newest first.
+func (m Model) eventLines() []string {
+	n := m.layout().events
+	if n == 0 {
+		return nil
+	}
+	lines := make([]string, 0, n+1)
+	lines = append(lines, bold+pad("LAST CHANGES", m.width)+reset)
+	events := m.shown.events
+	for i := range n {
+		if i >= len(events) {
+			lines = append(lines, "")
+			continue
+		}
+		e := &events[len(events)-1-i]
+		lines = append(lines, cut(fmt.Sprintf("%s  %s: %s", e.At.Format(time.TimeOnly), text.Safe(e.Lock().Name), e.Sentence()), m.width))
+	}
+	return lines
+}
+
+// footer is the keys, as many as there is room for, and which locks are shown.
+func (m Model) footer() string {
+	where := ""
+	if rows := m.layout().rows; !m.help && len(m.rows) > rows {
+		where = fmt.Sprintf("%d-%d of %d", m.offset+1, min(len(m.rows), m.offset+rows), len(m.rows))
+	}
+	pause := "p pause"
+	if m.paused {
+		pause = "p go on"
+	}
+	room := m.width - ansi.StringWidth(where) - 1
+	keys := ""
+	for _, key := range []string{"q quit", "? help", "s sort: " + string(m.order), pause, "↑↓ scroll"} {
+		next := key
+		if keys != "" {
+			next = keys + "  " + key
+		}
+		if ansi.StringWidth(next) > room {
+			break
+		}
+		keys = next
+	}
+	return reverse + pad(keys, m.width-ansi.StringWidth(where)) + cut(where, m.width) + reset
+}
+
+// helpLines fill the place of the table.
+func (m Model) helpLines() []string {
+	room := max(0, m.height-fixed+1)
+	all := []string{
+		"",
+		"q, Ctrl-C     quit",
+		"s             sort by age, waiting, name",
+		"p, Space      stop the picture, go on; readings go on meanwhile",
+		"↑ ↓ PgUp PgDn scroll; Home, End",
+		"?             this help, and back",
+		"",
+		"FOR           for how long the lock is held",
+		"LEFT          what is left of its lease unless it is renewed",
+		"WAITING       how many wait that Redis knows of",
+		"LONGEST       for how long the first of them waits; > for at least so long",
+		"? before a name: the last reading was incomplete and didn't find the lock",
+		"",
+		"What begins and ends between two readings isn't seen.",
+	}
+	lines := make([]string, room)
+	for i := range min(room, len(all)) {
+		lines[i] = cut(all[i], m.width)
+	}
+	return lines
+}
+
+// cut is a text that is no wider than width columns; what is left out is "…".
+func cut(s string, width int) string {
+	if width <= 0 {
+		return ""
+	}
+	return ansi.Truncate(s, width, "…")
+}
+
+// pad is a text that is exactly width columns wide.
+func pad(s string, width int) string {
+	s = cut(s, width)
+	return s + strings.Repeat(" ", max(0, width-ansi.StringWidth(s)))
+}

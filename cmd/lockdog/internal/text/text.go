@@ -1,0 +1,135 @@
+// Package text writes what Redis says of locks for people: in few words, and never with a character that a terminal would obey.
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+// Safe is a text as a terminal may have it: what isn't printable is written as in a string of Go. Names come from whoever can write to Redis.
+func Safe(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	quoted := strconv.QuoteToGraphic(s)
+	quoted = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	return strings.Map(func(r rune) rune {
+		if unprintable(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, quoted)
+}
+
+// unprintable reports whether a rune moves the cursor, hides, or turns the direction of a text.
+func unprintable(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }
+
+// OneLine is the text of an error on one line.
+func OneLine(s string) string {
+	return Safe(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+}
+
+// Span is a duration for people: two units at most.
+func Span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "no end"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// Age is for how long something has gone on by now, "-" where that isn't known.
+func Age(since, now time.Time) string {
+	if since.IsZero() {
+		return "-"
+	}
+	return Span(max(now.Sub(since), 0))
+}
+
+// Holder is who holds a lock, in a few words.
+func Holder(l fleet.Lock) string {
+	switch {
+	case l.Kind == fleet.Semaphore:
+		return fmt.Sprintf("%d of %d permits", l.Held, l.Held+l.Available)
+	case l.Kind == fleet.Number:
+		return "number " + strconv.Itoa(l.Available)
+	case l.Held == 0:
+		return "free"
+	case l.Held == 1:
+		return Owner(l.Holders[0].Owner, l.Holders[0].ClientID, l.Holders[0].Redisson)
+	}
+	return strconv.Itoa(l.Held) + " readers"
+}
+
+// Owner names an owner: by its client, if that is known.
+func Owner(owner, clientID string, redisson bool) string {
+	switch {
+	case clientID != "":
+		return Safe(clientID)
+	case redisson:
+		return "Redisson " + Safe(owner)
+	case owner == "":
+		return "a client"
+	}
+	return Safe(owner)
+}
+
+// Since is when the lock was taken: of several holders the first.
+func Since(l fleet.Lock) time.Time {
+	var first time.Time
+	for _, h := range l.Holders {
+		if first.IsZero() || !h.Since.IsZero() && h.Since.Before(first) {
+			first = h.Since
+		}
+	}
+	return first
+}
+
+// Reason is the text of an error that may be several, on one line: each text once.
+func Reason(err error) string {
+	var texts []string
+	said := map[string]bool{}
+	for line := range strings.Lines(err.Error()) {
+		line = Safe(strings.TrimRight(line, "\r\n"))
+		if line != "" && !said[line] {
+			said[line] = true
+			texts = append(texts, line)
+		}
+	}
+	if len(texts) == 0 {
+		return "unknown error"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// EscapeJSON escapes in a line of JSON what isn't printable, and isn't escaped in JSON anyway.
+func EscapeJSON(line string) string {
+	var out strings.Builder
+	for _, r := range line {
+		switch {
+		case r == '\n' || !unprintable(r):
+			out.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+// The orders of ls.
+const (
+	byName    = "name"
+	byAge     = "age"
+	byWaiting = "waiting"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var order string
+	var longer time.Duration
+	var awaited bool
+	var traces traceURL
+	cmd := &cobra.Command{
+		Use:   "ls [PATTERN]",
+		Short: "List the locks that are held or awaited",
+		Long: `List the locks that are held, by lockdog's clients and Redisson's: name, kind, holder, for how long it is held, what is left of its lease unless
+it is renewed, and how many clients wait. PATTERN is one of Redis's, such as 'orders:*'; quote it.
+
+It reads all keys of all primaries, a thousand at a time with pauses, and changes nothing. Semaphores are listed once a permit was taken. Unleased semaphores
+and latches are numbers like any other in Redis: who shows one by its name. Of waiters Redis knows one per client and name, and none of Redisson's
+before a lock that isn't fair.`,
+		Args:              args(0, 1, "[PATTERN]"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{byName, byAge, byWaiting}, order) {
+				return usagef("--sort %s: must be %s, %s or %s", order, byName, byAge, byWaiting)
+			}
+			if err := traces.check(); err != nil {
+				return err
+			}
+			server, reader, err := a.reader(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.Close() }()
+			pattern := ""
+			if len(args) == 1 {
+				pattern = args[0]
+			}
+			var locks []fleet.Lock
+			var errs []error
+			for l, err := range reader.Locks(cmd.Context(), pattern) {
+				switch {
+				case err != nil:
+					errs = append(errs, err)
+				case l.Held == 0 && l.Waiting == 0, awaited && l.Waiting == 0, longer > 0 && (text.Since(l).IsZero() || time.Since(text.Since(l)) < longer):
+				default:
+					locks = append(locks, l)
+				}
+			}
+			sortLocks(locks, order)
+			if err := a.printLocks(locks, traces); err != nil {
+				return err
+			}
+			if len(locks) == 0 && len(errs) == 0 {
+				_, _ = fmt.Fprintln(a.stderr, "no lock matches")
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().StringVar(&order, "sort", byName, "name; age, the longest hold first; or waiting, the most waiters first")
+	cmd.Flags().DurationVar(&longer, "longer-than", 0, "only locks that are held for longer; leaves out those of which Redis doesn't say")
+	cmd.Flags().BoolVar(&awaited, "awaited", false, "only locks that somebody waits for")
+	traceFlag(cmd, &traces)
+	return cmd
+}
+
+// traceFlag adds --trace-url.
+func traceFlag(cmd *cobra.Command, traces *traceURL) {
+	cmd.Flags().StringVar((*string)(traces), "trace-url", os.Getenv(envTraceURL), "URL of a trace, with "+traceURLPlace+" in it; default $"+envTraceURL)
+}
+
+func sortLocks(locks []fleet.Lock, order string) {
+	slices.SortFunc(locks, func(a, b fleet.Lock) int {
+		var first int
+		switch order {
+		case byAge:
+			first = compareSince(a, b)
+		case byWaiting:
+			first = cmp.Compare(b.Waiting, a.Waiting)
+		}
+		return cmp.Or(first, cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// compareSince puts the older hold first, and those of which it isn't known last.
+func compareSince(a, b fleet.Lock) int {
+	s, t := text.Since(a), text.Since(b)
+	if s.IsZero() || t.IsZero() {
+		return cmp.Compare(t.UnixMicro(), s.UnixMicro())
+	}
+	return s.Compare(t)
+}
+
+func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
+	if a.json {
+		for _, l := range locks {
+			if err := a.printJSON(traces.view(l)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(locks) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "NAME\tKIND\tHOLDER\tFOR\tLEASE LEFT\tWAITING")
+	for _, l := range locks {
+		kind := string(l.Kind)
+		if l.Mode != "" {
+			kind += " " + l.Mode
+		}
+		left := "-"
+		if l.Held > 0 {
+			left = text.Span(l.Remaining)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", text.Safe(l.Name), kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, l.Waiting)
+	}
+	return w.Flush()
+}

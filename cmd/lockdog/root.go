@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// The exit codes. Those of run are above all that commands commonly use themselves, as far as sysexits.h has a code for them.
+const (
+	exitOK          = 0
+	exitNo          = 1   // who: the lock is free; doctor: something is wrong; any other failure
+	exitUsage       = 64  // a flag, an argument or a setting is wrong
+	exitUnavailable = 69  // Redis can't be reached, refuses the user, or can't do it now
+	exitHeld        = 75  // the lock is held by another
+	exitLost        = 76  // the lock was lost while the command ran
+	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; as timeout(1)
+	exitCannotRun   = 126 // the command can't be run; as shells
+	exitNotFound    = 127 // there is no such command; as shells
+	exitSignal      = 128 // plus the number of the signal that ended the command, or lockdog; as shells
+)
+
+// exitError ends the program with a code.
+type exitError struct {
+	code int
+	err  error // what is to be said; nil: nothing
+	said bool  // it was said already
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usagef is the error of a wrong flag or argument.
+func usagef(format string, args ...any) error {
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// app is what the commands share.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	conn connect.Flags
+	json bool
+}
+
+// run is the program, up to its exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	logging.Disable() // go-redis's; what is wrong comes back as an error
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.command()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	ctx, stop := untilSignal()
+	defer stop()
+	err := root.ExecuteContext(ctx)
+	var silent *exitError
+	if err != nil && (!errors.As(err, &silent) || silent.err != nil && !silent.said) {
+		_, _ = fmt.Fprintln(stderr, errorText(err))
+	}
+	return exitCode(ctx, err)
+}
+
+// errorText is what the program says of an error: one line that begins with its name, and has it once.
+func errorText(err error) string {
+	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.OneLine(err.Error()), "lockdog: "), ": lockdog: ", ": ")
+}
+
+// signalError is why a ctx ended: the program got a signal.
+type signalError syscall.Signal
+
+func (e signalError) Error() string { return syscall.Signal(e).String() }
+
+// untilSignal returns a ctx that ends with a signalError, at the first signal that asks the program to end. stop gives the signals back.
+func untilSignal() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case sig := <-signals:
+			cancel(signalError(sig.(syscall.Signal))) // the only kind of os.Signal
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(context.Canceled)
+	}
+}
+
+// command is the program's command, with all others below it.
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lockdog",
+		Short: "See, take and free the locks of a Redis",
+		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, and tells what a Redis will do to locks.
+
+The locks are those of programs that use github.com/lockdog/lockdog, and of Redisson. The address is -u or $REDIS_URL. Whether it is that of a single
+server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.`,
+		Example: `  lockdog ls 'orders:*'                        which locks are held and awaited
+  lockdog who orders:42                        who holds this one, since when, and who waits
+  lockdog watch                                the same, live
+  lockdog unlock orders:42 --force             take it away from its holder
+  lockdog run backup --wait 10s -- ./backup.sh run a command while holding a lock
+  lockdog doctor                               what will hurt locks on this Redis
+  lockdog bench                                what a lock costs on this Redis`,
+		Version:           telemetry.Version,
+		Args:              noSuchCommand,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; '%s -h' lists the flags", err, cmd.CommandPath())
+	})
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	a.conn.Register(root.PersistentFlags())
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
+	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand, a.benchCommand} {
+		root.AddCommand(add())
+	}
+	return root
+}
+
+// noSuchCommand is called with what follows the program's name and is none of its commands.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		return usagef("there is no command %q; do you mean %s?", args[0], strings.Join(like, " or "))
+	}
+	return usagef("there is no command %q; '%s -h' lists them", args[0], cmd.CommandPath())
+}
+
+// args wants between least and most arguments.
+func args(least, most int, usage string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef("usage: %s %s; '%[1]s -h' says more", cmd.CommandPath(), usage)
+		}
+		return nil
+	}
+}
+
+// open connects. The caller closes the server.
+func (a *app) open(ctx context.Context) (*connect.Server, error) {
+	return a.conn.Open(ctx)
+}
+
+// reader connects, to read locks. The caller closes the server.
+func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
+	server, err := a.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	reader, err := fleet.New(server.UniversalClient, server.Prefix)
+	if err != nil {
+		_ = server.Close()
+		return nil, nil, err
+	}
+	return server, reader, nil
+}
+
+// printJSON prints a value on a line. What a terminal may not have raw is escaped: it can only be in strings.
+func (a *app) printJSON(v any) error {
+	var line strings.Builder
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stdout, text.EscapeJSON(line.String()))
+	return err
+}
+
+// exitCode is what the program exits with. ctx is that of its signals.
+func exitCode(ctx context.Context, err error) int {
+	var exit *exitError
+	var sig signalError
+	var refused redis.Error
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, connect.ErrUsage), errors.Is(err, lock.ErrInvalid), errors.Is(err, fleet.ErrInvalid):
+		return exitUsage
+	case errors.As(context.Cause(ctx), &sig):
+		return exitSignal + int(sig)
+	case errors.Is(err, connect.ErrConnect), errors.Is(err, lock.ErrUnavailable):
+		return exitUnavailable
+	case errors.Is(err, lock.ErrHeld):
+		return exitHeld
+	case errors.As(err, &refused):
+		return exitUnavailable
+	}
+	return exitNo
+}

@@ -1,0 +1,366 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// hold takes a lock by the library, until the test ends.
+func hold(t *testing.T, rdb redis.UniversalClient, name string, opts ...lock.LockOption) *lock.Lease {
+	t.Helper()
+	c, err := lock.New(rdb, lock.WithClientID("holder"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Mutex(name, opts...).TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		_ = l.Release(ctx) // it may have been taken away
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// until waits for what happens at some time.
+func until(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * patience); !happened(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("it didn't happen: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// starting is the program, started.
+type starting struct {
+	*exec.Cmd
+	stdout, stderr *bytes.Buffer
+	done           chan struct{}
+}
+
+// start starts the program. What is left of it ends with the test.
+func start(t *testing.T, address string, args ...string) *starting {
+	t.Helper()
+	cmd, stdout, stderr := program(t.Context(), t, address, nil, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &starting{cmd, stdout, stderr, make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		_ = cmd.Wait() // its code is in ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Process.Kill()
+		<-s.done
+	})
+	return s
+}
+
+// end waits for it.
+func (s *starting) end(t *testing.T) result {
+	t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(2 * patience):
+		t.Fatal("the program didn't end")
+	}
+	return result{s.ProcessState.ExitCode(), s.stdout.String(), s.stderr.String()}
+}
+
+func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hold(t, server.Client(t), "held")
+	notExecutable := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notExecutable, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, test := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"free -- true", 0, ""},
+		{"free -- sh -c exit${IFS}3", 3, ""},
+		{"free -- sh -c kill${IFS}-TERM${IFS}$$", 143, ""},
+		{"free -- sh -c kill${IFS}-KILL${IFS}$$", 137, ""},
+		{"free -- no-such-command", 127, "no-such-command"},
+		{"free -- " + notExecutable, 126, "permission denied"},
+		{"held -- true", 75, "held"},
+		{"held --wait 50ms -- true", 75, "held"},
+		{"held --held-code 0 -- true", 0, "held"},
+		{"free", 64, "usage: lockdog run NAME"},
+		{"free true", 64, "usage: lockdog run NAME"},
+		{"-- true", 64, "usage: lockdog run NAME"},
+		{"free --wait soon -- true", 64, "--wait"},
+		{"free --wait -1s -- true", 64, "--wait"},
+		{"free --lease 1ms -- true", 64, "100ms"},
+		{"free --grace 11s -- true", 64, "--grace"},
+		{"free --max-hold 9s -- true", 64, "--max-hold"},
+		{"free --max-hold 20s --min-hold 21s -- true", 64, "--min-hold"},
+		{"free --heartbeat 20s -- true", 64, "--heartbeat-file"},
+		{"free --heartbeat 9s --heartbeat-file f -- true", 64, "--heartbeat"},
+		{"free --semaphore -1 -- true", 64, "--semaphore"},
+		{"free --semaphore 2 --min-hold 1s -- true", 64, "--min-hold"},
+		{"free --held-code 256 -- true", 64, "--held-code"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			args := strings.Fields(strings.Replace(test.args, "free ", fmt.Sprintf("free%d ", i), 1))
+			lockdog(t, server.Addr(), nil, append([]string{"run"}, args...)...).want(t, test.code, "", test.stderr)
+		})
+	}
+}
+
+func TestRunWithoutRedis(t *testing.T) {
+	t.Parallel()
+	address := fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t))
+	ran := filepath.Join(t.TempDir(), "ran")
+	lockdog(t, address, nil, "run", "job", "--", "touch", ran).want(t, exitUnavailable, "", "connection refused")
+	if exists(ran) {
+		t.Error("the command ran without the lock")
+	}
+}
+
+// The command is told its lock and its trace, and gets the program's standard files and arguments as they are.
+func TestRunEnvironment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const traceID = "0af7651916cd43dd8448eb211c80319c"
+	var last int64
+	for range 2 {
+		r := lockdog(t, server.Addr(), []string{"TRACEPARENT=00-" + traceID + "-b7ad6b7169203331-01"},
+			"run", "job: 1", "--", "sh", "-c", `echo "$LOCKDOG_NAME/$TRACEPARENT/$1/$LOCKDOG_TOKEN"`, "sh", "--json")
+		r.want(t, 0, "job: 1/00-"+traceID, "")
+		words := strings.Split(strings.TrimSpace(r.stdout), "/")
+		token, err := strconv.ParseInt(words[len(words)-1], 10, 64)
+		if err != nil || token <= last || words[2] != "--json" {
+			t.Errorf("token %d after %d, %v; argument %q", token, last, err, words[2])
+		}
+		last = token
+	}
+	cmd, stdout, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--", "cat")
+	cmd.Stdin = strings.NewReader("through")
+	if err := cmd.Run(); err != nil || stdout.String() != "through" {
+		t.Errorf("%q, %v", stdout, err)
+	}
+	if keys := server.Client(t).Keys(t.Context(), "job*").Val(); len(keys) != 0 {
+		t.Errorf("left in Redis: %q", keys)
+	}
+}
+
+func TestRunSemaphore(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	work := func(file string) *starting {
+		file = filepath.Join(dir, file)
+		s := start(t, server.Addr(), "run", "workers", "--semaphore", "2", "--", "sh", "-c", "touch "+file+"; while ! [ -e "+dir+"/over ]; do sleep 0.05; done")
+		until(t, "the command runs", func() bool { return exists(file) })
+		return s
+	}
+	one, two := work("1"), work("2")
+	lockdog(t, server.Addr(), nil, "run", "workers", "--semaphore", "2", "--", "true").want(t, exitHeld, "", "")
+	if err := os.WriteFile(filepath.Join(dir, "over"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.end(t).want(t, 0, "", "")
+	two.end(t).want(t, 0, "", "")
+}
+
+// A signal goes to the command, which may wind down in its own time with the lock.
+func TestRunPassesSignals(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	dir := t.TempDir()
+	s := start(t, server.Addr(), "run", "job", "--", "sh", "-c",
+		"trap 'touch "+dir+"/winding; while ! [ -e "+dir+"/over ]; do sleep 0.05; done; exit 5' TERM; touch "+dir+"/ready; while :; do sleep 0.05; done")
+	until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+	if err := s.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the command got the signal", func() bool { return exists(dir + "/winding") })
+	if rdb.Exists(t.Context(), "job").Val() != 1 {
+		t.Error("the lock is free while the command winds down")
+	}
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t).want(t, 5, "", "")
+	if rdb.Exists(t.Context(), "job").Val() != 0 {
+		t.Error("the lock isn't free after the command")
+	}
+}
+
+// A signal that comes while it waits ends it.
+func TestRunSignaledWhileItWaits(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	hold(t, rdb, "job")
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130} {
+		s := start(t, server.Addr(), "run", "job", "--wait", "forever", "--", "true")
+		until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{job}").Val() == 1 })
+		if err := s.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		s.end(t).want(t, code, "", sig.String())
+		rdb.Del(t.Context(), "lockdog_wait:{job}") // the next release would
+	}
+}
+
+// work is a command that reports in dir that it runs, and that fails with code 99 if another of its kind runs: the kernel gives a file's lock back when
+// all that have it are dead.
+func work(dir, then string) []string {
+	return []string{"flock", "-n", "-E", "99", dir + "/one", "sh", "-c", "touch " + dir + "/runs; " + then}
+}
+
+// Whatever ends or stops the program, the command has ended before another can have the lock.
+func TestRunNeverTwoAtWork(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		fault func(t *testing.T, s *starting, server *redistest.Server)
+		after func(t *testing.T, s *starting) // what becomes of it
+	}{
+		{
+			"killed", func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGKILL) },
+			func(t *testing.T, s *starting) { s.end(t) },
+		},
+		{
+			"stopped", func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGSTOP) },
+			func(t *testing.T, s *starting) {
+				send(t, s, syscall.SIGCONT)
+				s.end(t).want(t, exitLost, "", "lost")
+			},
+		},
+		{
+			"Redis stands still", func(t *testing.T, _ *starting, server *redistest.Server) {
+				server.Pause(t)
+				time.Sleep(4 * time.Second) // longer than the lease
+				server.Resume(t)
+			},
+			func(t *testing.T, s *starting) { s.end(t).want(t, exitLost, "", "no renewal") },
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			dir := t.TempDir()
+			// It ignores what asks it to end, and has a process in the background that does, too.
+			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, work(dir, "trap '' TERM; sleep 600 & sleep 600")...)...)
+			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+			second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
+			test.fault(t, first, server)
+			second.end(t).want(t, 0, "second", "")
+			test.after(t, first)
+		})
+	}
+}
+
+func send(t *testing.T, s *starting, sig syscall.Signal) {
+	t.Helper()
+	if err := s.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lock that somebody takes away or deletes ends the command some milliseconds later, and not only at the next renewal.
+func TestRunLosesItsLock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, lose := range map[string]func(t *testing.T, name string){
+		"unlock": func(t *testing.T, name string) {
+			lockdog(t, server.Addr(), nil, "unlock", name, "--force", "--yes").want(t, 0, "was taken away from", "")
+		},
+		"DEL": func(t *testing.T, name string) {
+			if err := server.Client(t).Del(t.Context(), name).Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := start(t, server.Addr(), "run", name, "--lease", "1h", "--", "sh", "-c", "touch "+dir+"/runs; sleep 600")
+			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+			lose(t, name)
+			s.end(t).want(t, exitLost, "", "the lock is lost")
+		})
+	}
+}
+
+func TestRunMaxHold(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "1s", "--max-hold", "500ms", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
+}
+
+func TestRunHeartbeat(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	file := filepath.Join(t.TempDir(), "beat")
+	args := []string{"run", "job", "--lease", "3s", "--heartbeat", "2s", "--heartbeat-file", file, "--", "sh", "-c"}
+	lockdog(t, server.Addr(), nil, append(args, "sleep 600")...).want(t, exitOvertime, "", "eartbeat")
+	lockdog(t, server.Addr(), nil, append(args, "for i in 1 2 3 4 5 6; do touch "+file+"; sleep 0.5; done")...).want(t, 0, "", "")
+}
+
+// A job that all servers start at about the same time runs once.
+func TestRunMinHold(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	lockdog(t, server.Addr(), nil, "run", "job", "--min-hold", "1h", "--", "echo", "ran").want(t, 0, "ran", "")
+	lockdog(t, server.Addr(), nil, "run", "job", "--min-hold", "1h", "--held-code", "0", "--", "echo", "again").want(t, 0, "", "held")
+}
+
+// A failover that loses nothing doesn't end the command, and gives the lock to nobody else.
+func TestRunSurvivesFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1)
+	dir := t.TempDir()
+	address := strings.Join(s.Universal().Addrs, ",")
+	first := start(t, address, append([]string{"run", "job", "--lease", "15s", "--"}, work(dir, "while ! [ -e "+dir+"/over ]; do sleep 0.05; done; echo first")...)...)
+	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+	if n, err := s.Primary(t).Client(t).Wait(t.Context(), 1, patience).Result(); n != 1 { // otherwise the failover may lose the lock
+		t.Fatalf("%d replicas have it: %v", n, err)
+	}
+	s.Failover(t)
+	second := start(t, address, append([]string{"run", "job", "--lease", "15s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
+	time.Sleep(6 * time.Second) // more than a renewal
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.end(t).want(t, 0, "first", "")
+	second.end(t).want(t, 0, "second", "")
+}

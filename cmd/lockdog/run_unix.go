@@ -1,0 +1,332 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/child"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// runFlags are how a command is run.
+type runFlags struct {
+	wait             string
+	lease, grace     time.Duration
+	minHold, maxHold time.Duration
+	permits          int
+	heartbeatFile    string
+	heartbeat        time.Duration
+	heldCode         int
+}
+
+const (
+	waitForever      = "forever"
+	defaultHeartbeat = time.Minute
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run NAME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long: `Take the lock, run the command, and release the lock when the command has ended: flock(1) for a fleet. The lease is renewed while the command runs. If
+lockdog dies, the lock is free one lease later.
+
+The command has LOCKDOG_NAME, LOCKDOG_TOKEN (a number that is larger for every later holder: have your storage refuse smaller ones) and TRACEPARENT in its
+environment. Signals that lockdog gets are passed on to it. What it leaves running in the background when it ends runs on without the lock.
+
+If the lock is lost, the command and all that it has started get SIGTERM, and SIGKILL after --grace. If Redis can't be reached, this comes before the
+lease is over: nobody else has the lock before the command has ended. The same holds if lockdog is killed or stopped; a second process sees to it. If somebody deletes
+or takes away the lock, lockdog learns of it some milliseconds later; where Redis refuses client tracking, of a deletion at the next renewal, a third of --lease later
+at most.
+
+Exit codes: that of the command, 128 and the number of the signal that ended it, or:
+   64  a flag or an argument is wrong            76  the lock was lost while the command ran
+   69  Redis can't be reached, or refuses       124  --max-hold was over, or the heartbeat was missing
+   75  the lock is held (--held-code)           126, 127  the command can't be run, doesn't exist`,
+		Example: `  lockdog run backup -- ./backup.sh
+  lockdog run report --wait 10m --max-hold 1h -- make report
+  lockdog run nightly --min-hold 50s --held-code 0 -- ./job      # in each server's crontab: runs once
+  lockdog run workers --semaphore 5 --wait forever -- ./work`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usagef("usage: %s NAME [flags] -- COMMAND [ARG...]; '%[1]s -h' says more", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), f, args[0], args[1:]) },
+	}
+	set := cmd.Flags()
+	set.StringVar(&f.wait, "wait", "0", "how long to wait for the lock: a duration, or "+waitForever)
+	set.DurationVar(&f.lease, "lease", 30*time.Second, "how long the lock stays taken after lockdog died; renewed every third of it")
+	set.DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL, a third of the lease at most (default 5s, or that)")
+	set.DurationVar(&f.minHold, "min-hold", 0, "leave the lock taken for that long, though the command has ended")
+	set.DurationVar(&f.maxHold, "max-hold", 0, "end the command after that long")
+	set.IntVar(&f.permits, "semaphore", 0, "take one of that many permits of a semaphore, instead of a lock; sets its total")
+	set.StringVar(&f.heartbeatFile, "heartbeat-file", "", "end the command if it doesn't touch this file for --heartbeat")
+	set.DurationVar(&f.heartbeat, "heartbeat", defaultHeartbeat, "with --heartbeat-file: how often the command must touch it")
+	set.IntVar(&f.heldCode, "held-code", exitHeld, "exit code if the lock is held by another")
+	return cmd
+}
+
+// options are those of the lock.
+func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock.LockOption, err error) {
+	switch f.wait {
+	case waitForever:
+		wait = -1
+	default:
+		if wait, err = time.ParseDuration(f.wait); err != nil || wait < 0 {
+			return 0, nil, usagef("--wait %q: must be a duration such as 10s, or %s", f.wait, waitForever)
+		}
+	}
+	if f.grace == 0 {
+		f.grace = min(5*time.Second, f.lease/3)
+	}
+	switch {
+	case f.grace < 0 || f.grace > f.lease/3:
+		return 0, nil, usagef("--grace %v: must be between 0 and %v, a third of --lease: the command has to end before the lease does", f.grace, f.lease/3)
+	case f.permits < 0:
+		return 0, nil, usagef("--semaphore %d: must be 1 or more", f.permits)
+	case f.permits > 0 && f.minHold != 0:
+		return 0, nil, usagef("--min-hold and --semaphore contradict each other: a permit is free when the command has ended")
+	case f.minHold < 0 || f.maxHold != 0 && f.minHold > f.maxHold:
+		return 0, nil, usagef("--min-hold %v: must be between 0 and --max-hold", f.minHold)
+	case f.maxHold != 0 && f.maxHold < f.lease/3:
+		return 0, nil, usagef("--max-hold %v: must be %v or more, a third of --lease: give a shorter --lease, too", f.maxHold, f.lease/3)
+	case f.heartbeatFile != "" && f.heartbeat < f.lease/3:
+		return 0, nil, usagef("--heartbeat %v: must be %v or more, a third of --lease: give a shorter --lease, too", f.heartbeat, f.lease/3)
+	case f.heartbeatFile == "" && f.heartbeat != defaultHeartbeat:
+		return 0, nil, usagef("--heartbeat needs --heartbeat-file")
+	case f.heldCode < 0 || f.heldCode > 255:
+		return 0, nil, usagef("--held-code %d: must be between 0 and 255", f.heldCode)
+	}
+	// The lease isn't that of ctx: a signal goes to the command, which then may wind down.
+	opts = append(opts, lock.WithWatchdog(f.lease), lock.WithLeaseContext(context.WithoutCancel(ctx)))
+	if wait > 0 {
+		opts = append(opts, lock.WithWait(wait))
+	}
+	if f.minHold != 0 {
+		opts = append(opts, lock.WithMinHold(f.minHold))
+	}
+	if f.maxHold != 0 {
+		opts = append(opts, lock.WithMaxHold(f.maxHold))
+	}
+	if f.heartbeatFile != "" {
+		opts = append(opts, lock.WithHeartbeat(f.heartbeat))
+	}
+	return wait, opts, nil
+}
+
+// run takes the lock, runs the command and releases the lock.
+func (a *app) run(ctx context.Context, f runFlags, name string, command []string) (err error) {
+	wait, opts, err := f.options(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := a.telemetry(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.stop()
+	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
+	ctx, span := t.TracerProvider.Tracer("github.com/lockdog/lockdog/cmd/lockdog", trace.WithInstrumentationVersion(telemetry.Version)).
+		Start(parent, "lockdog run", trace.WithAttributes(telemetry.KeyName.String(name), attribute.String("process.executable.name", command[0])))
+	defer func() {
+		code := exitCode(ctx, err)
+		span.SetAttributes(attribute.Int("process.exit.code", code))
+		if code != 0 {
+			span.SetStatus(codes.Error, fmt.Sprint(err))
+		}
+		span.End()
+	}()
+	server, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Close() }()
+	c, err := a.client(server, t, lock.WithLossNotifications())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Nothing is held any more, or Redis doesn't answer: then the lease runs out.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		_ = c.Close(closing)
+	}()
+	l, err := take(ctx, c, f, name, wait, opts)
+	if err != nil {
+		if errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
+			return &exitError{code: f.heldCode, err: err}
+		}
+		return err
+	}
+	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator}).run(ctx, command)
+}
+
+// take takes the lock, or the permit.
+func take(ctx context.Context, c *lock.Client, f runFlags, name string, wait time.Duration, opts []lock.LockOption) (*lock.Lease, error) {
+	var l lock.Locker = c.Mutex(name, opts...)
+	if f.permits > 0 {
+		s := c.Semaphore(name, opts...)
+		if err := s.EnsurePermits(ctx, f.permits); err != nil {
+			return nil, err
+		}
+		l = s
+	}
+	if wait == 0 {
+		return l.TryLock(ctx)
+	}
+	return l.Lock(ctx)
+}
+
+// running is a command that runs under a lock.
+type running struct {
+	*app
+	flags      runFlags
+	lease      *lock.Lease
+	propagator propagation.TextMapPropagator
+	child      *child.Child
+	touched    time.Time // the heartbeat file, last
+}
+
+// The signals that are passed on.
+var passed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
+
+func (r *running) run(ctx context.Context, command []string) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, slices.DeleteFunc(slices.Clone(passed), signal.Ignored)...) // nohup means it
+	defer signal.Stop(signals)
+	if ctx.Err() != nil { // a signal came just before
+		return errors.Join(context.Cause(ctx), r.lease.Release(ctx))
+	}
+	err := r.start(ctx, command)
+	if err != nil {
+		code := child.CannotRun(err)
+		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.lease.Release(ctx))}
+	}
+	ended := r.watch(signals)
+	r.child.Close()
+	code := r.child.ExitCode()
+	err = r.lease.Release(ctx)
+	switch {
+	case ended != nil:
+		return ended
+	case errors.Is(err, lock.ErrLost):
+		return &exitError{code: exitLost, err: fmt.Errorf("the command ended with %d, but the lock had been lost: another may have worked at the same time: %w", code, err)}
+	case err != nil:
+		_, _ = fmt.Fprintf(r.stderr, "lockdog: the command ended with %d; the release isn't confirmed, so the lock is free in %v at the latest: %s\n",
+			code, r.flags.lease, text.OneLine(err.Error()))
+	}
+	if code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// start starts the command.
+func (r *running) start(ctx context.Context, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file(r.stdin), file(r.stdout), file(r.stderr)
+	carrier := propagation.MapCarrier{}
+	r.propagator.Inject(ctx, carrier)
+	cmd.Env = append(os.Environ(), "LOCKDOG_NAME="+r.lease.Name(), fmt.Sprintf("LOCKDOG_TOKEN=%d", r.lease.Token()))
+	if p := carrier["traceparent"]; p != "" {
+		cmd.Env = append(cmd.Env, "TRACEPARENT="+p)
+	}
+	if s := carrier["tracestate"]; s != "" {
+		cmd.Env = append(cmd.Env, "TRACESTATE="+s)
+	}
+	var err error
+	r.child, err = child.Start(cmd, r.flags.grace, r.lease.Deadline(), func() bool { return r.lease.Context().Err() == nil })
+	return err
+}
+
+// file is what a command can be given as its standard file: nil, which is /dev/null, for what is none.
+func file(stream any) *os.File {
+	f, _ := stream.(*os.File)
+	return f
+}
+
+// watch sees to the command until it has ended. It returns why the command was ended, nil if it ended itself.
+func (r *running) watch(signals <-chan os.Signal) (why error) {
+	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
+	defer tick.Stop()
+	over := r.lease.Context().Done()
+	for {
+		select {
+		case <-r.child.Done():
+			return why
+		case sig := <-signals:
+			if s, ok := sig.(syscall.Signal); ok {
+				r.child.Signal(s)
+			}
+		case <-over:
+			over = nil
+			if why == nil {
+				why = r.end(context.Cause(r.lease.Context()))
+			}
+		case <-tick.C:
+			r.beat()
+			deadline := r.lease.Deadline()
+			switch {
+			case why != nil:
+			case time.Until(deadline) > r.flags.grace:
+				r.child.Extend(deadline)
+			default:
+				why = r.end(fmt.Errorf("no renewal for %v, so it is about to be lost: %w", r.flags.lease-r.flags.grace, lock.ErrUnavailable))
+			}
+		}
+	}
+}
+
+// beat passes on the heartbeat.
+func (r *running) beat() {
+	if r.flags.heartbeatFile == "" {
+		return
+	}
+	if info, err := os.Stat(r.flags.heartbeatFile); err == nil && !info.ModTime().Equal(r.touched) {
+		if !r.touched.IsZero() || info.ModTime().After(time.Now().Add(-r.flags.heartbeat)) {
+			r.lease.Heartbeat()
+		}
+		r.touched = info.ModTime()
+	}
+}
+
+// end ends the command, because the lock is lost or the command may not have it any more.
+func (r *running) end(cause error) error {
+	code, what := exitLost, "the lock is lost"
+	var canceled *lock.CanceledError
+	if errors.As(cause, &canceled) {
+		code, what = exitOvertime, "the command may not go on"
+	}
+	until := time.Now().Add(r.flags.grace)
+	if deadline := r.lease.Deadline(); deadline.After(time.Now()) && deadline.Before(until) {
+		until = deadline
+	}
+	err := fmt.Errorf("%s: %w", what, cause)
+	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), time.Until(until).Round(time.Millisecond))
+	r.child.End(until)
+	return &exitError{code: code, err: err, said: true}
+}
+
+// guard is the main function of a process that run has started beside the command. It reports false in any other.
+func guard() bool { return child.Guard() }

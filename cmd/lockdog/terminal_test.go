@@ -1,0 +1,144 @@
+//go:build unix
+
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// console is a program at a terminal, and what it has printed.
+type console struct {
+	keys interface{ WriteString(string) (int, error) }
+	done chan struct{} // the program has ended
+	cmd  *exec.Cmd
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// atTerminal starts a program at a terminal of its own. It ends with the test.
+func atTerminal(t *testing.T, cmd *exec.Cmd) *console {
+	t.Helper()
+	cmd.Stdout, cmd.Stderr = nil, nil
+	term := &console{done: make(chan struct{}), cmd: cmd}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the terminal showed %q", term.all())
+		}
+	})
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	term.keys = file
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := file.Read(buf)
+			term.mu.Lock()
+			term.text.Write(buf[:n])
+			term.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		defer close(term.done)
+		_ = cmd.Wait() // its code is in ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-term.done
+		_ = file.Close()
+		<-read
+	})
+	return term
+}
+
+// shows waits for a text.
+func (term *console) shows(t *testing.T, text string) {
+	t.Helper()
+	until(t, "the terminal shows "+text, func() bool { return strings.Contains(term.all(), text) })
+}
+
+// showsLater waits for a text after another has come n times.
+func (term *console) showsLater(t *testing.T, n int, first, text string) {
+	t.Helper()
+	until(t, "the terminal shows "+text, func() bool {
+		parts := strings.SplitN(term.all(), first, n+1)
+		return len(parts) == n+1 && strings.Contains(parts[n], text)
+	})
+}
+
+func (term *console) all() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.text.String()
+}
+
+func (term *console) types(t *testing.T, keys string) {
+	t.Helper()
+	if _, err := term.keys.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The command reads from the terminal, and Ctrl-C is for it.
+func TestRunAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--", "sh", "-c", `trap 'echo winding down; exit 7' INT; read word; echo "read $word"; while :; do sleep 0.05; done`)
+	term := atTerminal(t, cmd)
+	term.types(t, "something\n")
+	term.shows(t, "read something")
+	term.types(t, "\x03")
+	term.shows(t, "winding down")
+	<-term.done
+	if code := cmd.ProcessState.ExitCode(); code != 7 {
+		t.Errorf("exit code %d", code)
+	}
+	if n := server.Client(t).Exists(t.Context(), "job").Val(); n != 0 {
+		t.Error("the lock isn't free")
+	}
+}
+
+// Ctrl-Z stops the command and the program, as a job of the shell. fg goes on with both, if the lock is still there; otherwise the command ends.
+func TestRunStoppedAtTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
+	self := cmd.Path
+	shell := exec.CommandContext(t.Context(), "bash", "--norc", "-i")
+	shell.Env = append(cmd.Env, "PS1=ready> ", "HISTFILE=")
+	term := atTerminal(t, shell)
+	term.shows(t, "ready> ")
+
+	// The commands start no others: one that is stopped between vfork and exec keeps the shell from being stopped.
+	term.types(t, self+" run job --lease 1h -- sh -c 'echo begun; read word; echo whole $word'\n")
+	term.shows(t, "\r\nbegun")
+	term.types(t, "\x1a")
+	term.showsLater(t, 1, "Stopped", "ready> ")
+	term.types(t, "fg\n")
+	until(t, "the command goes on", func() bool { // what is typed while the shell hands over the terminal may be lost
+		term.types(t, "again\n")
+		return strings.Contains(term.all(), "\r\nwhole again")
+	})
+
+	term.types(t, self+" run job --lease 1s -- sh -c 'echo begun again; read word'\n")
+	term.shows(t, "\r\nbegun again")
+	term.types(t, "\x1a")
+	until(t, "the lock is free", func() bool { return server.Client(t).Exists(t.Context(), "job").Val() == 0 })
+	term.showsLater(t, 2, "Stopped", "ready> ")
+	term.types(t, "fg; echo code $?\n")
+	term.shows(t, "code 76")
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+func (a *app) unlockCommand() *cobra.Command {
+	var force, yes bool
+	cmd := &cobra.Command{
+		Use:   "unlock NAME --force",
+		Short: "Take a lock away from its holder",
+		Long: `Take a lock away from whoever holds it, wake those who wait, and tell the holder, whose ctx ends some milliseconds later. Until then two may be at work.
+It shows who loses the lock and asks first; --yes doesn't. Never use DEL for this: nobody would be told.
+
+The log has who did it ("lock unlocked by force"), and OTEL_* variables send a span. The holder's log and trace have it, too.
+
+Of a read-write lock all holders lose it. The permits of a semaphore can't be taken away.`,
+		Args:              args(1, 1, "NAME --force"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !force {
+				return usagef("unlock takes a lock away from a living holder: say that you mean it with --force. 'lockdog who %s' shows who holds it", text.Safe(args[0]))
+			}
+			return a.unlock(cmd.Context(), args[0], yes)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "take it away from a holder that may live")
+	cmd.Flags().BoolVar(&yes, "yes", false, "don't ask")
+	return cmd
+}
+
+func (a *app) unlock(ctx context.Context, name string, yes bool) error {
+	server, reader, err := a.reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Close() }()
+	l, err := reader.Look(ctx, name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case l.Kind == fleet.Semaphore, l.Kind == fleet.Number:
+		return &exitError{code: exitNo, err: fmt.Errorf("%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
+	case l.Held == 0:
+		return a.unlocked(l, false)
+	}
+	if !yes {
+		if err := printLock(a.stderr, l, ""); err != nil {
+			return err
+		}
+		if err := a.confirm(fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
+			return err
+		}
+	}
+	telemetry, err := a.telemetry(ctx)
+	if err != nil {
+		return err
+	}
+	defer telemetry.stop()
+	c, err := a.client(server, telemetry)
+	if err != nil {
+		return err
+	}
+	was, err := forceUnlock(ctx, c, l)
+	if err = errors.Join(err, c.Close(ctx)); err != nil {
+		return err
+	}
+	return a.unlocked(l, was)
+}
+
+// forceUnlock takes a lock away, as its kind does.
+func forceUnlock(ctx context.Context, c *lock.Client, l fleet.Lock) (bool, error) {
+	switch l.Kind {
+	case fleet.RW:
+		return c.RWMutex(l.Name).ForceUnlock(ctx)
+	case fleet.Fair:
+		return c.FairMutex(l.Name).ForceUnlock(ctx)
+	}
+	return c.Mutex(l.Name).ForceUnlock(ctx)
+}
+
+// unlocked says what came of it.
+func (a *app) unlocked(l fleet.Lock, was bool) error {
+	if a.json {
+		return a.printJSON(struct {
+			Name     string `json:"name"`
+			Unlocked bool   `json:"unlocked"`
+		}{l.Name, was})
+	}
+	outcome := "was free"
+	if was {
+		outcome = "was taken away from " + text.Holder(l)
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s %s\n", text.Safe(l.Name), outcome)
+	return err
+}
+
+// confirm asks a question. What isn't a yes is an error.
+func (a *app) confirm(question string) error {
+	_, _ = io.WriteString(a.stderr, question)
+	line, err := bufio.NewReader(a.stdin).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	switch {
+	case answer == "y" || answer == "yes":
+		return nil
+	case err != nil && answer == "":
+		_, _ = fmt.Fprintln(a.stderr)
+		return usagef("nobody answered: nothing was done. Without a terminal, add --yes")
+	}
+	return &exitError{code: exitNo, err: errors.New("nothing was done")}
+}
+
+// client is a lock.Client that says who uses it.
+func (a *app) client(server *connect.Server, t *providers, opts ...lock.Option) (*lock.Client, error) {
+	return lock.New(server.UniversalClient, append([]lock.Option{
+		lock.WithClientID(clientID()), lock.WithKeyPrefix(server.Prefix),
+		lock.WithTracerProvider(t.TracerProvider), lock.WithMeterProvider(t.MeterProvider), lock.WithLogger(t.Logger),
+	}, opts...)...)
+}
+
+// clientID is by whom, where, and in which process a lock is held or taken away.
+func clientID() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return strings.ReplaceAll(name+"@"+host+"/"+strconv.Itoa(os.Getpid()), ":", "-")
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+const (
+	traceID = "0af7651916cd43dd8448eb211c80319c"
+	hostile = "evil\x1b]0;title\a\n\u202eeman"
+)
+
+// traced is a ctx in a trace.
+func traced(ctx context.Context, t *testing.T) context.Context {
+	t.Helper()
+	id, err := trace.TraceIDFromHex(traceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled}))
+}
+
+func TestWho(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	c, err := lock.New(rdb, lock.WithClientID("orders-7"), lock.WithTracerProvider(sdktrace.NewTracerProvider()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Mutex("orders:42").Lock(traced(t.Context(), t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Release(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	waiter := start(t, server.Addr(), "run", "orders:42", "--wait", "forever", "--", "true")
+	until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{orders:42}").Val() == 1 })
+
+	r := lockdog(t, server.Addr(), nil, "who", "orders:42", "--trace-url", "https://jaeger.test/trace/{trace_id}")
+	r.want(t, 0, "orders-7", "")
+	for _, want := range []string{"held", l.Owner(), traceID, "https://jaeger.test/trace/" + traceID, "lease left", "waiter"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in\n%s", want, r.stdout)
+		}
+	}
+	r = lockdog(t, server.Addr(), []string{"LOCKDOG_TRACE_URL=https://jaeger.test/{trace_id}"}, "who", "orders:42", "--json")
+	var v lockView
+	if err := json.Unmarshal([]byte(r.stdout), &v); err != nil {
+		t.Fatal(err)
+	}
+	if h := v.Holders[0]; v.Held != 1 || h.Token != l.Token() || h.TraceURL != "https://jaeger.test/"+traceID || h.Since == nil || v.Waiting != 1 {
+		t.Errorf("%+v", v)
+	}
+	lockdog(t, server.Addr(), nil, "ls", "--awaited").want(t, 0, "orders-7", "")
+	lockdog(t, server.Addr(), nil, "ls", "[").want(t, exitUsage, "", "has a [")
+	lockdog(t, server.Addr(), nil, "ls", "--longer-than", "1h").want(t, 0, "", "no lock matches")
+	lockdog(t, server.Addr(), nil, "ls", "--json").want(t, 0, `"client_id":"orders-7"`, "")
+	send(t, waiter, 15)
+	waiter.end(t)
+}
+
+func TestWhoOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	rdb.RPush(t.Context(), "a list", "x")
+	rdb.HSet(t.Context(), "a hash", "name", "x")
+	rdb.Set(t.Context(), "a text", "x", 0)
+	rdb.Set(t.Context(), "a number", 5, 0)
+	for name, want := range map[string]string{"a list": "type", "a hash": "no owner", "a text": "type"} {
+		lockdog(t, server.Addr(), nil, "who", name).want(t, exitNo, "", want)
+	}
+	lockdog(t, server.Addr(), nil, "who", "a number").want(t, 0, "the number 5", "")
+	lockdog(t, server.Addr(), nil, "who", "free").want(t, exitNo, "free", "")
+	lockdog(t, server.Addr(), nil, "who").want(t, exitUsage, "", "usage: lockdog who NAME")
+	lockdog(t, server.Addr(), nil, "who", "x", "--trace-url", "https://jaeger.test").want(t, exitUsage, "", "{trace_id}")
+}
+
+// Names come from whoever can write to Redis: a terminal gets no control characters of theirs.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hold(t, server.Client(t), hostile)
+	for _, args := range [][]string{{"ls"}, {"who", hostile}, {"ls", "--json"}, {"unlock", hostile}, {"run", hostile, "--", "true"}} {
+		r := lockdog(t, server.Addr(), nil, args...)
+		if strings.ContainsAny(r.stdout+r.stderr, "\x1b\a\u202e") {
+			t.Errorf("%q printed raw: %q, %q", args[0], r.stdout, r.stderr)
+		}
+		if args[0] != "unlock" && args[0] != "run" && !strings.Contains(r.stdout, "evil") {
+			t.Errorf("%q: %q", args[0], r.stdout)
+		}
+	}
+}
+
+func TestUnlock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	l := hold(t, rdb, "job")
+	lockdog(t, server.Addr(), nil, "unlock", "job").want(t, exitUsage, "", "--force")
+	lockdog(t, server.Addr(), nil, "unlock", "job", "--force").want(t, exitUsage, "", "add --yes") // stdin is empty
+	answer := func(text string) result {
+		cmd, stdout, stderr := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
+		cmd.Stdin = strings.NewReader(text)
+		_ = cmd.Run() // its code is in ProcessState
+		return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	}
+	answer("n\n").want(t, exitNo, "", "nothing was done")
+	if l.Err() != nil {
+		t.Fatal("it was taken away all the same")
+	}
+	r := answer("y\n")
+	r.want(t, 0, "job was taken away from holder", "unlocked by force")
+	if !strings.Contains(r.stderr, l.Owner()) {
+		t.Errorf("it didn't show who loses the lock:\n%s", r.stderr)
+	}
+	<-l.Context().Done()
+	lockdog(t, server.Addr(), nil, "unlock", "job", "--force", "--yes").want(t, 0, "job was free", "")
+	lockdog(t, server.Addr(), nil, "unlock", "job", "--force", "--yes", "--json").want(t, 0, `{"name":"job","unlocked":false}`, "")
+}
+
+// Each kind can be taken away, in a Cluster, too; a number can't.
+func TestUnlockKinds(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartCluster(t, 0)
+	rdb := redistest.Open(t, server.Universal())
+	c, err := lock.New(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	for name, l := range map[string]lock.Locker{"mutex": c.Mutex("mutex"), "fair": c.FairMutex("fair"), "write": c.RWMutex("write"), "read": c.RWMutex("read").RLocker()} {
+		lease, err := l.TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lockdog(t, server.Universal().Addrs[0], nil, "unlock", name, "--force", "--yes").want(t, 0, name+" was taken away", "")
+		<-lease.Context().Done()
+		_ = lease.Release(ctx) // it is lost
+	}
+	if err := c.Semaphore("permits").EnsurePermits(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	lockdog(t, server.Universal().Addrs[0], nil, "unlock", "permits", "--force", "--yes").want(t, exitNo, "", "can be taken away")
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ args, stderr string }{
+		{"lss", "do you mean ls?"},
+		{"nothing-like-it", "-h' lists them"},
+		{"ls a b", "usage: lockdog ls [PATTERN]"},
+		{"ls --sort size", "--sort size"},
+		{"ls --no-such-flag", "no-such-flag"},
+		{"ls --timeout 0s", "--timeout"},
+		{"ls -u redis://u:secret@127.0.0.1", "-u has a password"},
+		{"ls --cacert f", "--tls"},
+	} {
+		r := lockdog(t, "127.0.0.1:1", nil, strings.Fields(test.args)...)
+		r.want(t, exitUsage, "", test.stderr)
+		if strings.Contains(r.stderr, "secret") || strings.Count(r.stderr, "\n") != 1 || strings.HasPrefix(r.stderr, "lockdog: lockdog") {
+			t.Errorf("%s: %q", test.args, r.stderr)
+		}
+	}
+	for _, args := range [][]string{{}, {"-h"}, {"help", "run"}, {"--version"}, {"completion", "bash"}} {
+		lockdog(t, "", nil, args...).want(t, 0, "lockdog", "")
+	}
+}
+
+// An operator may look without a right to write: these are the rules of docs/ACL.md.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	rules := "on >secret ~* resetchannels +scan +hlen +hscan +hmget +pttl +get +zcard +zcount +zrange +zrangebyscore +zmscore +llen +lrange +time +pubsub|numsub +ping"
+	server := redistest.Start(t, redistest.WithUser("operator", strings.Fields(rules)...))
+	hold(t, server.Client(t), "job")
+	env := []string{"REDISCLI_AUTH=secret"}
+	lockdog(t, server.Addr(), env, "ls", "--user", "operator").want(t, 0, "holder", "")
+	lockdog(t, server.Addr(), env, "who", "job", "--user", "operator").want(t, 0, "holder", "")
+	lockdog(t, server.Addr(), env, "unlock", "job", "--force", "--yes", "--user", "operator").want(t, exitUnavailable, "", "NOPERM")
+	lockdog(t, server.Addr(), env, "run", "free", "--user", "operator", "--", "true").want(t, exitUnavailable, "", "NOPERM")
+	lockdog(t, server.Addr(), []string{"REDISCLI_AUTH=wrong"}, "ls", "--user", "operator").want(t, exitUnavailable, "", "check the user (operator)")
+}
+
+// A replica can be looked at, and says that it can't be written.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t, 1)
+	hold(t, r.Primary.Client(t), "job")
+	address := r.Replicas[0].Addr()
+	until(t, "the replica has the lock", func() bool { return r.Replicas[0].Client(t).Exists(t.Context(), "job").Val() == 1 })
+	lockdog(t, address, nil, "who", "job").want(t, 0, "holder", "")
+	lockdog(t, address, nil, "run", "free", "--", "true").want(t, exitUnavailable, "", "READONLY")
+	lockdog(t, address, nil, "unlock", "job", "--force", "--yes").want(t, exitUnavailable, "", "READONLY")
+}
+
+// A key that holds something else isn't taken for a free lock.
+func TestNameOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Client(t).RPush(t.Context(), "list", "x")
+	lockdog(t, server.Addr(), nil, "run", "list", "--", "true").want(t, exitUsage, "", "holds something else")
+	lockdog(t, server.Addr(), nil, "unlock", "list", "--force", "--yes").want(t, exitNo, "", "another type")
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/changes"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/screen"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+// leastInterval is the shortest time that watch leaves Redis alone.
+const leastInterval = 200 * time.Millisecond
+
+func (a *app) watchCommand() *cobra.Command {
+	w := watch{app: a}
+	cmd := &cobra.Command{
+		Use:   "watch [PATTERN]",
+		Short: "Show the locks that are held or awaited, live",
+		Long: `Show the locks that are held, as ls does, and read them again and again: who holds them, for how long, what is left of each lease, and how many wait.
+Below are the last changes. PATTERN is one of Redis's, such as 'orders:*'; quote it. Keys: q quits, ? shows the others.
+
+Where stdout is no terminal, and with --json, there is no screen. Each change is a line then: its time, what it is, the lock, and who. stdin isn't read.
+
+It reads all keys of all primaries each time, a thousand at a time with pauses, and changes nothing. It only sees what a reading finds:
+  - A change is seen at the next reading. What begins and ends between two readings isn't seen. Several changes between two readings are one.
+  - A lock that is free isn't found, even if somebody waits for it.
+  - "lease_over" is a conclusion: the lease was in its second half, its end came, and the lock was gone or another's. A release just before that end
+    looks the same, and so does the end of what WithMinHold adds.
+  - Of semaphores Redis doesn't know the holders.
+  - Ages compare Redis's clock with this machine's.
+If Redis can't be read, it says so, goes on showing what it read last, and tries again after each interval.`,
+		Args:              args(0, 1, "[PATTERN]"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if w.interval < leastInterval {
+				return usagef("--interval %v: must be %v or more", w.interval, leastInterval)
+			}
+			if w.count < 0 {
+				return usagef("--count %d: must be 0 or more", w.count)
+			}
+			if len(args) == 1 {
+				w.pattern = args[0]
+			}
+			return w.run(cmd.Context())
+		},
+	}
+	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "from the end of one reading to the start of the next; "+leastInterval.String()+" or more")
+	cmd.Flags().IntVar(&w.count, "count", 0, "how many times to read; 0: until it is ended")
+	return cmd
+}
+
+// watch is one run of the command.
+type watch struct {
+	*app
+	pattern  string
+	interval time.Duration
+	count    int
+}
+
+func (w *watch) run(ctx context.Context) error {
+	server, reader, err := w.reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Close() }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	// Nobody waits for the end of this goroutine: a call to a server that is silent takes as long as --timeout.
+	readings := make(chan screen.Reading)
+	go w.read(ctx, reader, readings)
+	if out, ok := terminal(w.stdout); ok && !w.json {
+		return w.onScreen(ctx, out, server.Addr, readings)
+	}
+	return w.inLines(ctx, readings)
+}
+
+// terminal is the file behind an input or output, if that is a terminal which can be drawn on.
+func terminal(f any) (*os.File, bool) {
+	file, ok := f.(*os.File)
+	return file, ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// read reads the locks again and again, and closes the channel at the end.
+func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen.Reading) {
+	defer close(to)
+	var tracker changes.Tracker
+	for n := 1; ; n++ {
+		look := lookAt(ctx, reader, w.pattern)
+		r := screen.Reading{Began: look.Began, Ended: look.Ended, Err: look.Err}
+		r.Locks, r.Events = tracker.Add(look)
+		select {
+		case to <- r:
+		case <-ctx.Done():
+			return
+		}
+		if n == w.count {
+			return
+		}
+		select {
+		case <-time.After(w.interval):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lookAt reads all locks once.
+func lookAt(ctx context.Context, reader *fleet.Reader, pattern string) changes.Look {
+	look := changes.Look{Began: time.Now()}
+	var errs []error
+	for l, err := range reader.Locks(ctx, pattern) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		look.Locks = append(look.Locks, changes.Seen{Lock: l, At: time.Now()})
+	}
+	look.Ended, look.Err = time.Now(), errors.Join(errs...)
+	return look
+}
+
+// signaled is how the program ends after a signal.
+func signaled(ctx context.Context) error { return &exitError{code: exitCode(ctx, context.Cause(ctx))} }
+
+// onScreen shows the readings on a terminal, until they end or somebody quits.
+func (w *watch) onScreen(ctx context.Context, out *os.File, server string, readings <-chan screen.Reading) error {
+	var in io.Reader // none if stdin is no terminal: then signals end it
+	if f, ok := terminal(w.stdin); ok {
+		in = f
+	}
+	model := screen.New(screen.Config{Server: server, Pattern: w.pattern, Interval: w.interval, Now: time.Now()})
+	program := tea.NewProgram(model, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	ended := make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		result <- feed(ctx, program, readings, ended)
+		program.Quit()
+	}()
+	_, err := program.Run()
+	close(ended)
+	return errors.Join(err, <-result)
+}
+
+// feed tells the screen what was read, and what time it is, until it has ended or there is nothing more.
+func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Reading, ended <-chan struct{}) error {
+	clock := time.NewTicker(time.Second)
+	defer clock.Stop()
+	var last error
+	for {
+		select {
+		case r, ok := <-readings:
+			if !ok {
+				return last
+			}
+			if last = r.Err; errors.Is(last, fleet.ErrInvalid) {
+				return last
+			}
+			program.Send(r)
+		case now := <-clock.C:
+			program.Send(screen.Tick(now))
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return signaled(ctx)
+		}
+	}
+}
+
+// inLines prints the changes, a line for each.
+func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) error {
+	var last error
+	for {
+		var r screen.Reading
+		var ok bool
+		select {
+		case r, ok = <-readings:
+		case <-ctx.Done():
+			return signaled(ctx)
+		}
+		if !ok {
+			return last
+		}
+		if errors.Is(r.Err, fleet.ErrInvalid) {
+			return r.Err
+		}
+		if err := w.print(r, last != nil); err != nil {
+			return err
+		}
+		last = r.Err
+	}
+}
+
+// print prints the events of a reading. failed says that the reading before was incomplete.
+func (w *watch) print(r screen.Reading, failed bool) error {
+	for i := range r.Events {
+		e := &r.Events[i]
+		if err := w.line(changeOf(e), e.Sentence()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Err != nil && !failed:
+		reason := text.Reason(r.Err)
+		return w.line(change{Time: r.Ended.UTC(), Event: readingFailed, Error: reason}, reason)
+	case r.Err == nil && failed:
+		return w.line(change{Time: r.Ended.UTC(), Event: readingAgain}, "all locks can be read")
+	}
+	return nil
+}
+
+func (w *watch) line(c change, sentence string) error {
+	if w.json {
+		return w.printJSON(c)
+	}
+	name := "-"
+	if c.Name != "" {
+		name = text.Safe(c.Name)
+	}
+	_, err := fmt.Fprintf(w.stdout, "%s  %-14s  %s  %s\n", c.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"), c.Event, name, sentence)
+	return err
+}
+
+// The events that no lock has. They are API, as those of package changes are.
+const (
+	readingFailed changes.What = "reading_failed" // from here on locks may be missing: see error
+	readingAgain  changes.What = "reading_again"  // all locks are read again; what changed meanwhile comes before it
+)
+
+// change is an event as watch --json prints it. Its fields are API.
+type change struct {
+	Time           time.Time    `json:"time"`                       // when it was seen
+	After          *time.Time   `json:"after,omitempty"`            // when it hadn't happened yet; left out: that isn't known
+	Event          changes.What `json:"event"`                      // held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, reading_failed, reading_again
+	Name           string       `json:"name,omitempty"`             // of the lock
+	Key            string       `json:"key,omitempty"`              // in Redis
+	Kind           fleet.Kind   `json:"kind,omitempty"`             // of the lock
+	Held           int          `json:"held"`                       // how many hold it now
+	Waiting        int          `json:"waiting"`                    // how many wait now
+	Holders        []holderView `json:"holders,omitempty"`          // that it has now, as ls --json prints them
+	Before         []holderView `json:"before,omitempty"`           // that it had at the reading before
+	MayHaveExpired bool         `json:"may_have_expired,omitempty"` // of gone and hand_over: the lease may have ended before
+	Error          string       `json:"error,omitempty"`            // of reading_failed
+}
+
+// changeOf is an event for --json.
+func changeOf(e *changes.Event) change {
+	l := e.Lock()
+	return change{
+		Time: e.At.UTC(), After: moment(e.After), Event: e.What, Name: l.Name, Key: l.Key, Kind: l.Kind, Held: e.Is.Held, Waiting: e.Is.Waiting,
+		Holders: traceURL("").view(e.Is.Lock).Holders, Before: traceURL("").view(e.Was.Lock).Holders, MayHaveExpired: e.MayHaveExpired,
+	}
+}

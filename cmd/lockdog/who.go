@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+func (a *app) whoCommand() *cobra.Command {
+	var traces traceURL
+	cmd := &cobra.Command{
+		Use:   "who NAME",
+		Short: "Show who holds a lock, and who waits for it",
+		Long: `Show the holders of a lock: owner, client, token, since when, the trace in which it was taken, and what is left of the lease unless it is renewed; and
+who waits, the first first. It changes nothing.
+
+Exits with 0 if the lock is held, and with 1 if it is free.`,
+		Args:              args(1, 1, "NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := traces.check(); err != nil {
+				return err
+			}
+			server, reader, err := a.reader(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.Close() }()
+			l, err := reader.Look(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				err = a.printJSON(traces.view(l))
+			} else {
+				err = printLock(a.stdout, l, traces)
+			}
+			if err == nil && l.Held == 0 && l.Kind != fleet.Number {
+				return &exitError{code: exitNo}
+			}
+			return err
+		},
+	}
+	traceFlag(cmd, &traces)
+	return cmd
+}
+
+// printLock prints all that is known of a lock.
+func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, value string) {
+		if value != "" {
+			_, _ = fmt.Fprintf(w, "%s\t%s\n", name, value)
+		}
+	}
+	state := "free"
+	switch {
+	case l.Kind == fleet.Number:
+		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore that was never used", l.Available)
+	case l.Kind == fleet.Semaphore:
+		state = fmt.Sprintf("%d permits held, %d left; Redis doesn't know by whom", l.Held, l.Available)
+	case l.Mode == "write":
+		state = "held by a writer"
+	case l.Mode == "read":
+		state = fmt.Sprintf("held by %d to read", l.Held)
+	case l.Held > 0:
+		state = "held"
+	}
+	row("name", text.Safe(l.Name))
+	row("kind", string(l.Kind))
+	row("state", state)
+	if l.Kind == fleet.Semaphore && l.Held > 0 {
+		row("next lease", text.Span(l.Remaining)+" left unless it is renewed")
+	}
+	for _, h := range l.Holders {
+		row("", "")
+		row("holder", text.Owner(h.Owner, h.ClientID, h.Redisson))
+		row("  owner", text.Safe(h.Owner))
+		if l.Mode != "" {
+			row("  mode", h.Mode)
+		}
+		if !h.Since.IsZero() {
+			row("  since", h.Since.Format(time.RFC3339)+", for "+text.Age(h.Since, time.Now()))
+		}
+		row("  lease left", text.Span(h.Remaining)+" unless it is renewed")
+		if h.Token != 0 {
+			row("  token", fmt.Sprint(h.Token))
+		}
+		row("  trace", h.TraceID)
+		row("  ", traces.of(h.TraceID))
+		if h.Count > 1 {
+			row("  entered", fmt.Sprintf("%d times", h.Count))
+		}
+	}
+	if l.Held > len(l.Holders) && len(l.Holders) > 0 {
+		row("", fmt.Sprintf("and %d more", l.Held-len(l.Holders)))
+	}
+	if l.Kind != fleet.Semaphore && l.Kind != fleet.Number {
+		row("waiting", fmt.Sprintf("%d that Redis knows of", l.Waiting))
+	}
+	for _, waiter := range l.Waiters {
+		line := text.Owner(waiter.Owner, waiter.ClientID, waiter.Redisson)
+		if !waiter.Since.IsZero() {
+			line += ", for " + text.Age(waiter.Since, time.Now())
+		}
+		if waiter.TraceID != "" {
+			line += ", trace " + waiter.TraceID
+		}
+		row("  waiter", line)
+	}
+	return w.Flush()
+}

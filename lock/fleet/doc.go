@@ -1,0 +1,27 @@
+// Package fleet reads from Redis which locks are held and awaited, by all the programs that use it: those with lockdog, and those with Redisson. It is
+// what the command lockdog shows.
+//
+//	reader, err := fleet.New(rdb, "")
+//	if err != nil {
+//		return err
+//	}
+//	for l, err := range reader.Locks(ctx, "orders:*") {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(l.Name, l.Held, l.Waiting)
+//	}
+//
+// It only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB), at the
+// primaries. What it returns was true when Redis was asked, key after key: it isn't one moment's state of all locks, and a lock may have changed hands since. To know
+// one lock's holder for sure at one moment, use Inspect of package lock.
+//
+// # What it can't see
+//
+//   - Who holds the permits of a semaphore: Redis has no names of them, only when each runs out.
+//   - Unleased semaphores and latches: in Redis each is a number like any other.
+//   - A lock that nobody holds while some wait for it, as between two holders: Locks doesn't list it, Look shows it.
+//   - Waiters that Redis has no entry of: a client is in the wait set of a Mutex once, for the first of its waiters, and only if it hears of releases. Redisson's
+//     waiters are only in the queue of a fair lock.
+//   - That a waiter of a Mutex has given up within the last second; and, if the user may not use PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), since the last release.
+package fleet

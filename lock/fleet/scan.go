@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// scanCount is how many keys Redis looks at in one SCAN, which takes it less than a millisecond. Between two of them the reader rests for as long as Redis
+	// took to answer since the last one, so that it never has more than half of Redis's time.
+	scanCount = 1000
+	readCount = 100        // how many keys are read at a time
+	permits   = ":timeout" // ends the key that has a semaphore's permits
+)
+
+// Locks reads all locks whose name matches a pattern, in which '*', '?', '[a-c]' and '\' mean what they do to Redis; "" is "*". First come mutexes and
+// read-write locks, then semaphores, otherwise in no order, each once. Redis looks at all of its keys for that, a thousand at a time and with pauses: some seconds
+// for ten million keys.
+//
+// An error doesn't end it: of a node that can't be read, or refuses to read some keys, there is one, with a zero Lock, and the others are read. The loop ends it,
+// or ctx.
+func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
+		if pattern == "" {
+			pattern = "*"
+		}
+		if err := checkPattern(pattern); err != nil {
+			yield(Lock{}, fmt.Errorf("%w: the pattern %q %w: write \\ before what is to stand for itself", ErrInvalid, pattern, err))
+			return
+		}
+		nodes, err := r.nodes(ctx)
+		if err != nil {
+			yield(Lock{}, fmt.Errorf("fleet: nodes of the Cluster: %w", err))
+			return
+		}
+		s := &scan{reader: r, pattern: pattern, yield: yield, seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{}}
+		failed := map[*redis.Client]bool{}
+		fail := func(node *redis.Client, err error) bool {
+			failed[node] = true
+			return yield(Lock{}, fmt.Errorf("fleet: %s: %w", node.Options().Addr, err)) && ctx.Err() == nil
+		}
+		for _, pass := range []func(context.Context, *redis.Client) (bool, error){s.hashes, s.semaphores} {
+			for _, node := range nodes {
+				if failed[node] {
+					continue
+				}
+				goOn, err := pass(ctx, node)
+				if err != nil {
+					goOn = fail(node, err)
+				}
+				if !goOn {
+					return
+				}
+			}
+		}
+		for _, node := range nodes {
+			if err := s.refused[node]; err != nil && !failed[node] && !fail(node, err) {
+				return
+			}
+		}
+	}
+}
+
+// nodes are the primaries.
+func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
+	cluster, ok := r.rdb.(*redis.ClusterClient)
+	if !ok {
+		return []*redis.Client{r.rdb.(*redis.Client)}, nil
+	}
+	var mu sync.Mutex
+	var nodes []*redis.Client
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	return nodes, err
+}
+
+// nodeOf is the primary that has a key.
+func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
+	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return r.rdb.(*redis.Client), nil
+}
+
+// scan is one run of Locks.
+type scan struct {
+	reader  *Reader
+	pattern string
+	yield   func(Lock, error) bool
+	seen    map[string]bool                 // types and keys of locks: SCAN may return a key more than once
+	refused map[*redis.Client]*refusedError // keys that the user may not read
+}
+
+// hashes yields the locks of a node that are hashes. It reports whether the loop goes on.
+func (s *scan) hashes(ctx context.Context, node *redis.Client) (bool, error) {
+	return s.each(ctx, node, escape(s.reader.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string { return []string{key} })
+}
+
+// semaphores yields the semaphores of a node that have been used: by the keys of their permits.
+func (s *scan) semaphores(ctx context.Context, node *redis.Client) (bool, error) {
+	return s.each(ctx, node, "*"+permits, "zset", (*batch).semaphores, func(key string) []string {
+		var of []string
+		for _, key := range semaphoresOf(key) {
+			if name, ok := strings.CutPrefix(key, s.reader.prefix); ok && matches(s.pattern, name) {
+				of = append(of, key)
+			}
+		}
+		return of
+	})
+}
+
+// semaphoresOf are the keys of the semaphores whose permits may be at a key: "x" and "{x}" have them at the same.
+func semaphoresOf(key string) []string {
+	key, ok := strings.CutSuffix(key, permits)
+	if !ok {
+		return nil
+	}
+	inner, ok := strings.CutPrefix(key, "{")
+	if inner, ok2 := strings.CutSuffix(inner, "}"); ok && ok2 && !strings.Contains(inner, "{") {
+		return []string{inner, key}
+	}
+	return []string{key}
+}
+
+// each reads the locks that there may be of the keys of a node: of says which.
+func (s *scan) each(
+	ctx context.Context, node *redis.Client, match, kind string, how func(*batch, context.Context) error, of func(key string) []string,
+) (bool, error) {
+	var cursor uint64
+	for {
+		began := time.Now()
+		keys, next, err := node.ScanType(ctx, cursor, match, scanCount, kind).Result()
+		if err != nil {
+			return false, err
+		}
+		busy := time.Since(began)
+		var fresh []string
+		for _, key := range keys {
+			for _, key := range of(key) {
+				if !s.seen[kind+key] {
+					fresh = append(fresh, key)
+				}
+			}
+		}
+		for len(fresh) > 0 {
+			some := fresh[:min(len(fresh), readCount)]
+			fresh = fresh[len(some):]
+			began = time.Now()
+			locks, err := s.reader.read(ctx, node, some, how, false)
+			busy += time.Since(began)
+			var part *refusedError
+			switch {
+			case errors.As(err, &part) && redis.HasErrorPrefix(part.err, "NOPERM"): // the user may read some keys, and not others
+				if before := s.refused[node]; before != nil {
+					part.keys += before.keys
+				}
+				s.refused[node] = part
+			case err != nil:
+				return false, err
+			}
+			for _, l := range locks {
+				if s.seen[kind+l.Key] {
+					continue
+				}
+				s.seen[kind+l.Key] = true
+				if !s.yield(l, nil) {
+					return false, nil
+				}
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return true, nil
+		}
+		select {
+		case <-time.After(min(busy, time.Second)):
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
