@@ -24,6 +24,7 @@ const (
 	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
 	perWaiter      = 32 << 10               // bytes, the stack of its goroutine included
+	crowdPatience  = 8 * patience           // a busy machine takes a minute for so many
 )
 
 // A crowd before one name: one subscription, memory in proportion, and each release wakes one waiter, by one command.
@@ -92,6 +93,12 @@ type gathering struct {
 func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 	t.Helper()
 	w := &gathering{c: c, mem: heapAndStacks()}
+	t.Cleanup(func() { // also of a test that failed: its waiters end with it
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Close(ctx)
+		w.all.Wait()
+	})
 	for i := range crowd {
 		var opts []lock.LockOption
 		hasty := i%impatient == 0
@@ -114,7 +121,7 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 			}
 		})
 	}
-	eventually(t, 2*patience, func() bool { return w.timedOut.Load() == crowd/impatient })
+	eventually(t, crowdPatience, func() bool { return w.timedOut.Load() == crowd/impatient })
 	return w
 }
 
@@ -130,7 +137,7 @@ func (w *gathering) look(t *testing.T, srv *redistest.Server) {
 	}
 	admin := srv.Client(t)
 	asked, since := srv.Commands(t)["evalsha"], time.Now()
-	eventually(t, 2*patience, func() bool { // until all subscriptions have come, and who waits has asked once more
+	eventually(t, crowdPatience, func() bool { // until all subscriptions have come, and who waits has asked once more
 		if n := srv.Commands(t)["evalsha"]; n != asked {
 			asked, since = n, time.Now()
 		}
@@ -158,7 +165,7 @@ func (w *gathering) serve(t *testing.T) {
 	go func() { w.all.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(4 * patience):
+	case <-time.After(crowdPatience):
 		t.Fatalf("%d served, %d timed out, of %d", w.served.Load(), w.timedOut.Load(), crowd)
 	}
 	if n := w.served.Load() + w.timedOut.Load(); n != crowd {

@@ -83,6 +83,7 @@ const (
 	minRecheck   = 5 * time.Millisecond   // after the end of a lease
 	maxForesight = time.Second            // before it: see noteHolder
 	pollEvery    = 500 * time.Millisecond // without a subscription, on average
+	maxPolls     = 1000                   // per second, of one client: with more queues than it serves at pollEvery, each polls less often
 )
 
 // headState is what the head of a queue does.
@@ -208,7 +209,7 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 		q.failingSince = attempt.began
 	}
 	q.failures.note(err)
-	q.check.at = time.Now().Add(pollPause())
+	q.check.at = time.Now().Add(q.ws.pollPause())
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
@@ -355,7 +356,7 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	}
 	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
 	if deaf {
-		wait = min(wait, pollPause())
+		wait = min(wait, q.ws.pollPause())
 	}
 	if h := q.head; h != nil && h.lock.kind.queuesInRedis { // it keeps its place by asking
 		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
@@ -385,7 +386,7 @@ func (q *waitQueue) Down() {
 	defer q.ws.mu.Unlock()
 	q.gap = q.gap || q.subscription == subUp
 	q.subscription, q.check.why = subDown, wakePoll
-	if poll := time.Now().Add(pollPause()); poll.Before(q.check.at) {
+	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.check.at) {
 		q.check.at = poll
 	}
 	q.signal()
@@ -404,5 +405,9 @@ func (q *waitQueue) Message(payload string) {
 	}
 }
 
-// pollPause is the time until a head without a subscription asks again.
-func pollPause() time.Duration { return pollEvery/2 + rand.N(pollEvery) }
+// pollPause is the time until a head without a subscription asks again. Thousands of queues that wait for their subscription would
+// otherwise keep this process and Redis so busy that the subscription comes even later.
+func (ws *waitQueues) pollPause() time.Duration {
+	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
+	return each/2 + rand.N(each)
+}

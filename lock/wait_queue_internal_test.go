@@ -197,3 +197,19 @@ func TestAttempt_Takeover(t *testing.T) {
 		}
 	}
 }
+
+// Without a subscription each queue polls twice a second, and all of a client together no more than maxPolls times.
+func TestWaitQueues_PollPause(t *testing.T) {
+	t.Parallel()
+	for queues, want := range map[int]time.Duration{1: pollEvery, 500: pollEvery, 5000: 5 * time.Second} {
+		ws := newWaitQueues(&Client{})
+		for i := range queues {
+			ws.queues[fmt.Sprint(i)] = &waitQueue{}
+		}
+		for range 1000 {
+			if pause := ws.pollPause(); pause < want/2 || pause >= want*3/2 {
+				t.Fatalf("%d queues: %v, want %v to %v", queues, pause, want/2, want*3/2)
+			}
+		}
+	}
+}
