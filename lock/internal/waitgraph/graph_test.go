@@ -73,7 +73,8 @@ func TestGraph_Cycles(t *testing.T) {
 		{"fair and multi", []string{"1: a -> b/fair", "2: b -> a/multi", "a: a1", "b: b2"}, []string{"a1 1 > b2 2"}},
 		{"two apart", []string{"1: a -> b", "2: b -> a", "3: c -> d", "4: d -> c", "a: a1", "b: b2", "c: c3", "d: d4"}, []string{"a1 1 > b2 2", "c3 3 > d4 4"}},
 		{
-			"two with one in both", []string{"1: a -> x/write", "2: x -> a", "3: x c -> d", "4: d -> a", "a: a1", "x: x2 x3/read", "d: d4"},
+			"two with one in both",
+			[]string{"1: a -> x/write", "2: x -> a", "3: x c -> d", "4: d -> a", "a: a1", "x: x2 x3/read", "d: d4"},
 			[]string{"a1 1 > x2 2", "a1 1 > x3 3 > d4 4"},
 		},
 		{"of the same owner, another lock", []string{"1: a -> b", "2: c -> a", "a: a1", "b: c2"}, nil},
