@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -151,6 +152,28 @@ func (a *Acquire) Takeover(r TakeoverReason) {
 	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
 }
 
+// Deadlock reports that the wait is part of a deadlock. cycle describes all of it for people, in one line; it may quote what others wrote.
+// broken tells whether this acquire is to fail, to end the deadlock. Call it once for each wait and cycle, on the acquire that waits: that
+// of a member where a Multi waits.
+func (a *Acquire) Deadlock(cycle string, broken bool) {
+	if a.ended {
+		return
+	}
+	r := a.lock.rec
+	r.metrics.deadlocks.Add(a.ctx, 1, a.lock.role.add...)
+	event, logged := a.span != nil && a.span.IsRecording(), r.logs(LogDeadlock) && r.ends.admit(LogDeadlock)
+	if !event && !logged {
+		return
+	}
+	cycle = printableUpTo(maxCycle, cycle)
+	if event {
+		a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(KeyDeadlockCycle.String(cycle), KeyDeadlockBroken.Bool(broken)))
+	}
+	if logged {
+		a.lock.log(LogDeadlock, trace.SpanContextFromContext(a.ctx), nil, slog.String("cycle", cycle), slog.Bool("broken", broken))
+	}
+}
+
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
 // End.
 func (a *Acquire) Grant(h *Hold, owner string, token int64) {
@@ -258,13 +281,18 @@ func fail(span trace.Span, err error) {
 // maxText bounds what is shown of a text that somebody else may have written, in bytes: an error may quote what is in Redis.
 const maxText = 1024
 
+// maxCycle bounds the description of a deadlock likewise: sixteen waits, each with a name, an owner and a trace.
+const maxCycle = 8192
+
 // printable makes a string from outside fit for export: OTLP refuses a whole batch of spans for one that is no
 // UTF-8, and backends one that is too long.
-func printable(s string) string {
-	cut := len(s) > maxText
-	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "\uFFFD")
-	if cut || len(s) > maxText { // each \uFFFD is three bytes
-		s = strings.ToValidUTF8(s[:min(len(s), maxText)], "") + "…"
+func printable(s string) string { return printableUpTo(maxText, s) }
+
+func printableUpTo(most int, s string) string {
+	cut := len(s) > most
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD")
+	if cut || len(s) > most { // each \uFFFD is three bytes
+		s = strings.ToValidUTF8(s[:min(len(s), most)], "") + "…"
 	}
 	return s
 }

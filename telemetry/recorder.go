@@ -48,7 +48,7 @@ type Recorder struct {
 	shared   *registry
 	closed   atomic.Bool
 	leases   upDown
-	ends     Burst // of leases that were canceled, or held for long
+	ends     Burst // what nobody counts in batches: leases that were canceled or held for long, deadlocks
 
 	mu     sync.Mutex // held while groups is replaced
 	groups atomic.Pointer[map[string]*group]

@@ -108,6 +108,7 @@ func (r *role) appear(ctx context.Context) {
 		{m.wakeups, g.wakeups},
 		{m.takeovers, g.takeovers},
 		{m.renewals, g.renewals},
+		{m.deadlocks, one},
 		{m.late, one},
 		{m.losses, g.losses},
 		{m.cancellations, g.cancellations},
