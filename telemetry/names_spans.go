@@ -42,6 +42,7 @@ const (
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
+	KeyWait        attribute.Key = "lockdog.wait" // on the span of the caller, if that is wanted
 
 	KeyDeadlockCycle  attribute.Key = "lockdog.deadlock.cycle"
 	KeyDeadlockBroken attribute.Key = "lockdog.deadlock.broken"
