@@ -199,11 +199,25 @@ func (a *Acquire) Deadlock(cycle string, broken bool) {
 	}
 	cycle = printableUpTo(maxCycle, cycle)
 	if event {
-		a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(KeyDeadlockCycle.String(cycle), KeyDeadlockBroken.Bool(broken)))
+		a.deadlockSpans(KeyDeadlockCycle.String(cycle), KeyDeadlockBroken.Bool(broken))
 	}
 	if logged {
 		a.lock.log(LogDeadlock, trace.SpanContextFromContext(a.ctx), nil, slog.String("cycle", cycle), slog.Bool("broken", broken))
 	}
+}
+
+// deadlockSpans shows a deadlock in the trace: as an event of the acquire's span, which isn't exported before the wait ends, and as a span, which
+// is at once.
+func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
+	a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(attrs...))
+	now := time.Now()
+	_, span := a.lock.rec.tracing.start(a.ctx, a.lock.role.deadlockSpan, trace.WithTimestamp(now))
+	if span == nil {
+		return
+	}
+	attrs = append(attrs, KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()))
+	span.SetAttributes(a.lock.role.located(attrs)...)
+	span.End(trace.WithTimestamp(now.Add(markLength)))
 }
 
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its

@@ -93,6 +93,11 @@ var (
 		},
 		Events: []Event{EventDeadlock},
 	}
+	SpanDeadlock = Span{
+		Name: "deadlock", Parent: "acquire",
+		Description: "The wait was found to be part of a deadlock. Of no length to speak of: it is there at once, while the acquire, which has an event of the same name, still waits.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyDeadlockCycle, KeyDeadlockBroken, KeyNode},
+	}
 	SpanHeld = Span{
 		Name: "held", Parent: "acquire",
 		Description: "The grant, of no length to speak of (1 ns). Parent of all that follows; shows a lock that is still held. " +
@@ -145,7 +150,7 @@ var (
 )
 
 // Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
+var Spans = []Span{SpanAcquire, SpanDeadlock, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {
