@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/contention"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/pubsub"
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -38,6 +39,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
 //	layoutWatch.mu → registry.mu
+//	any of them → contention.Profile.mu
 //
 // pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
 
@@ -61,7 +63,8 @@ type Client struct {
 	waits      *waitQueues
 	grants     *registry
 	receipts   *receipts
-	trackers   *tracking.Trackers // nil without WithLossNotifications
+	trackers   *tracking.Trackers  // nil without WithLossNotifications
+	profile    *contention.Profile // nil with WithContentionProfile(0)
 	layout     *layoutWatch
 
 	gate      *gate
@@ -78,7 +81,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, profileRate: DefaultContentionRate}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -118,6 +121,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
+	c.profile = contention.New(cfg.profileRate)
 	if cfg.lossNotices {
 		c.trackers = newTrackers(c)
 	}
@@ -157,6 +161,9 @@ func (c *clientConfig) check() error {
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
+	}
+	if c.profileRate < 0 || c.profileRate > maxContentionRate {
+		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
 	}
 	if c.id == "" {
 		host, err := os.Hostname()

@@ -23,6 +23,8 @@ const (
 	renewalsPerLease = 3 // a watched lease is renewed every third of it
 	maxMinHold       = 24 * time.Hour
 	maxTextBytes     = 256
+
+	maxContentionRate = 1_000_000
 )
 
 // Option configures a Client.
@@ -46,6 +48,7 @@ type clientConfig struct {
 	renew   redis.UniversalClient
 
 	lossNotices bool
+	profileRate int
 }
 
 type lockConfig struct {
