@@ -9,14 +9,14 @@
 //
 // A stack is that of the code that called Lock, Do or the like, without lockdog's own functions. Its values are:
 //
-//	wait/nanoseconds     waited for locks that others held; the default
-//	waits/count          waits
-//	hold/nanoseconds     held locks while others waited
+//	hold/nanoseconds     held locks while others waited: the default
 //	holds/count          holds during which others waited
+//	wait/nanoseconds     waited for locks that others held
+//	waits/count          waits
 //	waiting/count        waiting now
 //	held/count           held now, whether others wait or not
 //
-// The first four grow from when the client was made, so that the difference of two profiles is what happened in between: `go tool pprof -base`. The labels
+// -sample_index=wait has pprof show the waits. The first four grow from when the client was made, so that the difference of two profiles is what happened in between: `go tool pprof -base`. The labels
 // of a sample are group and kind.
 package lockprofile
 
@@ -48,8 +48,8 @@ var values = []struct {
 	{"held", "count", func(s *lock.ContentionStack) int64 { return s.Held }},
 }
 
-// defaultValue is what pprof shows unless told otherwise.
-const defaultValue = "wait"
+// defaultValue is what pprof shows unless told otherwise: who makes others wait, as in Go's mutex profile.
+const defaultValue = "hold"
 
 // otherStacks is the function that stands for stacks which a client had no room for.
 const otherStacks = "lockdog: other stacks"
