@@ -117,7 +117,7 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 					if h.Kind != kind || h.Group != "default" || h.Waits != 0 || h.Holds != 1 || !near(h.Hold) || h.Held != 0 {
 						t.Errorf("the holder: %+v", h)
 					}
-					if w.Waits != 1 || !near(w.Wait) || w.Waiting != 0 || w.Held != 0 {
+					if w.Waits != 1 || !near(w.Wait) || w.Waiting != 0 || w.Held != 0 || w.Holds != 0 {
 						t.Errorf("the waiter: %+v", w)
 					}
 					if got := len(c.Contention().Stacks); got != 2 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"path"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/lockprofile"
@@ -115,11 +117,17 @@ func (q query) wantsProfile(at string) bool {
 }
 
 // profile responds with the contention profile.
-func (h *handler) profile(w http.ResponseWriter, r *http.Request) {
+func (h *handler) profile(w http.ResponseWriter, r *http.Request, q query) {
 	var b bytes.Buffer
 	status, contentType := http.StatusOK, "application/octet-stream"
 	body := &b
-	if err := lockprofile.Write(&b, h.clients...); err != nil {
+	write := lockprofile.Write
+	if n := q.number("seconds"); n > 0 {
+		write = func(w io.Writer, clients ...*lock.Client) error {
+			return lockprofile.WriteDelta(r.Context(), w, time.Duration(n)*time.Second, clients...)
+		}
+	}
+	if err := write(&b, h.clients...); err != nil {
 		var text []byte
 		status, contentType, text = failed(err)
 		body = bytes.NewBuffer(text)

@@ -45,23 +45,26 @@ func TestBusiestLocks(t *testing.T) {
 		c := r.srv.Client()
 		r.keep(t, c.Mutex("orders:1"), 3*time.Second)
 		r.keep(t, c.Mutex("stock:7"), 6*time.Second)
-		r.keep(t, c.Mutex("a\nb<script>"), time.Second)
+		r.keep(t, c.Mutex("a\nb<script>"), 87*time.Millisecond)
 		d := r.json("")
 		if len(d.Busiest) != 3 || d.Busiest[0].Name != "stock:7" || d.Busiest[2].Name != "a\nb<script>" {
 			t.Fatalf("%+v", d.Busiest)
 		}
 		b := d.Busiest[0]
 		if b.Kind != "mutex" || b.Group != "stock" || b.Waited < 18 || b.Waited > 18.2 || b.LongestWait < 6 || b.LongestWait > 6.1 ||
-			b.Utilization < 0.58 || b.Utilization > 0.62 || b.Grants < 0.38 || b.Grants > 0.42 || b.Samples != 7 || b.Window < 9.9 ||
+			b.Utilization < 0.64 || b.Utilization > 0.68 || b.Grants < 0.42 || b.Grants > 0.46 || b.Samples != 7 || b.Window < 9 ||
 			!strings.Contains(b.HeldBy, "lockdebug_test.(*rig).keep ") || !strings.Contains(b.HeldBy, "/busiest_test.go:") || !strings.Contains(b.AwaitedBy, "keep.func") {
 			t.Errorf("%+v", b)
 		}
 		page := r.html("")
 		row := rowOf(page[strings.Index(page, `id="busiest"`):], "stock:7")
-		for _, want := range []string{"18", "60 %", ">0.4<", ">7<", ">lockdebug_test.(*rig).keep busiest_test.go:", ">stock<"} {
+		for _, want := range []string{"18", "66 %", ">0.4<", ">7<", ">lockdebug_test.(*rig).keep busiest_test.go:", ">stock<"} {
 			if !strings.Contains(row, want) {
 				t.Errorf("the row doesn't say %q: %s", want, row)
 			}
+		}
+		if !strings.Contains(rowOf(page, "script&gt;"), "261 ms") {
+			t.Errorf("a wait of less than a second is shown as %s", rowOf(page, "script&gt;"))
 		}
 		if strings.Contains(page, "<script>") || !strings.Contains(page, `a\nb&lt;script&gt;`) {
 			t.Error("a name isn't shown as text")
@@ -115,6 +118,11 @@ func TestProfile(t *testing.T) {
 			if got := ask(r.page, http.MethodGet, target).Header().Get("Content-Type"); got != want {
 				t.Errorf("%s: %s", target, got)
 			}
+		}
+		began := time.Now()
+		p, err := profile.Parse(ask(r.page, http.MethodGet, "/debug/locks/profile?seconds=7").Body)
+		if err != nil || time.Since(began) != 7*time.Second || len(p.Sample) != 0 || p.DurationNanos != 7e9 {
+			t.Errorf("of 7 s in which nothing happens: %v, %v, after %v", p, err, time.Since(began))
 		}
 		if w := ask(r.page, http.MethodHead, "/debug/locks/profile"); w.Code != http.StatusOK || w.Body.Len() != 0 {
 			t.Errorf("HEAD: %d, %d bytes", w.Code, w.Body.Len())

@@ -79,7 +79,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusBadRequest
 	}
 	if err == nil && q.wantsProfile(r.URL.Path) {
-		h.profile(w, r)
+		h.profile(w, r, q)
 		return
 	}
 	asJSON := q["format"] == formatJSON || q["format"] == "" && prefersJSON(r.Header.Values("Accept"))

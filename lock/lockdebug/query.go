@@ -36,6 +36,7 @@ var parameters = []parameter{
 	{key: "page", preset: "1", most: 1_000_000},
 	{key: "per", preset: "100", most: 1000},
 	{key: "refresh", preset: "5", most: 3600, or: "off"},
+	{key: "seconds", most: 300},
 	{key: "format", choices: []string{formatHTML, formatJSON, formatProfile}},
 }
 

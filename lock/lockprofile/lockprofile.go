@@ -16,14 +16,16 @@
 //	waiting/count        waiting now
 //	held/count           held now, whether others wait or not
 //
-// -sample_index=wait has pprof show the waits. The first four grow from when the client was made, so that the difference of two profiles is what happened in between: `go tool pprof -base`. The labels
-// of a sample are group and kind.
+// -sample_index=wait has pprof show the waits. The first four grow from when the client was made; WriteDelta writes what they have grown by in a while.
+// The labels of a sample are group and kind.
 package lockprofile
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,14 +40,15 @@ import (
 // values are the sample types of the profile, and where each comes from.
 var values = []struct {
 	name, unit string
+	grows      bool
 	of         func(*lock.ContentionStack) int64
 }{
-	{"waits", "count", func(s *lock.ContentionStack) int64 { return s.Waits }},
-	{"wait", "nanoseconds", func(s *lock.ContentionStack) int64 { return s.Wait.Nanoseconds() }},
-	{"holds", "count", func(s *lock.ContentionStack) int64 { return s.Holds }},
-	{"hold", "nanoseconds", func(s *lock.ContentionStack) int64 { return s.Hold.Nanoseconds() }},
-	{"waiting", "count", func(s *lock.ContentionStack) int64 { return s.Waiting }},
-	{"held", "count", func(s *lock.ContentionStack) int64 { return s.Held }},
+	{"waits", "count", true, func(s *lock.ContentionStack) int64 { return s.Waits }},
+	{"wait", "nanoseconds", true, func(s *lock.ContentionStack) int64 { return s.Wait.Nanoseconds() }},
+	{"holds", "count", true, func(s *lock.ContentionStack) int64 { return s.Holds }},
+	{"hold", "nanoseconds", true, func(s *lock.ContentionStack) int64 { return s.Hold.Nanoseconds() }},
+	{"waiting", "count", false, func(s *lock.ContentionStack) int64 { return s.Waiting }},
+	{"held", "count", false, func(s *lock.ContentionStack) int64 { return s.Held }},
 }
 
 // defaultValue is what pprof shows unless told otherwise: who makes others wait, as in Go's mutex profile.
@@ -58,8 +61,36 @@ const otherStacks = "lockdog: other stacks"
 func Write(w io.Writer, clients ...*lock.Client) error {
 	b := newBuilder()
 	for _, c := range clients {
-		b.add(c.Contention())
+		b.add(c.Contention(), false)
 	}
+	return b.write(w)
+}
+
+// WriteDelta is Write for what happens from now on, until d is over. If ctx ends before, it writes nothing and returns the cause.
+func WriteDelta(ctx context.Context, w io.Writer, d time.Duration, clients ...*lock.Client) error {
+	b := newBuilder()
+	for _, c := range clients {
+		b.add(c.Contention(), true)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, c := range clients {
+		b.add(c.Contention(), false)
+	}
+	b.p.DurationNanos = d.Nanoseconds()
+	b.p.Sample = slices.DeleteFunc(b.p.Sample, func(s *profile.Sample) bool {
+		return !slices.ContainsFunc(s.Value, func(v int64) bool { return v != 0 })
+	})
+	b.p = b.p.Compact()
+	return b.write(w)
+}
+
+func (b *builder) write(w io.Writer) error {
 	if err := b.p.CheckValid(); err != nil { // a bug in this package
 		return fmt.Errorf("lockprofile: %w", err)
 	}
@@ -100,19 +131,20 @@ func newBuilder() *builder {
 	return b
 }
 
-func (b *builder) add(c lock.Contention) {
+// add adds what a client has recorded, or takes away what it had recorded before.
+func (b *builder) add(c lock.Contention, before bool) {
 	if c.Rate == 0 {
 		return
 	}
 	b.p.Period = max(b.p.Period, int64(c.Rate))
 	b.p.DurationNanos = max(b.p.DurationNanos, c.Time.Sub(c.Since).Nanoseconds())
 	for i := range c.Stacks {
-		b.stack(&c.Stacks[i])
+		b.stack(&c.Stacks[i], before)
 	}
 }
 
 // stack adds a stack. The same one of another client has one sample with it.
-func (b *builder) stack(s *lock.ContentionStack) {
+func (b *builder) stack(s *lock.ContentionStack, before bool) {
 	frames := s.Frames
 	if frames == nil {
 		frames = []runtime.Frame{{Function: otherStacks}}
@@ -138,7 +170,12 @@ func (b *builder) stack(s *lock.ContentionStack) {
 		b.p.Sample = append(b.p.Sample, sample)
 	}
 	for i, v := range values {
-		sample.Value[i] += v.of(s)
+		switch {
+		case !before:
+			sample.Value[i] += v.of(s)
+		case v.grows:
+			sample.Value[i] -= v.of(s)
+		}
 	}
 }
 

@@ -97,6 +97,45 @@ func TestProfileOfSeveralClients(t *testing.T) {
 	})
 }
 
+// What was before isn't in it, and what is held now is.
+func TestDelta(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		m := c.Mutex("orders:1")
+		contend(t, m)
+		contend(t, m)
+		l, err := c.Mutex("other").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { contend(t, m) }) // with a stack of its own
+		var b bytes.Buffer
+		if err := lockprofile.WriteDelta(t.Context(), &b, 10*time.Second, c); err != nil {
+			t.Fatal(err)
+		}
+		p, err := profile.Parse(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waits, holds, held int64
+		for _, s := range p.Sample {
+			waits, holds, held = waits+value(t, p, s, "waits"), holds+value(t, p, s, "holds"), held+value(t, p, s, "held")
+		}
+		if waits != 1 || holds != 1 || held != 1 || p.DurationNanos != 10e9 || len(p.Sample) != 3 {
+			t.Errorf("%d waits, %d holds, %d held in\n%s", waits, holds, held, p)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errBroken)
+		if err := lockprofile.WriteDelta(ctx, &b, time.Hour, c); !errors.Is(err, errBroken) || b.Len() != 0 {
+			t.Errorf("%v, %d bytes", err, b.Len())
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestLabelsThatCanNotBePrinted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
