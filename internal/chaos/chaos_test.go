@@ -146,6 +146,7 @@ type result struct {
 type tally struct {
 	mu                                                sync.Mutex
 	runs, violated, grants, excused, stale, undecided int
+	deadlocks                                         int // waits that were in one
 }
 
 func (a *tally) add(r result) {
@@ -159,13 +160,14 @@ func (a *tally) add(r result) {
 	a.excused += r.excused
 	a.stale += r.stale
 	a.undecided += r.undecided
+	a.deadlocks += int(r.history.Facts().Counts[history.CountDeadlocks])
 }
 
 func (a *tally) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return fmt.Sprintf("%d runs, %d violated; %d grants, %d of them beside another where Redis had lost one, %d stale writes refused, %d names undecided",
-		a.runs, a.violated, a.grants, a.excused, a.stale, a.undecided)
+	return fmt.Sprintf("%d runs, %d violated; %d grants, %d of them beside another where Redis had lost one, %d stale writes refused, %d names undecided, %d waits in deadlocks",
+		a.runs, a.violated, a.grants, a.excused, a.stale, a.undecided, a.deadlocks)
 }
 
 // playAndCheck plays a schedule and checks what came of it.

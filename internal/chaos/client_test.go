@@ -30,6 +30,9 @@ const clientEnv = "LOCKDOG_CHAOS_CLIENT"
 
 const poolSize = 10
 
+// waitGraphAfter is short, as few waits here are long.
+const waitGraphAfter = 100 * time.Millisecond
+
 // clientMain is the main function of a client process.
 func clientMain() {
 	if err := runClient(bufio.NewScanner(os.Stdin)); err != nil {
@@ -142,7 +145,7 @@ func (c *client) open(counts *counts) (err error) {
 	for _, o := range servers {
 		rdb := o.dial()
 		rdb.AddHook(askings{diary: c.diary, given: new(sync.Map)})
-		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease))...)
+		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease), lock.WithWaitGraph(waitGraphAfter))...)
 		if err != nil {
 			return err
 		}

@@ -98,6 +98,7 @@ var labels = map[string]attribute.Key{
 	history.CountCancellations:            telemetry.KeyReason,
 	history.CountErrors:                   telemetry.KeyErrorType,
 	history.CountMembersLost:              "",
+	history.CountDeadlocks:                "",
 	telemetry.MetricRenewals.Name:         telemetry.KeyOutcome,
 	telemetry.MetricTakeovers.Name:        telemetry.KeyReason,
 	telemetry.MetricWakeups.Name:          telemetry.KeyWakeupSource,

@@ -44,6 +44,11 @@ func (h *holding) hold() {
 	compared := h.compareTimers()
 	h.look()
 	h.write()
+	if inner := h.job.inner; inner != nil && !h.dead {
+		inner.within = h
+		h.w.do(*inner)
+		h.look()
+	}
 	over := time.Now().Add(h.job.hold)
 	if h.job.lazy {
 		timer := time.NewTimer(h.job.hold)

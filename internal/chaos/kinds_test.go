@@ -35,6 +35,8 @@ type family struct {
 	numbers bool
 	// counted kinds have a number beside the leases. Whoever evicts one and not the other changes it for good.
 	counted bool
+	// nests tells that one name may be taken while the other is held.
+	nests bool
 }
 
 const (
@@ -55,8 +57,8 @@ const replicaPatience = 150 * time.Millisecond
 
 // families are all families of kinds. To add one is to add it here.
 var families = []family{
-	{name: "mutex", force: forceMutex, kinds: []kind{{name: "mutex", weight: 1, room: 1, locker: mutex}}},
-	{name: "fencedmutex", force: forceMutex, kinds: []kind{{
+	{name: "mutex", nests: true, force: forceMutex, kinds: []kind{{name: "mutex", weight: 1, room: 1, locker: mutex}}},
+	{name: "fencedmutex", nests: true, force: forceMutex, kinds: []kind{{
 		name: "fencedmutex", weight: 1, room: 1,
 		locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 			return c.locks.Mutex(names[0], append(opts, lock.WithRedissonTokens())...)
@@ -69,7 +71,7 @@ var families = []family{
 		},
 	}}},
 	{
-		name: "fair", kinds: []kind{{
+		name: "fair", nests: true, kinds: []kind{{
 			name: "fair", weight: 1, room: 1,
 			locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 				return c.locks.FairMutex(names[0], opts...)
@@ -80,7 +82,7 @@ var families = []family{
 		},
 	},
 	{
-		name: "rw", kinds: []kind{
+		name: "rw", nests: true, kinds: []kind{
 			{name: "write", weight: readers, room: readers, locker: func(c *client, names []string, opts ...lock.LockOption) lock.Locker {
 				return c.locks.RWMutex(names[0], opts...)
 			}},

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/lockdog/lockdog/internal/chaos/history"
 )
 
 // schedule is everything that a seed decides about a run.
@@ -24,6 +26,9 @@ type schedule struct {
 	Forces  bool `json:",omitempty"` // ForceUnlock is called now and then
 	Slow    bool `json:",omitempty"` // locks are many, and held for seconds: longer than a failover takes
 	Stale   bool `json:",omitempty"` // one name is held for several leases, and the clients tell where their commands go
+
+	// Nests says that locks are also taken while another is held: "ordered", which can't deadlock, or "unordered", which does. "": they aren't.
+	Nests string `json:",omitempty"`
 }
 
 // step is one fault of a schedule.
@@ -50,6 +55,9 @@ func (s step) String() string {
 func (s schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s on %s, lease %v, timeout %v, %d clients of %d workers", s.Seed, s.Family, s.Shape, s.Lease, s.Timeout, s.Clients, s.Workers)
+	if s.Nests != "" {
+		fmt.Fprintf(&b, ", nested %s", s.Nests)
+	}
 	for _, st := range s.Steps {
 		fmt.Fprintf(&b, "; %v", st)
 	}
@@ -99,9 +107,16 @@ func newSchedule(seed uint64, w wish) schedule {
 	}
 	if w.slow {
 		s.slow()
+		return s
+	}
+	if f.nests {
+		s.Nests = nests[rand.New(rand.NewPCG(seed, 0xDEAD)).IntN(len(nests))] // of its own, so that a seed's faults stay what they were
 	}
 	return s
 }
+
+// nests are what Nests may be.
+var nests = []string{"", history.NestOrdered, history.NestUnordered}
 
 // slow is for what a failover loses: of leases that are shorter than it takes nobody learns.
 func (s *schedule) slow() {

@@ -28,6 +28,7 @@ type orders struct {
 	Forces  bool
 	Slow    bool
 	Stale   bool
+	Nests   string
 	Store   string
 	History string // the file
 }

@@ -55,6 +55,8 @@ type job struct {
 	lazy    bool          // waits for Done rather than looking
 	cancel  time.Duration // after this the ctx is canceled, 0: never
 	careful bool          // goes on after Settle, until it was renewed once
+	within  *holding      // the lock that is held meanwhile, nil: none
+	inner   *job          // to be done before the work
 }
 
 // run works until it has been told to settle, and then takes each name once more.
@@ -79,7 +81,11 @@ func (w *worker) contend() {
 		if w.tries && w.c.Forces && w.family.force != nil && w.rng.IntN(60) == 0 {
 			w.force(w.mine[w.rng.IntN(len(w.mine))])
 		}
-		if w.do(w.choose()) {
+		j := w.choose()
+		if w.c.Nests != "" && w.rng.IntN(6) == 0 {
+			j = w.nested()
+		}
+		if w.do(j) {
 			w.c.granted()
 		} else {
 			w.sleep(time.Duration(5+w.rng.IntN(30)) * time.Millisecond)
@@ -154,6 +160,25 @@ func (w *worker) choose() job {
 	return j
 }
 
+// nested makes up a job that takes one name, and then the other.
+func (w *worker) nested() job {
+	first, second := w.c.Targets[0], w.c.Targets[1]
+	if w.c.Nests == history.NestUnordered && w.rng.IntN(2) == 0 {
+		first, second = second, first
+	}
+	plain := func(t target) job {
+		j := job{target: t, kind: w.kind(), how: "wait", wait: 2 * time.Second, lease: w.c.Lease, hold: time.Duration(1+w.rng.IntN(25)) * time.Millisecond}
+		j.opts = append(j.opts, lock.WithWait(j.wait))
+		if w.c.Nests == history.NestUnordered && w.rng.IntN(2) == 0 {
+			j.opts = append(j.opts, lock.WithDeadlockBreaking())
+		}
+		return j
+	}
+	outer, inner := plain(first), plain(second)
+	outer.inner = &inner
+	return outer
+}
+
 // sleep is cut short when it is time to settle.
 func (w *worker) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
@@ -175,7 +200,11 @@ func (w *worker) do(j job) bool {
 		names = w.c.names()
 	}
 	l := j.kind.locker(w.c, names, j.opts...)
-	ctx, cancel := context.WithCancel(context.Background())
+	parent := context.Background()
+	if j.within != nil {
+		parent = j.within.ctx
+	}
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	call := history.Event{
 		At: now(), What: history.Call, ID: id, Name: j.target.Name, Kind: j.kind.name, How: j.how,
@@ -184,6 +213,9 @@ func (w *worker) do(j job) bool {
 	}
 	if j.kind.all {
 		call.Names = names
+	}
+	if j.within != nil {
+		call.Nest = w.c.Nests
 	}
 	w.note(call)
 	take := l.Lock
@@ -197,7 +229,11 @@ func (w *worker) do(j job) bool {
 	lease, err := take(ctx)
 	at := now()
 	if err != nil {
-		w.note(history.Event{At: at, What: history.Refuse, ID: id, Why: why(ctx, err)})
+		reason := why(ctx, err)
+		if j.within != nil && ctx.Err() != nil { // by the end of the lock that is held
+			reason = history.WhyContext
+		}
+		w.note(history.Event{At: at, What: history.Refuse, ID: id, Why: reason})
 		return false
 	}
 	grant := history.Event{At: at, What: history.Grant, ID: id, Owner: lease.Owner(), Token: lease.Token(), Until: onClock(lease.Deadline())}
@@ -233,6 +269,8 @@ func why(ctx context.Context, err error) string {
 		return history.WhyReleased
 	case errors.Is(err, lock.ErrHeld):
 		return history.WhyHeld
+	case errors.Is(err, lock.ErrDeadlock):
+		return history.WhyDeadlock
 	default:
 		return history.WhyError + fmt.Sprintf("%.160s", err)
 	}

@@ -64,14 +64,21 @@ const (
 	WhyReleased = "released"
 	WhyStale    = "stale"  // the store refused a write
 	WhyError    = "error:" // followed by the kind of error
-	WhyYes      = "true"   // it was held, and is no more
-	WhyNo       = "false"  // nobody held it
+	WhyDeadlock = "deadlock"
+	WhyYes      = "true"  // it was held, and is no more
+	WhyNo       = "false" // nobody held it
 )
 
 // The kinds that aren't locks.
 const (
 	KindSemaphore = "semaphore"
 	KindLatch     = "latch"
+)
+
+// The orders in which locks are taken while others are held: in one that all keep to, or in any, which deadlocks now and then.
+const (
+	NestOrdered   = "ordered"
+	NestUnordered = "unordered"
 )
 
 // CountLeft is what a Left counts.
@@ -98,6 +105,7 @@ type Event struct {
 	Shared bool          `json:"shared,omitempty"` // others may be in it, too, with smaller and with larger tokens
 	Apart  bool          `json:"apart,omitempty"`  // it isn't for a lock but for a number; who else holds leases then isn't told by calls
 	Whole  bool          `json:"whole,omitempty"`  // it is for a lock of several members, which are leases, too
+	Nest   string        `json:"nest,omitempty"`   // it is made while its worker holds another lock: see NestOrdered
 
 	// Of a grant and of writes.
 	Owner  string           `json:"o,omitempty"`

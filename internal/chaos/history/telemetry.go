@@ -21,6 +21,7 @@ const (
 	CountSpans         = "span"           // {first word of the name}
 	CountLost          = "log lost"
 	CountMembersLost   = "lockdog.members.lost"
+	CountDeadlocks     = "lockdog.deadlocks"
 )
 
 // Labeled is the key of one series.
@@ -29,8 +30,12 @@ func Labeled(key, label string) string { return key + "{" + label + "}" }
 // Telemetry checks that what a process told the world by counters, spans and logs is what its callers saw. A lock of several members is
 // counted as one; its members have spans besides.
 func Telemetry(h *History) (found []Violation) {
+	deadlocks := slices.ContainsFunc(h.Ops, func(o *Op) bool { return o.Call.Nest == NestUnordered })
 	for _, p := range slices.Sorted(maps.Keys(h.Summaries)) {
 		s := h.Summaries[p]
+		if n := s.Counts[CountDeadlocks]; n > 0 && !deadlocks {
+			found = append(found, violation("telemetry", "", s.At, s.At, "process %d says %s = %v; there can't be any", p, CountDeadlocks, n))
+		}
 		apart := h.does(p, func(c Event) bool { return c.Apart })
 		want, may := zeros(), map[string]float64{}
 		if apart {
@@ -187,6 +192,8 @@ func refusal(o *Op) string {
 		return "timeout"
 	case o.Refused == WhyContext, o.Refused == WhyClosed:
 		return "canceled"
+	case o.Refused == WhyDeadlock:
+		return "error"
 	case strings.HasPrefix(o.Refused, WhyError):
 		return "error"
 	}
