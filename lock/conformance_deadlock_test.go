@@ -406,6 +406,13 @@ var notTangled = map[string]func(t *testing.T, w *world) *tangle{
 		g.holds(0, g.jobs[0].RWMutex("a").RLocker())
 		g.holds(1, g.jobs[1].Mutex("b"))
 		g.waits(2, g.jobs[2].RWMutex("a"))
+		eventually(t, patience, func() bool { // the writer has its place in Redis
+			l, err := g.jobs[1].RWMutex("a").RLocker().TryLock(t.Context())
+			if err == nil {
+				free(t, l)
+			}
+			return err != nil
+		})
 		g.waits(1, g.jobs[1].RWMutex("a").RLocker())
 		g.waits(0, g.jobs[0].Mutex("b"))
 		return g
