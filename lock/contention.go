@@ -38,8 +38,8 @@ type ContentionStack struct {
 	Waits int64         // for a lock that was held
 	Wait  time.Duration // of all of them together, whether they got the lock or gave up
 
-	// Holds while others waited: in this client, or, as far as the release of a Mutex or a Multi has found them, in others. Of the latter it isn't known since
-	// when they waited, and the whole hold counts.
+	// Holds while others waited: in this client, or, as far as the release of a Mutex has found them, in others. Of the latter it isn't known since when
+	// they waited, and the whole hold counts.
 	Holds int64
 	Hold  time.Duration
 
