@@ -118,9 +118,7 @@
 //	http.Handle("/debug/locks", page)
 //	http.Handle("/debug/locks/profile", page)
 //
-//	go tool pprof http://localhost:6060/debug/locks/profile
-//
-// It has groups of locks in it, and no names.
+// `go tool pprof http://localhost:6060/debug/locks/profile` reads it. It has groups of locks in it, and no names.
 //
 // A response other than 200 is an object with the field error.
 package lockdebug
