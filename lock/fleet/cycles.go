@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
@@ -113,16 +112,6 @@ func (p *partition) join(a, b string) {
 	if a, b = p.of(a), p.of(b); a != b {
 		p.above[a] = b
 	}
-}
-
-// randomOf is the part of an owner that tells its client from others, "" if it isn't lockdog's.
-func randomOf(owner string) string {
-	if script.ClientIDOf(owner) == "" {
-		return ""
-	}
-	_, rest, _ := strings.Cut(owner, ":")
-	random, _, _ := strings.Cut(rest, "-")
-	return random
 }
 
 func isRandom(text string) bool {

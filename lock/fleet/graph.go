@@ -21,15 +21,9 @@ import (
 const MostWaits = 1000
 
 const (
-	// waitingKey is a sorted set: the clients that have waits -> until when that counts, ms.
-	waitingKey = "lockdog:waiting"
-
 	waitPages    = 20                     // how many answers of at most scanCount records are read of one client
 	confirmAfter = 500 * time.Millisecond // until a cycle is looked for a second time: a reading isn't one moment
 )
-
-// waitsKey is the hash of a client's waits: the owner of a lease that they carry, or of the waiter -> waits.
-func waitsKey(random string) string { return "lockdog:waits:{" + random + "}" }
 
 // Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long (a second, unless told otherwise), the locks they wait for, and who holds
 // those.
@@ -111,7 +105,7 @@ func (r *Reader) graph(ctx context.Context) (Graph, error) {
 	var g Graph
 	clients, err := r.waitingClients(ctx, &g)
 	if err != nil {
-		return Graph{}, fmt.Errorf("fleet: %q: %w", r.prefix+waitingKey, err)
+		return Graph{}, fmt.Errorf("fleet: %q: %w", script.WaitingKey(r.prefix), err)
 	}
 	errs := r.readWaits(ctx, &g, clients)
 	errs = append(errs, r.readAwaited(ctx, &g)...)
@@ -122,7 +116,7 @@ func (r *Reader) graph(ctx context.Context) (Graph, error) {
 
 // waitingClients reads which clients have waits.
 func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error) {
-	key := r.prefix + waitingKey
+	key := script.WaitingKey(r.prefix)
 	node, err := r.nodeOf(ctx, key)
 	if err != nil {
 		return nil, err
@@ -166,7 +160,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph, clients []string) []er
 	hashes := map[string]*waitsHash{}
 	for _, random := range clients {
 		if isRandom(random) {
-			key := r.prefix + waitsKey(random)
+			key := script.WaitsKey(r.prefix, random)
 			hashes[key] = &waitsHash{random: random, key: key}
 		} else {
 			g.Unreadable++
@@ -193,9 +187,10 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph, clients []string) []er
 				continue
 			}
 			for _, w := range waits {
+				_, random := script.ClientOf(w.Waiter)
 				switch {
 				case seen[w.Waiter]: // it is there once for each lease it carries
-				case randomOf(w.Waiter) != h.random: // another program's text
+				case random != h.random: // another program's text
 					g.Unreadable++
 				default:
 					g.Waits = append(g.Waits, newWait(w))

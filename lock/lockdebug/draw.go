@@ -14,7 +14,7 @@ import (
 const (
 	mostDrawn  = 60 // boxes; of a part of the graph that doesn't fit nothing is drawn, but for the first part
 	drawnAlone = 3  // waits for one lock that have a box of their own, though nothing waits for them; the others share one
-	labelRunes = 22
+	labelRunes = 21
 )
 
 // The sizes of the drawing, in pixels.
@@ -167,7 +167,7 @@ func boxesOf(g *fleet.Graph, waits []graphWait) []*box {
 				if holders[h.Owner] == nil {
 					holders[h.Owner] = add(&box{Title: h.Who(), Sub: "doesn't wait", Class: "holder"})
 					if h.Redisson {
-						holders[h.Owner].Sub = "Redisson: not known if it waits"
+						holders[h.Owner].Sub = "not known if it waits"
 					}
 				}
 				link(lock, holders[h.Owner])
