@@ -37,6 +37,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → Quorum.mu
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
+//	pubsub.Mux.mu → waitGraph.mu
 //	layoutWatch.mu → registry.mu
 //
 // pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
@@ -63,6 +64,7 @@ type Client struct {
 	receipts   *receipts
 	trackers   *tracking.Trackers // nil without WithLossNotifications
 	layout     *layoutWatch
+	graph      *waitGraph
 
 	gate      *gate
 	controls  sync.Map // endpoints whose control channel is listened to
@@ -78,7 +80,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -122,6 +124,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
+	c.graph = newWaitGraph(c)
 	c.renewer = newRenewer(c.dispatcher, be, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -157,6 +160,12 @@ func (c *clientConfig) check() error {
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
+	}
+	switch {
+	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):
+		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, minLasting, maxLasting)
+	case c.graphAfter == 0 && c.lock.breaks:
+		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for", ErrInvalid)
 	}
 	if c.id == "" {
 		host, err := os.Hostname()
@@ -203,6 +212,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
+	within(ctx, c.graph.close)
 	if c.awaitReleases(ctx) {
 		c.cleaner.Drain(ctx)
 	}
@@ -312,6 +322,10 @@ func (controller) Up()   {}
 func (controller) Down() {}
 
 func (ct controller) Message(text string) {
+	if text == nudge {
+		ct.c.graph.nudged()
+		return
+	}
 	ct.c.grants.each(func(g *grant) {
 		rest, ok := strings.CutPrefix(text, g.claim.owner)
 		by, forced := strings.CutPrefix(rest, forcedBy)

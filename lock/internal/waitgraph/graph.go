@@ -29,8 +29,8 @@ type Holders struct {
 	Mode   string // of a read-write lock: "read" or "write", "" of any other
 }
 
-// block reports whether a wait of that kind waits for each of them.
-func (h Holders) block(kind string) bool {
+// Block reports whether a wait of that kind waits for each of them.
+func (h Holders) Block(kind string) bool {
 	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
 }
 
@@ -86,10 +86,14 @@ type Step struct {
 // with the least owner of a Hold, so that all who find it have the same.
 type Cycle []Step
 
-// next are the steps that may follow a wait, in an order that is the same for all who have the same graph.
-func (g *Graph) next(w *Wait) []Step {
+// Next returns the steps that may follow a waiter's wait, in an order that is the same for all who have the same graph.
+func (g *Graph) Next(waiter string) []Step {
+	w := g.waits[waiter]
+	if w == nil {
+		return nil
+	}
 	held := g.holders[w.Name]
-	if !held.block(w.Kind) {
+	if !held.Block(w.Kind) {
 		return nil
 	}
 	var steps []Step
@@ -124,7 +128,7 @@ func (g *Graph) Through(waiter string) Cycle {
 	for range MaxDepth {
 		var deeper []*node
 		for _, n := range level {
-			for _, step := range g.next(g.waits[n.step.Wait.Waiter]) {
+			for _, step := range g.Next(n.step.Wait.Waiter) {
 				if step.Wait.Waiter == waiter {
 					cycle := Cycle{step}
 					for ; n.before != nil; n = n.before {
