@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/fleet"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
@@ -502,4 +503,117 @@ func TestGraphOfASilentServer(t *testing.T) {
 		t.Errorf("after %v: %+v, %v", time.Since(began), g, err)
 	}
 	proxy.Release()
+}
+
+// What real clients write: three services that wait for each other, one behind them, and one behind a reader; on a single server and on a Cluster.
+func TestGraphOfClients(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) { t.Parallel(); testGraphOfClients(t, newRig(t)) })
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, 0)
+		testGraphOfClients(t, rigOf(t, redistest.Open(t, cluster.Universal()), "app:"))
+	})
+}
+
+func testGraphOfClients(t *testing.T, r *rig) {
+	ctx, tracer, traceID := traced(t)
+	names := []string{"a", "b", "c"}
+	var clients []*lock.Client
+	var leases []*lock.Lease
+	for i, name := range names {
+		clients = append(clients, r.client("service-"+strings.ToUpper(name), lock.WithTracerProvider(tracer), lock.WithWaitGraph(300*time.Millisecond)))
+		leases = append(leases, r.takeCtx(ctx, clients[i].Mutex(name)))
+	}
+	beside := r.client("beside", lock.WithWaitGraph(300*time.Millisecond))
+	r.wait(t.Context(), beside.Mutex("a"))
+	reader := r.take(r.client("reader").RWMutex("shared").RLocker())
+	r.wait(t.Context(), beside.RWMutex("shared"))
+	var g fleet.Graph
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Waits) != 2 || len(g.Cycles) != 0 {
+			return fmt.Errorf("before the deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	if l := g.Awaited(slices.IndexFunc(g.Waits, func(w fleet.Wait) bool { return w.Name == "shared" })); l == nil || l.Mode != "read" || l.Holders[0].Owner != reader.Owner() {
+		t.Errorf("%+v", l)
+	}
+
+	for i, lease := range leases {
+		r.wait(lease.Context(), clients[i].Mutex(names[(i+1)%3]))
+	}
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Waits) != 5 || len(g.Cycles) != 1 {
+			return fmt.Errorf("no deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	if len(g.Cycles[0]) != 3 || g.Unreadable != 0 {
+		t.Errorf("%s", picture(&g))
+	}
+	for i, step := range g.Cycles[0] {
+		w, next := g.Waits[step.Wait], g.Cycles[0][(i+1)%3]
+		lease := leases[slices.Index(names, step.Holds.Name)]
+		if w.Name != next.Holds.Name || step.Holds.Owner != lease.Owner() || step.Holds.Token != lease.Token() || step.Holds.Kind != "mutex" || w.ClientID != "service-"+strings.ToUpper(step.Holds.Name) ||
+			w.TraceID != traceID || w.Kind != "mutex" || !within(time.Since(w.Since), 200*time.Millisecond, patience) {
+			t.Errorf("%d: %+v, %+v", i, step, w)
+		}
+	}
+
+	// It is over once somebody gives up.
+	if err := leases[0].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Cycles) != 0 {
+			return fmt.Errorf("still a deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+}
+
+// Of a Multi, the name that it waits for is the lock, and the names before it are what it carries.
+func TestGraphOfMulti(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.client("holder", lock.WithWaitGraph(300*time.Millisecond))
+	other := r.client("multi", lock.WithWaitGraph(300*time.Millisecond))
+	held := r.take(c.Mutex("b"))
+	r.wait(t.Context(), other.Multi([]string{"a", "b"}))
+	r.lookUntil("a", "the Multi hasn't got it", func(l fleet.Lock) bool { return l.Held == 1 })
+	r.wait(held.Context(), c.Mutex("a"))
+	var g fleet.Graph
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Cycles) != 1 {
+			return fmt.Errorf("no deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	for _, step := range g.Cycles[0] {
+		if w := g.Waits[step.Wait]; w.Name == step.Holds.Name || !slices.Contains([]string{"a", "b"}, w.Name) {
+			t.Errorf("%s", picture(&g))
+		}
+	}
+}
+
+// Of Sentinels, it is read at the primary, also after a failover.
+func TestGraphOnSentinel(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1)
+	r := rigOf(t, redistest.Open(t, s.Universal()), "")
+	r.deadlock()
+	if n, err := r.rdb.(*redis.Client).Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
+		t.Fatalf("%d replicas, %v", n, err)
+	}
+	g := r.graph()
+	wantPicture(t, &g, deadlocked)
+	s.Failover(t)
+	eventually(t, func() error {
+		g, err := r.reader.Graph(t.Context())
+		if err == nil && picture(&g) != deadlocked {
+			err = errors.New(picture(&g))
+		}
+		return err
+	})
 }
