@@ -287,6 +287,9 @@ func (p *graphPrinter) held(wait int) string {
 		}
 		return "(" + text.Safe(kind) + "), held by nobody now"
 	}
+	if l.Kind == fleet.Semaphore {
+		return "(semaphore), " + text.Holder(*l) + " held; Redis doesn't know by whom"
+	}
 	line := "(" + text.Safe(kind) + "), held by " + text.Holder(*l)
 	if since := text.Since(*l); !since.IsZero() {
 		line += " for " + text.Age(since, p.now)

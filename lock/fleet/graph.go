@@ -25,8 +25,8 @@ const (
 	confirmAfter = 500 * time.Millisecond // until a cycle is looked for a second time: a reading isn't one moment
 )
 
-// Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long (a second, unless told otherwise), the locks they wait for, and who holds
-// those.
+// Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long, the locks they wait for, and who holds
+// those. How long is for each client to say, with lock.WithWaitGraph: by default a second.
 type Graph struct {
 	Time   time.Time // of the reading, by Redis's clock
 	Waits  []Wait    // the longest first, at most MostWaits
@@ -81,9 +81,7 @@ type CycleWait struct {
 //
 // The error may be that of some nodes or keys, beside a Graph of the others.
 //
-// It can't see waits that are younger, waits of Redisson and of versions before 1.1, and what a client does whose user may not write the records. Leases that a wait doesn't carry in its ctx
-// belong to nobody who waits, as far as it knows. No edge leads through semaphores and latches, of which Redis doesn't know the holders, nor through a lock with more than Most
-// readers.
+// See the package documentation for what it can't see.
 func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 	g, err := r.graph(ctx)
 	if len(g.Cycles) == 0 {

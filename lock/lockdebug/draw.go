@@ -151,12 +151,8 @@ func boxesOf(g *fleet.Graph, waits []graphWait) []*box {
 		}
 		lock.nextDone = true
 		for _, h := range w.HeldBy {
-			sub := "holds it"
-			if h.Age != nil {
-				sub = "held " + h.Age.String()
-				if len(w.HeldBy) == 1 {
-					lock.Sub = w.Kind + ", " + sub
-				}
+			if h.Age != nil && w.Held == 1 {
+				lock.Sub = w.Kind + ", held " + h.Age.String()
 			}
 			for _, carrier := range h.waits {
 				if ofWait[carrier] != nil {

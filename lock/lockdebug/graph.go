@@ -32,7 +32,7 @@ type graphReading struct {
 	err   error
 }
 
-var errGraphTimeout = errors.New("Redis didn't answer in time")
+var errGraphTimeout = errors.New("no answer from Redis in time")
 
 // read waits for a reading that began before or begins now, but no longer than the timeout: a client of go-redis may be set up to ignore deadlines of a ctx.
 func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {

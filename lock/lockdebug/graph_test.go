@@ -273,7 +273,7 @@ func TestGraphOfSilentRedis(t *testing.T) {
 	for range 20 {
 		pages.Go(func() {
 			d := r.json("")
-			if d.Held.names() != "here" || d.Graph.Error != "Redis didn't answer in time" || d.Graph.Total != 0 {
+			if d.Held.names() != "here" || d.Graph.Error != "no answer from Redis in time" || d.Graph.Total != 0 {
 				t.Errorf("%+v, %+v", d.Held, d.Graph)
 			}
 		})
@@ -286,7 +286,7 @@ func TestGraphOfSilentRedis(t *testing.T) {
 		t.Errorf("%d connections: the readings add up", n)
 	}
 	page := r.html("")
-	for _, want := range []string{"Redis can't be read, or not all of it: <bdi>Redis didn&#39;t answer in time</bdi>", "<bdi>here</bdi>"} {
+	for _, want := range []string{"Redis can't be read, or not all of it: <bdi>no answer from Redis in time</bdi>", "<bdi>here</bdi>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page doesn't say %q", want)
 		}
