@@ -122,6 +122,51 @@ type document struct {
 	Page                 int
 	PerPage              int `json:"per_page"`
 	Held, Waiting, Ended rows
+	Graph                *graph // only with Options.Fleet
+}
+
+type graph struct {
+	Time              time.Time
+	Error             string
+	Total, Unreadable int
+	More              bool
+	Cycles            [][]cycleWait
+	Waits             []graphWait
+}
+
+type cycleWait struct {
+	Name, Owner string
+	ClientID    string `json:"client_id"`
+	Since       time.Time
+	Age         float64 `json:"age_seconds"`
+	TraceID     string  `json:"trace_id"`
+	TraceURL    string  `json:"trace_url"`
+	HoldsName   string  `json:"holds_name"`
+	HoldsOwner  string  `json:"holds_owner"`
+}
+
+type graphWait struct {
+	Name, Kind, Owner string
+	ClientID          string `json:"client_id"`
+	Since             time.Time
+	Age               float64 `json:"age_seconds"`
+	TraceID           string  `json:"trace_id"`
+	TraceURL          string  `json:"trace_url"`
+	Deadlock          bool
+	Held              int
+	HeldBy            []struct {
+		Owner    string
+		ClientID string `json:"client_id"`
+		Redisson bool
+		Since    time.Time
+		Age      float64 `json:"age_seconds"`
+		TraceID  string  `json:"trace_id"`
+		TraceURL string  `json:"trace_url"`
+	} `json:"held_by"`
+	Holds []struct {
+		Name, Owner string
+		Token       int64
+	}
 }
 
 type rows struct {

@@ -28,6 +28,7 @@ type snapshot struct {
 	Held     list      `json:"held"`
 	Waiting  list      `json:"waiting"`
 	Ended    list      `json:"ended"`
+	Graph    *graph    `json:"graph,omitempty"`
 
 	Groups []string `json:"-"`
 }
