@@ -108,6 +108,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	var err error
 	c.rec, err = telemetry.NewRecorder(telemetry.Config{
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
+		CallerAttributes: cfg.callerAttributes,
 	})
 	if err != nil {
 		_ = be.Close()

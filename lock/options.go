@@ -45,8 +45,9 @@ type clientConfig struct {
 	batch   int
 	renew   redis.UniversalClient
 
-	lossNotices bool
-	graphAfter  time.Duration // 0: no wait graph
+	lossNotices      bool
+	callerAttributes bool
+	graphAfter       time.Duration // 0: no wait graph
 }
 
 type lockConfig struct {
@@ -281,6 +282,13 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // each minute; leases go on as without the option.
 func WithLossNotifications() Option {
 	return clientOption(func(c *clientConfig) { c.lossNotices = true })
+}
+
+// WithCallerAttributes puts the attribute lockdog.wait on the span in the ctx of a call that waited: how long, in seconds, calls with that
+// span have waited for locks by now. So a slow request shows on its own span whether locks made it slow. A call that didn't wait adds
+// nothing. The span acquire, its child, shows each wait by itself.
+func WithCallerAttributes() Option {
+	return clientOption(func(c *clientConfig) { c.callerAttributes = true })
 }
 
 // WithWaitGraph sets after how long a wait lasts: then it is in the wait graph, which shows who waits for whom in all processes, and deadlocks are

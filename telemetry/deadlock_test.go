@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -38,6 +39,17 @@ func TestDeadlock(t *testing.T) {
 			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
 		}
 	}
+	// There at once, though the acquire's span isn't.
+	mark := b.one("deadlock orders")
+	if got := attrs(mark); got[telemetry.KeyDeadlockCycle] != cycle || got[telemetry.KeyDeadlockBroken] != "true" || got[telemetry.KeyName] != "orders:42" {
+		t.Errorf("the span deadlock has %v", got)
+	}
+	if mark.Parent.SpanID() != span.SpanID() || mark.Status.Code != codes.Unset {
+		t.Errorf("the span deadlock is below %v, status %v", mark.Parent, mark.Status)
+	}
+	if n := len(b.named("acquire orders")); n != 0 {
+		t.Errorf("%d acquires have ended", n)
+	}
 	a.Fail(telemetry.AcquireError, errBoom)
 	a.Deadlock(cycle, true) // comes too late
 	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
@@ -62,6 +74,9 @@ func TestDeadlockOfMember(t *testing.T) {
 	m.Fail(telemetry.AcquireTimeout, nil)
 	a.Fail(telemetry.AcquireTimeout, nil)
 	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	if got := attrs(b.one("deadlock member orders")); got[telemetry.KeyNode] != "node:1" {
+		t.Errorf("the member's span deadlock has %v", got)
+	}
 	if n := len(b.one("acquire member orders").Events); n != 1 {
 		t.Errorf("the member's span has %d events", n)
 	}
@@ -80,6 +95,9 @@ func TestDeadlockUnsampled(t *testing.T) {
 	a.Deadlock("all of it", false)
 	a.Fail(telemetry.AcquireTimeout, nil)
 	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	if n := len(b.spans.GetSpans()); n != 0 {
+		t.Errorf("%d spans", n)
+	}
 	recs := b.records.all(t, telemetry.LogDeadlock)
 	if len(recs) != 1 || recs[0]["broken"] != false || recs[0]["trace_id"] != trace.SpanContextFromContext(ctx).TraceID().String() {
 		t.Errorf("records %v", recs)

@@ -42,6 +42,7 @@ const (
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
+	KeyWait        attribute.Key = "lockdog.wait" // on the span of the caller, if that is wanted
 
 	KeyDeadlockCycle  attribute.Key = "lockdog.deadlock.cycle"
 	KeyDeadlockBroken attribute.Key = "lockdog.deadlock.broken"
@@ -91,6 +92,11 @@ var (
 			KeyTakeover, KeyBlockedBy, KeyNode, KeyErrorType,
 		},
 		Events: []Event{EventDeadlock},
+	}
+	SpanDeadlock = Span{
+		Name: "deadlock", Parent: "acquire",
+		Description: "The wait was found to be part of a deadlock. Of no length to speak of: it is there at once, while the acquire, which has an event of the same name, still waits.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyDeadlockCycle, KeyDeadlockBroken, KeyNode},
 	}
 	SpanHeld = Span{
 		Name: "held", Parent: "acquire",
@@ -144,7 +150,7 @@ var (
 )
 
 // Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
+var Spans = []Span{SpanAcquire, SpanDeadlock, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {

@@ -132,6 +132,7 @@ func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock)
 	l := whole.Member(func() string { return "node:1" })
 	ctx, a := r.StartAcquire(ctx, &l, TTL)
 	h := new(telemetry.Hold)
+	a.Deadlock("orders:42 held by stock:1, which waits for stock:7 held by orders:1", true)
 	a.Grant(h, "app:1", 7)
 	burst := r.NewBurst()
 	for range 11 {
