@@ -159,6 +159,7 @@ func deadlockBehaviours() (all []behaviour) {
 			g.allTold(0, 1)
 		})
 	}
+	add("told/one waits for long already", toldLate)
 	add("told/one client", toldOfOneClient)
 	add("told/a Multi", toldOfMulti)
 	add("told/after FLUSHALL of the graph", toldAfterLoss)
@@ -268,6 +269,19 @@ var tangledPairs = map[string]func(g *tangle){
 		g.waits(0, g.jobs[0].Mutex("b", lock.WithLeaseContext(ctx)))
 		g.waits(1, g.jobs[1].Mutex("a"))
 	},
+}
+
+// Who has waited for long looks rarely, but hears of a wait that closes a cycle.
+func toldLate(t *testing.T, w *world) {
+	g := newTangle(t, w, 3)
+	for i, j := range g.jobs {
+		g.holds(i, j.Mutex(fmt.Sprint("lock-", i)))
+	}
+	g.waits(0, g.jobs[0].Mutex("lock-1"))
+	g.waits(1, g.jobs[1].Mutex("lock-2"))
+	time.Sleep(4600 * time.Millisecond)
+	g.waits(2, g.jobs[2].Mutex("lock-0"))
+	g.allTold(0, 1, 2)
 }
 
 // A deadlock among goroutines of one client is one, too.
@@ -406,6 +420,13 @@ var notTangled = map[string]func(t *testing.T, w *world) *tangle{
 		g.holds(0, g.jobs[0].RWMutex("a").RLocker())
 		g.holds(1, g.jobs[1].Mutex("b"))
 		g.waits(2, g.jobs[2].RWMutex("a"))
+		eventually(t, patience, func() bool { // the writer has its place in Redis
+			l, err := g.jobs[1].RWMutex("a").RLocker().TryLock(t.Context())
+			if err == nil {
+				free(t, l)
+			}
+			return err != nil
+		})
 		g.waits(1, g.jobs[1].RWMutex("a").RLocker())
 		g.waits(0, g.jobs[0].Mutex("b"))
 		return g

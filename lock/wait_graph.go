@@ -327,6 +327,7 @@ type budget struct {
 const (
 	budgetRate  = 2.0  // commands a second for each lasting wait
 	budgetBurst = 20.0 // commands at once
+	budgetDebt  = 10.0 // of commands that couldn't wait, at most
 )
 
 // refill adds what the time since the last time allows for so many waits.
@@ -334,7 +335,7 @@ func (b *budget) refill(now time.Time, waits int) {
 	if b.at.IsZero() {
 		b.tokens = budgetBurst
 	} else {
-		b.tokens = min(b.tokens+budgetRate*float64(waits)*now.Sub(b.at).Seconds(), max(budgetBurst, budgetRate*float64(waits)))
+		b.tokens = min(max(b.tokens, -budgetDebt)+budgetRate*float64(waits)*now.Sub(b.at).Seconds(), max(budgetBurst, budgetRate*float64(waits)))
 	}
 	b.at = now
 }

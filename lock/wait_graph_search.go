@@ -21,7 +21,8 @@ import (
 const (
 	sightingsApart = 500 * time.Millisecond
 	refreshLag     = 50 * time.Millisecond  // after which a refresh that was due has been made
-	confirmEvery   = 250 * time.Millisecond // after that, until all in the cycle are refreshed
+	confirmPause   = 250 * time.Millisecond // after that, until all in the cycle are refreshed; each pause is twice the one before
+	staleAfter     = 3 * refreshHolding     // a client that hasn't refreshed its waits for so long is dead, or stands still
 	lookPause      = 500 * time.Millisecond // between the first two looks for a wait; each pause is twice the one before
 	maxLookPause   = 10 * time.Second
 	nudgedApart    = 200 * time.Millisecond // from the last look, for a nudge to have an effect
@@ -39,6 +40,7 @@ type searchState struct {
 
 	cycle string          // the key of a cycle that was seen; "": none
 	seen  time.Time       // when it had been seen for the first time
+	pause time.Duration   // until it is looked at again, unless all in it were refreshed
 	told  map[string]bool // by key of the cycle
 }
 
@@ -59,7 +61,9 @@ func (s *searchState) looked(now time.Time) {
 	for range s.looks {
 		pause = min(2*pause, maxLookPause)
 	}
-	s.looks++
+	if !s.unconfirmed() {
+		s.looks++
+	}
 	s.last, s.next = now, now.Add(pause)
 }
 
@@ -115,7 +119,7 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	case state.told[key]:
 		return
 	case state.cycle != key:
-		state.cycle, state.seen = key, at
+		state.cycle, state.seen, state.pause = key, at, confirmPause
 		state.next = later(at.Add(sightingsApart), s.lastRefresh(cycle).Add(refreshHolding+refreshLag))
 		g.nudge(cycle)
 		return
@@ -123,11 +127,8 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 		state.next = state.seen.Add(sightingsApart)
 		return
 	case !s.refreshedSince(cycle, state.seen):
-		if at.Sub(state.seen) >= script.WaitsLife { // none that lasts has failed to be refreshed for so long
-			state.cycle = ""
-			return
-		}
-		state.next = at.Add(confirmEvery)
+		state.next = at.Add(state.pause)
+		state.pause *= 2
 		return
 	}
 	if state.told == nil || len(state.told) >= maxTold {
@@ -305,7 +306,7 @@ func (s *deadlockSearch) readWaits(owners []string) {
 			continue
 		}
 		for n, text := range a.texts {
-			if text != "" {
+			if text != "" && a.age < staleAfter {
 				s.add(clients[i], byClient[clients[i]][n], text, a.sent.Add(-a.age))
 			}
 		}
