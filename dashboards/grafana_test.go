@@ -283,9 +283,9 @@ func TestPanelQueries(t *testing.T) {
 	})
 }
 
-var lossIncrease = regexp.MustCompile(`increase\((lockdog_(?:losses|members_lost)_total\{[^}]*\})\[(\$\w+)\]\)`)
+var lossIncrease = regexp.MustCompile(`increase\((lockdog_(?:losses|members_lost|deadlocks)_total\{[^}]*\})\[(\$\w+)\]\)`)
 
-// lossesOnly leaves increase() of what counts losses: a series that is new counts with all that it has, as long as it wasn't reset. What it
+// lossesOnly leaves increase() of what counts losses, and deadlocks: a series that is new counts with all that it has, as long as it wasn't reset. What it
 // had before its first scrape increase() doesn't see.
 func lossesOnly(t *testing.T, where, expr string) string {
 	t.Helper()

@@ -45,7 +45,7 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 				t.Cleanup(func() { _ = c.Close(context.Background()) })
 				m := c.Mutex("job")
 				cl := &claim{lock: &m.lock, owner: c.newOwner()}
-				w := c.waits.enter(&m.lock, cl, acquireParams{}, acquireReply{}, nil)
+				w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
 				began := time.Now()
 				if tt.known {
 					c.dispatcher.Node(m.key).Clock.Learn(zero, began, false)
@@ -86,7 +86,7 @@ func TestAcceptAfterHandOver(t *testing.T) {
 	m := c.Mutex("job")
 	holder := &claim{lock: &m.lock, owner: c.newOwner()}
 	cl := &claim{lock: &m.lock, owner: c.newOwner()}
-	w := c.waits.enter(&m.lock, cl, acquireParams{}, acquireReply{}, nil)
+	w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
 	c.waits.mu.Lock()
 	w.q.offer = &offer{Offer: script.Offer{Owner: holder.owner, Token: 7, Now: 1_700_000_000_000_000}}
 	c.waits.mu.Unlock()

@@ -38,6 +38,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → Quorum.mu
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
+//	pubsub.Mux.mu → waitGraph.mu
 //	layoutWatch.mu → registry.mu
 //	any of them → contention.Profile.mu
 //
@@ -66,6 +67,7 @@ type Client struct {
 	trackers   *tracking.Trackers  // nil without WithLossNotifications
 	profile    *contention.Profile // nil with WithContentionProfile(0)
 	layout     *layoutWatch
+	graph      *waitGraph
 
 	gate      *gate
 	controls  sync.Map // endpoints whose control channel is listened to
@@ -81,7 +83,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, profileRate: DefaultContentionRate}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting, profileRate: DefaultContentionRate}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -109,6 +111,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	var err error
 	c.rec, err = telemetry.NewRecorder(telemetry.Config{
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
+		CallerAttributes: cfg.callerAttributes,
 	})
 	if err != nil {
 		_ = be.Close()
@@ -126,6 +129,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
+	c.graph = newWaitGraph(c)
 	c.renewer = newRenewer(c.dispatcher, be, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -162,8 +166,13 @@ func (c *clientConfig) check() error {
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
 	}
-	if c.profileRate < 0 || c.profileRate > maxContentionRate {
+	switch {
+	case c.profileRate < 0 || c.profileRate > maxContentionRate:
 		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
+	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):
+		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, minLasting, maxLasting)
+	case c.graphAfter == 0 && c.lock.breaks:
+		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for", ErrInvalid)
 	}
 	if c.id == "" {
 		host, err := os.Hostname()
@@ -210,6 +219,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
+	within(ctx, c.graph.close)
 	if c.awaitReleases(ctx) {
 		c.cleaner.Drain(ctx)
 	}
@@ -319,6 +329,10 @@ func (controller) Up()   {}
 func (controller) Down() {}
 
 func (ct controller) Message(text string) {
+	if text == nudge {
+		ct.c.graph.nudged()
+		return
+	}
 	ct.c.grants.each(func(g *grant) {
 		rest, ok := strings.CutPrefix(text, g.claim.owner)
 		by, forced := strings.CutPrefix(rest, forcedBy)

@@ -274,6 +274,12 @@ func (cl *compositeLease) find(_ *Lease, c *Client, key string) grantHandle {
 	return grantHandle{}
 }
 
+func (cl *compositeLease) grants(_ *Lease, f func(grantHandle)) {
+	for _, m := range cl.all() {
+		m.g.grants(m.Lease, f)
+	}
+}
+
 func (cl *compositeLease) check() {
 	for _, m := range cl.all() {
 		m.g.check()

@@ -50,7 +50,7 @@ func TestConformance(t *testing.T) {
 			}
 		}
 	}
-	for _, theme := range []theme{numbers, mixed} {
+	for _, theme := range []theme{numbers, mixed, deadlocks} {
 		for _, b := range theme.table {
 			t.Run(theme.name+"/"+b.name, func(t *testing.T) {
 				t.Parallel()

@@ -12,12 +12,12 @@ import (
 
 // The errors that calls match with errors.Is. Those that carry facts have types of their own.
 var (
-	ErrHeld     = errors.New("lockdog: lock is held")                  // somebody else holds it; see HeldError
-	ErrLost     = errors.New("lockdog: lease lost")                    // it ended without a release; see LostError
-	ErrReleased = errors.New("lockdog: lease has been released")       // Release was called before
-	ErrClosed   = redisfail.ErrClosed                                  // Client.Close was called
-	ErrDeadlock = errors.New("lockdog: lock is held by this very ctx") // re-entry without WithReentrancy
-	ErrInvalid  = errors.New("lockdog: invalid")                       // bad name, option or use; the text says what is allowed
+	ErrHeld     = errors.New("lockdog: lock is held")            // somebody else holds it; see HeldError
+	ErrLost     = errors.New("lockdog: lease lost")              // it ended without a release; see LostError
+	ErrReleased = errors.New("lockdog: lease has been released") // Release was called before
+	ErrClosed   = redisfail.ErrClosed                            // Client.Close was called
+	ErrDeadlock = errors.New("lockdog: deadlock")                // re-entry without WithReentrancy, or see DeadlockError
+	ErrInvalid  = errors.New("lockdog: invalid")                 // bad name, option or use; the text says what is allowed
 
 	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is part of an incomplete
 	// cluster, or refuses the client's credentials. A service answers with 503. The error wraps what Redis said.
@@ -63,10 +63,10 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
 // errReentry is what a caller gets that holds the lock already.
-var errReentry = fmt.Errorf("%w; with WithReentrancy it joins the lease", ErrDeadlock)
+var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)
 
 // errUpgrade is what a reader gets that asks for the write lock: it would wait for itself.
-var errUpgrade = fmt.Errorf("%w, for reading, and no reader can become the writer: "+
+var errUpgrade = fmt.Errorf("%w: lock is held by this very ctx, for reading, and no reader can become the writer: "+
 	"release the read lease first, or take the write lock before it", ErrDeadlock)
 
 // HeldError says who holds a lock that could not be taken. It matches ErrHeld.

@@ -27,6 +27,7 @@ func init() {
 	}
 	add(script.Force.Script, script.RWForce.Script, script.Inspect.Script, script.RWInspect.Script)
 	add(script.Renew, script.Count, script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
+	add(script.WaitsWrite, script.WaitsEnlist, script.WaitsRead, script.WaitsNudge, script.Holders)
 }
 
 // Asleep reports whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so

@@ -44,6 +44,8 @@ func (g *grant) find(l *Lease, c *Client, key string) grantHandle {
 	return grantHandle{l, g}
 }
 
+func (g *grant) grants(l *Lease, f func(grantHandle)) { f(grantHandle{l, g}) }
+
 func (g *grant) handleMu() *sync.Mutex { return &g.mu }
 
 func (g *grant) handleErr(l *Lease) error {

@@ -43,6 +43,8 @@ type leaseTarget interface {
 
 	// find returns the handle that belongs to one lock. Its grant is nil if there is none.
 	find(l *Lease, c *Client, key string) grantHandle
+	// grants calls f for each lock of a handle.
+	grants(l *Lease, f func(grantHandle))
 	// check ends what has expired by the clock.
 	check()
 	// parentEnded is called when a context that the handle follows has ended.
@@ -211,9 +213,26 @@ func takenIn(ctx context.Context) *Lease {
 	return l
 }
 
-// held finds a live lease of a lock among those whose Context ctx descends from, or the context that the new lease is to follow. It
-// prefers one of the lock's own kind. The grant is nil if there is none.
+// held finds a live lease of a lock among those that ctx carries. It prefers one of the lock's own kind. The grant is nil if there is none.
 func held(ctx context.Context, lk *lock) (found grantHandle) {
+	carried(ctx, lk, func(l *Lease) (more bool) {
+		h := l.target.find(l, lk.c, lk.key)
+		switch {
+		case h.g == nil || !h.joinable():
+		case h.g.lock.kind == lk.kind:
+			found = h
+			return false
+		case found.g == nil:
+			found = h
+		}
+		return true
+	})
+	return found
+}
+
+// carried calls f for the leases whose Context ctx descends from, or the context that a lease of the lock is to follow, the innermost first, until
+// f returns false. They may have ended.
+func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
 	var forks []*Lease       // where other branches start
 	var seen map[*Lease]bool // several branches may meet
 	l := leaseOf(ctx)
@@ -222,13 +241,8 @@ func held(ctx context.Context, lk *lock) (found grantHandle) {
 	}
 	for {
 		for l != nil && !seen[l] {
-			h := l.target.find(l, lk.c, lk.key)
-			switch {
-			case h.g == nil || !h.joinable():
-			case h.g.lock.kind == lk.kind:
-				return h
-			case found.g == nil:
-				found = h
+			if !f(l) {
+				return
 			}
 			if seen != nil {
 				seen[l] = true
@@ -241,7 +255,7 @@ func held(ctx context.Context, lk *lock) (found grantHandle) {
 		}
 		last := len(forks) - 1
 		if last < 0 {
-			return found
+			return
 		}
 		if seen == nil {
 			seen = make(map[*Lease]bool)

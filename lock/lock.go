@@ -47,6 +47,8 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.words(), name)
 	case lk.cfg.minHoldSet && len(opts) > 0 && k.retain == nil:
 		lk.err = fmt.Errorf("%w: %s %q: WithMinHold is for a Mutex, a FairMutex, a Multi and the mutex of a Quorum", ErrInvalid, k.words(), name)
+	case lk.cfg.breaks && c.cfg.graphAfter == 0:
+		lk.err = fmt.Errorf("%w: lock %q: WithDeadlockBreaking: the client has WithWaitGraph(0), and so looks for no deadlocks", ErrInvalid, name)
 	case name == "": // whatever the prefix
 		lk.err = checkName(name)
 	default:
@@ -230,7 +232,7 @@ func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, c
 		defer timer.Stop()
 		waitOver = timer.C
 	}
-	w := lk.c.waits.enter(lk, claim, params, seen, failed)
+	w := lk.c.waits.enter(ctx, lk, claim, params, seen, failed)
 	claim, v, err := lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
 	switch {
 	case err == nil:
@@ -373,10 +375,11 @@ func wrapNamed(what, name, op string, err error) error {
 	var held *HeldError
 	var lost *LostError
 	var replicas *ReplicasError
+	var deadlock *DeadlockError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas):
+	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas), errors.As(err, &deadlock):
 		return err
 	case redisfail.IsWrongType(err):
 		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name: %w", ErrInvalid, name, op, err)

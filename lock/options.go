@@ -47,8 +47,10 @@ type clientConfig struct {
 	batch   int
 	renew   redis.UniversalClient
 
-	lossNotices bool
-	profileRate int
+	lossNotices      bool
+	callerAttributes bool
+	graphAfter       time.Duration // 0: no wait graph
+	profileRate      int
 }
 
 type lockConfig struct {
@@ -68,6 +70,7 @@ type lockConfig struct {
 	replicas       int
 	replicaWait    time.Duration
 	redissonTokens bool
+	breaks         bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
 	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet bool
@@ -282,6 +285,39 @@ func WithRenewalClient(rdb redis.UniversalClient) Option {
 // each minute; leases go on as without the option.
 func WithLossNotifications() Option {
 	return clientOption(func(c *clientConfig) { c.lossNotices = true })
+}
+
+// WithCallerAttributes puts the attribute lockdog.wait on the span in the ctx of a call that waited: how long, in seconds, calls with that
+// span have waited for locks by now. So a slow request shows on its own span whether locks made it slow. A call that didn't wait adds
+// nothing. The span acquire, its child, shows each wait by itself.
+func WithCallerAttributes() Option {
+	return clientOption(func(c *clientConfig) { c.callerAttributes = true })
+}
+
+// WithWaitGraph sets after how long a wait lasts: then it is in the wait graph, which shows who waits for whom in all processes, and deadlocks are
+// looked for. The default is 1s, 100ms to 1h are allowed, and 0 turns both off.
+//
+// A client with such waits has them in Redis, with an expiry of 5 s: for each the lock that it waits for, since when, the trace, and the leases that its ctx
+// carries. A deadlock is a cycle: each ctx in it carries a lease for which the next one waits. It is reported when all of it was true at one
+// moment, as a rule 1 to 2 seconds after the last of the waits in it has lasted, by each client for its own waits: in the log, in lockdog.deadlocks and as an event of the
+// acquire's span. It then lasts until a wait in it ends, by WithWait, its ctx or WithDeadlockBreaking, or a lease is lost.
+//
+// Waits for a Mutex, a FairMutex, a Multi and both sides of an RWMutex are followed, of the latter those of readers only to a writer that holds
+// the lock. Semaphores, latches and Quorums are not, and neither are leases of other Clients, or of Redisson. It
+// is taken for granted that a lease isn't released while a wait goes on whose ctx carries it: don't give Lease.Context to a goroutine that the
+// holder doesn't wait for.
+//
+// It costs nothing for waits that don't last, and at most two commands a second for each that does. Where Redis's ACL doesn't allow the keys, that is logged once; locks work
+// as without it.
+func WithWaitGraph(after time.Duration) Option {
+	return clientOption(func(c *clientConfig) { c.graphAfter = after })
+}
+
+// WithDeadlockBreaking lets Lock fail with a *DeadlockError, which matches ErrDeadlock, if its wait is part of a deadlock across
+// processes (see WithWaitGraph). Of the waits of a deadlock that have the option one fails: the one whose lease in the cycle was granted last. Its caller has to
+// release what it holds, and may try again after that.
+func WithDeadlockBreaking() LockOption {
+	return lockOption(func(c *lockConfig) { c.breaks = true })
 }
 
 func (c *lockConfig) fail(format string, args ...any) {

@@ -147,6 +147,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 	if polled {
 		w.saw(t.sights, r.held, r.trace)
 	}
+	a := &t.record.acquire
+	a.WaitStart()              // until the acquire ends: what it asks meanwhile is part of the wait
 	var failingSince time.Time // when too few nodes began to answer
 	for {
 		switch {
@@ -161,10 +163,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		if r.err != nil && (r.final || time.Since(failingSince) > cfg.lease) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
-		a := &t.record.acquire
-		a.WaitStart()
 		why, err := t.sleep(w, waitOver)
-		a.WaitEnd()
 		switch {
 		case err == nil:
 		case t.ctx.Err() != nil:

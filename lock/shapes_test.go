@@ -163,7 +163,7 @@ func (r run) String() string {
 // tables are those of the suite that are for the run, the n-th: each begins with another, or all would do the same heavy work at a time.
 func (r run) tables(n int) []theme {
 	if r.numbers {
-		return []theme{numbers, mixed}
+		return []theme{numbers, mixed, deadlocks}
 	}
 	n %= len(themes)
 	return slices.Concat(themes[n:], themes[:n])
@@ -305,7 +305,7 @@ func (m *matrix) String() string {
 	defer m.mu.Unlock()
 	var s strings.Builder
 	fmt.Fprintf(&s, "conformance, shape x theme: tests (those failed), their seconds added up\n%-28s", "")
-	columns := append([]theme{numbers, mixed}, themes...)
+	columns := append([]theme{numbers, mixed, deadlocks}, themes...)
 	for _, theme := range columns {
 		fmt.Fprintf(&s, "%14s", theme.name)
 	}

@@ -13,6 +13,7 @@ import (
 type waiter struct {
 	// These don't change.
 	lock   *lock
+	ctx    context.Context // of the call; nil where waits aren't in the wait graph
 	params acquireParams
 	since  time.Time     // when it joined
 	signal chan struct{} // something has changed
@@ -25,6 +26,7 @@ type waiter struct {
 	ticket       uint64    // its number in the queue, from 1
 	failingSince time.Time // since when every attempt has failed, zero: the last one didn't
 	failures     trouble   // of the tries before it joined; the queue has those since
+	deadlock     *deadlock // that its wait is part of, until it has been told; nil: none
 
 	// Written with waitQueues.mu held, and read without it in some places.
 	claim    *claim        // written only by the waiter's goroutine, after an attempt of its own: during that the lock isn't handed to it
@@ -65,11 +67,12 @@ func (w *waiter) currentParams() acquireParams {
 type turn uint8
 
 const (
-	turnSleep   turn = iota
-	turnAsk          // it is the head of its queue, and due
-	turnStop         // as turnAsk, but its ctx has ended
-	turnWon          // it was given the lock
-	turnOffered      // a release in another process has granted it the lock, if it can trust that
+	turnSleep    turn = iota
+	turnAsk           // it is the head of its queue, and due
+	turnStop          // as turnAsk, but its ctx has ended
+	turnWon           // it was given the lock
+	turnOffered       // a release in another process has granted it the lock, if it can trust that
+	turnDeadlock      // it is part of a deadlock
 )
 
 // wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which ends
@@ -93,6 +96,11 @@ func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry
 				a.Wakeup(telemetry.WakeupMessage)
 				a.BlockedBy(by.From, by.Traceparent)
 				return w.claim, v, nil
+			}
+			continue
+		case turnDeadlock:
+			if err := ws.tellDeadlock(w, a); err != nil {
+				return ws.quit(w, a, err)
 			}
 			continue
 		case turnStop:
@@ -136,6 +144,8 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 	q := w.q
 	q.reportHolder(a)
 	switch {
+	case w.deadlock != nil:
+		return turnDeadlock, headAttempt{}
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
 	case q.offer != nil:

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"container/list"
+	"context"
 	"sync"
 	"time"
 
@@ -45,10 +46,11 @@ func (ws *waitQueues) wake(key string) {
 }
 
 // enter adds a waiter to the lock's queue. It has asked already: seen is who held the lock then, failed why that isn't known.
-func (ws *waitQueues) enter(lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error) *waiter {
-	w := &waiter{lock: lk, claim: claim, params: params, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+func (ws *waitQueues) enter(ctx context.Context, lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error) *waiter {
+	w := &waiter{lock: lk, ctx: ctx, claim: claim, params: params, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	w.failures.note(failed)
 	ws.join(w, seen)
+	ws.c.graph.joined()
 	return w
 }
 

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,11 @@ type Acquire struct {
 	blocked  string       // the last holder seen; kept only if the span is recorded, as are the links
 	links    []trace.Link // to the holders seen
 
+	waits     *waits        // of the ctx, nil if nobody wants to know
+	caller    trace.Span    // to put the waits on, nil if that isn't wanted
+	waitStart time.Time     // of the wait under way, if somebody wants to know
+	waited    time.Duration // by the waits that ended, if somebody wants to know
+
 	takeover  TakeoverReason
 	errorType ErrorType // of the last call that failed
 	waiting   bool
@@ -44,8 +50,12 @@ const maxOwner = 256
 // hold that may come of it ended.
 func (r *Recorder) StartAcquire(ctx context.Context, l *Lock, lease time.Duration) (context.Context, Acquire) {
 	l.role.appear(ctx)
+	var caller trace.Span
+	if r.callerAttributes && !l.role.isMember() { // a member's waits are its whole's, by Inherit
+		caller = trace.SpanFromContext(ctx)
+	}
 	ctx, span := r.tracing.start(ctx, l.role.acquireSpan)
-	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease}
+	return ctx, Acquire{lock: l, ctx: ctx, span: span, start: r.clock(ctx, span), lease: lease, caller: caller}
 }
 
 // clock is the time if anything is to be measured by it, else zero: without an SDK reading clocks would be
@@ -85,8 +95,10 @@ func (a *Acquire) Error(t ErrorType) {
 // Failed notes, for the span, the type of an error that was counted elsewhere.
 func (a *Acquire) Failed(t ErrorType) { a.errorType = t }
 
-// Inherit gives a whole what the acquire of a member came to: who was in the way, and what failed.
+// Inherit gives a whole what the acquire of a member came to: how long it waited, who was in the way, and what failed.
 func (a *Acquire) Inherit(m *Acquire) {
+	m.WaitEnd() // of one that had the lock by its first call, after trouble
+	a.addWait(m.waited)
 	a.attempts += m.attempts
 	a.wakeups += m.wakeups
 	if m.blocked != "" {
@@ -125,17 +137,38 @@ func (a *Acquire) BlockedBy(owner, traceparent string) {
 
 // WaitStart reports that the call waits from now on.
 func (a *Acquire) WaitStart() {
-	if !a.waiting && !a.ended {
-		a.waiting = true
-		a.lock.role.waiting.add(a.ctx, 1, a.lock.role.add)
+	if a.waiting || a.ended {
+		return
+	}
+	a.waiting = true
+	a.lock.role.waiting.add(a.ctx, 1, a.lock.role.add)
+	a.waits, _ = a.ctx.Value(waitsKey{}).(*waits)
+	if a.waits != nil || a.lock.rec.callerAttributes {
+		a.waitStart = time.Now()
+		a.waits.start(a.waitStart)
 	}
 }
 
 // WaitEnd reports that it no longer waits. The end of the acquire implies it.
 func (a *Acquire) WaitEnd() {
-	if a.waiting {
-		a.waiting = false
-		a.lock.role.waiting.add(a.ctx, -1, a.lock.role.add)
+	if !a.waiting {
+		return
+	}
+	a.waiting = false
+	a.lock.role.waiting.add(a.ctx, -1, a.lock.role.add)
+	if !a.waitStart.IsZero() {
+		now := time.Now()
+		a.waits.stop(now)
+		a.addWait(now.Sub(a.waitStart))
+		a.waitStart = time.Time{}
+	}
+}
+
+// addWait adds a wait that has ended, also to the caller's span if that is wanted.
+func (a *Acquire) addWait(d time.Duration) {
+	a.waited += d
+	if a.caller != nil && d > 0 {
+		callers.add(a.caller, d)
 	}
 }
 
@@ -149,6 +182,42 @@ func (a *Acquire) Wakeup(s WakeupSource) {
 func (a *Acquire) Takeover(r TakeoverReason) {
 	a.takeover = r
 	a.lock.rec.metrics.takeovers.Add(a.ctx, 1, at(a.lock.role.takeovers, r).add...)
+}
+
+// Deadlock reports that the wait is part of a deadlock. cycle describes all of it for people, in one line; it may quote what others wrote.
+// broken tells whether this acquire is to fail, to end the deadlock. Call it once for each wait and cycle, on the acquire that waits: that
+// of a member where a Multi waits.
+func (a *Acquire) Deadlock(cycle string, broken bool) {
+	if a.ended {
+		return
+	}
+	r := a.lock.rec
+	r.metrics.deadlocks.Add(a.ctx, 1, a.lock.role.add...)
+	event, logged := a.span != nil && a.span.IsRecording(), r.logs(LogDeadlock) && r.ends.admit(LogDeadlock)
+	if !event && !logged {
+		return
+	}
+	cycle = printableUpTo(maxCycle, cycle)
+	if event {
+		a.deadlockSpans(KeyDeadlockCycle.String(cycle), KeyDeadlockBroken.Bool(broken))
+	}
+	if logged {
+		a.lock.log(LogDeadlock, trace.SpanContextFromContext(a.ctx), nil, slog.String("cycle", cycle), slog.Bool("broken", broken))
+	}
+}
+
+// deadlockSpans shows a deadlock in the trace: as an event of the acquire's span, which isn't exported before the wait ends, and as a span, which
+// is at once.
+func (a *Acquire) deadlockSpans(attrs ...attribute.KeyValue) {
+	a.span.AddEvent(EventDeadlock.Name, trace.WithAttributes(attrs...))
+	now := time.Now()
+	_, span := a.lock.rec.tracing.start(a.ctx, a.lock.role.deadlockSpan, trace.WithTimestamp(now))
+	if span == nil {
+		return
+	}
+	attrs = append(attrs, KeyName.String(a.lock.name), KeyKind.String(a.lock.kind), KeyGroup.String(a.lock.Group()))
+	span.SetAttributes(a.lock.role.located(attrs)...)
+	span.End(trace.WithTimestamp(now.Add(markLength)))
 }
 
 // Grant ends the acquire with a new grant and starts h, which must be zero and must stay where it is until its
@@ -258,13 +327,18 @@ func fail(span trace.Span, err error) {
 // maxText bounds what is shown of a text that somebody else may have written, in bytes: an error may quote what is in Redis.
 const maxText = 1024
 
+// maxCycle bounds the description of a deadlock likewise: sixteen waits, each with a name, an owner and a trace.
+const maxCycle = 8192
+
 // printable makes a string from outside fit for export: OTLP refuses a whole batch of spans for one that is no
 // UTF-8, and backends one that is too long.
-func printable(s string) string {
-	cut := len(s) > maxText
-	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "\uFFFD")
-	if cut || len(s) > maxText { // each \uFFFD is three bytes
-		s = strings.ToValidUTF8(s[:min(len(s), maxText)], "") + "…"
+func printable(s string) string { return printableUpTo(maxText, s) }
+
+func printableUpTo(most int, s string) string {
+	cut := len(s) > most
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "\uFFFD")
+	if cut || len(s) > most { // each \uFFFD is three bytes
+		s = strings.ToValidUTF8(s[:min(len(s), most)], "") + "…"
 	}
 	return s
 }

@@ -24,6 +24,7 @@
 //	                           ├─ lost / cancel
 //	                           └─ hold (back-dated)
 //	caller ── release ┄┄ link ┄┄> held
+//	acquire ── deadlock (at once, where the wait is part of one)
 //	renew batch (a trace of its own) <┄┄ link ┄┄ renew
 //
 // A lock with members (the names of a Multi, the nodes of a Quorum) is counted once and has these spans once, without renewals. Each

@@ -19,6 +19,7 @@ type instruments struct {
 	waiting        metric.Int64UpDownCounter
 	wakeups        metric.Int64Counter
 	takeovers      metric.Int64Counter
+	deadlocks      metric.Int64Counter
 	held           metric.Int64UpDownCounter
 	holdTime       metric.Float64Histogram
 	renewals       metric.Int64Counter
@@ -55,6 +56,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		waiting:        build(&b, MetricWaiting, meter.Int64UpDownCounter),
 		wakeups:        build(&b, MetricWakeups, meter.Int64Counter),
 		takeovers:      build(&b, MetricTakeovers, meter.Int64Counter),
+		deadlocks:      build(&b, MetricDeadlocks, meter.Int64Counter),
 		held:           build(&b, MetricHeld, meter.Int64UpDownCounter),
 		holdTime:       build(&b, MetricHoldDuration, meter.Float64Histogram),
 		renewals:       build(&b, MetricRenewals, meter.Int64Counter),

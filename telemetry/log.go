@@ -67,6 +67,7 @@ var bursts = [...]struct{ each, more Log }{
 	{LogEnd, LogMoreEnd},
 	{LogHeld, LogMoreHeld},
 	{LogMember, LogMoreMember},
+	{LogDeadlock, LogMoreDeadlock},
 }
 
 // burstCounts are how many records of each kind there were.

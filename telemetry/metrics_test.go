@@ -37,7 +37,7 @@ func TestZeroed(t *testing.T) {
 		}
 	}
 	for _, m := range []telemetry.Metric{
-		telemetry.MetricLate, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
+		telemetry.MetricLate, telemetry.MetricDeadlocks, telemetry.MetricHeld, telemetry.MetricWaiting, telemetry.MetricOldestAge, telemetry.MetricFailing,
 		telemetry.MetricWorstUtilization,
 	} {
 		b.want(0, m, "lockdog.group=orders")

@@ -102,6 +102,10 @@ var (
 		Description: "Grants to a waiter that heard no release: the holder had vanished, or the message was missed as the subscription was down. Not counted for a Quorum.",
 		Labels:      byGroupAnd(KeyReason, TakeoverExpired, TakeoverMessageMissed),
 	}
+	MetricDeadlocks = Metric{
+		Name: "lockdog.deadlocks", Prometheus: "lockdog_deadlocks_total", Kind: counter, Unit: "{deadlock}", Labels: byGroup,
+		Description: "Waits that were found to be part of a deadlock: one for each waiter in the cycle, where it waits.",
+	}
 	MetricHeld = Metric{
 		Name: "lockdog.held", Prometheus: "lockdog_held", Kind: upDownCounter, Unit: "{lock}", Labels: byGroup,
 		Description: "Grants neither released nor lost, also while their holder winds down.",
@@ -208,7 +212,7 @@ var (
 
 // Metrics lists every instrument. Read only.
 var Metrics = []Metric{
-	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers,
+	MetricAcquisitions, MetricAcquireDuration, MetricWaiting, MetricWakeups, MetricTakeovers, MetricDeadlocks,
 	MetricHeld, MetricHoldDuration, MetricOldestAge, MetricFailing,
 	MetricRenewals, MetricLate, MetricUtilization, MetricWorstUtilization, MetricLosses, MetricMembersLost,
 	MetricCancellations,

@@ -42,6 +42,10 @@ const (
 	KeyUnconfirmed attribute.Key = "lockdog.release.unconfirmed"
 	KeyForcedBy    attribute.Key = "lockdog.forced_by"
 	KeyLink        attribute.Key = "lockdog.link"
+	KeyWait        attribute.Key = "lockdog.wait" // on the span of the caller, if that is wanted
+
+	KeyDeadlockCycle  attribute.Key = "lockdog.deadlock.cycle"
+	KeyDeadlockBroken attribute.Key = "lockdog.deadlock.broken"
 )
 
 // The values of KeyLink: what a link points at.
@@ -61,6 +65,21 @@ type Span struct {
 	Parent      string          // in words
 	Description string          // what it shows
 	Attributes  []attribute.Key // those it can carry
+	Events      []Event         // those that can be on it
+}
+
+// Event describes one kind of event on a span.
+type Event struct {
+	Name        string          // the whole name
+	Description string          // when it comes
+	Attributes  []attribute.Key // those it carries
+}
+
+// EventDeadlock is the event of a deadlock.
+var EventDeadlock = Event{
+	Name:        "deadlock",
+	Description: "The wait was found to be part of a deadlock, whose `cycle` it has; `broken` tells whether this acquire fails to end it.",
+	Attributes:  []attribute.Key{KeyDeadlockCycle, KeyDeadlockBroken},
 }
 
 // The spans.
@@ -72,6 +91,12 @@ var (
 			KeyName, KeyKind, KeyGroup, KeyOutcome, KeyAttempts, KeyWakeups, KeyLease, KeyOwner, KeyToken,
 			KeyTakeover, KeyBlockedBy, KeyNode, KeyErrorType,
 		},
+		Events: []Event{EventDeadlock},
+	}
+	SpanDeadlock = Span{
+		Name: "deadlock", Parent: "acquire",
+		Description: "The wait was found to be part of a deadlock. Of no length to speak of: it is there at once, while the acquire, which has an event of the same name, still waits.",
+		Attributes:  []attribute.Key{KeyName, KeyKind, KeyGroup, KeyDeadlockCycle, KeyDeadlockBroken, KeyNode},
 	}
 	SpanHeld = Span{
 		Name: "held", Parent: "acquire",
@@ -125,7 +150,7 @@ var (
 )
 
 // Spans lists every kind of span. Read only.
-var Spans = []Span{SpanAcquire, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
+var Spans = []Span{SpanAcquire, SpanDeadlock, SpanHeld, SpanRenew, SpanBatch, SpanLost, SpanCancel, SpanRelease, SpanForce, SpanHold}
 
 // Log describes one kind of log record. The messages are fixed; what varies is in the attributes.
 type Log struct {
@@ -144,7 +169,11 @@ var (
 	LogBack   = Log{"lock renewal recovered", slog.LevelInfo, "The first renewal that succeeded after one that failed."}
 	LogHeld   = Log{"lock held for long", slog.LevelWarn, "A lease is older than WithHoldWarning allows; once per lease."}
 
+	LogDeadlock = Log{"deadlock", slog.LevelWarn, "A wait was found to be part of a deadlock, whose waits and holders `cycle` has; `broken` tells whether this one fails to end it. Once per waiter in the cycle."}
+
 	LogForced = Log{"lock unlocked by force", slog.LevelWarn, "ForceUnlock took a lock from its holder, `owner`: `by` which client, called where (`caller`)."}
+
+	LogMoreDeadlock = Log{"more deadlocks", slog.LevelWarn, "How many waits in deadlocks were not logged by name."}
 
 	LogMoreMember = Log{"more members of locks lost", slog.LevelWarn, "How many lost members were not logged by name."}
 	LogMoreLost   = Log{"more locks lost", slog.LevelError, "How many losses were not logged by name."}
@@ -157,6 +186,6 @@ var (
 
 // Logs lists every kind of log record. Read only.
 var Logs = []Log{
-	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogForced,
-	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld,
+	LogLost, LogMember, LogCut, LogEnd, LogFail, LogBack, LogHeld, LogDeadlock, LogForced,
+	LogMoreLost, LogMoreMember, LogMoreFail, LogMoreBack, LogMoreCut, LogMoreEnd, LogMoreHeld, LogMoreDeadlock,
 }

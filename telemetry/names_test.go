@@ -93,8 +93,18 @@ func TestSpansTable(t *testing.T) {
 	b := newBench(t)
 	story.Everything(b.caller, b.Recorder, &b.lock).End(telemetry.EndReleased)
 	keys := map[string]map[attribute.Key]bool{}
+	events := map[string]map[string]map[attribute.Key]bool{} // by the name of their span
 	for _, s := range b.spans.GetSpans() {
 		name := strings.Replace(s.Name, " member ", " ", 1)
+		for _, e := range s.Events {
+			if events[name] == nil {
+				events[name] = map[string]map[attribute.Key]bool{}
+			}
+			events[name][e.Name] = map[attribute.Key]bool{}
+			for _, a := range e.Attributes {
+				events[name][e.Name][a.Key] = true
+			}
+		}
 		if keys[name] == nil {
 			keys[name] = map[attribute.Key]bool{}
 		}
@@ -114,6 +124,16 @@ func TestSpansTable(t *testing.T) {
 		if s.Description == "" || s.Parent == "" {
 			t.Errorf("%s is not described", s.Name)
 		}
+		for _, e := range s.Events {
+			got := slices.Sorted(maps.Keys(events[name][e.Name]))
+			if want := slices.Sorted(slices.Values(e.Attributes)); !slices.Equal(got, want) || e.Description == "" {
+				t.Errorf("%s: event %s carries\n%v, table says\n%v: %q", name, e.Name, got, want, e.Description)
+			}
+			delete(events[name], e.Name)
+		}
+		for e := range events[name] {
+			t.Errorf("%s: event %s is not in the table", name, e)
+		}
 		delete(keys, name)
 	}
 	for name := range keys {
@@ -129,7 +149,7 @@ func TestLogsTable(t *testing.T) {
 	b.Close()
 	known := []string{
 		"name", "group", "kind", "owner", "token", "cause", "reason", "error", "error_type", "attempt", "remaining", "held", "node",
-		"by", "caller", "count", "trace_id", "span_id",
+		"by", "caller", "count", "cycle", "broken", "trace_id", "span_id",
 	}
 	seen, used := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(b.records.buf.String()) {

@@ -26,6 +26,8 @@ type Config struct {
 	// State is asked each time metrics are collected, on the collecting goroutine. It must be quick and must
 	// not create or close Recorders. It may be called once more while Close runs. nil: nothing to tell.
 	State func() State
+	// CallerAttributes puts the time that acquires wait on the spans of their callers.
+	CallerAttributes bool
 }
 
 // State is what a client tells about itself when metrics are collected.
@@ -47,8 +49,11 @@ type Recorder struct {
 	state    func() State
 	shared   *registry
 	closed   atomic.Bool
-	leases   upDown
-	ends     Burst // of leases that were canceled, or held for long
+
+	callerAttributes bool
+
+	leases upDown
+	ends   Burst // what nobody counts in batches: leases that were canceled or held for long, deadlocks
 
 	mu     sync.Mutex // held while groups is replaced
 	groups atomic.Pointer[map[string]*group]
@@ -65,6 +70,8 @@ func NewRecorder(cfg Config) (*Recorder, error) {
 		tracing: tracing{configured: cfg.TracerProvider},
 		logger:  cfg.Logger,
 		state:   cfg.State,
+
+		callerAttributes: cfg.CallerAttributes,
 	}
 	r.ends = Burst{rec: r, window: endsWindow}
 	r.groups.Store(&map[string]*group{})

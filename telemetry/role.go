@@ -34,22 +34,23 @@ type tally struct {
 	held    upDown
 	zeroed  atomic.Bool // its counters were started at 0
 
-	acquireSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
+	acquireSpan, deadlockSpan, heldSpan, renewSpan, lostSpan, cancelSpan, releaseSpan, forceSpan, holdSpan string
 }
 
 func newTally(group, of string, m *instruments) *tally {
 	name := func(s Span) string { return s.Name + of + " " + group }
 	return &tally{
-		metrics:     m,
-		held:        upDown{counter: m.held},
-		acquireSpan: name(SpanAcquire),
-		heldSpan:    name(SpanHeld),
-		renewSpan:   SpanRenew.Name + " " + group, // only what is alone and members have it
-		lostSpan:    name(SpanLost),
-		cancelSpan:  name(SpanCancel),
-		releaseSpan: name(SpanRelease),
-		forceSpan:   name(SpanForce),
-		holdSpan:    name(SpanHold),
+		metrics:      m,
+		held:         upDown{counter: m.held},
+		acquireSpan:  name(SpanAcquire),
+		deadlockSpan: name(SpanDeadlock),
+		heldSpan:     name(SpanHeld),
+		renewSpan:    SpanRenew.Name + " " + group, // only what is alone and members have it
+		lostSpan:     name(SpanLost),
+		cancelSpan:   name(SpanCancel),
+		releaseSpan:  name(SpanRelease),
+		forceSpan:    name(SpanForce),
+		holdSpan:     name(SpanHold),
 	}
 }
 
@@ -108,6 +109,7 @@ func (r *role) appear(ctx context.Context) {
 		{m.wakeups, g.wakeups},
 		{m.takeovers, g.takeovers},
 		{m.renewals, g.renewals},
+		{m.deadlocks, one},
 		{m.late, one},
 		{m.losses, g.losses},
 		{m.cancellations, g.cancellations},

@@ -380,6 +380,25 @@ local groups = [
           |||,
         },
       },
+      {
+        comment:: |||
+          One is enough: it is a bug, and its waits last until a ctx ends. Each waiter in the cycle counts once, in the group of the lock
+          that it waits for; so several groups may fire for one deadlock.
+        |||,
+        alert: 'LockdogDeadlock',
+        expr: 'group_job:lockdog_deadlocks:increase5m > 0',
+        keep_firing_for: '5m',
+        labels: { severity: 'warning' },
+        dashboard:: 'lockdog-overview',
+        annotations: {
+          summary: 'Callers that wait for locks of group {{ $labels.lockdog_group }} are in a deadlock.',
+          description: |||
+            About {{ printf "%.0f" $value }} waits in {{ $labels.job }} for locks of group {{ $labels.lockdog_group }} were found to be part
+            of a deadlock within 5 minutes: each waits for what another one in the cycle holds. They wait until their ctx ends, unless
+            WithDeadlockBreaking is set. First see the cycle: it is in the log lines "deadlock", or run lockdog graph.
+          |||,
+        },
+      },
     ],
   },
   {

@@ -1,9 +1,9 @@
 // The recording rules: what the alerts are computed from. `comment` is what the YAML says above a rule or a group.
 local templates = import 'template.libsonnet';
 
-// lostIn5m is what a counter of losses has risen in 5 minutes, by cause.
-local lostIn5m(metric) = std.strReplace(|||
-  sum by (%(by), lockdog_group, lockdog_cause) (
+// risenIn5m is what a counter of rare events has risen in 5 minutes, by some labels beside the group.
+local risenIn5m(metric, labels='') = std.strReplace(std.strReplace(|||
+  sum by (%(by), lockdog_groupLABELS) (
     (METRIC{%(selector)} unless last_over_time(METRIC{%(selector)}[30m] offset 5m))
     or
     (METRIC{%(selector)} - last_over_time(METRIC{%(selector)}[30m] offset 5m) > increase(METRIC{%(selector)}[5m]))
@@ -12,7 +12,7 @@ local lostIn5m(metric) = std.strReplace(|||
     or
     increase(METRIC{%(selector)}[5m])
   )
-|||, 'METRIC', metric);
+|||, 'METRIC', metric), 'LABELS', labels);
 
 local groups = [
   {
@@ -52,14 +52,21 @@ local groups = [
           scraped: then what the series has risen since its last scrape counts, or all it has, if it has fallen.
         |||,
         record: 'group_job:lockdog_losses:increase5m',
-        expr: lostIn5m('lockdog_losses_total'),
+        expr: risenIn5m('lockdog_losses_total', ', lockdog_cause'),
       },
       {
         comment:: |||
           The same of single names of a Multi, and of single nodes of a Quorum.
         |||,
         record: 'group_job:lockdog_members_lost:increase5m',
-        expr: lostIn5m('lockdog_members_lost_total'),
+        expr: risenIn5m('lockdog_members_lost_total', ', lockdog_cause'),
+      },
+      {
+        comment:: |||
+          Waits that were found to be part of a deadlock, counted as losses are: a program may deadlock before its first scrape.
+        |||,
+        record: 'group_job:lockdog_deadlocks:increase5m',
+        expr: risenIn5m('lockdog_deadlocks_total'),
       },
       {
         comment:: |||

@@ -64,6 +64,18 @@ func TestSpansTable(t *testing.T) {
 	compare(t, "spans", rows)
 }
 
+// TestEventsTable: telemetry.Spans is the source.
+func TestEventsTable(t *testing.T) {
+	t.Parallel()
+	rows := []string{"| span | event | meaning | attributes |", "|---|---|---|---|"}
+	for _, s := range telemetry.Spans {
+		for _, e := range s.Events {
+			rows = append(rows, fmt.Sprintf("| `%s <group>` | `%s` | %s | %s |", s.Name, e.Name, e.Description, keys(e.Attributes)))
+		}
+	}
+	compare(t, "events", rows)
+}
+
 func keys(all []attribute.Key) string {
 	var names []string
 	for _, k := range all {

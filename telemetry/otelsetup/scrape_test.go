@@ -173,7 +173,7 @@ func TestExemplars(t *testing.T) {
 	}
 	for _, want := range []telemetry.Metric{
 		telemetry.MetricAcquireDuration, telemetry.MetricHoldDuration, telemetry.MetricUtilization,
-		telemetry.MetricReleaseDuration, telemetry.MetricBatchDuration, telemetry.MetricRenewals, telemetry.MetricLosses,
+		telemetry.MetricReleaseDuration, telemetry.MetricBatchDuration, telemetry.MetricRenewals, telemetry.MetricLosses, telemetry.MetricDeadlocks,
 	} {
 		if !with[strings.TrimSuffix(want.Prometheus, "_total")] {
 			t.Errorf("%s has no exemplar", want.Prometheus)

@@ -86,6 +86,7 @@ func FuzzReplies(f *testing.F) {
 		fuzzAcquire(t, reply)
 		fuzzRelease(t, reply)
 		fuzzInspect(t, reply)
+		fuzzWaits(t, reply)
 		list, _ := reply.([]any)
 		renewed, _ := number(reply, 1)
 		for _, n := range []int{0, 1, 8, len(list) - 1, int(min(renewed, 100)) + len(list)/2 - 1} { // the last is of renewals
@@ -140,6 +141,29 @@ func fuzzAcquire(t *testing.T, reply any) {
 	}
 	if now, ok := number(reply, 1); !ok || r.Now != now {
 		t.Errorf("%v: time %d", reply, r.Now)
+	}
+}
+
+func fuzzWaits(t *testing.T, reply any) {
+	t.Helper()
+	w, err := ParseWaitsWrite(reply)
+	word, _ := number(reply, 0)
+	now, hasNow := number(reply, 1)
+	switch want := (WaitsWriteReply{Now: now, Late: word == 2, Known: word == 1}); {
+	case err != nil && (!errors.Is(err, ErrReply) || w != WaitsWriteReply{}):
+		t.Errorf("%v: %v, %+v", reply, err, w)
+	case err == nil && (w != want || !hasNow || word < 0 || word > 2):
+		t.Errorf("%v read as %+v", reply, w)
+	}
+	list, _ := reply.([]any)
+	for _, n := range []int{1, len(list), len(list) + 1} {
+		age, texts, err := ParseWaitsRead(reply, n)
+		if err == nil && (len(texts) != n || age < 0 || age > WaitsLife) || err != nil && (!errors.Is(err, ErrReply) || texts != nil) {
+			t.Errorf("%v: %v, %q, %v", reply, age, texts, err)
+		}
+	}
+	if mode, owners, err := ParseHolders(reply); err != nil && (!errors.Is(err, ErrReply) || mode != "" || owners != nil) || err == nil && len(owners) != len(list)-1 {
+		t.Errorf("%v: %q, %q, %v", reply, mode, owners, err)
 	}
 }
 

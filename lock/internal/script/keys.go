@@ -16,7 +16,7 @@ const fencePart = "lockdog:fence:"
 //
 // "{name}:timeout", where a Semaphore has its leases, isn't reserved. Programs name locks so, and no kind overwrites a key that isn't of its type.
 var Reserved = []string{
-	fencePart, "lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:",
+	fencePart, waitsPart, waitingKey, "lockdog_wait:", "lockdog_fair:", ":lockdog_writers", ":lockdog_turn", ":lockdog_receipt:",
 	":rwlock_timeout:", "redisson_lock_queue:", "redisson_lock_timeout:", "redisson_lock_token:", "redisson_unlock_latch:",
 }
 

@@ -26,5 +26,8 @@ func TestClientIDOf(t *testing.T) {
 		if got := ClientIDOf(tt.owner); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.owner, got, tt.want)
 		}
+		if _, random := ClientOf(tt.owner); tt.want != "" && random != "0123456789abcdef" {
+			t.Errorf("%q: random %q", tt.owner, random)
+		}
 	}
 }

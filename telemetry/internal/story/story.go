@@ -56,6 +56,12 @@ func Everything(ctx context.Context, r *telemetry.Recorder, l *telemetry.Lock) *
 		a.Error(telemetry.ErrorTimeout)
 		a.Fail(o, errStory)
 	}
+	_, deadlocked := r.StartAcquire(ctx, l, TTL)
+	deadlocked.WaitStart()
+	for range 11 {
+		deadlocked.Deadlock("orders:42 held by stock:1, which waits for stock:7 held by orders:1", false)
+	}
+	deadlocked.Fail(telemetry.AcquireTimeout, errStory)
 	for _, end := range []telemetry.HoldEnd{telemetry.EndReleased, telemetry.EndLost, telemetry.EndCanceled, telemetry.EndClosed} {
 		h := acquire()
 		_, a := r.StartAcquire(ctx, l, TTL)
@@ -126,6 +132,7 @@ func memberOf(ctx context.Context, r *telemetry.Recorder, whole *telemetry.Lock)
 	l := whole.Member(func() string { return "node:1" })
 	ctx, a := r.StartAcquire(ctx, &l, TTL)
 	h := new(telemetry.Hold)
+	a.Deadlock("orders:42 held by stock:1, which waits for stock:7 held by orders:1", true)
 	a.Grant(h, "app:1", 7)
 	burst := r.NewBurst()
 	for range 11 {

@@ -1,0 +1,498 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs over
+// every shape of server, as numbers does.
+var deadlocks = theme{"deadlock", deadlockBehaviours()}
+
+// deadlockToldWithin is how long after the wait that closes a cycle every client in it has told it.
+const deadlockToldWithin = 3 * time.Second
+
+// tangle is jobs that hold locks and wait for others. Each has a client of its own, that reports to a scope of its own.
+type tangle struct {
+	t    *testing.T
+	w    *world
+	jobs []*job
+}
+
+type job struct {
+	*lock.Client
+	*scope
+	outer *lock.Lease
+	got   <-chan taken
+	stop  context.CancelFunc
+}
+
+func newTangle(t *testing.T, w *world, jobs int, opts ...lock.Option) *tangle {
+	g := &tangle{t: t, w: w}
+	for range jobs {
+		s := newScope(t)
+		all := append([]lock.Option{lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log)}, opts...)
+		g.jobs = append(g.jobs, &job{Client: w.client(all...), scope: s})
+	}
+	return g
+}
+
+// holds has a job take a lock.
+func (g *tangle) holds(i int, m lock.Locker) *lock.Lease {
+	g.t.Helper()
+	j := g.jobs[i]
+	ctx := context.Background()
+	if j.outer != nil {
+		ctx = j.outer.Context()
+	}
+	l, err := m.Lock(ctx)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = l.Release(context.Background()) })
+	j.outer = l
+	return l
+}
+
+// waits has a job wait for a lock in the ctx of what it holds.
+func (g *tangle) waits(i int, m lock.Locker) {
+	g.t.Helper()
+	j := g.jobs[i]
+	outer, before := context.Background(), 0
+	if j.outer != nil {
+		outer = j.outer.Context()
+	}
+	for _, l := range j.Leases() {
+		if l.State == lock.StateWaiting {
+			before++
+		}
+	}
+	ctx, stop := context.WithCancel(outer)
+	got, ended := make(chan taken, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		l, err := m.Lock(ctx)
+		got <- taken{l, err}
+	}()
+	j.got, j.stop = got, stop
+	g.t.Cleanup(func() {
+		stop()
+		<-ended
+		select {
+		case v := <-got:
+			if v.err == nil {
+				_ = v.Release(context.Background())
+			}
+		default: // the test has it
+		}
+	})
+	waiting(g.t, j.Client, before+1)
+}
+
+// told is how many deadlocks a job's client has told of.
+func (j *job) told(t *testing.T) int {
+	n := len(j.records(t, telemetry.LogDeadlock))
+	if counted := int(j.sum(t, telemetry.MetricDeadlocks)); counted < n {
+		t.Errorf("%d deadlocks logged, %d counted", n, counted)
+	}
+	return n
+}
+
+// allTold waits until each of the jobs has told of its deadlock, and reports how long that took.
+func (g *tangle) allTold(jobs ...int) {
+	g.t.Helper()
+	began := time.Now()
+	eventually(g.t, patience, func() bool {
+		return !slices.ContainsFunc(jobs, func(i int) bool { return g.jobs[i].told(g.t) == 0 })
+	})
+	took := time.Since(began)
+	g.t.Logf("told after %v", took)
+	if took > deadlockToldWithin && !g.w.busy() {
+		g.t.Errorf("told after %v", took)
+	}
+}
+
+// busy reports whether the machine may be too busy for the world's times: it isn't where time is fake.
+func (w *world) busy() bool { return w.prefix != "app:" }
+
+// nobodyTells makes sure that no job tells of a deadlock for a while.
+func (g *tangle) nobodyTells(d time.Duration) {
+	g.t.Helper()
+	always(g.t, d, func() bool { return !slices.ContainsFunc(g.jobs, func(j *job) bool { return j.told(g.t) > 0 }) })
+}
+
+// ring has n jobs hold one lock each, and wait for that of the next; the last one closes the ring.
+func ring(t *testing.T, w *world, n int, opts ...lock.LockOption) *tangle {
+	g := newTangle(t, w, n)
+	for i := range n {
+		g.holds(i, g.jobs[i].Mutex(fmt.Sprint("lock-", i)))
+	}
+	for i := range n {
+		g.waits(i, g.jobs[i].Mutex(fmt.Sprint("lock-", (i+1)%n), opts...))
+	}
+	return g
+}
+
+func deadlockBehaviours() (all []behaviour) {
+	add := func(name string, test func(t *testing.T, w *world)) {
+		all = append(all, behaviour{name: name, test: test})
+	}
+	for n := 2; n <= 3; n++ {
+		add(fmt.Sprintf("told/%d clients", n), func(t *testing.T, w *world) {
+			g := ring(t, w, n)
+			g.allTold(slices.Collect(upTo(n))...)
+			checkTold(t, g, n)
+		})
+	}
+	for name, pair := range tangledPairs {
+		add("told/"+name, func(t *testing.T, w *world) {
+			g := newTangle(t, w, 2)
+			pair(g)
+			g.allTold(0, 1)
+		})
+	}
+	add("told/one waits for long already", toldLate)
+	add("told/one client", toldOfOneClient)
+	add("told/a Multi", toldOfMulti)
+	add("told/after FLUSHALL of the graph", toldAfterLoss)
+	add("broken/the last granted", brokenLast)
+	add("broken/where asked", brokenWhereAsked)
+	add("broken/a Multi", brokenMulti)
+	for name, scene := range notTangled {
+		add("none/"+name, func(t *testing.T, w *world) {
+			d := scene(t, w)
+			d.nobodyTells(6 * time.Second)
+		})
+	}
+	return all
+}
+
+func upTo(n int) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		for i := range n {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// checkTold looks at what each of n jobs in a ring tells, and that it does so once.
+func checkTold(t *testing.T, g *tangle, n int) {
+	t.Helper()
+	quiet := 2 * time.Second
+	always(t, quiet, func() bool { return !slices.ContainsFunc(g.jobs, func(j *job) bool { return j.told(t) != 1 }) })
+	for i, j := range g.jobs {
+		r := j.records(t, telemetry.LogDeadlock)[0]
+		text := fmt.Sprint(r["cycle"])
+		for _, other := range g.jobs {
+			if !strings.Contains(text, other.outer.Owner()) || !strings.Contains(text, fmt.Sprintf("%q", other.outer.Name())) {
+				t.Errorf("%d: %s doesn't name %s of %s", i, text, other.outer.Owner(), other.outer.Name())
+			}
+		}
+		if got := strings.Count(text, "(trace "); got != n {
+			t.Errorf("%d: %d traces in %s", i, got, text)
+		}
+		if r["broken"] != false || r["name"] != fmt.Sprint("lock-", (i+1)%n) {
+			t.Errorf("%d: %v", i, r)
+		}
+		if got := j.sum(t, telemetry.MetricDeadlocks); got != 1 {
+			t.Errorf("%d: counted %v: %v", i, got, j.series(t, telemetry.MetricDeadlocks))
+		}
+		select {
+		case got := <-j.got:
+			t.Errorf("%d: %v", i, got.err)
+		default:
+		}
+		j.stop()
+		if got := await(t, "Lock", j.got); !errors.Is(got.err, context.Canceled) || errors.Is(got.err, lock.ErrDeadlock) {
+			t.Errorf("%d: %v", i, got.err)
+		}
+		events := 0
+		for _, span := range j.spans.GetSpans() {
+			for _, e := range span.Events {
+				if e.Name == telemetry.EventDeadlock.Name {
+					events++
+				}
+			}
+		}
+		if events != 1 {
+			t.Errorf("%d: %d events", i, events)
+		}
+	}
+}
+
+// tangledPairs tie two jobs up with locks of all kinds that are followed.
+var tangledPairs = map[string]func(g *tangle){
+	"fair and mutex": func(g *tangle) {
+		g.holds(0, g.jobs[0].FairMutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].FairMutex("b"))
+		g.waits(1, g.jobs[1].FairMutex("a"))
+	},
+	"a writer and one of its readers": func(g *tangle) {
+		g.holds(0, g.jobs[0].RWMutex("a").RLocker())
+		l := try(g.t, g.jobs[1].RWMutex("a").RLocker())
+		g.t.Cleanup(func() { _ = l.Release(context.Background()) })
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(1, g.jobs[1].RWMutex("a"))
+		g.waits(0, g.jobs[0].Mutex("b"))
+	},
+	"a reader and the writer": func(g *tangle) {
+		g.holds(0, g.jobs[0].RWMutex("a"))
+		g.holds(1, g.jobs[1].RWMutex("b"))
+		g.waits(0, g.jobs[0].RWMutex("b").RLocker())
+		g.waits(1, g.jobs[1].RWMutex("a").RLocker())
+	},
+	"the outermost lease of several": func(g *tangle) {
+		for i, j := range g.jobs {
+			for _, name := range []string{"x", "y", "z"} {
+				g.holds(i, j.Mutex(fmt.Sprint(name, i)))
+			}
+		}
+		g.waits(0, g.jobs[0].Mutex("x1"))
+		g.waits(1, g.jobs[1].Mutex("x0"))
+	},
+	"a lease that another follows": func(g *tangle) {
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		ctx := g.jobs[0].outer.Context()
+		g.jobs[0].outer = nil
+		g.waits(0, g.jobs[0].Mutex("b", lock.WithLeaseContext(ctx)))
+		g.waits(1, g.jobs[1].Mutex("a"))
+	},
+}
+
+// Who has waited for long looks rarely, but hears of a wait that closes a cycle.
+func toldLate(t *testing.T, w *world) {
+	g := newTangle(t, w, 3)
+	for i, j := range g.jobs {
+		g.holds(i, j.Mutex(fmt.Sprint("lock-", i)))
+	}
+	g.waits(0, g.jobs[0].Mutex("lock-1"))
+	g.waits(1, g.jobs[1].Mutex("lock-2"))
+	time.Sleep(4600 * time.Millisecond)
+	g.waits(2, g.jobs[2].Mutex("lock-0"))
+	g.allTold(0, 1, 2)
+}
+
+// A deadlock among goroutines of one client is one, too.
+func toldOfOneClient(t *testing.T, w *world) {
+	g := newTangle(t, w, 1)
+	j := g.jobs[0]
+	a := g.holds(0, j.Mutex("a"))
+	j.outer = nil
+	g.holds(0, j.Mutex("b"))
+	g.waits(0, j.Mutex("a"))
+	j.outer = a
+	g.waits(0, j.Mutex("b"))
+	eventually(t, patience, func() bool { return j.told(t) == 2 })
+}
+
+// The names that a Multi has got so far are held, though no ctx carries them.
+func toldOfMulti(t *testing.T, w *world) {
+	g := newTangle(t, w, 2)
+	g.holds(1, g.jobs[1].Mutex("b"))
+	g.waits(0, g.jobs[0].Multi([]string{"a", "b"}))
+	eventually(t, patience, func() bool { return second(g.jobs[1].Mutex("a").TryLock(t.Context())) != nil })
+	g.waits(1, g.jobs[1].Mutex("a"))
+	g.allTold(0, 1)
+}
+
+// What is lost of the graph is written again.
+func toldAfterLoss(t *testing.T, w *world) {
+	g := newTangle(t, w, 2)
+	g.holds(0, g.jobs[0].Mutex("a"))
+	g.holds(1, g.jobs[1].Mutex("b"))
+	g.waits(0, g.jobs[0].Mutex("b"))
+	var known string
+	eventually(t, patience, func() bool {
+		for _, key := range w.raw.keys() {
+			if strings.Contains(key, "lockdog:waits:") {
+				known = key
+			}
+		}
+		return known != ""
+	})
+	w.raw.del(known)
+	g.waits(1, g.jobs[1].Mutex("a"))
+	g.allTold(0, 1)
+}
+
+// The wait whose lease was granted last fails, and all others go on.
+func brokenLast(t *testing.T, w *world) {
+	const n = 3
+	g := newTangle(t, w, n)
+	for _, i := range []int{1, 0, 2} {
+		g.holds(i, g.jobs[i].Mutex(fmt.Sprint("lock-", i)))
+		time.Sleep(2 * time.Millisecond) // a token is Redis's time
+	}
+	for i := range n {
+		g.waits(i, g.jobs[i].Mutex(fmt.Sprint("lock-", (i+1)%n), lock.WithDeadlockBreaking()))
+	}
+	checkBroken(t, g, 2, n)
+}
+
+// Of those that ask for it.
+func brokenWhereAsked(t *testing.T, w *world) {
+	g := newTangle(t, w, 3)
+	for i, j := range g.jobs {
+		g.holds(i, j.Mutex(fmt.Sprint("lock-", i)))
+	}
+	g.waits(0, g.jobs[0].Mutex("lock-1", lock.WithDeadlockBreaking()))
+	g.waits(1, g.jobs[1].Mutex("lock-2"))
+	g.waits(2, g.jobs[2].Mutex("lock-0"))
+	checkBroken(t, g, 0, 3)
+}
+
+// checkBroken waits for the victim's error and, once that has released what it holds, for the locks of all others.
+func checkBroken(t *testing.T, g *tangle, victim, n int) {
+	t.Helper()
+	v := g.jobs[victim]
+	got := await(t, "the victim's Lock", v.got)
+	var e *lock.DeadlockError
+	if !errors.As(got.err, &e) || !errors.Is(got.err, lock.ErrDeadlock) || errors.Is(got.err, lock.ErrHeld) {
+		t.Fatalf("%v", got.err)
+	}
+	if e.Name != fmt.Sprint("lock-", (victim+1)%n) || len(e.Cycle) != n || !strings.Contains(e.Error(), e.Name) {
+		t.Errorf("%+v: %v", e, e)
+	}
+	for i, wait := range e.Cycle {
+		next := e.Cycle[(i+1)%n]
+		if wait.Name != next.HoldsName || wait.TraceID == "" || wait.Since.IsZero() || wait.ClientID == "" || wait.Owner == "" {
+			t.Errorf("%+v before %+v", wait, next)
+		}
+		if !slices.ContainsFunc(g.jobs, func(j *job) bool { return j.outer.Owner() == wait.HoldsOwner && j.outer.Name() == wait.HoldsName }) {
+			t.Errorf("who is %+v", wait)
+		}
+	}
+	if r := v.records(t, telemetry.LogDeadlock); len(r) != 1 || r[0]["broken"] != true {
+		t.Errorf("%v", r)
+	}
+	free(t, v.outer)
+	for i := victim + n - 1; i > victim; i-- {
+		j := g.jobs[i%n]
+		l := granted(t, j.got)
+		free(t, l)
+		free(t, j.outer)
+		for _, r := range j.records(t, telemetry.LogDeadlock) {
+			if r["broken"] != false {
+				t.Errorf("%d: %v", i%n, r)
+			}
+		}
+	}
+}
+
+// A Multi fails as a whole, and has released its names by then.
+func brokenMulti(t *testing.T, w *world) {
+	g := newTangle(t, w, 2)
+	g.holds(1, g.jobs[1].Mutex("b"))
+	g.waits(0, g.jobs[0].Multi([]string{"a", "b"}, lock.WithDeadlockBreaking()))
+	eventually(t, patience, func() bool { return second(g.jobs[1].Mutex("a").TryLock(t.Context())) != nil })
+	g.waits(1, g.jobs[1].Mutex("a"))
+	var e *lock.DeadlockError
+	if got := await(t, "the Multi", g.jobs[0].got); !errors.As(got.err, &e) || e.Name != "b" {
+		t.Fatalf("%v", got.err)
+	}
+	free(t, granted(t, g.jobs[1].got))
+}
+
+// notTangled are scenes that look a little like a deadlock.
+var notTangled = map[string]func(t *testing.T, w *world) *tangle{
+	"waits in one order": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 3)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		g.waits(2, g.jobs[2].Mutex("b"))
+		return g
+	},
+	"readers among readers": func(t *testing.T, w *world) *tangle { // the one waits for the writer that waits before it, which is no holder
+		g := newTangle(t, w, 3)
+		g.holds(0, g.jobs[0].RWMutex("a").RLocker())
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(2, g.jobs[2].RWMutex("a"))
+		eventually(t, patience, func() bool { // the writer has its place in Redis
+			l, err := g.jobs[1].RWMutex("a").RLocker().TryLock(t.Context())
+			if err == nil {
+				free(t, l)
+			}
+			return err != nil
+		})
+		g.waits(1, g.jobs[1].RWMutex("a").RLocker())
+		g.waits(0, g.jobs[0].Mutex("b"))
+		return g
+	},
+	"a semaphore with permits left": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		s := [2]*lock.Semaphore{g.jobs[0].Semaphore("s"), g.jobs[1].Semaphore("s")}
+		must(t, "EnsurePermits", s[0].EnsurePermits(t.Context(), 1))
+		g.holds(0, s[0])
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(1, s[1])
+		g.waits(0, g.jobs[0].Mutex("b"))
+		return g
+	},
+	"Redisson's holder": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		w.raw.hset(w.key("b"), "0f0e0d0c-0102-0304-0506-0708090a0b0c:7", "1", time.Minute)
+		t.Cleanup(func() { w.raw.del(w.key("b")) })
+		g.waits(0, g.jobs[0].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		return g
+	},
+	"WithWait that ends": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].Mutex("b", lock.WithWait(1200*time.Millisecond)))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		return g
+	},
+	"a release between the sightings": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		a := g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		time.Sleep(1300 * time.Millisecond)
+		free(t, a)
+		return g
+	},
+	"a lease that ended": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		g.holds(0, g.jobs[0].Mutex("a", lock.WithFixedLease(1200*time.Millisecond)))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		ctx := context.WithoutCancel(g.jobs[0].outer.Context())
+		g.jobs[0].outer = nil
+		g.waits(0, g.jobs[0].Mutex("b", lock.WithLeaseContext(ctx)))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		return g
+	},
+	"a ctx without the lease": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.jobs[0].outer = nil
+		g.waits(0, g.jobs[0].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		return g
+	},
+	"turned off": func(t *testing.T, w *world) *tangle {
+		g := newTangle(t, w, 2, lock.WithWaitGraph(0))
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		return g
+	},
+}

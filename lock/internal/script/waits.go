@@ -1,0 +1,136 @@
+package script
+
+import "time"
+
+// waitsPart begins the name of a hash of waits, and waitingKey is that of the set of the clients that have one; both come after the key prefix.
+const (
+	waitsPart  = "lockdog:waits:"
+	waitingKey = "lockdog:waiting"
+)
+
+// WaitsKey has the lasting waits of a client with those random digits in its owners: owner of a lease -> the waits whose ctx carries that lease, as
+// waitgraph encodes them. A wait that carries none is stored under its own waiter. Each client has a key in a slot of its own.
+func WaitsKey(prefix, random string) string { return prefix + waitsPart + "{" + random + "}" }
+
+// WaitingKey has the clients that have lasting waits: their random digits -> until when, ms.
+func WaitingKey(prefix string) string { return prefix + waitingKey }
+
+// WaitsLife is how long the keys of a client's waits live without a refresh.
+const WaitsLife = 5 * time.Second
+
+// The scripts of the wait graph.
+var (
+	WaitsWrite  = load("waits_write", "clock")
+	WaitsEnlist = load("waits_enlist", "clock")
+	WaitsRead   = load("waits_read")
+	WaitsNudge  = load("waits_nudge")
+	Holders     = load("holders")
+)
+
+// WaitsChange is what a client writes of its waits.
+type WaitsChange struct {
+	Anew   bool     // nothing of what was written before stays
+	Remove []string // fields
+	Set    []string // field, value, field, value, ...
+}
+
+// WaitsWriteArgs makes r a call of waits_write.lua. It also refreshes the key.
+func WaitsWriteArgs(r *Request, key string, change WaitsChange) {
+	r.start(WaitsWrite)
+	r.Keys = append(r.Keys, key)
+	r.addNotAfter()
+	anew := 0
+	if change.Anew {
+		anew = 1
+	}
+	r.Args = append(r.Args, WaitsLife.Milliseconds(), anew, len(change.Remove))
+	for _, field := range change.Remove {
+		r.Args = append(r.Args, field)
+	}
+	for _, word := range change.Set {
+		r.Args = append(r.Args, word)
+	}
+}
+
+// WaitsWriteReply is the reply of waits_write.lua.
+type WaitsWriteReply struct {
+	Now   int64 // Redis's time, µs
+	Late  bool  // the call came after its not-after, and wrote nothing
+	Known bool  // the key was there; or what was there doesn't matter
+}
+
+// ParseWaitsWrite reads the reply.
+func ParseWaitsWrite(reply any) (WaitsWriteReply, error) {
+	_, nums, err := ints(reply, 2)
+	if err != nil || nums[0] < 0 || nums[0] > 2 {
+		return WaitsWriteReply{}, unreadable(reply)
+	}
+	return WaitsWriteReply{Now: nums[1], Late: nums[0] == 2, Known: nums[0] == 1}, nil
+}
+
+// WaitsEnlistArgs makes r a call of waits_enlist.lua: the client with those random digits has waits.
+func WaitsEnlistArgs(r *Request, key, random string) {
+	r.start(WaitsEnlist)
+	r.Keys = append(r.Keys, key)
+	r.Args = append(r.Args, random, WaitsLife.Milliseconds())
+}
+
+// WaitsReadArgs makes r a call of waits_read.lua: the waits of a client whose ctx carries the leases with those owners.
+func WaitsReadArgs(r *Request, key string, owners []string) {
+	r.start(WaitsRead)
+	r.Keys = append(r.Keys, key)
+	for _, owner := range owners {
+		r.Args = append(r.Args, owner)
+	}
+}
+
+// ParseWaitsRead reads the reply: how long ago the client refreshed its waits, and for each owner the text, "" for none.
+func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, err error) {
+	list, nums, err := ints(reply, 1)
+	if err != nil || len(list) > 1+owners { // Lua may cut off what is nil at the end
+		return 0, nil, unreadable(reply)
+	}
+	texts = make([]string, owners)
+	for i, v := range list[1:] {
+		switch v := v.(type) {
+		case nil:
+		case string:
+			texts[i] = v
+		default:
+			return 0, nil, unreadable(reply)
+		}
+	}
+	if nums[0] < 0 { // it is gone; or it lives for ever, and then none of ours has written it
+		return WaitsLife, make([]string, owners), nil
+	}
+	return max(WaitsLife-millis(nums[0]), 0), texts, nil
+}
+
+// HoldersArgs makes r a call of holders.lua.
+func HoldersArgs(r *Request, lock string, most int) {
+	r.start(Holders)
+	r.Keys = append(r.Keys, lock)
+	r.Args = append(r.Args, most)
+}
+
+// ParseHolders reads the reply: the owners that hold the lock, none if they are too many, and of a read-write lock its mode.
+func ParseHolders(reply any) (mode string, owners []string, err error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) == 0 {
+		return "", nil, unreadable(reply)
+	}
+	words := make([]string, len(list))
+	for i, v := range list {
+		if words[i], ok = v.(string); !ok {
+			return "", nil, unreadable(reply)
+		}
+	}
+	return words[0], words[1:], nil
+}
+
+// WaitsNudgeArgs makes r a call of waits_nudge.lua. The channel is listened to where the lock is.
+func WaitsNudgeArgs(r *Request, lock, channel, message string) {
+	r.start(WaitsNudge)
+	r.Keys = append(r.Keys, lock)
+	r.Args = append(r.Args, channel, message)
+}

@@ -1,0 +1,13 @@
+-- Says that a client has waits, and forgets clients that haven't said so for long.
+--
+-- KEYS[1]  the clients that have waits: a sorted set of client -> until when, ms
+-- ARGV[1]  the client: the random digits in its owners
+-- ARGV[2]  how long it has them from now on, in ms
+--
+-- Returns  1. Running it twice is harmless.
+local ms = math.floor(now / 1000)
+redis.call('pexpire', KEYS[1], ARGV[2])
+redis.call('zremrangebyscore', KEYS[1], '-inf', string.format('%.0f', ms))
+redis.call('zadd', KEYS[1], string.format('%.0f', ms + ARGV[2]), ARGV[1])
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 1

@@ -1,0 +1,204 @@
+package waitgraph
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// MaxDepth is how many waits a cycle may have.
+const MaxDepth = 16
+
+// MaxHolders is of how many holders of one lock steps are followed. A lock with more has none here.
+const MaxHolders = 100
+
+// Followed reports whether a wait for a lock of that kind ends only when each of the lock's holders is gone, so that a step may lead to any of
+// them. A semaphore may have permits left, a latch has no holders, and a Quorum's lock is held where most of its nodes say so. A wait for a read
+// lock is followed to a writer only: see Holders.
+func Followed(kind string) bool {
+	switch kind {
+	case "mutex", "fair", "multi", "write", "read":
+		return true
+	}
+	return false
+}
+
+// Holders are who holds a lock.
+type Holders struct {
+	Owners []string
+	Mode   string // of a read-write lock: "read" or "write", "" of any other
+}
+
+// Block reports whether a wait of that kind waits for each of them.
+func (h Holders) Block(kind string) bool {
+	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
+}
+
+// Graph is waits, and who holds the locks that they wait for. The zero value is empty.
+type Graph struct {
+	waits    map[string]*Wait   // by waiter
+	carriers map[string][]*Wait // by owner of a lease: the waits whose ctx carries it
+	holders  map[string]Holders // by name of the lock
+}
+
+// Add adds a wait, unless the graph has one of that waiter.
+func (g *Graph) Add(w Wait) {
+	if g.waits[w.Waiter] != nil {
+		return
+	}
+	if g.waits == nil {
+		g.waits, g.carriers = make(map[string]*Wait), make(map[string][]*Wait)
+	}
+	added := &w
+	g.waits[w.Waiter] = added
+	for _, h := range w.Holds {
+		if !slices.Contains(g.carriers[h.Owner], added) {
+			g.carriers[h.Owner] = append(g.carriers[h.Owner], added)
+		}
+	}
+}
+
+// SetHolders says who holds a lock.
+func (g *Graph) SetHolders(name string, h Holders) {
+	if g.holders == nil {
+		g.holders = make(map[string]Holders)
+	}
+	g.holders[name] = h
+}
+
+// Waits returns the waits, sorted by waiter.
+func (g *Graph) Waits() []Wait {
+	waits := make([]Wait, 0, len(g.waits))
+	for _, w := range g.waits {
+		waits = append(waits, *w)
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Compare(a.Waiter, b.Waiter) })
+	return waits
+}
+
+// Step is one wait of a cycle.
+type Step struct {
+	Wait Wait // waits for a lock that the next step's Hold holds
+	Hold Hold // a lease that its ctx carries, for which the step before waits
+}
+
+// Cycle is a deadlock, if all of it is true at one moment: each step waits for the Hold of the next, and the last one for that of the first. It begins
+// with the least owner of a Hold, so that all who find it have the same.
+type Cycle []Step
+
+// Next returns the steps that may follow a waiter's wait, in an order that is the same for all who have the same graph.
+func (g *Graph) Next(waiter string) []Step {
+	w := g.waits[waiter]
+	if w == nil {
+		return nil
+	}
+	held := g.holders[w.Name]
+	if !held.Block(w.Kind) {
+		return nil
+	}
+	var steps []Step
+	for _, owner := range held.Owners {
+		for _, carrier := range g.carriers[owner] {
+			for _, h := range carrier.Holds {
+				if h.Owner == owner && h.Name == w.Name {
+					steps = append(steps, Step{*carrier, h})
+					break
+				}
+			}
+		}
+	}
+	slices.SortFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(a.Hold.Owner, b.Hold.Owner), cmp.Compare(a.Wait.Waiter, b.Wait.Waiter))
+	})
+	return steps
+}
+
+// Through returns the shortest cycle of which a waiter's wait is part, nil if there is none of up to MaxDepth waits.
+func (g *Graph) Through(waiter string) Cycle {
+	start := g.waits[waiter]
+	if start == nil || len(start.Holds) == 0 {
+		return nil
+	}
+	type node struct {
+		step   Step
+		before *node
+	}
+	level := []*node{{step: Step{Wait: *start}}}
+	seen := map[string]bool{}
+	for range MaxDepth {
+		var deeper []*node
+		for _, n := range level {
+			for _, step := range g.Next(n.step.Wait.Waiter) {
+				if step.Wait.Waiter == waiter {
+					cycle := Cycle{step}
+					for ; n.before != nil; n = n.before {
+						cycle = append(cycle, n.step)
+					}
+					slices.Reverse(cycle[1:])
+					return cycle.rotated()
+				}
+				if !seen[step.Wait.Waiter] {
+					seen[step.Wait.Waiter] = true
+					deeper = append(deeper, &node{step, n})
+				}
+			}
+		}
+		level = deeper
+	}
+	return nil
+}
+
+// Cycles returns the shortest cycle through each wait that is part of one; those that several waits share, once.
+func (g *Graph) Cycles() []Cycle {
+	var all []Cycle
+	known := map[string]bool{}
+	for _, w := range g.Waits() {
+		c := g.Through(w.Waiter)
+		if c == nil || known[c.Key()] {
+			continue
+		}
+		known[c.Key()] = true
+		all = append(all, c)
+	}
+	return all
+}
+
+// rotated returns the cycle as it begins with the least owner.
+func (c Cycle) rotated() Cycle {
+	first := 0
+	for i := range c {
+		if c[i].Hold.Owner < c[first].Hold.Owner {
+			first = i
+		}
+	}
+	return append(c[first:len(c):len(c)], c[:first]...)
+}
+
+// Key is the same for the same leases and waits in the same order.
+func (c Cycle) Key() string {
+	var key strings.Builder
+	for _, s := range c {
+		key.WriteString(s.Hold.Owner + "\n" + s.Wait.Waiter + "\n")
+	}
+	return key.String()
+}
+
+// Victim returns the index of the wait that is to fail so that the others go on, -1 if none may: of those that may be chosen, the one whose
+// lease in the cycle is the youngest, as it has the largest token. All who find the cycle choose the same.
+func (c Cycle) Victim() int {
+	victim := -1
+	for i, s := range c {
+		if !s.Wait.Breaks {
+			continue
+		}
+		if victim < 0 || cmp.Or(cmp.Compare(s.Hold.Token, c[victim].Hold.Token), cmp.Compare(s.Hold.Owner, c[victim].Hold.Owner)) > 0 {
+			victim = i
+		}
+	}
+	return victim
+}
+
+// Index returns which of the waits is that of a waiter, -1 if none is.
+func (c Cycle) Index(waiter string) int {
+	return slices.IndexFunc(c, func(s Step) bool { return s.Wait.Waiter == waiter })
+}

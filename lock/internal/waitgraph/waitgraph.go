@@ -1,0 +1,134 @@
+// Package waitgraph knows who waits for whom: the waits that clients write into Redis, their encoding, and the search for cycles. It does no I/O.
+//
+// A Wait waits for the holders of a lock. Of a holder it is known what it waits for itself if a Wait has a Hold with that owner. Where such steps lead
+// back to where they began, no wait in the cycle ends by itself: that is a deadlock, if all of it is true at one moment. Whether it is, the caller decides.
+package waitgraph
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of what is encoded.
+const (
+	MaxHolds = 16 // of one wait
+	MaxWaits = 8  // in one text
+
+	maxOwner   = 512  // bytes
+	maxName    = 1024 // bytes
+	maxKind    = 32   // bytes
+	maxEncoded = 1 << 18
+)
+
+// Wait is one Lock that has waited for long.
+type Wait struct {
+	Waiter      string    // owner of the claim: what would hold the lock
+	Name        string    // of the lock that it waits for, without the key prefix
+	Kind        string    // of that lock, as in lockdog.kind
+	Since       time.Time // by the waiting process's clock, to the microsecond
+	Traceparent string    // of its acquire, "" unless that is sampled
+	Holds       []Hold    // the live leases of the same Client that its ctx carries
+	Breaks      bool      // it may be chosen to fail: WithDeadlockBreaking
+}
+
+// Hold is a lease.
+type Hold struct {
+	Name  string // of the lock, without the key prefix
+	Kind  string // of the lock, as in lockdog.kind
+	Owner string
+	Token int64
+}
+
+// encodedWait is a Wait in JSON.
+type encodedWait struct {
+	Waiter      string        `json:"w"`
+	Name        string        `json:"n"`
+	Kind        string        `json:"k"`
+	Since       int64         `json:"s"` // µs
+	Traceparent string        `json:"t,omitempty"`
+	Holds       []encodedHold `json:"h,omitempty"`
+	Breaks      bool          `json:"b,omitempty"`
+}
+
+// encodedHold is a Hold in JSON.
+type encodedHold struct {
+	Name  string `json:"n"`
+	Kind  string `json:"k"`
+	Owner string `json:"o"`
+	Token int64  `json:"t"`
+}
+
+// Encode returns waits as Redis stores them. It leaves out what exceeds MaxWaits and MaxHolds.
+func Encode(waits []Wait) string {
+	list := make([]encodedWait, 0, min(len(waits), MaxWaits))
+	for _, w := range waits[:min(len(waits), MaxWaits)] {
+		e := encodedWait{Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent, Breaks: w.Breaks}
+		for _, h := range w.Holds[:min(len(w.Holds), MaxHolds)] {
+			e.Holds = append(e.Holds, encodedHold(h))
+		}
+		list = append(list, e)
+	}
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(list) // can't fail: there are only texts and numbers
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// ErrMalformed is matched by the errors of Decode.
+var ErrMalformed = errors.New("lockdog: malformed waits")
+
+// Decode reads what Encode has written. Anybody may have written it: whatever is odd is an error. Keys that a later version may add are ignored.
+func Decode(text string) ([]Wait, error) {
+	if len(text) > maxEncoded || !utf8.ValidString(text) {
+		return nil, ErrMalformed
+	}
+	var list []encodedWait
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if len(list) == 0 || len(list) > MaxWaits {
+		return nil, fmt.Errorf("%w: %d waits", ErrMalformed, len(list))
+	}
+	waits := make([]Wait, 0, len(list))
+	for i := range list {
+		e := &list[i]
+		if err := e.check(); err != nil {
+			return nil, err
+		}
+		w := Wait{Waiter: e.Waiter, Name: e.Name, Kind: e.Kind, Since: time.UnixMicro(e.Since), Traceparent: e.Traceparent, Breaks: e.Breaks}
+		for _, h := range e.Holds {
+			w.Holds = append(w.Holds, Hold(h))
+		}
+		waits = append(waits, w)
+	}
+	return waits, nil
+}
+
+// check says what is odd.
+func (e *encodedWait) check() error {
+	const lastSince = int64(1) << 53 // µs: the year 2255
+	switch {
+	case bad(e.Waiter, maxOwner), bad(e.Name, maxName), bad(e.Kind, maxKind):
+		return fmt.Errorf("%w: waiter, name or kind", ErrMalformed)
+	case e.Since <= 0 || e.Since > lastSince:
+		return fmt.Errorf("%w: since %d", ErrMalformed, e.Since)
+	case e.Traceparent != "" && len(e.Traceparent) != len("00-00000000000000000000000000000000-0000000000000000-00"):
+		return fmt.Errorf("%w: traceparent", ErrMalformed)
+	case len(e.Holds) > MaxHolds:
+		return fmt.Errorf("%w: %d holds", ErrMalformed, len(e.Holds))
+	}
+	for _, h := range e.Holds {
+		if bad(h.Owner, maxOwner) || bad(h.Name, maxName) || bad(h.Kind, maxKind) || h.Token < 0 {
+			return fmt.Errorf("%w: hold", ErrMalformed)
+		}
+	}
+	return nil
+}
+
+// bad reports whether a text is empty or too long.
+func bad(s string, most int) bool { return s == "" || len(s) > most }

@@ -1,0 +1,113 @@
+package waitgraph_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+)
+
+const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+var some = []waitgraph.Wait{
+	{
+		Waiter: "orders/1:0123456789abcdef-7", Name: "b<&>\u2028 ü", Kind: "mutex", Since: time.UnixMicro(1_700_000_000_123_456), Traceparent: traceparent, Breaks: true,
+		Holds: []waitgraph.Hold{{Name: "a", Kind: "write", Owner: "orders/1:0123456789abcdef-6:write", Token: 1 << 52}, {Name: "c", Kind: "multi", Owner: "orders/1:0123456789abcdef-5"}},
+	},
+	{Waiter: "orders/1:0123456789abcdef-8", Name: "a", Kind: "read", Since: time.UnixMicro(1)},
+}
+
+func TestEncode_IsDecoded(t *testing.T) {
+	t.Parallel()
+	text := waitgraph.Encode(some)
+	got, err := waitgraph.Decode(text)
+	if err != nil || !reflect.DeepEqual(got, some) {
+		t.Fatalf("%s:\n%+v, %v, want\n%+v", text, got, err, some)
+	}
+	// The format is what other versions, and the reader of package fleet, rely on.
+	one := waitgraph.Encode([]waitgraph.Wait{{Waiter: "w", Name: "<n>", Kind: "mutex", Since: time.UnixMicro(5), Holds: []waitgraph.Hold{{"h", "fair", "o", 6}}}})
+	if want := `[{"w":"w","n":"<n>","k":"mutex","s":5,"h":[{"n":"h","k":"fair","o":"o","t":6}]}]`; one != want {
+		t.Errorf("%s, want %s", one, want)
+	}
+}
+
+func TestEncode_IsBounded(t *testing.T) {
+	t.Parallel()
+	w := some[1]
+	for i := range 2 * waitgraph.MaxHolds {
+		w.Holds = append(w.Holds, waitgraph.Hold{Name: "n", Kind: "mutex", Owner: fmt.Sprint(i), Token: 1})
+	}
+	got, err := waitgraph.Decode(waitgraph.Encode([]waitgraph.Wait{w, w, w, w, w, w, w, w, w, w}))
+	if err != nil || len(got) != waitgraph.MaxWaits || len(got[0].Holds) != waitgraph.MaxHolds {
+		t.Errorf("%d waits, %v", len(got), err)
+	}
+}
+
+func TestDecode_RefusesWhatIsOdd(t *testing.T) {
+	t.Parallel()
+	hold := `{"n":"h","k":"mutex","o":"o","t":6}`
+	wait := func(with string) string { return `[{"w":"w","n":"n","k":"mutex","s":5` + with + `}]` }
+	for what, text := range map[string]string{
+		"nothing":         "",
+		"null":            "null",
+		"no list":         `{}`,
+		"an empty list":   `[]`,
+		"more after it":   wait("") + "x",
+		"a second list":   wait("") + wait(""),
+		"no waiter":       `[{"n":"n","k":"mutex","s":5}]`,
+		"no name":         `[{"w":"w","k":"mutex","s":5}]`,
+		"no kind":         `[{"w":"w","n":"n","s":5}]`,
+		"no since":        `[{"w":"w","n":"n","k":"mutex"}]`,
+		"another type":    `[{"w":1,"n":"n","k":"mutex","s":5}]`,
+		"a far future":    `[{"w":"w","n":"n","k":"mutex","s":9007199254740993}]`,
+		"a long waiter":   `[{"w":"` + strings.Repeat("w", 513) + `","n":"n","k":"mutex","s":5}]`,
+		"a long name":     `[{"w":"w","n":"` + strings.Repeat("n", 1025) + `","k":"mutex","s":5}]`,
+		"a long kind":     `[{"w":"w","n":"n","k":"` + strings.Repeat("k", 33) + `","s":5}]`,
+		"a traceparent":   wait(`,"t":"x"`),
+		"a hold":          wait(`,"h":[{}]`),
+		"a negative":      wait(`,"h":[{"n":"h","k":"mutex","o":"o","t":-1}]`),
+		"too many holds":  wait(`,"h":[` + strings.Repeat(hold+",", 16) + hold + `]`),
+		"too many waits":  "[" + strings.TrimSuffix(strings.Repeat(strings.Trim(wait(""), "[]")+",", 9), ",") + "]",
+		"invalid UTF-8":   wait(",\"x\":\"\xff\""),
+		"too much of all": wait(`,"x":"` + strings.Repeat("x", 1<<18) + `"`),
+	} {
+		if got, err := waitgraph.Decode(text); !errors.Is(err, waitgraph.ErrMalformed) || got != nil {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	if _, err := waitgraph.Decode(wait(`,"added":"later","h":[` + hold + `]`)); err != nil {
+		t.Errorf("a later version's key: %v", err)
+	}
+}
+
+// Whatever is decoded is encoded and decoded to the same, and searching it ends.
+func FuzzDecode(f *testing.F) {
+	f.Add(waitgraph.Encode(some))
+	f.Add(`[{"w":"w","n":"n","k":"mutex","s":5,"h":[{"n":"n","k":"mutex","o":"w","t":6}]}]`)
+	f.Add(`[]`)
+	f.Add(`[{"w":"\ud800","n":"n","k":"mutex","s":5}]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		waits, err := waitgraph.Decode(text)
+		if err != nil {
+			return
+		}
+		again, err := waitgraph.Decode(waitgraph.Encode(waits))
+		if err != nil || !reflect.DeepEqual(waits, again) {
+			t.Fatalf("%+v became %+v, %v", waits, again, err)
+		}
+		var g waitgraph.Graph
+		for _, w := range waits {
+			g.Add(w)
+			for _, h := range w.Holds {
+				g.SetHolders(h.Name, waitgraph.Holders{Owners: []string{h.Owner}})
+			}
+		}
+		for _, c := range g.Cycles() {
+			c.Victim()
+		}
+	})
+}

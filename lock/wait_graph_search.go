@@ -1,0 +1,367 @@
+package lock
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+)
+
+// A cycle is a deadlock if all of it was true at one moment. It is seen by reading one thing after the other, and what others have written may be old. So it is
+// seen twice, some time apart, with the same leases and waits, and the second time every wait of another client in a hash that was refreshed
+// since the first time. Then each of the waits lasted, and each of the leases was held, when it had been seen for the first time. A lease that is
+// released between the two, a wait that ends, a client that dies or can't be reached: each of them leaves a cycle that isn't seen twice so.
+//
+// The wait that closes a cycle is the last to last, so its client sees the cycle first, and nudges those of the others. Each finds the cycle by itself.
+
+const (
+	sightingsApart = 500 * time.Millisecond
+	refreshLag     = 50 * time.Millisecond  // after which a refresh that was due has been made
+	confirmPause   = 250 * time.Millisecond // after that, until all in the cycle are refreshed; each pause is twice the one before
+	staleAfter     = 3 * refreshHolding     // a client that hasn't refreshed its waits for so long is dead, or stands still
+	lookPause      = 500 * time.Millisecond // between the first two looks for a wait; each pause is twice the one before
+	maxLookPause   = 10 * time.Second
+	nudgedApart    = 200 * time.Millisecond // from the last look, for a nudge to have an effect
+
+	maxParallel = 8  // calls at once
+	maxCommands = 64 // of one search; and some more where many are searched for
+	maxTold     = 16 // deadlocks of one wait
+)
+
+// searchState is what was found for a wait so far.
+type searchState struct {
+	next  time.Time // when to look again
+	last  time.Time
+	looks int
+
+	cycle string          // the key of a cycle that was seen; "": none
+	seen  time.Time       // when it had been seen for the first time
+	pause time.Duration   // until it is looked at again, unless all in it were refreshed
+	told  map[string]bool // by key of the cycle
+}
+
+// unconfirmed reports whether a cycle was seen once.
+func (s *searchState) unconfirmed() bool { return s.cycle != "" && !s.told[s.cycle] }
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// looked notes that somebody has looked, and when to look again.
+func (s *searchState) looked(now time.Time) {
+	pause := lookPause
+	for range s.looks {
+		pause = min(2*pause, maxLookPause)
+	}
+	if !s.unconfirmed() {
+		s.looks++
+	}
+	s.last, s.next = now, now.Add(pause)
+}
+
+// search looks for deadlocks where it is time. It returns when to do so again, zero: there is no wait for which to look. It fails only if the ACL doesn't
+// allow it.
+func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error) {
+	var due []*lastingWait
+	poor := g.budget.tokens <= 0
+	for _, lw := range g.lasting {
+		switch state := &lw.search; {
+		case !lw.follows:
+		case state.unconfirmed():
+			if !now.Before(state.next) {
+				due = append(due, lw)
+			}
+		case poor: // the next pass comes later
+			state.next = later(state.next, now.Add(g.budget.wait(len(g.lasting))))
+		case !now.Before(state.next) || haste && now.Sub(state.last) >= nudgedApart:
+			due = append(due, lw)
+		}
+	}
+	if len(due) > 0 {
+		s := newDeadlockSearch(g)
+		s.from(due)
+		at := time.Now()
+		for _, lw := range due {
+			lw.search.looked(at)
+			g.conclude(lw, s, at)
+		}
+		if s.forbidden != nil {
+			return time.Time{}, s.forbidden
+		}
+	}
+	for _, lw := range g.lasting {
+		if lw.follows && (next.IsZero() || lw.search.next.Before(next)) {
+			next = lw.search.next
+		}
+	}
+	return next, nil
+}
+
+// conclude acts on what was found for a wait.
+func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
+	cycle, state := s.graph.Through(lw.record.Waiter), &lw.search
+	if cycle == nil {
+		if !s.partial {
+			state.cycle = ""
+		}
+		return
+	}
+	key := cycle.Key()
+	switch {
+	case state.told[key]:
+		return
+	case state.cycle != key:
+		state.cycle, state.seen, state.pause = key, at, confirmPause
+		state.next = later(at.Add(sightingsApart), s.lastRefresh(cycle).Add(refreshHolding+refreshLag))
+		g.nudge(cycle)
+		return
+	case at.Sub(state.seen) < sightingsApart:
+		state.next = state.seen.Add(sightingsApart)
+		return
+	case !s.refreshedSince(cycle, state.seen):
+		state.next = at.Add(state.pause)
+		state.pause *= 2
+		return
+	}
+	if state.told == nil || len(state.told) >= maxTold {
+		state.told = make(map[string]bool)
+	}
+	state.told[key] = true
+	victim := cycle.Victim()
+	g.c.waits.setDeadlock(lw.w, newDeadlock(cycle, victim >= 0 && cycle[victim].Wait.Waiter == lw.record.Waiter))
+}
+
+// nudge has the other clients of a cycle look for it now.
+func (g *waitGraph) nudge(cycle waitgraph.Cycle) {
+	var channels, keys []string
+	for _, step := range cycle {
+		id, random := script.ClientOf(step.Wait.Waiter)
+		channel := g.c.cfg.prefix + controlPrefix + id + ":" + random
+		if random == g.random || slices.Contains(channels, channel) {
+			continue
+		}
+		channels, keys = append(channels, channel), append(keys, g.c.cfg.prefix+step.Hold.Name)
+	}
+	g.budget.tokens -= float64(len(channels))
+	inParallel(len(channels), func(i int) {
+		_ = g.call(g.ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
+			func(*dispatch.Call) error { return nil }) // it looks by itself, later
+	})
+}
+
+// deadlockSearch reads the graph as far as it can be reached from some waits of this client.
+type deadlockSearch struct {
+	g         *waitGraph
+	graph     waitgraph.Graph
+	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
+	left      int                  // commands that it may still send
+	partial   bool                 // something couldn't be read
+	forbidden error                // by the ACL
+
+	asked   map[string]bool              // locks of which the holders were asked for
+	holders map[string]waitgraph.Holders // those that are known
+	owners  map[string]bool              // that were met
+}
+
+func newDeadlockSearch(g *waitGraph) *deadlockSearch {
+	s := &deadlockSearch{
+		g: g, refreshed: make(map[string]time.Time),
+		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
+	}
+	for _, lw := range g.lasting { // of this client all is known
+		if len(lw.record.Holds) > 0 {
+			s.graph.Add(lw.record)
+		}
+	}
+	return s
+}
+
+// from reads what can be reached, in levels: the holders of the locks that are awaited, then the waits that carry the leases of these.
+func (s *deadlockSearch) from(due []*lastingWait) {
+	s.left = maxCommands + 4*len(due)
+	known := make(map[string]bool)
+	var level []waitgraph.Wait
+	for _, lw := range due {
+		known[lw.record.Waiter] = true
+		level = append(level, lw.record)
+	}
+	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0; depth++ {
+		s.readWaits(s.readHolders(level))
+		var next []waitgraph.Wait
+		for _, w := range level {
+			for _, step := range s.graph.Next(w.Waiter) {
+				if !known[step.Wait.Waiter] {
+					known[step.Wait.Waiter] = true
+					next = append(next, step.Wait)
+				}
+			}
+		}
+		level = next
+	}
+}
+
+// take takes commands from those that are left. It returns how many may be sent.
+func (s *deadlockSearch) take(n int) int {
+	if n > s.left {
+		n, s.partial = s.left, true
+	}
+	s.left -= n
+	s.g.budget.tokens -= float64(n)
+	return n
+}
+
+// failed notes that something couldn't be read.
+func (s *deadlockSearch) failed(err error) {
+	s.partial = true
+	if redisfail.IsForbidden(err) {
+		s.forbidden = err
+	}
+}
+
+// readHolders reads who holds the locks for which waits wait. It returns the owners that weren't met before.
+func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
+	var names []string
+	for _, w := range waits {
+		if waitgraph.Followed(w.Kind) && !s.asked[w.Name] {
+			s.asked[w.Name] = true
+			names = append(names, w.Name)
+		}
+	}
+	names = names[:s.take(len(names))]
+	found, errs := make([]waitgraph.Holders, len(names)), make([]error, len(names))
+	inParallel(len(names), func(i int) {
+		key := s.g.c.cfg.prefix + names[i]
+		errs[i] = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
+			func(c *dispatch.Call) (err error) {
+				found[i].Mode, found[i].Owners, err = script.ParseHolders(c.Reply)
+				return err
+			})
+	})
+	for i, h := range found {
+		if errs[i] != nil {
+			s.failed(errs[i])
+			continue
+		}
+		s.holders[names[i]] = h
+		s.graph.SetHolders(names[i], h)
+	}
+	for _, w := range waits {
+		h := s.holders[w.Name]
+		if !h.Block(w.Kind) {
+			continue
+		}
+		for _, owner := range h.Owners {
+			if !s.owners[owner] {
+				s.owners[owner] = true
+				owners = append(owners, owner)
+			}
+		}
+	}
+	return owners
+}
+
+// readWaits reads the waits of other clients that carry leases of those owners.
+func (s *deadlockSearch) readWaits(owners []string) {
+	byClient := make(map[string][]string)
+	var clients []string
+	for _, owner := range owners {
+		id, client := script.ClientOf(owner)
+		if id == "" || client == s.g.random { // Redisson's, or known
+			continue
+		}
+		if byClient[client] == nil {
+			clients = append(clients, client)
+		}
+		byClient[client] = append(byClient[client], owner)
+	}
+	clients = clients[:s.take(len(clients))]
+	type answer struct {
+		sent  time.Time
+		age   time.Duration
+		texts []string
+		err   error
+	}
+	answers := make([]answer, len(clients))
+	inParallel(len(clients), func(i int) {
+		a, fields := &answers[i], byClient[clients[i]]
+		key := script.WaitsKey(s.g.c.cfg.prefix, clients[i])
+		a.sent = time.Now()
+		a.err = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
+			func(c *dispatch.Call) (err error) {
+				a.age, a.texts, err = script.ParseWaitsRead(c.Reply, len(fields))
+				return err
+			})
+	})
+	for i, a := range answers {
+		if a.err != nil {
+			s.failed(a.err)
+			continue
+		}
+		for n, text := range a.texts {
+			if text != "" && a.age < staleAfter {
+				s.add(clients[i], byClient[clients[i]][n], text, a.sent.Add(-a.age))
+			}
+		}
+	}
+}
+
+// add adds what a client has written of the waits that carry the lease of an owner. Anybody may have written it.
+func (s *deadlockSearch) add(client, owner, text string, refreshed time.Time) {
+	waits, err := waitgraph.Decode(text)
+	if err != nil {
+		return
+	}
+	of := func(owner string) bool {
+		id, random := script.ClientOf(owner)
+		return id != "" && random == client
+	}
+	for _, w := range waits {
+		carries := slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return h.Owner == owner })
+		if carries && of(w.Waiter) && !slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return !of(h.Owner) }) {
+			s.graph.Add(w)
+			s.refreshed[w.Waiter] = refreshed
+		}
+	}
+}
+
+// refreshedSince reports whether the waits of other clients were refreshed after a time.
+func (s *deadlockSearch) refreshedSince(cycle waitgraph.Cycle, t time.Time) bool {
+	return !slices.ContainsFunc(cycle, func(step waitgraph.Step) bool {
+		at, others := s.refreshed[step.Wait.Waiter]
+		return others && !at.After(t)
+	})
+}
+
+// lastRefresh is when the last of the waits of other clients was refreshed; zero: all are this client's.
+func (s *deadlockSearch) lastRefresh(cycle waitgraph.Cycle) (last time.Time) {
+	for _, step := range cycle {
+		last = later(last, s.refreshed[step.Wait.Waiter])
+	}
+	return last
+}
+
+// inParallel calls f for each of n, and waits for all.
+func inParallel(n int, f func(i int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var all sync.WaitGroup
+	room := make(chan struct{}, maxParallel)
+	for i := range n {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			f(i)
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,371 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// graphKeys are the keys of the wait graph that the world's server has.
+func graphKeys(w *world) []string {
+	return slices.DeleteFunc(w.raw.keys(), func(key string) bool { return !strings.Contains(key, "lockdog:wait") })
+}
+
+// A wait that doesn't last leaves nothing in Redis and sends nothing; one that lasts is there, with what its ctx carries, as long as it lasts, and at most
+// two commands a second are sent for it.
+func TestWaitGraph_CostsNothingBeforeAWaitLasts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		j := g.jobs[1]
+		first := g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, j.Mutex("b"))
+		g.waits(1, j.Mutex("a"))
+		time.Sleep(990 * time.Millisecond)
+		if keys := graphKeys(w); len(keys) > 0 || j.sent(t, telemetry.PurposeOther) > 0 {
+			t.Fatalf("%q, and %d commands", keys, j.sent(t, telemetry.PurposeOther))
+		}
+		time.Sleep(20 * time.Millisecond)
+		if keys := graphKeys(w); len(keys) != 2 {
+			t.Fatalf("%q", keys)
+		}
+		owner := j.outer.Owner()
+		_, rest, _ := strings.Cut(owner, ":")
+		random, _, _ := strings.Cut(rest, "-")
+		hash := w.raw.hgetall("app:lockdog:waits:{" + random + "}")
+		waits, err := waitgraph.Decode(hash[owner])
+		if err != nil || len(hash) != 1 || len(waits) != 1 {
+			t.Fatalf("%v: %+v, %v", hash, waits, err)
+		}
+		got, hold := waits[0], waits[0].Holds[0]
+		if !strings.Contains(got.Waiter, random) || got.Name != "a" || got.Kind != "mutex" || got.Breaks || len(got.Traceparent) != 55 ||
+			len(got.Holds) != 1 || hold != (waitgraph.Hold{Name: "b", Kind: "mutex", Owner: owner, Token: j.outer.Token()}) {
+			t.Errorf("%+v", got)
+		}
+		if since := time.Since(got.Since); since < 1005*time.Millisecond || since > 1015*time.Millisecond {
+			t.Errorf("since %v", since)
+		}
+
+		const long = 60 * time.Second
+		time.Sleep(long)
+		if sent := j.sent(t, telemetry.PurposeOther); sent > 2*int(long.Seconds()) || sent < int(long.Seconds()) {
+			t.Errorf("%d commands in %v", sent, long)
+		}
+		if keys := graphKeys(w); len(keys) != 2 {
+			t.Errorf("%q", keys)
+		}
+		if sent := g.jobs[0].sent(t, telemetry.PurposeOther); sent > 0 {
+			t.Errorf("%d commands of the client that doesn't wait", sent)
+		}
+
+		free(t, first)
+		l := granted(t, j.got)
+		time.Sleep(2 * time.Second)
+		if hash := w.raw.hgetall("app:lockdog:waits:{" + random + "}"); len(hash) > 0 {
+			t.Errorf("%v", hash)
+		}
+		time.Sleep(5 * time.Second)
+		if keys := graphKeys(w); len(keys) > 0 {
+			t.Errorf("%q", keys)
+		}
+		before := j.sent(t, telemetry.PurposeOther)
+		free(t, l)
+		time.Sleep(long)
+		if sent := j.sent(t, telemetry.PurposeOther); sent != before {
+			t.Errorf("%d commands without a wait", sent-before)
+		}
+	})
+}
+
+// Many waits of many leases are bounded in Redis, those that carry leases first; and in commands.
+func TestWaitGraph_IsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		j := g.jobs[1]
+		first := try(t, g.jobs[0].Mutex("a"))
+		ctx, stop := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		for range 1500 {
+			all.Go(func() { _, _ = j.Mutex("a").Lock(ctx) })
+		}
+		waiting(t, j.Client, 1500)
+		time.Sleep(500 * time.Millisecond)
+		g.holds(1, j.Mutex("b"))
+		g.waits(1, j.Mutex("a"))
+		time.Sleep(5 * time.Second)
+		var hash map[string]string
+		for _, key := range graphKeys(w) {
+			if strings.HasSuffix(key, "}") {
+				hash = w.raw.hgetall(key)
+			}
+		}
+		if len(hash) != 1000 || hash[j.outer.Owner()] == "" {
+			t.Errorf("%d fields", len(hash))
+		}
+		before := j.sent(t, telemetry.PurposeOther)
+		time.Sleep(time.Minute)
+		if sent := j.sent(t, telemetry.PurposeOther) - before; sent > 120 {
+			t.Errorf("%d commands in a minute", sent)
+		}
+		stop()
+		all.Wait()
+		free(t, first)
+	})
+}
+
+func TestWithWaitGraph(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		for _, d := range []time.Duration{-1, time.Millisecond, 99 * time.Millisecond, time.Hour + 1} {
+			if _, err := lock.New(w.dial(), lock.WithWaitGraph(d)); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "WithWaitGraph") {
+				t.Errorf("%v: %v", d, err)
+			}
+		}
+		if _, err := lock.New(w.dial(), lock.WithWaitGraph(0), lock.WithDeadlockBreaking()); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "WithDeadlockBreaking") {
+			t.Errorf("%v", err)
+		}
+		off := w.client(lock.WithWaitGraph(0))
+		if _, err := off.Mutex("a", lock.WithDeadlockBreaking()).TryLock(t.Context()); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "WithDeadlockBreaking") {
+			t.Errorf("%v", err)
+		}
+
+		g := newTangle(t, w, 2, lock.WithWaitGraph(200*time.Millisecond))
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		time.Sleep(190 * time.Millisecond)
+		if keys := graphKeys(w); len(keys) > 0 {
+			t.Errorf("%q", keys)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if keys := graphKeys(w); len(keys) != 2 {
+			t.Errorf("%q", keys)
+		}
+	})
+}
+
+// A client that dies with its waits in Redis, or stands still, is part of no deadlock: what it has written isn't refreshed.
+func TestDeadlock_NotOfTheDead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 1)
+		const dead = "dead:0123456789abcdef-"
+		g.holds(0, g.jobs[0].Mutex("a"))
+		w.raw.hset("app:b", dead+"1", "1", time.Minute)
+		defer w.raw.del("app:b")
+		record := waitgraph.Encode([]waitgraph.Wait{{
+			Waiter: dead + "2", Name: "a", Kind: "mutex", Since: time.Now(), Holds: []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: dead + "1", Token: 5}},
+		}})
+		key := "app:lockdog:waits:{0123456789abcdef}"
+		written := time.Now()
+		w.raw.hset(key, dead+"1", record, 5*time.Second)
+		g.waits(0, g.jobs[0].Mutex("b"))
+		g.nobodyTells(8 * time.Second)
+
+		// The same is one as soon as somebody refreshes it.
+		for range 20 {
+			w.raw.hset(key, dead+"1", record, 5*time.Second)
+			time.Sleep(time.Second)
+		}
+		if g.jobs[0].told(t) != 1 {
+			t.Errorf("told %d times, %v after that was written first", g.jobs[0].told(t), time.Since(written))
+		}
+	})
+}
+
+// What somebody else may have written about leases that aren't its own proves nothing.
+func TestDeadlock_NotOfForgedWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b")) // and it doesn't wait
+		g.waits(0, g.jobs[0].Mutex("b"))
+		owner := g.jobs[1].outer.Owner()
+		_, rest, _ := strings.Cut(owner, ":")
+		random, _, _ := strings.Cut(rest, "-")
+		hold := []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: owner, Token: 5}}
+		for range 10 {
+			for _, text := range []string{
+				waitgraph.Encode([]waitgraph.Wait{{Waiter: "x:0123456789abcdef-9", Name: "a", Kind: "mutex", Since: time.Now(), Holds: hold}}), // another client waits
+				waitgraph.Encode([]waitgraph.Wait{{Waiter: owner + "9", Name: "a", Kind: "mutex", Since: time.Now()}}),                         // carries nothing
+				"[", "",
+			} {
+				w.raw.hset("app:lockdog:waits:{"+random+"}", owner, text, 5*time.Second)
+				time.Sleep(150 * time.Millisecond)
+			}
+		}
+		if n := g.jobs[0].told(t); n > 0 {
+			t.Errorf("told %d times", n)
+		}
+	})
+}
+
+// FLUSHALL takes the leases of a deadlock and the graph: then there is none.
+func TestDeadlock_NotAfterFlush(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := ring(t, w, 2)
+		time.Sleep(1300 * time.Millisecond)
+		w.raw.flush()
+		g.nobodyTells(5 * time.Second)
+	})
+}
+
+// A user whose ACL doesn't allow the graph's keys takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
+func TestWaitGraph_DeniedByACL(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t, redistest.WithUser("app", append([]string{"on", ">" + appPassword}, strings.Fields(appACL)...)...))
+	s := newScope(t)
+	other := newScope(t).open(t, srv.Client(t))
+	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWaitGraph(100*time.Millisecond))
+	a := try(t, other.Mutex("job:a"))
+	b := try(t, c.Mutex("job:b"))
+	got := begin(b.Context(), c.Mutex("job:a"))
+	waiting(t, c, 1)
+	denials := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Count(s.text.String(), "wait graph")
+	}
+	eventually(t, patience, func() bool { return denials() == 1 })
+	before := s.sent(t, telemetry.PurposeOther)
+	always(t, 2*time.Second, func() bool { return denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
+	free(t, a)
+	free(t, granted(t, got))
+	free(t, b)
+	if n := s.sum(t, telemetry.MetricErrors); n > 0 {
+		t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
+	}
+}
+
+// Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
+func TestWaitGraph_Close(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	try(t, newScope(t).open(t, rdb).Mutex("a"))
+	for _, silent := range []bool{false, true} {
+		proxied, tap := throughProxy(t, srv)
+		c := newScope(t).open(t, proxied, lock.WithWaitGraph(100*time.Millisecond))
+		got := begin(t.Context(), c.Mutex("a"))
+		var keys []string
+		eventually(t, patience, func() bool {
+			keys = rdb.Keys(t.Context(), "lockdog:waits:*").Val()
+			return len(keys) == 1
+		})
+		if silent {
+			tap.set(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		if err := c.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("Close took %v, silent: %v", took, silent)
+		}
+		if got := await(t, "Lock", got); !errors.Is(got.err, lock.ErrClosed) {
+			t.Errorf("%v", got.err)
+		}
+		if left := rdb.Keys(t.Context(), "lockdog:waits:*").Val(); !silent && len(left) > 0 {
+			t.Errorf("%q", left)
+		}
+		if silent {
+			tap.set(nil)
+			tap.proxy.Release()
+		}
+		rdb.Del(t.Context(), keys...)
+	}
+}
+
+// The graph's keys live in slots of their own.
+func TestWaitGraph_Names(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		c := w.client()
+		for _, name := range []string{"lockdog:waits:{x}", "a:lockdog:waiting", "lockdog:waiting"} {
+			if _, err := c.Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// Waits that come and go by the hundred, in every order, are no deadlock while locks are taken in one order, and none is left hanging where they aren't.
+func TestDeadlock_Storm(t *testing.T) {
+	t.Parallel()
+	for _, ordered := range []bool{true, false} {
+		t.Run(fmt.Sprint("ordered: ", ordered), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { storm(t, ordered) })
+		})
+	}
+}
+
+func storm(t *testing.T, ordered bool) {
+	w := openMemory(t, kindOfLock{})
+	g := newTangle(t, w, 5, lock.WithWaitGraph(100*time.Millisecond))
+	end := time.Now().Add(5 * time.Minute)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	broken, done := 0, 0
+	for i, j := range g.jobs {
+		for k := range 3 {
+			all.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					x, y := (i+k+n)%4, (i*k+3*n+1)%4
+					if x == y {
+						y = (y + 1) % 4
+					}
+					if ordered && x > y {
+						x, y = y, x
+					}
+					err := j.Mutex(fmt.Sprint("m", x)).Do(context.Background(), func(ctx context.Context, _ *lock.Lease) error {
+						time.Sleep(time.Duration(1+n%7) * 50 * time.Millisecond)
+						return j.Mutex(fmt.Sprint("m", y), lock.WithDeadlockBreaking()).Do(ctx, func(context.Context, *lock.Lease) error {
+							time.Sleep(time.Duration(1+n%5) * 100 * time.Millisecond)
+							return nil
+						})
+					})
+					mu.Lock()
+					switch {
+					case err == nil:
+						done++
+					case errors.Is(err, lock.ErrDeadlock):
+						broken++
+					default:
+						t.Error(err)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	t.Logf("%d done, %d broken", done, broken)
+	if done < 50 || ordered != (broken == 0) {
+		t.Errorf("%d done, %d broken", done, broken)
+	}
+}

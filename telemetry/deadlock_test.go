@@ -1,0 +1,144 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// A deadlock is counted in the group of the lock that is waited for, is on the span of the acquire while that is open, and in the log.
+func TestDeadlock(t *testing.T) {
+	t.Parallel()
+	const cycle = "orders:42 held by stock:1, which waits for stock:7 held by orders:1"
+	b := newBench(t)
+	ctx, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	b.want(0, telemetry.MetricDeadlocks, "lockdog.group=orders") // so that an alert on increase() sees the first
+	a.WaitStart()
+	a.Deadlock(cycle, true)
+	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	recs := b.records.all(t, telemetry.LogDeadlock)
+	if len(recs) != 1 {
+		t.Fatalf("%d records", len(recs))
+	}
+	span := trace.SpanContextFromContext(ctx)
+	for key, want := range map[string]any{
+		"name": "orders:42", "group": "orders", "cycle": cycle, "broken": true,
+		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
+	} {
+		if recs[0][key] != want {
+			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
+		}
+	}
+	// There at once, though the acquire's span isn't.
+	mark := b.one("deadlock orders")
+	if got := attrs(mark); got[telemetry.KeyDeadlockCycle] != cycle || got[telemetry.KeyDeadlockBroken] != "true" || got[telemetry.KeyName] != "orders:42" {
+		t.Errorf("the span deadlock has %v", got)
+	}
+	if mark.Parent.SpanID() != span.SpanID() || mark.Status.Code != codes.Unset {
+		t.Errorf("the span deadlock is below %v, status %v", mark.Parent, mark.Status)
+	}
+	if n := len(b.named("acquire orders")); n != 0 {
+		t.Errorf("%d acquires have ended", n)
+	}
+	a.Fail(telemetry.AcquireError, errBoom)
+	a.Deadlock(cycle, true) // comes too late
+	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	events := b.one("acquire orders").Events
+	if len(events) != 1 || events[0].Name != "deadlock" {
+		t.Fatalf("events %v", events)
+	}
+	want := attribute.NewSet(attribute.String("lockdog.deadlock.cycle", cycle), attribute.Bool("lockdog.deadlock.broken", true))
+	if got := attribute.NewSet(events[0].Attributes...); !got.Equals(&want) {
+		t.Errorf("the event has %v", events[0].Attributes)
+	}
+}
+
+// A member of a Multi waits by itself: its wait counts.
+func TestDeadlockOfMember(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	whole, member := b.lock.Whole("orders:42, stock:7", time.Now), b.lock.Member(func() string { return "node:1" })
+	_, a := b.StartAcquire(b.caller, &whole, ttl)
+	_, m := b.StartAcquire(b.caller, &member, ttl)
+	m.Deadlock("all of it", false)
+	m.Fail(telemetry.AcquireTimeout, nil)
+	a.Fail(telemetry.AcquireTimeout, nil)
+	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	if got := attrs(b.one("deadlock member orders")); got[telemetry.KeyNode] != "node:1" {
+		t.Errorf("the member's span deadlock has %v", got)
+	}
+	if n := len(b.one("acquire member orders").Events); n != 1 {
+		t.Errorf("the member's span has %d events", n)
+	}
+	if n := len(b.one("acquire orders").Events); n != 0 {
+		t.Errorf("the span of the whole has %d events", n)
+	}
+}
+
+// Where the acquire isn't sampled, counter and log are the same.
+func TestDeadlockUnsampled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(_ *telemetry.Config, o *[]sdktrace.TracerProviderOption) {
+		*o = append(*o, sdktrace.WithSampler(sdktrace.NeverSample()))
+	})
+	ctx, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	a.Deadlock("all of it", false)
+	a.Fail(telemetry.AcquireTimeout, nil)
+	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	if n := len(b.spans.GetSpans()); n != 0 {
+		t.Errorf("%d spans", n)
+	}
+	recs := b.records.all(t, telemetry.LogDeadlock)
+	if len(recs) != 1 || recs[0]["broken"] != false || recs[0]["trace_id"] != trace.SpanContextFromContext(ctx).TraceID().String() {
+		t.Errorf("records %v", recs)
+	}
+}
+
+// The cycle quotes what is in Redis: it is cut to a bearable length, and is UTF-8.
+func TestDeadlockHostile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	a.Deadlock(strings.Repeat("\xff-", 1<<20), false)
+	a.Fail(telemetry.AcquireTimeout, nil)
+	logged, _ := b.records.all(t, telemetry.LogDeadlock)[0]["cycle"].(string)
+	for where, cycle := range map[string]string{
+		"log": logged, "event": b.one("acquire orders").Events[0].Attributes[0].Value.AsString(),
+	} {
+		if len(cycle) > 8192+len("…") || len(cycle) < 8000 || !utf8.ValidString(cycle) || !strings.HasSuffix(cycle, "…") {
+			t.Errorf("%s: a cycle of %d bytes", where, len(cycle))
+		}
+	}
+}
+
+// Many waits that deadlock at one time are ten records and a count; each is counted.
+func TestDeadlockBurst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for range 25 {
+			_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+			a.Deadlock("all of it", false)
+			a.Fail(telemetry.AcquireTimeout, nil)
+		}
+		b.Close()
+		log := b.records.buf.String()
+		if n := strings.Count(log, `"msg":"deadlock"`); n != 10 {
+			t.Errorf("%d records by name", n)
+		}
+		if want := fmt.Sprintf(`"msg":%q,"count":15}`, telemetry.LogMoreDeadlock.Message); !strings.Contains(log, want) {
+			t.Errorf("log has no %s", want)
+		}
+		b.want(25, telemetry.MetricDeadlocks, "lockdog.group=orders")
+	})
+}
