@@ -83,10 +83,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{
-		lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize,
-		graphAfter: defaultLasting, profileRate: DefaultContentionRate,
-	}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting, profileRate: DefaultContentionRate}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -170,12 +167,12 @@ func (c *clientConfig) check() error {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
 	}
 	switch {
+	case c.profileRate < 0 || c.profileRate > maxContentionRate:
+		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
 	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):
 		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, minLasting, maxLasting)
 	case c.graphAfter == 0 && c.lock.breaks:
 		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for", ErrInvalid)
-	case c.profileRate < 0 || c.profileRate > maxContentionRate:
-		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
 	}
 	if c.id == "" {
 		host, err := os.Hostname()

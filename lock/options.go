@@ -50,7 +50,7 @@ type clientConfig struct {
 	lossNotices      bool
 	callerAttributes bool
 	graphAfter       time.Duration // 0: no wait graph
-	profileRate      int           // 0: no profile
+	profileRate      int
 }
 
 type lockConfig struct {

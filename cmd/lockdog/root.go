@@ -124,6 +124,7 @@ The locks are those of programs that use github.com/lockdog/lockdog, and of Redi
 server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.`,
 		Example: `  lockdog ls 'orders:*'                        which locks are held and awaited
   lockdog who orders:42                        who holds this one, since when, and who waits
+  lockdog graph                                who waits for whom, and deadlocks
   lockdog watch                                the same, live
   lockdog unlock orders:42 --force             take it away from its holder
   lockdog run backup --wait 10s -- ./backup.sh run a command while holding a lock
@@ -144,7 +145,7 @@ server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISC
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	a.conn.Register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
-	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand, a.benchCommand} {
+	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand, a.benchCommand} {
 		root.AddCommand(add())
 	}
 	return root

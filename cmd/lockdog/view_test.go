@@ -194,6 +194,9 @@ func TestOperator(t *testing.T) {
 	env := []string{"REDISCLI_AUTH=secret"}
 	lockdog(t, server.Addr(), env, "ls", "--user", "operator").want(t, 0, "holder", "")
 	lockdog(t, server.Addr(), env, "who", "job", "--user", "operator").want(t, 0, "holder", "")
+	record(t, server.Client(t), "waiter", 10, "job", "mine")
+	record(t, server.Client(t), "other", 20, "mine", "theirs")
+	lockdog(t, server.Addr(), env, "graph", "--user", "operator").want(t, 0, "job (mutex), held by holder", "")
 	lockdog(t, server.Addr(), env, "unlock", "job", "--force", "--yes", "--user", "operator").want(t, exitUnavailable, "", "NOPERM")
 	lockdog(t, server.Addr(), env, "run", "free", "--user", "operator", "--", "true").want(t, exitUnavailable, "", "NOPERM")
 	lockdog(t, server.Addr(), []string{"REDISCLI_AUTH=wrong"}, "ls", "--user", "operator").want(t, exitUnavailable, "", "check the user (operator)")

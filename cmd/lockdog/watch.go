@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -37,6 +38,8 @@ It reads all keys of all primaries each time, a thousand at a time with pauses, 
   - "lease_over" is a conclusion: the lease was in its second half, its end came, and the lock was gone or another's. A release just before that end
     looks the same, and so does the end of what WithMinHold adds.
   - Of semaphores Redis doesn't know the holders.
+  - The waiting time that a group causes is that of the waiters that Redis knows, one per client and name, from reading to reading. A name's group is what is
+    before its first colon.
   - Ages compare Redis's clock with this machine's.
 If Redis can't be read, it says so, goes on showing what it read last, and tries again after each interval.`,
 		Args:              args(0, 1, "[PATTERN]"),
@@ -98,6 +101,7 @@ func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen
 		look := lookAt(ctx, reader, w.pattern)
 		r := screen.Reading{Began: look.Began, Ended: look.Ended, Err: look.Err}
 		r.Locks, r.Events = tracker.Add(look)
+		r.Groups, r.Since = tracker.Groups(mostGroups)
 		select {
 		case to <- r:
 		case <-ctx.Done():
@@ -179,6 +183,7 @@ func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Read
 // inLines prints the changes, a line for each.
 func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) error {
 	var last error
+	var waited waitedLines
 	for {
 		var r screen.Reading
 		var ok bool
@@ -188,12 +193,16 @@ func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) err
 			return signaled(ctx)
 		}
 		if !ok {
-			return last
+			return errors.Join(last, waited.print(w, true))
 		}
 		if errors.Is(r.Err, fleet.ErrInvalid) {
 			return r.Err
 		}
 		if err := w.print(r, last != nil); err != nil {
+			return err
+		}
+		waited.last = r
+		if err := waited.print(w, false); err != nil {
 			return err
 		}
 		last = r.Err
@@ -218,6 +227,43 @@ func (w *watch) print(r screen.Reading, failed bool) error {
 	return nil
 }
 
+// waitedLines says each minute, and at the end, for which groups was waited, if that has changed.
+type waitedLines struct {
+	last screen.Reading
+	next time.Time     // not before
+	said time.Duration // waiting time in all, when it last did
+}
+
+const (
+	mostGroups  = 10 // that a line has
+	waitedEvery = time.Minute
+)
+
+func (l *waitedLines) print(w *watch, end bool) error {
+	r := &l.last
+	if l.next.IsZero() {
+		l.next = r.Ended.Add(waitedEvery)
+	}
+	if !end && r.Ended.Before(l.next) {
+		return nil
+	}
+	l.next = r.Ended.Add(waitedEvery)
+	c := change{Time: r.Ended.UTC(), After: moment(r.Since), Event: groupsWaited}
+	var sum time.Duration
+	var words []string
+	for _, g := range r.Groups {
+		if sum += g.Waited; g.Waited > 0 {
+			c.Groups = append(c.Groups, groupView{Group: g.Group, WaitedMS: g.Waited.Milliseconds(), Waiting: g.Waiting})
+			words = append(words, text.Safe(g.Group)+" "+text.Span(g.Waited))
+		}
+	}
+	if sum == l.said {
+		return nil
+	}
+	l.said = sum
+	return w.line(c, "since "+r.Since.Local().Format(time.TimeOnly)+": "+strings.Join(words, ", "))
+}
+
 func (w *watch) line(c change, sentence string) error {
 	if w.json {
 		return w.printJSON(c)
@@ -233,6 +279,7 @@ func (w *watch) line(c change, sentence string) error {
 // The events that no lock has. They are API, as those of package changes are.
 const (
 	readingFailed changes.What = "reading_failed" // from here on locks may be missing: see error
+	groupsWaited  changes.What = "waited"         // each minute and at the end: how long was waited for locks, by group, since after
 	readingAgain  changes.What = "reading_again"  // all locks are read again; what changed meanwhile comes before it
 )
 
@@ -240,7 +287,7 @@ const (
 type change struct {
 	Time           time.Time    `json:"time"`                       // when it was seen
 	After          *time.Time   `json:"after,omitempty"`            // when it hadn't happened yet; left out: that isn't known
-	Event          changes.What `json:"event"`                      // held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, reading_failed, reading_again
+	Event          changes.What `json:"event"`                      // held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed, reading_again
 	Name           string       `json:"name,omitempty"`             // of the lock
 	Key            string       `json:"key,omitempty"`              // in Redis
 	Kind           fleet.Kind   `json:"kind,omitempty"`             // of the lock
@@ -249,7 +296,15 @@ type change struct {
 	Holders        []holderView `json:"holders,omitempty"`          // that it has now, as ls --json prints them
 	Before         []holderView `json:"before,omitempty"`           // that it had at the reading before
 	MayHaveExpired bool         `json:"may_have_expired,omitempty"` // of gone and hand_over: the lease may have ended before
+	Groups         []groupView  `json:"groups,omitempty"`           // of waited, the longest first
 	Error          string       `json:"error,omitempty"`            // of reading_failed
+}
+
+// groupView is how long was waited for the locks of a group. Its fields are API.
+type groupView struct {
+	Group    string `json:"group"`     // "_other" for those that came after many others
+	WaitedMS int64  `json:"waited_ms"` // of all who waited
+	Waiting  int    `json:"waiting"`   // how many wait now
 }
 
 // changeOf is an event for --json.

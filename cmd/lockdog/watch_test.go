@@ -339,3 +339,39 @@ func TestWatch_Terminal(t *testing.T) {
 		})
 	}
 }
+
+// At its end it says for which groups was waited, and how long.
+func TestWatch_Waited(t *testing.T) {
+	s := redistest.Start(t)
+	l := keep(t, client(t, s).Mutex("orders:42"))
+	keep(t, client(t, s).Mutex("idle:1"))
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	waiter := client(t, s).Mutex("orders:42")
+	go func() {
+		defer close(done)
+		if l, err := waiter.Lock(ctx); err == nil {
+			t.Errorf("it got %s", l.Name())
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	until(t, "it waits", func() bool { return s.Client(t).ZCard(t.Context(), "lockdog_wait:{"+l.Name()+"}").Val() == 1 })
+	r := lockdog(t, url(s), nil, "watch", "--json", "--count", "4", "--interval", "300ms")
+	r.want(t, 0, "", "")
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	var last change
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+		t.Fatal(err)
+	}
+	if last.Event != groupsWaited || len(last.Groups) != 1 || last.After == nil || last.Time.Sub(*last.After) < 900*time.Millisecond {
+		t.Fatalf("%+v", last)
+	}
+	if g := last.Groups[0]; g.Group != "orders" || g.Waiting != 1 || g.WaitedMS < 800 || time.Duration(g.WaitedMS)*time.Millisecond > last.Time.Sub(*last.After) {
+		t.Errorf("%+v", g)
+	}
+	r = lockdog(t, url(s), nil, "watch", "--count", "3", "--interval", "200ms")
+	r.want(t, 0, "  waited          -  since ", "")
+	if !strings.Contains(r.stdout, ": orders 0.") {
+		t.Errorf("%s", r.stdout)
+	}
+}

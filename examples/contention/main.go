@@ -36,7 +36,7 @@ func report(ctx context.Context, m *lock.Mutex) error {
 		return err
 	}
 	defer func() { _ = l.Release(ctx) }()
-	return work(20 * time.Millisecond)
+	return work(50 * time.Millisecond)
 }
 
 func work(d time.Duration) error {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -26,12 +28,18 @@ func TestPprofNamesTheGuiltyLine(t *testing.T) {
 	}
 	run("go", "build", "-o", program, ".")
 	run(program, written)
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(source), "m.Lock(ctx)")
+	guilty := fmt.Sprintf("contention/main.go:%d", strings.Count(before, "\n")+1)
 	for _, c := range []struct {
 		args []string
 		want string // of the first line of the table
 	}{
 		{[]string{"-top"}, "main.report"},
-		{[]string{"-top", "-lines"}, "main.go:37"},
+		{[]string{"-top", "-lines"}, guilty},
 		{[]string{"-top", "-sample_index=wait"}, "main.book"},
 		{[]string{"-top", "-tagfocus=ledger", "-sample_index=waits"}, "main.book"},
 	} {

@@ -86,6 +86,7 @@ type span struct {
 	References                                []reference
 	Tags                                      tags
 	Warnings                                  []string
+	Logs                                      []struct{ Fields tags } // events
 }
 
 type reference struct{ RefType, TraceID, SpanID string }

@@ -12,12 +12,30 @@
 //		fmt.Println(l.Name, l.Held, l.Waiting)
 //	}
 //
+// Graph reads who waits for whom in all processes, and which waits are deadlocks:
+//
+//	reader, err := fleet.New(rdb, "")
+//	if err != nil {
+//		return err
+//	}
+//	g, err := reader.Graph(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	for _, cycle := range g.Cycles {
+//		for _, step := range cycle {
+//			fmt.Println(g.Waits[step.Wait].ClientID, "holds", step.Holds.Name, "and waits for", g.Waits[step.Wait].Name)
+//		}
+//	}
+//
 // It only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB), at the
 // primaries. What it returns was true when Redis was asked, key after key: it isn't one moment's state of all locks, and a lock may have changed hands since. To know
 // one lock's holder for sure at one moment, use Inspect of package lock.
 //
 // # What it can't see
 //
+//   - Of a Graph: waits that haven't lasted for a second (or what WithWaitGraph sets), those of Redisson and of versions of lockdog before WithWaitGraph, and those of programs whose
+//     Redis user may not write the records; leases that a wait's ctx doesn't carry; and deadlocks through semaphores, latches and Quorums, or through a lock with more than 100 readers.
 //   - Who holds the permits of a semaphore: Redis has no names of them, only when each runs out.
 //   - Unleased semaphores and latches: in Redis each is a number like any other.
 //   - A lock that nobody holds while some wait for it, as between two holders: Locks doesn't list it, Look shows it.

@@ -2,8 +2,14 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
+
+// patternError is the error of a pattern that checkPattern refuses.
+func patternError(pattern string, err error) error {
+	return fmt.Errorf("%w: the pattern %q %w: write \\ before what is to stand for itself", ErrInvalid, pattern, err)
+}
 
 // escape makes a pattern of a text that matches that text alone.
 func escape(text string) string {

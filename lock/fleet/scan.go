@@ -32,7 +32,7 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 			pattern = "*"
 		}
 		if err := checkPattern(pattern); err != nil {
-			yield(Lock{}, fmt.Errorf("%w: the pattern %q %w: write \\ before what is to stand for itself", ErrInvalid, pattern, err))
+			yield(Lock{}, patternError(pattern, err))
 			return
 		}
 		nodes, err := r.nodes(ctx)

@@ -8,7 +8,7 @@
 //
 // It also serves the contention profile: see below.
 //
-// It is read-only, sends nothing to Redis, and works without JavaScript and without other resources. It has no
+// It is read-only, sends nothing to Redis unless Options.Fleet is given, and works without JavaScript and without other resources. It has no
 // authentication: like pprof, it belongs on a private port.
 //
 // It shows what the given clients know. A holder in another process is shown only as the owner that a waiter of this process
@@ -19,6 +19,22 @@
 // if its client isn't given.
 //
 // Names and owners may identify customers: Options.RedactName and Options.RedactOwner replace them.
+//
+// # All processes
+//
+// With Options.Fleet, a [fleet.Reader], the page also draws who waits for whom in all processes, and the deadlocks, as [fleet.Reader.Graph] finds them:
+//
+//	reader, err := fleet.New(rdb, "")
+//	if err != nil {
+//		return err
+//	}
+//	http.Handle("/debug/locks", lockdebug.Handler(lockdebug.Options{
+//		Clients: []*lock.Client{locks},
+//		Fleet:   reader,
+//	}))
+//
+// Each response reads that from Redis. If it takes longer than 2 s, or fails, the page says so, and shows the rest. Requests at the same time share one reading. The drawing has up to 60 boxes, parts with a
+// deadlock first; the table below it and the JSON have up to 100 waits. Of the query, only state matters to it: it is there if waits are.
 //
 // # Queries
 //
@@ -55,6 +71,7 @@
 //	  oldest_hold_seconds, oldest_hold_name of the oldest lock held
 //	  ended_since                           since when all ended leases are known: an hour ago, or later
 //	page, per_page
+//	graph       only with Options.Fleet, see below
 //	held, waiting, ended   objects, each with
 //	  total       how many match the query
 //	  pages       on how many pages, at least 1
@@ -95,6 +112,23 @@
 //	members               by name, or node: name, node, state, owner, token, and as above the fields of a lease and of its errors. Besides
 //	                      the states above there is absent, no lease; last_error has the cause, if known
 //
+// The graph has
+//
+//	time         when it was read, by Redis's clock
+//	error        why it couldn't be read, or not all of it
+//	total        how many waits were found
+//	more         true: there are more
+//	unreadable   how many records of waits can't be understood
+//	cycles       deadlocks, at most 10: lists of name, of the lock that is awaited, owner, the future one, client_id, since, age_seconds, trace_id, trace_url,
+//	             holds_name and holds_owner. Each waits for the lease that the next one holds, and the last for that of the first
+//	waits        at most 100, those in deadlocks first, then the longest first: name, kind, owner, client_id, since, age_seconds, trace_id and trace_url as above, and
+//	  deadlock   true: it is part of one
+//	  held       how many hold the lock
+//	  held_by    up to 5 of them: owner, client_id, redisson, since, age_seconds, trace_id, trace_url
+//	  holds      the leases that the wait carries: name, owner, token
+//
+// With RedactOwner there is no client_id, as owners begin with it.
+//
 // A client remembers the last 1,000 leases that were lost, canceled or closed. If these don't reach back an hour, the page says so,
 // and ended_since has the time.
 //
@@ -118,9 +152,7 @@
 //	http.Handle("/debug/locks", page)
 //	http.Handle("/debug/locks/profile", page)
 //
-//	go tool pprof http://localhost:6060/debug/locks/profile
-//
-// It has groups of locks in it, and no names.
+// `go tool pprof http://localhost:6060/debug/locks/profile` reads it. It has groups of locks in it, and no names.
 //
 // A response other than 200 is an object with the field error.
 package lockdebug

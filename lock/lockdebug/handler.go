@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
 )
 
 // Options configures Handler.
@@ -36,6 +37,10 @@ type Options struct {
 	// RedactOwner does the same for owners: "<client id>:<random>-<seq>" if lockdog made them. It must return different texts for
 	// different owners; otherwise the page can't show who waits for whom.
 	RedactOwner func(owner string) string
+
+	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response then reads that from Redis, for at most 2 s; responses at the
+	// same time share one reading.
+	Fleet *fleet.Reader
 }
 
 // handler implements http.Handler.
@@ -44,6 +49,7 @@ type handler struct {
 	traceURL string // valid, or ""
 	warnings []string
 	host     string
+	graphs   *graphReader // nil: there is no Options.Fleet
 
 	redactName, redactOwner func(string) string // nil: not redacted
 }
@@ -61,6 +67,9 @@ func Handler(o Options) http.Handler {
 		h.warnings = append(h.warnings, fmt.Sprintf("the TraceURL %q is not used: %s", o.TraceURL, why))
 	} else {
 		h.traceURL = o.TraceURL
+	}
+	if o.Fleet != nil {
+		h.graphs = &graphReader{reader: o.Fleet, timeout: graphTimeout}
 	}
 	h.host, _ = os.Hostname() // "" if unknown
 	return h
@@ -89,6 +98,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v = view{Refused: err.Error(), Query: defaultQuery()}
 	} else {
 		v.snapshot = h.snapshot(q, time.Now())
+		if h.graphs != nil && v.ShowsWaiting() {
+			v.Graph = h.graph(r.Context(), v.Time)
+		}
 	}
 	body, contentType, err := v.render(asJSON)
 	if err != nil { // a bug in this package

@@ -124,6 +124,7 @@ type document struct {
 	PerPage              int `json:"per_page"`
 	Held, Waiting, Ended rows
 	Busiest              []busy
+	Graph                *graph // only with Options.Fleet
 }
 
 type busy struct {
@@ -136,6 +137,50 @@ type busy struct {
 	Samples           int
 	HeldBy            string `json:"held_by"`
 	AwaitedBy         string `json:"awaited_by"`
+}
+
+type graph struct {
+	Time              time.Time
+	Error             string
+	Total, Unreadable int
+	More              bool
+	Cycles            [][]cycleWait
+	Waits             []graphWait
+}
+
+type cycleWait struct {
+	Name, Owner string
+	ClientID    string `json:"client_id"`
+	Since       time.Time
+	Age         float64 `json:"age_seconds"`
+	TraceID     string  `json:"trace_id"`
+	TraceURL    string  `json:"trace_url"`
+	HoldsName   string  `json:"holds_name"`
+	HoldsOwner  string  `json:"holds_owner"`
+}
+
+type graphWait struct {
+	Name, Kind, Owner string
+	ClientID          string `json:"client_id"`
+	Since             time.Time
+	Age               float64 `json:"age_seconds"`
+	TraceID           string  `json:"trace_id"`
+	TraceURL          string  `json:"trace_url"`
+	Deadlock          bool
+	Held              int
+	HeldBy            []struct {
+		Owner    string
+		ClientID string `json:"client_id"`
+		Redisson bool
+		Since    time.Time
+		Age      float64 `json:"age_seconds"`
+		TraceID  string  `json:"trace_id"`
+		TraceURL string  `json:"trace_url"`
+	} `json:"held_by"`
+	Holds []struct {
+		Name, Owner string
+		Token       int64
+	}
 }
 
 type rows struct {

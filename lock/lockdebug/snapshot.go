@@ -30,6 +30,7 @@ type snapshot struct {
 	Ended    list      `json:"ended"`
 	Busiest  []busy    `json:"busiest"`
 	Profiled bool      `json:"-"` // a client has a contention profile
+	Graph    *graph    `json:"graph,omitempty"`
 
 	Groups []string `json:"-"`
 }

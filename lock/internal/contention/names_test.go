@@ -92,6 +92,30 @@ func TestBusyNamesStay(t *testing.T) {
 	})
 }
 
+// A name that is busy from now on gets its place among a hundred that were busier until now, although others come that are not.
+func TestNewlyBusyNameStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		use := func(name string, d time.Duration) {
+			s := guilty(p)
+			s.WaitStart(name)
+			time.Sleep(d)
+			s.WaitEnd()
+		}
+		for i := range 100 {
+			use(fmt.Sprintf("before:%d", i), 100*time.Millisecond)
+		}
+		for i := range 50 {
+			use("busy", 2*time.Millisecond)
+			use(fmt.Sprintf("rare:%d", i), time.Millisecond)
+		}
+		if n := named(t, p.Snapshot(), "busy"); n.Waited != 100*time.Millisecond {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
 // When another line of code becomes the one that makes all wait, it is the one that is shown.
 func TestCallSiteThatMakesOthersWait(t *testing.T) {
 	t.Parallel()
@@ -114,7 +138,7 @@ func TestCallSiteThatMakesOthersWait(t *testing.T) {
 		if got := by(); got != pkg+"guilty" {
 			t.Errorf("%s; want guilty", got)
 		}
-		for range 100 {
+		for range 30 {
 			hold(innocent, 3*time.Second)
 			hold(guilty, time.Second)
 		}

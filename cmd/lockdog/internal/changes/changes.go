@@ -79,6 +79,7 @@ type Tracker struct {
 	known    map[string]Seen // by key
 	complete time.Time       // when the last complete look began; zero: none yet
 	most     int             // instead of mostUnseen, for tests
+	waits    waitTime
 }
 
 // Add takes the next look. It returns all locks that are held or awaited, those included that an incomplete look missed, and what happened since the look
@@ -115,6 +116,7 @@ func (t *Tracker) Add(look Look) ([]Seen, []Event) {
 			delete(now, key)
 		}
 	}
+	t.addWaits(look, now)
 	t.known = now
 	if look.Err == nil {
 		t.complete = look.Began

@@ -31,6 +31,9 @@ type Reading struct {
 	Locks        []changes.Seen  // sorted by name; the model doesn't change it
 	Events       []changes.Event // since the reading before
 	Err          error           // why locks may be missing
+
+	Groups []changes.Caused // whose locks were waited for the longest since then, the first first
+	Since  time.Time
 }
 
 // Tick is the message that it is some time later.

@@ -372,3 +372,42 @@ func TestModel_ManyLocks(t *testing.T) {
 		t.Errorf("%v allocations to draw 100,000 locks, %v to draw 100", b, a)
 	}
 }
+
+func TestModel_Groups(t *testing.T) {
+	r := reading(held("orders:1", 5*time.Second, 2))
+	r.Since = ago(70 * time.Second)
+	for i, name := range []string{"orders", "evil\x1b[2J", strings.Repeat("long", 20), "more"} {
+		r.Groups = append(r.Groups, changes.Caused{Group: name, Waited: time.Duration(40-10*i) * time.Second, Waiting: 3 - i})
+	}
+	wantLines(t, screen(80, 19, r),
+		"lockdog watch  127.0.0.1:6379  orders:*                                 12:00:00",
+		"1 held   1 awaited   oldest hold 5.0s   longest wait 4.0s",
+		"read in 12 ms, every 1s",
+		"NAME            KIND           HOLDER          FOR     LEFT    WAITING  LONGEST",
+		"orders:1        mutex          app-1           5.0s    20s     2        4.0s",
+		"", "", "", "", "",
+		"WAITING TIME CAUSED, by group, in 1m10s",
+		"orders                             40s   40%  3 wait now",
+		`evil\x1b[2J                        30s   30%  2 wait now`,
+		"longlonglonglonglonglonglongl…     20s   20%  1 wait now",
+		"LAST CHANGES",
+		"", "", "",
+		"q quit  ? help  s sort: age  p pause  ↑↓ scroll",
+	)
+	if got := shows(screen(80, 14, r)); strings.Contains(got, "CAUSED") || !strings.Contains(got, "read in 12 ms, every 1s   most waited for: orders 40s") {
+		t.Errorf("a low screen:\n%s", got)
+	}
+	if got := shows(screen(24, 30, r)); !strings.Contains(got, "\norders         40s   40%\n") {
+		t.Errorf("a narrow screen:\n%s", got)
+	}
+	if got := shows(screen(80, 24, reading(held("a", 0, 0)))); strings.Contains(got, "CAUSED") {
+		t.Errorf("nobody has waited:\n%s", got)
+	}
+	m := screen(1, 1, r)
+	for width := 1; width <= 300; width += 1 + width/6 {
+		for height := 1; height <= 100; height += 1 + height/4 {
+			m = after(m, size(width, height))
+			wantFits(t, m)
+		}
+	}
+}

@@ -29,8 +29,15 @@ const (
 // layout is how many lines each part of the screen has.
 type layout struct {
 	rows   int // of locks
+	groups int // beside their title, as below
 	events int // beside their title, which is there only if there is one
 }
+
+// tall is from which height on the screen has the groups, and up to how many.
+const (
+	tall       = 18
+	mostGroups = 3
+)
 
 // fixed is how many lines there always are: three of the header, the titles of the columns, and the keys.
 const fixed = 5
@@ -40,6 +47,10 @@ func (m Model) layout() layout {
 	if spare := m.height - 11; spare > 0 {
 		l.events = 1 + spare/3
 		l.rows -= l.events + 1
+	}
+	if groups := len(m.shown.last.Groups); m.height >= tall && groups > 0 {
+		l.groups = min(groups, mostGroups)
+		l.rows -= l.groups + 1
 	}
 	return l
 }
@@ -65,6 +76,7 @@ func (m Model) Lines() []string {
 		lines = append(lines, m.helpLines()...)
 	} else {
 		lines = append(lines, m.table()...)
+		lines = append(lines, m.groupLines()...)
 		lines = append(lines, m.eventLines()...)
 	}
 	return append(lines, m.footer())
@@ -124,6 +136,9 @@ func (m Model) health() string {
 	line := fmt.Sprintf("read in %s, every %v", took(p.last.Ended.Sub(p.last.Began)), m.config.Interval)
 	if late := p.now.Sub(p.last.Ended); late > m.config.Interval+2*time.Second {
 		line = fmt.Sprintf("last read %s ago; reading", text.Span(late))
+	}
+	if groups := p.last.Groups; m.layout().groups == 0 && len(groups) > 0 {
+		line += "   most waited for: " + text.Safe(groups[0].Group) + " " + text.Span(groups[0].Waited)
 	}
 	return cut(line, m.width)
 }
@@ -245,6 +260,34 @@ func (m Model) table() []string {
 	return lines
 }
 
+// groupLines are the groups whose locks were waited for the longest.
+func (m Model) groupLines() []string {
+	n := m.layout().groups
+	if n == 0 {
+		return nil
+	}
+	last := &m.shown.last
+	all := time.Duration(0)
+	for _, g := range last.Groups {
+		all += g.Waited
+	}
+	title := "WAITING TIME CAUSED, by group, in " + text.Age(last.Since, last.Ended)
+	lines := []string{bold + pad(title, m.width) + reset}
+	for _, g := range last.Groups[:n] {
+		share := "  0%"
+		if all > 0 {
+			share = fmt.Sprintf("%3d%%", (g.Waited*100+all/2)/all)
+		}
+		numbers := fmt.Sprintf("%6s  %s", text.Span(g.Waited), share)
+		if m.width >= 50 {
+			numbers += fmt.Sprintf("  %d wait now", g.Waiting)
+		}
+		name := min(30, max(0, m.width-ansi.StringWidth(numbers)-2))
+		lines = append(lines, cut(pad(text.Safe(g.Group), name)+"  "+numbers, m.width))
+	}
+	return lines
+}
+
 // eventLines are the last events, the newest first.
 func (m Model) eventLines() []string {
 	n := m.layout().events
@@ -305,6 +348,8 @@ func (m Model) helpLines() []string {
 		"LEFT          what is left of its lease unless it is renewed",
 		"WAITING       how many wait that Redis knows of",
 		"LONGEST       for how long the first of them waits; > for at least so long",
+		"WAITING TIME  of all who waited for a lock of the group since watch began; a",
+		"              name's group is what is before its first colon",
 		"? before a name: the last reading was incomplete and didn't find the lock",
 		"",
 		"What begins and ends between two readings isn't seen.",

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
+	"github.com/lockdog/lockdog/lock/fleet"
+)
+
+// mostShown is how many waits for one lock are a line of their own. --json has all.
+const mostShown = 20
+
+func (a *app) graphCommand() *cobra.Command {
+	var dot bool
+	var traces traceURL
+	cmd := &cobra.Command{
+		Use:   "graph [PATTERN]",
+		Short: "Show who waits for whom, and deadlocks",
+		Long: `Show who waits for whom in all processes: first each deadlock, then each lock that is awaited, its holder, who waits for it, which locks the waiters hold meanwhile, and
+who waits for those. With PATTERN, only what is connected with a lock whose name matches it, such as 'orders:*'; quote it.
+
+Waits are seen once they last for a second, unless the program says otherwise. A deadlock is reported if two readings, half a second apart, find it. It changes nothing, and
+doesn't look at all keys.
+
+It doesn't see waits of Redisson, and which leases belong to a wait it only knows if the program passes the lease's context on. Redis doesn't know the holders of semaphores and
+latches, so no deadlock through them is found.
+
+Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Redis can't be read or not all of it.`,
+		Example: `  lockdog graph
+  lockdog graph --dot | dot -Tsvg > graph.svg
+  lockdog graph --json | jq '.cycles'`,
+		Args:              args(0, 1, "[PATTERN]"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := traces.check(); err != nil {
+				return err
+			}
+			if dot && a.json {
+				return usagef("--dot and --json: only one of them")
+			}
+			pattern := ""
+			if len(args) == 1 {
+				pattern = args[0]
+			}
+			if _, err := (&fleet.Graph{}).Filter(pattern); err != nil { // before Redis is asked
+				return err
+			}
+			server, reader, err := a.reader(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.Close() }()
+			whole, readErr := reader.Graph(cmd.Context())
+			g, err := whole.Filter(pattern)
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.json:
+				err = a.printJSON(traces.graph(&g))
+			case dot:
+				_, err = fmt.Fprint(a.stdout, dotOf(&g, time.Now()))
+			default:
+				_, err = fmt.Fprint(a.stdout, graphText(&g, time.Now(), traces))
+			}
+			if err != nil {
+				return err
+			}
+			return a.graphResult(cmd, &g, readErr)
+		},
+	}
+	cmd.Flags().BoolVar(&dot, "dot", false, "print DOT, which Graphviz draws")
+	traceFlag(cmd, &traces)
+	return cmd
+}
+
+// graphResult says on stderr what the graph lacks, and is how the command ends.
+func (a *app) graphResult(cmd *cobra.Command, g *fleet.Graph, readErr error) error {
+	if g.More {
+		_, _ = fmt.Fprintf(a.stderr, "there are more than %d waits; these are the longest\n", fleet.MostWaits)
+	}
+	if g.Unreadable > 0 {
+		_, _ = fmt.Fprintf(a.stderr, "%d records of waits can't be understood: another version wrote them, or another program\n", g.Unreadable)
+	}
+	switch {
+	case len(g.Cycles) > 0:
+		if readErr != nil {
+			_, _ = fmt.Fprintln(a.stderr, errorText(readErr))
+		}
+		return &exitError{code: exitNo}
+	case readErr != nil && cmd.Context().Err() == nil:
+		return &exitError{code: exitUnavailable, err: readErr}
+	case readErr != nil: // by a signal
+		return readErr
+	case len(g.Waits) == 0:
+		_, _ = fmt.Fprintln(a.stderr, "nobody has waited for long")
+	}
+	return nil
+}
+
+// graphView is the graph as --json prints it. Its fields are API.
+type graphView struct {
+	Time       time.Time         `json:"time"`
+	Cycles     [][]cycleWaitView `json:"cycles"`
+	Waits      []lastingWaitView `json:"waits"`
+	Locks      []lockView        `json:"locks"`
+	More       bool              `json:"more,omitempty"`
+	Unreadable int               `json:"unreadable,omitempty"`
+}
+
+type lastingWaitView struct {
+	Waiter   string     `json:"waiter"`
+	ClientID string     `json:"client_id,omitempty"`
+	Name     string     `json:"name"` // of the lock that it waits for
+	Kind     string     `json:"kind"`
+	Since    time.Time  `json:"since"`
+	TraceID  string     `json:"trace_id,omitempty"`
+	TraceURL string     `json:"trace_url,omitempty"`
+	Holds    []holdView `json:"holds,omitempty"`
+	Breaks   bool       `json:"breaks,omitempty"`
+	Cycle    bool       `json:"cycle,omitempty"` // it is part of a deadlock
+}
+
+type holdView struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Owner string `json:"owner"`
+	Token int64  `json:"token,omitempty"`
+}
+
+// cycleWaitView is a wait that waits for the lease that the next one in the cycle holds, and the last one for that of the first.
+type cycleWaitView struct {
+	Waiter   string   `json:"waiter"`
+	ClientID string   `json:"client_id,omitempty"`
+	Name     string   `json:"name"`
+	Holds    holdView `json:"holds"`
+	TraceID  string   `json:"trace_id,omitempty"`
+	TraceURL string   `json:"trace_url,omitempty"`
+}
+
+// graph is a graph for --json.
+func (t traceURL) graph(g *fleet.Graph) graphView {
+	v := graphView{Time: g.Time.UTC(), Cycles: [][]cycleWaitView{}, Waits: []lastingWaitView{}, Locks: []lockView{}, More: g.More, Unreadable: g.Unreadable}
+	for _, c := range g.Cycles {
+		var cycle []cycleWaitView
+		for _, step := range c {
+			w := &g.Waits[step.Wait]
+			cycle = append(cycle, cycleWaitView{
+				Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Holds: holdView(step.Holds), TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
+			})
+		}
+		v.Cycles = append(v.Cycles, cycle)
+	}
+	stuck := inCycle(g)
+	for i, w := range g.Waits {
+		one := lastingWaitView{
+			Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Kind: w.Kind, Since: w.Since.UTC(), TraceID: w.TraceID, TraceURL: t.of(w.TraceID), Breaks: w.Breaks, Cycle: stuck[i],
+		}
+		for _, h := range w.Holds {
+			one.Holds = append(one.Holds, holdView(h))
+		}
+		v.Waits = append(v.Waits, one)
+	}
+	for _, l := range g.Locks {
+		v.Locks = append(v.Locks, t.view(l))
+	}
+	return v
+}
+
+// inCycle are the waits that are part of a deadlock.
+func inCycle(g *fleet.Graph) map[int]bool {
+	stuck := map[int]bool{}
+	for _, c := range g.Cycles {
+		for _, step := range c {
+			stuck[step.Wait] = true
+		}
+	}
+	return stuck
+}
+
+// graphText is the graph for people.
+func graphText(g *fleet.Graph, now time.Time, traces traceURL) string {
+	p := &graphPrinter{g: g, now: now, traces: traces, stuck: inCycle(g), waits: map[string][]int{}, done: map[string]bool{}}
+	for i, w := range g.Waits {
+		p.waits[w.Name] = append(p.waits[w.Name], i)
+	}
+	for _, c := range g.Cycles {
+		p.cycle(c)
+	}
+	for _, roots := range []bool{true, false} { // what is left then are cycles, and what is behind them
+		for _, w := range g.Waits {
+			if !p.done[w.Name] && (!roots || !p.blocked(w.Name)) {
+				p.lock(w.Name, 0)
+			}
+		}
+	}
+	return p.out.String()
+}
+
+// graphPrinter writes a graph, each lock with those behind it.
+type graphPrinter struct {
+	g      *fleet.Graph
+	now    time.Time
+	traces traceURL
+	stuck  map[int]bool
+	waits  map[string][]int // by the name of the lock that they are for
+	done   map[string]bool  // names of locks that are written
+	out    strings.Builder
+}
+
+func (p *graphPrinter) line(depth int, format string, args ...any) {
+	p.out.WriteString(strings.Repeat("  ", min(depth, 20)))
+	fmt.Fprintf(&p.out, format, args...)
+	p.out.WriteString("\n")
+}
+
+// cycle writes a deadlock.
+func (p *graphPrinter) cycle(c fleet.Cycle) {
+	if len(c) == 1 {
+		p.line(0, "DEADLOCK: a wait for a lease that it holds itself")
+	} else {
+		p.line(0, "DEADLOCK of %d: each waits for the next one, and the last for the first", len(c))
+	}
+	for _, step := range c {
+		w := &p.g.Waits[step.Wait]
+		p.line(1, "%s holds %s and waits for %s, for %s%s", text.Owner(w.Waiter, w.ClientID, false), name(step.Holds.Name), name(w.Name), text.Age(w.Since, p.now), p.trace(w))
+	}
+	p.out.WriteString("\n")
+}
+
+// blocked reports whether a holder of a lock waits itself.
+func (p *graphPrinter) blocked(name string) bool {
+	l := p.g.Awaited(p.waits[name][0])
+	return l != nil && slices.ContainsFunc(l.Holders, func(h fleet.Holder) bool { return len(p.g.Carriers(name, h.Owner)) > 0 })
+}
+
+// lock writes a lock that is awaited: who has it, who waits for it, and what is behind those.
+func (p *graphPrinter) lock(of string, depth int) {
+	waits := p.waits[of]
+	if p.done[of] {
+		p.line(depth, "%s: see above", name(of))
+		return
+	}
+	p.done[of] = true
+	p.line(depth, "%s %s", name(of), p.held(waits[0]))
+	for n, i := range waits {
+		w := &p.g.Waits[i]
+		var behind []string
+		for _, h := range w.Holds {
+			if len(p.waits[h.Name]) > 0 && !slices.Contains(behind, h.Name) {
+				behind = append(behind, h.Name)
+			}
+		}
+		if n >= mostShown && len(behind) == 0 && !p.stuck[i] {
+			continue
+		}
+		line := fmt.Sprintf("%s waits for %s", text.Owner(w.Waiter, w.ClientID, false), text.Age(w.Since, p.now))
+		if p.stuck[i] {
+			line += ", DEADLOCK"
+		}
+		if held := namesOf(w.Holds); held != "" {
+			line += ", holds " + held
+		}
+		p.line(depth+1, "%s%s", line, p.trace(w))
+		for _, name := range behind {
+			p.lock(name, depth+2)
+		}
+	}
+	if left := len(waits) - mostShown; left > 0 {
+		p.line(depth+1, "%d wait in all; lines of some are left out, --json has them", len(waits))
+	}
+}
+
+// held is who holds a lock that is awaited.
+func (p *graphPrinter) held(wait int) string {
+	kind := p.g.Waits[wait].Kind
+	l := p.g.Awaited(wait)
+	if l == nil {
+		if kind == "latch" || kind == "unleased_semaphore" {
+			return "(" + text.Safe(kind) + "), a number: Redis doesn't know who holds it"
+		}
+		return "(" + text.Safe(kind) + "), held by nobody now"
+	}
+	if l.Kind == fleet.Semaphore {
+		return "(semaphore), " + text.Holder(*l) + " held; Redis doesn't know by whom"
+	}
+	line := "(" + text.Safe(kind) + "), held by " + text.Holder(*l)
+	if since := text.Since(*l); !since.IsZero() {
+		line += " for " + text.Age(since, p.now)
+	}
+	if len(l.Holders) == 1 {
+		if id := l.Holders[0].TraceID; id != "" {
+			line += ", trace " + shown(id, p.traces)
+		}
+	}
+	return line
+}
+
+func (p *graphPrinter) trace(w *fleet.Wait) string {
+	if w.TraceID == "" {
+		return ""
+	}
+	return ", trace " + shown(w.TraceID, p.traces)
+}
+
+// shown is a trace, by its address if that is known.
+func shown(id string, traces traceURL) string {
+	if url := traces.of(id); url != "" {
+		return url
+	}
+	return id
+}
+
+// name is a lock's name for people: in quotes where it isn't one word.
+func name(s string) string {
+	if safe := text.Safe(s); !strings.ContainsAny(safe, " ,") && safe != "" {
+		return safe
+	}
+	return `"` + text.Safe(s) + `"`
+}
+
+// mostHolds is how many leases of one wait are named.
+const mostHolds = 4
+
+func namesOf(holds []fleet.Hold) string {
+	var names []string
+	for _, h := range holds[:min(len(holds), mostHolds)] {
+		names = append(names, name(h.Name))
+	}
+	if left := len(holds) - mostHolds; left > 0 {
+		names = append(names, strconv.Itoa(left)+" more")
+	}
+	return strings.Join(names, ", ")
+}

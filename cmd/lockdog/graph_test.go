@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// record writes a wait as a client does: its nth owner waits for a lock, and carries the lease of another, its (n+1)st owner. It takes that lease, too.
+func record(t *testing.T, rdb redis.UniversalClient, client string, n int, awaited, held string) {
+	t.Helper()
+	random := fmt.Sprintf("%016x", n)
+	owner := func(n int) string { return fmt.Sprintf("%s:%s-%d", client, random, n) }
+	now := time.Now()
+	wait := map[string]any{"w": owner(n), "n": awaited, "k": "mutex", "s": now.Add(-time.Minute).UnixMicro() + int64(n), "t": "00-" + traceID + "-00f067aa0ba902b7-01"}
+	field := owner(n)
+	pipe := rdb.Pipeline()
+	if held != "" {
+		field = owner(n + 1)
+		wait["h"] = []any{map[string]any{"n": held, "k": "mutex", "o": field, "t": 7}}
+		pipe.HSet(t.Context(), held, field, 1, "@lockdog", now.Add(-2*time.Minute).UnixMicro())
+		pipe.PExpire(t.Context(), held, time.Hour)
+	}
+	text, err := json.Marshal([]any{wait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe.HSet(t.Context(), "lockdog:waits:{"+random+"}", field, text)
+	pipe.ZAdd(t.Context(), "lockdog:waiting", redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: random})
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	lockdog(t, server.Addr(), nil, "graph").want(t, 0, "", "nobody has waited")
+	hold(t, rdb, "report")
+	record(t, rdb, "web/1", 10, "report", "mail")
+	record(t, rdb, "web/2", 20, "mail", "")
+	r := lockdog(t, server.Addr(), nil, "graph")
+	r.want(t, 0, "report (mutex), held by holder for ", "")
+	if want := "\n  web/1 waits for 1m0"; !strings.Contains(r.stdout, want) || strings.Contains(r.stdout, "DEADLOCK") {
+		t.Errorf("no %q in\n%s", want, r.stdout)
+	}
+	for _, want := range []string{", holds mail, trace " + traceID, "\n    mail (mutex), held by web/1 for 2m0", "\n      web/2 waits for 1m0"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in\n%s", want, r.stdout)
+		}
+	}
+
+	record(t, rdb, "orders", 30, "account", "stock")
+	record(t, rdb, "billing", 40, "stock", "account")
+	r = lockdog(t, server.Addr(), nil, "graph", "--trace-url", "https://jaeger.test/{trace_id}")
+	r.want(t, exitNo, "DEADLOCK of 2: each waits for the next one, and the last for the first\n  billing holds account and waits for stock, for 1m0", "")
+	for _, want := range []string{"\n  orders holds stock and waits for account, for 1m0", "trace https://jaeger.test/" + traceID, "waits for 1m00s, DEADLOCK, holds ", "report (mutex)", ": see above"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in\n%s", want, r.stdout)
+		}
+	}
+	// What a pattern leaves out doesn't count.
+	r = lockdog(t, server.Addr(), nil, "graph", "mai*")
+	r.want(t, 0, "report (mutex)", "")
+	if strings.Contains(r.stdout, "stock") {
+		t.Errorf("%s", r.stdout)
+	}
+	lockdog(t, server.Addr(), nil, "graph", "acc*").want(t, exitNo, "DEADLOCK", "")
+
+	var v graphView
+	r = lockdog(t, server.Addr(), nil, "graph", "--json", "--trace-url", "https://jaeger.test/{trace_id}")
+	r.want(t, exitNo, "", "")
+	if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || strings.Count(r.stdout, "\n") != 1 {
+		t.Fatalf("%v: %s", err, r.stdout)
+	}
+	if len(v.Cycles) != 1 || len(v.Cycles[0]) != 2 || len(v.Waits) != 4 || len(v.Locks) != 4 || v.More || v.Time.IsZero() {
+		t.Errorf("%+v", v)
+	}
+	if c := v.Cycles[0][0]; c.ClientID != "billing" || c.Name != "stock" || c.Holds.Name != "account" || c.Holds.Owner == "" || c.TraceURL != "https://jaeger.test/"+traceID {
+		t.Errorf("%+v", c)
+	}
+	for _, w := range v.Waits {
+		if w.Cycle != (w.ClientID == "billing" || w.ClientID == "orders") || w.Since.IsZero() || w.Waiter == "" {
+			t.Errorf("%+v", w)
+		}
+	}
+
+	r = lockdog(t, server.Addr(), nil, "graph", "--dot")
+	r.want(t, exitNo, "digraph lockdog {", "")
+	checkDOT(t, r.stdout)
+	if n := strings.Count(r.stdout, "color=red, fontcolor=red"); n != 4 {
+		t.Errorf("%d edges of the cycle stand out, want 4:\n%s", n, r.stdout)
+	}
+	lockdog(t, server.Addr(), nil, "graph", "--dot", "--json").want(t, exitUsage, "", "only one")
+	lockdog(t, server.Addr(), nil, "graph", "[").want(t, exitUsage, "", "has a [")
+	lockdog(t, server.Addr(), nil, "graph", "a", "b").want(t, exitUsage, "", "usage: lockdog graph [PATTERN]")
+
+	rdb.Del(t.Context(), "lockdog:waiting")
+	rdb.Set(t.Context(), "lockdog:waiting", "x", 0)
+	lockdog(t, server.Addr(), nil, "graph").want(t, exitUnavailable, "", "WRONGTYPE")
+}
+
+// checkDOT checks that each line is a statement, and each text in it ends.
+func checkDOT(t *testing.T, dot string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(dot, "\n"), "\n")
+	if lines[0] != "digraph lockdog {" || lines[len(lines)-1] != "}" {
+		t.Errorf("no digraph:\n%s", dot)
+	}
+	for _, line := range lines[1 : len(lines)-1] {
+		quoted, rest := false, ""
+		for i := 0; i < len(line); i++ {
+			switch {
+			case quoted && line[i] == '\\':
+				i++
+			case line[i] == '"':
+				quoted = !quoted
+			case !quoted:
+				rest += line[i : i+1]
+			}
+		}
+		if quoted || strings.Trim(rest, "abcdefghijklmnopqrstuvwxyzLR0123456789=[]->, ;") != "" || !strings.HasSuffix(rest, ";") {
+			t.Errorf("not a statement: %s", line)
+		}
+	}
+}
+
+// Names come from whoever can write to Redis: neither a terminal nor Graphviz obeys them.
+func TestGraphOfHostileNames(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	names := []string{hostile, `"]; evil [label="`, `\`, "a, b holds c", `\N`}
+	for i, name := range names {
+		record(t, rdb, "client"+name[:1], 10*i, name, names[(i+1)%len(names)])
+	}
+	for _, args := range [][]string{{"graph"}, {"graph", "--json"}, {"graph", "--dot"}} {
+		r := lockdog(t, server.Addr(), nil, args...)
+		r.want(t, exitNo, "evil", "")
+		if strings.ContainsAny(r.stdout+r.stderr, "\x1b\a\u202e") {
+			t.Errorf("%q printed raw: %q, %q", args, r.stdout, r.stderr)
+		}
+		if len(args) == 2 && args[1] == "--dot" {
+			checkDOT(t, r.stdout)
+		}
+	}
+}
+
+// A lock that hundreds wait for has a line for some of them.
+func TestGraphOfManyWaits(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	hold(t, rdb, "busy")
+	for i := range 200 {
+		record(t, rdb, fmt.Sprintf("web/%d", i), 1000+i, "busy", "")
+	}
+	r := lockdog(t, server.Addr(), nil, "graph")
+	r.want(t, 0, "200 wait in all", "")
+	if n := strings.Count(r.stdout, "\n"); n != mostShown+2 {
+		t.Errorf("%d lines:\n%s", n, r.stdout)
+	}
+}
+
+// Two services that wait for each other, as they write it.
+func TestGraphOfClients(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartCluster(t, 0)
+	names := []string{"account:42", "stock:7"}
+	var clients []*lock.Client
+	var leases []*lock.Lease
+	for i, id := range []string{"orders", "billing"} {
+		c, err := lock.New(redistest.Open(t, server.Universal()), lock.WithClientID(id), lock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Mutex(names[i]).TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients, leases = append(clients, c), append(leases, l)
+	}
+	var waits sync.WaitGroup
+	var cancels []context.CancelFunc
+	for i, c := range clients {
+		ctx, cancel := context.WithCancel(leases[i].Context())
+		cancels = append(cancels, cancel)
+		waits.Go(func() { _, _ = c.Mutex(names[1-i]).Lock(ctx) }) // never gets it
+	}
+	address := server.Universal().Addrs[0]
+	var r result
+	until(t, "a deadlock", func() bool {
+		r = lockdog(t, address, nil, "graph")
+		return r.code == exitNo
+	})
+	r.want(t, exitNo, "DEADLOCK of 2", "")
+	for _, want := range []string{"  orders holds account:42 and waits for stock:7, for ", "  billing holds stock:7 and waits for account:42, for "} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in\n%s", want, r.stdout)
+		}
+	}
+	for _, cancel := range cancels {
+		cancel()
+	}
+	waits.Wait()
+	for i, l := range leases {
+		if err := errors.Join(l.Release(t.Context()), clients[i].Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,619 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+)
+
+// party is a client that waits: its records are written by hand.
+type party struct {
+	id     string
+	random string
+}
+
+func newParty(n int) party { return party{fmt.Sprintf("service-%d", n), fmt.Sprintf("%016x", n)} }
+
+// owner is that of the client's nth lease.
+func (p party) owner(n int) string { return fmt.Sprintf("%s:%s-%d", p.id, p.random, n) }
+
+// waits is a wait of the client, for a lock, with its nth owner, which carries the leases of these names.
+func (p party) waits(n int, name string, carries ...waitgraph.Hold) waitgraph.Wait {
+	return waitgraph.Wait{Waiter: p.owner(n), Name: name, Kind: "mutex", Since: time.UnixMicro(1_795_000_000_000_000 + int64(n)), Holds: carries}
+}
+
+// carry is a lease of the client.
+func (p party) carry(n int, name string) waitgraph.Hold {
+	return waitgraph.Hold{Name: name, Kind: "mutex", Owner: p.owner(n), Token: int64(1_000_000 + n)}
+}
+
+// record writes waits as their client does: below each lease that they carry, otherwise below the waiter.
+func (r *rig) record(p party, waits ...waitgraph.Wait) {
+	r.t.Helper()
+	fields := map[string][]waitgraph.Wait{}
+	for _, w := range waits {
+		for _, h := range w.Holds {
+			fields[h.Owner] = append(fields[h.Owner], w)
+		}
+		if len(w.Holds) == 0 {
+			fields[w.Waiter] = append(fields[w.Waiter], w)
+		}
+	}
+	for field, waits := range fields {
+		r.field(p.random, field, waitgraph.Encode(waits))
+	}
+	r.alive(p.random, r.now()+60_000)
+}
+
+func (r *rig) field(random, field, text string) {
+	r.t.Helper()
+	if err := r.rdb.HSet(r.t.Context(), r.prefix+"lockdog:waits:{"+random+"}", field, text).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// alive says until when a client's waits count, ms.
+func (r *rig) alive(random string, until int64) {
+	r.t.Helper()
+	if err := r.rdb.ZAdd(r.t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(until), Member: random}).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// holds writes a lock's hash.
+func (r *rig) holds(name string, fields ...any) {
+	r.t.Helper()
+	pipe := r.rdb.TxPipeline()
+	pipe.Del(r.t.Context(), r.prefix+name)
+	pipe.HSet(r.t.Context(), r.prefix+name, fields...)
+	pipe.PExpire(r.t.Context(), r.prefix+name, time.Minute)
+	if _, err := pipe.Exec(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) graph() fleet.Graph {
+	r.t.Helper()
+	g, err := r.reader.Graph(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+// picture is a Graph in words: each wait, who holds what it waits for, and the cycles.
+func picture(g *fleet.Graph) string {
+	var out strings.Builder
+	for i, w := range g.Waits {
+		fmt.Fprintf(&out, "%s waits for %s", w.ClientID, w.Name)
+		if l := g.Awaited(i); l != nil {
+			var held []string
+			for _, h := range l.Holders {
+				by := h.ClientID
+				if h.Redisson {
+					by = "Redisson"
+				}
+				for _, carrier := range g.Carriers(l.Name, h.Owner) {
+					by += fmt.Sprintf("(waits for %s)", g.Waits[carrier].Name)
+				}
+				held = append(held, by)
+			}
+			slices.Sort(held)
+			fmt.Fprintf(&out, " of %s", strings.Join(held, " and "))
+		}
+		out.WriteString("\n")
+	}
+	for _, c := range g.Cycles {
+		out.WriteString("cycle:")
+		for _, step := range c {
+			fmt.Fprintf(&out, " %s of %s waits for %s;", step.Holds.Name, g.Waits[step.Wait].ClientID, g.Waits[step.Wait].Name)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func wantPicture(t *testing.T, g *fleet.Graph, want string) {
+	t.Helper()
+	if got := picture(g); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// deadlock has three clients wait for each other, with a fourth that waits behind them.
+func (r *rig) deadlock() {
+	r.t.Helper()
+	a, b, c, d := newParty(1), newParty(2), newParty(3), newParty(4)
+	r.holds("a", a.owner(11), 1, "@lockdog", "1795000000000011 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	r.holds("b", b.owner(12), 1, "@lockdog", "1795000000000012")
+	r.holds("c", c.owner(13), 1, "@lockdog", "1795000000000013")
+	first := a.waits(21, "b", a.carry(11, "a"), a.carry(31, "other"))
+	first.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	first.Breaks = true
+	r.record(a, first)
+	r.record(b, b.waits(22, "c", b.carry(12, "b")))
+	r.record(c, c.waits(23, "a", c.carry(13, "c")))
+	r.record(d, d.waits(24, "a"))
+}
+
+const deadlocked = `service-1 waits for b of service-2(waits for c)
+service-2 waits for c of service-3(waits for a)
+service-3 waits for a of service-1(waits for b)
+service-4 waits for a of service-1(waits for b)
+cycle: a of service-1 waits for b; b of service-2 waits for c; c of service-3 waits for a;
+`
+
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	empty := r.graph()
+	wantPicture(t, &empty, "")
+	if empty.Time.IsZero() || empty.More || empty.Unreadable != 0 {
+		t.Errorf("%+v", empty)
+	}
+	r.deadlock()
+	g := r.graph()
+	wantPicture(t, &g, deadlocked)
+	w := g.Waits[0]
+	if w.Waiter != newParty(1).owner(21) || w.Kind != "mutex" || w.Since.UnixMicro() != 1_795_000_000_000_021 || !w.Breaks || len(w.Holds) != 2 ||
+		w.TraceID != "4bf92f3577b34da6a3ce929d0e0e4736" || w.SpanID != "00f067aa0ba902b7" {
+		t.Errorf("%+v", w)
+	}
+	if h := w.Holds[0]; h.Name != "a" || h.Owner != newParty(1).owner(11) || h.Token != 1_000_011 || h.Kind != "mutex" {
+		t.Errorf("%+v", h)
+	}
+	if l := g.Awaited(2); l == nil || l.Name != "a" || l.Holders[0].TraceID != "0af7651916cd43dd8448eb211c80319c" || l.Holders[0].Token != 1_795_000_000_000_011 {
+		t.Errorf("%+v", l)
+	}
+	if since := time.Since(g.Time); !within(since, -time.Minute, time.Minute) || g.More || g.Unreadable != 0 || len(g.Locks) != 3 {
+		t.Errorf("%+v", g)
+	}
+	// The same read by a client of another prefix.
+	other, err := fleet.New(r.rdb, r.prefix+"x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := other.Graph(t.Context()); err != nil || len(g.Waits) != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// What doesn't wait for ever is no cycle.
+func TestGraphWithoutCycle(t *testing.T) {
+	t.Parallel()
+	a, b := newParty(1), newParty(2)
+	two := func(r *rig) { // a has "a" and waits for "b", b has "b" and waits for "a"
+		r.holds("a", a.owner(11), 1, "@lockdog", "1")
+		r.holds("b", b.owner(12), 1, "@lockdog", "1")
+		r.record(a, a.waits(21, "b", a.carry(11, "a")))
+		r.record(b, b.waits(22, "a", b.carry(12, "b")))
+	}
+	kind := func(kind string) func(*rig) {
+		return func(r *rig) {
+			two(r)
+			w := b.waits(22, "a", b.carry(12, "b"))
+			w.Kind = kind
+			r.record(b, w)
+		}
+	}
+	for name, test := range map[string]struct {
+		set  func(r *rig)
+		want int
+	}{
+		"a cycle":          {two, 1},
+		"by the same name": {func(r *rig) { two(r); r.holds("a", a.owner(99), 1, "@lockdog", "1") }, 0},
+		"the lease ended":  {func(r *rig) { two(r); r.rdb.Del(t.Context(), r.prefix+"a") }, 0},
+		"Redisson has it":  {func(r *rig) { two(r); r.holds("a", uuid+":7", 1) }, 0},
+		"another lock has such an owner": {func(r *rig) {
+			two(r)
+			r.record(a, a.waits(21, "b", a.carry(11, "another")))
+		}, 0},
+		"the waits have ended": {func(r *rig) { two(r); r.alive(a.random, r.now()-1) }, 0},
+		"the records are gone": {func(r *rig) { two(r); r.rdb.Del(t.Context(), r.prefix+"lockdog:waits:{"+a.random+"}") }, 0},
+		"a semaphore":          {kind("semaphore"), 0},
+		"a quorum":             {kind("quorum"), 0},
+		"a latch":              {kind("latch"), 0},
+		"a multi":              {kind("multi"), 1},
+		"a fair mutex":         {kind("fair"), 1},
+		"a reader, of a mutex": {kind("read"), 0},
+		"of readers, a writer waits": {func(r *rig) {
+			kind("write")(r)
+			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
+			r.mark("a", a.owner(11), b.owner(5))
+		}, 1},
+		"of readers, a reader waits": {func(r *rig) {
+			kind("read")(r)
+			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
+			r.mark("a", a.owner(11), b.owner(5))
+		}, 0},
+		"a reader that is gone": {func(r *rig) {
+			kind("write")(r)
+			r.holds("a", "mode", "read", a.owner(11), 1, b.owner(5), 1)
+			r.mark("a", b.owner(5))
+		}, 0},
+		"itself": {func(r *rig) {
+			r.holds("a", a.owner(11), 1, "@lockdog", "1")
+			r.record(a, a.waits(21, "a", a.carry(11, "a")))
+		}, 1},
+		"another's records": {func(r *rig) { // b's wait, as a would have it
+			r.holds("a", a.owner(11), 1, "@lockdog", "1")
+			r.holds("b", b.owner(12), 1, "@lockdog", "1")
+			r.record(a, a.waits(21, "b", a.carry(11, "a")), b.waits(22, "a", b.carry(12, "b")))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			test.set(r)
+			if g := r.graph(); len(g.Cycles) != test.want {
+				t.Errorf("%d cycles, want %d:\n%s", len(g.Cycles), test.want, picture(&g))
+			}
+		})
+	}
+}
+
+// mark writes the marks of readers that are alive.
+func (r *rig) mark(name string, owners ...string) {
+	r.t.Helper()
+	for _, owner := range owners {
+		key := "{" + r.prefix + name + "}:" + owner + ":rwlock_timeout:1"
+		if err := r.rdb.Set(r.t.Context(), key, "1", time.Minute).Err(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// A cycle counts if two readings find it: one reading isn't one moment. So one that is gone at the second is none.
+func TestGraphReadsACycleTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.deadlock()
+	readings := 0
+	r.rdb.(*redis.Client).AddHook(beforeEach(func(cmd redis.Cmder) {
+		if cmd.Name() != "zrangebyscore" {
+			return
+		}
+		if readings++; readings == 2 {
+			r.holds("b", newParty(9).owner(1), 1, "@lockdog", "1")
+		}
+	}))
+	if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 4 || readings != 2 {
+		t.Errorf("%d readings:\n%s", readings, picture(&g))
+	}
+	r.holds("b", newParty(2).owner(12), 1, "@lockdog", "1")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond) // not enough for a second one
+	defer cancel()
+	g, err := r.reader.Graph(ctx)
+	if len(g.Cycles) != 0 || len(g.Waits) != 4 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v:\n%s", err, picture(&g))
+	}
+	if g := r.graph(); len(g.Cycles) != 1 {
+		t.Errorf("there it is again:\n%s", picture(&g))
+	}
+}
+
+// beforeEach is a hook that sees each command before it is sent.
+type beforeEach func(redis.Cmder)
+
+func (beforeEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (see beforeEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		see(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (beforeEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Whoever can write to Redis can write records: what is odd in them is counted, and hides nothing.
+func TestGraphOfOddRecords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.deadlock()
+	a := newParty(1)
+	r.field(a.random, "x", "no JSON")
+	r.field(a.random, "y", `[{"w":"`+newParty(2).owner(22)+`","n":"b","k":"mutex","s":1}]`) // of another client
+	r.alive("../../etc", r.now()+60_000)
+	r.alive("ffffffffffffffff", r.now()+60_000) // without a hash
+	r.alive("eeeeeeeeeeeeeeee", r.now()+60_000) // with another thing
+	r.do("SET @lockdog:waits:{eeeeeeeeeeeeeeee} x")
+	g, err := r.reader.Graph(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "eeeeeeeeeeeeeeee") || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("%v", err)
+	}
+	wantPicture(t, &g, deadlocked)
+	if g.Unreadable != 3 {
+		t.Errorf("%d are unreadable", g.Unreadable)
+	}
+	r.do("DEL @lockdog:waiting", "SET @lockdog:waiting x")
+	if g, err := r.reader.Graph(t.Context()); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || len(g.Waits) != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// A key that is awaited as a lock, and holds something else, is no lock, and no error.
+func TestGraphOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.do("SET @text x", "RPUSH @list x", "HSET @hash field x")
+	a := newParty(1)
+	r.record(a, a.waits(1, "text"), a.waits(2, "list"), a.waits(3, "hash"), a.waits(4, "free"))
+	g := r.graph()
+	wantPicture(t, &g, "service-1 waits for text\nservice-1 waits for list\nservice-1 waits for hash\nservice-1 waits for free\n")
+}
+
+func TestGraphOfRedissonAndSemaphores(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.holds("java", uuid+":7", 1)
+	r.write(permit, "permits")
+	a := newParty(1)
+	sem := a.waits(2, "permits", a.carry(3, "x"))
+	sem.Kind = "semaphore"
+	latch := a.waits(4, "latch")
+	latch.Kind = "latch"
+	r.record(a, a.waits(1, "java"), sem, latch)
+	g := r.graph()
+	wantPicture(t, &g, "service-1 waits for java of Redisson\nservice-1 waits for permits of \nservice-1 waits for latch\n")
+	if l := g.Awaited(1); l.Kind != fleet.Semaphore || l.Held == 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// However many records there are, a Graph is bounded, and says so.
+func TestGraphIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for n := range 30 { // so that 1,200 waits are in 30 hashes
+		p := newParty(n)
+		var waits []waitgraph.Wait
+		for i := range 40 {
+			waits = append(waits, p.waits(100*n+i, fmt.Sprintf("lock:%d", i)))
+		}
+		r.record(p, waits...)
+	}
+	g := r.graph()
+	if len(g.Waits) != fleet.MostWaits || !g.More {
+		t.Errorf("%d waits, more: %v", len(g.Waits), g.More)
+	}
+	if g.Waits[0].Waiter != newParty(0).owner(0) || g.Waits[999].Waiter != newParty(24).owner(2439) {
+		t.Errorf("not the oldest: from %s to %s", g.Waits[0].Waiter, g.Waits[999].Waiter)
+	}
+
+	// One client with many records, and many clients.
+	r = newRig(t)
+	p := newParty(1)
+	pipe := r.rdb.Pipeline()
+	for i := range 25_000 {
+		pipe.HSet(t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", p.owner(i), waitgraph.Encode([]waitgraph.Wait{p.waits(i, "a")}))
+	}
+	for n := range 1200 {
+		pipe.ZAdd(t.Context(), r.prefix+"lockdog:waiting", redis.Z{Score: float64(r.now() + 60_000), Member: newParty(n).random})
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if g = r.graph(); len(g.Waits) != fleet.MostWaits || !g.More {
+		t.Errorf("%d waits, more: %v", len(g.Waits), g.More)
+	}
+	t.Logf("took %v", time.Since(began))
+}
+
+func TestGraph_Filter(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.deadlock()
+	p := newParty(7)
+	r.holds("z", newParty(8).owner(1), 1, "@lockdog", "1")
+	r.record(p, p.waits(25, "z"))
+	g := r.graph()
+	for pattern, want := range map[string]string{
+		"":        deadlocked[:strings.Index(deadlocked, "cycle")] + "service-7 waits for z of service-8\n" + deadlocked[strings.Index(deadlocked, "cycle"):],
+		"c":       deadlocked,
+		"oth*":    deadlocked, // which is held beside
+		"z":       "service-7 waits for z of service-8\n",
+		"nothing": "",
+	} {
+		some, err := g.Filter(pattern)
+		if err != nil {
+			t.Error(err)
+		}
+		wantPicture(t, &some, want)
+		for i := range some.Waits {
+			if l := some.Awaited(i); l == nil || l.Name != some.Waits[i].Name {
+				t.Errorf("%q: wait %d is for %+v", pattern, i, l)
+			}
+		}
+	}
+	if _, err := g.Filter("["); !errors.Is(err, fleet.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestGraphOnCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 0, redistest.WithConfig("cluster-require-full-coverage", "no"))
+	r := rigOf(t, redistest.Open(t, cluster.Universal()), "app:")
+	r.deadlock()
+	g := r.graph()
+	wantPicture(t, &g, deadlocked)
+
+	// Slots that have moved, and the client doesn't know yet: of a lock, of a client's waits, and of the clients.
+	for _, key := range []string{"app:b", "app:lockdog:waits:{" + newParty(2).random + "}", "app:lockdog:waiting"} {
+		slot := cluster.Slot(t, key)
+		to := cluster.Nodes[0]
+		if cluster.Owner(t, slot) == to {
+			to = cluster.Nodes[1]
+		}
+		m := cluster.Migrate(t, slot, to)
+		m.MoveKeys(t, key)
+		g = r.graph()
+		wantPicture(t, &g, deadlocked)
+		m.Finish(t)
+		g = r.graph()
+		wantPicture(t, &g, deadlocked)
+	}
+
+	// A node that is down: what it has is missing, with an error; the others' is there.
+	down := cluster.Nodes[2]
+	if cluster.Owner(t, cluster.Slot(t, "app:lockdog:waiting")) == down {
+		down = cluster.Nodes[1]
+	}
+	there := 0
+	for n := 1; n <= 4; n++ {
+		if cluster.Owner(t, cluster.Slot(t, "app:lockdog:waits:{"+newParty(n).random+"}")) != down {
+			there++
+		}
+	}
+	down.Kill(t)
+	g, err := r.reader.Graph(t.Context())
+	if err == nil || !strings.Contains(err.Error(), down.Addr()) || len(g.Waits) != there || len(g.Cycles) != 0 {
+		t.Errorf("%v, want %d waits:\n%s", err, there, picture(&g))
+	}
+}
+
+// A server that doesn't answer ends the reading with its ctx; and of a Cluster's the others are read.
+func TestGraphOfASilentServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	proxy := redistest.NewProxy(t, s.Addr())
+	r := rigOf(t, s.Client(t, func(o *redis.Options) { o.Addr, o.ContextTimeoutEnabled = proxy.Addr(), true }), "")
+	r.deadlock()
+	proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	g, err := r.reader.Graph(ctx)
+	if err == nil || len(g.Waits) != 0 || time.Since(began) > patience/2 {
+		t.Errorf("after %v: %+v, %v", time.Since(began), g, err)
+	}
+	proxy.Release()
+}
+
+// What real clients write: three services that wait for each other, one behind them, and one behind a reader; on a single server and on a Cluster.
+func TestGraphOfClients(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) { t.Parallel(); testGraphOfClients(t, newRig(t)) })
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, 0)
+		testGraphOfClients(t, rigOf(t, redistest.Open(t, cluster.Universal()), "app:"))
+	})
+}
+
+func testGraphOfClients(t *testing.T, r *rig) {
+	ctx, tracer, traceID := traced(t)
+	names := []string{"a", "b", "c"}
+	var clients []*lock.Client
+	var leases []*lock.Lease
+	for i, name := range names {
+		clients = append(clients, r.client("service-"+strings.ToUpper(name), lock.WithTracerProvider(tracer), lock.WithWaitGraph(300*time.Millisecond)))
+		leases = append(leases, r.takeCtx(ctx, clients[i].Mutex(name)))
+	}
+	beside := r.client("beside", lock.WithWaitGraph(300*time.Millisecond))
+	r.wait(t.Context(), beside.Mutex("a"))
+	reader := r.take(r.client("reader").RWMutex("shared").RLocker())
+	r.wait(t.Context(), beside.RWMutex("shared"))
+	var g fleet.Graph
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Waits) != 2 || len(g.Cycles) != 0 {
+			return fmt.Errorf("before the deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	if l := g.Awaited(slices.IndexFunc(g.Waits, func(w fleet.Wait) bool { return w.Name == "shared" })); l == nil || l.Mode != "read" || l.Holders[0].Owner != reader.Owner() {
+		t.Errorf("%+v", l)
+	}
+
+	for i, lease := range leases {
+		r.wait(lease.Context(), clients[i].Mutex(names[(i+1)%3]))
+	}
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Waits) != 5 || len(g.Cycles) != 1 {
+			return fmt.Errorf("no deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	if len(g.Cycles[0]) != 3 || g.Unreadable != 0 {
+		t.Errorf("%s", picture(&g))
+	}
+	for i, step := range g.Cycles[0] {
+		w, next := g.Waits[step.Wait], g.Cycles[0][(i+1)%3]
+		lease := leases[slices.Index(names, step.Holds.Name)]
+		if w.Name != next.Holds.Name || step.Holds.Owner != lease.Owner() || step.Holds.Token != lease.Token() || step.Holds.Kind != "mutex" || w.ClientID != "service-"+strings.ToUpper(step.Holds.Name) ||
+			w.TraceID != traceID || w.Kind != "mutex" || !within(time.Since(w.Since), 200*time.Millisecond, patience) {
+			t.Errorf("%d: %+v, %+v", i, step, w)
+		}
+	}
+
+	// It is over once somebody gives up.
+	if err := leases[0].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Cycles) != 0 {
+			return fmt.Errorf("still a deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+}
+
+// Of a Multi, the name that it waits for is the lock, and the names before it are what it carries.
+func TestGraphOfMulti(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c := r.client("holder", lock.WithWaitGraph(300*time.Millisecond))
+	other := r.client("multi", lock.WithWaitGraph(300*time.Millisecond))
+	held := r.take(c.Mutex("b"))
+	r.wait(t.Context(), other.Multi([]string{"a", "b"}))
+	r.lookUntil("a", "the Multi hasn't got it", func(l fleet.Lock) bool { return l.Held == 1 })
+	r.wait(held.Context(), c.Mutex("a"))
+	var g fleet.Graph
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Cycles) != 1 {
+			return fmt.Errorf("no deadlock:\n%s", picture(&g))
+		}
+		return nil
+	})
+	for _, step := range g.Cycles[0] {
+		if w := g.Waits[step.Wait]; w.Name == step.Holds.Name || !slices.Contains([]string{"a", "b"}, w.Name) {
+			t.Errorf("%s", picture(&g))
+		}
+	}
+}
+
+// Of Sentinels, it is read at the primary, also after a failover.
+func TestGraphOnSentinel(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1)
+	r := rigOf(t, redistest.Open(t, s.Universal()), "")
+	r.deadlock()
+	if n, err := r.rdb.(*redis.Client).Wait(t.Context(), 1, patience).Result(); err != nil || n != 1 {
+		t.Fatalf("%d replicas, %v", n, err)
+	}
+	g := r.graph()
+	wantPicture(t, &g, deadlocked)
+	s.Failover(t)
+	eventually(t, func() error {
+		g, err := r.reader.Graph(t.Context())
+		if err == nil && picture(&g) != deadlocked {
+			err = errors.New(picture(&g))
+		}
+		return err
+	})
+}

@@ -1,0 +1,340 @@
+package lockdebug_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+	"github.com/lockdog/lockdog/lock/lockdebug"
+)
+
+// graphRig is a page with the graph of a Redis, whose records are written by hand.
+type graphRig struct {
+	*rig
+	srv *redistest.Server
+	rdb *redis.Client
+}
+
+func newGraphRig(t *testing.T, change ...func(*lockdebug.Options)) *graphRig {
+	t.Helper()
+	s := redistest.Start(t)
+	r := &graphRig{rig: newRig(t), srv: s, rdb: s.Client(t)}
+	r.mount(r.rdb, change...)
+	return r
+}
+
+// mount makes the page one that reads from this client.
+func (r *graphRig) mount(rdb *redis.Client, change ...func(*lockdebug.Options)) {
+	r.t.Helper()
+	reader, err := fleet.New(rdb, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	o := lockdebug.Options{Clients: []*lock.Client{r.rig.srv.Client()}, TraceURL: "https://jaeger.example.com/trace/{trace_id}", Fleet: reader}
+	for _, f := range change {
+		f(&o)
+	}
+	r.page = lockdebug.Handler(o)
+}
+
+func graphOwner(client string, n int) string { return fmt.Sprintf("%s:%016x-%d", client, n, n) }
+
+const graphTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+// waits writes that a client waits for a lock while it holds others, which it takes.
+func (r *graphRig) waits(client string, n int, name string, holds ...string) {
+	r.t.Helper()
+	now := time.Now()
+	w := waitgraph.Wait{Waiter: graphOwner(client, n), Name: name, Kind: "mutex", Since: now.Add(-time.Minute), Traceparent: "00-" + graphTrace + "-00f067aa0ba902b7-01"}
+	pipe := r.rdb.Pipeline()
+	field := w.Waiter
+	for i, held := range holds {
+		owner := fmt.Sprintf("%s:%016x-%d", client, n, 1000+i)
+		field = owner
+		w.Holds = append(w.Holds, waitgraph.Hold{Name: held, Kind: "mutex", Owner: owner, Token: int64(i + 1)})
+		pipe.HSet(r.t.Context(), held, owner, 1, "@lockdog", now.Add(-2*time.Minute).UnixMicro())
+	}
+	pipe.HSet(r.t.Context(), "lockdog:waits:{"+fmt.Sprintf("%016x", n)+"}", field, waitgraph.Encode([]waitgraph.Wait{w}))
+	pipe.ZAdd(r.t.Context(), "lockdog:waiting", redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: fmt.Sprintf("%016x", n)})
+	if _, err := pipe.Exec(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// deadlock has orders and billing wait for each other, and web for one of them; and mail for Redisson.
+func (r *graphRig) deadlock() {
+	r.waits("orders", 1, "account:42", "stock:7")
+	r.waits("billing", 2, "stock:7", "account:42")
+	r.waits("web", 3, "stock:7")
+	r.waits("mail", 4, "java")
+	if err := r.rdb.HSet(r.t.Context(), "java", "0f0e0d0c-0102-0304-0506-0708090a0b0c:7", 1).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	if page := r.html(""); !strings.Contains(page, "Nobody has waited for long.") || strings.Contains(page, "<svg") || strings.Contains(page, "deadlock") {
+		t.Errorf("without waits: %s", page)
+	}
+	if g := r.json("").Graph; g.Total != 0 || g.Cycles == nil || g.Waits == nil || g.Error != "" || g.Time.IsZero() {
+		t.Errorf("without waits: %+v", g)
+	}
+	r.deadlock()
+	g := r.json("").Graph
+	if len(g.Cycles) != 1 || len(g.Cycles[0]) != 2 || len(g.Waits) != 4 || g.Total != 4 || g.More || g.Error != "" {
+		t.Fatalf("%+v", g)
+	}
+	if c := g.Cycles[0][0]; c.Name != "stock:7" || c.ClientID != "billing" || c.Owner != graphOwner("billing", 2) || c.HoldsName != "account:42" ||
+		!strings.HasPrefix(c.HoldsOwner, "billing:") || c.Age < 60 || c.TraceID != graphTrace || c.TraceURL != "https://jaeger.example.com/trace/"+graphTrace || c.Since.IsZero() {
+		t.Errorf("%+v", c)
+	}
+	for i, w := range g.Waits {
+		if w.Deadlock != (i < 2) || len(w.HeldBy) != 1 || w.Held != 1 || w.Kind != "mutex" || w.Age < 60 || w.TraceURL == "" || w.HeldBy[0].Redisson != (w.Name == "java") {
+			t.Errorf("%d: %+v", i, w)
+		}
+		if h := w.HeldBy[0]; !h.Redisson && (h.ClientID == "" || h.Age < 120 || h.Since.IsZero()) {
+			t.Errorf("%d: %+v", i, h)
+		}
+	}
+	page := r.html("")
+	for _, want := range []string{
+		"<b>1</b> deadlock<", "<b>Deadlock</b>: each of these 2 waits for the next one", "<li><bdi>billing</bdi> holds <b><bdi>account:42</bdi></b> and waits for <b><bdi>stock:7</bdi></b>",
+		`<svg class="graph" role="img" aria-label="4 of 4 waits: arrows lead`, "There is a deadlock over ", ">DEADLOCK, waits 1 min", `href="https://jaeger.example.com/trace/` + graphTrace,
+		">not known if it waits<", "mutex, held 2 min",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page doesn't say %q", want)
+		}
+	}
+	for part, want := range map[string]int{`<g class="lock stuck">`: 2, `<g class="wait stuck">`: 2, `<g class="wait">`: 2, `<g class="holder">`: 1, `<path class="arrow stuck"`: 4, `<path class="arrow"`: 3} {
+		if n := strings.Count(page, part); n != want {
+			t.Errorf("%d times %s, want %d", n, part, want)
+		}
+	}
+	if page := r.html("?state=held"); strings.Contains(page, `id="graph"`) {
+		t.Error("the graph is shown where waits aren't")
+	}
+	if d := r.json("?state=lost"); d.Graph != nil {
+		t.Error("the graph is read where waits aren't shown")
+	}
+}
+
+// Without Options.Fleet nothing of it is on the page.
+func TestNoGraphWithoutFleet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if page := r.html(""); strings.Contains(page, `id="graph"`) || strings.Contains(page, "<svg") || r.json("").Graph != nil {
+		t.Error("there is a graph")
+	}
+}
+
+func TestGraphIsRedacted(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t, func(o *lockdebug.Options) {
+		o.RedactName = func(name string) string { return fmt.Sprintf("name-%d", len(name)) }
+		o.RedactOwner = func(owner string) string { return fmt.Sprintf("owner-%x", []byte(owner)) }
+	})
+	r.deadlock()
+	if err := r.rdb.HSet(t.Context(), "lockdog:waits:{"+strings.Repeat("f", 16)+"}", "x", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{r.html(""), ask(r.page, http.MethodGet, "/?format=json").Body.String()} {
+		if !strings.Contains(text, "name-10") || !strings.Contains(text, "owner-") {
+			t.Error("nothing was replaced")
+		}
+		for _, secret := range []string{"account:42", "stock:7", "billing", "orders", "java", "0f0e0d0c"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("it says %q", secret)
+			}
+		}
+	}
+}
+
+// Names come from whoever can write to Redis: nothing of them is markup.
+func TestGraphOfHostileNames(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	names := []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "</svg></title><b>", "\u202etxt", "line\nbreak"}
+	for i, name := range names {
+		r.waits(names[(i+2)%len(names)][:5], i+1, name, names[(i+1)%len(names)])
+	}
+	s := newSite(t, r.rig)
+	dom := browse(t, s, "?refresh=off", "--dump-dom")
+	for _, mark := range []string{"<script", "<img", "<b>\n", "\u202e"} {
+		if strings.Contains(dom, mark) {
+			t.Errorf("%s is on the page", mark)
+		}
+	}
+	if strings.Count(dom, "</svg>") != 1 || strings.Count(dom, "<li><bdi>") != len(names) || strings.Count(dom, "<rect") != 2*len(names) {
+		t.Errorf("the page isn't whole:\n%s", dom)
+	}
+}
+
+// A browser draws it, in light and dark, wide and narrow, with what the Content-Security-Policy allows.
+func TestBrowserDrawsGraph(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	r.deadlock()
+	s := newSite(t, r.rig)
+	draw(t, s, "graph", "--window-size=1400,1000")
+	draw(t, s, "graph-phone-dark", "--window-size=500,1200", "--blink-settings=preferredColorScheme=0")
+}
+
+var boxOnPage = regexp.MustCompile(`<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"`)
+
+// However many wait, the page is one that somebody can read.
+func TestGraphIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	for i := range 300 {
+		r.waits(fmt.Sprintf("web-%d", i), 100+i, "busy")
+	}
+	for i := range 150 {
+		r.waits(fmt.Sprintf("job-%d", i), 1000+i, fmt.Sprintf("lock-%d", i), fmt.Sprintf("mine-%d", i))
+	}
+	r.deadlock()
+	g := r.json("").Graph
+	if g.Total != 454 || len(g.Waits) != 100 || !g.Waits[0].Deadlock || !g.Waits[1].Deadlock {
+		t.Errorf("%d of %d waits", len(g.Waits), g.Total)
+	}
+	page := r.html("")
+	boxes := boxOnPage.FindAllStringSubmatch(page, -1)
+	if len(boxes) < 20 || len(boxes) > 60 {
+		t.Errorf("%d boxes", len(boxes))
+	}
+	for _, want := range []string{">297 more<", "here 100", " of 454 waits", "DEADLOCK"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page doesn't say %q", want)
+		}
+	}
+	if len(page) > 150_000 {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	checkPlaces(t, page)
+}
+
+// checkPlaces checks that no box lies over another, and all are in the picture.
+func checkPlaces(t *testing.T, page string) {
+	t.Helper()
+	size := regexp.MustCompile(`viewBox="0 0 (\d+) (\d+)"><?`).FindStringSubmatch(page)
+	if size == nil {
+		t.Fatal("no drawing")
+	}
+	number := func(s string) int {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	var rects [][4]int
+	for _, m := range boxOnPage.FindAllStringSubmatch(page, -1) {
+		one := [4]int{number(m[1]), number(m[2]), number(m[3]), number(m[4])}
+		if one[0]+one[2] > number(size[1]) || one[1]+one[3] > number(size[2]) {
+			t.Errorf("%v is outside %v", one, size[1:])
+		}
+		for _, other := range rects {
+			if one[0] < other[0]+other[2] && other[0] < one[0]+one[2] && one[1] < other[1]+other[3] && other[1] < one[1]+one[3] {
+				t.Errorf("%v lies over %v", one, other)
+			}
+		}
+		rects = append(rects, one)
+	}
+}
+
+// Redis that doesn't answer costs the graph, not the page; and pages that are loaded again and again don't add up.
+func TestGraphOfSilentRedis(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	r.deadlock()
+	proxy := redistest.NewProxy(t, r.srv.Addr())
+	r.mount(r.srv.Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() })) // which reads for 3 s, three times, whatever the ctx says
+	r.hold([]string{"here"})
+	if g := r.json("").Graph; len(g.Cycles) != 1 {
+		t.Fatalf("%+v", g)
+	}
+	proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
+	began := time.Now()
+	var pages sync.WaitGroup
+	for range 20 {
+		pages.Go(func() {
+			d := r.json("")
+			if d.Held.names() != "here" || d.Graph.Error != "no answer from Redis in time" || d.Graph.Total != 0 {
+				t.Errorf("%+v, %+v", d.Held, d.Graph)
+			}
+		})
+	}
+	pages.Wait()
+	if took := time.Since(began); took < time.Second || took > patience {
+		t.Errorf("took %v", took)
+	}
+	if n := proxy.Conns(); n > 5 {
+		t.Errorf("%d connections: the readings add up", n)
+	}
+	page := r.html("")
+	for _, want := range []string{"Redis can't be read, or not all of it: <bdi>no answer from Redis in time</bdi>", "<bdi>here</bdi>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page doesn't say %q", want)
+		}
+	}
+	if strings.Contains(page, "Nobody has waited for long") {
+		t.Error("it says that nobody waits")
+	}
+	proxy.SetRule(nil)
+	proxy.Release()
+	for deadline := time.Now().Add(patience); len(r.json("").Graph.Cycles) != 1; {
+		if time.Now().After(deadline) {
+			t.Fatal("no graph afterwards")
+		}
+	}
+}
+
+// patience is for what happens at once, on a machine that is busy.
+const patience = 30 * time.Second
+
+// A request that is canceled doesn't wait for Redis.
+func TestGraphOfCanceledRequest(t *testing.T) {
+	t.Parallel()
+	r := newGraphRig(t)
+	proxy := redistest.NewProxy(t, r.srv.Addr())
+	r.mount(r.srv.Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() }))
+	proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/debug/locks", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r.page.ServeHTTP(&discard{}, req)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %v", took)
+	}
+	proxy.Release()
+}
+
+// discard is a response that nobody reads.
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header {
+	if d.header == nil {
+		d.header = http.Header{}
+	}
+	return d.header
+}
+func (*discard) Write(b []byte) (int, error) { return len(b), nil }
+func (*discard) WriteHeader(int)             {}
