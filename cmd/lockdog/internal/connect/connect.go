@@ -51,6 +51,8 @@ type Flags struct {
 	Prefix        string
 	Timeout       time.Duration
 
+	Sent *Sent // counts what is sent; nil: nobody wants to know
+
 	set *pflag.FlagSet
 }
 
@@ -128,6 +130,9 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 		if len(o.Addrs) > 1 {
 			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone", ErrUsage, s.Addr)
 		}
+	}
+	if f.Sent != nil {
+		f.Sent.count(o)
 	}
 	s.UniversalClient = redis.NewUniversalClient(o)
 	defer closeWhenDone(parent, s)()
