@@ -59,7 +59,7 @@ type Flags struct {
 // Register makes them flags of a command.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	f.set = set
-	set.StringVarP(&f.URL, "url", "u", "", "redis[s]://[user@]host[:port][,host[:port]...][/db], host:port, or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
+	set.StringVarP(&f.URL, "url", "u", "", "address: redis[s]://[user@]host[:port][/db], with commas between several host:port; host:port alone; or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
 	set.StringVar(&f.User, "user", "", "ACL user; its password comes from $"+EnvPassword+", $"+EnvURL+" or --password-file")
 	set.StringVar(&f.PasswordFile, "password-file", "", "file whose first line is the password")
 	set.IntVarP(&f.DB, "db", "n", 0, "number of the database; default that of the address, or 0")
