@@ -179,6 +179,17 @@ func TestRunEnvironment(t *testing.T) {
 	}
 }
 
+// What is wrong about telemetry keeps no command from running.
+func TestRunBadTelemetry(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, env := range []string{"OTEL_TRACES_EXPORTER=console", "OTEL_EXPORTER_OTLP_PROTOCOL=avro"} {
+		r := lockdog(t, server.Addr(), []string{env, "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "TRACEPARENT=" + parent}, "run", "job", "--", "sh", "-c", "echo $TRACEPARENT")
+		r.want(t, 0, parent, "so there is no telemetry")
+	}
+}
+
 func TestRunSemaphore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

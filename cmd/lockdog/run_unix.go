@@ -153,10 +153,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	if err != nil {
 		return err
 	}
-	t, err := a.telemetry(ctx)
-	if err != nil {
-		return err
-	}
+	t := a.telemetry(ctx)
 	defer t.stop()
 	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
 	ctx, span := t.TracerProvider.Tracer("github.com/lockdog/lockdog/cmd/lockdog", trace.WithInstrumentationVersion(telemetry.Version)).

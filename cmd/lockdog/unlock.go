@@ -73,10 +73,7 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 			return err
 		}
 	}
-	telemetry, err := a.telemetry(ctx)
-	if err != nil {
-		return err
-	}
+	telemetry := a.telemetry(ctx)
 	defer telemetry.stop()
 	c, err := a.client(server, telemetry)
 	if err != nil {
