@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/bench"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
 )
 
 // The bounds of bench's flags.
@@ -22,7 +23,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what a lock costs on this Redis",
 		Long: `Measure what a lock costs on this Redis: PING, a free lock taken and released, TryLock of a held lock, and how long a lock takes from one client to
-another that waits. Each has a quarter of --duration. One operation is under way at a time, and begins only when the commands before it are within --max-qps.
+another that waits. Each has a quarter of --duration. One operation is under way at a time, and begins only when all commands that were sent before it are
+within --max-qps; "commands" is how many each of them sends.
 
 It takes locks of names that nobody uses. One token counter stays for each --name. The time is what this machine sees, its network included.`,
 		Args:              args(0, 0, ""),
@@ -34,6 +36,8 @@ It takes locks of names that nobody uses. One token counter stays for each --nam
 			case opts.MaxQPS < leastQPS || opts.MaxQPS > mostQPS:
 				return usagef("--max-qps %d: must be between %d and %d", opts.MaxQPS, leastQPS, mostQPS)
 			}
+			a.conn.Sent = new(connect.Sent)
+			opts.Sent = a.conn.Sent.Commands
 			server, err := a.open(cmd.Context())
 			if err != nil {
 				return err

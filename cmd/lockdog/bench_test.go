@@ -29,6 +29,9 @@ func TestBench(t *testing.T) {
 			if p.N < 3 || p.P50 <= 0 || p.P50 > p.P99 || p.P99 > p.Max {
 				t.Errorf("%+v", p)
 			}
+			if least := map[string]int{bench.Ping: 1, bench.Free: 2, bench.Held: 1, bench.HandOver: 4}[p.Phase]; p.Commands < least || p.Commands > least+2 {
+				t.Errorf("%s: %d commands for each operation, want %d or a few more", p.Phase, p.Commands, least)
+			}
 		}
 	}
 	if want := []string{bench.Ping, bench.Free, bench.Held, bench.HandOver}; strings.Join(got, " ") != strings.Join(want, " ") {
@@ -39,7 +42,7 @@ func TestBench(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := 0
-	for _, name := range []string{"evalsha", "eval", "ping"} {
+	for _, name := range []string{"evalsha", "eval", "ping", "subscribe", "unsubscribe"} { // without what scripts call
 		text, _, _ := strings.Cut(strings.TrimPrefix(commands["Commandstats"]["cmdstat_"+name], "calls="), ",")
 		n, _ := strconv.Atoi(text)
 		sent += n

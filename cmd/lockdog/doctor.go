@@ -21,7 +21,7 @@ func (a *app) doctorCommand() *cobra.Command {
 takes and releases locks of names that nobody uses, and deletes their keys. One token counter stays for each --name.
 
 Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict a warning is enough.`,
-		Example: `  lockdog doctor --user app --name job                 as a user who may touch names that begin with job
+		Example: `  lockdog doctor --user app --name job                    may touch job*
   lockdog doctor --kind mutex --kind semaphore --strict   for CI`,
 		Args:              args(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -56,6 +56,7 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also for a warning")
 	cmd.Flags().StringVar(&opts.Name, "name", "", "beginning of the names of locks that the user may touch; its tries get names such as NAME:lockdog-doctor-...")
 	cmd.Flags().StringSliceVar(&opts.Kinds, "kind", nil, "kind of lock or option that the service uses: a right it lacks is a failure, and other kinds aren't tried")
+	completeWords(cmd, "kind", doctor.Kinds()...)
 	return cmd
 }
 

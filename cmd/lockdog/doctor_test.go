@@ -91,6 +91,30 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 	}
 }
 
+// Whoever gives the rights that one run names has no need of a second: also those that can't be tried without the others are named.
+func TestDoctorNamesAllMissingRights(t *testing.T) {
+	t.Parallel()
+	s := startWithApp(t, "~job* +@read +@write +ping")
+	doctor := func() string {
+		return lockdog(t, "redis://"+s.Addr(), asApp, "doctor", "--user", "app", "--name", "job", "--kind", "mutex", "--timeout", "2s").stdout
+	}
+	give := []any{"acl", "setuser", "app"}
+	for line := range strings.Lines(doctor()) {
+		if _, rest, ok := strings.Cut(line, ": missing "); ok {
+			rights, _, _ := strings.Cut(rest, " (")
+			for right := range strings.FieldsSeq(rights) {
+				give = append(give, right)
+			}
+		}
+	}
+	if err := s.Client(t).Do(t.Context(), give...).Err(); err != nil {
+		t.Fatalf("%v: %v", give, err)
+	}
+	if got := doctor(); strings.Contains(got, "FAIL") || strings.Contains(got, "acl_mutex: Mutex: missing") || strings.Contains(got, "WARN  pubsub") {
+		t.Errorf("after %v:\n%s", give, got)
+	}
+}
+
 func TestDoctorReplica(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 1)

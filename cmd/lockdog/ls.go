@@ -78,6 +78,7 @@ before a lock that isn't fair.`,
 	cmd.Flags().StringVar(&order, "sort", byName, "name; age, the longest hold first; or waiting, the most waiters first")
 	cmd.Flags().DurationVar(&longer, "longer-than", 0, "only locks that are held for longer; leaves out those of which Redis doesn't say")
 	cmd.Flags().BoolVar(&awaited, "awaited", false, "only locks that somebody waits for")
+	completeWords(cmd, "sort", byName, byAge, byWaiting)
 	traceFlag(cmd, &traces)
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -57,6 +58,9 @@ func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
+// redisCLI matches the error of a flag that redis-cli has: -h host (which is help here, so what follows is unknown), -p port, -a password.
+var redisCLI = regexp.MustCompile(`^unknown shorthand flag: '(p|a|[0-9.])'`)
+
 // app is what the commands share.
 type app struct {
 	stdin          io.Reader
@@ -87,7 +91,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // errorText is what the program says of an error: one line that begins with its name, and has it once.
 func errorText(err error) string {
-	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.OneLine(err.Error()), "lockdog: "), ": lockdog: ", ": ")
+	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.Reason(err), "lockdog: "), ": lockdog: ", ": ")
 }
 
 // signalError is why a ctx ended: the program got a signal.
@@ -121,15 +125,19 @@ func (a *app) command() *cobra.Command {
 		Long: `lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, and tells what a Redis will do to locks.
 
 The locks are those of programs that use github.com/lockdog/lockdog, and of Redisson. The address is -u or $REDIS_URL. Whether it is that of a single
-server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.`,
-		Example: `  lockdog ls 'orders:*'                        which locks are held and awaited
-  lockdog who orders:42                        who holds this one, since when, and who waits
-  lockdog graph                                who waits for whom, and deadlocks
-  lockdog watch                                the same, live
-  lockdog unlock orders:42 --force             take it away from its holder
-  lockdog run backup --wait 10s -- ./backup.sh run a command while holding a lock
-  lockdog doctor                               what will hurt locks on this Redis
-  lockdog bench                                what a lock costs on this Redis`,
+server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.
+
+Exit codes: 0; 1 for "no" (who: the lock is free; graph: there is a deadlock; doctor: something is
+wrong) and for what could be done in part; 64 if a flag, an argument or a setting is wrong;
+69 if Redis can't be reached, or refuses. Those of run are more: 'lockdog run -h'.`,
+		Example: `  lockdog ls 'orders:*'              which locks are held and awaited
+  lockdog who orders:42              who holds this one, since when, who waits
+  lockdog graph                      who waits for whom, and deadlocks
+  lockdog watch                      the same, live
+  lockdog unlock orders:42 --force   take it away from its holder
+  lockdog run backup -- ./backup.sh  run a command while holding a lock
+  lockdog doctor                     what will hurt locks on this Redis
+  lockdog bench                      what a lock costs on this Redis`,
 		Version:           telemetry.Version,
 		Args:              noSuchCommand,
 		SilenceErrors:     true,
@@ -140,15 +148,34 @@ server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISC
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if redisCLI.MatchString(err.Error()) {
+			return usagef("%w; the address is -u host:port, and the password is in $%s", err, connect.EnvPassword)
+		}
 		return usagef("%w; '%s -h' lists the flags", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	a.conn.Register(root.PersistentFlags())
+	completeFiles(root, "cacert", "cert", "key", "password-file")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
 	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand, a.benchCommand} {
 		root.AddCommand(add())
 	}
+	narrowHelp(root)
 	return root
+}
+
+// completeFiles has shells complete names of files after flags: without it they offer nothing.
+func completeFiles(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // an error would be that of a flag that isn't there
+			return nil, cobra.ShellCompDirectiveDefault
+		})
+	}
+}
+
+// completeWords has shells complete one of some words after a flag.
+func completeWords(cmd *cobra.Command, flag string, words ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // noSuchCommand is called with what follows the program's name and is none of its commands.
@@ -213,7 +240,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, connect.ErrUsage), errors.Is(err, lock.ErrInvalid), errors.Is(err, fleet.ErrInvalid):
+	case errors.Is(err, connect.ErrUsage), errors.Is(err, lock.ErrInvalid), errors.Is(err, fleet.ErrInvalid), errors.Is(err, fleet.ErrNotALock):
 		return exitUsage
 	case errors.As(context.Cause(ctx), &sig):
 		return exitSignal + int(sig)

@@ -58,14 +58,24 @@ or takes away the lock, lockdog learns of it some milliseconds later; where Redi
 at most.
 
 Exit codes: that of the command, 128 and the number of the signal that ended it, or:
-   64  a flag or an argument is wrong            76  the lock was lost while the command ran
-   69  Redis can't be reached, or refuses       124  --max-hold was over, or the heartbeat was missing
-   75  the lock is held (--held-code)           126, 127  the command can't be run, doesn't exist`,
+   64  a flag or an argument is wrong
+   69  Redis can't be reached, or refuses
+   75  the lock is held (--held-code)
+   76  the lock was lost while the command ran
+  124  --max-hold was over, or the heartbeat was missing
+  126  the command can't be run
+  127  the command doesn't exist`,
 		Example: `  lockdog run backup -- ./backup.sh
   lockdog run report --wait 10m --max-hold 1h -- make report
-  lockdog run nightly --min-hold 50s --held-code 0 -- ./job      # in each server's crontab: runs once
+  lockdog run nightly --min-hold 50s --held-code 0 -- ./job  # in each server's
+                                          # crontab: one of them runs it
   lockdog run workers --semaphore 5 --wait forever -- ./work`,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault // the command and its arguments
+		},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return usagef("usage: %s NAME [flags] -- COMMAND [ARG...]; '%[1]s -h' says more", cmd.CommandPath())
@@ -84,6 +94,8 @@ Exit codes: that of the command, 128 and the number of the signal that ended it,
 	set.StringVar(&f.heartbeatFile, "heartbeat-file", "", "end the command if it doesn't touch this file for --heartbeat")
 	set.DurationVar(&f.heartbeat, "heartbeat", defaultHeartbeat, "with --heartbeat-file: how often the command must touch it")
 	set.IntVar(&f.heldCode, "held-code", exitHeld, "exit code if the lock is held by another")
+	completeFiles(cmd, "heartbeat-file")
+	completeWords(cmd, "wait", waitForever)
 	return cmd
 }
 
@@ -141,10 +153,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	if err != nil {
 		return err
 	}
-	t, err := a.telemetry(ctx)
-	if err != nil {
-		return err
-	}
+	t := a.telemetry(ctx)
 	defer t.stop()
 	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
 	ctx, span := t.TracerProvider.Tracer("github.com/lockdog/lockdog/cmd/lockdog", trace.WithInstrumentationVersion(telemetry.Version)).

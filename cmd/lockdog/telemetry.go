@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
@@ -17,15 +22,20 @@ type providers struct {
 	*otelsetup.Providers
 }
 
-// telemetry starts what the OTEL_* variables ask for. The log goes to stderr; below warnings it is silent.
-func (a *app) telemetry(ctx context.Context) (*providers, error) {
+// telemetry starts what the OTEL_* variables ask for, and nothing if they can't be right: they may be meant for other programs of this machine, and a job that
+// doesn't run is worse than one without a trace. The log goes to stderr; below warnings it is silent.
+func (a *app) telemetry(ctx context.Context) *providers {
 	p, err := otelsetup.Start(ctx, otelsetup.Config{
 		ServiceName: "lockdog", ServiceVersion: telemetry.Version, LogOutput: a.stderr, LogLevel: slog.LevelWarn, KeepGlobals: true,
 	})
 	if err != nil {
-		return nil, &exitError{code: exitUsage, err: err}
+		_, _ = fmt.Fprintf(a.stderr, "%s; so there is no telemetry\n", errorText(err))
+		p = &otelsetup.Providers{
+			TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(), Propagator: propagation.TraceContext{},
+			Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		}
 	}
-	return &providers{p}, nil
+	return &providers{p}
 }
 
 // stop sends what is left.

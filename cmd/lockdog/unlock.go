@@ -24,12 +24,17 @@ func (a *app) unlockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unlock NAME --force",
 		Short: "Take a lock away from its holder",
-		Long: `Take a lock away from whoever holds it, wake those who wait, and tell the holder, whose ctx ends some milliseconds later. Until then two may be at work.
+		Long: `Take a lock away from whoever holds it, wake those who wait, and tell the holder, whose ctx ends some milliseconds later. Until then two may be at work; a command
+under lockdog run gets SIGTERM then, and has its --grace (5s) to end. A holder that is stopped or cut off learns of it when it goes on. So end a process that hangs
+first, if you can: then the lock is free one lease later, or at once with unlock.
+
 It shows who loses the lock and asks first; --yes doesn't. Never use DEL for this: nobody would be told.
 
 The log has who did it ("lock unlocked by force"), and OTEL_* variables send a span. The holder's log and trace have it, too.
 
-Of a read-write lock all holders lose it. The permits of a semaphore can't be taken away.`,
+Of a read-write lock all holders lose it. The permits of a semaphore can't be taken away.
+
+Exits with 0 if the lock is free now, also if it was before, and with 1 if the answer is no.`,
 		Args:              args(1, 1, "NAME --force"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,10 +73,7 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 			return err
 		}
 	}
-	telemetry, err := a.telemetry(ctx)
-	if err != nil {
-		return err
-	}
+	telemetry := a.telemetry(ctx)
 	defer telemetry.stop()
 	c, err := a.client(server, telemetry)
 	if err != nil {

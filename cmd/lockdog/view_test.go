@@ -83,11 +83,13 @@ func TestWhoOfOtherKeys(t *testing.T) {
 	rdb.Set(t.Context(), "a text", "x", 0)
 	rdb.Set(t.Context(), "a number", 5, 0)
 	for name, want := range map[string]string{"a list": "type", "a hash": "no owner", "a text": "type"} {
-		lockdog(t, server.Addr(), nil, "who", name).want(t, exitNo, "", want)
+		lockdog(t, server.Addr(), nil, "who", name).want(t, exitUsage, "", want) // exitNo would be "free"
 	}
 	lockdog(t, server.Addr(), nil, "who", "a number").want(t, 0, "the number 5", "")
 	lockdog(t, server.Addr(), nil, "who", "free").want(t, exitNo, "free", "")
 	lockdog(t, server.Addr(), nil, "who").want(t, exitUsage, "", "usage: lockdog who NAME")
+	lockdog(t, server.Addr(), nil, "who", "").want(t, exitUsage, "", "lockdog: invalid: the lock's name is empty") // "free" would be what a script with an unset variable is told
+	lockdog(t, server.Addr(), nil, "unlock", "", "--force", "--yes").want(t, exitUsage, "", "empty")
 	lockdog(t, server.Addr(), nil, "who", "x", "--trace-url", "https://jaeger.test").want(t, exitUsage, "", "{trace_id}")
 }
 
@@ -220,5 +222,5 @@ func TestNameOfSomethingElse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Client(t).RPush(t.Context(), "list", "x")
 	lockdog(t, server.Addr(), nil, "run", "list", "--", "true").want(t, exitUsage, "", "holds something else")
-	lockdog(t, server.Addr(), nil, "unlock", "list", "--force", "--yes").want(t, exitNo, "", "another type")
+	lockdog(t, server.Addr(), nil, "unlock", "list", "--force", "--yes").want(t, exitUsage, "", "another type")
 }

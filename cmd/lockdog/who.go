@@ -18,9 +18,13 @@ func (a *app) whoCommand() *cobra.Command {
 		Use:   "who NAME",
 		Short: "Show who holds a lock, and who waits for it",
 		Long: `Show the holders of a lock: owner, client, token, since when, the trace in which it was taken, and what is left of the lease unless it is renewed; and
-who waits, the first first. It changes nothing.
+who waits, the first first. It changes nothing. A holder is named by its WithClientID, which is host/pid unless the program gave another. lockdog run is
+user@host/pid.
 
-Exits with 0 if the lock is held, and with 1 if it is free.`,
+A holder that lives renews its lease every third of it, so what is left jumps up again. If it only falls, the holder is dead, stopped or cut off: the lock is free
+when nothing is left, and nothing has to be done. A holder that renews and hangs keeps the lock until it is ended, or the lock taken away: 'lockdog unlock -h'.
+
+Exits with 0 if the lock is held, with 1 if it is free, and with 64 if the key holds no lock.`,
 		Args:              args(1, 1, "NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,7 +68,11 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	case l.Kind == fleet.Number:
 		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore that was never used", l.Available)
 	case l.Kind == fleet.Semaphore:
-		state = fmt.Sprintf("%d permits held, %d left; Redis doesn't know by whom", l.Held, l.Available)
+		permits := "permits"
+		if l.Held == 1 {
+			permits = "permit"
+		}
+		state = fmt.Sprintf("%d %s held, %d left; Redis doesn't know by whom", l.Held, permits, l.Available)
 	case l.Mode == "write":
 		state = "held by a writer"
 	case l.Mode == "read":

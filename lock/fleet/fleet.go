@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrInvalid is matched by the error of a client that can't be used, or a pattern that is malformed.
+// ErrInvalid is matched by the error of a client that can't be used, a pattern that is malformed, or a name that is empty.
 var ErrInvalid = errors.New("fleet: invalid")
 
 // ErrNotALock is matched by the error of Look for a key that holds something else than a lock.
@@ -93,6 +93,9 @@ func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
 // Look reads one lock, by its name without the key prefix. A lock that is free, and awaited by nobody, has Held and Waiting 0. Of a key that holds something
 // else the error matches ErrNotALock.
 func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
+	if name == "" { // no lock has it, so "free" would be a wrong answer
+		return Lock{}, fmt.Errorf("%w: the lock's name is empty", ErrInvalid)
+	}
 	lock, err := r.look(ctx, r.prefix+name)
 	if err != nil && !errors.Is(err, ErrNotALock) {
 		return Lock{}, fmt.Errorf("fleet: %q: %w", r.prefix+name, err)

@@ -380,6 +380,9 @@ func TestOtherKeys(t *testing.T) {
 			t.Errorf("Look(%q): %+v, %v", name, l, err)
 		}
 	}
+	if l, err := r.reader.Look(t.Context(), ""); !errors.Is(err, fleet.ErrInvalid) {
+		t.Errorf("no name: %+v, %v", l, err)
+	}
 	r.wantList("")
 	// A queue or a set that is something else belongs to no lock.
 	r.take(r.client("c").Mutex("job"))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 type Options struct {
 	Duration time.Duration // of all phases together
 	MaxQPS   int           // commands per second
+	Sent     func() int64  // how many commands the client of the server has sent
 	Name     string        // names of probe locks begin with it
 }
 
@@ -32,7 +34,7 @@ type Phase struct {
 	P50      int64  `json:"p50_us"`
 	P99      int64  `json:"p99_us"`
 	Max      int64  `json:"max_us"`
-	Commands int    `json:"commands"` // that one operation sends
+	Commands int    `json:"commands"` // that one operation sends, as a rule
 }
 
 // The phases.
@@ -67,7 +69,7 @@ type run struct {
 
 // Run measures. It ends early, with what it has and the error, if an operation fails or ctx ends.
 func Run(ctx context.Context, server *connect.Server, opts Options) (result Result, err error) {
-	r := &run{server: server, opts: opts, pace: pace{each: time.Second / time.Duration(opts.MaxQPS)}, name: probe.Name(server.Prefix, opts.Name, "lockdog-bench")}
+	r := &run{server: server, opts: opts, pace: pace{each: time.Second / time.Duration(opts.MaxQPS), sent: opts.Sent, charged: opts.Sent()}, name: probe.Name(server.Prefix, opts.Name, "lockdog-bench")}
 	for _, c := range []**lock.Client{&r.holder, &r.waiter} {
 		if *c, err = lock.New(server.UniversalClient, lock.WithKeyPrefix(server.Prefix), lock.WithClientID("lockdog-bench"), lock.WithWatchdog(lease),
 			lock.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
@@ -79,22 +81,22 @@ func Run(ctx context.Context, server *connect.Server, opts Options) (result Resu
 	result.CPU = -1
 	before, began := r.cpu(ctx), time.Now()
 	phases := []struct {
-		name     string
-		commands int
-		measure  func(ctx context.Context, over time.Time, sample func(time.Duration)) error
+		name    string
+		measure func(ctx context.Context, over time.Time, sample func(time.Duration)) error
 	}{
-		{Ping, 1, r.pings},
-		{Free, 2, r.free},
-		{Held, 1, r.held},
-		{HandOver, 2, r.handOver},
+		{Ping, r.pings},
+		{Free, r.free},
+		{Held, r.held},
+		{HandOver, r.handOver},
 	}
 	for _, p := range phases {
 		h := hdrhistogram.New(1, longest, digits)
+		r.pace.operations, r.pace.commands = 0, 0
 		err := p.measure(ctx, time.Now().Add(opts.Duration/time.Duration(len(phases))), func(d time.Duration) {
 			_ = h.RecordValue(min(max(d.Microseconds(), 1), longest)) // within its bounds
 		})
 		if h.TotalCount() > 0 {
-			result.Phases = append(result.Phases, Phase{p.name, h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.Max(), p.commands})
+			result.Phases = append(result.Phases, Phase{p.name, h.TotalCount(), h.ValueAtQuantile(50), h.ValueAtQuantile(99), h.Max(), r.pace.perOperation()})
 		}
 		if err != nil {
 			return result, fmt.Errorf("%s: %w", p.name, err)
@@ -109,24 +111,35 @@ func Run(ctx context.Context, server *connect.Server, opts Options) (result Resu
 	return result, nil
 }
 
-// pace spaces commands.
+// pace spaces operations: one begins when all commands that were sent before are within the rate, its own and those that locks send beside it.
 type pace struct {
-	each time.Duration // between two
-	next time.Time     // when the next may be sent
+	each    time.Duration // between two commands
+	next    time.Time     // when the operation before began
+	sent    func() int64
+	charged int64 // how many of these have had their time
+
+	operations, commands int64 // of this phase, without what connects and loads scripts
 }
 
-// wait waits until some commands may be sent. It reports false once it is over and enough was done, or ctx has ended.
-func (p *pace) wait(ctx context.Context, commands int, over time.Time, done int) bool {
-	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now
+// firsts are the operations of a phase which send more than later ones: each client's connections, scripts and subscriptions.
+const firsts = 2
+
+// wait waits until an operation may begin. It reports false once it is over and enough was done, or ctx has ended.
+func (p *pace) wait(ctx context.Context, over time.Time, done int) bool {
+	sent := p.sent()
+	n := sent - p.charged
+	p.charged = sent
+	if done > firsts {
+		p.operations++
+		p.commands += n
 	}
-	at := p.next
-	if !at.Before(over) && done >= least {
+	if p.next = p.next.Add(time.Duration(n) * p.each); p.next.Before(time.Now()) {
+		p.next = time.Now()
+	}
+	if !p.next.Before(over) && done >= least {
 		return false
 	}
-	p.next = at.Add(time.Duration(commands) * p.each)
-	timer := time.NewTimer(time.Until(at))
+	timer := time.NewTimer(time.Until(p.next))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -136,8 +149,13 @@ func (p *pace) wait(ctx context.Context, commands int, over time.Time, done int)
 	}
 }
 
+// perOperation is how many commands an operation of this phase sends.
+func (p *pace) perOperation() int {
+	return int(math.Round(float64(p.commands) / float64(max(p.operations, 1))))
+}
+
 func (r *run) pings(ctx context.Context, over time.Time, sample func(time.Duration)) error {
-	for n := 0; r.pace.wait(ctx, 1, over, n); n++ {
+	for n := 0; r.pace.wait(ctx, over, n); n++ {
 		began := time.Now()
 		if err := r.server.Ping(ctx).Err(); err != nil {
 			return err
@@ -151,7 +169,7 @@ func (r *run) pings(ctx context.Context, over time.Time, sample func(time.Durati
 
 func (r *run) free(ctx context.Context, over time.Time, sample func(time.Duration)) error {
 	m := r.holder.Mutex(r.name)
-	for n := 0; r.pace.wait(ctx, 2, over, n); n++ {
+	for n := 0; r.pace.wait(ctx, over, n); n++ {
 		began := time.Now()
 		l, err := m.TryLock(ctx)
 		if err != nil {
@@ -174,7 +192,7 @@ func (r *run) held(ctx context.Context, over time.Time, sample func(time.Duratio
 	}
 	defer func() { err = errors.Join(err, l.Release(ctx)) }()
 	m := r.waiter.Mutex(r.name)
-	for n := 0; r.pace.wait(ctx, 1, over, n); n++ {
+	for n := 0; r.pace.wait(ctx, over, n); n++ {
 		began := time.Now()
 		if _, err := m.TryLock(ctx); !errors.Is(err, lock.ErrHeld) {
 			return err
@@ -200,7 +218,7 @@ func (r *run) handOver(ctx context.Context, over time.Time, sample func(time.Dur
 	if err != nil {
 		return err
 	}
-	for turn := 0; r.pace.wait(ctx, 2, over, turn); turn++ {
+	for turn := 0; r.pace.wait(ctx, over, turn); turn++ {
 		got := make(chan grant, 1)
 		waiting, giveUp := context.WithCancel(ctx)
 		go func() {

@@ -29,34 +29,67 @@ func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
 const (
 	orderExtend byte = iota + 1 // ask the command to end a grace before that time, and force it then
 	orderKill                   // force it then: it was asked
-	orderClose                  // leave it alone
 )
+
+// orderWithin bounds an order to a guard that doesn't read: it was stopped, and the pipe is full.
+const orderWithin = 100 * time.Millisecond
 
 // guard is the program's end of the pipe to its guard.
 type guard struct {
-	cmd  *exec.Cmd
-	pipe io.WriteCloser
+	group int
+	grace time.Duration
+	done  chan struct{} // closed when there is none, and will be none
 
 	mu     sync.Mutex
+	cmd    *exec.Cmd
+	pipe   io.WriteCloser
+	what   byte      // the last order
+	at     time.Time // of it
 	closed bool
 }
 
 func startGuard(group int, grace time.Duration, until time.Time) (*guard, error) {
-	self, err := os.Executable()
-	if err != nil {
+	g := &guard{group: group, grace: grace, done: make(chan struct{}), what: orderExtend, at: until}
+	if err := g.start(); err != nil {
 		return nil, err
 	}
+	go g.keep()
+	return g, nil
+}
+
+// start starts a process that knows the last order.
+func (g *guard) start() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", guardEnv, group, int64(grace), moment(until)))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", guardEnv, g.group, int64(g.grace), moment(g.at)))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what is sent to our process group, or by our terminal, isn't for it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	return &guard{cmd: cmd, pipe: pipe}, nil
+	g.cmd, g.pipe = cmd, pipe
+	if g.what != orderExtend {
+		g.send()
+	}
+	return nil
+}
+
+// keep starts another guard when somebody has killed one.
+func (g *guard) keep() {
+	defer close(g.done)
+	for killed := true; killed; {
+		_ = g.cmd.Wait() // what matters is how it ended
+		status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		g.mu.Lock()
+		killed = ok && status.Signaled() && !g.closed && g.start() == nil
+		g.mu.Unlock()
+	}
 }
 
 // moment is a time by the clock of the guard.
@@ -65,28 +98,43 @@ func moment(t time.Time) int64 { return clock() + int64(time.Until(t)) }
 func (g *guard) extend(until time.Time) { g.order(orderExtend, until) }
 func (g *guard) kill(at time.Time)      { g.order(orderKill, at) }
 
-// close waits for the guard's end. Unless it is to see to the command's end, it ends at once.
+// close ends the guard: at once, unless it is to see to the command's end.
 func (g *guard) close(seeToIt bool) {
-	if !seeToIt {
-		g.order(orderClose, time.Time{})
+	if seeToIt {
+		g.mu.Lock()
+		late := time.NewTimer(time.Until(g.at) + time.Second) // somebody has stopped it
+		g.mu.Unlock()
+		defer late.Stop()
+		select {
+		case <-g.done:
+			return
+		case <-late.C:
+		}
 	}
-	_ = g.cmd.Wait()
 	g.mu.Lock()
 	g.closed = true
-	_ = g.pipe.Close()
+	_ = g.cmd.Process.Kill() // an order is nothing to a guard that was stopped
 	g.mu.Unlock()
+	<-g.done
 }
 
-// order sends one. A guard that is gone can't be told.
-func (g *guard) order(order byte, at time.Time) {
+// order sends one.
+func (g *guard) order(what byte, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed {
-		var text [9]byte
-		text[0] = order
-		binary.LittleEndian.PutUint64(text[1:], uint64(moment(at)))
-		_, _ = g.pipe.Write(text[:])
+	g.what, g.at = what, at
+	g.send()
+}
+
+// send sends the last order. A guard that is gone can't be told: the next one will know it.
+func (g *guard) send() {
+	var text [9]byte
+	text[0] = g.what
+	binary.LittleEndian.PutUint64(text[1:], uint64(moment(g.at)))
+	if pipe, ok := g.pipe.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		_ = pipe.SetWriteDeadline(time.Now().Add(orderWithin))
 	}
+	_, _ = g.pipe.Write(text[:])
 }
 
 // Guard is the main function of a process that is a guard. It reports false in any other.
@@ -132,8 +180,8 @@ func runGuard(text string, orders io.Reader) error {
 			if !ok {
 				g.abandoned()
 				heard = nil
-			} else if g.obey(o) {
-				return nil
+			} else {
+				g.obey(o)
 			}
 		case <-wait.C:
 			if g.act() {
@@ -162,17 +210,13 @@ func (g *guarding) next() time.Duration {
 	return time.Duration(min(max(at-clock(), 0), int64(most)))
 }
 
-// obey reports whether the guard is to end.
-func (g *guarding) obey(o order) bool {
+func (g *guarding) obey(o order) {
 	switch o.what {
 	case orderExtend:
 		g.askAt, g.killAt = o.at-g.grace+int64(slack), o.at
 	case orderKill:
 		g.askAt, g.killAt = 0, o.at
-	case orderClose:
-		return true
 	}
-	return false
 }
 
 // abandoned is called when the program is gone: its lock ends at the deadline, and nobody extends it.

@@ -51,13 +51,15 @@ type Flags struct {
 	Prefix        string
 	Timeout       time.Duration
 
+	Sent *Sent // counts what is sent; nil: nobody wants to know
+
 	set *pflag.FlagSet
 }
 
 // Register makes them flags of a command.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	f.set = set
-	set.StringVarP(&f.URL, "url", "u", "", "redis[s]://[user@]host[:port][,host[:port]...][/db], host:port, or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
+	set.StringVarP(&f.URL, "url", "u", "", "address: redis[s]://[user@]host[:port][/db], with commas between several host:port; host:port alone; or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
 	set.StringVar(&f.User, "user", "", "ACL user; its password comes from $"+EnvPassword+", $"+EnvURL+" or --password-file")
 	set.StringVar(&f.PasswordFile, "password-file", "", "file whose first line is the password")
 	set.IntVarP(&f.DB, "db", "n", 0, "number of the database; default that of the address, or 0")
@@ -128,6 +130,9 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 		if len(o.Addrs) > 1 {
 			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone", ErrUsage, s.Addr)
 		}
+	}
+	if f.Sent != nil {
+		f.Sent.count(o)
 	}
 	s.UniversalClient = redis.NewUniversalClient(o)
 	defer closeWhenDone(parent, s)()

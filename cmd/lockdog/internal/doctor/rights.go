@@ -63,7 +63,8 @@ var tries = map[string]string{
 	"spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
 }
 
-// askRight reports whether Redis refuses what a rule allows, and how it says so.
+// askRight reports whether Redis refuses what a rule allows, and how it says so. Where that can't be known because another right is missing, it does: otherwise who
+// does what the finding says would be told of the next right only then.
 func (t *target) askRight(ctx context.Context, rdb *redis.Client, rule string) (missing bool, says string) {
 	channel := prefixed("redisson_lock__channel", t.key)
 	var err error
@@ -81,7 +82,7 @@ func (t *target) askRight(ctx context.Context, rdb *redis.Client, rule string) (
 		if err = rdb.Publish(ctx, place, "0").Err(); refused(err) && aboutCommand(err) {
 			err = first(rdb.Subscribe(ctx, place))(ctx)
 		}
-		return refused(err) && !aboutCommand(err), text(err)
+		return refused(err), text(err)
 	}
 	switch command := rule[1:]; command {
 	case "subscribe":
@@ -163,7 +164,10 @@ func unsubscribe(ctx context.Context, rdb *redis.Client, channel string, sharded
 	}
 	defer func() { _ = sub.Close() }()
 	if _, err := sub.Receive(ctx); err != nil {
-		return nil //nolint:nilerr // the right to subscribe is another
+		if refused(err) && aboutCommand(err) { // so the right to end it can't be tried
+			return err
+		}
+		return nil
 	}
 	if err := end(sub, ctx, channel); err != nil {
 		return err

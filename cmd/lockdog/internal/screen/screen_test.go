@@ -316,7 +316,7 @@ func TestModel_Failing(t *testing.T) {
 		}
 	}
 	m := screen(100, 24, reading(good), bad(1), bad(5))
-	if got, want := plain(m)[2], "CANNOT READ ALL since 12:00:01, for 4.0s: fleet: dial: refused"; got != want {
+	if got, want := plain(m)[2], "CANNOT READ ALL since 12:00:01, for 4.0s: dial: refused"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := names(m); got != "?" || !strings.Contains(shows(m), "? a ") {

@@ -105,7 +105,7 @@ func Reason(err error) string {
 	var texts []string
 	said := map[string]bool{}
 	for line := range strings.Lines(err.Error()) {
-		line = Safe(strings.TrimRight(line, "\r\n"))
+		line = Safe(strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "fleet: ")) // whoever reads it doesn't know our packages
 		if line != "" && !said[line] {
 			said[line] = true
 			texts = append(texts, line)
