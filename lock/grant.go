@@ -230,13 +230,16 @@ func (g *grant) keepUntil() time.Time {
 	return g.hold.Since().Add(g.lock.cfg.minHold)
 }
 
+// isAhead reports whether a time, zero = none, is yet to come. For most locks there is none, and asking for the present isn't free.
+func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
+
 // finishRelease ends the grant by the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
 	if f.OthersWait || f.Granted {
 		g.othersWait()
 	}
-	kept := time.Now().Before(g.keepUntil()) // then nothing is to be removed
-	if !kept && time.Now().Before(g.claim.lateWriteUntil()) {
+	kept := isAhead(g.keepUntil()) // then nothing is to be removed
+	if !kept && isAhead(g.claim.lateWriteUntil()) {
 		g.claim.cleanUpLater()
 	}
 	switch {

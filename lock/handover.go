@@ -29,7 +29,7 @@ type handOver struct {
 // handOverOrRelease gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
 // otherwise to everybody. See waitQueue for who asks then.
 func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
-	if until := g.keepUntil(); time.Now().Before(until) {
+	if until := g.keepUntil(); isAhead(until) {
 		f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
 		ws.wake(g.lock.key) // to see when
 		return f, err

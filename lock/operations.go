@@ -200,10 +200,9 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 		Wake: wakes(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
-	keep := time.Until(params.keepUntil)
 	switch next := params.next; {
-	case keep > 0:
-		releaser, args.Keep = kind.retain, keep.Truncate(time.Millisecond)+time.Millisecond
+	case isAhead(params.keepUntil):
+		releaser, args.Keep = kind.retain, max(time.Until(params.keepUntil), 0).Truncate(time.Millisecond)+time.Millisecond
 	case next != nil:
 		to := next.claim.lock.cfg
 		releaser, lease = kind.handOver, to.lease

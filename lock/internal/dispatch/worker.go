@@ -23,6 +23,7 @@ type worker struct {
 	limited bool          // it sends the next batch only if the window has room
 	shared  bool          // it takes pending calls, as they are when it starts
 	alone   bool          // nothing else was in flight when it started
+	lone    bool          // ... nor is a second caller expected
 	took    time.Duration // the last batch; 0: it failed
 	start   chan struct{} // node is set
 	batch   script.BatchArgs
@@ -65,6 +66,7 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		go d.work(w)
 	}
 	w.node, w.limited, w.shared, w.alone = n, false, only == nil, n.inFlight == 0
+	w.lone = w.alone && n.lone
 	if w.shared {
 		n.starting++
 	} else {
@@ -103,12 +105,10 @@ func (d *Dispatcher) finishInline(n *Node) {
 func (d *Dispatcher) work(w *worker) {
 	defer d.running.Done()
 	for {
-		select {
-		case <-w.start:
-		case <-d.closed:
+		if <-w.start; d.isClosed() {
 			return // the callers of what is in its batch leave, too
 		}
-		if w.shared {
+		if w.shared && !w.lone {
 			runtime.Gosched() // callers that run now, such as those of the last batch, can still join
 		}
 		for more := d.begin(w); more; more = d.end(w) {
@@ -143,6 +143,7 @@ func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.node.distance.learn(w.took, w.alone)
+	w.node.lone = w.alone
 	d.addInFlight(w.node, -1, w.shared)
 	if w.limited && !d.hasRoom(w.node) || !d.mayStart(w.node) {
 		return false
@@ -168,11 +169,10 @@ func (d *Dispatcher) rest(w *worker) bool {
 // runBatch sends the batch and answers its callers.
 func (d *Dispatcher) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
-	began := time.Now()
 	d.dispatch(w)
 	w.took = 0 // a failure says nothing of the distance, nor does a wait for replicas
 	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
-		w.took = time.Since(began)
+		w.took = time.Since(w.calls[0].Sent)
 	}
 	for _, c := range w.calls {
 		if c.state.CompareAndSwap(waiting, answered) {

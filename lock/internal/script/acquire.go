@@ -28,17 +28,17 @@ var (
 		},
 	}
 	FairAcquire = &Acquirer{
-		Script: load("fair_acquire", "clock", "token", "holder", "marks", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		Script: load("fair_acquire", "clock", "token", "holder", "marks", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
 		},
 	}
 	WriteAcquire = &Acquirer{
-		Script: load("write_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		Script: load("write_acquire", "clock", "token", "after", "tell", "rw"), keys: rwKeys,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
 	}
 	ReadAcquire = &Acquirer{
-		Script: load("read_acquire", "clock", "token", "tell", "rw"), keys: rwKeys,
+		Script: load("read_acquire", "clock", "token", "after", "tell", "rw"), keys: rwKeys,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Under, a.Waited.Milliseconds()) },
 	}
 	UnleasedAcquire = &Acquirer{
@@ -49,7 +49,7 @@ var (
 		},
 	}
 	SemaphoreAcquire = &Acquirer{
-		Script: load("semaphore_acquire", "clock", "token", "tell"), keys: permitKeys, holding: HoldsPermit,
+		Script: load("semaphore_acquire", "clock", "token", "after", "tell"), keys: permitKeys, holding: HoldsPermit,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
 	}
 	LatchWait = &Acquirer{Script: load("latch_wait", "clock"), keys: lockKey}

@@ -21,8 +21,14 @@
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua,
 -- holder.lua and marks.lua.
 local hash = redis.call('hgetall', KEYS[1])
-local holder, meta, own = holderOf(hash, ARGV[1])
-local mark = string.byte(meta, 2) == fairMark and '+~' or KEYS[3] and '+' -- '~': a second run for one owner keeps it
+local mark = KEYS[3] and '+'
+local holder, meta, own
+if #hash > 0 then
+  holder, meta, own = holderOf(hash, ARGV[1])
+  if string.byte(meta, 2) == fairMark then
+    mark = '+~' -- a second run for one owner keeps it
+  end
+end
 local tooLate = late(ARGV[3])
 if #hash > 0 and not own then
   local left = redis.call('pttl', KEYS[1])

@@ -1,7 +1,7 @@
 -- The server's time in µs, which stands still while a script runs; and as text: Lua's own form would cut it short.
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
-local nowText = time[1] .. string.sub('00000' .. time[2], -6)
+local nowText = time[1] .. (#time[2] == 6 and time[2] or string.sub('00000' .. time[2], -6))
 
 -- later says whether one time comes after another, both as text: to read or write a number takes Lua as long as a command takes Redis.
 local function later(a, b)

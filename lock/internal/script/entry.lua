@@ -11,8 +11,9 @@ local given -- the lock has been given to somebody else, and taken back
 
 -- settle brings the set of those that wait up to date, once the lock is given back: what refuses that must leave the set as it was.
 local takeOut, add = ARGV[6] or '', ARGV[7] or ''
-local settle = function()
-  if takeOut ~= '' then
+local settle
+if takeOut ~= '' then
+  settle = function()
     redis.pcall('zrem', tagged('lockdog_wait:', KEYS[1]), takeOut)
   end
 end

@@ -21,7 +21,7 @@
 -- there are waiters of Redisson's before them.
 --
 -- A holder that a waiter of ours sees gets '+~' before its token: whichever script frees the lock then looks at the queue. A grant of this
--- script has it from the start. It comes after clock.lua, token.lua, holder.lua, marks.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- script has it from the start. It comes after clock.lua, token.lua, holder.lua, marks.lua, after.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
 local patience = 300000
 
 local ms = math.floor(now / 1000)

@@ -16,7 +16,7 @@
 --
 -- Waiters for a Mutex stand in no queue: whoever asks first gets the lock, and the next in the queue is told first. They are told at every
 -- release, for not all of them leave a mark. When the lock is deleted, nothing that is refused fails the release any more.
--- It comes after clock.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
+-- It comes after clock.lua, after.lua, tell.lua, fair_queue.lua and fair_expiry.lua.
 local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 
 local own = redis.call('hexists', KEYS[1], ARGV[1]) == 1

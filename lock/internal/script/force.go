@@ -19,7 +19,7 @@ var (
 
 	Force     = &Forcer{force, lockKey, Channel}
 	FairForce = &Forcer{force, fairKeys, Channel}
-	RWForce   = &Forcer{load("rw_force", "clock", "token", "tell", "rw", "forced"), rwKeys, RWChannel}
+	RWForce   = &Forcer{load("rw_force", "clock", "token", "after", "tell", "rw", "forced"), rwKeys, RWChannel}
 )
 
 // ForceArgs are what these scripts are told.

@@ -19,7 +19,7 @@ var (
 
 	Inspect     = &Inspector{inspect, lockKey}
 	FairInspect = &Inspector{inspect, fairKeys}
-	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "tell", "rw"), rwKeys}
+	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "after", "tell", "rw"), rwKeys}
 )
 
 // Args makes r a call of the script.

@@ -40,9 +40,9 @@ var (
 		Script: load("retain", "tell"), keys: lockKey, channel: Channel,
 		more: func(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
 	}
-	FairRelease      = &Releaser{Script: load("fair_release", "clock", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
-	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
-	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "tell", "rw"), keys: rwKeys, channel: RWChannel}
+	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
+	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "rw"), keys: rwKeys, channel: RWChannel}
+	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "rw"), keys: rwKeys, channel: RWChannel}
 	SemaphoreRelease = &Releaser{Script: load("semaphore_release", "clock", "tell"), keys: permitKeys, holding: HoldsPermit, channel: SemaphoreChannel}
 	UnleasedUndo     = &Releaser{
 		Script: load("unleased_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,

@@ -21,7 +21,9 @@
 -- number for the others, at which they wait a moment. Redisson's waiters know '0' only. It comes after entry.lua and next.lua.
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
-  settle()
+  if settle then
+    settle()
+  end
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then -- whoever was woken for it may be gone
     tell(ARGV[2], channel, '0')
@@ -30,7 +32,9 @@ if not found[1] then
 end
 if not given then
   redis.call('del', KEYS[1])
-  settle()
+  if settle then
+    settle()
+  end
 end
 
 local message, done = '0', 1
