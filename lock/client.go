@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
+	"github.com/lockdog/lockdog/lock/internal/contention"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/pubsub"
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -39,6 +40,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
 //	pubsub.Mux.mu → waitGraph.mu
 //	layoutWatch.mu → registry.mu
+//	any of them → contention.Profile.mu
 //
 // pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
 
@@ -62,7 +64,8 @@ type Client struct {
 	waits      *waitQueues
 	grants     *registry
 	receipts   *receipts
-	trackers   *tracking.Trackers // nil without WithLossNotifications
+	trackers   *tracking.Trackers  // nil without WithLossNotifications
+	profile    *contention.Profile // nil with WithContentionProfile(0)
 	layout     *layoutWatch
 	graph      *waitGraph
 
@@ -80,7 +83,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting, profileRate: DefaultContentionRate}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -121,6 +124,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
+	c.profile = contention.New(cfg.profileRate)
 	if cfg.lossNotices {
 		c.trackers = newTrackers(c)
 	}
@@ -161,6 +165,9 @@ func (c *clientConfig) check() error {
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
+	}
+	if c.profileRate < 0 || c.profileRate > maxContentionRate {
+		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
 	}
 	switch {
 	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):

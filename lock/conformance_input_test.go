@@ -129,6 +129,8 @@ func badClients(t *testing.T, w *world) {
 	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(""))
 	mustBeRefused(t, w, []string{"WithClientID", "1 to 256"}, lock.WithClientID(strings.Repeat("c", 257)))
 	mustBeRefused(t, w, []string{"WithRenewalBatch", "4096"}, lock.WithRenewalBatch(4097))
+	mustBeRefused(t, w, []string{"WithContentionProfile(-1)"}, lock.WithContentionProfile(-1))
+	mustBeRefused(t, w, []string{"WithContentionProfile", "1000000"}, lock.WithContentionProfile(1_000_001))
 	mustBeRefused(t, w, []string{"WithRenewalBatch(-1)"}, lock.WithRenewalBatch(-1))
 	mustBeRefused(t, w, []string{"WithRenewalBatch(0)", "1 to 4096"}, lock.WithRenewalBatch(0))
 }

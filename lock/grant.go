@@ -136,8 +136,10 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 			l.composite.memberEnded(l, g.end())
 		}
 	}
+	sample := g.extra().sample
 	g.mu.Unlock()
 	g.hold.End(end)
+	sample.End()
 	g.client().rec.WatchdogLeases(-1)
 	g.unwatchKey()
 	g.client().grants.retire(g, end, cause, err)
@@ -230,6 +232,9 @@ func (g *grant) keepUntil() time.Time {
 
 // finishRelease ends the grant by the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
+	if f.OthersWait || f.Granted {
+		g.othersWait()
+	}
 	kept := time.Now().Before(g.keepUntil()) // then nothing is to be removed
 	if !kept && time.Now().Before(g.claim.lateWriteUntil()) {
 		g.claim.cleanUpLater()

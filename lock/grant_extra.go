@@ -1,6 +1,10 @@
 package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/contention"
+)
 
 // grantExtra is the part of a grant that most grants don't need: a process may hold a million. The grant's mu guards it.
 type grantExtra struct {
@@ -15,6 +19,8 @@ type grantExtra struct {
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
 	joined    []*Lease // handles besides the first, without those that were released
+
+	sample *contention.Sample // nil for most
 }
 
 // reason is why the grant was canceled, "" if it wasn't.

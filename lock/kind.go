@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/contention"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
@@ -63,12 +64,13 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams say what a call of Lock or TryLock asks for.
 type acquireParams struct {
-	mayWait   bool            // it is Lock, which waits
-	until     time.Time       // the end of Lock's wait; zero: it has none, or WithWait says when
-	giveUpAt  time.Time       // when TryLock gives up on Redis; zero: each call may take one lease
-	under     string          // owner of the caller's lease of the kind that this one downgrades from
-	permits   int             // of a semaphore
-	composite *compositeLease // of which it will be a member, nil for most
+	mayWait   bool               // it is Lock, which waits
+	until     time.Time          // the end of Lock's wait; zero: it has none, or WithWait says when
+	giveUpAt  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
+	under     string             // owner of the caller's lease of the kind that this one downgrades from
+	permits   int                // of a semaphore
+	composite *compositeLease    // of which it will be a member, nil for most
+	sample    *contention.Sample // of the call, nil for most
 
 	// These change from attempt to attempt:
 	keep    time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none

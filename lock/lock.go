@@ -141,7 +141,7 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.Outcome, error) {
-	var params acquireParams
+	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
@@ -162,6 +162,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 		return nil, outcome, err
 	}
 	if g := lk.newGrant(ctx, a, claim, &v); g != nil {
+		g.profile(params.sample)
 		return &g.first, telemetry.AcquireAcquired, nil
 	}
 	claim.cleanUp()

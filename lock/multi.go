@@ -137,6 +137,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	ctx, stop := m.bounded(ctx)
 	defer stop()
 	t := &multiTry{m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), wait: wait}
+	t.params.sample = t.record.sample
 	switch {
 	case !wait:
 		t.params.giveUpAt = m.giveUpAt()

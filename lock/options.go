@@ -23,6 +23,8 @@ const (
 	renewalsPerLease = 3 // a watched lease is renewed every third of it
 	maxMinHold       = 24 * time.Hour
 	maxTextBytes     = 256
+
+	maxContentionRate = 1_000_000
 )
 
 // Option configures a Client.
@@ -48,6 +50,7 @@ type clientConfig struct {
 	lossNotices      bool
 	callerAttributes bool
 	graphAfter       time.Duration // 0: no wait graph
+	profileRate      int
 }
 
 type lockConfig struct {

@@ -69,6 +69,7 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	w.queue, w.place = queue, queue.waiters.PushBack(w)
 	seen := queue.seen
 	q.mu.Unlock()
+	m.c.profile.Waiters(m.name, 1)
 
 	for i := range m.locks {
 		lk := &m.locks[i]
@@ -97,6 +98,7 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	}
 	queue.wakeHead()
 	q.mu.Unlock()
+	w.tracked[0].lock.c.profile.Waiters(w.name, -1)
 	for i, g := range w.tracked {
 		g.lock.c.waits.untrack(g)
 		if last {

@@ -142,6 +142,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 	}
 	w := q.enter(t)
 	defer q.leave(w)
+	t.record.sample.WaitStart(t.m.name)
+	defer t.record.sample.WaitEnd()
 	if polled {
 		w.saw(t.sights, r.held, r.trace)
 	}

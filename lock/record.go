@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/contention"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -18,6 +19,7 @@ type record struct {
 	acquire telemetry.Acquire
 	ctx     context.Context // the caller's, plus the span of the acquire
 	hold    telemetry.Hold
+	sample  *contention.Sample // nil for most
 
 	mu       sync.Mutex
 	cl       *compositeLease // the first that was granted
@@ -27,7 +29,7 @@ type record struct {
 
 // newRecord starts the acquire of the lock.
 func newRecord(ctx context.Context, first *lock, name string) *record {
-	r := &record{first: first}
+	r := &record{first: first, sample: first.c.profile.Sample(first.tel.Group(), first.kind.name)}
 	r.tel = first.tel.Whole(name, r.confirmed)
 	r.ctx, r.acquire = first.c.rec.StartAcquire(ctx, &r.tel, first.cfg.lease)
 	return r
@@ -43,6 +45,7 @@ func (r *record) confirmed() time.Time {
 func (r *record) granted(cl *compositeLease) {
 	r.cl, r.handles = cl, 1
 	r.acquire.Grant(&r.hold, cl.owner(), cl.token())
+	r.profile()
 	if r.first.cfg.fixed {
 		r.hold.NotRenewed()
 	}
@@ -103,6 +106,7 @@ func (r *record) ended(err error, canceled *CanceledError) {
 		r.hold.Lost(lost.Cause, lost.err, nil)
 	}
 	r.hold.End(end)
+	r.sample.End()
 }
 
 // release runs f, which releases one composite, within the span of the release. canceled is how the composite was canceled before, nil
@@ -132,6 +136,7 @@ func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ct
 		end = endOf(canceled.Reason)
 	}
 	r.hold.End(end) // no effect if it has ended
+	r.sample.End()
 	return err
 }
 

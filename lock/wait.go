@@ -80,6 +80,8 @@ const (
 func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time) (*claim, acquireReply, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
+	w.params.sample.WaitStart(w.lock.name)
+	defer w.params.sample.WaitEnd()
 	for {
 		next, attempt := ws.turnOf(ctx, w, a)
 		switch next {

@@ -78,6 +78,7 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	q.count++
 	q.joined++
 	w.ticket = q.joined
+	ws.c.profile.Waiters(w.lock.name, 1)
 	ws.mu.Unlock()
 
 	if !first {
@@ -96,6 +97,7 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 // pubsub's mutex, which is held while listeners are called, and they lock mu.
 func (ws *waitQueues) leave(w *waiter) (after func()) {
 	q := w.q
+	ws.c.profile.Waiters(w.lock.name, -1)
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {

@@ -181,7 +181,7 @@ func TestBrowserDraws(t *testing.T) {
 	t.Parallel()
 	traced := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tracetest.NewSpanRecorder()))
 	q, servers, _ := newQuorum(t)
-	r := newRig(t, lock.WithWatchdog(20*time.Second), lock.WithTracerProvider(traced))
+	r := newRig(t, lock.WithWatchdog(20*time.Second), lock.WithTracerProvider(traced), lock.WithContentionProfile(1))
 	servers[2].Hold("invoice:42", "java")
 	for name, m := range map[string]lock.Locker{
 		"invoice:42": q.Mutex("invoice:42"), "multi": r.srv.Client().Multi([]string{"account:alice", "account:bob", "stock:7"}),

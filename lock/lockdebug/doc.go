@@ -6,6 +6,8 @@
 //		TraceURL: "https://jaeger.example.com/trace/{trace_id}",
 //	}))
 //
+// It also serves the contention profile: see below.
+//
 // It is read-only, sends nothing to Redis unless Options.Fleet is given, and works without JavaScript and without other resources. It has no
 // authentication: like pprof, it belongs on a private port.
 //
@@ -46,7 +48,8 @@
 //	page     1 to 1000000, of every list
 //	per      rows of each list on a page, 1 to 1000; default 100
 //	refresh  seconds after which the page loads itself again, 1 to 3600, or off; default 5
-//	format   html or json; default: what the Accept header prefers, html if it has no preference
+//	seconds  with the profile: what happens in so many seconds from now on, 1 to 300
+//	format   html, json or profile; default: what the Accept header prefers, html if it has no preference
 //
 // Sorted by trouble, leases that are failing, expiring or lost come first, those with the least time left before the others; then
 // degraded ones; then canceled ones; then the rest, the oldest first. Waiters are always sorted by age or name, and ended leases by
@@ -128,6 +131,30 @@
 //
 // A client remembers the last 1,000 leases that were lost, canceled or closed. If these don't reach back an hour, the page says so,
 // and ended_since has the time.
+//
+// The busiest locks are those with one name, of this process, in about the last minute, at most 100. Figures are estimates from samples: see
+// [lock.WithContentionProfile]. q and group apply to them.
+//
+//	busiest  a list of objects, those that caused most waiting first:
+//	  name, kind, group
+//	  window_seconds        what the other figures are of
+//	  waited_seconds        time that this process waited for the lock, all waiters together
+//	  longest_wait_seconds  of a recorded wait
+//	  utilization           share of the time that this process held it, at most 1; of a semaphore and of readers, how many held it on average
+//	  grants_per_second
+//	  samples               recorded grants and waits: of a few the other figures are no more than a guess
+//	  held_by, awaited_by   the line of code whose holds made others of this process wait most, and the one that waited most: "function file:line"
+//
+// # Profile
+//
+// With format=profile, or at a path that ends with /profile, the response is the contention profile of the clients as package lockprofile writes it:
+//
+//	http.Handle("/debug/locks", page)
+//	http.Handle("/debug/locks/profile", page)
+//
+//	go tool pprof http://localhost:6060/debug/locks/profile
+//
+// It has groups of locks in it, and no names.
 //
 // A response other than 200 is an object with the field error.
 package lockdebug

@@ -87,21 +87,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		status = http.StatusBadRequest
 	}
+	if err == nil && q.wantsProfile(r.URL.Path) {
+		h.profile(w, r, q)
+		return
+	}
 	asJSON := q["format"] == formatJSON || q["format"] == "" && prefersJSON(r.Header.Values("Accept"))
 
 	v := view{Query: q}
 	if err != nil {
 		v = view{Refused: err.Error(), Query: defaultQuery()}
 	} else {
-		v.snapshot = h.snapshot(q, time.Now())
+		now := time.Now()
+		v.snapshot = h.snapshot(q, now)
 		if h.graphs != nil && v.ShowsWaiting() {
-			v.Graph = h.graph(r.Context(), v.Time)
+			v.Graph = h.graph(r.Context(), now)
 		}
 	}
 	body, contentType, err := v.render(asJSON)
 	if err != nil { // a bug in this package
-		status, contentType, body = http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("lockdebug: "+err.Error()+"\n")
+		status, contentType, body = failed(err)
 	}
+	respond(w, r, status, contentType, body)
+}
+
+// failed is the response that tells of a bug in this package.
+func failed(err error) (status int, contentType string, body []byte) {
+	return http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("lockdebug: " + err.Error() + "\n")
+}
+
+func respond(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
+	header := w.Header()
 	header.Set("Content-Type", contentType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "no-store")

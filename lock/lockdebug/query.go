@@ -11,8 +11,9 @@ import (
 
 // The values of ?format=.
 const (
-	formatHTML = "html"
-	formatJSON = "json"
+	formatHTML    = "html"
+	formatJSON    = "json"
+	formatProfile = "profile"
 )
 
 // The values of ?sort=.
@@ -35,7 +36,8 @@ var parameters = []parameter{
 	{key: "page", preset: "1", most: 1_000_000},
 	{key: "per", preset: "100", most: 1000},
 	{key: "refresh", preset: "5", most: 3600, or: "off"},
-	{key: "format", choices: []string{formatHTML, formatJSON}},
+	{key: "seconds", most: 300},
+	{key: "format", choices: []string{formatHTML, formatJSON, formatProfile}},
 }
 
 type parameter struct {
@@ -136,6 +138,9 @@ func (q query) ToText(text string) string  { return q.only("q", text) }
 func (q query) ToState(name string) string { return q.only("state", name) }
 func (q query) ToRefresh(s string) string  { return q.link("refresh", s) }
 func (q query) ToJSON() string             { return q.link("format", formatJSON, "refresh", "5") }
+
+// ToProfile is the link to the contention profile.
+func (q query) ToProfile() string { return "?" + url.Values{"format": {formatProfile}}.Encode() }
 
 // only is the link to a query with this filter and no other.
 func (q query) only(key, value string) string {

@@ -33,7 +33,7 @@ func TestBadQueries(t *testing.T) {
 		"?refresh=1.5":                       "allowed: off, or 1 to 3600",
 		"?state=gone":                        "allowed: held, failing, expiring, degraded, canceled, waiting, lost, closed",
 		"?sort=token":                        "allowed: trouble, age, remaining, name",
-		"?format=xml":                        "allowed: html, json",
+		"?format=xml":                        "allowed: html, json, profile",
 		"?q=" + strings.Repeat("x", 1025):    "q has 1025 bytes; at most 1024",
 		"?group=" + strings.Repeat("é", 513): "group has 1026 bytes",
 		"?q=%zz":                             "invalid URL escape",

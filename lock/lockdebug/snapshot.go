@@ -29,6 +29,8 @@ type snapshot struct {
 	Waiting  list      `json:"waiting"`
 	Ended    list      `json:"ended"`
 	Graph    *graph    `json:"graph,omitempty"`
+	Busiest  []busy    `json:"busiest"`
+	Profiled bool      `json:"-"` // a client has a contention profile
 
 	Groups []string `json:"-"`
 }
@@ -98,6 +100,7 @@ func (h *handler) snapshot(q query, now time.Time) snapshot {
 		sort = sortAge
 	}
 	s.Waiting, s.Ended = r.list(waiting, sort), r.list(gone, sort)
+	s.Busiest, s.Profiled = h.busiest(r.redactor, q, text)
 	return s
 }
 

@@ -38,6 +38,14 @@ func (s seconds) String() string {
 	}
 }
 
+// Fine is String, but below a second it is in milliseconds.
+func (s seconds) Fine() string {
+	if d := time.Duration(s); d >= 0 && d < time.Second {
+		return strconv.FormatFloat(math.Round(d.Seconds()*10_000)/10, 'f', -1, 64) + " ms"
+	}
+	return s.String()
+}
+
 // twoUnits leaves out the smaller unit if there are none of it.
 func twoUnits(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
 	text := fmt.Sprintf("%d %s", d/large, largeName)

@@ -66,6 +66,9 @@ func (v *view) ShowsEnded() bool {
 	return v.shows(stateLost, stateDegraded, stateCanceled, stateClosed)
 }
 
+// ShowsBusiest reports whether the busiest locks are listed: they have no state.
+func (v *view) ShowsBusiest() bool { return v.Profiled && v.Query["state"] == "" }
+
 func (v *view) shows(states ...string) bool {
 	return v.Query["state"] == "" || slices.Contains(states, v.Query["state"])
 }

@@ -141,7 +141,7 @@ type ReleaseReply struct {
 	Refused error // released, but the server refused a step that tells waiters of it
 	Granted bool  // released, and granted to a waiter of another client: see Offer
 
-	OthersWait bool // it was handed over, but others wait for it, too
+	OthersWait bool // another client is known to wait: it was told, or the lock was handed over although it waits, too
 }
 
 // Outcome is what a release came to.
@@ -163,6 +163,8 @@ func ParseRelease(reply any) (ReleaseReply, error) {
 	switch n, _ := reply.(int64); {
 	case n == 1:
 		return ReleaseReply{Outcome: Done}, nil
+	case n == 2:
+		return ReleaseReply{Outcome: Done, OthersWait: true}, nil
 	case n > LeastTime:
 		return ReleaseReply{Outcome: HandedOver, Token: n, Now: n}, nil
 	}

@@ -12,6 +12,7 @@
 -- ARGV[8]  for how long the set is kept for that waiter, ms
 --
 -- Returns  1              released and published
+--          2              released, and another client was told of it, which has waited
 --          {1, 0, text}   released, and a step that tells of it was refused with that error; waiters have their timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --          or what next.lua returns
@@ -32,10 +33,13 @@ if not given then
   settle()
 end
 
-local message = '0'
+local message, done = '0', 1
 if nextClient and tell(ARGV[2], channel .. ':' .. nextClient, '0') > 0 then -- else it is gone
+  if nextClient ~= string.sub(add, 1, 10) then
+    done = 2
+  end
   if ARGV[4] == '2' then
-    return 1
+    return done
   end
   message = nextClient
 end
@@ -44,4 +48,4 @@ refused = unheard or refused
 if refused then
   return {1, 0, refused}
 end
-return 1
+return done

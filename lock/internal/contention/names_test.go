@@ -1,0 +1,149 @@
+package contention_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/contention"
+)
+
+func named(t *testing.T, s contention.Snapshot, name string) contention.Name {
+	t.Helper()
+	for _, n := range s.Names {
+		if n.Name == name {
+			return n
+		}
+	}
+	return contention.Name{}
+}
+
+// A hold counts in the window for as long as it was in the window, however long it was.
+func TestNamesOfTheLastMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		h := guilty(p)
+		h.Granted("old")
+		time.Sleep(time.Hour)
+		h.End()
+		n := named(t, p.Snapshot(), "old")
+		if n.Held != n.Window || n.Window < time.Minute || n.Window > 70*time.Second || n.HeldBy == nil {
+			t.Errorf("held for an hour: %+v", n)
+		}
+		time.Sleep(75 * time.Second)
+		if n := named(t, p.Snapshot(), "old"); n.Name != "" {
+			t.Errorf("a minute after its end: %+v", n)
+		}
+
+		h, w := guilty(p), innocent(p)
+		h.Granted("new")
+		w.WaitStart("new")
+		p.Waiters("new", 1)
+		time.Sleep(15 * time.Second)
+		n = named(t, p.Snapshot(), "new")
+		if n.Held != 15*time.Second || n.Waited != 15*time.Second || n.LongestWait != 15*time.Second || n.Grants != 1 || n.HeldBy == nil || n.AwaitedBy == nil {
+			t.Errorf("while it lasts: %+v", n)
+		}
+		p.Waiters("new", -1)
+		w.WaitEnd()
+		h.End()
+		n = named(t, p.Snapshot(), "new")
+		if n.Held != 15*time.Second || n.Waited != 15*time.Second || n.LongestWait != 15*time.Second || n.Samples != 2 || n.HeldBy.Frames[0].Function == n.AwaitedBy.Frames[0].Function {
+			t.Errorf("afterwards: %+v", n)
+		}
+		time.Sleep(30 * time.Second)
+		if again := named(t, p.Snapshot(), "new"); again.Waited != n.Waited || again.Held != n.Held {
+			t.Errorf("half a minute later: %+v", again)
+		}
+	})
+}
+
+// Ten busy names are found among thousands that come once, also if they come last.
+func TestBusyNamesStay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		use := func(name string, d time.Duration) {
+			s := guilty(p)
+			s.WaitStart(name)
+			time.Sleep(d)
+			s.Granted(name)
+			s.End()
+		}
+		for i := range 2000 {
+			use(fmt.Sprintf("once:%d", i), time.Millisecond)
+		}
+		for i := range 2000 {
+			use(fmt.Sprintf("busy:%d", i%10), 10*time.Millisecond)
+			use(fmt.Sprintf("rare:%d", i), time.Millisecond)
+		}
+		s := p.Snapshot()
+		if len(s.Names) > 100 {
+			t.Errorf("%d names", len(s.Names))
+		}
+		for i := range 10 {
+			n := s.Names[i]
+			if n.Name[:5] != "busy:" || n.Waited != 2*time.Second || n.Grants != 200 {
+				t.Errorf("name %d: %+v", i, n)
+			}
+		}
+	})
+}
+
+// A name that is busy from now on gets its place among a hundred that were busier until now, although others come that are not.
+func TestNewlyBusyNameStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		use := func(name string, d time.Duration) {
+			s := guilty(p)
+			s.WaitStart(name)
+			time.Sleep(d)
+			s.WaitEnd()
+		}
+		for i := range 100 {
+			use(fmt.Sprintf("before:%d", i), 100*time.Millisecond)
+		}
+		for i := range 50 {
+			use("busy", 2*time.Millisecond)
+			use(fmt.Sprintf("rare:%d", i), time.Millisecond)
+		}
+		if n := named(t, p.Snapshot(), "busy"); n.Waited != 100*time.Millisecond {
+			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// When another line of code becomes the one that makes all wait, it is the one that is shown.
+func TestCallSiteThatMakesOthersWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		hold := func(by func(*contention.Profile) *contention.Sample, d time.Duration) {
+			s := by(p)
+			s.Granted("a")
+			p.Waiters("a", 1)
+			time.Sleep(d)
+			p.Waiters("a", -1)
+			s.End()
+		}
+		by := func() string { return named(t, p.Snapshot(), "a").HeldBy.Frames[0].Function }
+		const pkg = "github.com/lockdog/lockdog/lock/internal/contention_test."
+		for range 100 {
+			hold(guilty, 3*time.Second)
+			hold(innocent, time.Second)
+		}
+		if got := by(); got != pkg+"guilty" {
+			t.Errorf("%s; want guilty", got)
+		}
+		for range 30 {
+			hold(innocent, 3*time.Second)
+			hold(guilty, time.Second)
+		}
+		if got := by(); got != pkg+"innocent" {
+			t.Errorf("%s; want innocent", got)
+		}
+	})
+}

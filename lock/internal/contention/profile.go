@@ -1,0 +1,296 @@
+// Package contention counts which lines of code wait for locks, and which hold locks while others wait. It knows neither Redis nor leases: package
+// lock tells it what happens, and lock/lockprofile writes the result in pprof's format.
+//
+// A Profile looks at one acquire of rate, chosen at random, and its figures are scaled by rate: so they are right on average. All methods of a nil
+// Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names, besides the sampled acquires that wait or hold now.
+package contention
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	maxStacks = 2000 // distinct stacks, each with a group and a kind; what comes after is counted as one
+	maxDepth  = 64   // frames of a stack, from the innermost
+	maxNames  = 100
+)
+
+// Profile is what one client has seen.
+type Profile struct {
+	rate  uint32
+	start time.Time
+
+	mu     sync.Mutex
+	sites  map[siteKey]*site
+	others site // all stacks after the first maxStacks
+	live   map[*Sample]struct{}
+	locks  map[string]*lockState // by name; of those with a waiter or a sampled holder
+	names  names
+}
+
+// siteKey tells sites apart.
+type siteKey struct {
+	pcs         [maxDepth]uintptr
+	group, kind string
+}
+
+// site is what happened to acquires from one line of code. Its counts are not scaled.
+type site struct {
+	pcs         []uintptr // nil: of many stacks
+	group, kind string
+	counts
+}
+
+// counts are what a Profile counts of each stack.
+type counts struct {
+	waits, holds  int64 // that have begun; holds only if others waited
+	wait, hold    time.Duration
+	waiting, held int64 // now
+}
+
+// lockState is what is going on at one lock.
+type lockState struct {
+	waiters int // all, not only those that are sampled
+	holders []*Sample
+}
+
+// New returns a Profile that looks at one acquire of rate; nil if rate is 0.
+func New(rate int) *Profile {
+	if rate == 0 {
+		return nil
+	}
+	p := &Profile{rate: uint32(rate), start: time.Now(), sites: map[siteKey]*site{}, live: map[*Sample]struct{}{}, locks: map[string]*lockState{}} //nolint:gosec // checked by the option
+	p.names.byName = map[string]*name{}
+	return p
+}
+
+// Sample is one acquire that was chosen, and the hold that comes of it.
+type Sample struct {
+	p    *Profile
+	site *site
+
+	waitingSince time.Time // zero: it doesn't wait
+	awaited      string
+
+	heldSince      time.Time // zero: it holds nothing
+	names          []string
+	contenders     int       // how many of the names are waited for
+	contendedSince time.Time // while contenders isn't 0
+	contended      time.Duration
+	counted        bool // as a hold while others waited
+	ended          bool
+}
+
+// Sample chooses whether an acquire that begins now is looked at, and returns nil if it isn't. The stack is that of the caller.
+func (p *Profile) Sample(group, kind string) *Sample {
+	if p == nil || p.rate > 1 && rand.Uint32N(p.rate) != 0 {
+		return nil
+	}
+	return p.sample(group, kind)
+}
+
+func (p *Profile) sample(group, kind string) *Sample {
+	key := siteKey{group: group, kind: kind}
+	n := runtime.Callers(3, key.pcs[:]) // without Callers, sample and Sample
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sites[key]
+	switch {
+	case s != nil:
+	case len(p.sites) < maxStacks:
+		s = &site{pcs: slices.Clone(key.pcs[:n]), group: group, kind: kind}
+		p.sites[key] = s
+	default:
+		s = &p.others
+	}
+	return &Sample{p: p, site: s}
+}
+
+// Waiters tells that n more calls wait for a lock of this client, whether they are sampled or not; negative: fewer.
+func (p *Profile) Waiters(name string, n int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lock(name)
+	before := l.waiters
+	l.waiters += n
+	switch now := time.Now(); {
+	case before == 0 && l.waiters > 0:
+		for _, s := range l.holders {
+			s.contend(now)
+		}
+	case before > 0 && l.waiters == 0:
+		for _, s := range l.holders {
+			s.relax(now)
+		}
+	}
+	p.forget(name, l)
+}
+
+// WaitStart tells that the acquire waits for a lock from now on.
+func (s *Sample) WaitStart(name string) {
+	if s == nil {
+		return
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if !s.waitingSince.IsZero() || s.ended {
+		return
+	}
+	s.waitingSince, s.awaited = time.Now(), name
+	s.site.waits++
+	s.site.waiting++
+	s.p.live[s] = struct{}{}
+}
+
+// WaitEnd tells that it no longer waits, whatever came of it.
+func (s *Sample) WaitEnd() {
+	if s == nil {
+		return
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.waitEnd(time.Now())
+}
+
+func (s *Sample) waitEnd(now time.Time) {
+	if s.waitingSince.IsZero() {
+		return
+	}
+	s.site.wait += now.Sub(s.waitingSince)
+	s.site.waiting--
+	s.p.entry(s, s.awaited, now).waited(s.site, s.p.span(s.waitingSince, now))
+	s.waitingSince = time.Time{}
+	s.settle()
+}
+
+// Granted tells that the acquire got the locks with these names.
+func (s *Sample) Granted(names ...string) {
+	if s == nil {
+		return
+	}
+	p, now := s.p, time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.waitEnd(now)
+	if s.ended || !s.heldSince.IsZero() {
+		return
+	}
+	s.heldSince, s.names = now, slices.Clone(names) // so that the callers of a nil Sample allocate nothing
+	s.site.held++
+	p.live[s] = struct{}{}
+	for _, name := range names {
+		l := p.lock(name)
+		l.holders = append(l.holders, s)
+		if l.waiters > 0 {
+			s.contend(now)
+		}
+		e := p.entry(s, name, now)
+		e.kind, e.group = s.site.kind, s.site.group
+		e.granted(p.epoch(now))
+	}
+}
+
+// OthersWait tells, before End, that other clients waited for one of the locks. Since when isn't known, so the whole hold counts.
+func (s *Sample) OthersWait() {
+	if s == nil {
+		return
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if s.heldSince.IsZero() {
+		return
+	}
+	s.count()
+	now := time.Now()
+	if s.contenders > 0 {
+		s.contendedSince = now
+	}
+	s.site.hold += now.Sub(s.heldSince) - s.contended
+	s.contended = now.Sub(s.heldSince)
+}
+
+// End tells that what was granted is no longer held. Later calls do nothing.
+func (s *Sample) End() {
+	if s == nil {
+		return
+	}
+	p, now := s.p, time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.waitEnd(now)
+	s.ended = true
+	if s.heldSince.IsZero() {
+		return
+	}
+	if s.contenders > 0 {
+		s.contenders = 1
+		s.relax(now)
+	}
+	s.site.held--
+	for _, name := range s.names {
+		l := p.lock(name)
+		if i := slices.Index(l.holders, s); i >= 0 {
+			l.holders = slices.Delete(l.holders, i, i+1)
+		}
+		p.forget(name, l)
+		p.entry(s, name, now).held(s.site, s.contended, p.span(s.heldSince, now))
+	}
+	s.heldSince = time.Time{}
+	s.settle()
+}
+
+// contend tells a holder that one of its locks is waited for.
+func (s *Sample) contend(now time.Time) {
+	if s.contenders++; s.contenders == 1 {
+		s.count()
+		s.contendedSince = now
+	}
+}
+
+// relax tells a holder that nobody waits any more for one of its locks.
+func (s *Sample) relax(now time.Time) {
+	if s.contenders--; s.contenders == 0 {
+		s.contended += now.Sub(s.contendedSince)
+		s.site.hold += now.Sub(s.contendedSince)
+	}
+}
+
+// count counts the hold as one while others waited, once.
+func (s *Sample) count() {
+	if !s.counted {
+		s.counted = true
+		s.site.holds++
+	}
+}
+
+// settle forgets a sample that neither waits nor holds.
+func (s *Sample) settle() {
+	if s.waitingSince.IsZero() && s.heldSince.IsZero() {
+		delete(s.p.live, s)
+	}
+}
+
+func (p *Profile) lock(name string) *lockState {
+	l := p.locks[name]
+	if l == nil {
+		l = &lockState{}
+		p.locks[name] = l
+	}
+	return l
+}
+
+func (p *Profile) forget(name string, l *lockState) {
+	if l.waiters == 0 && len(l.holders) == 0 {
+		delete(p.locks, name)
+	}
+}

@@ -1,0 +1,114 @@
+package contention
+
+import (
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Stack is what happened to the acquires of one stack, group and kind, since the profile began. Figures are scaled; times count until now.
+type Stack struct {
+	Frames        []runtime.Frame // from the caller of lockdog outwards; nil: of many stacks
+	Group, Kind   string
+	Waits, Holds  int64 // holds while others waited
+	Wait, Hold    time.Duration
+	Waiting, Held int64 // now
+}
+
+// Snapshot is a Profile at one time.
+type Snapshot struct {
+	Start, Time time.Time
+	Rate        int
+	Stacks      []*Stack
+	Names       []Name
+}
+
+// Snapshot returns what was counted until now.
+func (p *Profile) Snapshot() Snapshot {
+	if p == nil {
+		return Snapshot{Time: time.Now()}
+	}
+	p.mu.Lock()
+	now := time.Now()
+	out := Snapshot{Start: p.start, Time: now, Rate: int(p.rate)}
+	sum := make(map[*site]counts, len(p.sites))
+	for _, s := range p.sites {
+		sum[s] = s.counts
+	}
+	sum[&p.others] = p.others.counts
+	for s := range p.live {
+		c := sum[s.site]
+		if !s.waitingSince.IsZero() {
+			c.wait += now.Sub(s.waitingSince)
+		}
+		if s.contenders > 0 {
+			c.hold += now.Sub(s.contendedSince)
+		}
+		sum[s.site] = c
+	}
+	stacks := make(map[*site]*Stack)
+	stack := func(s *site) *Stack {
+		if s == nil {
+			return nil
+		}
+		if stacks[s] == nil {
+			stacks[s] = &Stack{}
+		}
+		return stacks[s]
+	}
+	out.Names = p.top(now, stack)
+	p.mu.Unlock()
+
+	rate := time.Duration(p.rate)
+	for s, c := range sum {
+		if c == (counts{}) && stacks[s] == nil {
+			continue
+		}
+		o := stack(s)
+		*o = Stack{
+			Frames: frames(s.pcs), Group: s.group, Kind: s.kind,
+			Waits: c.waits * int64(rate), Holds: c.holds * int64(rate), Wait: c.wait * rate, Hold: c.hold * rate,
+			Waiting: c.waiting * int64(rate), Held: c.held * int64(rate),
+		}
+		if c != (counts{}) {
+			out.Stacks = append(out.Stacks, o)
+		}
+	}
+	return out
+}
+
+// ours are the packages between a program and its lock.
+var ours = []string{"github.com/lockdog/lockdog/lock.", "github.com/lockdog/lockdog/lock/internal/contention.", "github.com/lockdog/lockdog/lock/leader."}
+
+// frames returns the frames of a stack from the innermost that isn't lockdog's. If lockdog alone is in it, as the program started a goroutine with
+// Lock itself, that is the outermost of lockdog's.
+func frames(pcs []uintptr) []runtime.Frame {
+	if len(pcs) == 0 {
+		return nil
+	}
+	var all []runtime.Frame
+	for it := runtime.CallersFrames(pcs); ; {
+		f, more := it.Next()
+		all = append(all, f)
+		if !more {
+			break
+		}
+	}
+	at := 0
+	for at < len(all)-1 && isOurs(all[at].Function) {
+		at++
+	}
+	if at > 0 && all[at].Function == "runtime.goexit" {
+		at--
+	}
+	return all[at:]
+}
+
+func isOurs(function string) bool {
+	for _, prefix := range ours {
+		if strings.HasPrefix(function, prefix) {
+			return true
+		}
+	}
+	return false
+}
