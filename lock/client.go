@@ -166,9 +166,10 @@ func (c *clientConfig) check() error {
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
 	}
-	switch {
-	case c.profileRate < 0 || c.profileRate > maxContentionRate:
+	if c.profileRate < 0 || c.profileRate > maxContentionRate {
 		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
+	}
+	switch {
 	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):
 		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, minLasting, maxLasting)
 	case c.graphAfter == 0 && c.lock.breaks:

@@ -149,6 +149,7 @@
 //
 // With format=profile, or at a path that ends with /profile, the response is the contention profile of the clients as package lockprofile writes it:
 //
+//	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{locks}})
 //	http.Handle("/debug/locks", page)
 //	http.Handle("/debug/locks/profile", page)
 //

@@ -97,9 +97,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		v = view{Refused: err.Error(), Query: defaultQuery()}
 	} else {
-		v.snapshot = h.snapshot(q, time.Now())
+		now := time.Now()
+		v.snapshot = h.snapshot(q, now)
 		if h.graphs != nil && v.ShowsWaiting() {
-			v.Graph = h.graph(r.Context(), v.Time)
+			v.Graph = h.graph(r.Context(), now)
 		}
 	}
 	body, contentType, err := v.render(asJSON)

@@ -123,20 +123,8 @@ type document struct {
 	Page                 int
 	PerPage              int `json:"per_page"`
 	Held, Waiting, Ended rows
-	Busiest              []busy
 	Graph                *graph // only with Options.Fleet
-}
-
-type busy struct {
-	Name, Kind, Group string
-	Window            float64 `json:"window_seconds"`
-	Waited            float64 `json:"waited_seconds"`
-	LongestWait       float64 `json:"longest_wait_seconds"`
-	Utilization       float64
-	Grants            float64 `json:"grants_per_second"`
-	Samples           int
-	HeldBy            string `json:"held_by"`
-	AwaitedBy         string `json:"awaited_by"`
+	Busiest              []busy
 }
 
 type graph struct {
@@ -181,6 +169,18 @@ type graphWait struct {
 		Name, Owner string
 		Token       int64
 	}
+}
+
+type busy struct {
+	Name, Kind, Group string
+	Window            float64 `json:"window_seconds"`
+	Waited            float64 `json:"waited_seconds"`
+	LongestWait       float64 `json:"longest_wait_seconds"`
+	Utilization       float64
+	Grants            float64 `json:"grants_per_second"`
+	Samples           int
+	HeldBy            string `json:"held_by"`
+	AwaitedBy         string `json:"awaited_by"`
 }
 
 type rows struct {

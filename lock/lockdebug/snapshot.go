@@ -28,9 +28,9 @@ type snapshot struct {
 	Held     list      `json:"held"`
 	Waiting  list      `json:"waiting"`
 	Ended    list      `json:"ended"`
+	Graph    *graph    `json:"graph,omitempty"`
 	Busiest  []busy    `json:"busiest"`
 	Profiled bool      `json:"-"` // a client has a contention profile
-	Graph    *graph    `json:"graph,omitempty"`
 
 	Groups []string `json:"-"`
 }
