@@ -281,7 +281,7 @@ func TestWaitersCostRedisNothing(t *testing.T) {
 	defer cancel()
 	var waiters []<-chan taken
 	for i := range clients {
-		clients[i] = s.open(t, srv.Client(t))
+		clients[i] = s.open(t, srv.Client(t), lock.WithWaitGraph(0)) // what it costs: TestWaitGraph_CostsNothingBeforeAWaitLasts
 		for range 50 {
 			waiters = append(waiters, begin(ctx, clients[i].Mutex("job")))
 		}

@@ -203,14 +203,14 @@ func TestDeadlock_NotOfForgedWaits(t *testing.T) {
 		_, rest, _ := strings.Cut(owner, ":")
 		random, _, _ := strings.Cut(rest, "-")
 		hold := []waitgraph.Hold{{Name: "b", Kind: "mutex", Owner: owner, Token: 5}}
-		for range 10 {
-			for _, text := range []string{
-				waitgraph.Encode([]waitgraph.Wait{{Waiter: "x:0123456789abcdef-9", Name: "a", Kind: "mutex", Since: time.Now(), Holds: hold}}), // another client waits
-				waitgraph.Encode([]waitgraph.Wait{{Waiter: owner + "9", Name: "a", Kind: "mutex", Since: time.Now()}}),                         // carries nothing
-				"[", "",
-			} {
+		for _, text := range []string{
+			waitgraph.Encode([]waitgraph.Wait{{Waiter: "x:0123456789abcdef-9", Name: "a", Kind: "mutex", Since: time.Now(), Holds: hold}}), // another client waits
+			waitgraph.Encode([]waitgraph.Wait{{Waiter: owner + "9", Name: "a", Kind: "mutex", Since: time.Now()}}),                         // carries nothing
+			"[", "",
+		} {
+			for range 40 {
 				w.raw.hset("app:lockdog:waits:{"+random+"}", owner, text, 5*time.Second)
-				time.Sleep(150 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 			}
 		}
 		if n := g.jobs[0].told(t); n > 0 {

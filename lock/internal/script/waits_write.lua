@@ -12,17 +12,25 @@
 if late(ARGV[1]) then
   return {2, now}
 end
+-- What may be refused comes before what changes something: to remove a field that isn't there changes nothing.
 local known = redis.call('pexpire', KEYS[1], ARGV[2])
-if ARGV[3] == '1' then
-  redis.call('del', KEYS[1])
-  known = 1
+redis.call('hdel', KEYS[1], '')
+local gone, set = {}, 5 + ARGV[4]
+for i = 5, set - 1 do
+  gone[ARGV[i]] = true
 end
-local set = 5 + ARGV[4]
+if ARGV[3] == '1' then
+  known = 1
+  for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
+    gone[field] = true
+  end
+end
 for i = set, #ARGV, 2 do
   redis.call('hset', KEYS[1], ARGV[i], ARGV[i + 1])
+  gone[ARGV[i]] = nil
 end
-for i = 5, set - 1 do
-  redis.call('hdel', KEYS[1], ARGV[i])
+for field in pairs(gone) do
+  redis.call('hdel', KEYS[1], field)
 end
 redis.call('pexpire', KEYS[1], ARGV[2])
 return {known, now}
