@@ -19,6 +19,7 @@ import (
 var aclKinds = map[string]func(u *aclUser) error{
 	"Mutex":                 mutexCalls,
 	"one of several":        calledCalls,
+	"WithWaitGraph":         graphCalls,
 	"FairMutex":             fairCalls,
 	"RWMutex":               rwCalls,
 	"Semaphore":             semaphoreCalls,
@@ -232,6 +233,45 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redi
 		}
 	}
 	return errOther
+}
+
+// Two wait for each other, and one of them is told so. Who reads the graph finds both.
+func graphCalls(u *aclUser) error {
+	a, b := u.name+":a", u.name+":b"
+	graph, opts := lock.WithWaitGraph(100*time.Millisecond), []lock.LockOption{lock.WithDeadlockBreaking(), lock.WithWait(5 * time.Second)}
+	one, two := u.client(graph), u.client(graph)
+	var first, second *lock.Lease
+	return inTurn(
+		func() (err error) { first, err = one.Mutex(a).TryLock(u.ctx); return err },
+		func() (err error) { second, err = two.Mutex(b).TryLock(u.ctx); return err },
+		func() error {
+			ones, twos := begin(first.Context(), one.Mutex(b, opts...)), begin(second.Context(), two.Mutex(a, opts...))
+			victim, spared, theirs := taken{}, twos, first
+			select {
+			case victim = <-ones:
+			case victim = <-twos:
+				spared, theirs = ones, second
+			}
+			err := expected(victim.err, lock.ErrDeadlock)
+			if rerr := theirs.Release(context.WithoutCancel(u.ctx)); err == nil {
+				err = rerr
+			}
+			got := <-spared
+			if got.err == nil {
+				err = errors.Join(err, got.Release(u.ctx))
+			}
+			return err
+		},
+		func() error {
+			for _, l := range []*lock.Lease{first, second} {
+				random := strings.Split(strings.TrimPrefix(l.Owner(), u.name+":"), "-")[0]
+				if err := u.admin().ZScore(u.ctx, "lockdog:waiting", random).Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	)
 }
 
 // Before it waits one of Redisson's, who is gone, and behind it another, who is gone by the end.

@@ -260,11 +260,15 @@ func (d dump) restore(ctx context.Context, rdb *redis.Client) (err error) {
 	return err
 }
 
-// stateOf is a server's data in words, but for how long a key is kept. Token counters are left out: they only rise, whoever makes them.
+// stateOf is a server's data in words, but for how long a key is kept. Token counters are left out: they only rise, whoever makes them. So
+// is the wait graph.
 func stateOf(ctx context.Context, rdb *redis.Client) (state []string, err error) {
 	keys, err := rdb.Keys(ctx, "*").Result()
 	for _, key := range keys {
 		if strings.HasPrefix(key, "lockdog:fence:") || strings.HasPrefix(key, "redisson_lock_token:") {
+			continue
+		}
+		if strings.HasPrefix(key, "lockdog:waits:") || key == "lockdog:waiting" { // written anew each second or two, and gone after five
 			continue
 		}
 		var value any
