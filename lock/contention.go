@@ -13,8 +13,8 @@ const DefaultContentionRate = 10
 // WithContentionProfile sets how many acquires there are, on average, to one that the contention profile records: each acquire is recorded with a
 // chance of one in rate, whoever makes it, and figures are scaled by rate. 1 records all, 0 none. The default is DefaultContentionRate.
 //
-// A recorded acquire costs about 2 µs and, while its lock is held, 500 bytes; the others cost a random number. A client keeps at most 2,000 stacks and
-// 100 names. A rare event needs a smaller rate to be seen: with the default, 100 waits are one in the profile on average, and may be none.
+// A recorded acquire that doesn't wait costs about 2 µs and, while its lock is held, 450 bytes; the others cost a random number. A client keeps at most 2,000 stacks and
+// 100 names. A rare event needs a smaller rate to be seen: with the default, 10 waits are one in the profile on average, and may be none.
 func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
@@ -22,10 +22,10 @@ func WithContentionProfile(rate int) Option {
 // Contention is what the sampled acquires of a client have waited for, and held while others waited. All figures but Name.Samples are estimates for all
 // acquires: what was recorded, times Rate. Package lockprofile writes it as pprof reads it.
 type Contention struct {
-	Since, Time time.Time // from when the client was made until now
-	Rate        int       // of WithContentionProfile; 0: nothing is recorded
-	Stacks      []ContentionStack
-	Names       []ContentionName // the busiest ones, at most 100; those that caused most waiting first
+	Since, Time time.Time         // from when the client was made until now
+	Rate        int               // of WithContentionProfile; 0: nothing is recorded
+	Stacks      []ContentionStack // at most 2,001, in no order
+	Names       []ContentionName  // the busiest ones, at most 100; those that caused most waiting first
 }
 
 // ContentionStack is what happened to the acquires that one line of code made, with one group and one kind of lock, from Contention.Since on. Of those that wait or
@@ -33,27 +33,27 @@ type Contention struct {
 type ContentionStack struct {
 	// Frames are the stack of who called Lock, Do or the like, the caller first. It has none for what was counted together, after 2,000 stacks.
 	Frames      []runtime.Frame
-	Group, Kind string
+	Group, Kind string // of the locks
 
 	Waits int64         // for a lock that was held
 	Wait  time.Duration // of all of them together, whether they got the lock or gave up
 
-	// Holds while others waited: in this client, or, as far as the release of a Mutex has found them, in others. Of the latter it isn't known since when
-	// they waited, and the whole hold counts.
+	// Holds are those during which others waited: in this client, or, as far as the release of a Mutex has found them, in others.
 	Holds int64
-	Hold  time.Duration
+	// Hold is for how long others waited during these holds. Of those in other clients it isn't known since when they waited, and the whole hold counts.
+	Hold time.Duration
 
 	Waiting, Held int64 // now; Held whether others wait or not
 }
 
 // ContentionName is what happened to the locks with one name in about the last minute.
 type ContentionName struct {
-	Name        string // without the key prefix; a Multi counts for each of its names
-	Group, Kind string
+	Name        string        // without the key prefix; a Multi counts for each of its names
+	Group, Kind string        // of one of them
 	Window      time.Duration // what the other figures are of
 	Samples     int64         // recorded grants and waits; of a few samples the other figures are no more than a guess
 
-	Grants int64
+	Grants int64 // in the window
 	// Utilization is the share of the time that the lock was held by this client, 0 to 1; of a semaphore and of readers, how many held it on average.
 	Utilization float64
 	// Waited is the time that others of this client waited for it, summed. LongestWait is that of a recorded one.

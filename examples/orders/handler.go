@@ -28,9 +28,9 @@ func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/orders/", otelhttp.NewHandler(orders, "orders")) // spans are named by method and route
 	mux.Handle("GET /metrics", s.telemetry.Handler())
-	mux.Handle("GET /debug/locks", lockdebug.Handler(lockdebug.Options{
-		Clients: []*lock.Client{s.locks}, TraceURL: s.flags.traceURL,
-	}))
+	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{s.locks}, TraceURL: s.flags.traceURL})
+	mux.Handle("GET /debug/locks", page)
+	mux.Handle("GET /debug/locks/profile", page)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		// Alive, whatever Redis does: restarting this process would lose its locks and not help Redis.
 		_, _ = fmt.Fprintln(w, "ok")

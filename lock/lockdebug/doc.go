@@ -149,12 +149,11 @@
 //
 // With format=profile, or at a path that ends with /profile, the response is the contention profile of the clients as package lockprofile writes it:
 //
+//	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{locks}})
 //	http.Handle("/debug/locks", page)
 //	http.Handle("/debug/locks/profile", page)
 //
-//	go tool pprof http://localhost:6060/debug/locks/profile
-//
-// It has groups of locks in it, and no names.
+// `go tool pprof http://localhost:6060/debug/locks/profile` reads it. It has groups of locks in it, and no names.
 //
 // A response other than 200 is an object with the field error.
 package lockdebug
