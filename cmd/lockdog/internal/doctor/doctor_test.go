@@ -34,7 +34,7 @@ func TestDoctorEvaluates(t *testing.T) {
 		"primary":              {levels(evaluateRole(info{"role": "master"})), "role=ok"},
 		"replica":              {levels(evaluateRole(info{"role": "slave"})), "role=fail"},
 		"allkeys":              {levels(evaluateMemory(info{"maxmemory_policy": "allkeys-lru", "maxmemory": "0"}, nil)...), "eviction=fail"},
-		"volatile":             {levels(evaluateMemory(info{"maxmemory_policy": "volatile-lru", "maxmemory": "9"}, nil)...), "eviction=warn"},
+		"volatile":             {levels(evaluateMemory(info{"maxmemory_policy": "volatile-lru", "maxmemory": "9"}, nil)...), "eviction=fail"},
 		"volatile, unlimited":  {levels(evaluateMemory(info{"maxmemory_policy": "volatile-lru", "maxmemory": "0"}, nil)...), "eviction=ok"},
 		"evicted":              {levels(evaluateMemory(info{"maxmemory_policy": "volatile-lru", "maxmemory": "9"}, info{"evicted_keys": "1"})...), "eviction=fail"},
 		"full":                 {levels(evaluateMemory(info{"maxmemory_policy": "noeviction", "maxmemory": "100", "used_memory": "91"}, nil)...), "eviction=ok memory=warn"},

@@ -101,7 +101,7 @@ func evaluateMemory(memory, stats info) []Finding {
 	case strings.HasPrefix(policy, "allkeys-"):
 		f.Level, f.Means, f.Fix = Fail, "when memory is full Redis evicts any key, also locks; another process then takes the lock while its holder works", fix
 	case limit > 0:
-		f.Level, f.Means, f.Fix = Warn, "when memory is full Redis evicts keys that have a TTL, and all locks have one", fix
+		f.Level, f.Means, f.Fix = Fail, "when memory is full Redis evicts keys that have a TTL, and all locks have one; another process then takes the lock while its holder works", fix
 	}
 	findings := []Finding{f}
 	used, ok := memory.number("used_memory")
