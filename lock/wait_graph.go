@@ -11,6 +11,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+	"github.com/lockdog/lockdog/telemetry"
 )
 
 // waitGraph is this client's part of the wait graph: it writes the client's lasting waits into Redis (see waitRecords), and looks for deadlocks that
@@ -85,7 +86,7 @@ type lastingWait struct {
 func newWaitGraph(c *Client) *waitGraph {
 	g := &waitGraph{c: c, after: c.cfg.graphAfter, lasting: make(map[*waiter]*lastingWait)}
 	_, g.random = script.ClientOf(c.ownerHead + "0")
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.ctx, g.cancel = context.WithCancel(telemetry.Untraced(context.Background()))
 	g.records.g = g
 	return g
 }
