@@ -39,7 +39,8 @@ func newTangle(t *testing.T, w *world, jobs int, opts ...lock.Option) *tangle {
 	g := &tangle{t: t, w: w}
 	for range jobs {
 		s := newScope(t)
-		all := append([]lock.Option{lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log)}, opts...)
+		// The world's leases are short, and a busy machine loses them; none has to end here, unless a scene says so.
+		all := append([]lock.Option{lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithWatchdog(lock.DefaultLease)}, opts...)
 		g.jobs = append(g.jobs, &job{Client: w.client(all...), scope: s})
 	}
 	return g

@@ -324,7 +324,7 @@ func TestGrantOfALostAnswerIsGivenBackWhenTheWaitIsOver(t *testing.T) {
 					lose = false
 					sleepUntil(over.Add(-time.Millisecond))
 					return io.EOF
-				}})
+				}}, lock.WithWaitGraph(0)) // whose calls would come by there, too
 				waiter := begin(t.Context(), f.locker(c, 0, lock.WithWait(wait), lock.WithFixedLease(lock.DefaultLease)) /* so that it has to ask */)
 				synctest.Wait()
 				lose = true

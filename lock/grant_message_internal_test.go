@@ -133,7 +133,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.enter(clientA, "a:1")
 			c.rdb.ZRem(c.t.Context(), script.WaitersKey(c.key), entryOf(clientA, "a:1"))
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: float64(time.Now().UnixMicro()), Member: entryOf(clientA, "h:1")})
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
 			c.must("who has it", c.holders(), "")
 		},
 		"nothing to a client that has been silent for long": func(c *desk) {
@@ -142,7 +142,7 @@ func TestReleaseGrants(t *testing.T) {
 			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
 			c.enter(clientA, "a:1")
 			c.rdb.ZAdd(c.t.Context(), script.WaitersKey(c.key), redis.Z{Score: long, Member: entryOf(clientA, "a:1")})
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
 			c.must("what is published", c.heard("A"), clientA)
 			c.must("who has it", c.holders(), "")
 		},
@@ -160,7 +160,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
 			got := c.eval(script.Release.Source, []string{c.key}, []any{"h:1", "publish", "numsub", 1, "counter:of:" + c.key, "", "", 0})
-			c.must("the reply", got, []int{1})
+			c.must("the reply", got, []int{2})
 			c.must("who has it", c.holders(), "")
 			c.must("the counter", c.rdb.Exists(c.t.Context(), "counter:of:"+c.key).Val(), 0)
 		},
@@ -181,7 +181,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
 			c.rdb.HSet(c.t.Context(), c.key, script.MetaField, "+~12")
-			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
 			c.must("who has it", c.holders(), "")
 		},
 	} {

@@ -59,7 +59,8 @@ func (h hostile) play(t *testing.T) (seen *shown) {
 	server := memory.New()
 	c, err := lock.New(memoryProvider{backend: server.Backend()},
 		lock.WithClientID(h.client), lock.WithTracerProvider(seen.scope.tracer), lock.WithMeterProvider(seen.scope.meter),
-		lock.WithLogger(slog.New(handlers)), lock.WithReentrancy())
+		lock.WithLogger(slog.New(handlers)), lock.WithReentrancy(),
+		lock.WithContentionProfile(1)) // so that the page has the same of each play
 	if err != nil {
 		seen.errors, seen.refused = append(seen.errors, err), true
 		return seen
