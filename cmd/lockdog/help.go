@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
@@ -10,9 +11,14 @@ import (
 // helpWidth is how wide a help text is: a terminal is rarely narrower, and would cut words in two.
 const helpWidth = 80
 
+// addWrapped adds to cobra's template functions, which all commands of the process share: tests run several at once.
+var addWrapped = sync.OnceFunc(func() {
+	cobra.AddTemplateFunc("wrapped", func(s string) string { return wrap(s, helpWidth) })
+})
+
 // narrowHelp has a command's help wrapped, and that of all below it.
 func narrowHelp(root *cobra.Command) {
-	cobra.AddTemplateFunc("wrapped", func(s string) string { return wrap(s, helpWidth) })
+	addWrapped()
 	root.SetHelpTemplate("{{with (or .Long .Short)}}{{. | wrapped}}\n\n{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", "FlagUsagesWrapped 80 |"))
 }
