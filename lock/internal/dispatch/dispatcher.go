@@ -57,7 +57,6 @@ type Node struct {
 	starting int // workers that are about to take pending calls
 	inFlight int // batches, those included that are starting
 	distance distance
-	lone     bool // the last batch that ended was one call, sent while nothing was in flight
 }
 
 const (
@@ -82,10 +81,6 @@ func New(cfg Config) *Dispatcher {
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	close(d.closed)
-	for _, w := range d.idle {
-		close(w.start)
-	}
-	d.idle = nil
 	d.mu.Unlock()
 	d.running.Wait()
 }

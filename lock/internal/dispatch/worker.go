@@ -23,7 +23,6 @@ type worker struct {
 	limited bool          // it sends the next batch only if the window has room
 	shared  bool          // it takes pending calls, as they are when it starts
 	alone   bool          // nothing else was in flight when it started
-	lone    bool          // ... nor is a second caller expected
 	took    time.Duration // the last batch; 0: it failed
 	start   chan struct{} // node is set
 	batch   script.BatchArgs
@@ -66,7 +65,6 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 		go d.work(w)
 	}
 	w.node, w.limited, w.shared, w.alone = n, false, only == nil, n.inFlight == 0
-	w.lone = w.alone && n.lone
 	if w.shared {
 		n.starting++
 	} else {
@@ -105,10 +103,12 @@ func (d *Dispatcher) finishInline(n *Node) {
 func (d *Dispatcher) work(w *worker) {
 	defer d.running.Done()
 	for {
-		if <-w.start; d.isClosed() {
+		select {
+		case <-w.start:
+		case <-d.closed:
 			return // the callers of what is in its batch leave, too
 		}
-		if w.shared && !w.lone {
+		if w.shared {
 			runtime.Gosched() // callers that run now, such as those of the last batch, can still join
 		}
 		for more := d.begin(w); more; more = d.end(w) {
@@ -143,7 +143,6 @@ func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.node.distance.learn(w.took, w.alone)
-	w.node.lone = w.alone
 	d.addInFlight(w.node, -1, w.shared)
 	if w.limited && !d.hasRoom(w.node) || !d.mayStart(w.node) {
 		return false
@@ -169,10 +168,11 @@ func (d *Dispatcher) rest(w *worker) bool {
 // runBatch sends the batch and answers its callers.
 func (d *Dispatcher) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
+	began := time.Now()
 	d.dispatch(w)
 	w.took = 0 // a failure says nothing of the distance, nor does a wait for replicas
 	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
-		w.took = time.Since(w.calls[0].Sent)
+		w.took = time.Since(began)
 	}
 	for _, c := range w.calls {
 		if c.state.CompareAndSwap(waiting, answered) {
