@@ -13,8 +13,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs over
-// every shape of server, as numbers does.
+// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs in
+// memory, and on a Cluster, where each client's waits are at another node.
 var deadlocks = theme{"deadlock", deadlockBehaviours()}
 
 // deadlockToldWithin is how long after the wait that closes a cycle every client in it has told it.
