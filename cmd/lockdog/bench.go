@@ -38,7 +38,7 @@ It takes locks of names that nobody uses. One token counter stays for each --nam
 			}
 			a.conn.Sent = new(connect.Sent)
 			opts.Sent = a.conn.Sent.Commands
-			server, err := a.open(cmd.Context())
+			server, err := a.conn.Open(cmd.Context())
 			if err != nil {
 				return err
 			}

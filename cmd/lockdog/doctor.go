@@ -34,7 +34,7 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 			if strings.ContainsAny(opts.Name, "{}") {
 				return usagef("--name %s: must have no braces", text.Safe(opts.Name))
 			}
-			server, err := a.open(cmd.Context())
+			server, err := a.conn.Open(cmd.Context())
 			if err != nil {
 				return err
 			}

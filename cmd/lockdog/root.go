@@ -199,14 +199,9 @@ func args(least, most int, usage string) cobra.PositionalArgs {
 	}
 }
 
-// open connects. The caller closes the server.
-func (a *app) open(ctx context.Context) (*connect.Server, error) {
-	return a.conn.Open(ctx)
-}
-
 // reader connects, to read locks. The caller closes the server.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
-	server, err := a.open(ctx)
+	server, err := a.conn.Open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

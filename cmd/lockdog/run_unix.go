@@ -166,7 +166,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		}
 		span.End()
 	}()
-	server, err := a.open(ctx)
+	server, err := a.conn.Open(ctx)
 	if err != nil {
 		return err
 	}
