@@ -93,12 +93,15 @@ func terminal(f any) (*os.File, bool) {
 	return file, ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// read reads the locks again and again, and closes the channel at the end.
+// read reads the locks again and again, and closes the channel after the last time. Once ctx has ended it says no more: a reading that was cut short isn't
+// Redis's fault.
 func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen.Reading) {
-	defer close(to)
 	var tracker changes.Tracker
 	for n := 1; ; n++ {
 		look := lookAt(ctx, reader, w.pattern)
+		if ctx.Err() != nil {
+			return
+		}
 		r := screen.Reading{Began: look.Began, Ended: look.Ended, Err: look.Err}
 		r.Locks, r.Events = tracker.Add(look)
 		r.Groups, r.Since = tracker.Groups(mostGroups)
@@ -108,6 +111,7 @@ func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen
 			return
 		}
 		if n == w.count {
+			close(to)
 			return
 		}
 		select {

@@ -20,8 +20,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/changes"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/screen"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/fleet"
 )
 
 // url is the address of a server.
@@ -164,6 +166,26 @@ func TestWatch_Events(t *testing.T) {
 		}
 	}
 	t.Error("never said that a lease was over")
+}
+
+// A signal is what ends it, whatever a reading comes to at that moment.
+func TestWatch_SignalDuringReading(t *testing.T) {
+	reader, err := fleet.New(redistest.Start(t).Client(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(signalError(syscall.SIGINT))
+	for range 20 {
+		var out bytes.Buffer
+		w := &watch{app: &app{stdout: &out}, interval: leastInterval}
+		readings := make(chan screen.Reading, 1)
+		w.read(ctx, reader, readings)
+		err := w.inLines(ctx, readings)
+		if code := exitCode(ctx, err); code != exitSignal+int(syscall.SIGINT) || out.Len() > 0 {
+			t.Fatalf("exit code %d, %v, and it said %q", code, err, &out)
+		}
+	}
 }
 
 func TestWatch_RedisAway(t *testing.T) {
