@@ -143,6 +143,19 @@ func calledCalls(u *aclUser) error {
 		}
 	}
 	heard, named := all.Channel(), false
+	hear := func() error { // a message, and what else has come
+		for {
+			select {
+			case m := <-heard:
+				named = named || m.Payload == fake
+			case <-u.ctx.Done():
+				return u.ctx.Err()
+			}
+			if len(heard) == 0 {
+				return nil
+			}
+		}
+	}
 	for range 5 { // now and then a release wakes all
 		var l *lock.Lease
 		var next <-chan taken
@@ -158,7 +171,7 @@ func calledCalls(u *aclUser) error {
 			},
 			func() error { return admin.ZAdd(u.ctx, set, redis.Z{Member: fake}).Err() },
 			func() error { return l.Release(u.ctx) },
-			func() error { m := <-heard; named = named || m.Payload == fake; return nil },
+			hear,
 			func() error { got := <-next; l = got.Lease; return got.err },
 			func() error { return admin.ZRem(u.ctx, set, fake).Err() },
 			func() error {
@@ -168,7 +181,7 @@ func calledCalls(u *aclUser) error {
 				return nil
 			},
 			func() error { return l.Release(u.ctx) },
-			func() error { <-heard; return nil },
+			hear,
 		)
 		if err != nil {
 			return err
@@ -177,11 +190,11 @@ func calledCalls(u *aclUser) error {
 	if !named {
 		return errOther
 	}
-	return calledBesideOwnWaiter(u, c, other, heard)
+	return calledBesideOwnWaiter(u, c, other)
 }
 
 // calledBesideOwnWaiter has a client release the lock while a waiter of its own is in the wait set.
-func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redis.Message) error {
+func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client) error {
 	admin, name := u.admin(), u.name+":a"
 	set := "lockdog_wait:{" + name + "}"
 	for round := range 5 { // now and then a release wakes all, and the next one calls whom this one should have called
@@ -207,7 +220,7 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client, heard <-chan *redi
 				select {
 				case <-own.Channel():
 					called = true
-				case <-heard:
+				case <-time.After(500 * time.Millisecond): // what is not called by then isn't
 				}
 				return nil
 			},

@@ -73,7 +73,7 @@ func telemetryAllocatesNothing(t *testing.T, heeds bool) {
 	const (
 		rounds = 4
 		cycles = 250
-		most   = 30
+		most   = 32
 	)
 	srv := redistest.Start(t)
 	var mutexes []*lock.Mutex
