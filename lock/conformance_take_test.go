@@ -134,7 +134,8 @@ func releaseWithEndedCtx(t *testing.T, w *world) {
 // grantsRise takes and releases a lock, by two clients, with something done in between, and checks its tokens.
 func grantsRise(t *testing.T, w *world, between func()) {
 	t.Helper()
-	a, b := w.client(), w.client()
+	patient := lock.WithWatchdog(patience) // nobody waits for its end, and a flush on a busy machine takes its time
+	a, b := w.client(patient), w.client(patient)
 	var last int64
 	for i := range 6 {
 		l := try(t, w.lock([]*lock.Client{a, b}[i%2], "a"))

@@ -14,7 +14,7 @@ import (
 
 // numberLease is the lease of clients in the tests of semaphores and latches. Where nothing has a lease it says that a waiter
 // who hears of nothing asks again every third of it.
-const numberLease = 600 * time.Millisecond
+const numberLease = 1500 * time.Millisecond
 
 // desk is one test's corner of a server, for semaphores and latches.
 type desk struct {
