@@ -44,7 +44,7 @@ func TestFairQueueOutlivesAnyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := openMemory(t, kindOfLock{})
 		l := try(t, w.client(lock.WithWatchdog(far)).FairMutex("a"))
-		c := w.client(lock.WithWatchdog(far))
+		c := w.client(lock.WithWatchdog(far), lock.WithWaitGraph(0))
 		first := begin(t.Context(), c.FairMutex("a"))
 		waiting(t, c, 1)
 		second := begin(t.Context(), c.FairMutex("a"))
