@@ -68,17 +68,20 @@ func bad(findings []doctor.Finding, strict bool) bool {
 // marks are the levels as people read them.
 var marks = map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "WARN", doctor.Fail: "FAIL", doctor.Unknown: "?"}
 
-// printFindings prints them, and how many there are of each level. With --json it prints them alone.
+// printFindings prints them, the worst last, where it stays on a terminal, and how many there are of each level. With --json it prints them alone, the
+// worst first.
 func (a *app) printFindings(findings []doctor.Finding) error {
-	count := make(map[doctor.Level]int)
-	for _, f := range findings {
-		count[f.Level]++
-		if a.json {
+	if a.json {
+		for _, f := range findings {
 			if err := a.printJSON(f); err != nil {
 				return err
 			}
-			continue
 		}
+		return nil
+	}
+	count := make(map[doctor.Level]int)
+	for _, f := range slices.Backward(findings) {
+		count[f.Level]++
 		where := f.ID
 		if f.Node != "" {
 			where += " " + f.Node
@@ -93,9 +96,6 @@ func (a *app) printFindings(findings []doctor.Finding) error {
 		if _, err := fmt.Fprint(a.stdout, lines); err != nil {
 			return err
 		}
-	}
-	if a.json {
-		return nil
 	}
 	_, err := fmt.Fprintf(a.stdout, "\n%d failed, %d warnings, %d unknown, %d ok\n", count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
 	return err

@@ -52,7 +52,11 @@ func TestDoctorJSON(t *testing.T) {
 func TestDoctorStrict(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	lockdog(t, "redis://"+s.Addr(), nil, "doctor").want(t, exitOK, "WARN  persistence", "")
+	r := lockdog(t, "redis://"+s.Addr(), nil, "doctor")
+	r.want(t, exitOK, "WARN  persistence", "")
+	if strings.LastIndex(r.stdout, "\nok ") > strings.Index(r.stdout, "\nWARN ") {
+		t.Errorf("the worst isn't last:\n%s", r.stdout)
+	}
 	lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--strict").want(t, exitNo, "WARN  persistence", "")
 	lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--kind", "futex").want(t, exitUsage, "", "must be one of")
 }

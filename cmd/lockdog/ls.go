@@ -110,6 +110,9 @@ func compareSince(a, b fleet.Lock) int {
 	return s.Compare(t)
 }
 
+// longName is from how many bytes on a name has a line of its own.
+const longName = 60
+
 func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 	if a.json {
 		for _, l := range locks {
@@ -133,7 +136,11 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 		if l.Held > 0 {
 			left = text.Span(l.Remaining)
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", text.Safe(l.Name), kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, l.Waiting)
+		name := text.Safe(l.Name)
+		if len(name) > longName { // on a line of its own, or all others would be as wide
+			name += "\n"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", name, kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, l.Waiting)
 	}
 	return w.Flush()
 }

@@ -74,6 +74,35 @@ func TestWho(t *testing.T) {
 	waiter.end(t)
 }
 
+// A long name doesn't make all rows as wide as it is.
+func TestLs_LongName(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	long := strings.Repeat("x", 300)
+	for _, name := range []string{"a", long} {
+		if err := server.Client(t).HSet(t.Context(), name, "0123abcd-0000-0000-0000-00000000abcd:1", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := lockdog(t, server.Addr(), nil, "ls")
+	r.want(t, 0, "\n"+long+"\n", "")
+	for line := range strings.Lines(r.stdout) {
+		if line != long+"\n" && len(line) > 120 {
+			t.Errorf("%d bytes: %q", len(line), line)
+		}
+	}
+}
+
+// What Redis doesn't tell isn't said: a free lock has no kind.
+func TestWho_Free(t *testing.T) {
+	t.Parallel()
+	r := lockdog(t, redistest.Start(t).Addr(), nil, "who", "a")
+	r.want(t, exitNo, "free", "")
+	if strings.Contains(r.stdout, "mutex") {
+		t.Errorf("it is said to be a mutex:\n%s", r.stdout)
+	}
+}
+
 func TestWhoOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

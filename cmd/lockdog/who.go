@@ -81,7 +81,9 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		state = "held"
 	}
 	row("name", text.Safe(l.Name))
-	row("kind", string(l.Kind))
+	if l.Held > 0 || l.Waiting > 0 || l.Kind != fleet.Mutex { // nothing in Redis tells the kind of a mutex that is free
+		row("kind", string(l.Kind))
+	}
 	row("state", state)
 	if l.Kind == fleet.Semaphore && l.Held > 0 {
 		row("next lease", text.Span(l.Remaining)+" left unless it is renewed")
