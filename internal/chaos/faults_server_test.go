@@ -74,7 +74,8 @@ var serverFaults = []fault{
 			how = "WRITE"
 		}
 		r.do(t, victim, fmt.Sprintf("CLIENT PAUSE %d %s", s.For.Milliseconds(), how))
-		return nothing // CLIENT UNPAUSE would have to wait like all others
+		over := time.Now().Add(s.For)
+		return func(*testing.T) { time.Sleep(time.Until(over)) } // CLIENT UNPAUSE would have to wait like all others
 	}),
 	command("memory full, noeviction", nil, "CONFIG SET maxmemory 1 maxmemory-policy noeviction", "CONFIG SET maxmemory 0"),
 	mark(command("memory full, allkeys-lru", always, "CONFIG SET maxmemory 1 maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 0 maxmemory-policy noeviction"), evicts),
