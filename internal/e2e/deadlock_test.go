@@ -144,6 +144,7 @@ func (i *instance) onPage(t *testing.T) error {
 func TestDeadlockIsSeen(t *testing.T) {
 	command := build(t, "cmd", "lockdog")
 	s := startTangle(t)
+	kept := keptWaiting(t)
 	closed := s.began.Add(deadlockPause)
 	<-time.After(time.Until(closed))
 	checks := map[string]func() error{
@@ -189,12 +190,13 @@ func TestDeadlockIsSeen(t *testing.T) {
 		})
 	}
 	all.Wait()
+	late := time.Duration(kept.Load()) // a machine that keeps this program waiting did so with each of the steps that lead there
 	for what := range checks {
 		switch d, ok := took[what]; {
 		case !ok:
 			t.Errorf("%s doesn't show it: %v", what, last[what])
-		case d > deadlockSeen:
-			t.Errorf("%s shows it after %v", what, d)
+		case d > deadlockSeen+20*late:
+			t.Errorf("%s shows it after %v; the machine kept this program waiting for %v at most", what, d, late)
 		}
 	}
 	until(t, spanLimit, "LockdogDeadlock fires for each service", func() error {

@@ -420,24 +420,15 @@ func TestManyLocks(t *testing.T) {
 	list = list[:semaphores]
 	r.write(func(ctx context.Context, pipe redis.Pipeliner, key string) { permit(ctx, pipe, "s"+key) }, list...)
 
+	calm, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	usual, _ := pingTimes(calm, srv.Client(t)) // by what else goes on on this machine
 	ctx, cancel := context.WithCancel(t.Context())
-	var pings []time.Duration
+	defer cancel()
+	var p99, longest time.Duration
 	var wg sync.WaitGroup
 	pinging := srv.Client(t)
-	if err := pinging.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	wg.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			began := time.Now()
-			if pinging.Ping(ctx).Err() == nil {
-				pings = append(pings, time.Since(began))
-			}
-			<-tick.C
-		}
-	})
+	wg.Go(func() { p99, longest = pingTimes(ctx, pinging) })
 	before := srv.Commands(t)
 	began := time.Now()
 	seen := map[string]int{}
@@ -466,11 +457,9 @@ func TestManyLocks(t *testing.T) {
 	if took > 40*time.Second {
 		t.Errorf("took %v", took)
 	}
-	slices.Sort(pings)
-	p99 := pings[len(pings)*99/100]
-	t.Logf("%d locks in %v; PING of another connection: p99 %v, longest %v of %d", len(seen), took, p99, pings[len(pings)-1], len(pings))
-	if p99 > 100*time.Millisecond {
-		t.Errorf("PING took %v at p99", p99)
+	t.Logf("%d locks in %v; PING of another connection: p99 %v, longest %v; before, p99 %v", len(seen), took, p99, longest, usual)
+	if p99 == 0 || p99 > 100*time.Millisecond+3*usual {
+		t.Errorf("PING took %v at p99, and %v before", p99, usual)
 	}
 	// Only what the package says, and the fields of no other hash.
 	for name := range used {
@@ -481,4 +470,23 @@ func TestManyLocks(t *testing.T) {
 	if used["hscan"] > locks*11/10 { // a bit more: SCAN may return a key more than once
 		t.Errorf("fields of %d hashes were read, of %d locks", used["hscan"], locks)
 	}
+}
+
+// pingTimes pings a server until ctx ends, and returns the 99th percentile of how long that took, and the longest.
+func pingTimes(ctx context.Context, rdb *redis.Client) (p99, longest time.Duration) {
+	var pings []time.Duration
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		began := time.Now()
+		if rdb.Ping(ctx).Err() == nil {
+			pings = append(pings, time.Since(began))
+		}
+		<-tick.C
+	}
+	if len(pings) == 0 {
+		return 0, 0
+	}
+	slices.Sort(pings)
+	return pings[len(pings)*99/100], pings[len(pings)-1]
 }
