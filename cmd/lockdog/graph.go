@@ -94,10 +94,8 @@ func (a *app) graphResult(cmd *cobra.Command, g *fleet.Graph, readErr error) err
 			_, _ = fmt.Fprintln(a.stderr, errorText(readErr))
 		}
 		return &exitError{code: exitNo}
-	case readErr != nil && cmd.Context().Err() == nil:
-		return &exitError{code: exitUnavailable, err: readErr}
-	case readErr != nil: // by a signal
-		return readErr
+	case readErr != nil:
+		return unread(cmd.Context(), readErr)
 	case len(g.Waits) == 0:
 		_, _ = fmt.Fprintln(a.stderr, "nobody has waited for long")
 	}

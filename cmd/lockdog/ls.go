@@ -72,7 +72,7 @@ before a lock that isn't fair.`,
 			if len(locks) == 0 && len(errs) == 0 {
 				_, _ = fmt.Fprintln(a.stderr, "no lock matches")
 			}
-			return errors.Join(errs...)
+			return unread(cmd.Context(), errors.Join(errs...))
 		},
 	}
 	cmd.Flags().StringVar(&order, "sort", byName, "name; age, the longest hold first; or waiting, the most waiters first")

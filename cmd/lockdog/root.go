@@ -199,18 +199,28 @@ func args(least, most int, usage string) cobra.PositionalArgs {
 	}
 }
 
-// reader connects, to read locks. The caller closes the server.
+// reader connects, to read locks: no call takes longer than --timeout, or goes on after ctx. The caller closes the server.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
+	a.conn.Once = true
 	server, err := a.conn.Open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
 	reader, err := fleet.New(server.UniversalClient, server.Prefix)
 	if err != nil {
 		_ = server.Close()
 		return nil, nil, err
 	}
 	return server, reader, nil
+}
+
+// unread is the error of a reading: Redis couldn't be read, unless a signal ended it or what was asked for is wrong.
+func unread(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, fleet.ErrInvalid) || errors.Is(err, fleet.ErrNotALock) {
+		return err
+	}
+	return &exitError{code: exitUnavailable, err: err}
 }
 
 // printJSON prints a value on a line. What a terminal may not have raw is escaped: it can only be in strings.

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -86,6 +87,19 @@ func (term *console) all() string {
 	return term.text.String()
 }
 
+// ends waits until the program has ended.
+func (term *console) ends(t *testing.T) {
+	t.Helper()
+	until(t, "the program ends", func() bool {
+		select {
+		case <-term.done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 func (term *console) types(t *testing.T, keys string) {
 	t.Helper()
 	if _, err := term.keys.WriteString(keys); err != nil {
@@ -141,4 +155,44 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 	term.showsLater(t, 2, "Stopped", "ready> ")
 	term.types(t, "fg; echo code $?\n")
 	term.shows(t, "code 76")
+}
+
+// Who gets the lock while unlock asks isn't the one who was shown.
+func TestUnlock_ChangesHands(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	first := hold(t, server.Client(t), "job")
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
+	term := atTerminal(t, cmd)
+	term.shows(t, first.Owner())
+	term.shows(t, "[y/N]")
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := hold(t, server.Client(t), "job")
+	term.types(t, "y\n")
+	term.shows(t, "changed hands")
+	term.showsLater(t, 1, second.Owner(), "[y/N]")
+	if second.Err() != nil {
+		t.Errorf("it lost the lock: %v", second.Err())
+	}
+	term.types(t, "y\n")
+	term.shows(t, "taken away from holder")
+	<-second.Context().Done()
+	term.ends(t)
+}
+
+// Ctrl-C is an answer, too.
+func TestUnlock_Interrupted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := hold(t, server.Client(t), "job")
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
+	term := atTerminal(t, cmd)
+	term.shows(t, "[y/N]")
+	term.types(t, "\x03")
+	term.ends(t)
+	if code := cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
+		t.Errorf("exit code %d; the holder: %v", code, l.Err())
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,23 +56,12 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	l, err := reader.Look(ctx, name)
+	l, err := a.toUnlock(ctx, reader, name, yes)
 	if err != nil {
 		return err
 	}
-	switch {
-	case l.Kind == fleet.Semaphore, l.Kind == fleet.Number:
-		return &exitError{code: exitNo, err: fmt.Errorf("%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
-	case l.Held == 0:
+	if l.Held == 0 {
 		return a.unlocked(l, false)
-	}
-	if !yes {
-		if err := printLock(a.stderr, l, ""); err != nil {
-			return err
-		}
-		if err := a.confirm(fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
-			return err
-		}
 	}
 	telemetry := a.telemetry(ctx)
 	defer telemetry.stop()
@@ -84,6 +74,32 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 		return err
 	}
 	return a.unlocked(l, was)
+}
+
+// toUnlock is the lock as it is now, if somebody holds it after whoever is asked has agreed. Who gets it while the question is asked was never shown: then
+// it is asked again.
+func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, yes bool) (fleet.Lock, error) {
+	var shown []fleet.Holder
+	for {
+		l, err := reader.Look(ctx, name)
+		switch {
+		case err != nil:
+			return l, unread(ctx, err)
+		case l.Kind == fleet.Semaphore, l.Kind == fleet.Number:
+			return l, &exitError{code: exitNo, err: fmt.Errorf("%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
+		case l.Held == 0, yes, slices.EqualFunc(shown, l.Holders, func(a, b fleet.Holder) bool { return a.Owner == b.Owner && a.Token == b.Token }):
+			return l, nil
+		case shown != nil:
+			_, _ = fmt.Fprintf(a.stderr, "\n%s has changed hands meanwhile\n", text.Safe(name))
+		}
+		if err := printLock(a.stderr, l, ""); err != nil {
+			return l, err
+		}
+		if err := a.confirm(ctx, fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
+			return l, err
+		}
+		shown = l.Holders
+	}
 }
 
 // forceUnlock takes a lock away, as its kind does.
@@ -113,15 +129,30 @@ func (a *app) unlocked(l fleet.Lock, was bool) error {
 	return err
 }
 
-// confirm asks a question. What isn't a yes is an error.
-func (a *app) confirm(question string) error {
+// confirm asks a question, until ctx ends. What isn't a yes is an error.
+func (a *app) confirm(ctx context.Context, question string) error {
 	_, _ = io.WriteString(a.stderr, question)
-	line, err := bufio.NewReader(a.stdin).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
+	type reply struct {
+		line string
+		err  error
+	}
+	replies := make(chan reply, 1)
+	go func() { // which a program that ends doesn't wait for
+		line, err := bufio.NewReader(a.stdin).ReadString('\n')
+		replies <- reply{line, err}
+	}()
+	var r reply
+	select {
+	case r = <-replies:
+	case <-ctx.Done():
+		_, _ = fmt.Fprintln(a.stderr)
+		return signaled(ctx)
+	}
+	answer := strings.ToLower(strings.TrimSpace(r.line))
 	switch {
 	case answer == "y" || answer == "yes":
 		return nil
-	case err != nil && answer == "":
+	case r.err != nil && answer == "":
 		_, _ = fmt.Fprintln(a.stderr)
 		return usagef("nobody answered: nothing was done. Without a terminal, add --yes")
 	}

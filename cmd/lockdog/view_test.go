@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -100,6 +101,27 @@ func TestWho_Free(t *testing.T) {
 	r.want(t, exitNo, "free", "")
 	if strings.Contains(r.stdout, "mutex") {
 		t.Errorf("it is said to be a mutex:\n%s", r.stdout)
+	}
+}
+
+// A Redis that doesn't answer is no free lock, and is asked once.
+func TestReaders_SilentRedis(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr())
+	var asked atomic.Int64
+	proxy.SetRule(func(c redistest.Chunk) redistest.Verdict {
+		if c.Dir == redistest.Up && (redistest.Contains("\r\ntime\r\n")(c) || redistest.Contains("\r\nscan\r\n")(c)) {
+			asked.Add(1)
+			return redistest.Drop
+		}
+		return redistest.Pass
+	})
+	for _, args := range [][]string{{"who", "a"}, {"ls"}, {"graph"}, {"unlock", "a", "--force", "--yes"}} {
+		asked.Store(0)
+		lockdog(t, proxy.Addr(), nil, append(args, "--timeout", "300ms")...).want(t, exitUnavailable, "", "timeout")
+		if n := asked.Load(); n != 1 {
+			t.Errorf("%v: asked %d times", args, n)
+		}
 	}
 }
 

@@ -194,7 +194,7 @@ func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) err
 		select {
 		case r, ok = <-readings:
 		case <-ctx.Done():
-			return signaled(ctx)
+			return errors.Join(signaled(ctx), waited.print(w, true))
 		}
 		if !ok {
 			return errors.Join(last, waited.print(w, true))

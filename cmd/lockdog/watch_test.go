@@ -111,9 +111,20 @@ func (w *watched) want(name string, what changes.What) change {
 // interrupt ends it as Ctrl-C does.
 func (w *watched) interrupt() {
 	w.t.Helper()
+	w.signal()
+	w.ends()
+}
+
+func (w *watched) signal() {
+	w.t.Helper()
 	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// ends checks that the signal has ended it.
+func (w *watched) ends() {
+	w.t.Helper()
 	_ = w.cmd.Wait()
 	if code := w.cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || w.stderr.Len() > 0 {
 		w.t.Errorf("exit code %d; stderr: %s", code, w.stderr)
@@ -393,6 +404,25 @@ func TestWatch_Waited(t *testing.T) {
 	}
 	r = lockdog(t, url(s), nil, "watch", "--count", "3", "--interval", "200ms")
 	r.want(t, 0, "  waited          -  since ", "")
+
+	w := startWatch(t, s) // which a signal ends, after its second reading
+	w.next()
+	other := client(t, s).Mutex("idle:1")
+	both := make(chan struct{})
+	go func() {
+		defer close(both)
+		if l, err := other.Lock(ctx); err == nil {
+			t.Errorf("it got %s", l.Name())
+		}
+	}()
+	defer func() { cancel(); <-both }()
+	for w.next().Event != changes.WaitBegan {
+	}
+	w.signal()
+	if e := w.next(); e.Event != groupsWaited || e.Groups[0].Group != "orders" {
+		t.Errorf("at a signal: %+v", e)
+	}
+	w.ends()
 	if !strings.Contains(r.stdout, ": orders 0.") {
 		t.Errorf("%s", r.stdout)
 	}

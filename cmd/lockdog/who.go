@@ -38,7 +38,7 @@ Exits with 0 if the lock is held, with 1 if it is free, and with 64 if the key h
 			defer func() { _ = server.Close() }()
 			l, err := reader.Look(cmd.Context(), args[0])
 			if err != nil {
-				return err
+				return unread(cmd.Context(), err)
 			}
 			if a.json {
 				err = a.printJSON(traces.view(l))

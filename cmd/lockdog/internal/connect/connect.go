@@ -52,6 +52,7 @@ type Flags struct {
 	Timeout       time.Duration
 
 	Sent *Sent // counts what is sent; nil: nobody wants to know
+	Once bool  // a call isn't tried again, so that it takes no longer than Timeout
 
 	set *pflag.FlagSet
 }
@@ -186,6 +187,9 @@ func (f *Flags) options() (*redis.UniversalOptions, error) {
 		return nil, err
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = f.Timeout, f.Timeout, f.Timeout
+	if f.Once {
+		o.MaxRetries, o.DialerRetries = -1, 1
+	}
 	o.ContextTimeoutEnabled = true
 	o.SentinelUsername, o.SentinelPassword = f.SentinelUser, os.Getenv(EnvSentinelAuth)
 	return o, nil
