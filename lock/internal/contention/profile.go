@@ -175,9 +175,10 @@ func (s *Sample) Granted(names ...string) {
 	if s == nil {
 		return
 	}
-	p, now := s.p, time.Now()
+	p := s.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	s.waitEnd(now)
 	if s.ended || !s.heldSince.IsZero() {
 		return
@@ -221,9 +222,10 @@ func (s *Sample) End() {
 	if s == nil {
 		return
 	}
-	p, now := s.p, time.Now()
+	p := s.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	if s.ended {
 		return
 	}
