@@ -131,7 +131,7 @@ func (m *majority) vote(s *site, d time.Duration) {
 	switch {
 	case m.site == s:
 		m.weight += d
-	case d > m.weight || m.site == nil:
+	case d > m.weight:
 		m.site, m.weight = s, d-m.weight
 	default:
 		m.weight -= d
@@ -147,7 +147,7 @@ type Name struct {
 	Held              time.Duration // by all holders together
 	Waited            time.Duration // by all who waited together
 	LongestWait       time.Duration // of the sampled ones, those that still wait included
-	HeldBy, AwaitedBy *Stack        // whose holds the others waited for most, and who waited most; nil: unknown
+	HeldBy, AwaitedBy *Stack        // whose holds the others waited for most, and who waited most; nil: nobody that is known of
 }
 
 // top returns the names with what happened in the window. Those that made others wait most are the first. It is called with mu held.
@@ -178,7 +178,7 @@ func (p *Profile) top(now time.Time, stack func(*site) *Stack) []Name {
 		for _, name := range s.names {
 			l := of(s, name)
 			l.held += min(now.Sub(s.heldSince), now.Sub(begin))
-			l.heldBy.vote(s.site, now.Sub(s.heldSince))
+			l.heldBy.vote(s.site, s.contendedFor(now))
 		}
 	}
 	rate := time.Duration(p.rate)

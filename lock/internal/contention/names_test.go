@@ -2,6 +2,7 @@ package contention_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,9 @@ func TestNamesOfTheLastMinute(t *testing.T) {
 		p := contention.New(1)
 		h := guilty(p)
 		h.Granted("old")
+		p.Waiters("old", 1)
 		time.Sleep(time.Hour)
+		p.Waiters("old", -1)
 		h.End()
 		n := named(t, p.Snapshot(), "old")
 		if n.Held != n.Window || n.Window < time.Minute || n.Window > 70*time.Second || n.HeldBy == nil {
@@ -144,6 +147,30 @@ func TestCallSiteThatMakesOthersWait(t *testing.T) {
 		}
 		if got := by(); got != pkg+"innocent" {
 			t.Errorf("%s; want innocent", got)
+		}
+	})
+}
+
+// No line of code is to blame for a wait that there wasn't.
+func TestNobodyIsBlamedForAHoldThatNobodyWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		h := guilty(p)
+		h.Granted("a")
+		time.Sleep(time.Second)
+		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
+			t.Errorf("while it lasts: %+v", n)
+		}
+		h.End()
+		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
+			t.Errorf("afterwards: %+v", n)
+		}
+		innocent(p).Granted("a")
+		p.Waiters("a", 1)
+		time.Sleep(time.Millisecond)
+		if n := named(t, p.Snapshot(), "a"); n.HeldBy == nil || !strings.HasSuffix(n.HeldBy.Frames[0].Function, ".innocent") {
+			t.Errorf("while others wait for another line: %+v", n)
 		}
 	})
 }

@@ -267,6 +267,14 @@ func (s *Sample) relax(now time.Time) {
 	}
 }
 
+// contendedFor is for how long others have waited during the hold.
+func (s *Sample) contendedFor(now time.Time) time.Duration {
+	if s.contenders > 0 {
+		return s.contended + now.Sub(s.contendedSince)
+	}
+	return s.contended
+}
+
 // count counts the hold as one while others waited, once.
 func (s *Sample) count() {
 	if !s.counted {
