@@ -2,6 +2,7 @@ package contention_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,67 @@ func TestNewlyBusyNameStays(t *testing.T) {
 		}
 		if n := named(t, p.Snapshot(), "busy"); n.Waited != 100*time.Millisecond {
 			t.Errorf("%+v", n)
+		}
+	})
+}
+
+// A lock that somebody waits for now is found, although a hundred others were busy until now and more are waited for. Looking changes nothing.
+func TestLockThatIsWaitedForNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		for i := range 100 {
+			s := guilty(p)
+			s.WaitStart(fmt.Sprintf("busy:%02d", i))
+			time.Sleep(100 * time.Millisecond)
+			s.WaitEnd()
+		}
+		hot := innocent(p)
+		hot.WaitStart("hot")
+		time.Sleep(20 * time.Second)
+		for i := range 50 {
+			innocent(p).WaitStart(fmt.Sprintf("live:%02d", i))
+		}
+		time.Sleep(10 * time.Millisecond)
+		s := p.Snapshot()
+		if n := s.Names[0]; n.Name != "hot" || n.Group != "orders" || n.Kind != "mutex" || n.Waited != 20010*time.Millisecond || n.LongestWait != n.Waited ||
+			n.Window != s.Time.Sub(s.Start) || n.HeldBy != nil || n.AwaitedBy == nil {
+			t.Errorf("the first is %+v", n)
+		}
+		if len(s.Names) != 100 || s.Names[99].Name != "busy:98" {
+			t.Errorf("%d names, the last %+v", len(s.Names), s.Names[len(s.Names)-1])
+		}
+		if again := p.Snapshot(); !reflect.DeepEqual(again.Names, s.Names) {
+			t.Errorf("the second time: %+v; the first time: %+v", again.Names, s.Names)
+		}
+		hot.WaitEnd()
+		if n := p.Snapshot().Names[0]; n.Name != "hot" || n.Waited != s.Names[0].Waited || n.Samples != 1 {
+			t.Errorf("the first, once the wait has ended, is %+v", n)
+		}
+	})
+}
+
+// What is known of a name and what goes on now are one entry, and its kind is that of its last grant.
+func TestNameThatIsBusyStill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(10)
+		var s *contention.Sample
+		for s == nil {
+			s = p.Sample("orders", "read")
+		}
+		s.Granted("a")
+		time.Sleep(time.Second)
+		s.End()
+		for s = nil; s == nil; {
+			s = p.Sample("orders", "write")
+		}
+		s.WaitStart("a")
+		time.Sleep(2 * time.Second)
+		names := p.Snapshot().Names
+		if len(names) != 1 || names[0].Kind != "read" || names[0].Grants != 10 || names[0].Held != 10*time.Second || names[0].Waited != 20*time.Second ||
+			names[0].LongestWait != 2*time.Second || names[0].Samples != 1 {
+			t.Errorf("%+v", names)
 		}
 	})
 }
