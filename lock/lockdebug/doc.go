@@ -141,6 +141,7 @@
 //	  waited_seconds        time that this process waited for the lock, all waiters together
 //	  longest_wait_seconds  of a recorded wait
 //	  utilization           share of the time that this process held it, at most 1; of a semaphore and of readers, how many held it on average
+//	                        (of few, long holds it is a bad estimate: see lock.ContentionName)
 //	  grants_per_second
 //	  samples               recorded grants and waits: of a few the other figures are no more than a guess
 //	  held_by, awaited_by   the line of code whose holds made others of this process wait most, and the one that waited most: "function file:line"
