@@ -48,7 +48,7 @@
 //	page     1 to 1000000, of every list
 //	per      rows of each list on a page, 1 to 1000; default 100
 //	refresh  seconds after which the page loads itself again, 1 to 3600, or off; default 5
-//	seconds  with the profile: what happens in so many seconds from now on, 1 to 300
+//	seconds  with the profile: what happens in so many seconds from now on, 1 to 300, and less than the WriteTimeout of the server
 //	format   html, json or profile; default: what the Accept header prefers, html if it has no preference
 //
 // Sorted by trouble, leases that are failing, expiring or lost come first, those with the least time left before the others; then
