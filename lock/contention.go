@@ -19,8 +19,9 @@ func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
 
-// Contention is what the sampled acquires of a client have waited for, and held while others waited. All figures but Name.Samples are estimates for all
-// acquires: what was recorded, times Rate. Package lockprofile writes it as pprof reads it.
+// Contention is what the sampled acquires of a client have waited for, and held while others waited. Counts and summed times are estimates for all
+// acquires: what was recorded, times Rate. Three figures of ContentionName aren't such estimates: Samples and LongestWait aren't multiplied, and
+// Utilization may be cut. Package lockprofile writes it as pprof reads it.
 type Contention struct {
 	Since, Time time.Time         // from when the client was made until now
 	Rate        int               // of WithContentionProfile; 0: nothing is recorded
@@ -55,6 +56,10 @@ type ContentionName struct {
 
 	Grants int64 // in the window
 	// Utilization is the share of the time that the lock was held by this client, 0 to 1; of a semaphore and of readers, how many held it on average.
+	//
+	// It is the time held, as recorded, times Rate, over Window. What exceeds 1 is cut, except of a semaphore and of readers. So with a Rate above 1 it is
+	// too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold that lasts for the whole Window is recorded in 1
+	// of 10 cases, and shown as 1 instead of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
 	Utilization float64
 	// Waited is the time that others of this client waited for it, summed. LongestWait is that of a recorded one.
 	Waited, LongestWait time.Duration

@@ -116,13 +116,22 @@ func (q query) wantsProfile(at string) bool {
 	return q["format"] == formatProfile || q["format"] == "" && strings.HasSuffix(at, "/profile")
 }
 
+// outlasts returns an error if the profile takes longer than the server writes a response. The server would cut the connection and not tell why.
+func (q query) outlasts(r *http.Request) error {
+	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if !ok || server.WriteTimeout <= 0 || time.Duration(q.number("seconds"))*time.Second < server.WriteTimeout {
+		return nil
+	}
+	return fmt.Errorf("seconds is %q; allowed: less than the WriteTimeout of the server, %v", q["seconds"], server.WriteTimeout)
+}
+
 // profile responds with the contention profile.
 func (h *handler) profile(w http.ResponseWriter, r *http.Request, q query) {
 	var b bytes.Buffer
 	status, contentType := http.StatusOK, "application/octet-stream"
 	body := &b
 	write := lockprofile.Write
-	if n := q.number("seconds"); n > 0 {
+	if n := q.number("seconds"); n > 0 && r.Method != http.MethodHead { // which doesn't get what it would wait for
 		write = func(w io.Writer, clients ...*lock.Client) error {
 			return lockprofile.WriteDelta(r.Context(), w, time.Duration(n)*time.Second, clients...)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -132,6 +133,44 @@ func TestProfile(t *testing.T) {
 		}
 		if w := ask(r.page, http.MethodGet, "/debug/locks/profile?page=0"); w.Code != http.StatusBadRequest {
 			t.Errorf("a bad query: %d", w.Code)
+		}
+	})
+}
+
+// A server that would cut the connection before the profile is there has it refused at once. A HEAD has nothing to wait for.
+func TestProfileThatTakesLongerThanTheServerWrites(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, lock.WithContentionProfile(1))
+		for _, test := range []struct {
+			method, target string
+			timeout        time.Duration // of the server; 0: none
+			status         int
+			takes          time.Duration
+		}{
+			{http.MethodGet, "/profile?seconds=60", 30 * time.Second, http.StatusBadRequest, 0},
+			{http.MethodGet, "/profile?seconds=30", 30 * time.Second, http.StatusBadRequest, 0},
+			{http.MethodGet, "/profile?seconds=29", 30 * time.Second, http.StatusOK, 29 * time.Second},
+			{http.MethodGet, "/profile?seconds=60", 0, http.StatusOK, time.Minute},
+			{http.MethodGet, "/profile", time.Second, http.StatusOK, 0},
+			{http.MethodGet, "/?seconds=60", 30 * time.Second, http.StatusOK, 0}, // it isn't the profile
+			{http.MethodHead, "/profile?seconds=60", 0, http.StatusOK, 0},
+			{http.MethodHead, "/profile?seconds=60", 30 * time.Second, http.StatusBadRequest, 0},
+		} {
+			ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{WriteTimeout: test.timeout})
+			w, began := httptest.NewRecorder(), time.Now()
+			r.page.ServeHTTP(w, httptest.NewRequestWithContext(ctx, test.method, test.target, http.NoBody))
+			if took := time.Since(began); w.Code != test.status || took != test.takes {
+				t.Errorf("%s %s, WriteTimeout %v: %d after %v; want %d after %v", test.method, test.target, test.timeout, w.Code, took, test.status, test.takes)
+			}
+			why := "allowed: less than the WriteTimeout of the server, 30s"
+			if told := strings.Contains(w.Body.String(), why); told != (w.Code == http.StatusBadRequest && test.method == http.MethodGet) {
+				t.Errorf("%s %s, WriteTimeout %v: %s", test.method, test.target, test.timeout, w.Body)
+			}
+			// How long a GET's response would be isn't known to a HEAD.
+			if got := w.Header().Get("Content-Length"); test.method == http.MethodHead && got != "" {
+				t.Errorf("HEAD %s: Content-Length %s", test.target, got)
+			}
 		}
 	})
 }

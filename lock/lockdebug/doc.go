@@ -48,7 +48,7 @@
 //	page     1 to 1000000, of every list
 //	per      rows of each list on a page, 1 to 1000; default 100
 //	refresh  seconds after which the page loads itself again, 1 to 3600, or off; default 5
-//	seconds  with the profile: what happens in so many seconds from now on, 1 to 300
+//	seconds  with the profile: what happens in so many seconds from now on, 1 to 300, and less than the WriteTimeout of the server
 //	format   html, json or profile; default: what the Accept header prefers, html if it has no preference
 //
 // Sorted by trouble, leases that are failing, expiring or lost come first, those with the least time left before the others; then
@@ -141,6 +141,7 @@
 //	  waited_seconds        time that this process waited for the lock, all waiters together
 //	  longest_wait_seconds  of a recorded wait
 //	  utilization           share of the time that this process held it, at most 1; of a semaphore and of readers, how many held it on average
+//	                        (of few, long holds it is a bad estimate: see lock.ContentionName)
 //	  grants_per_second
 //	  samples               recorded grants and waits: of a few the other figures are no more than a guess
 //	  held_by, awaited_by   the line of code whose holds made others of this process wait most, and the one that waited most: "function file:line"

@@ -80,6 +80,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	status := http.StatusOK
 	q, err := parseQuery(r.URL.RawQuery)
+	if err == nil && q.wantsProfile(r.URL.Path) {
+		err = q.outlasts(r)
+	}
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
@@ -118,7 +121,9 @@ func failed(err error) (status int, contentType string, body []byte) {
 func respond(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	header := w.Header()
 	header.Set("Content-Type", contentType)
-	header.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead { // to which it isn't known of every response
+		header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
 	header.Set("Content-Security-Policy", contentSecurity)

@@ -40,3 +40,15 @@ func BenchmarkWaiting(b *testing.B) {
 		})
 	}
 }
+
+// ... and what a look at the profile takes, while 10,000 locks are waited for.
+func BenchmarkSnapshot(b *testing.B) {
+	p := contention.New(1)
+	for i := range 10_000 {
+		deep(p, i, 10).WaitStart(fmt.Sprintf("name:%d", i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Snapshot()
+	}
+}

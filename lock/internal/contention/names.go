@@ -2,6 +2,7 @@ package contention
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -131,7 +132,7 @@ func (m *majority) vote(s *site, d time.Duration) {
 	switch {
 	case m.site == s:
 		m.weight += d
-	case d > m.weight || m.site == nil:
+	case d > m.weight:
 		m.site, m.weight = s, d-m.weight
 	default:
 		m.weight -= d
@@ -147,68 +148,77 @@ type Name struct {
 	Held              time.Duration // by all holders together
 	Waited            time.Duration // by all who waited together
 	LongestWait       time.Duration // of the sampled ones, those that still wait included
-	HeldBy, AwaitedBy *Stack        // whose holds the others waited for most, and who waited most; nil: unknown
+	HeldBy, AwaitedBy *Stack        // whose holds the others waited for most, and who waited most; nil: nobody that is known of
 }
 
-// top returns the names with what happened in the window. Those that made others wait most are the first. It is called with mu held.
-func (p *Profile) top(now time.Time, stack func(*site) *Stack) []Name {
-	type live struct {
-		held, waited, longest time.Duration
-		heldBy, awaitedBy     majority
-	}
+// busy is a Name that isn't finished: its figures aren't scaled, and it has sites instead of stacks.
+type busy struct {
+	Name
+	heldBy, awaitedBy majority
+}
+
+// busy returns, by name, what happened in the window and what lasts. It is called with mu held, so it leaves all the work that it can to top. The
+// sketch stays as it is: if a name that is looked at got a place, it would take that of another.
+func (p *Profile) busy(now time.Time) map[string]*busy {
 	first := p.epoch(now) - slots + 1
-	begin := p.start.Add(time.Duration(max(first, 0)) * slotTime)
-	running := map[*name]*live{}
-	of := func(s *Sample, name string) *live {
-		n := p.entry(s, name, now)
-		if running[n] == nil {
-			running[n] = &live{}
+	window := now.Sub(p.start.Add(time.Duration(max(first, 0)) * slotTime))
+	found := make(map[string]*busy, len(p.names.list))
+	of := func(name string) *busy {
+		b := found[name]
+		if b == nil {
+			b = &busy{Name: Name{Name: name, Window: window}}
+			found[name] = b
 		}
-		return running[n]
+		return b
 	}
 	for s := range p.live {
 		if !s.waitingSince.IsZero() {
-			l := of(s, s.awaited)
+			b := of(s.awaited)
+			b.Group, b.Kind = cmp.Or(b.Group, s.site.group), cmp.Or(b.Kind, s.site.kind)
 			took := now.Sub(s.waitingSince)
-			l.waited += min(took, now.Sub(begin))
-			l.longest = max(l.longest, took)
-			l.awaitedBy.vote(s.site, took)
+			b.Waited += min(took, window)
+			b.LongestWait = max(b.LongestWait, took)
+			b.awaitedBy.vote(s.site, took)
 			continue
 		}
 		for _, name := range s.names {
-			l := of(s, name)
-			l.held += min(now.Sub(s.heldSince), now.Sub(begin))
-			l.heldBy.vote(s.site, now.Sub(s.heldSince))
+			b := of(name)
+			b.Group, b.Kind = s.site.group, s.site.kind
+			b.Held += min(now.Sub(s.heldSince), window)
+			b.heldBy.vote(s.site, s.contendedFor(now))
 		}
 	}
-	rate := time.Duration(p.rate)
-	out := make([]Name, 0, len(p.names.list))
 	for _, n := range p.names.list {
-		o := Name{Name: n.name, Group: n.group, Kind: n.kind, Window: now.Sub(begin)}
+		b := of(n.name)
+		b.Group, b.Kind = n.group, n.kind
 		for i := range n.slots {
 			if s := &n.slots[i]; s.epoch >= first {
-				o.Samples += s.events
-				o.Grants += s.grants * int64(rate)
-				o.Held += s.held * rate
-				o.Waited += s.waited * rate
-				o.LongestWait = max(o.LongestWait, s.longest)
+				b.Samples += s.events
+				b.Grants += s.grants
+				b.Held += s.held
+				b.Waited += s.waited
+				b.LongestWait = max(b.LongestWait, s.longest)
 			}
 		}
-		holder, waiter := n.heldBy.site, n.awaitedBy.site
-		if l := running[n]; l != nil {
-			o.Held += l.held * rate
-			o.Waited += l.waited * rate
-			o.LongestWait = max(o.LongestWait, l.longest)
-			holder, waiter = cmp.Or(l.heldBy.site, holder), cmp.Or(l.awaitedBy.site, waiter)
-		}
-		if o.Samples == 0 && o.Held == 0 && o.Waited == 0 {
-			continue
-		}
-		o.HeldBy, o.AwaitedBy = stack(holder), stack(waiter)
-		out = append(out, o)
+		b.heldBy, b.awaitedBy = cmp.Or(b.heldBy, n.heldBy), cmp.Or(b.awaitedBy, n.awaitedBy)
 	}
-	slices.SortFunc(out, func(a, b Name) int {
-		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name, b.Name))
+	return found
+}
+
+// top returns the names that made others wait most, those first.
+func top(found map[string]*busy, rate int64, stack func(*site) *Stack) []Name {
+	maps.DeleteFunc(found, func(_ string, b *busy) bool { return b.Samples == 0 && b.Held == 0 && b.Waited == 0 })
+	most := slices.SortedFunc(maps.Values(found), func(a, b *busy) int {
+		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name.Name, b.Name.Name))
 	})
+	out := make([]Name, min(len(most), maxNames))
+	for i := range out {
+		b, n := most[i], &out[i]
+		*n = b.Name
+		n.Grants *= rate
+		n.Held *= time.Duration(rate)
+		n.Waited *= time.Duration(rate)
+		n.HeldBy, n.AwaitedBy = stack(b.heldBy.site), stack(b.awaitedBy.site)
+	}
 	return out
 }

@@ -2,6 +2,8 @@ package contention_test
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +28,9 @@ func TestNamesOfTheLastMinute(t *testing.T) {
 		p := contention.New(1)
 		h := guilty(p)
 		h.Granted("old")
+		p.Waiters("old", 1)
 		time.Sleep(time.Hour)
+		p.Waiters("old", -1)
 		h.End()
 		n := named(t, p.Snapshot(), "old")
 		if n.Held != n.Window || n.Window < time.Minute || n.Window > 70*time.Second || n.HeldBy == nil {
@@ -116,6 +120,67 @@ func TestNewlyBusyNameStays(t *testing.T) {
 	})
 }
 
+// A lock that somebody waits for now is found, although a hundred others were busy until now and more are waited for. Looking changes nothing.
+func TestLockThatIsWaitedForNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		for i := range 100 {
+			s := guilty(p)
+			s.WaitStart(fmt.Sprintf("busy:%02d", i))
+			time.Sleep(100 * time.Millisecond)
+			s.WaitEnd()
+		}
+		hot := innocent(p)
+		hot.WaitStart("hot")
+		time.Sleep(20 * time.Second)
+		for i := range 50 {
+			innocent(p).WaitStart(fmt.Sprintf("live:%02d", i))
+		}
+		time.Sleep(10 * time.Millisecond)
+		s := p.Snapshot()
+		if n := s.Names[0]; n.Name != "hot" || n.Group != "orders" || n.Kind != "mutex" || n.Waited != 20010*time.Millisecond || n.LongestWait != n.Waited ||
+			n.Window != s.Time.Sub(s.Start) || n.HeldBy != nil || n.AwaitedBy == nil {
+			t.Errorf("the first is %+v", n)
+		}
+		if len(s.Names) != 100 || s.Names[99].Name != "busy:98" {
+			t.Errorf("%d names, the last %+v", len(s.Names), s.Names[len(s.Names)-1])
+		}
+		if again := p.Snapshot(); !reflect.DeepEqual(again.Names, s.Names) {
+			t.Errorf("the second time: %+v; the first time: %+v", again.Names, s.Names)
+		}
+		hot.WaitEnd()
+		if n := p.Snapshot().Names[0]; n.Name != "hot" || n.Waited != s.Names[0].Waited || n.Samples != 1 {
+			t.Errorf("the first, once the wait has ended, is %+v", n)
+		}
+	})
+}
+
+// What is known of a name and what goes on now are one entry, and its kind is that of its last grant.
+func TestNameThatIsBusyStill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(10)
+		var s *contention.Sample
+		for s == nil {
+			s = p.Sample("orders", "read")
+		}
+		s.Granted("a")
+		time.Sleep(time.Second)
+		s.End()
+		for s = nil; s == nil; {
+			s = p.Sample("orders", "write")
+		}
+		s.WaitStart("a")
+		time.Sleep(2 * time.Second)
+		names := p.Snapshot().Names
+		if len(names) != 1 || names[0].Kind != "read" || names[0].Grants != 10 || names[0].Held != 10*time.Second || names[0].Waited != 20*time.Second ||
+			names[0].LongestWait != 2*time.Second || names[0].Samples != 1 {
+			t.Errorf("%+v", names)
+		}
+	})
+}
+
 // When another line of code becomes the one that makes all wait, it is the one that is shown.
 func TestCallSiteThatMakesOthersWait(t *testing.T) {
 	t.Parallel()
@@ -144,6 +209,30 @@ func TestCallSiteThatMakesOthersWait(t *testing.T) {
 		}
 		if got := by(); got != pkg+"innocent" {
 			t.Errorf("%s; want innocent", got)
+		}
+	})
+}
+
+// No line of code is to blame for a wait that there wasn't.
+func TestNobodyIsBlamedForAHoldThatNobodyWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := contention.New(1)
+		h := guilty(p)
+		h.Granted("a")
+		time.Sleep(time.Second)
+		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
+			t.Errorf("while it lasts: %+v", n)
+		}
+		h.End()
+		if n := named(t, p.Snapshot(), "a"); n.Held != time.Second || n.HeldBy != nil {
+			t.Errorf("afterwards: %+v", n)
+		}
+		innocent(p).Granted("a")
+		p.Waiters("a", 1)
+		time.Sleep(time.Millisecond)
+		if n := named(t, p.Snapshot(), "a"); n.HeldBy == nil || !strings.HasSuffix(n.HeldBy.Frames[0].Function, ".innocent") {
+			t.Errorf("while others wait for another line: %+v", n)
 		}
 	})
 }

@@ -175,9 +175,10 @@ func (s *Sample) Granted(names ...string) {
 	if s == nil {
 		return
 	}
-	p, now := s.p, time.Now()
+	p := s.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	s.waitEnd(now)
 	if s.ended || !s.heldSince.IsZero() {
 		return
@@ -221,9 +222,10 @@ func (s *Sample) End() {
 	if s == nil {
 		return
 	}
-	p, now := s.p, time.Now()
+	p := s.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	if s.ended {
 		return
 	}
@@ -263,6 +265,14 @@ func (s *Sample) relax(now time.Time) {
 		s.contended += now.Sub(s.contendedSince)
 		s.site.hold += now.Sub(s.contendedSince)
 	}
+}
+
+// contendedFor is for how long others have waited during the hold.
+func (s *Sample) contendedFor(now time.Time) time.Duration {
+	if s.contenders > 0 {
+		return s.contended + now.Sub(s.contendedSince)
+	}
+	return s.contended
 }
 
 // count counts the hold as one while others waited, once.

@@ -46,6 +46,9 @@ func (p *Profile) Snapshot() Snapshot {
 		}
 		sum[s.site] = c
 	}
+	found := p.busy(now)
+	p.mu.Unlock()
+
 	stacks := make(map[*site]*Stack)
 	stack := func(s *site) *Stack {
 		if s == nil {
@@ -56,10 +59,8 @@ func (p *Profile) Snapshot() Snapshot {
 		}
 		return stacks[s]
 	}
-	out.Names = p.top(now, stack)
-	p.mu.Unlock()
-
 	rate := time.Duration(p.rate)
+	out.Names = top(found, int64(rate), stack)
 	for s, c := range sum {
 		if c == (counts{}) && stacks[s] == nil {
 			continue
