@@ -129,7 +129,8 @@ func run(ctx context.Context, args []string, logs io.Writer) (err error) {
 func (p *program) request(ctx context.Context, c *lock.Client, service string) error {
 	for {
 		err := p.once(ctx, c, service)
-		if !errors.Is(err, lock.ErrDeadlock) {
+		var chosen *lock.DeadlockError
+		if !errors.As(err, &chosen) {
 			return err
 		}
 		p.log.Warn("gave up to end a deadlock; tries again", "service", service) // its locks are released by now
