@@ -63,14 +63,14 @@ func TestDeadlock_Lasts(t *testing.T) {
 	}
 }
 
-// With -break all get done, one of them at its second try.
+// With -break all get done, one of them at its second try. Who sees the deadlock only when it is broken isn't told of it.
 func TestDeadlock_Broken(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out output
 	if err := run(t.Context(), []string{"-redis", redistest.Start(t).Addr(), "-pause", "500ms", "-break"}, &out); err != nil {
 		t.Error(err)
 	}
-	if out.count(" WRN deadlock ") != 3 || out.count("broken=true") != 1 || out.count(" INF done ") != 3 {
-		t.Errorf("want 3 told, 1 broken, 3 done:\n%s", &out)
+	if told := out.count(" WRN deadlock "); told < 1 || told > 3 || out.count("broken=true") != 1 || out.count(" INF done ") != 3 {
+		t.Errorf("want 1 to 3 told, 1 broken, 3 done:\n%s", &out)
 	}
 }
