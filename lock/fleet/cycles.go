@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
@@ -29,10 +30,14 @@ func (g *Graph) index() {
 	}
 }
 
-// findCycles finds the deadlocks: for each wait that is part of some, at least one that it is part of.
+// findCycles finds the deadlocks: for each wait that is part of some, at least one that it is part of. It leaves out the waits of clients that seem to be dead.
 func (g *Graph) findCycles(ctx context.Context) {
 	var search waitgraph.Graph
+	now := time.Now()
 	for _, w := range g.Waits {
+		if now.Sub(w.refreshed) >= staleAfter {
+			continue
+		}
 		s := waitgraph.Wait{Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since}
 		for _, h := range w.Holds {
 			s.Holds = append(s.Holds, waitgraph.Hold(h))
@@ -67,19 +72,6 @@ func (g *Graph) findCycles(ctx context.Context) {
 			g.Cycles = append(g.Cycles, c)
 		}
 	}
-}
-
-// confirmed are the cycles whose waits waited for the same leases in an earlier Graph.
-func (g *Graph) confirmed(earlier *Graph) []Cycle {
-	return slices.DeleteFunc(g.Cycles, func(c Cycle) bool {
-		for i, step := range c {
-			next := c[(i+1)%len(c)]
-			if !earlier.blocks(g.Waits[step.Wait].Waiter, lease{next.Holds.Name, next.Holds.Owner}, g.Waits[next.Wait].Waiter) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // blocks reports whether a waiter waits for a lease that another wait carries.

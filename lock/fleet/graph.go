@@ -20,10 +20,8 @@ import (
 // MostWaits bounds how many waits a Graph has, and how many clients' waits are read.
 const MostWaits = 1000
 
-const (
-	waitPages    = 20                     // how many answers of at most scanCount records are read of one client
-	confirmAfter = 500 * time.Millisecond // until a cycle is looked for a second time: a reading isn't one moment
-)
+// waitPages is how many answers of at most scanCount records are read of one client.
+const waitPages = 20
 
 // Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long, the locks they wait for, and who holds
 // those. How long is for each client to say, with lock.WithWaitGraph: by default a second.
@@ -55,6 +53,8 @@ type Wait struct {
 	SpanID   string    // of the acquire
 	Holds    []Hold    // the leases that it carries: those in its ctx, of the same client
 	Breaks   bool      // it has WithDeadlockBreaking
+
+	refreshed time.Time // when its client had refreshed its records, at the earliest, by this process's clock; zero: not known
 }
 
 // Hold is a lease that a Wait carries, so that it isn't released before the wait ends.
@@ -76,26 +76,22 @@ type CycleWait struct {
 
 // Graph reads who waits for whom. It asks for the clients that have such waits, for those waits, and for the holders of the locks that are awaited, and doesn't look at other keys.
 //
-// What it returns was true when Redis was asked, key after key. A cycle is therefore only reported if a second reading, half a second later, finds the same waits wait for the
-// same leases. The call takes so much longer then.
+// What it returns was true when Redis was asked, key after key. A cycle is therefore only reported if a later reading, at least half a second after the first, finds the same
+// waits wait for the same leases, and each client in it has refreshed its records in between: those of a process that was killed stay in Redis for seconds. Clients
+// refresh their records every second. So with a cycle the call takes about a second longer, and up to three seconds if one of the clients is dead; without one, there is one reading.
+//
+// If ctx ends before that, or has a deadline that leaves no time for it, the Graph lacks the cycles that aren't confirmed, and the error says so.
 //
 // The error may be that of some nodes or keys, beside a Graph of the others.
 //
 // See the package documentation for what it can't see.
 func (r *Reader) Graph(ctx context.Context) (Graph, error) {
+	began := time.Now()
 	g, err := r.graph(ctx)
 	if len(g.Cycles) == 0 {
 		return g, err
 	}
-	select {
-	case <-time.After(confirmAfter):
-	case <-ctx.Done():
-		g.Cycles = nil
-		return g, errors.Join(err, fmt.Errorf("fleet: a cycle could not be read again: %w", context.Cause(ctx)))
-	}
-	again, err := r.graph(ctx)
-	again.Cycles = again.confirmed(&g)
-	return again, err
+	return r.confirm(ctx, g, err, time.Since(began))
 }
 
 // graph reads once.
@@ -142,7 +138,8 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 // waitsHash is a client's hash of waits, which is being read.
 type waitsHash struct {
 	random, key string
-	fields      []string // texts of records
+	refreshed   time.Time // at the earliest; zero: not known
+	fields      []string  // texts of records
 	cursor      uint64
 	more        bool
 	err         error
@@ -191,7 +188,9 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph, clients []string) []er
 				case random != h.random: // another program's text
 					g.Unreadable++
 				default:
-					g.Waits = append(g.Waits, newWait(w))
+					wait := newWait(w)
+					wait.refreshed = h.refreshed
+					g.Waits = append(g.Waits, wait)
 					seen[w.Waiter] = true
 				}
 			}
@@ -222,15 +221,22 @@ func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hash
 		var moved, rest []*waitsHash
 		for some := range slices.Chunk(hashes, readCount) {
 			pipe := from.Pipeline()
-			var answers []*redis.ScanCmd
-			for _, h := range some {
-				answers = append(answers, pipe.HScan(ctx, h.key, h.cursor, "", scanCount))
+			lives, answers := make([]*redis.DurationCmd, len(some)), make([]*redis.ScanCmd, len(some))
+			for i, h := range some {
+				if h.cursor == 0 { // before the records: a wait in them may have ended when a later refresh was made
+					lives[i] = pipe.PTTL(ctx, h.key)
+				}
+				answers[i] = pipe.HScan(ctx, h.key, h.cursor, "", scanCount)
 			}
+			sent := time.Now()
 			if err := exec(ctx, pipe); err != nil {
 				return err
 			}
 			for i, h := range some {
 				fields, cursor, err := answers[i].Result()
+				if lives[i] != nil && err == nil {
+					err = lives[i].Err()
+				}
 				switch {
 				case from != r.rdb && movedSlot(err):
 					moved = append(moved, h)
@@ -238,6 +244,9 @@ func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hash
 				case err != nil:
 					h.err = err
 					continue
+				}
+				if lives[i] != nil {
+					h.refreshed = refreshedAt(sent, lives[i].Val())
 				}
 				for f := 1; f < len(fields); f += 2 {
 					h.fields = append(h.fields, fields[f])
@@ -259,6 +268,15 @@ func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hash
 		hashes = append(rest, moved...)
 	}
 	return nil
+}
+
+// refreshedAt is when records were refreshed, at the earliest, if a server that was asked at a time says how long they live. It is zero if they live for
+// ever: none of ours has written them. The server counts both ends of the time since then, so that its clock needn't be ours.
+func refreshedAt(asked time.Time, live time.Duration) time.Time {
+	if live < 0 {
+		return time.Time{}
+	}
+	return asked.Add(-max(script.WaitsLife-live, 0))
 }
 
 // movedSlot reports whether a node no longer has the slot of a key.

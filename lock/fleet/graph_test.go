@@ -15,6 +15,7 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/fleet"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
@@ -54,7 +55,16 @@ func (r *rig) record(p party, waits ...waitgraph.Wait) {
 	for field, waits := range fields {
 		r.field(p.random, field, waitgraph.Encode(waits))
 	}
+	r.live(p, time.Minute) // longer than a client says: it seems to have been refreshed just now, for as long as a test lasts
 	r.alive(p.random, r.now()+60_000)
+}
+
+// live says how long a client's records live without a refresh: for script.WaitsLife after each.
+func (r *rig) live(p party, life time.Duration) {
+	r.t.Helper()
+	if err := r.rdb.PExpire(r.t.Context(), r.prefix+"lockdog:waits:{"+p.random+"}", life).Err(); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func (r *rig) field(random, field, text string) {
@@ -309,6 +319,163 @@ func TestGraphReadsACycleTwice(t *testing.T) {
 	}
 	if g := r.graph(); len(g.Cycles) != 1 {
 		t.Errorf("there it is again:\n%s", picture(&g))
+	}
+}
+
+// pair has two clients wait for each other.
+func (r *rig) pair(n int) (a, b party) {
+	r.t.Helper()
+	a, b = newParty(n), newParty(n+1)
+	for i, p := range []party{a, b} {
+		mine, others := fmt.Sprintf("lock:%d", n+i), fmt.Sprintf("lock:%d", n+1-i)
+		r.holds(mine, p.owner(11), 1, "@lockdog", "1")
+		r.record(p, p.waits(21, others, p.carry(11, mine)))
+	}
+	return a, b
+}
+
+// readings calls a function before each reading, with its number, from 1.
+func (r *rig) readings(before func(n int)) *atomic.Int64 {
+	var n atomic.Int64
+	r.rdb.(*redis.Client).AddHook(beforeEach(func(cmd redis.Cmder) {
+		if cmd.Name() == "zrangebyscore" {
+			before(int(n.Add(1)))
+		}
+	}))
+	return &n
+}
+
+// The records of a process that was killed stay for seconds, and its lease for longer. Whoever waits for that lease since then is in no deadlock.
+func TestGraphOfADeadClient(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	dead, _ := r.pair(1)
+	r.live(dead, script.WaitsLife-1500*time.Millisecond) // its last refresh was so long ago
+	began := time.Now()
+	if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || len(g.Locks) != 2 {
+		t.Errorf("after %v:\n%s", time.Since(began), picture(&g))
+	}
+	if took := time.Since(began); took < time.Second || took > patience/2 {
+		t.Errorf("took %v", took)
+	}
+
+	// A record that is older, or doesn't expire, is in no cycle: it isn't read again for that.
+	n := r.readings(func(int) {})
+	r.live(dead, script.WaitsLife-3100*time.Millisecond)
+	if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || n.Load() != 1 {
+		t.Errorf("%d readings of an old record:\n%s", n.Load(), picture(&g))
+	}
+	r.do("PERSIST @lockdog:waits:{" + dead.random + "}")
+	if g := r.graph(); len(g.Cycles) != 0 || len(g.Waits) != 2 || n.Load() != 2 {
+		t.Errorf("%d readings of a record without end:\n%s", n.Load()-1, picture(&g))
+	}
+}
+
+// A killed process as it is: its client can't write any more, the lease stays, and who has waited for nobody waits for it then.
+func TestGraphOfAKilledClient(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	r := rigOf(t, s.Client(t), "")
+	proxy := redistest.NewProxy(t, s.Addr())
+	own := rigOf(t, s.Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() }), "")
+	t.Cleanup(func() { proxy.SetRule(nil); proxy.Release() }) // before the clients are closed
+	killed := own.client("killed", lock.WithWaitGraph(100*time.Millisecond), lock.WithWatchdog(time.Minute))
+	other := r.client("other", lock.WithWaitGraph(100*time.Millisecond))
+	a, b := own.take(killed.Mutex("a")), r.take(other.Mutex("b"))
+	own.wait(a.Context(), killed.Mutex("b"))
+	eventually(t, func() error {
+		if g := r.graph(); len(g.Waits) != 1 {
+			return errors.New(picture(&g))
+		}
+		return nil
+	})
+	proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
+	r.wait(b.Context(), other.Mutex("a"))
+	var g fleet.Graph
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Waits) != 2 { // if there is a cycle to see, this takes as long as it may be one
+			return errors.New(picture(&g))
+		}
+		return nil
+	})
+	if len(g.Cycles) != 0 {
+		t.Errorf("a deadlock of the dead:\n%s", picture(&g))
+	}
+	proxy.SetRule(nil)
+	proxy.Release() // it stood still, and goes on: now it is one
+	eventually(t, func() error {
+		if g = r.graph(); len(g.Cycles) != 1 {
+			return errors.New(picture(&g))
+		}
+		return nil
+	})
+}
+
+// A refresh may come late. Then it is read again until it has come.
+func TestGraphWaitsForRefreshes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a, b := r.pair(1)
+	r.live(a, script.WaitsLife)
+	r.live(b, script.WaitsLife-500*time.Millisecond)
+	n := r.readings(func(n int) {
+		r.live(b, script.WaitsLife)
+		if n == 3 {
+			r.live(a, script.WaitsLife)
+		}
+	})
+	if g := r.graph(); len(g.Cycles) != 1 || n.Load() != 3 {
+		t.Errorf("%d readings:\n%s", n.Load(), picture(&g))
+	}
+}
+
+// The age of a client's records is asked for before the records: otherwise it may be that of a refresh which took a wait out of them.
+func TestGraphAsksForTheAgeFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := newParty(1)
+	r.record(a, a.waits(21, "lock"))
+	var asked []string
+	r.rdb.(*redis.Client).AddHook(beforeEach(func(cmd redis.Cmder) {
+		if len(cmd.Args()) > 1 && strings.Contains(fmt.Sprint(cmd.Args()[1]), a.random) {
+			asked = append(asked, cmd.Name())
+		}
+	}))
+	if r.graph(); !slices.Equal(asked, []string{"pttl", "hscan"}) {
+		t.Errorf("%q", asked)
+	}
+}
+
+// A ctx that ends before each cycle is confirmed leaves those that are, and what else was read, within its time.
+func TestGraphUntilADeadline(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.pair(1)
+	dead, _ := r.pair(3)
+	r.live(dead, script.WaitsLife)
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	g, err := r.reader.Graph(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || len(g.Waits) != 4 || len(g.Cycles) != 1 || g.Waits[g.Cycles[0][0].Wait].ClientID != "service-1" {
+		t.Errorf("%v, %v:\n%s", err, ctx.Err(), picture(&g))
+	}
+
+	// With less time than a refresh takes, one that came early is enough.
+	ctx, cancel = context.WithTimeout(t.Context(), 800*time.Millisecond)
+	defer cancel()
+	r.live(dead, time.Minute)
+	if g, err := r.reader.Graph(ctx); err != nil || len(g.Cycles) != 2 {
+		t.Errorf("%v:\n%s", err, picture(&g))
+	}
+
+	// A ctx that is canceled ends it at once.
+	r.live(dead, script.WaitsLife)
+	canceled := errors.New("canceled by the test")
+	cctx, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(100*time.Millisecond, func() { stop(canceled) })
+	began := time.Now()
+	if g, err := r.reader.Graph(cctx); !errors.Is(err, canceled) || len(g.Waits) != 4 || len(g.Cycles) != 0 || time.Since(began) > patience/2 {
+		t.Errorf("%v after %v:\n%s", err, time.Since(began), picture(&g))
 	}
 }
 

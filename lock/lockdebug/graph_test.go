@@ -67,6 +67,7 @@ func (r *graphRig) waits(client string, n int, name string, holds ...string) {
 		pipe.HSet(r.t.Context(), held, owner, 1, "@lockdog", now.Add(-2*time.Minute).UnixMicro())
 	}
 	pipe.HSet(r.t.Context(), "lockdog:waits:{"+fmt.Sprintf("%016x", n)+"}", field, waitgraph.Encode([]waitgraph.Wait{w}))
+	pipe.PExpire(r.t.Context(), "lockdog:waits:{"+fmt.Sprintf("%016x", n)+"}", time.Hour) // longer than a client says: it seems to have been refreshed just now
 	pipe.ZAdd(r.t.Context(), "lockdog:waiting", redis.Z{Score: float64(now.Add(time.Hour).UnixMilli()), Member: fmt.Sprintf("%016x", n)})
 	if _, err := pipe.Exec(r.t.Context()); err != nil {
 		r.t.Fatal(err)
