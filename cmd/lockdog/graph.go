@@ -25,7 +25,8 @@ func (a *app) graphCommand() *cobra.Command {
 		Long: `Show who waits for whom in all processes: first each deadlock, then each lock that is awaited, its holder, who waits for it, which locks the waiters hold meanwhile, and
 who waits for those. With PATTERN, only what is connected with a lock whose name matches it, such as 'orders:*'; quote it.
 
-Waits are seen once they last for a second, unless the program says otherwise. A deadlock is reported if two readings, half a second apart, find it. It changes nothing, and
+Waits are seen once they last for a second, unless the program says otherwise. A deadlock is reported if two readings find it, about a second apart, between which all
+clients in it have refreshed their records: those of a killed process stay for seconds. It changes nothing, and
 doesn't look at all keys.
 
 It doesn't see waits of Redisson, and which leases belong to a wait it only knows if the program passes the lease's context on. Redis doesn't know the holders of semaphores and

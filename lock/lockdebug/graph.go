@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	graphTimeout = 2 * time.Second // how long a page waits for Redis; with a cycle, Graph reads twice, half a second apart
+	graphTimeout = 2 * time.Second // how long a page waits for Redis; with a cycle, Graph reads twice, about a second apart
 	mostWaits    = 100             // how many waits are listed; those of deadlocks come first
 	mostCycles   = 10              // how many deadlocks are listed
 	mostHolders  = 5               // of a lock that are named
