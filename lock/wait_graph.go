@@ -40,12 +40,13 @@ type waitGraph struct {
 	haste bool // somebody has found a cycle with a wait of this client
 
 	// The rest belongs to the pass.
-	random  string // the client, in Redis: the random digits of its owners
-	lasting map[*waiter]*lastingWait
-	records waitRecords
-	budget  budget
-	denied  time.Time // until when nothing is asked of a Redis whose ACL refuses the keys
-	warned  bool
+	random     string // the client, in Redis: the random digits of its owners
+	lasting    map[*waiter]*lastingWait
+	records    waitRecords
+	budget     budget
+	unreadable map[string]time.Time // names of locks whose holders the ACL hides from this client, and until when they aren't asked for
+	denied     time.Time            // until when nothing is asked of a Redis whose ACL refuses the graph's keys
+	warned     bool
 }
 
 const (
@@ -84,7 +85,7 @@ type lastingWait struct {
 }
 
 func newWaitGraph(c *Client) *waitGraph {
-	g := &waitGraph{c: c, after: c.cfg.graphAfter, lasting: make(map[*waiter]*lastingWait)}
+	g := &waitGraph{c: c, after: c.cfg.graphAfter, lasting: make(map[*waiter]*lastingWait), unreadable: make(map[string]time.Time)}
 	_, g.random = script.ClientOf(c.ownerHead + "0")
 	g.ctx, g.cancel = context.WithCancel(telemetry.Untraced(context.Background()))
 	g.records.g = g

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -68,7 +69,7 @@ func (s *searchState) looked(now time.Time) {
 }
 
 // search looks for deadlocks where it is time. It returns when to do so again, zero: there is no wait for which to look. It fails only if the ACL doesn't
-// allow it.
+// allow to read what clients have written.
 func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error) {
 	var due []*lastingWait
 	poor := g.budget.tokens <= 0
@@ -164,7 +165,7 @@ type deadlockSearch struct {
 	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
 	left      int                  // commands that it may still send
 	partial   bool                 // something couldn't be read
-	forbidden error                // by the ACL
+	forbidden error                // by the ACL: no client's waits can be read
 
 	asked   map[string]bool              // locks of which the holders were asked for
 	holders map[string]waitgraph.Holders // those that are known
@@ -187,6 +188,7 @@ func newDeadlockSearch(g *waitGraph) *deadlockSearch {
 // from reads what can be reached, in levels: the holders of the locks that are awaited, then the waits that carry the leases of these.
 func (s *deadlockSearch) from(due []*lastingWait) {
 	s.left = maxCommands + 4*len(due)
+	maps.DeleteFunc(s.g.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
 	known := make(map[string]bool)
 	var level []waitgraph.Wait
 	for _, lw := range due {
@@ -218,20 +220,15 @@ func (s *deadlockSearch) take(n int) int {
 	return n
 }
 
-// failed notes that something couldn't be read.
-func (s *deadlockSearch) failed(err error) {
-	s.partial = true
-	if redisfail.IsForbidden(err) {
-		s.forbidden = err
-	}
-}
-
 // readHolders reads who holds the locks for which waits wait. It returns the owners that weren't met before.
 func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	var names []string
 	for _, w := range waits {
-		if waitgraph.Followed(w.Kind) && !s.asked[w.Name] {
-			s.asked[w.Name] = true
+		if !waitgraph.Followed(w.Kind) || s.asked[w.Name] {
+			continue
+		}
+		s.asked[w.Name] = true
+		if !s.g.unreadable[w.Name].After(time.Now()) {
 			names = append(names, w.Name)
 		}
 	}
@@ -247,7 +244,10 @@ func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	})
 	for i, h := range found {
 		if errs[i] != nil {
-			s.failed(errs[i])
+			s.partial = true
+			if redisfail.IsForbidden(errs[i]) { // it is another service's lock, which a wait of somebody else led to
+				s.g.unreadable[names[i]] = time.Now().Add(deniedPause)
+			}
 			continue
 		}
 		s.holders[names[i]] = h
@@ -302,7 +302,10 @@ func (s *deadlockSearch) readWaits(owners []string) {
 	})
 	for i, a := range answers {
 		if a.err != nil {
-			s.failed(a.err)
+			s.partial = true
+			if redisfail.IsForbidden(a.err) {
+				s.forbidden = a.err
+			}
 			continue
 		}
 		for n, text := range a.texts {

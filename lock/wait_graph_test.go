@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -242,20 +246,22 @@ func TestWaitGraph_DeniedByACL(t *testing.T) {
 	b := try(t, c.Mutex("job:b"))
 	got := begin(b.Context(), c.Mutex("job:a"))
 	waiting(t, c, 1)
-	denials := func() (n int) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return strings.Count(s.text.String(), "wait graph")
-	}
-	eventually(t, patience, func() bool { return denials() == 1 })
+	eventually(t, patience, func() bool { return s.denials() == 1 })
 	before := s.sent(t, telemetry.PurposeOther)
-	always(t, 2*time.Second, func() bool { return denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
+	always(t, 2*time.Second, func() bool { return s.denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
 	free(t, a)
 	free(t, granted(t, got))
 	free(t, b)
 	if n := s.sum(t, telemetry.MetricErrors); n > 0 {
 		t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
 	}
+}
+
+// denials is how often a client has said that the ACL refuses it the wait graph.
+func (s *scope) denials() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.text.String(), "wait graph")
 }
 
 // Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
@@ -369,3 +375,51 @@ func storm(t *testing.T, ordered bool) {
 		t.Errorf("%d done, %d broken", done, broken)
 	}
 }
+
+// newTangleThrough is newTangle with one more job before the others, whose client reaches the server through hooks.
+func newTangleThrough(t *testing.T, w *world, h hooked, others int, opts ...lock.Option) *tangle {
+	direct := w.dials[0]
+	h.Backend = direct().(memoryProvider).backend
+	w.dials[0] = func() redis.UniversalClient { return memoryProvider{backend: h} }
+	g := newTangle(t, w, 1, opts...)
+	w.dials[0] = direct
+	g.jobs = append(g.jobs, newTangle(t, w, others, opts...).jobs...)
+	return g
+}
+
+// A wait of another client may lead to a lock that isn't for this client to read. That is no reason to leave the graph: others still see its waits.
+func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var asked atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.Holders.Name && call.Keys[0] == "app:ledger" {
+				asked.Add(1)
+				return redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys used as arguments")
+			}
+			return nil
+		}}, 2)
+		for i, name := range []string{"stock", "orders", "ledger"} {
+			g.holds(i, g.jobs[i].Mutex(name))
+		}
+		g.waits(0, g.jobs[0].Mutex("orders"))
+		g.waits(1, g.jobs[1].Mutex("ledger"))
+		time.Sleep(3 * time.Second)
+		if asked.Load() != 1 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+		g.waits(2, g.jobs[2].Mutex("stock"))
+		g.allTold(1, 2)
+		time.Sleep(deniedPause + 20*time.Second)
+		if asked.Load() != 2 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+		if told, warned := g.jobs[0].told(t), g.jobs[0].denials(); told > 0 || warned > 0 {
+			t.Errorf("told %d times, warned %d times", told, warned)
+		}
+	})
+}
+
+// deniedPause is how long the graph asks for nothing that the ACL has refused.
+const deniedPause = time.Minute
