@@ -308,14 +308,23 @@ func (lw *lastingWait) update() {
 	lw.follows = len(lw.record.Holds) > 0 && waitgraph.Followed(lw.record.Kind)
 }
 
-// inOrder returns the waits that may be written: those with leases first, then the oldest.
+// inOrder returns the waits that may be written: those with leases first, of these the ones that may fail, then the oldest.
 func inOrder(lasting map[*waiter]*lastingWait) []*lastingWait {
 	all := make([]*lastingWait, 0, len(lasting))
 	for _, lw := range lasting {
 		all = append(all, lw)
 	}
+	rank := func(lw *lastingWait) int {
+		switch {
+		case len(lw.record.Holds) == 0:
+			return 2
+		case !lw.record.Breaks:
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(all, func(a, b *lastingWait) int {
-		return cmp.Or(cmp.Compare(min(len(b.record.Holds), 1), min(len(a.record.Holds), 1)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
 	})
 	return all[:min(len(all), maxRecorded)]
 }

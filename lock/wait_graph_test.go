@@ -133,6 +133,43 @@ func TestWaitGraph_IsBounded(t *testing.T) {
 	})
 }
 
+// All waits that carry one lease are in the graph, however many they are: that in a cycle may be any of them. Those for one name count as one, which is one
+// that may fail, if there is any. The lease that was granted last is that of the many, or that of the one.
+func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
+	t.Parallel()
+	for last := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			w := openMemory(t, kindOfLock{})
+			g := newTangle(t, w, 3)
+			for _, i := range []int{1 - last, last} {
+				g.holds(i, g.jobs[i].Mutex(fmt.Sprint("lock-", i)))
+				time.Sleep(2 * time.Millisecond) // a token is Redis's time
+			}
+			for i := range 12 {
+				g.holds(2, g.jobs[2].Mutex(fmt.Sprint("busy", i)))
+			}
+			for range 70 {
+				g.waits(0, g.jobs[0].Mutex("busy0"))
+			}
+			for i := range 12 {
+				g.waits(0, g.jobs[0].Mutex(fmt.Sprint("busy", i), lock.WithDeadlockBreaking()))
+			}
+			g.waits(0, g.jobs[0].Mutex("lock-1"))
+			time.Sleep(1500 * time.Millisecond)
+			g.waits(0, g.jobs[0].Mutex("lock-1", lock.WithDeadlockBreaking()))
+			time.Sleep(1500 * time.Millisecond)
+			g.waits(1, g.jobs[1].Mutex("lock-0", lock.WithDeadlockBreaking()))
+			if got := await(t, "the victim's Lock", g.jobs[last].got); !errors.Is(got.err, lock.ErrDeadlock) {
+				t.Errorf("%v", got.err)
+			}
+			free(t, g.jobs[last].outer)
+			if last == 0 { // otherwise it is the first of the many that gets the lock
+				free(t, granted(t, g.jobs[1].got))
+			}
+		})
+	}
+}
+
 func TestWithWaitGraph(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
