@@ -91,6 +91,9 @@ func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error
 		s.from(due)
 		at := time.Now()
 		for _, lw := range due {
+			if g.ctx.Err() != nil { // Close waits
+				break
+			}
 			lw.search.looked(at)
 			g.conclude(lw, s, at)
 		}
@@ -189,16 +192,23 @@ func newDeadlockSearch(g *waitGraph) *deadlockSearch {
 func (s *deadlockSearch) from(due []*lastingWait) {
 	s.left = maxCommands + 4*len(due)
 	maps.DeleteFunc(s.g.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
-	known := make(map[string]bool)
+	type awaited struct{ name, kind string }
+	known, followed := make(map[string]bool), make(map[awaited]bool)
 	var level []waitgraph.Wait
 	for _, lw := range due {
 		known[lw.record.Waiter] = true
 		level = append(level, lw.record)
 	}
-	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0; depth++ {
+	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && s.g.ctx.Err() == nil; depth++ {
 		s.readWaits(s.readHolders(level))
 		var next []waitgraph.Wait
+		clear(followed) // what was read since may lead further
 		for _, w := range level {
+			to := awaited{w.Name, w.Kind}
+			if followed[to] { // by the same steps
+				continue
+			}
+			followed[to] = true
 			for _, step := range s.graph.Next(w.Waiter) {
 				if !known[step.Wait.Waiter] {
 					known[step.Wait.Waiter] = true
