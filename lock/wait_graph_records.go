@@ -111,7 +111,8 @@ func (r *waitRecords) write(now time.Time, lasting map[*waiter]*lastingWait) err
 		return err
 	}
 	r.written = texts
-	return r.enlist(now)
+	r.enlist(now)
+	return nil
 }
 
 // remove empties the hash. The client stays in the set until its time there is over, and nobody finds anything.
@@ -163,19 +164,23 @@ func (r *waitRecords) sendOnce(ctx context.Context, patience time.Duration, chan
 	return known, err
 }
 
-// enlist says in the set that the client has waits, from time to time.
-func (r *waitRecords) enlist(now time.Time) error {
+// enlist says in the set that the client has waits, from time to time. Deadlocks are found without the set, which only package fleet reads; so nothing
+// depends on whether that worked.
+func (r *waitRecords) enlist(now time.Time) {
 	if now.Sub(r.enlisted) < enlistEvery {
-		return nil
+		return
 	}
 	r.enlisted = now
 	key := script.WaitingKey(r.g.c.cfg.prefix)
 	r.g.budget.tokens--
-	return r.g.call(r.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
+	_ = r.g.call(r.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
 }
 
 // call makes one call for the wait graph, and has its reply read. Without a reply the script writes nothing after the window, if it has a not-after.
 func (g *waitGraph) call(ctx context.Context, key string, patience, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	c := g.c.dispatcher.Call(key, telemetry.PurposeOther)
 	args(&c.Request)
 	c.Window = window

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -87,7 +88,10 @@ func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error
 		}
 	}
 	if len(due) > 0 {
-		s := newDeadlockSearch(g)
+		// A server that hangs mustn't keep the client's own waits from being refreshed.
+		ctx, cancel := context.WithTimeout(g.ctx, graphPatience)
+		defer cancel()
+		s := newDeadlockSearch(ctx, g)
 		s.from(due)
 		at := time.Now()
 		for _, lw := range due {
@@ -163,6 +167,7 @@ func (g *waitGraph) nudge(cycle waitgraph.Cycle) {
 
 // deadlockSearch reads the graph as far as it can be reached from some waits of this client.
 type deadlockSearch struct {
+	ctx       context.Context // ends the search: what wasn't read by then is unknown
 	g         *waitGraph
 	graph     waitgraph.Graph
 	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
@@ -175,9 +180,9 @@ type deadlockSearch struct {
 	owners  map[string]bool              // that were met
 }
 
-func newDeadlockSearch(g *waitGraph) *deadlockSearch {
+func newDeadlockSearch(ctx context.Context, g *waitGraph) *deadlockSearch {
 	s := &deadlockSearch{
-		g: g, refreshed: make(map[string]time.Time),
+		ctx: ctx, g: g, refreshed: make(map[string]time.Time),
 		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
 	}
 	for _, lw := range g.lasting { // of this client all is known
@@ -199,7 +204,7 @@ func (s *deadlockSearch) from(due []*lastingWait) {
 		known[lw.record.Waiter] = true
 		level = append(level, lw.record)
 	}
-	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && s.g.ctx.Err() == nil; depth++ {
+	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && s.ctx.Err() == nil; depth++ {
 		s.readWaits(s.readHolders(level))
 		var next []waitgraph.Wait
 		clear(followed) // what was read since may lead further
@@ -218,6 +223,7 @@ func (s *deadlockSearch) from(due []*lastingWait) {
 		}
 		level = next
 	}
+	s.partial = s.partial || s.ctx.Err() != nil
 }
 
 // take takes commands from those that are left. It returns how many may be sent.
@@ -246,7 +252,7 @@ func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	found, errs := make([]waitgraph.Holders, len(names)), make([]error, len(names))
 	inParallel(len(names), func(i int) {
 		key := s.g.c.cfg.prefix + names[i]
-		errs[i] = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
+		errs[i] = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
 			func(c *dispatch.Call) (err error) {
 				found[i].Mode, found[i].Owners, err = script.ParseHolders(c.Reply)
 				return err
@@ -304,7 +310,7 @@ func (s *deadlockSearch) readWaits(owners []string) {
 		a, fields := &answers[i], byClient[clients[i]]
 		key := script.WaitsKey(s.g.c.cfg.prefix, clients[i])
 		a.sent = time.Now()
-		a.err = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
+		a.err = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
 			func(c *dispatch.Call) (err error) {
 				a.age, a.texts, err = script.ParseWaitsRead(c.Reply, len(fields))
 				return err

@@ -460,3 +460,66 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 
 // deniedPause is how long the graph asks for nothing that the ACL has refused.
 const deniedPause = time.Minute
+
+// Locks at a server that hangs don't keep the client from refreshing its waits, which others see only as long as they are fresh.
+func TestWaitGraph_RefreshedWhileAServerHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var mu sync.Mutex
+		var last time.Time
+		var longest time.Duration
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			switch call.Script.Name {
+			case script.WaitsWrite.Name:
+				mu.Lock()
+				defer mu.Unlock()
+				if !last.IsZero() {
+					longest = max(longest, time.Since(last))
+				}
+				last = time.Now()
+			case script.Holders.Name:
+				if strings.HasPrefix(call.Keys[0], "app:hung") {
+					time.Sleep(900 * time.Millisecond)
+					return errors.New("i/o timeout")
+				}
+			}
+			return nil
+		}}, 1)
+		j := g.jobs[0]
+		for i := range 60 {
+			g.holds(1, g.jobs[1].Mutex(fmt.Sprint("hung", i)))
+		}
+		g.holds(0, j.Mutex("a"))
+		for i := range 60 {
+			g.waits(0, j.Mutex(fmt.Sprint("hung", i)))
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if longest > 3*time.Second {
+			t.Errorf("%v between two refreshes", longest)
+		}
+	})
+}
+
+// The client that can't write itself into the set of clients finds deadlocks all the same.
+func TestWaitGraph_NotInTheSet(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []error{errors.New("i/o timeout"), redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := openMemory(t, kindOfLock{})
+			g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+				if call.Script.Name == script.WaitsEnlist.Name {
+					return refusal
+				}
+				return nil
+			}}, 1)
+			g.holds(0, g.jobs[0].Mutex("a"))
+			g.holds(1, g.jobs[1].Mutex("b"))
+			g.waits(0, g.jobs[0].Mutex("b"))
+			g.waits(1, g.jobs[1].Mutex("a"))
+			g.allTold(0, 1)
+		})
+	}
+}
