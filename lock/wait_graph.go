@@ -34,16 +34,18 @@ type waitGraph struct {
 	busy   atomic.Bool // the state isn't idle
 	passes sync.WaitGroup
 
-	mu    sync.Mutex
-	state graphState
-	timer *time.Timer
-	haste bool // somebody has found a cycle with a wait of this client
+	mu     sync.Mutex
+	state  graphState
+	timer  *time.Timer
+	haste  bool      // somebody has found a cycle with a wait of this client
+	passed time.Time // the end of the last pass
 
 	// The rest belongs to the pass.
 	random     string // the client, in Redis: the random digits of its owners
 	lasting    map[*waiter]*lastingWait
 	records    waitRecords
 	budget     budget
+	hurry      bool                 // haste, since the last search
 	unreadable map[string]time.Time // names of locks whose holders the ACL hides from this client, and until when they aren't asked for
 	denied     time.Time            // until when nothing is asked of a Redis whose ACL refuses the graph's keys
 	warned     bool
@@ -108,7 +110,7 @@ func (g *waitGraph) nudged() {
 	}
 	g.haste = true
 	if g.state == graphArmed {
-		g.timer.Reset(0)
+		g.timer.Reset(time.Until(g.passed.Add(passPause)))
 	}
 }
 
@@ -141,15 +143,15 @@ func (g *waitGraph) run() {
 		return
 	}
 	g.state = graphPassing
-	haste := g.haste
-	g.haste = false
+	g.hurry, g.haste = g.hurry || g.haste, false
 	g.passes.Add(1)
 	g.mu.Unlock()
 	defer g.passes.Done()
 
-	next, more := g.pass(haste)
+	next, more := g.pass()
 
 	g.mu.Lock()
+	g.passed = time.Now()
 	if g.state == graphClosed {
 		g.mu.Unlock()
 		return
@@ -184,7 +186,7 @@ func (g *waitGraph) close() {
 }
 
 // pass writes what has changed, and looks for deadlocks. It returns when the next pass is to be made, if there is to be one.
-func (g *waitGraph) pass(haste bool) (next time.Duration, more bool) {
+func (g *waitGraph) pass() (next time.Duration, more bool) {
 	began := time.Now()
 	soonest, more := g.collect(began)
 	took := time.Since(began)
@@ -207,7 +209,7 @@ func (g *waitGraph) pass(haste bool) (next time.Duration, more bool) {
 		err := g.records.write(began, g.lasting)
 		if err == nil && len(g.lasting) > 0 {
 			var look time.Time
-			look, err = g.search(began, haste)
+			look, err = g.search(began)
 			earlier(look)
 		}
 		if redisfail.IsForbidden(err) {

@@ -71,11 +71,16 @@ func (s *searchState) looked(now time.Time) {
 
 // search looks for deadlocks where it is time. It returns when to do so again, zero: there is no wait for which to look. It fails only if the ACL doesn't
 // allow to read what clients have written.
-func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error) {
+func (g *waitGraph) search(now time.Time) (next time.Time, err error) {
 	var due []*lastingWait
-	poor := g.budget.tokens <= 0
+	poor, haste := g.budget.tokens <= 0, g.hurry
+	g.hurry = false
 	for _, lw := range g.lasting {
-		switch state := &lw.search; {
+		state := &lw.search
+		if soon := state.last.Add(nudgedApart); haste && soon.Before(state.next) && !state.unconfirmed() {
+			state.next = soon
+		}
+		switch {
 		case !lw.follows:
 		case state.unconfirmed():
 			if !now.Before(state.next) {
@@ -83,7 +88,7 @@ func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error
 			}
 		case poor: // the next pass comes later
 			state.next = later(state.next, now.Add(g.budget.wait(len(g.lasting))))
-		case !now.Before(state.next) || haste && now.Sub(state.last) >= nudgedApart:
+		case !now.Before(state.next):
 			due = append(due, lw)
 		}
 	}
@@ -101,6 +106,7 @@ func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error
 			lw.search.looked(at)
 			g.conclude(lw, s, at)
 		}
+		g.nudge(s.sighted)
 		if s.forbidden != nil {
 			return time.Time{}, s.forbidden
 		}
@@ -129,7 +135,7 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	case state.cycle != key:
 		state.cycle, state.seen, state.pause = key, at, confirmPause
 		state.next = later(at.Add(sightingsApart), s.lastRefresh(cycle).Add(refreshHolding+refreshLag))
-		g.nudge(cycle)
+		s.sighted = append(s.sighted, cycle)
 		return
 	case at.Sub(state.seen) < sightingsApart:
 		state.next = state.seen.Add(sightingsApart)
@@ -147,20 +153,26 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	g.c.waits.setDeadlock(lw.w, newDeadlock(cycle, victim >= 0 && cycle[victim].Wait.Waiter == lw.record.Waiter))
 }
 
-// nudge has the other clients of a cycle look for it now.
-func (g *waitGraph) nudge(cycle waitgraph.Cycle) {
+// nudge has the other clients of cycles look for them now. Each is told once: it looks for all its waits.
+func (g *waitGraph) nudge(cycles []waitgraph.Cycle) {
 	var channels, keys []string
-	for _, step := range cycle {
-		id, random := script.ClientOf(step.Wait.Waiter)
-		channel := g.c.cfg.prefix + controlPrefix + id + ":" + random
-		if random == g.random || slices.Contains(channels, channel) {
-			continue
+	known := make(map[string]bool)
+	for _, cycle := range cycles {
+		for _, step := range cycle {
+			id, random := script.ClientOf(step.Wait.Waiter)
+			channel := g.c.cfg.prefix + controlPrefix + id + ":" + random
+			if random == g.random || known[channel] {
+				continue
+			}
+			known[channel] = true
+			channels, keys = append(channels, channel), append(keys, g.c.cfg.prefix+step.Hold.Name)
 		}
-		channels, keys = append(channels, channel), append(keys, g.c.cfg.prefix+step.Hold.Name)
 	}
+	ctx, cancel := context.WithTimeout(g.ctx, graphPatience)
+	defer cancel()
 	g.budget.tokens -= float64(len(channels))
 	inParallel(len(channels), func(i int) {
-		_ = g.call(g.ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
+		_ = g.call(ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
 			func(*dispatch.Call) error { return nil }) // it looks by itself, later
 	})
 }
@@ -173,6 +185,7 @@ type deadlockSearch struct {
 	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
 	left      int                  // commands that it may still send
 	partial   bool                 // something couldn't be read
+	sighted   []waitgraph.Cycle    // for the first time
 	forbidden error                // by the ACL: no client's waits can be read
 
 	asked   map[string]bool              // locks of which the holders were asked for

@@ -523,3 +523,59 @@ func TestWaitGraph_NotInTheSet(t *testing.T) {
 		})
 	}
 }
+
+// A nudge that comes right after a look has an effect a little later.
+func TestWaitGraph_NudgedAfterALook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var looks atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.Holders.Name {
+				looks.Add(1)
+			}
+			return nil
+		}}, 1)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].Mutex("b"))
+		time.Sleep(30 * time.Second)
+		owner := g.jobs[0].outer.Owner()
+		client := owner[:strings.LastIndex(owner, "-")]
+		before := looks.Load()
+		for range 2 {
+			w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
+			time.Sleep(130 * time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := looks.Load() - before; n != 2 {
+			t.Errorf("looked %d times", n)
+		}
+	})
+}
+
+// Another client hears once of a cycle that many waits of one lease are part of.
+func TestWaitGraph_NudgesOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var nudges atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.WaitsNudge.Name {
+				nudges.Add(1)
+			}
+			return nil
+		}}, 1)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		time.Sleep(5 * time.Second)
+		for range 20 {
+			g.waits(0, g.jobs[0].Mutex("b"))
+		}
+		g.allTold(0, 1)
+		if n := nudges.Load(); n < 1 || n > 2 {
+			t.Errorf("%d nudges", n)
+		}
+	})
+}
