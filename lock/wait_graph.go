@@ -3,6 +3,7 @@ package lock
 import (
 	"cmp"
 	"context"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,7 @@ const (
 	passShare     = 50                     // a pass takes one of so many parts of the time, at most
 	graphPatience = time.Second            // for a call
 	deniedPause   = time.Minute
+	panickedPause = time.Second // after a pass that panicked
 
 	maxRecorded = 1000 // waits of a client in Redis
 
@@ -148,7 +150,7 @@ func (g *waitGraph) run() {
 	g.mu.Unlock()
 	defer g.passes.Done()
 
-	next, more := g.pass()
+	next, more := g.guardedPass()
 
 	g.mu.Lock()
 	g.passed = time.Now()
@@ -183,6 +185,19 @@ func (g *waitGraph) close() {
 	g.cancel()
 	g.passes.Wait()
 	g.records.remove(time.Now(), lastPatience)
+}
+
+// guardedPass makes a pass, and survives a panic of what belongs to the program: contexts, and what is told of leases that have ended. Nobody else is there to
+// recover from that on the timer's goroutine.
+func (g *waitGraph) guardedPass() (next time.Duration, more bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			next, more = panickedPause, true
+			defer func() { _ = recover() }() // the logger is the program's, too
+			g.c.panicked(v, debug.Stack())
+		}
+	}()
+	return g.pass()
 }
 
 // pass writes what has changed, and looks for deadlocks. It returns when the next pass is to be made, if there is to be one.

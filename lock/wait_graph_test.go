@@ -295,10 +295,13 @@ func TestWaitGraph_DeniedByACL(t *testing.T) {
 }
 
 // denials is how often a client has said that the ACL refuses it the wait graph.
-func (s *scope) denials() int {
+func (s *scope) denials() int { return strings.Count(s.said(), "wait graph") }
+
+// said is all that a client has logged so far.
+func (s *scope) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Count(s.text.String(), "wait graph")
+	return s.text.String()
 }
 
 // Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
@@ -577,5 +580,45 @@ func TestWaitGraph_NudgesOnce(t *testing.T) {
 		if n := nudges.Load(); n < 1 || n > 2 {
 			t.Errorf("%d nudges", n)
 		}
+	})
+}
+
+// panickyContext panics when it is asked for a value while it is told to.
+type panickyContext struct {
+	context.Context
+	panics *atomic.Bool
+}
+
+func (c panickyContext) Value(key any) any {
+	if c.panics.Load() {
+		panic("Value")
+	}
+	return c.Context.Value(key)
+}
+
+// The program's code that the graph runs may panic. The graph goes on after a while.
+func TestWaitGraph_SurvivesAPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		first := try(t, g.jobs[0].Mutex("a"))
+		var panics atomic.Bool
+		j := g.jobs[1]
+		got := begin(panickyContext{context.Background(), &panics}, j.Mutex("a"))
+		waiting(t, j.Client, 1)
+		panics.Store(true)
+		time.Sleep(5 * time.Second)
+		panics.Store(false)
+		survived := strings.Count(j.said(), "survived a panic")
+		if keys := graphKeys(w); len(keys) > 0 || survived < 2 || survived > 5 {
+			t.Errorf("%q, survived %d panics", keys, survived)
+		}
+		time.Sleep(2 * time.Second)
+		if keys := graphKeys(w); len(keys) != 2 {
+			t.Errorf("%q", keys)
+		}
+		free(t, first)
+		free(t, granted(t, got))
 	})
 }
