@@ -82,12 +82,15 @@ func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 	return &DeadlockError{Name: w.lock.name, Cycle: d.cycle}
 }
 
-// setDeadlock has a waiter told, unless it has left.
+// setDeadlock has a waiter told, unless it has left. What has the wait fail stays until it has been told: nobody would break that deadlock otherwise.
 func (ws *waitQueues) setDeadlock(w *waiter, d *deadlock) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w.q != nil {
-		w.deadlock = d
-		w.wake()
+	if w.q == nil {
+		return
 	}
+	if w.deadlock == nil || !w.deadlock.broken {
+		w.deadlock = d
+	}
+	w.wake()
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"cmp"
 	"context"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,18 +35,21 @@ type waitGraph struct {
 	busy   atomic.Bool // the state isn't idle
 	passes sync.WaitGroup
 
-	mu    sync.Mutex
-	state graphState
-	timer *time.Timer
-	haste bool // somebody has found a cycle with a wait of this client
+	mu     sync.Mutex
+	state  graphState
+	timer  *time.Timer
+	haste  bool      // somebody has found a cycle with a wait of this client
+	passed time.Time // the end of the last pass
 
 	// The rest belongs to the pass.
-	random  string // the client, in Redis: the random digits of its owners
-	lasting map[*waiter]*lastingWait
-	records waitRecords
-	budget  budget
-	denied  time.Time // until when nothing is asked of a Redis whose ACL refuses the keys
-	warned  bool
+	random     string // the client, in Redis: the random digits of its owners
+	lasting    map[*waiter]*lastingWait
+	records    waitRecords
+	budget     budget
+	hurry      bool                 // haste, since the last search
+	unreadable map[string]time.Time // names of locks whose holders the ACL hides from this client, and until when they aren't asked for
+	denied     time.Time            // until when nothing is asked of a Redis whose ACL refuses the graph's keys
+	warned     bool
 }
 
 const (
@@ -57,6 +61,7 @@ const (
 	passShare     = 50                     // a pass takes one of so many parts of the time, at most
 	graphPatience = time.Second            // for a call
 	deniedPause   = time.Minute
+	panickedPause = time.Second // after a pass that panicked
 
 	maxRecorded = 1000 // waits of a client in Redis
 
@@ -84,7 +89,7 @@ type lastingWait struct {
 }
 
 func newWaitGraph(c *Client) *waitGraph {
-	g := &waitGraph{c: c, after: c.cfg.graphAfter, lasting: make(map[*waiter]*lastingWait)}
+	g := &waitGraph{c: c, after: c.cfg.graphAfter, lasting: make(map[*waiter]*lastingWait), unreadable: make(map[string]time.Time)}
 	_, g.random = script.ClientOf(c.ownerHead + "0")
 	g.ctx, g.cancel = context.WithCancel(telemetry.Untraced(context.Background()))
 	g.records.g = g
@@ -107,7 +112,7 @@ func (g *waitGraph) nudged() {
 	}
 	g.haste = true
 	if g.state == graphArmed {
-		g.timer.Reset(0)
+		g.timer.Reset(time.Until(g.passed.Add(passPause)))
 	}
 }
 
@@ -140,15 +145,15 @@ func (g *waitGraph) run() {
 		return
 	}
 	g.state = graphPassing
-	haste := g.haste
-	g.haste = false
+	g.hurry, g.haste = g.hurry || g.haste, false
 	g.passes.Add(1)
 	g.mu.Unlock()
 	defer g.passes.Done()
 
-	next, more := g.pass(haste)
+	next, more := g.guardedPass()
 
 	g.mu.Lock()
+	g.passed = time.Now()
 	if g.state == graphClosed {
 		g.mu.Unlock()
 		return
@@ -182,8 +187,21 @@ func (g *waitGraph) close() {
 	g.records.remove(time.Now(), lastPatience)
 }
 
+// guardedPass makes a pass, and survives a panic of what belongs to the program: contexts, and what is told of leases that have ended. Nobody else is there to
+// recover from that on the timer's goroutine.
+func (g *waitGraph) guardedPass() (next time.Duration, more bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			next, more = panickedPause, true
+			defer func() { _ = recover() }() // the logger is the program's, too
+			g.c.panicked(v, debug.Stack())
+		}
+	}()
+	return g.pass()
+}
+
 // pass writes what has changed, and looks for deadlocks. It returns when the next pass is to be made, if there is to be one.
-func (g *waitGraph) pass(haste bool) (next time.Duration, more bool) {
+func (g *waitGraph) pass() (next time.Duration, more bool) {
 	began := time.Now()
 	soonest, more := g.collect(began)
 	took := time.Since(began)
@@ -206,7 +224,7 @@ func (g *waitGraph) pass(haste bool) (next time.Duration, more bool) {
 		err := g.records.write(began, g.lasting)
 		if err == nil && len(g.lasting) > 0 {
 			var look time.Time
-			look, err = g.search(began, haste)
+			look, err = g.search(began)
 			earlier(look)
 		}
 		if redisfail.IsForbidden(err) {
@@ -307,14 +325,23 @@ func (lw *lastingWait) update() {
 	lw.follows = len(lw.record.Holds) > 0 && waitgraph.Followed(lw.record.Kind)
 }
 
-// inOrder returns the waits that may be written: those with leases first, then the oldest.
+// inOrder returns the waits that may be written: those with leases first, of these the ones that may fail, then the oldest.
 func inOrder(lasting map[*waiter]*lastingWait) []*lastingWait {
 	all := make([]*lastingWait, 0, len(lasting))
 	for _, lw := range lasting {
 		all = append(all, lw)
 	}
+	rank := func(lw *lastingWait) int {
+		switch {
+		case len(lw.record.Holds) == 0:
+			return 2
+		case !lw.record.Breaks:
+			return 1
+		}
+		return 0
+	}
 	slices.SortFunc(all, func(a, b *lastingWait) int {
-		return cmp.Or(cmp.Compare(min(len(b.record.Holds), 1), min(len(a.record.Holds), 1)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
 	})
 	return all[:min(len(all), maxRecorded)]
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // waitRecords are a client's lasting waits in Redis, in a hash of its own: for each lease that waits carry these waits, and for a wait that carries none the
-// wait under its own waiter. One set has all clients that have such a hash.
+// wait under its own waiter. Waits that carry one lease and wait for the same are one there: whoever waits for the lease waits for all of them, so one is
+// enough to see a cycle. One set has all clients that have such a hash.
 //
 // Every command that changes the hash refreshes it, and it is refreshed only together with what has changed. So whoever reads a wait in a hash that was
 // refreshed at some time knows that the wait lasted then. A write that may come late, as there was no reply, would break that: then all is written anew
@@ -53,6 +54,8 @@ func (r *waitRecords) forget() { r.written, r.refreshed, r.unsure = nil, time.Ti
 
 // texts are the waits as they are to be in Redis.
 func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string {
+	type step struct{ owner, name, kind string }
+	steps := make(map[step]bool)
 	fields := make(map[string][]waitgraph.Wait)
 	r.holding = false
 	for _, lw := range inOrder(lasting) {
@@ -61,7 +64,10 @@ func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string 
 		}
 		for _, h := range lw.record.Holds {
 			r.holding = true
-			fields[h.Owner] = append(fields[h.Owner], lw.record)
+			if s := (step{h.Owner, lw.record.Name, lw.record.Kind}); !steps[s] {
+				steps[s] = true
+				fields[h.Owner] = append(fields[h.Owner], lw.record)
+			}
 		}
 	}
 	texts := make(map[string]string, len(fields))
@@ -105,7 +111,8 @@ func (r *waitRecords) write(now time.Time, lasting map[*waiter]*lastingWait) err
 		return err
 	}
 	r.written = texts
-	return r.enlist(now)
+	r.enlist(now)
+	return nil
 }
 
 // remove empties the hash. The client stays in the set until its time there is over, and nobody finds anything.
@@ -157,19 +164,23 @@ func (r *waitRecords) sendOnce(ctx context.Context, patience time.Duration, chan
 	return known, err
 }
 
-// enlist says in the set that the client has waits, from time to time.
-func (r *waitRecords) enlist(now time.Time) error {
+// enlist says in the set that the client has waits, from time to time. Deadlocks are found without the set, which only package fleet reads; so nothing
+// depends on whether that worked.
+func (r *waitRecords) enlist(now time.Time) {
 	if now.Sub(r.enlisted) < enlistEvery {
-		return nil
+		return
 	}
 	r.enlisted = now
 	key := script.WaitingKey(r.g.c.cfg.prefix)
 	r.g.budget.tokens--
-	return r.g.call(r.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
+	_ = r.g.call(r.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
 }
 
 // call makes one call for the wait graph, and has its reply read. Without a reply the script writes nothing after the window, if it has a not-after.
 func (g *waitGraph) call(ctx context.Context, key string, patience, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	c := g.c.dispatcher.Call(key, telemetry.PurposeOther)
 	args(&c.Request)
 	c.Window = window

@@ -1,6 +1,8 @@
 package lock
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -68,12 +70,17 @@ func (s *searchState) looked(now time.Time) {
 }
 
 // search looks for deadlocks where it is time. It returns when to do so again, zero: there is no wait for which to look. It fails only if the ACL doesn't
-// allow it.
-func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error) {
+// allow to read what clients have written.
+func (g *waitGraph) search(now time.Time) (next time.Time, err error) {
 	var due []*lastingWait
-	poor := g.budget.tokens <= 0
+	poor, haste := g.budget.tokens <= 0, g.hurry
+	g.hurry = false
 	for _, lw := range g.lasting {
-		switch state := &lw.search; {
+		state := &lw.search
+		if soon := state.last.Add(nudgedApart); haste && soon.Before(state.next) && !state.unconfirmed() {
+			state.next = soon
+		}
+		switch {
 		case !lw.follows:
 		case state.unconfirmed():
 			if !now.Before(state.next) {
@@ -81,18 +88,25 @@ func (g *waitGraph) search(now time.Time, haste bool) (next time.Time, err error
 			}
 		case poor: // the next pass comes later
 			state.next = later(state.next, now.Add(g.budget.wait(len(g.lasting))))
-		case !now.Before(state.next) || haste && now.Sub(state.last) >= nudgedApart:
+		case !now.Before(state.next):
 			due = append(due, lw)
 		}
 	}
 	if len(due) > 0 {
-		s := newDeadlockSearch(g)
+		// A server that hangs mustn't keep the client's own waits from being refreshed.
+		ctx, cancel := context.WithTimeout(g.ctx, graphPatience)
+		defer cancel()
+		s := newDeadlockSearch(ctx, g)
 		s.from(due)
 		at := time.Now()
 		for _, lw := range due {
+			if g.ctx.Err() != nil { // Close waits
+				break
+			}
 			lw.search.looked(at)
 			g.conclude(lw, s, at)
 		}
+		g.nudge(s.sighted)
 		if s.forbidden != nil {
 			return time.Time{}, s.forbidden
 		}
@@ -121,7 +135,7 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	case state.cycle != key:
 		state.cycle, state.seen, state.pause = key, at, confirmPause
 		state.next = later(at.Add(sightingsApart), s.lastRefresh(cycle).Add(refreshHolding+refreshLag))
-		g.nudge(cycle)
+		s.sighted = append(s.sighted, cycle)
 		return
 	case at.Sub(state.seen) < sightingsApart:
 		state.next = state.seen.Add(sightingsApart)
@@ -139,41 +153,49 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	g.c.waits.setDeadlock(lw.w, newDeadlock(cycle, victim >= 0 && cycle[victim].Wait.Waiter == lw.record.Waiter))
 }
 
-// nudge has the other clients of a cycle look for it now.
-func (g *waitGraph) nudge(cycle waitgraph.Cycle) {
+// nudge has the other clients of cycles look for them now. Each is told once: it looks for all its waits.
+func (g *waitGraph) nudge(cycles []waitgraph.Cycle) {
 	var channels, keys []string
-	for _, step := range cycle {
-		id, random := script.ClientOf(step.Wait.Waiter)
-		channel := g.c.cfg.prefix + controlPrefix + id + ":" + random
-		if random == g.random || slices.Contains(channels, channel) {
-			continue
+	known := make(map[string]bool)
+	for _, cycle := range cycles {
+		for _, step := range cycle {
+			id, random := script.ClientOf(step.Wait.Waiter)
+			channel := g.c.cfg.prefix + controlPrefix + id + ":" + random
+			if random == g.random || known[channel] {
+				continue
+			}
+			known[channel] = true
+			channels, keys = append(channels, channel), append(keys, g.c.cfg.prefix+step.Hold.Name)
 		}
-		channels, keys = append(channels, channel), append(keys, g.c.cfg.prefix+step.Hold.Name)
 	}
+	ctx, cancel := context.WithTimeout(g.ctx, graphPatience)
+	defer cancel()
 	g.budget.tokens -= float64(len(channels))
 	inParallel(len(channels), func(i int) {
-		_ = g.call(g.ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
+		_ = g.call(ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
 			func(*dispatch.Call) error { return nil }) // it looks by itself, later
 	})
 }
 
 // deadlockSearch reads the graph as far as it can be reached from some waits of this client.
 type deadlockSearch struct {
+	ctx       context.Context // ends the search: what wasn't read by then is unknown
 	g         *waitGraph
 	graph     waitgraph.Graph
 	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
 	left      int                  // commands that it may still send
 	partial   bool                 // something couldn't be read
-	forbidden error                // by the ACL
+	sighted   []waitgraph.Cycle    // for the first time
+	forbidden error                // by the ACL: no client's waits can be read
 
 	asked   map[string]bool              // locks of which the holders were asked for
 	holders map[string]waitgraph.Holders // those that are known
 	owners  map[string]bool              // that were met
 }
 
-func newDeadlockSearch(g *waitGraph) *deadlockSearch {
+func newDeadlockSearch(ctx context.Context, g *waitGraph) *deadlockSearch {
 	s := &deadlockSearch{
-		g: g, refreshed: make(map[string]time.Time),
+		ctx: ctx, g: g, refreshed: make(map[string]time.Time),
 		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
 	}
 	for _, lw := range g.lasting { // of this client all is known
@@ -187,16 +209,24 @@ func newDeadlockSearch(g *waitGraph) *deadlockSearch {
 // from reads what can be reached, in levels: the holders of the locks that are awaited, then the waits that carry the leases of these.
 func (s *deadlockSearch) from(due []*lastingWait) {
 	s.left = maxCommands + 4*len(due)
-	known := make(map[string]bool)
+	maps.DeleteFunc(s.g.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
+	type awaited struct{ name, kind string }
+	known, followed := make(map[string]bool), make(map[awaited]bool)
 	var level []waitgraph.Wait
 	for _, lw := range due {
 		known[lw.record.Waiter] = true
 		level = append(level, lw.record)
 	}
-	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0; depth++ {
+	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && s.ctx.Err() == nil; depth++ {
 		s.readWaits(s.readHolders(level))
 		var next []waitgraph.Wait
+		clear(followed) // what was read since may lead further
 		for _, w := range level {
+			to := awaited{w.Name, w.Kind}
+			if followed[to] { // by the same steps
+				continue
+			}
+			followed[to] = true
 			for _, step := range s.graph.Next(w.Waiter) {
 				if !known[step.Wait.Waiter] {
 					known[step.Wait.Waiter] = true
@@ -206,6 +236,7 @@ func (s *deadlockSearch) from(due []*lastingWait) {
 		}
 		level = next
 	}
+	s.partial = s.partial || s.ctx.Err() != nil
 }
 
 // take takes commands from those that are left. It returns how many may be sent.
@@ -218,20 +249,15 @@ func (s *deadlockSearch) take(n int) int {
 	return n
 }
 
-// failed notes that something couldn't be read.
-func (s *deadlockSearch) failed(err error) {
-	s.partial = true
-	if redisfail.IsForbidden(err) {
-		s.forbidden = err
-	}
-}
-
 // readHolders reads who holds the locks for which waits wait. It returns the owners that weren't met before.
 func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	var names []string
 	for _, w := range waits {
-		if waitgraph.Followed(w.Kind) && !s.asked[w.Name] {
-			s.asked[w.Name] = true
+		if !waitgraph.Followed(w.Kind) || s.asked[w.Name] {
+			continue
+		}
+		s.asked[w.Name] = true
+		if !s.g.unreadable[w.Name].After(time.Now()) {
 			names = append(names, w.Name)
 		}
 	}
@@ -239,7 +265,7 @@ func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	found, errs := make([]waitgraph.Holders, len(names)), make([]error, len(names))
 	inParallel(len(names), func(i int) {
 		key := s.g.c.cfg.prefix + names[i]
-		errs[i] = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
+		errs[i] = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
 			func(c *dispatch.Call) (err error) {
 				found[i].Mode, found[i].Owners, err = script.ParseHolders(c.Reply)
 				return err
@@ -247,7 +273,10 @@ func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 	})
 	for i, h := range found {
 		if errs[i] != nil {
-			s.failed(errs[i])
+			s.partial = true
+			if redisfail.IsForbidden(errs[i]) { // it is another service's lock, which a wait of somebody else led to
+				s.g.unreadable[names[i]] = time.Now().Add(deniedPause)
+			}
 			continue
 		}
 		s.holders[names[i]] = h
@@ -294,7 +323,7 @@ func (s *deadlockSearch) readWaits(owners []string) {
 		a, fields := &answers[i], byClient[clients[i]]
 		key := script.WaitsKey(s.g.c.cfg.prefix, clients[i])
 		a.sent = time.Now()
-		a.err = s.g.call(s.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
+		a.err = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
 			func(c *dispatch.Call) (err error) {
 				a.age, a.texts, err = script.ParseWaitsRead(c.Reply, len(fields))
 				return err
@@ -302,7 +331,10 @@ func (s *deadlockSearch) readWaits(owners []string) {
 	})
 	for i, a := range answers {
 		if a.err != nil {
-			s.failed(a.err)
+			s.partial = true
+			if redisfail.IsForbidden(a.err) {
+				s.forbidden = a.err
+			}
 			continue
 		}
 		for n, text := range a.texts {

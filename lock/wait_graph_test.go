@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -127,6 +131,43 @@ func TestWaitGraph_IsBounded(t *testing.T) {
 		all.Wait()
 		free(t, first)
 	})
+}
+
+// All waits that carry one lease are in the graph, however many they are: that in a cycle may be any of them. Those for one name count as one, which is one
+// that may fail, if there is any. The lease that was granted last is that of the many, or that of the one.
+func TestDeadlock_OfOneOfManyWaitsOfALease(t *testing.T) {
+	t.Parallel()
+	for last := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			w := openMemory(t, kindOfLock{})
+			g := newTangle(t, w, 3)
+			for _, i := range []int{1 - last, last} {
+				g.holds(i, g.jobs[i].Mutex(fmt.Sprint("lock-", i)))
+				time.Sleep(2 * time.Millisecond) // a token is Redis's time
+			}
+			for i := range 12 {
+				g.holds(2, g.jobs[2].Mutex(fmt.Sprint("busy", i)))
+			}
+			for range 70 {
+				g.waits(0, g.jobs[0].Mutex("busy0"))
+			}
+			for i := range 12 {
+				g.waits(0, g.jobs[0].Mutex(fmt.Sprint("busy", i), lock.WithDeadlockBreaking()))
+			}
+			g.waits(0, g.jobs[0].Mutex("lock-1"))
+			time.Sleep(1500 * time.Millisecond)
+			g.waits(0, g.jobs[0].Mutex("lock-1", lock.WithDeadlockBreaking()))
+			time.Sleep(1500 * time.Millisecond)
+			g.waits(1, g.jobs[1].Mutex("lock-0", lock.WithDeadlockBreaking()))
+			if got := await(t, "the victim's Lock", g.jobs[last].got); !errors.Is(got.err, lock.ErrDeadlock) {
+				t.Errorf("%v", got.err)
+			}
+			free(t, g.jobs[last].outer)
+			if last == 0 { // otherwise it is the first of the many that gets the lock
+				free(t, granted(t, g.jobs[1].got))
+			}
+		})
+	}
 }
 
 func TestWithWaitGraph(t *testing.T) {
@@ -242,20 +283,25 @@ func TestWaitGraph_DeniedByACL(t *testing.T) {
 	b := try(t, c.Mutex("job:b"))
 	got := begin(b.Context(), c.Mutex("job:a"))
 	waiting(t, c, 1)
-	denials := func() (n int) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return strings.Count(s.text.String(), "wait graph")
-	}
-	eventually(t, patience, func() bool { return denials() == 1 })
+	eventually(t, patience, func() bool { return s.denials() == 1 })
 	before := s.sent(t, telemetry.PurposeOther)
-	always(t, 2*time.Second, func() bool { return denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
+	always(t, 2*time.Second, func() bool { return s.denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
 	free(t, a)
 	free(t, granted(t, got))
 	free(t, b)
 	if n := s.sum(t, telemetry.MetricErrors); n > 0 {
 		t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
 	}
+}
+
+// denials is how often a client has said that the ACL refuses it the wait graph.
+func (s *scope) denials() int { return strings.Count(s.said(), "wait graph") }
+
+// said is all that a client has logged so far.
+func (s *scope) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
@@ -368,4 +414,211 @@ func storm(t *testing.T, ordered bool) {
 	if done < 50 || ordered != (broken == 0) {
 		t.Errorf("%d done, %d broken", done, broken)
 	}
+}
+
+// newTangleThrough is newTangle with one more job before the others, whose client reaches the server through hooks.
+func newTangleThrough(t *testing.T, w *world, h hooked, others int, opts ...lock.Option) *tangle {
+	direct := w.dials[0]
+	h.Backend = direct().(memoryProvider).backend
+	w.dials[0] = func() redis.UniversalClient { return memoryProvider{backend: h} }
+	g := newTangle(t, w, 1, opts...)
+	w.dials[0] = direct
+	g.jobs = append(g.jobs, newTangle(t, w, others, opts...).jobs...)
+	return g
+}
+
+// A wait of another client may lead to a lock that isn't for this client to read. That is no reason to leave the graph: others still see its waits.
+func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var asked atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.Holders.Name && call.Keys[0] == "app:ledger" {
+				asked.Add(1)
+				return redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys used as arguments")
+			}
+			return nil
+		}}, 2)
+		for i, name := range []string{"stock", "orders", "ledger"} {
+			g.holds(i, g.jobs[i].Mutex(name))
+		}
+		g.waits(0, g.jobs[0].Mutex("orders"))
+		g.waits(1, g.jobs[1].Mutex("ledger"))
+		time.Sleep(3 * time.Second)
+		if asked.Load() != 1 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+		g.waits(2, g.jobs[2].Mutex("stock"))
+		g.allTold(1, 2)
+		time.Sleep(deniedPause + 20*time.Second)
+		if asked.Load() != 2 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+		if told, warned := g.jobs[0].told(t), g.jobs[0].denials(); told > 0 || warned > 0 {
+			t.Errorf("told %d times, warned %d times", told, warned)
+		}
+	})
+}
+
+// deniedPause is how long the graph asks for nothing that the ACL has refused.
+const deniedPause = time.Minute
+
+// Locks at a server that hangs don't keep the client from refreshing its waits, which others see only as long as they are fresh.
+func TestWaitGraph_RefreshedWhileAServerHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var mu sync.Mutex
+		var last time.Time
+		var longest time.Duration
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			switch call.Script.Name {
+			case script.WaitsWrite.Name:
+				mu.Lock()
+				defer mu.Unlock()
+				if !last.IsZero() {
+					longest = max(longest, time.Since(last))
+				}
+				last = time.Now()
+			case script.Holders.Name:
+				if strings.HasPrefix(call.Keys[0], "app:hung") {
+					time.Sleep(900 * time.Millisecond)
+					return errors.New("i/o timeout")
+				}
+			}
+			return nil
+		}}, 1)
+		j := g.jobs[0]
+		for i := range 60 {
+			g.holds(1, g.jobs[1].Mutex(fmt.Sprint("hung", i)))
+		}
+		g.holds(0, j.Mutex("a"))
+		for i := range 60 {
+			g.waits(0, j.Mutex(fmt.Sprint("hung", i)))
+		}
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if longest > 3*time.Second {
+			t.Errorf("%v between two refreshes", longest)
+		}
+	})
+}
+
+// The client that can't write itself into the set of clients finds deadlocks all the same.
+func TestWaitGraph_NotInTheSet(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []error{errors.New("i/o timeout"), redisfail.ReplyError("NOPERM this user has no permissions to access one of the keys")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := openMemory(t, kindOfLock{})
+			g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+				if call.Script.Name == script.WaitsEnlist.Name {
+					return refusal
+				}
+				return nil
+			}}, 1)
+			g.holds(0, g.jobs[0].Mutex("a"))
+			g.holds(1, g.jobs[1].Mutex("b"))
+			g.waits(0, g.jobs[0].Mutex("b"))
+			g.waits(1, g.jobs[1].Mutex("a"))
+			g.allTold(0, 1)
+		})
+	}
+}
+
+// A nudge that comes right after a look has an effect a little later.
+func TestWaitGraph_NudgedAfterALook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var looks atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.Holders.Name {
+				looks.Add(1)
+			}
+			return nil
+		}}, 1)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(0, g.jobs[0].Mutex("b"))
+		time.Sleep(30 * time.Second)
+		owner := g.jobs[0].outer.Owner()
+		client := owner[:strings.LastIndex(owner, "-")]
+		before := looks.Load()
+		for range 2 {
+			w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
+			time.Sleep(130 * time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := looks.Load() - before; n != 2 {
+			t.Errorf("looked %d times", n)
+		}
+	})
+}
+
+// Another client hears once of a cycle that many waits of one lease are part of.
+func TestWaitGraph_NudgesOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		var nudges atomic.Int64
+		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+			if call.Script.Name == script.WaitsNudge.Name {
+				nudges.Add(1)
+			}
+			return nil
+		}}, 1)
+		g.holds(0, g.jobs[0].Mutex("a"))
+		g.holds(1, g.jobs[1].Mutex("b"))
+		g.waits(1, g.jobs[1].Mutex("a"))
+		time.Sleep(5 * time.Second)
+		for range 20 {
+			g.waits(0, g.jobs[0].Mutex("b"))
+		}
+		g.allTold(0, 1)
+		if n := nudges.Load(); n < 1 || n > 2 {
+			t.Errorf("%d nudges", n)
+		}
+	})
+}
+
+// panickyContext panics when it is asked for a value while it is told to.
+type panickyContext struct {
+	context.Context
+	panics *atomic.Bool
+}
+
+func (c panickyContext) Value(key any) any {
+	if c.panics.Load() {
+		panic("Value")
+	}
+	return c.Context.Value(key)
+}
+
+// The program's code that the graph runs may panic. The graph goes on after a while.
+func TestWaitGraph_SurvivesAPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		first := try(t, g.jobs[0].Mutex("a"))
+		var panics atomic.Bool
+		j := g.jobs[1]
+		got := begin(panickyContext{context.Background(), &panics}, j.Mutex("a"))
+		waiting(t, j.Client, 1)
+		panics.Store(true)
+		time.Sleep(5 * time.Second)
+		panics.Store(false)
+		survived := strings.Count(j.said(), "survived a panic")
+		if keys := graphKeys(w); len(keys) > 0 || survived < 2 || survived > 5 {
+			t.Errorf("%q, survived %d panics", keys, survived)
+		}
+		time.Sleep(2 * time.Second)
+		if keys := graphKeys(w); len(keys) != 2 {
+			t.Errorf("%q", keys)
+		}
+		free(t, first)
+		free(t, granted(t, got))
+	})
 }

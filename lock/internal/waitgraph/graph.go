@@ -34,11 +34,23 @@ func (h Holders) Block(kind string) bool {
 	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
 }
 
-// Graph is waits, and who holds the locks that they wait for. The zero value is empty.
+// Graph is waits, and who holds the locks that they wait for. The zero value is empty. It is for one goroutine.
 type Graph struct {
-	waits    map[string]*Wait   // by waiter
-	carriers map[string][]*Wait // by owner of a lease: the waits whose ctx carries it
-	holders  map[string]Holders // by name of the lock
+	waits    map[string]*Wait    // by waiter
+	carriers map[string][]*Wait  // by owner of a lease: the waits whose ctx carries it
+	holders  map[string]Holders  // by name of the lock
+	steps    map[awaited]follows // those that were asked for; nil after a change
+}
+
+// awaited is what a wait waits for. Waits for the same are followed by the same steps.
+type awaited struct{ name, kind string }
+
+func (w *Wait) awaited() awaited { return awaited{w.Name, w.Kind} }
+
+// follows are the steps that may follow a wait, in order.
+type follows struct {
+	all      []Step
+	branches []Step // the first of those that wait for the same: the others lead nowhere else
 }
 
 // Add adds a wait, unless the graph has one of that waiter.
@@ -52,10 +64,11 @@ func (g *Graph) Add(w Wait) {
 	added := &w
 	g.waits[w.Waiter] = added
 	for _, h := range w.Holds {
-		if !slices.Contains(g.carriers[h.Owner], added) {
-			g.carriers[h.Owner] = append(g.carriers[h.Owner], added)
+		if c := g.carriers[h.Owner]; len(c) == 0 || c[len(c)-1] != added {
+			g.carriers[h.Owner] = append(c, added)
 		}
 	}
+	g.steps = nil
 }
 
 // SetHolders says who holds a lock.
@@ -64,6 +77,7 @@ func (g *Graph) SetHolders(name string, h Holders) {
 		g.holders = make(map[string]Holders)
 	}
 	g.holders[name] = h
+	g.steps = nil
 }
 
 // Waits returns the waits, sorted by waiter.
@@ -92,25 +106,53 @@ func (g *Graph) Next(waiter string) []Step {
 	if w == nil {
 		return nil
 	}
-	held := g.holders[w.Name]
-	if !held.Block(w.Kind) {
-		return nil
+	return g.follow(w.awaited()).all
+}
+
+// follow returns the steps that may follow a wait for that.
+func (g *Graph) follow(from awaited) follows {
+	f, known := g.steps[from]
+	if known {
+		return f
 	}
-	var steps []Step
-	for _, owner := range held.Owners {
-		for _, carrier := range g.carriers[owner] {
-			for _, h := range carrier.Holds {
-				if h.Owner == owner && h.Name == w.Name {
-					steps = append(steps, Step{*carrier, h})
-					break
+	if held := g.holders[from.name]; held.Block(from.kind) {
+		for _, owner := range held.Owners {
+			for _, carrier := range g.carriers[owner] {
+				if h := slices.IndexFunc(carrier.Holds, func(h Hold) bool { return h.Owner == owner && h.Name == from.name }); h >= 0 {
+					f.all = append(f.all, Step{*carrier, carrier.Holds[h]})
 				}
 			}
 		}
 	}
-	slices.SortFunc(steps, func(a, b Step) int {
+	slices.SortFunc(f.all, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(a.Hold.Owner, b.Hold.Owner), cmp.Compare(a.Wait.Waiter, b.Wait.Waiter))
 	})
-	return steps
+	branches := make(map[awaited]bool)
+	for _, step := range f.all {
+		if to := step.Wait.awaited(); !branches[to] {
+			branches[to] = true
+			f.branches = append(f.branches, step)
+		}
+	}
+	if g.steps == nil {
+		g.steps = make(map[awaited]follows)
+	}
+	g.steps[from] = f
+	return f
+}
+
+// closing returns the step that leads from a wait for that to a given wait.
+func (g *Graph) closing(from awaited, to *Wait) (step Step, ok bool) {
+	held := g.holders[from.name]
+	if !held.Block(from.kind) {
+		return Step{}, false
+	}
+	for _, h := range to.Holds {
+		if h.Name == from.name && slices.Contains(held.Owners, h.Owner) && (!ok || h.Owner < step.Hold.Owner) {
+			step, ok = Step{*to, h}, true
+		}
+	}
+	return step, ok
 }
 
 // Through returns the shortest cycle of which a waiter's wait is part, nil if there is none of up to MaxDepth waits.
@@ -124,21 +166,22 @@ func (g *Graph) Through(waiter string) Cycle {
 		before *node
 	}
 	level := []*node{{step: Step{Wait: *start}}}
-	seen := map[string]bool{}
+	seen := map[awaited]bool{start.awaited(): true}
 	for range MaxDepth {
 		var deeper []*node
 		for _, n := range level {
-			for _, step := range g.Next(n.step.Wait.Waiter) {
-				if step.Wait.Waiter == waiter {
-					cycle := Cycle{step}
-					for ; n.before != nil; n = n.before {
-						cycle = append(cycle, n.step)
-					}
-					slices.Reverse(cycle[1:])
-					return cycle.rotated()
+			from := n.step.Wait.awaited()
+			if step, ok := g.closing(from, start); ok {
+				cycle := Cycle{step}
+				for ; n.before != nil; n = n.before {
+					cycle = append(cycle, n.step)
 				}
-				if !seen[step.Wait.Waiter] {
-					seen[step.Wait.Waiter] = true
+				slices.Reverse(cycle[1:])
+				return cycle.rotated()
+			}
+			for _, step := range g.follow(from).branches {
+				if to := step.Wait.awaited(); !seen[to] {
+					seen[to] = true
 					deeper = append(deeper, &node{step, n})
 				}
 			}

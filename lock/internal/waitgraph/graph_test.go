@@ -137,6 +137,27 @@ func TestGraph_Bounds(t *testing.T) {
 	}
 }
 
+// The search for the cycle of each of many waits under one lease takes no more than a few steps: nothing is done anew for waits that wait for the same.
+func TestGraph_ManyWaitsOfALease(t *testing.T) {
+	const many = 2000
+	g := graph(t, "a: a", "b: b")
+	for i := range many {
+		g.Add(waitgraph.Wait{Waiter: fmt.Sprintf("1-%04d", i), Name: "b", Kind: "mutex", Holds: []waitgraph.Hold{{Name: "a", Owner: "a"}}})
+		g.Add(waitgraph.Wait{Waiter: fmt.Sprintf("2-%04d", i), Name: "a", Kind: "mutex", Holds: []waitgraph.Hold{{Name: "b", Owner: "b"}}})
+	}
+	allocs := testing.AllocsPerRun(1, func() {
+		for i := range many {
+			own := fmt.Sprintf("1-%04d", i)
+			if got := text(g.Through(own)); got != "a "+own+" > b 2-0000" {
+				t.Fatal(got)
+			}
+		}
+	})
+	if allocs > 50*many {
+		t.Errorf("%v allocations for %d waits", allocs, many)
+	}
+}
+
 func TestCycle_Victim(t *testing.T) {
 	t.Parallel()
 	step := func(owner string, token int64, breaks bool) waitgraph.Step {

@@ -5,6 +5,7 @@
 package waitgraph
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // Limits of what is encoded.
 const (
 	MaxHolds = 16 // of one wait
-	MaxWaits = 8  // in one text
+	MaxWaits = 64 // in one text
 
 	maxOwner   = 512  // bytes
 	maxName    = 1024 // bytes
@@ -62,21 +63,28 @@ type encodedHold struct {
 	Token int64  `json:"t"`
 }
 
-// Encode returns waits as Redis stores them. It leaves out what exceeds MaxWaits and MaxHolds.
+// Encode returns waits as Redis stores them. It leaves out what exceeds MaxWaits, MaxHolds, and what Decode reads.
 func Encode(waits []Wait) string {
-	list := make([]encodedWait, 0, min(len(waits), MaxWaits))
+	var text strings.Builder
+	var one bytes.Buffer
+	enc := json.NewEncoder(&one)
+	enc.SetEscapeHTML(false)
 	for _, w := range waits[:min(len(waits), MaxWaits)] {
 		e := encodedWait{Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since.UnixMicro(), Traceparent: w.Traceparent, Breaks: w.Breaks}
 		for _, h := range w.Holds[:min(len(w.Holds), MaxHolds)] {
 			e.Holds = append(e.Holds, encodedHold(h))
 		}
-		list = append(list, e)
+		one.Reset()
+		_ = enc.Encode(e) // can't fail: there are only texts and numbers
+		if text.Len()+one.Len()+1 > maxEncoded {
+			break
+		}
+		if text.Len() > 0 {
+			text.WriteByte(',')
+		}
+		text.Write(bytes.TrimSuffix(one.Bytes(), []byte("\n")))
 	}
-	var text strings.Builder
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(list) // can't fail: there are only texts and numbers
-	return strings.TrimSuffix(text.String(), "\n")
+	return "[" + text.String() + "]"
 }
 
 // ErrMalformed is matched by the errors of Decode.

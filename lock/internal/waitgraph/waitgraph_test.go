@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,9 +42,26 @@ func TestEncode_IsBounded(t *testing.T) {
 	for i := range 2 * waitgraph.MaxHolds {
 		w.Holds = append(w.Holds, waitgraph.Hold{Name: "n", Kind: "mutex", Owner: fmt.Sprint(i), Token: 1})
 	}
-	got, err := waitgraph.Decode(waitgraph.Encode([]waitgraph.Wait{w, w, w, w, w, w, w, w, w, w}))
+	many := slices.Repeat([]waitgraph.Wait{w}, 2*waitgraph.MaxWaits)
+	got, err := waitgraph.Decode(waitgraph.Encode(many))
 	if err != nil || len(got) != waitgraph.MaxWaits || len(got[0].Holds) != waitgraph.MaxHolds {
 		t.Errorf("%d waits, %v", len(got), err)
+	}
+
+	// Long names may take more room than a text has: then there are fewer waits, and not one text that nobody reads.
+	for i := range w.Holds {
+		w.Holds[i].Name, w.Holds[i].Owner = strings.Repeat("\x01", 1024), strings.Repeat("\x02", 512)
+	}
+	text := waitgraph.Encode(slices.Repeat([]waitgraph.Wait{w}, waitgraph.MaxWaits))
+	if got, err := waitgraph.Decode(text); err != nil || len(got) != 1 {
+		t.Errorf("%d bytes: %d waits, %v", len(text), len(got), err)
+	}
+	for i := range w.Holds {
+		w.Holds[i].Name = "n"
+	}
+	text = waitgraph.Encode(slices.Repeat([]waitgraph.Wait{w}, waitgraph.MaxWaits))
+	if got, err := waitgraph.Decode(text); err != nil || len(got) < 4 || len(text) > 1<<18 || len(text) < 1<<17 {
+		t.Errorf("%d bytes: %d waits, %v", len(text), len(got), err)
 	}
 }
 
@@ -71,7 +89,7 @@ func TestDecode_RefusesWhatIsOdd(t *testing.T) {
 		"a hold":          wait(`,"h":[{}]`),
 		"a negative":      wait(`,"h":[{"n":"h","k":"mutex","o":"o","t":-1}]`),
 		"too many holds":  wait(`,"h":[` + strings.Repeat(hold+",", 16) + hold + `]`),
-		"too many waits":  "[" + strings.TrimSuffix(strings.Repeat(strings.Trim(wait(""), "[]")+",", 9), ",") + "]",
+		"too many waits":  "[" + strings.TrimSuffix(strings.Repeat(strings.Trim(wait(""), "[]")+",", waitgraph.MaxWaits+1), ",") + "]",
 		"invalid UTF-8":   wait(",\"x\":\"\xff\""),
 		"too much of all": wait(`,"x":"` + strings.Repeat("x", 1<<18) + `"`),
 	} {
