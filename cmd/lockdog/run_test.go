@@ -70,10 +70,18 @@ type starting struct {
 func start(t *testing.T, address string, args ...string) *starting {
 	t.Helper()
 	cmd, stdout, stderr := program(t.Context(), t, address, nil, args...)
+	s := begin(t, cmd)
+	s.stdout, s.stderr = stdout, stderr
+	return s
+}
+
+// begin starts what program has returned, or a command that becomes that.
+func begin(t *testing.T, cmd *exec.Cmd) *starting {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &starting{cmd, stdout, stderr, make(chan struct{})}
+	s := &starting{cmd, &bytes.Buffer{}, &bytes.Buffer{}, make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		_ = cmd.Wait() // its code is in ProcessState
@@ -114,6 +122,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"free -- sh -c exit${IFS}3", 3, ""},
 		{"free -- sh -c kill${IFS}-TERM${IFS}$$", 143, ""},
 		{"free -- sh -c kill${IFS}-KILL${IFS}$$", 137, ""},
+		{"free -- sh -c kill${IFS}-PIPE${IFS}$$", 141, ""},
 		{"free -- no-such-command", 127, "no-such-command"},
 		{"free -- " + notExecutable, 126, "permission denied"},
 		{"held -- true", 75, "held"},
@@ -248,6 +257,74 @@ func TestRunSignaledWhileItWaits(t *testing.T) {
 		}
 		s.end(t).want(t, code, "", sig.String())
 		rdb.Del(t.Context(), "lockdog_wait:{job}") // the next release would
+	}
+}
+
+// Nobody reads stderr: what is to be said there is lost, and nothing else.
+func TestRunWithoutReaderOfStderr(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		fault func(t *testing.T, s *starting, server *redistest.Server)
+		code  int
+	}{
+		{"the lock is lost", func(t *testing.T, _ *starting, server *redistest.Server) { server.Client(t).Del(t.Context(), "job") }, exitLost},
+		{"a renewal fails", func(t *testing.T, s *starting, server *redistest.Server) {
+			server.Pause(t)
+			time.Sleep(5 * time.Second) // longer than until it is renewed, and until that fails; shorter than the lease
+			server.Resume(t)
+			send(t, s, syscall.SIGUSR1)
+		}, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			dir := t.TempDir()
+			cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--lease", "9s", "--", "sh", "-c",
+				"exec 2> /dev/null; trap 'exit 5' USR1; touch "+dir+"/ready; while :; do sleep 0.05; done")
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = write
+			s := begin(t, cmd)
+			_, _ = read.Close(), write.Close()
+			until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+			test.fault(t, s, server)
+			if r := s.end(t); r.code != test.code {
+				t.Errorf("%v, want code %d", s.ProcessState, test.code)
+			}
+		})
+	}
+}
+
+// Nobody reads stderr, and it is full: the command ends all the same when the lock is lost.
+func TestRunWithFullStderr(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--lease", "1h", "--", "sh", "-c",
+		"exec 2> /dev/null; trap 'touch "+dir+"/asked; exit 5' TERM; touch "+dir+"/ready; while :; do sleep 0.05; done")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = read.Close() }()
+	if err := write.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := write.Write(make([]byte, 10<<20)); err == nil {
+		t.Fatalf("the pipe took %d bytes", n)
+	}
+	cmd.Stderr = write
+	s := begin(t, cmd)
+	_ = write.Close()
+	until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+	server.Client(t).Del(t.Context(), "job")
+	until(t, "the command is asked to end", func() bool { return exists(dir + "/asked") })
+	_ = read.Close()
+	if r := s.end(t); r.code != exitLost {
+		t.Errorf("%v", s.ProcessState)
 	}
 }
 

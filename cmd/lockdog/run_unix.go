@@ -153,6 +153,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	if err != nil {
 		return err
 	}
+	// Where nobody reads stderr any more, a line for it is lost, and not the end of the command. Ignoring SIGPIPE would do the same, but be inherited by the command.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t := a.telemetry(ctx)
 	defer t.stop()
 	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
@@ -332,8 +334,8 @@ func (r *running) end(cause error) error {
 		until = deadline
 	}
 	err := fmt.Errorf("%s: %w", what, cause)
+	r.child.End(until) // before a write that may take its time
 	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), time.Until(until).Round(time.Millisecond))
-	r.child.End(until)
 	return &exitError{code: code, err: err, said: true}
 }
 
