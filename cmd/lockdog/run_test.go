@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -257,6 +259,86 @@ func TestRunSignaledWhileItWaits(t *testing.T) {
 		}
 		s.end(t).want(t, code, "", sig.String())
 		rdb.Del(t.Context(), "lockdog_wait:{job}") // the next release would
+	}
+}
+
+// Where something hangs after the first signal, the second one ends it.
+func TestRunSignaledTwice(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	hold(t, rdb, "job")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a collector that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	_ = silent.(*net.TCPListener).SetDeadline(time.Now().Add(2 * patience)) // never fails
+	env := []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String(), "OTEL_METRICS_EXPORTER=none", "OTEL_LOGS_EXPORTER=none",
+		"OTEL_BSP_SCHEDULE_DELAY=3600000", // it gets spans at the program's end, not before
+	}
+	cmd, _, _ := program(t.Context(), t, server.Addr(), env, "run", "job", "--wait", "forever", "--", "true")
+	s := begin(t, cmd)
+	until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{job}").Val() == 1 })
+	send(t, s, syscall.SIGINT)
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	send(t, s, syscall.SIGINT)
+	s.end(t)
+	if status := s.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, not by the second signal", s.ProcessState)
+	}
+}
+
+// granted is a lock that run has just got.
+func granted(t *testing.T, address string, f runFlags) *running {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithWatchdog(f.lease)), propagator: propagation.TraceContext{}}
+}
+
+// A signal that comes when the lock is there, but no command, ends it without the command. Its ctx may not have ended.
+func TestRunSignaledBeforeTheCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := granted(t, server.Addr(), runFlags{lease: time.Minute})
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	err := r.run(t.Context(), signals, []string{"no-such-command"}) // one that there is might end by the signal before it does anything
+	if code := exitCode(t.Context(), err); code != 143 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	if server.Client(t).Exists(t.Context(), t.Name()).Val() != 0 {
+		t.Error("the lock isn't free")
+	}
+}
+
+// A signal that was ignored when it started, as by shells for what a script runs in the background, is nothing to the command either.
+func TestRunIgnoredSignal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
+			number := strconv.Itoa(int(sig))
+			ignoring := exec.CommandContext(t.Context(), "sh", "-c", `trap "" `+number+`; exec "$@"`, "sh", cmd.Path,
+				"run", t.Name(), "--", "sh", "-c", "trap 'kill -"+number+" $$; exit 5' USR1; touch "+dir+"/ready; while :; do sleep 0.05; done")
+			ignoring.Env = cmd.Env
+			s := begin(t, ignoring)
+			until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+			send(t, s, sig)
+			send(t, s, syscall.SIGUSR1) // is passed on, later than what has a smaller number
+			if r := s.end(t); r.code != 5 {
+				t.Errorf("exit code %d", r.code)
+			}
+		})
 	}
 }
 

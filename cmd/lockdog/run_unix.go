@@ -183,6 +183,9 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		defer cancel()
 		_ = c.Close(closing)
 	}()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, endings...)
+	defer signal.Stop(signals)
 	l, err := take(ctx, c, f, name, wait, opts)
 	if err != nil {
 		if errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
@@ -190,7 +193,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		}
 		return err
 	}
-	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator}).run(ctx, command)
+	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator}).run(ctx, signals, command)
 }
 
 // take takes the lock, or the permit.
@@ -219,16 +222,19 @@ type running struct {
 	touched    time.Time // the heartbeat file, last
 }
 
-// The signals that are passed on.
-var passed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
+// passed are the signals that are passed on, without those that were ignored when the program started: nohup means it. See endings.
+var passed = slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}, signal.Ignored)
 
-func (r *running) run(ctx context.Context, command []string) error {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, slices.DeleteFunc(slices.Clone(passed), signal.Ignored)...) // nohup means it
-	defer signal.Stop(signals)
-	if ctx.Err() != nil { // a signal came just before
-		return errors.Join(context.Cause(ctx), r.lease.Release(ctx))
+// run runs the command, and releases the lock. signals has got the endings since before the lock was taken: ctx can't be asked whether one came, because it ends some
+// time later.
+func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
+	select {
+	case sig := <-signals:
+		came := sig.(syscall.Signal) // the only kind of os.Signal
+		return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), r.lease.Release(ctx))}
+	default:
 	}
+	signal.Notify(signals, passed...)
 	err := r.start(ctx, command)
 	if err != nil {
 		code := child.CannotRun(err)
