@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -299,7 +300,7 @@ func granted(t *testing.T, address string, f runFlags) *running {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: address})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithWatchdog(f.lease)), propagator: propagation.TraceContext{}}
+	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithWatchdog(f.lease)), propagator: propagation.TraceContext{}, stat: os.Stat}
 }
 
 // A signal that comes when the lock is there, but no command, ends it without the command. Its ctx may not have ended.
@@ -315,6 +316,29 @@ func TestRunSignaledBeforeTheCommand(t *testing.T) {
 	}
 	if server.Client(t).Exists(t.Context(), t.Name()).Val() != 0 {
 		t.Error("the lock isn't free")
+	}
+}
+
+// A heartbeat file on a file system that hangs keeps neither signals from the command nor the lease's deadline from its guard.
+func TestRunHeartbeatHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := granted(t, server.Addr(), runFlags{lease: 1500 * time.Millisecond, grace: 500 * time.Millisecond, heartbeatFile: "file", heartbeat: time.Minute})
+	over := make(chan struct{})
+	defer close(over)
+	r.stat = func(string) (os.FileInfo, error) {
+		select {
+		case <-over:
+		case <-time.After(patience):
+		}
+		return nil, os.ErrNotExist
+	}
+	signals := make(chan os.Signal, 1)
+	defer signal.Stop(signals)
+	time.AfterFunc(2*r.flags.lease, func() { signals <- syscall.SIGUSR1 })
+	err := r.run(t.Context(), signals, []string{"sh", "-c", "trap 'exit 5' USR1; while :; do sleep 0.05; done"})
+	if code := exitCode(t.Context(), err); code != 5 {
+		t.Errorf("exit code %d, %v", code, err)
 	}
 }
 

@@ -193,7 +193,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		}
 		return err
 	}
-	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator}).run(ctx, signals, command)
+	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
 }
 
 // take takes the lock, or the permit.
@@ -218,8 +218,8 @@ type running struct {
 	flags      runFlags
 	lease      *lock.Lease
 	propagator propagation.TextMapPropagator
+	stat       func(path string) (os.FileInfo, error)
 	child      *child.Child
-	touched    time.Time // the heartbeat file, last
 }
 
 // passed are the signals that are passed on, without those that were ignored when the program started: nohup means it. See endings.
@@ -239,6 +239,9 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	if err != nil {
 		code := child.CannotRun(err)
 		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.lease.Release(ctx))}
+	}
+	if r.flags.heartbeatFile != "" {
+		go r.beat()
 	}
 	ended := r.watch(signals)
 	r.child.Close()
@@ -285,7 +288,7 @@ func file(stream any) *os.File {
 
 // watch sees to the command until it has ended. It returns why the command was ended, nil if it ended itself.
 func (r *running) watch(signals <-chan os.Signal) (why error) {
-	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
+	tick := time.NewTicker(max(r.flags.lease/30, 10*time.Millisecond))
 	defer tick.Stop()
 	over := r.lease.Context().Done()
 	for {
@@ -302,7 +305,6 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 				why = r.end(context.Cause(r.lease.Context()))
 			}
 		case <-tick.C:
-			r.beat()
 			deadline := r.lease.Deadline()
 			switch {
 			case why != nil:
@@ -315,16 +317,23 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	}
 }
 
-// beat passes on the heartbeat.
+// beat passes on the heartbeat until the command has ended. watch doesn't wait for it: stat may hang, and then only the heartbeat is missing.
 func (r *running) beat() {
-	if r.flags.heartbeatFile == "" {
-		return
-	}
-	if info, err := os.Stat(r.flags.heartbeatFile); err == nil && !info.ModTime().Equal(r.touched) {
-		if !r.touched.IsZero() || info.ModTime().After(time.Now().Add(-r.flags.heartbeat)) {
-			r.lease.Heartbeat()
+	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
+	defer tick.Stop()
+	var touched time.Time // last
+	for {
+		select {
+		case <-r.child.Done():
+			return
+		case <-tick.C:
 		}
-		r.touched = info.ModTime()
+		if info, err := r.stat(r.flags.heartbeatFile); err == nil && !info.ModTime().Equal(touched) {
+			if !touched.IsZero() || info.ModTime().After(time.Now().Add(-r.flags.heartbeat)) {
+				r.lease.Heartbeat()
+			}
+			touched = info.ModTime()
+		}
 	}
 }
 
