@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -99,14 +100,20 @@ type signalError syscall.Signal
 
 func (e signalError) Error() string { return syscall.Signal(e).String() }
 
+// endings are the signals that ask the program to end, without SIGINT where it was ignored when the program started: shells do that for what a script runs in
+// the background. It has to be asked before the first Notify, which ends it. At least SIGTERM is left, which Go's runtime handles even where it was ignored.
+var endings = slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM}, signal.Ignored)
+
 // untilSignal returns a ctx that ends with a signalError, at the first signal that asks the program to end. stop gives the signals back.
 func untilSignal() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, endings...)
 	go func() {
 		select {
 		case sig := <-signals:
+			// Should something hang, the next signal ends the program.
+			signal.Stop(signals)
 			cancel(signalError(sig.(syscall.Signal))) // the only kind of os.Signal
 		case <-ctx.Done():
 		}

@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -70,10 +73,18 @@ type starting struct {
 func start(t *testing.T, address string, args ...string) *starting {
 	t.Helper()
 	cmd, stdout, stderr := program(t.Context(), t, address, nil, args...)
+	s := begin(t, cmd)
+	s.stdout, s.stderr = stdout, stderr
+	return s
+}
+
+// begin starts what program has returned, or a command that becomes that.
+func begin(t *testing.T, cmd *exec.Cmd) *starting {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &starting{cmd, stdout, stderr, make(chan struct{})}
+	s := &starting{cmd, &bytes.Buffer{}, &bytes.Buffer{}, make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		_ = cmd.Wait() // its code is in ProcessState
@@ -114,6 +125,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"free -- sh -c exit${IFS}3", 3, ""},
 		{"free -- sh -c kill${IFS}-TERM${IFS}$$", 143, ""},
 		{"free -- sh -c kill${IFS}-KILL${IFS}$$", 137, ""},
+		{"free -- sh -c kill${IFS}-PIPE${IFS}$$", 141, ""},
 		{"free -- no-such-command", 127, "no-such-command"},
 		{"free -- " + notExecutable, 126, "permission denied"},
 		{"held -- true", 75, "held"},
@@ -248,6 +260,177 @@ func TestRunSignaledWhileItWaits(t *testing.T) {
 		}
 		s.end(t).want(t, code, "", sig.String())
 		rdb.Del(t.Context(), "lockdog_wait:{job}") // the next release would
+	}
+}
+
+// Where something hangs after the first signal, the second one ends it.
+func TestRunSignaledTwice(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	hold(t, rdb, "job")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a collector that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	_ = silent.(*net.TCPListener).SetDeadline(time.Now().Add(2 * patience)) // never fails
+	env := []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + silent.Addr().String(), "OTEL_METRICS_EXPORTER=none", "OTEL_LOGS_EXPORTER=none",
+		"OTEL_BSP_SCHEDULE_DELAY=3600000", // it gets spans at the program's end, not before
+	}
+	cmd, _, _ := program(t.Context(), t, server.Addr(), env, "run", "job", "--wait", "forever", "--", "true")
+	s := begin(t, cmd)
+	until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{job}").Val() == 1 })
+	send(t, s, syscall.SIGINT)
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	send(t, s, syscall.SIGINT)
+	s.end(t)
+	if status := s.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v, not by the second signal", s.ProcessState)
+	}
+}
+
+// granted is a lock that run has just got.
+func granted(t *testing.T, address string, f runFlags) *running {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithWatchdog(f.lease)), propagator: propagation.TraceContext{}, stat: os.Stat}
+}
+
+// A signal that comes when the lock is there, but no command, ends it without the command. Its ctx may not have ended.
+func TestRunSignaledBeforeTheCommand(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := granted(t, server.Addr(), runFlags{lease: time.Minute})
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	err := r.run(t.Context(), signals, []string{"no-such-command"}) // one that there is might end by the signal before it does anything
+	if code := exitCode(t.Context(), err); code != 143 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	if server.Client(t).Exists(t.Context(), t.Name()).Val() != 0 {
+		t.Error("the lock isn't free")
+	}
+}
+
+// A heartbeat file on a file system that hangs keeps neither signals from the command nor the lease's deadline from its guard.
+func TestRunHeartbeatHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := granted(t, server.Addr(), runFlags{lease: 1500 * time.Millisecond, grace: 500 * time.Millisecond, heartbeatFile: "file", heartbeat: time.Minute})
+	over := make(chan struct{})
+	defer close(over)
+	r.stat = func(string) (os.FileInfo, error) {
+		select {
+		case <-over:
+		case <-time.After(patience):
+		}
+		return nil, os.ErrNotExist
+	}
+	signals := make(chan os.Signal, 1)
+	defer signal.Stop(signals)
+	time.AfterFunc(2*r.flags.lease, func() { signals <- syscall.SIGUSR1 })
+	err := r.run(t.Context(), signals, []string{"sh", "-c", "trap 'exit 5' USR1; while :; do sleep 0.05; done"})
+	if code := exitCode(t.Context(), err); code != 5 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+}
+
+// A signal that was ignored when it started, as by shells for what a script runs in the background, is nothing to the command either.
+func TestRunIgnoredSignal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
+			number := strconv.Itoa(int(sig))
+			ignoring := exec.CommandContext(t.Context(), "sh", "-c", `trap "" `+number+`; exec "$@"`, "sh", cmd.Path,
+				"run", t.Name(), "--", "sh", "-c", "trap 'kill -"+number+" $$; exit 5' USR1; touch "+dir+"/ready; while :; do sleep 0.05; done")
+			ignoring.Env = cmd.Env
+			s := begin(t, ignoring)
+			until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+			send(t, s, sig)
+			send(t, s, syscall.SIGUSR1) // is passed on, later than what has a smaller number
+			if r := s.end(t); r.code != 5 {
+				t.Errorf("exit code %d", r.code)
+			}
+		})
+	}
+}
+
+// Nobody reads stderr: what is to be said there is lost, and nothing else.
+func TestRunWithoutReaderOfStderr(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		fault func(t *testing.T, s *starting, server *redistest.Server)
+		code  int
+	}{
+		{"the lock is lost", func(t *testing.T, _ *starting, server *redistest.Server) { server.Client(t).Del(t.Context(), "job") }, exitLost},
+		{"a renewal fails", func(t *testing.T, s *starting, server *redistest.Server) {
+			server.Pause(t)
+			time.Sleep(5 * time.Second) // longer than until it is renewed, and until that fails; shorter than the lease
+			server.Resume(t)
+			send(t, s, syscall.SIGUSR1)
+		}, 5},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			dir := t.TempDir()
+			cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--lease", "9s", "--", "sh", "-c",
+				"exec 2> /dev/null; trap 'exit 5' USR1; touch "+dir+"/ready; while :; do sleep 0.05; done")
+			read, write, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Stderr = write
+			s := begin(t, cmd)
+			_, _ = read.Close(), write.Close()
+			until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+			test.fault(t, s, server)
+			if r := s.end(t); r.code != test.code {
+				t.Errorf("%v, want code %d", s.ProcessState, test.code)
+			}
+		})
+	}
+}
+
+// Nobody reads stderr, and it is full: the command ends all the same when the lock is lost.
+func TestRunWithFullStderr(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--lease", "1h", "--", "sh", "-c",
+		"exec 2> /dev/null; trap 'touch "+dir+"/asked; exit 5' TERM; touch "+dir+"/ready; while :; do sleep 0.05; done")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = read.Close() }()
+	if err := write.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := write.Write(make([]byte, 10<<20)); err == nil {
+		t.Fatalf("the pipe took %d bytes", n)
+	}
+	cmd.Stderr = write
+	s := begin(t, cmd)
+	_ = write.Close()
+	until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
+	server.Client(t).Del(t.Context(), "job")
+	until(t, "the command is asked to end", func() bool { return exists(dir + "/asked") })
+	_ = read.Close()
+	if r := s.end(t); r.code != exitLost {
+		t.Errorf("%v", s.ProcessState)
 	}
 }
 

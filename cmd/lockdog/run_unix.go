@@ -153,6 +153,8 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	if err != nil {
 		return err
 	}
+	// Where nobody reads stderr any more, a line for it is lost, and not the end of the command. Ignoring SIGPIPE would do the same, but be inherited by the command.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t := a.telemetry(ctx)
 	defer t.stop()
 	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
@@ -181,6 +183,9 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		defer cancel()
 		_ = c.Close(closing)
 	}()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, endings...)
+	defer signal.Stop(signals)
 	l, err := take(ctx, c, f, name, wait, opts)
 	if err != nil {
 		if errors.Is(err, lock.ErrHeld) && ctx.Err() == nil {
@@ -188,7 +193,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		}
 		return err
 	}
-	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator}).run(ctx, command)
+	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
 }
 
 // take takes the lock, or the permit.
@@ -213,24 +218,30 @@ type running struct {
 	flags      runFlags
 	lease      *lock.Lease
 	propagator propagation.TextMapPropagator
+	stat       func(path string) (os.FileInfo, error)
 	child      *child.Child
-	touched    time.Time // the heartbeat file, last
 }
 
-// The signals that are passed on.
-var passed = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}
+// passed are the signals that are passed on, without those that were ignored when the program started: nohup means it. See endings.
+var passed = slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}, signal.Ignored)
 
-func (r *running) run(ctx context.Context, command []string) error {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, slices.DeleteFunc(slices.Clone(passed), signal.Ignored)...) // nohup means it
-	defer signal.Stop(signals)
-	if ctx.Err() != nil { // a signal came just before
-		return errors.Join(context.Cause(ctx), r.lease.Release(ctx))
+// run runs the command, and releases the lock. signals has got the endings since before the lock was taken: ctx can't be asked whether one came, because it ends some
+// time later.
+func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
+	select {
+	case sig := <-signals:
+		came := sig.(syscall.Signal) // the only kind of os.Signal
+		return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), r.lease.Release(ctx))}
+	default:
 	}
+	signal.Notify(signals, passed...)
 	err := r.start(ctx, command)
 	if err != nil {
 		code := child.CannotRun(err)
 		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.lease.Release(ctx))}
+	}
+	if r.flags.heartbeatFile != "" {
+		go r.beat()
 	}
 	ended := r.watch(signals)
 	r.child.Close()
@@ -277,7 +288,7 @@ func file(stream any) *os.File {
 
 // watch sees to the command until it has ended. It returns why the command was ended, nil if it ended itself.
 func (r *running) watch(signals <-chan os.Signal) (why error) {
-	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
+	tick := time.NewTicker(max(r.flags.lease/30, 10*time.Millisecond))
 	defer tick.Stop()
 	over := r.lease.Context().Done()
 	for {
@@ -294,7 +305,6 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 				why = r.end(context.Cause(r.lease.Context()))
 			}
 		case <-tick.C:
-			r.beat()
 			deadline := r.lease.Deadline()
 			switch {
 			case why != nil:
@@ -307,16 +317,23 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	}
 }
 
-// beat passes on the heartbeat.
+// beat passes on the heartbeat until the command has ended. watch doesn't wait for it: stat may hang, and then only the heartbeat is missing.
 func (r *running) beat() {
-	if r.flags.heartbeatFile == "" {
-		return
-	}
-	if info, err := os.Stat(r.flags.heartbeatFile); err == nil && !info.ModTime().Equal(r.touched) {
-		if !r.touched.IsZero() || info.ModTime().After(time.Now().Add(-r.flags.heartbeat)) {
-			r.lease.Heartbeat()
+	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
+	defer tick.Stop()
+	var touched time.Time // last
+	for {
+		select {
+		case <-r.child.Done():
+			return
+		case <-tick.C:
 		}
-		r.touched = info.ModTime()
+		if info, err := r.stat(r.flags.heartbeatFile); err == nil && !info.ModTime().Equal(touched) {
+			if !touched.IsZero() || info.ModTime().After(time.Now().Add(-r.flags.heartbeat)) {
+				r.lease.Heartbeat()
+			}
+			touched = info.ModTime()
+		}
 	}
 }
 
@@ -332,8 +349,8 @@ func (r *running) end(cause error) error {
 		until = deadline
 	}
 	err := fmt.Errorf("%s: %w", what, cause)
+	r.child.End(until) // before a write that may take its time
 	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), time.Until(until).Round(time.Millisecond))
-	r.child.End(until)
 	return &exitError{code: code, err: err, said: true}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -194,5 +195,45 @@ func TestUnlock_Interrupted(t *testing.T) {
 	term.ends(t)
 	if code := cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
 		t.Errorf("exit code %d; the holder: %v", code, l.Err())
+	}
+}
+
+// bg goes on with both behind the shell, which keeps the terminal, also when the command has ended.
+func TestRunInBackgroundOfTerminal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
+	shell := exec.CommandContext(t.Context(), "bash", "--norc", "-i")
+	shell.Env = append(cmd.Env, "PS1=ready> ", "HISTFILE=")
+	term := atTerminal(t, shell)
+	term.shows(t, "ready> ")
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(dir+"/nothing", 0o600); err != nil { // for a pause without another process: see TestRunStoppedAtTerminal
+		t.Fatal(err)
+	}
+
+	term.types(t, cmd.Path+" run job --lease 1h -- bash -c 'echo begun; until [ -e "+dir+"/over ]; do read -t 0.05 <> "+dir+"/nothing; echo step >> "+dir+"/steps; done'\n")
+	term.shows(t, "\r\nbegun")
+	term.types(t, "\x1a")
+	term.showsLater(t, 1, "Stopped", "ready> ")
+	steps := func() int64 {
+		info, err := os.Stat(dir + "/steps")
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	before := steps()
+	term.types(t, "bg\n")
+	until(t, "the command goes on", func() bool { return steps() > before })
+	term.types(t, "echo still $((1 + 1))\n")
+	term.shows(t, "\r\nstill 2")
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	term.types(t, "wait; echo ended $((1 + 1))\n")
+	term.shows(t, "\r\nended 2")
+	if server.Client(t).Exists(t.Context(), "job").Val() != 0 {
+		t.Error("the lock isn't free")
 	}
 }

@@ -65,7 +65,7 @@ func Start(cmd *exec.Cmd, grace time.Duration, until time.Time, resumed func() b
 		c.wait()
 	}()
 	if err := <-started; err != nil {
-		c.terminal.takeBack()
+		c.terminal.takeBack(c.pid)
 		return nil, err
 	}
 	var err error
@@ -91,7 +91,7 @@ func (c *Child) wait() {
 			c.mu.Lock()
 			c.ended, c.status = true, status
 			c.mu.Unlock()
-			c.terminal.takeBack()
+			c.terminal.takeBack(c.pid)
 			return
 		}
 	}
@@ -103,7 +103,7 @@ func (c *Child) stopToo(sig syscall.Signal) {
 	if c.terminal == nil || sig == syscall.SIGSTOP {
 		return
 	}
-	c.terminal.takeBack()
+	c.terminal.takeBack(c.pid)
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	_ = syscall.Kill(0, syscall.SIGTSTP) // another thread may be the one to get it, some time later
@@ -115,7 +115,9 @@ func (c *Child) stopToo(sig syscall.Signal) {
 	if !c.resumed() {
 		return // the caller ends it
 	}
-	c.terminal.give(c.pid)
+	if c.terminal.front() == c.terminal.own { // with bg the shell stays in front; for fg it has put us there before it continued us
+		c.terminal.give(c.pid)
+	}
 	c.Signal(syscall.SIGCONT)
 }
 
@@ -181,16 +183,29 @@ func controlling(file any) *terminal {
 	if !ok || f == nil {
 		return nil
 	}
-	fd, own := int(f.Fd()), unix.Getpgrp()
-	front, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if err != nil || front != own {
+	t := &terminal{int(f.Fd()), unix.Getpgrp()}
+	if t.front() != t.own {
 		return nil
 	}
-	return &terminal{fd, own}
+	return t
 }
 
-func (t *terminal) takeBack() {
-	if t != nil {
+// front is the process group that is in front of the terminal, 0 if there is no telling.
+func (t *terminal) front() int {
+	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+// takeBack puts us in front again, if the command's group is there, or one that is gone. Otherwise we are in the background, and the shell, or another of its jobs,
+// keeps its place: a shell that loses it ends.
+func (t *terminal) takeBack(command int) {
+	if t == nil {
+		return
+	}
+	if front := t.front(); front == command || errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
 		t.give(t.own)
 	}
 }
