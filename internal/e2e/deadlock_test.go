@@ -61,15 +61,23 @@ func startTangle(t *testing.T, args ...string) *tangle {
 	return s
 }
 
-// each asks the same of each service.
+// each asks the same of each service, of all at a time: their debug pages take a second to be sure of a deadlock.
 func (s *tangle) each(ask func(service string, i *instance) error) error {
-	var errs []error
+	errs := make(chan error, len(s.programs))
 	for service, i := range s.programs {
-		if err := ask(service, i); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", service, err))
-		}
+		go func() {
+			err := ask(service, i)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", service, err)
+			}
+			errs <- err
+		}()
 	}
-	return errors.Join(errs...)
+	var all error
+	for range s.programs {
+		all = errors.Join(all, <-errs)
+	}
+	return all
 }
 
 // logged is the log of a service as far as it is written.
