@@ -29,7 +29,7 @@ const (
 	exitOK          = 0
 	exitNo          = 1   // who: the lock is free; doctor: something is wrong; any other failure
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
-	exitUnavailable = 69  // Redis can't be reached, refuses the user, or can't do it now
+	exitUnavailable = 69  // Redis can't be reached or not be read in full, refuses the user, or can't do it now
 	exitHeld        = 75  // the lock is held by another
 	exitLost        = 76  // the lock was lost while the command ran
 	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; as timeout(1)
@@ -135,8 +135,8 @@ The locks are those of programs that use github.com/lockdog/lockdog, and of Redi
 server, a Cluster or Sentinels, lockdog asks the server. The password is $REDISCLI_AUTH, or in $REDIS_URL, or in a file: --password-file.
 
 Exit codes: 0; 1 for "no" (who: the lock is free; graph: there is a deadlock; doctor: something is
-wrong) and for what could be done in part; 64 if a flag, an argument or a setting is wrong;
-69 if Redis can't be reached, or refuses. Those of run are more: 'lockdog run -h'.`,
+wrong); 64 if a flag, an argument or a setting is wrong; 69 if Redis can't be reached, refuses, or
+couldn't be read in full. Those of run are more: 'lockdog run -h'.`,
 		Example: `  lockdog ls 'orders:*'              which locks are held and awaited
   lockdog who orders:42              who holds this one, since when, who waits
   lockdog graph                      who waits for whom, and deadlocks
