@@ -46,8 +46,9 @@ type runner struct {
 }
 
 // leakPatience is longer than go-redis takes to notice that a client was closed
-// while it dialed a dead server (a second), for which goleak's own does not do.
-const leakPatience = 3 * time.Second
+// while it dialed dead servers, for which goleak's own does not do: it tries several
+// times, and a client of Sentinels asks each of them.
+const leakPatience = 30 * time.Second
 
 // Run is what goleak calls in place of m.Run.
 func (r runner) Run() int {
