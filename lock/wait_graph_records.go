@@ -29,9 +29,8 @@ type waitRecords struct {
 }
 
 const (
-	refreshHolding = time.Second     // of waits that carry leases: a deadlock is told after the next refresh of all in it
-	refreshOthers  = 2 * time.Second // of waits that are only seen
-	enlistEvery    = 3 * time.Second
+	refreshOthers = 2 * time.Second // of waits that are only seen. For those that carry leases see waitgraph.RefreshEvery: a deadlock is told after the next refresh of all in it
+	enlistEvery   = 3 * time.Second
 
 	maxFields    = 100                    // in one call
 	writeWindow  = 2 * time.Second        // after which a write is refused
@@ -44,7 +43,7 @@ func (r *waitRecords) due() time.Time {
 		return time.Time{}
 	}
 	if r.holding {
-		return r.refreshed.Add(refreshHolding)
+		return r.refreshed.Add(waitgraph.RefreshEvery)
 	}
 	return r.refreshed.Add(refreshOthers)
 }
@@ -54,7 +53,10 @@ func (r *waitRecords) forget() { r.written, r.refreshed, r.unsure = nil, time.Ti
 
 // texts are the waits as they are to be in Redis.
 func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string {
-	type step struct{ owner, name, kind string }
+	type step struct {
+		owner string
+		to    waitgraph.Awaited
+	}
 	steps := make(map[step]bool)
 	fields := make(map[string][]waitgraph.Wait)
 	r.holding = false
@@ -64,7 +66,7 @@ func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string 
 		}
 		for _, h := range lw.record.Holds {
 			r.holding = true
-			if s := (step{h.Owner, lw.record.Name, lw.record.Kind}); !steps[s] {
+			if s := (step{h.Owner, lw.record.Awaited()}); !steps[s] {
 				steps[s] = true
 				fields[h.Owner] = append(fields[h.Owner], lw.record)
 			}

@@ -21,13 +21,10 @@ import (
 // The wait that closes a cycle is the last to last, so its client sees the cycle first, and nudges those of the others. Each finds the cycle by itself.
 
 const (
-	sightingsApart = 500 * time.Millisecond
-	refreshLag     = 50 * time.Millisecond  // after which a refresh that was due has been made
-	confirmPause   = 250 * time.Millisecond // after that, until all in the cycle are refreshed; each pause is twice the one before
-	staleAfter     = 3 * refreshHolding     // a client that hasn't refreshed its waits for so long is dead, or stands still
-	lookPause      = 500 * time.Millisecond // between the first two looks for a wait; each pause is twice the one before
-	maxLookPause   = 10 * time.Second
-	nudgedApart    = 200 * time.Millisecond // from the last look, for a nudge to have an effect
+	confirmPause = 250 * time.Millisecond // after a refresh was due, until all in the cycle are refreshed; each pause is twice the one before
+	lookPause    = 500 * time.Millisecond // between the first two looks for a wait; each pause is twice the one before
+	maxLookPause = 10 * time.Second
+	nudgedApart  = 200 * time.Millisecond // from the last look, for a nudge to have an effect
 
 	maxParallel = 8  // calls at once
 	maxCommands = 64 // of one search; and some more where many are searched for
@@ -134,11 +131,11 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 		return
 	case state.cycle != key:
 		state.cycle, state.seen, state.pause = key, at, confirmPause
-		state.next = later(at.Add(sightingsApart), s.lastRefresh(cycle).Add(refreshHolding+refreshLag))
+		state.next = later(at.Add(waitgraph.SightingsApart), s.lastRefresh(cycle).Add(waitgraph.RefreshEvery+waitgraph.RefreshLag))
 		s.sighted = append(s.sighted, cycle)
 		return
-	case at.Sub(state.seen) < sightingsApart:
-		state.next = state.seen.Add(sightingsApart)
+	case at.Sub(state.seen) < waitgraph.SightingsApart:
+		state.next = state.seen.Add(waitgraph.SightingsApart)
 		return
 	case !s.refreshedSince(cycle, state.seen):
 		state.next = at.Add(state.pause)
@@ -210,31 +207,26 @@ func newDeadlockSearch(ctx context.Context, g *waitGraph) *deadlockSearch {
 func (s *deadlockSearch) from(due []*lastingWait) {
 	s.left = maxCommands + 4*len(due)
 	maps.DeleteFunc(s.g.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
-	type awaited struct{ name, kind string }
-	known, followed := make(map[string]bool), make(map[awaited]bool)
-	var level []waitgraph.Wait
+	known := make(map[waitgraph.Awaited]bool)
+	var level []waitgraph.Awaited
+	reach := func(w *waitgraph.Wait) {
+		if to := w.Awaited(); !known[to] {
+			known[to] = true
+			level = append(level, to)
+		}
+	}
 	for _, lw := range due {
-		known[lw.record.Waiter] = true
-		level = append(level, lw.record)
+		reach(&lw.record)
 	}
 	for depth := 0; depth < waitgraph.MaxDepth && len(level) > 0 && s.ctx.Err() == nil; depth++ {
 		s.readWaits(s.readHolders(level))
-		var next []waitgraph.Wait
-		clear(followed) // what was read since may lead further
-		for _, w := range level {
-			to := awaited{w.Name, w.Kind}
-			if followed[to] { // by the same steps
-				continue
-			}
-			followed[to] = true
-			for _, step := range s.graph.Next(w.Waiter) {
-				if !known[step.Wait.Waiter] {
-					known[step.Wait.Waiter] = true
-					next = append(next, step.Wait)
-				}
+		before := level
+		level = nil
+		for _, from := range before {
+			for _, step := range s.graph.Next(from) {
+				reach(&step.Wait)
 			}
 		}
-		level = next
 	}
 	s.partial = s.partial || s.ctx.Err() != nil
 }
@@ -249,16 +241,16 @@ func (s *deadlockSearch) take(n int) int {
 	return n
 }
 
-// readHolders reads who holds the locks for which waits wait. It returns the owners that weren't met before.
-func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
+// readHolders reads who holds the locks that are awaited. It returns the owners that weren't met before.
+func (s *deadlockSearch) readHolders(all []waitgraph.Awaited) (owners []string) {
 	var names []string
-	for _, w := range waits {
-		if !waitgraph.Followed(w.Kind) || s.asked[w.Name] {
+	for _, a := range all {
+		if !waitgraph.Followed(a.Kind) || s.asked[a.Name] {
 			continue
 		}
-		s.asked[w.Name] = true
-		if !s.g.unreadable[w.Name].After(time.Now()) {
-			names = append(names, w.Name)
+		s.asked[a.Name] = true
+		if !s.g.unreadable[a.Name].After(time.Now()) {
+			names = append(names, a.Name)
 		}
 	}
 	names = names[:s.take(len(names))]
@@ -282,9 +274,9 @@ func (s *deadlockSearch) readHolders(waits []waitgraph.Wait) (owners []string) {
 		s.holders[names[i]] = h
 		s.graph.SetHolders(names[i], h)
 	}
-	for _, w := range waits {
-		h := s.holders[w.Name]
-		if !h.Block(w.Kind) {
+	for _, a := range all {
+		h := s.holders[a.Name]
+		if !h.Block(a.Kind) {
 			continue
 		}
 		for _, owner := range h.Owners {
@@ -338,7 +330,7 @@ func (s *deadlockSearch) readWaits(owners []string) {
 			continue
 		}
 		for n, text := range a.texts {
-			if text != "" && a.age < staleAfter {
+			if text != "" && a.age < waitgraph.StaleAfter {
 				s.add(clients[i], byClient[clients[i]][n], text, a.sent.Add(-a.age))
 			}
 		}

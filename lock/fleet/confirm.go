@@ -6,20 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
 const (
-	confirmAfter = 500 * time.Millisecond // until a cycle is looked for again, at least: a reading isn't one moment
-	confirmPause = 100 * time.Millisecond // after that, until all in the cycle are refreshed; each pause is twice the one before, up to confirmAfter
+	confirmPause = 100 * time.Millisecond // after the second reading, until all in the cycle are refreshed; each pause is twice the one before, up to waitgraph.SightingsApart
 	confirmRoom  = 100 * time.Millisecond // that is left between a reading and the deadline of the ctx, at least
-
-	// A client that has a wait that carries a lease refreshes its records so often, as package lock does.
-	refreshEvery = time.Second
-	refreshLag   = 50 * time.Millisecond // after which a refresh that was due has been made
-	staleAfter   = 3 * refreshEvery      // a client that hasn't refreshed its records for so long is dead, or stands still
 )
 
-// confirm reads again until each cycle of the first reading, which took some time, is confirmed, or is gone. The reading after staleAfter is the last: a record that
+// confirm reads again until each cycle of the first reading, which took some time, is confirmed, or is gone. The reading after waitgraph.StaleAfter is the last: a record that
 // hasn't been refreshed until then is stale, so no cycle has it.
 func (r *Reader) confirm(ctx context.Context, first Graph, err error, took time.Duration) (Graph, error) {
 	// All of a cycle was true at this moment if each wait in it is refreshed after it. The start of the reading would be too early: a wait that was read first may have
@@ -27,11 +23,11 @@ func (r *Reader) confirm(ctx context.Context, first Graph, err error, took time.
 	seen := time.Now()
 	g := first
 	g.Cycles = nil
-	earliest, next := seen.Add(confirmAfter), first.lastRefresh().Add(refreshEvery+refreshLag)
+	earliest, next := seen.Add(waitgraph.SightingsApart), first.lastRefresh().Add(waitgraph.RefreshEvery+waitgraph.RefreshLag)
 	if next.Before(earliest) {
 		next = earliest
 	}
-	for pause := confirmPause; ; pause = min(2*pause, confirmAfter) {
+	for pause := confirmPause; ; pause = min(2*pause, waitgraph.SightingsApart) {
 		if deadline, ok := ctx.Deadline(); ok {
 			// A reading that the deadline cuts off is worth nothing. So the last one ends before it, even if that is before the refreshes are due: some may have been made.
 			if latest := deadline.Add(-2*took - confirmRoom); latest.Before(next) {
@@ -57,7 +53,7 @@ func (r *Reader) confirm(ctx context.Context, first Graph, err error, took time.
 		}
 		earliest = time.Now()
 		took, next = earliest.Sub(began), earliest.Add(pause)
-		if last := seen.Add(staleAfter); last.Before(next) && earliest.Before(last) {
+		if last := seen.Add(waitgraph.StaleAfter); last.Before(next) && earliest.Before(last) {
 			next = last
 		}
 	}

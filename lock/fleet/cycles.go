@@ -35,7 +35,7 @@ func (g *Graph) findCycles(ctx context.Context) {
 	var search waitgraph.Graph
 	now := time.Now()
 	for _, w := range g.Waits {
-		if now.Sub(w.refreshed) >= staleAfter {
+		if now.Sub(w.refreshed) >= waitgraph.StaleAfter {
 			continue
 		}
 		s := waitgraph.Wait{Waiter: w.Waiter, Name: w.Name, Kind: w.Kind, Since: w.Since}

@@ -34,23 +34,13 @@ func (h Holders) Block(kind string) bool {
 	return Followed(kind) && len(h.Owners) <= MaxHolders && (kind != "read" || h.Mode == "write")
 }
 
-// Graph is waits, and who holds the locks that they wait for. The zero value is empty. It is for one goroutine.
+// Graph has waits, and the holders of the locks that they wait for. The zero value is empty and ready to use. It must not be used by several goroutines at the
+// same time.
 type Graph struct {
-	waits    map[string]*Wait    // by waiter
-	carriers map[string][]*Wait  // by owner of a lease: the waits whose ctx carries it
-	holders  map[string]Holders  // by name of the lock
-	steps    map[awaited]follows // those that were asked for; nil after a change
-}
-
-// awaited is what a wait waits for. Waits for the same are followed by the same steps.
-type awaited struct{ name, kind string }
-
-func (w *Wait) awaited() awaited { return awaited{w.Name, w.Kind} }
-
-// follows are the steps that may follow a wait, in order.
-type follows struct {
-	all      []Step
-	branches []Step // the first of those that wait for the same: the others lead nowhere else
+	waits    map[string]*Wait   // by waiter
+	carriers map[string][]*Wait // by owner of a lease: the waits whose ctx carries it
+	holders  map[string]Holders // by name of the lock
+	next     map[Awaited][]Step // what Next has returned; nil after a change
 }
 
 // Add adds a wait, unless the graph has one of that waiter.
@@ -68,7 +58,7 @@ func (g *Graph) Add(w Wait) {
 			g.carriers[h.Owner] = append(c, added)
 		}
 	}
-	g.steps = nil
+	g.next = nil
 }
 
 // SetHolders says who holds a lock.
@@ -77,7 +67,7 @@ func (g *Graph) SetHolders(name string, h Holders) {
 		g.holders = make(map[string]Holders)
 	}
 	g.holders[name] = h
-	g.steps = nil
+	g.next = nil
 }
 
 // Waits returns the waits, sorted by waiter.
@@ -100,55 +90,48 @@ type Step struct {
 // with the least owner of a Hold, so that all who find it have the same.
 type Cycle []Step
 
-// Next returns the steps that may follow a waiter's wait, in an order that is the same for all who have the same graph.
-func (g *Graph) Next(waiter string) []Step {
-	w := g.waits[waiter]
-	if w == nil {
-		return nil
+// Next returns the steps that may follow a wait, in an order that is the same for all who have the same graph. Of those whose waits wait for the same it
+// returns the first: the others lead nowhere else.
+func (g *Graph) Next(from Awaited) []Step {
+	if steps, known := g.next[from]; known {
+		return steps
 	}
-	return g.follow(w.awaited()).all
-}
-
-// follow returns the steps that may follow a wait for that.
-func (g *Graph) follow(from awaited) follows {
-	f, known := g.steps[from]
-	if known {
-		return f
-	}
-	if held := g.holders[from.name]; held.Block(from.kind) {
+	var all []Step
+	if held := g.holders[from.Name]; held.Block(from.Kind) {
 		for _, owner := range held.Owners {
 			for _, carrier := range g.carriers[owner] {
-				if h := slices.IndexFunc(carrier.Holds, func(h Hold) bool { return h.Owner == owner && h.Name == from.name }); h >= 0 {
-					f.all = append(f.all, Step{*carrier, carrier.Holds[h]})
+				if h := slices.IndexFunc(carrier.Holds, func(h Hold) bool { return h.Owner == owner && h.Name == from.Name }); h >= 0 {
+					all = append(all, Step{*carrier, carrier.Holds[h]})
 				}
 			}
 		}
 	}
-	slices.SortFunc(f.all, func(a, b Step) int {
+	slices.SortFunc(all, func(a, b Step) int {
 		return cmp.Or(cmp.Compare(a.Hold.Owner, b.Hold.Owner), cmp.Compare(a.Wait.Waiter, b.Wait.Waiter))
 	})
-	branches := make(map[awaited]bool)
-	for _, step := range f.all {
-		if to := step.Wait.awaited(); !branches[to] {
-			branches[to] = true
-			f.branches = append(f.branches, step)
+	var steps []Step
+	known := make(map[Awaited]bool)
+	for _, step := range all {
+		if to := step.Wait.Awaited(); !known[to] {
+			known[to] = true
+			steps = append(steps, step)
 		}
 	}
-	if g.steps == nil {
-		g.steps = make(map[awaited]follows)
+	if g.next == nil {
+		g.next = make(map[Awaited][]Step)
 	}
-	g.steps[from] = f
-	return f
+	g.next[from] = steps
+	return steps
 }
 
 // closing returns the step that leads from a wait for that to a given wait.
-func (g *Graph) closing(from awaited, to *Wait) (step Step, ok bool) {
-	held := g.holders[from.name]
-	if !held.Block(from.kind) {
+func (g *Graph) closing(from Awaited, to *Wait) (step Step, ok bool) {
+	held := g.holders[from.Name]
+	if !held.Block(from.Kind) {
 		return Step{}, false
 	}
 	for _, h := range to.Holds {
-		if h.Name == from.name && slices.Contains(held.Owners, h.Owner) && (!ok || h.Owner < step.Hold.Owner) {
+		if h.Name == from.Name && slices.Contains(held.Owners, h.Owner) && (!ok || h.Owner < step.Hold.Owner) {
 			step, ok = Step{*to, h}, true
 		}
 	}
@@ -166,11 +149,11 @@ func (g *Graph) Through(waiter string) Cycle {
 		before *node
 	}
 	level := []*node{{step: Step{Wait: *start}}}
-	seen := map[awaited]bool{start.awaited(): true}
+	seen := map[Awaited]bool{start.Awaited(): true}
 	for range MaxDepth {
 		var deeper []*node
 		for _, n := range level {
-			from := n.step.Wait.awaited()
+			from := n.step.Wait.Awaited()
 			if step, ok := g.closing(from, start); ok {
 				cycle := Cycle{step}
 				for ; n.before != nil; n = n.before {
@@ -179,8 +162,8 @@ func (g *Graph) Through(waiter string) Cycle {
 				slices.Reverse(cycle[1:])
 				return cycle.rotated()
 			}
-			for _, step := range g.follow(from).branches {
-				if to := step.Wait.awaited(); !seen[to] {
+			for _, step := range g.Next(from) {
+				if to := step.Wait.Awaited(); !seen[to] {
 					seen[to] = true
 					deeper = append(deeper, &node{step, n})
 				}

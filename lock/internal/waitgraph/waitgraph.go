@@ -25,6 +25,14 @@ const (
 	maxEncoded = 1 << 18
 )
 
+// How clients keep their waits in Redis, and what those go by who read them.
+const (
+	RefreshEvery   = time.Second            // of the waits of a client that has one which carries a lease
+	RefreshLag     = 50 * time.Millisecond  // after which a refresh that was due has been made
+	StaleAfter     = 3 * RefreshEvery       // a client that hasn't refreshed its waits for so long is dead, or stands still
+	SightingsApart = 500 * time.Millisecond // of a cycle that is a deadlock, at least
+)
+
 // Wait is one Lock that has waited for long.
 type Wait struct {
 	Waiter      string    // owner of the claim: what would hold the lock
@@ -35,6 +43,12 @@ type Wait struct {
 	Holds       []Hold    // the live leases of the same Client that its ctx carries
 	Breaks      bool      // it may be chosen to fail: WithDeadlockBreaking
 }
+
+// Awaited is what a wait waits for. What may follow the wait depends on nothing else.
+type Awaited struct{ Name, Kind string }
+
+// Awaited returns what the wait waits for.
+func (w *Wait) Awaited() Awaited { return Awaited{w.Name, w.Kind} }
 
 // Hold is a lease.
 type Hold struct {
