@@ -5,6 +5,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
+// DeniedPause is for how long the wait graph asks for nothing that the ACL has refused.
+const DeniedPause = deniedPause
+
 // Scripts are all scripts by name, as Redis gets them.
 var Scripts = make(map[string]*backend.Script)
 

@@ -451,7 +451,7 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 		}
 		g.waits(2, g.jobs[2].Mutex("stock"))
 		g.allTold(1, 2)
-		time.Sleep(deniedPause + 20*time.Second)
+		time.Sleep(lock.DeniedPause + 20*time.Second)
 		if asked.Load() != 2 {
 			t.Errorf("asked %d times", asked.Load())
 		}
@@ -460,9 +460,6 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 		}
 	})
 }
-
-// deniedPause is how long the graph asks for nothing that the ACL has refused.
-const deniedPause = time.Minute
 
 // Locks at a server that hangs don't keep the client from refreshing its waits, which others see only as long as they are fresh.
 func TestWaitGraph_RefreshedWhileAServerHangs(t *testing.T) {
@@ -527,20 +524,26 @@ func TestWaitGraph_NotInTheSet(t *testing.T) {
 	}
 }
 
+// newCountedPair has two jobs hold "a" and "b", and counts the calls of a script that the first one's client makes.
+func newCountedPair(t *testing.T, w *world, counted *backend.Script) (g *tangle, calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	g = newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
+		if call.Script.Name == counted.Name {
+			calls.Add(1)
+		}
+		return nil
+	}}, 1)
+	g.holds(0, g.jobs[0].Mutex("a"))
+	g.holds(1, g.jobs[1].Mutex("b"))
+	return g, calls
+}
+
 // A nudge that comes right after a look has an effect a little later.
 func TestWaitGraph_NudgedAfterALook(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := openMemory(t, kindOfLock{})
-		var looks atomic.Int64
-		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
-			if call.Script.Name == script.Holders.Name {
-				looks.Add(1)
-			}
-			return nil
-		}}, 1)
-		g.holds(0, g.jobs[0].Mutex("a"))
-		g.holds(1, g.jobs[1].Mutex("b"))
+		g, looks := newCountedPair(t, w, script.Holders)
 		g.waits(0, g.jobs[0].Mutex("b"))
 		time.Sleep(30 * time.Second)
 		owner := g.jobs[0].outer.Owner()
@@ -561,16 +564,7 @@ func TestWaitGraph_NudgedAfterALook(t *testing.T) {
 func TestWaitGraph_NudgesOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := openMemory(t, kindOfLock{})
-		var nudges atomic.Int64
-		g := newTangleThrough(t, w, hooked{up: func(call backend.Call) error {
-			if call.Script.Name == script.WaitsNudge.Name {
-				nudges.Add(1)
-			}
-			return nil
-		}}, 1)
-		g.holds(0, g.jobs[0].Mutex("a"))
-		g.holds(1, g.jobs[1].Mutex("b"))
+		g, nudges := newCountedPair(t, openMemory(t, kindOfLock{}), script.WaitsNudge)
 		g.waits(1, g.jobs[1].Mutex("a"))
 		time.Sleep(5 * time.Second)
 		for range 20 {

@@ -26,8 +26,9 @@ func (a *app) graphCommand() *cobra.Command {
 who waits for those. With PATTERN, only what is connected with a lock whose name matches it, such as 'orders:*'; quote it.
 
 Waits are seen once they last for a second, unless the program says otherwise. A deadlock is reported if two readings find it, about a second apart, between which all
-clients in it have refreshed their records: those of a killed process stay for seconds. It changes nothing, and
-doesn't look at all keys.
+clients in it have refreshed their records: those of a killed process stay for seconds. Waits that carry the same lease and wait for the same lock are shown as one.
+
+It changes nothing, and doesn't look at all keys.
 
 It doesn't see waits of Redisson, and which leases belong to a wait it only knows if the program passes the lease's context on. Redis doesn't know the holders of semaphores and
 latches, so no deadlock through them is found.

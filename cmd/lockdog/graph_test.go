@@ -67,7 +67,7 @@ func TestGraph(t *testing.T) {
 	record(t, rdb, "billing", 40, "stock", "account")
 	r = lockdog(t, server.Addr(), nil, "graph", "--trace-url", "https://jaeger.test/{trace_id}")
 	r.want(t, exitNo, "DEADLOCK of 2: each waits for the next one, and the last for the first\n  billing holds account and waits for stock, for 1m0", "")
-	for _, want := range []string{"\n  orders holds stock and waits for account, for 1m0", "trace https://jaeger.test/" + traceID, ", DEADLOCK, holds stock", "report (mutex)", ": see above"} {
+	for _, want := range []string{"\n  orders holds stock and waits for account, for 1m0", "trace https://jaeger.test/" + traceID, "waits for 1m0", ", DEADLOCK, holds stock", "report (mutex)", ": see above"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("no %q in\n%s", want, r.stdout)
 		}

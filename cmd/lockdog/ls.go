@@ -110,7 +110,7 @@ func compareSince(a, b fleet.Lock) int {
 	return s.Compare(t)
 }
 
-// longName is from how many bytes on a name has a line of its own.
+// longName is the longest name, in bytes, that shares a line with what is known of its lock.
 const longName = 60
 
 func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
@@ -137,7 +137,7 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 			left = text.Span(l.Remaining)
 		}
 		name := text.Safe(l.Name)
-		if len(name) > longName { // on a line of its own, or all others would be as wide
+		if len(name) > longName { // it gets a line of its own: its column would be so wide in all lines
 			name += "\n"
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", name, kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, l.Waiting)

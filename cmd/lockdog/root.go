@@ -29,7 +29,7 @@ const (
 	exitOK          = 0
 	exitNo          = 1   // who: the lock is free; doctor: something is wrong; any other failure
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
-	exitUnavailable = 69  // Redis can't be reached or not be read in full, refuses the user, or can't do it now
+	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't do it now
 	exitHeld        = 75  // the lock is held by another
 	exitLost        = 76  // the lock was lost while the command ran
 	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; as timeout(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 )
 
 // console is a program at a terminal, and what it has printed.
@@ -65,6 +66,17 @@ func atTerminal(t *testing.T, cmd *exec.Cmd) *console {
 		<-read
 	})
 	return term
+}
+
+// shellAtTerminal starts a shell, which says "ready> " and has what the program at that path needs in its environment.
+func shellAtTerminal(t *testing.T, address string) (term *console, self string) {
+	t.Helper()
+	cmd, _, _ := program(t.Context(), t, address, nil)
+	shell := exec.CommandContext(t.Context(), "bash", "--norc", "-i")
+	shell.Env = append(cmd.Env, "PS1=ready> ", "HISTFILE=")
+	term = atTerminal(t, shell)
+	term.shows(t, "ready> ")
+	return term, cmd.Path
 }
 
 // shows waits for a text.
@@ -131,12 +143,7 @@ func TestRunAtTerminal(t *testing.T) {
 func TestRunStoppedAtTerminal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
-	self := cmd.Path
-	shell := exec.CommandContext(t.Context(), "bash", "--norc", "-i")
-	shell.Env = append(cmd.Env, "PS1=ready> ", "HISTFILE=")
-	term := atTerminal(t, shell)
-	term.shows(t, "ready> ")
+	term, self := shellAtTerminal(t, server.Addr())
 
 	// The commands start no others: one that is stopped between vfork and exec keeps the shell from being stopped.
 	term.types(t, self+" run job --lease 1h -- sh -c 'echo begun; read word; echo whole $word'\n")
@@ -158,15 +165,22 @@ func TestRunStoppedAtTerminal(t *testing.T) {
 	term.shows(t, "code 76")
 }
 
+// askedToUnlock has unlock ask at a terminal whether the holder is to lose the lock.
+func askedToUnlock(t *testing.T, server *redistest.Server) (holder *lock.Lease, term *console) {
+	t.Helper()
+	holder = hold(t, server.Client(t), "job")
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
+	term = atTerminal(t, cmd)
+	term.shows(t, holder.Owner())
+	term.shows(t, "[y/N]")
+	return holder, term
+}
+
 // Who gets the lock while unlock asks isn't the one who was shown.
 func TestUnlock_ChangesHands(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	first := hold(t, server.Client(t), "job")
-	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
-	term := atTerminal(t, cmd)
-	term.shows(t, first.Owner())
-	term.shows(t, "[y/N]")
+	first, term := askedToUnlock(t, server)
 	if err := first.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +200,10 @@ func TestUnlock_ChangesHands(t *testing.T) {
 // Ctrl-C is an answer, too.
 func TestUnlock_Interrupted(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	l := hold(t, server.Client(t), "job")
-	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "unlock", "job", "--force")
-	term := atTerminal(t, cmd)
-	term.shows(t, "[y/N]")
+	l, term := askedToUnlock(t, redistest.Start(t))
 	term.types(t, "\x03")
 	term.ends(t)
-	if code := cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
+	if code := term.cmd.ProcessState.ExitCode(); code != exitSignal+int(syscall.SIGINT) || l.Err() != nil {
 		t.Errorf("exit code %d; the holder: %v", code, l.Err())
 	}
 }
@@ -202,17 +212,13 @@ func TestUnlock_Interrupted(t *testing.T) {
 func TestRunInBackgroundOfTerminal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	cmd, _, _ := program(t.Context(), t, server.Addr(), nil)
-	shell := exec.CommandContext(t.Context(), "bash", "--norc", "-i")
-	shell.Env = append(cmd.Env, "PS1=ready> ", "HISTFILE=")
-	term := atTerminal(t, shell)
-	term.shows(t, "ready> ")
+	term, self := shellAtTerminal(t, server.Addr())
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(dir+"/nothing", 0o600); err != nil { // for a pause without another process: see TestRunStoppedAtTerminal
 		t.Fatal(err)
 	}
 
-	term.types(t, cmd.Path+" run job --lease 1h -- bash -c 'echo begun; until [ -e "+dir+"/over ]; do read -t 0.05 <> "+dir+"/nothing; echo step >> "+dir+"/steps; done'\n")
+	term.types(t, self+" run job --lease 1h -- bash -c 'echo begun; until [ -e "+dir+"/over ]; do read -t 0.05 <> "+dir+"/nothing; echo step >> "+dir+"/steps; done'\n")
 	term.shows(t, "\r\nbegun")
 	term.types(t, "\x1a")
 	term.showsLater(t, 1, "Stopped", "ready> ")

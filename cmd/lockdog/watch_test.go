@@ -378,16 +378,18 @@ func TestWatch_Waited(t *testing.T) {
 	s := redistest.Start(t)
 	l := keep(t, client(t, s).Mutex("orders:42"))
 	keep(t, client(t, s).Mutex("idle:1"))
-	done := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	waiter := client(t, s).Mutex("orders:42")
-	go func() {
-		defer close(done)
-		if l, err := waiter.Lock(ctx); err == nil {
-			t.Errorf("it got %s", l.Name())
-		}
-	}()
-	defer func() { cancel(); <-done }()
+	var waiters sync.WaitGroup
+	wait := func(name string) {
+		waiter := client(t, s).Mutex(name)
+		waiters.Go(func() {
+			if l, err := waiter.Lock(ctx); err == nil {
+				t.Errorf("it got %s", l.Name())
+			}
+		})
+	}
+	defer func() { cancel(); waiters.Wait() }()
+	wait("orders:42")
 	until(t, "it waits", func() bool { return s.Client(t).ZCard(t.Context(), "lockdog_wait:{"+l.Name()+"}").Val() == 1 })
 	r := lockdog(t, url(s), nil, "watch", "--json", "--count", "4", "--interval", "300ms")
 	r.want(t, 0, "", "")
@@ -404,18 +406,13 @@ func TestWatch_Waited(t *testing.T) {
 	}
 	r = lockdog(t, url(s), nil, "watch", "--count", "3", "--interval", "200ms")
 	r.want(t, 0, "  waited          -  since ", "")
+	if !strings.Contains(r.stdout, ": orders 0.") {
+		t.Errorf("%s", r.stdout)
+	}
 
 	w := startWatch(t, s) // which a signal ends, after its second reading
 	w.next()
-	other := client(t, s).Mutex("idle:1")
-	both := make(chan struct{})
-	go func() {
-		defer close(both)
-		if l, err := other.Lock(ctx); err == nil {
-			t.Errorf("it got %s", l.Name())
-		}
-	}()
-	defer func() { cancel(); <-both }()
+	wait("idle:1")
 	for w.next().Event != changes.WaitBegan {
 	}
 	w.signal()
@@ -423,7 +420,4 @@ func TestWatch_Waited(t *testing.T) {
 		t.Errorf("at a signal: %+v", e)
 	}
 	w.ends()
-	if !strings.Contains(r.stdout, ": orders 0.") {
-		t.Errorf("%s", r.stdout)
-	}
 }

@@ -24,7 +24,7 @@ user@host/pid.
 A holder that lives renews its lease every third of it, so what is left jumps up again. If it only falls, the holder is dead, stopped or cut off: the lock is free
 when nothing is left, and nothing has to be done. A holder that renews and hangs keeps the lock until it is ended, or the lock taken away: 'lockdog unlock -h'.
 
-Exits with 0 if the lock is held, with 1 if it is free, and with 64 if the key holds no lock.`,
+Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds no lock, and with 69 if Redis can't be read.`,
 		Args:              args(1, 1, "NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -121,7 +121,7 @@ func failed(err error) (status int, contentType string, body []byte) {
 func respond(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	header := w.Header()
 	header.Set("Content-Type", contentType)
-	if r.Method != http.MethodHead { // to which it isn't known of every response
+	if r.Method != http.MethodHead { // its response may lack what a GET's takes long to make, and so not know the length
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	header.Set("Cache-Control", "no-store")
