@@ -155,6 +155,17 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "")
 			c.must("who waits", c.set(), []string{})
 		},
+		"nothing where it may not be told": func(c *desk) {
+			rules := []any{"ACL", "SETUSER", "narrow", "on", ">narrow", "~*", "+@all", "resetchannels", "&*told}"}
+			c.must("the user", c.rdb.Do(c.t.Context(), rules...).Err(), nil)
+			c.listen("A")
+			c.take("h:1", "", 0)
+			c.enter(clientA, "a:1")
+			c.rdb = space.Client(c.t, func(o *redis.Options) { o.Username, o.Password = "narrow", "narrow" })
+			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+			c.must("what is published", c.heard("A"), "0")
+			c.must("who has it", c.holders(), "")
+		},
 		"nothing where the counter isn't there": func(c *desk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
@@ -189,5 +200,27 @@ func TestReleaseGrants(t *testing.T) {
 			t.Parallel()
 			test(newDesk(t, rdb, fmt.Sprint(space.Prefix(), name)))
 		})
+	}
+}
+
+// Messages are heard at a primary's replicas, too, where nobody counts the listeners. Whoever hears of a grant believes it, so a release that doesn't
+// count on its being heard grants nothing.
+func TestReleaseGrantsNothingToWhomItDoesNotCount(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartReplicated(t, 1)
+	c := newDesk(t, servers.Primary.Client(t), "job")
+	own := newDesk(t, servers.Replicas[0].Client(t), c.key).hear(script.Channel(c.key) + ":" + clientA)
+	c.listen("Java") // is counted in its place
+	c.take("h:1", "", 0)
+	c.enter(clientA, "a:1")
+	c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
+	c.must("what is published", c.heard("Java"), "0")
+	c.must("who has it", c.holders(), "")
+	m, err := own.ReceiveTimeout(t.Context(), 15*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, ok := script.ParseOffer(m.(*redis.Message).Payload); ok {
+		t.Errorf("it was granted the lock, which is free: %+v", o)
 	}
 }

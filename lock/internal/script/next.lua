@@ -10,6 +10,9 @@
 -- ask when that time is over. A client that hasn't been heard for as long is called, not given the lock: it may have stopped, and then
 -- nobody would have it for so long.
 --
+-- That somebody listens on <channel>:<number> is asked before the lock is given. Afterwards nobody can tell: a message is counted where it is published,
+-- but a sharded one is heard at the shard's replicas, too, and whoever hears that it has the lock believes it.
+--
 -- Returns  {4, now}         released, and given to another client
 --          {5, now, token}  given to the next waiter of this client, whose turn it was
 --
@@ -17,6 +20,10 @@
 local set = tagged('lockdog_wait:', KEYS[1])
 local function present(entry)
   return entry ~= '' and type(redis.pcall('zscore', set, entry)) == 'string'
+end
+local function counted(channel)
+  local reply = redis.pcall('pubsub', ARGV[3], channel)
+  return reply[2], reply.err
 end
 
 local gone = takeOut ~= add and takeOut or ''
@@ -31,8 +38,7 @@ if adds and not present(add) then
   waiting = waiting + 1
 end
 if not listening then
-  local counted = redis.pcall('pubsub', ARGV[3], channel)
-  listening, refused = counted[2], counted.err
+  listening, refused = counted(channel)
   if refused and string.find(refused, 'nknown', 1, true) then -- by a node of a cluster before Redis 7: all are woken
     refused = nil
   end
@@ -51,14 +57,17 @@ if listening and waiting == listening and waiting > 0 then
     end
   end
   if entry and string.find(entry .. ' ', '^%d%d%d%d%d%d%d%d%d%d ') then
-    nextClient = string.sub(entry, 1, 10)
+    nextClient, calledAt = string.sub(entry, 1, 10), nowText
     local _, _, trust, traceparent, owner = string.find(entry, '^%d+ (%d+) (%S+) (.+)$')
     if owner and owner ~= ARGV[1] and ARGV[5] ~= '' and not fairWaits and now - since <= trust * 1000 then
       if traceparent == '-' then
         traceparent = ''
       end
-      local own = owner == ARGV[9] and not late(ARGV[11])
-      local token, text = give(KEYS[1], ARGV[1], ARGV[5], true, owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
+      local own, to = owner == ARGV[9] and not late(ARGV[11]), channel .. ':' .. nextClient
+      local token, text
+      if own or (counted(to) or 0) > 0 then
+        token, text = give(KEYS[1], ARGV[1], ARGV[5], true, owner, own and ARGV[10] or trust, waiting > 1 and '+' or '', traceparent)
+      end
       if token then
         settle()
       end
@@ -66,13 +75,14 @@ if listening and waiting == listening and waiting > 0 then
         return {5, now, token}
       elseif token then
         local from = string.match(found[2] or '', ' (%S+)$') or '-'
-        if tell(ARGV[2], channel .. ':' .. nextClient, text .. ' ' .. nowText .. ' ' .. from .. '\n' .. owner .. '\n' .. ARGV[1]) > 0 then
+        local _, unheard = tell(ARGV[2], to, text .. ' ' .. nowText .. ' ' .. from .. '\n' .. owner .. '\n' .. ARGV[1])
+        if not unheard then
           if ARGV[4] == '1' then
             tell(ARGV[2], channel, '-' .. nextClient)
           end
           return {4, now}
         end
-        nextClient, given = nil, true -- it is gone
+        nextClient, given = nil, true -- refused, as by an ACL, and so heard by nobody
         redis.pcall('hdel', KEYS[1], owner, '@lockdog')
       end
     end

@@ -35,6 +35,15 @@ func ParseEntry(entry string) (owner, traceparent string) {
 	return words[3], strings.TrimPrefix(words[2], "-")
 }
 
+// ParseCall reads the message that calls a client: when it was sent, Redis's time in µs. Anybody may have published it: 0 if it isn't a time.
+func ParseCall(payload string) int64 {
+	now, err := strconv.ParseInt(payload, 10, 64)
+	if err != nil || now <= LeastTime {
+		return 0
+	}
+	return now
+}
+
 // Offer is the message of a release that has granted the lock to a waiter.
 type Offer struct {
 	Owner string // the waiter
