@@ -197,20 +197,11 @@ func (p *shardedPubSub) learn(has sharding) error {
 	return nil
 }
 
-func (p *shardedPubSub) plain() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.has == shardingMissing
-}
-
-// Current implements PubSub. A node tells who listens to a sharded channel when its slot leaves; of plain ones it says nothing, so it is
-// asked.
+// Current implements PubSub. The node is asked: it ends the subscriptions to sharded channels when their slot leaves for another shard, but not
+// when it becomes a replica in its own, and of plain channels it says nothing. The layout may be old.
 func (p *shardedPubSub) Current(ctx context.Context, channels []string) bool {
 	if !p.serves() {
 		return false
-	}
-	if !p.plain() {
-		return true
 	}
 	owns, err := p.owns(ctx)
 	return err != nil || !slices.ContainsFunc(channels, func(channel string) bool { return !owns.has(SlotOf(channel)) })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
@@ -66,5 +67,65 @@ func TestMadeUpLayoutIsAskedForWhileTheClientLives(t *testing.T) {
 	case <-ctx.Done():
 	case <-time.After(10 * time.Second):
 		t.Error("the question outlives the client")
+	}
+}
+
+// told answers CLUSTER NODES.
+type told struct {
+	redistest.Hook
+	nodes string
+}
+
+func (h told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c, ok := cmd.(*redis.StringCmd); ok && fmt.Sprint(cmd.Args()...) == "clusternodes" {
+			c.SetVal(h.nodes)
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The layout of the program's client may be old. What a node is, the node knows.
+func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
+	const addr, channel = "127.0.0.1:1", "{k}"
+	slot := backend.SlotOf(channel)
+	for name, tt := range map[string]struct {
+		nodes string
+		want  bool
+	}{
+		"a primary":                {fmt.Sprint("id ", addr, "@2 myself,master - 0 0 1 connected 0-16383\n"), true},
+		"a replica":                {fmt.Sprint("id ", addr, "@2 myself,slave id2 0 0 1 connected\nid2 127.0.0.1:3@4 master - 0 0 1 connected 0-16383\n"), false},
+		"a primary of other slots": {fmt.Sprint("id ", addr, "@2 myself,master - 0 0 1 connected ", slot+1, "-16383\n"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+					return []redis.ClusterSlot{{Start: 0, End: backend.Slots - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+				},
+				NewClient: func(o *redis.Options) *redis.Client {
+					c := redis.NewClient(o)
+					c.AddHook(told{nodes: tt.nodes})
+					return c
+				},
+			})
+			defer func() { _ = rdb.Close() }()
+			b, err := backend.NewRedis(rdb, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = b.Close() }()
+			if err := b.Prepare(t.Context(), channel); err != nil {
+				t.Fatal(err)
+			}
+			ps, err := b.Subscribe(t.Context(), backend.Endpoint{Node: b.Node(channel)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = ps.Close() }()
+			if got := ps.Current(t.Context(), []string{channel}); got != tt.want {
+				t.Errorf("current: %v, want %v", got, tt.want)
+			}
+		})
 	}
 }

@@ -324,7 +324,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 	conn.checking = true
 	channels := slices.Collect(maps.Keys(s.subs))
 	m.done.Go(func() {
-		m.cfg.Backend.Follow(m.ctx) // nobody publishes at a primary that was replaced
+		m.cfg.Backend.Follow(m.ctx) // at a primary that was replaced, nobody is counted as a listener, and hardly anything is published
 		if m.cfg.Backend.Traits().PerNode {
 			redisfail.Sleep(m.ctx, movedPause) // the new layout comes in the background
 		}
