@@ -72,13 +72,14 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	if lk.kind.release == nil { // it leaves nothing
 		return
 	}
-	owner, traceparent := cl.owner, cl.traceparent
+	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
+	copied.entered.Store(cl.entered.Load())
 	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
 	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.ops.releaseOnce(ctx, &claim{lock: lk, owner: owner, traceparent: traceparent}, cleanup.Timeout)
+		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout)
 		return err
 	}
 	lk.c.cleaner.Add(t)
@@ -96,7 +97,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.entered.Load() || time.Now().Before(cl.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.entry() != "" || time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}
 }

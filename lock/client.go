@@ -222,6 +222,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
 	within(ctx, c.graph.close)
 	if c.awaitReleases(ctx) {
+		c.waits.declineAll()
 		c.cleaner.Drain(ctx)
 	}
 	c.grants.seal()

@@ -198,7 +198,7 @@ func (f *freeRun) setClosed(n int) {
 	f.closed = n
 }
 
-// line is a line that is slow at random, and loses one of so many requests and answers; 0: none.
+// line is a line that is slow at random, and loses one of so many requests, answers and messages, these with the subscription; 0: none.
 func (f *freeRun) line(seed, client uint64, loses int) hooked {
 	var mu sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, client))
@@ -219,7 +219,7 @@ func (f *freeRun) line(seed, client uint64, loses int) hooked {
 		}
 		return nil
 	}
-	return hooked{up: carry, down: carry, heard: func() { pass() }}
+	return hooked{up: carry, down: carry, heard: func(backend.Event) error { return carry(backend.Call{}) }}
 }
 
 func (f *freeRun) play(t *testing.T, seed uint64, loses int, programs [][]freeOp) {

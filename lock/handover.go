@@ -39,7 +39,7 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 	if q != nil {
 		policy = script.WakeOneSilent
 	}
-	if entries.TakeOut == "" && g.claim.entered.Load() {
+	if entries.TakeOut == "" {
 		entries.TakeOut = g.claim.entry()
 	}
 	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, entries: entries, next: next})
@@ -127,7 +127,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 	}
 	q.waitingSince = 0 // others have waited longer, if any do
 	q.registered, q.alone = nil, !f.OthersWait
-	h.claim.entered.Store(false)
+	h.claim.entered.Store(nil)
 	q.forgetOffer(h.claim)
 	if q.turns++; q.turns == 1 {
 		q.turnsSince = time.Now()

@@ -12,13 +12,13 @@ import (
 )
 
 // hooked is a client's way to the server in memory, with hooks that may block, or lose what is under way: up before a call reaches the
-// server, down before its answer is back, heard before the client is told what a subscription received. Any may be nil.
+// server, down before its answer is back, heard before the client is told what a subscription received: an error cuts it instead. Any may be nil.
 type hooked struct {
 	backend.Backend
 	addr  string                   // of the server, as the client sees it
 	up    func(backend.Call) error // what the caller is told, and the server isn't asked; nil: it is
 	down  func(backend.Call) error // what the caller is told instead of the answer, nil: the answer
-	heard func()
+	heard func(backend.Event) error
 }
 
 func (h hooked) Node(key string) string { return cmp.Or(h.addr, h.Backend.Node(key)) }
@@ -49,13 +49,13 @@ func (h hooked) Subscribe(ctx context.Context, at backend.Endpoint) (backend.Pub
 // lateEar is a subscription that is told late.
 type lateEar struct {
 	backend.PubSub
-	heard func()
+	heard func(backend.Event) error
 }
 
 func (e *lateEar) Receive(ctx context.Context, timeout time.Duration) (backend.Event, error) {
 	ev, err := e.PubSub.Receive(ctx, timeout)
 	if err == nil {
-		e.heard()
+		err = e.heard(ev)
 	}
 	return ev, err
 }

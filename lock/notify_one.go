@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -17,13 +18,18 @@ import (
 // eighth of that time later, makes it a lease like any other. The client that was granted the lock may be stopped, cut off or dead. Then it is
 // free again when that time is over, and somebody has to ask: the client that released it, if it has a queue for the lock
 // (script.WakeOneSilent, which nobody else hears of); otherwise every waiting client, so the message to all says that it was granted
-// (script.WakeOneAnnounced). This delay occurs once, as the entry is gone. What the client does with its entry and its offers is in offers.go.
+// (script.WakeOneAnnounced). This delay occurs once for a client that reads its messages late: it notices, and is woken from then on (see noteSlow).
+// What the client does with its entry and its offers is in offers.go.
+//
+// A grant may get lost on its way: with the subscription, or since the waiter has left. Then nobody waits for its end. Whoever asks next is told that
+// an owner of its own client holds the lock, which has left, and declines for it. Where nobody asks any more, the last one's entry is taken out,
+// with the lock if it was granted: as the subscription comes back, when nobody listens any longer, and as the client closes.
 //
 // A client that has waited in silence for longer than that may have stopped since, and so may many others with it. It is woken by a message
 // on its own channel, and asks. So is one whose head can't trust a message: its lease isn't renewed, or replicas have to confirm it. If
 // it doesn't ask, somebody else does 10 to 20 ms later, as above.
 //
-// If nobody listens on the client's own channel, everybody is woken. A listener without an entry makes releases wake everybody. A listener that
+// If Redis counts no listener on the client's own channel, nothing is granted, and everybody is woken. A listener without an entry makes releases wake everybody. A listener that
 // Redis doesn't count, such as a Redisson client that subscribes at a replica, is reached by one release in 64, which wakes everybody. If both
 // the chosen client and the releasing one die, the others ask when the lease they saw last should have ended, as after the death of a holder.
 
@@ -57,14 +63,28 @@ func wakes(w script.Wake) script.Wake {
 // wakeListener hears of the releases that wake this client alone.
 type wakeListener struct{ q *waitQueue }
 
-func (c wakeListener) Up()   { c.q.setReachable(true) }
-func (c wakeListener) Down() { c.q.setReachable(false) }
+// Up implements pubsub.Listener. What the head was granted before, it finds out when it asks: see waitQueue.Up.
+func (c wakeListener) Up() {
+	c.q.ws.mu.Lock()
+	defer c.q.ws.mu.Unlock()
+	c.q.reachable = true
+	c.q.declineLast()
+}
+
+// Down implements pubsub.Listener.
+func (c wakeListener) Down() {
+	c.q.ws.mu.Lock()
+	defer c.q.ws.mu.Unlock()
+	c.q.reachable = false
+}
 
 func (c wakeListener) Message(payload string) {
 	q := c.q
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	if o, ok := script.ParseOffer(payload); ok {
+	o, ok := script.ParseOffer(payload)
+	q.ws.noteMessage(q.key, cmp.Or(o.Now, script.ParseCall(payload)))
+	if ok {
 		if q.head == nil || q.head.claim.owner != o.Owner {
 			q.ws.leavers.decline(o.Owner)
 			return
@@ -72,12 +92,6 @@ func (c wakeListener) Message(payload string) {
 		q.offer = &offer{o, time.Now()}
 	}
 	q.wakeHead(wakeMessage) // if it can't take what it is offered, it asks
-}
-
-func (q *waitQueue) setReachable(is bool) {
-	q.ws.mu.Lock()
-	defer q.ws.mu.Unlock()
-	q.reachable = is
 }
 
 // scheduleFallback follows a release that may have been silent: the queue asks for the lock later or, if it has no waiter any more, everybody is
@@ -114,7 +128,12 @@ func (ws *waitQueues) unlisten(q *waitQueue) {
 	switch {
 	case q.own == "":
 	case q.lingers:
-		time.AfterFunc(linger, func() { ws.c.pubsub.Unlisten(q.own, wakeListener{q}) })
+		time.AfterFunc(linger, func() {
+			ws.mu.Lock()
+			q.declineLast()
+			ws.mu.Unlock()
+			ws.c.pubsub.Unlisten(q.own, wakeListener{q})
+		})
 	default:
 		ws.c.pubsub.Unlisten(q.own, wakeListener{q})
 	}

@@ -16,9 +16,20 @@ func (lk *lock) grantTrust() time.Duration {
 	return min(lk.cfg.lease/renewalsPerLease, maxGrantTrust)
 }
 
-// entry is what the wait set has of the client while the claim's waiter is the head.
+// entry returns the entry that the wait set may have of the claim; "" if it has none.
 func (cl *claim) entry() string {
-	return script.Entry(cl.lock.c.number, cl.lock.grantTrust(), cl.traceparent, cl.owner)
+	if e := cl.entered.Load(); e != nil {
+		return *e
+	}
+	return ""
+}
+
+// mayBeGranted reports whether a release may grant the claim the lock, by the entry that the wait set may have of it.
+func (cl *claim) mayBeGranted() bool { return len(cl.entry()) > numberDigits }
+
+// offerable reports whether a release may grant the lock to the head.
+func (q *waitQueue) offerable() bool {
+	return q.head != nil && q.registered == q.head.claim && q.head.claim.mayBeGranted()
 }
 
 // canBeTold reports whether messages to this client alone would arrive, so that the wait set may have its entry.
@@ -28,14 +39,20 @@ func (q *waitQueue) canBeTold() bool {
 
 // replaceEntry makes the head the waiter of whom the wait set has an entry.
 func (q *waitQueue) replaceEntry() script.Entries {
-	e := script.Entries{Add: q.head.claim.entry(), Since: q.waitingSince, Lease: q.head.lock.cfg.leaseArg}
+	claim, lk := q.head.claim, q.head.lock
+	trust := lk.grantTrust()
+	if q.ws.slow() {
+		trust = 0
+	}
+	entry := script.Entry(lk.c.number, trust, claim.traceparent, claim.owner)
+	e := script.Entries{Add: entry, Since: q.waitingSince, Lease: lk.cfg.leaseArg}
 	if q.registered != nil {
 		if before := q.registered.entry(); before != e.Add {
 			e.TakeOut = before
 		}
 	}
-	q.registered = q.head.claim
-	q.registered.entered.Store(true)
+	q.registered = claim
+	claim.entered.Store(&entry)
 	return e
 }
 
@@ -76,12 +93,15 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.Offer, ok boo
 	}
 	until := made.Add(trust - w.lock.cfg.margin())
 	if !known || time.Until(until) < trust/2 {
+		if known {
+			ws.noteSlow()
+		}
 		ws.mu.Unlock()
 		return acquireReply{}, script.Offer{}, false
 	}
 	v = acquireReply{AcquireReply: script.AcquireReply{Granted: true, Now: o.Now, Token: o.Token, Left: 1, Remaining: -1}, sent: made, until: until}
 	q.due, q.registered = wakeNone, nil
-	w.claim.entered.Store(false)
+	w.claim.entered.Store(nil)
 	after := q.headGranted(&headAttempt{claim: w.claim}, v)
 	ws.mu.Unlock()
 	after()
@@ -102,7 +122,7 @@ func (q *waitQueue) giveUp(claim *claim) {
 		claim.cleanUpOnce()
 		return
 	}
-	if claim.entered.Load() && claim.lock.grantTrust() > 0 {
+	if claim.mayBeGranted() {
 		q.ws.leavers.add(claim)
 		q.lingers = true
 	}
@@ -139,5 +159,56 @@ func (l *leavers) decline(owner string) {
 	if cl := l.claims[owner]; cl != nil {
 		delete(l.claims, owner)
 		cl.cleanUpOnce()
+	}
+}
+
+// declineLast declines what the last waiter of a queue that has ended was granted, or may be: nobody may be there to hear of it.
+func (q *waitQueue) declineLast() {
+	if q.head == nil && q.registered != nil {
+		q.ws.leavers.decline(q.registered.owner)
+	}
+}
+
+// declineAll declines what those who left were granted, or may be, as the client closes.
+func (ws *waitQueues) declineAll() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for owner := range ws.leavers.claims {
+		ws.leavers.decline(owner)
+	}
+}
+
+// A client that reads a message late may let a grant pass, and keeps the lock from the others for as long. So it is woken, not granted, until it has
+// read all messages in time for slowFor.
+const (
+	lateMessage = maxGrantTrust / 2
+	slowFor     = time.Minute
+)
+
+// slow reports whether the client's messages have been late.
+func (ws *waitQueues) slow() bool { return time.Now().Before(ws.slowUntil) }
+
+// noteSlow notes that a message was late. The entries that the client has in wait sets are replaced.
+func (ws *waitQueues) noteSlow() {
+	was := ws.slow()
+	ws.slowUntil = time.Now().Add(slowFor)
+	if was {
+		return
+	}
+	for _, q := range ws.queues {
+		if q.offerable() {
+			q.dueUnless(wakePoll)
+			q.signal()
+		}
+	}
+}
+
+// noteMessage notes when a message of a time arrives, by the clock of the server of a key: µs, 0 = it doesn't tell.
+func (ws *waitQueues) noteMessage(key string, now int64) {
+	if now == 0 {
+		return
+	}
+	if made, known := ws.c.dispatcher.Node(key).Clock.Earliest(now); known && time.Since(made) > lateMessage {
+		ws.noteSlow()
 	}
 }

@@ -31,7 +31,7 @@ type claim struct {
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
-	entered     atomic.Bool               // the wait set may have its entry
+	entered     atomic.Pointer[string]    // the entry that the wait set may have of it; nil: none
 }
 
 // acquireReply is Redis's reply to a claim.
@@ -181,7 +181,7 @@ type releaseParams struct {
 // releaseOnce gives the lock back in one try.
 func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration) (releaseReply, error) {
 	params := releaseParams{wake: script.WakeOneAnnounced}
-	if claim.lock.grantTrust() > 0 { // a release may still grant it the lock
+	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.entry()
 	}
 	f, _, err := o.sendRelease(ctx, claim, params, timeout)

@@ -39,7 +39,7 @@ import (
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
 //	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
 //
-// All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message, fire and setReachable.
+// All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message and fire.
 type waitQueue struct {
 	ws      *waitQueues
 	key     string
@@ -166,7 +166,9 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
 	q.forgetOffer(attempt.claim)
 	if attempt.params.entries.Add != "" {
-		attempt.claim.entered.Store(v.moving)
+		if !v.moving {
+			attempt.claim.entered.Store(nil)
+		}
 		q.registered = nil
 	}
 	switch kind := w.lock.kind; {
@@ -196,6 +198,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 // headRefused notes who holds the lock.
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
+	q.ws.leavers.decline(v.Owner) // of that grant nothing was heard
 	q.noteHolder(*v.held(""), v.Traceparent)
 	if q.waitingSince == 0 && attempt.params.entries.Add != "" {
 		q.waitingSince = v.Now
@@ -388,6 +391,9 @@ func (q *waitQueue) Down() {
 	q.subscription, q.check.why = subDown, wakePoll
 	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.check.at) {
 		q.check.at = poll
+	}
+	if q.offerable() {
+		q.dueUnless(wakePoll) // a grant may have been lost on its way
 	}
 	q.signal()
 }

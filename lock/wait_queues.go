@@ -20,6 +20,8 @@ type waitQueues struct {
 	fair    fairQueues
 	tracked map[*waiter]HeldError // waiters without a queue here, and whom they saw holding the lock
 	leavers leavers
+
+	slowUntil time.Time // until when releases may not grant this client locks: see noteSlow
 }
 
 func newWaitQueues(c *Client) *waitQueues {

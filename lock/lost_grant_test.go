@@ -1,0 +1,173 @@
+package lock_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+)
+
+// idle is for how long a lock may be free while somebody waits for it, after any fault but a stopped or cut-off process.
+const idle = 100 * time.Millisecond
+
+// grants reports whether an event is the message that grants somebody the lock.
+func grants(ev backend.Event) bool {
+	return ev.Kind == backend.Message && strings.Count(ev.Payload, "\n") == 2
+}
+
+// A release grants the lock to a client that doesn't hear of it. The lock doesn't wait until the grant is over.
+func TestLostGrantIsFound(t *testing.T) {
+	t.Parallel()
+	cut := func(*lock.Client) error { return io.EOF }
+	for name, tt := range map[string]struct {
+		leaves bool                     // the waiter gives up before that arrives
+		behind bool                     // ... and another of its client waits
+		lose   func(*lock.Client) error // what happens when the message arrives
+	}{
+		"the subscription is cut":                                 {false, false, cut},
+		"the subscription is cut, and the waiter has left":        {true, false, cut},
+		"the subscription is cut, and another waits in its place": {true, true, cut},
+		"the client is closed": {true, false, func(c *lock.Client) error {
+			go closeSoon(c)
+			time.Sleep(time.Second)
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for range 10 { // one release of many wakes all
+					if lostGrantIsFound(t, tt.leaves, tt.behind, tt.lose) {
+						return
+					}
+				}
+				t.Error("no release has granted the lock")
+			})
+		})
+	}
+}
+
+func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client) error) (granted bool) {
+	t.Helper()
+	srv := memory.New()
+	holder, other := openHooked(t, srv, hooked{}), openHooked(t, srv, hooked{})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	left := make(chan struct{})
+	var c *lock.Client
+	c = openHooked(t, srv, hooked{heard: func(ev backend.Event) error {
+		if granted || !grants(ev) {
+			return nil
+		}
+		granted = true
+		if leaves {
+			leave()
+			<-left
+		}
+		return lose(c)
+	}})
+	held := try(t, holder.Mutex("job"))
+	var freed time.Time
+	var all sync.WaitGroup
+	wait := func(ctx context.Context, c *lock.Client) (ended chan struct{}) {
+		ended = make(chan struct{})
+		all.Go(func() {
+			l, err := c.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
+			close(ended)
+			if err != nil {
+				return // it has left
+			}
+			if stood := time.Since(freed); stood > idle {
+				t.Errorf("the lock was free for %v", stood)
+			}
+			freed = time.Now()
+			free(t, l)
+		})
+		synctest.Wait()
+		return ended
+	}
+	first := wait(ctx, c)
+	if behind {
+		wait(t.Context(), c)
+	}
+	wait(t.Context(), other)
+	go func() {
+		<-first
+		close(left)
+	}()
+	freed = time.Now()
+	free(t, held)
+	all.Wait()
+	time.Sleep(5 * time.Second) // a client that is closed meanwhile has closed
+	closeSoon(holder)
+	closeSoon(other)
+	closeSoon(c)
+	return granted
+}
+
+// Messages reach a client late. It lets a grant pass once, not again and again: from then on it is woken, and others ask when it doesn't.
+func TestSlowClientLetsGrantsPassOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const late, lasts, hold = 4 * time.Second, time.Minute, 20 * time.Millisecond
+		srv := memory.New()
+		read := time.Now() // when a message was read after it had been late for 4 s; those behind it are late by less
+		clients := []*lock.Client{
+			openHooked(t, srv, hooked{heard: func(ev backend.Event) error {
+				if ev.Kind == backend.Message && time.Since(read) > late {
+					time.Sleep(late)
+					read = time.Now()
+				}
+				return nil
+			}}),
+			openHooked(t, srv, hooked{}), openHooked(t, srv, hooked{}),
+		}
+		var mu sync.Mutex
+		var stalls []time.Duration // when a lock that was awaited had been free for too long
+		began := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), lasts)
+		defer stop()
+		var all sync.WaitGroup
+		for _, name := range []string{"a", "b"} {
+			freed := time.Now()
+			for _, c := range clients {
+				for range 2 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							l, err := c.Mutex(name, lock.WithLeaseContext(t.Context())).Lock(ctx)
+							if err != nil {
+								return
+							}
+							mu.Lock()
+							if time.Since(freed) > idle {
+								stalls = append(stalls, time.Since(began))
+							}
+							mu.Unlock()
+							time.Sleep(hold)
+							free(t, l)
+							mu.Lock()
+							freed = time.Now()
+							mu.Unlock()
+						}
+					})
+				}
+			}
+		}
+		all.Wait()
+		for _, at := range stalls { // those before it has read of the first that it missed
+			if at > 3*late {
+				t.Errorf("a lock stood still until %v", at)
+			}
+		}
+		if len(stalls) == 0 {
+			t.Error("nothing was ever late")
+		}
+	})
+}
