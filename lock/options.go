@@ -307,8 +307,8 @@ func WithCallerAttributes() Option {
 // is taken for granted that a lease isn't released while a wait goes on whose ctx carries it: don't give Lease.Context to a goroutine that the
 // holder doesn't wait for.
 //
-// It costs nothing for waits that don't last, and at most two commands a second for each that does. Where Redis's ACL doesn't allow the keys, that is logged once; locks work
-// as without it.
+// It costs nothing for waits that don't last. One that does costs up to 20 commands when it begins to last, and two a second from then on. A look that finds a deadlock
+// isn't kept waiting by that: beyond it a client looks once a second. Where Redis's ACL doesn't allow the keys, that is logged once; locks work as without it.
 func WithWaitGraph(after time.Duration) Option {
 	return clientOption(func(c *clientConfig) { c.graphAfter = after })
 }

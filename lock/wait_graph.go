@@ -46,6 +46,7 @@ type waitGraph struct {
 	lasting    map[*waiter]*lastingWait
 	records    waitRecords
 	budget     budget
+	searched   time.Time            // the last search
 	hurry      bool                 // haste, since the last search
 	unreadable map[string]time.Time // names of locks whose holders the ACL hides from this client, and until when they aren't asked for
 	denied     time.Time            // until when nothing is asked of a Redis whose ACL refuses the graph's keys
@@ -203,6 +204,7 @@ func (g *waitGraph) guardedPass() (next time.Duration, more bool) {
 // pass writes what has changed, and looks for deadlocks. It returns when the next pass is to be made, if there is to be one.
 func (g *waitGraph) pass() (next time.Duration, more bool) {
 	began := time.Now()
+	g.budget.refill(began, len(g.lasting))
 	soonest, more := g.collect(began)
 	took := time.Since(began)
 	for _, lw := range g.lasting {
@@ -220,7 +222,6 @@ func (g *waitGraph) pass() (next time.Duration, more bool) {
 			earlier(g.denied)
 		}
 	default:
-		g.budget.refill(began, len(g.lasting))
 		err := g.records.write(began, g.lasting)
 		if err == nil && len(g.lasting) > 0 {
 			var look time.Time
@@ -284,6 +285,7 @@ func (g *waitGraph) collect(now time.Time) (soonest time.Time, any bool) {
 		lw := before[f.w]
 		if lw == nil {
 			lw = newLastingWait(f.w)
+			g.budget.tokens += budgetStart
 		}
 		lw.record.Waiter, lw.record.Traceparent = f.claim.owner, f.claim.traceparent
 		g.lasting[f.w] = lw
@@ -344,33 +346,6 @@ func inOrder(lasting map[*waiter]*lastingWait) []*lastingWait {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
 	})
 	return all[:min(len(all), maxRecorded)]
-}
-
-// budget bounds the commands for lasting waits.
-type budget struct {
-	tokens float64
-	at     time.Time // when it was refilled
-}
-
-const (
-	budgetRate  = 2.0  // commands a second for each lasting wait
-	budgetBurst = 20.0 // commands at once
-	budgetDebt  = 10.0 // of commands that couldn't wait, at most
-)
-
-// refill adds what the time since the last time allows for so many waits.
-func (b *budget) refill(now time.Time, waits int) {
-	if b.at.IsZero() {
-		b.tokens = budgetBurst
-	} else {
-		b.tokens = min(max(b.tokens, -budgetDebt)+budgetRate*float64(waits)*now.Sub(b.at).Seconds(), max(budgetBurst, budgetRate*float64(waits)))
-	}
-	b.at = now
-}
-
-// wait returns how long it takes until there is something left for so many waits.
-func (b *budget) wait(waits int) time.Duration {
-	return time.Duration(max(1-b.tokens, 0) / (budgetRate * float64(max(waits, 1))) * float64(time.Second))
 }
 
 // queued reports whether there is a waiter in a queue.

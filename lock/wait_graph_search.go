@@ -27,15 +27,15 @@ const (
 	nudgedApart  = 200 * time.Millisecond // from the last look, for a nudge to have an effect
 
 	maxParallel = 8  // calls at once
-	maxCommands = 64 // of one search; and some more where many are searched for
 	maxTold     = 16 // deadlocks of one wait
 )
 
 // searchState is what was found for a wait so far.
 type searchState struct {
-	next  time.Time // when to look again
-	last  time.Time
-	looks int
+	next   time.Time // when to look again
+	last   time.Time
+	looks  int
+	nudged bool // since the last look
 
 	cycle string          // the key of a cycle that was seen; "": none
 	seen  time.Time       // when it had been seen for the first time
@@ -45,6 +45,10 @@ type searchState struct {
 
 // unconfirmed reports whether a cycle was seen once.
 func (s *searchState) unconfirmed() bool { return s.cycle != "" && !s.told[s.cycle] }
+
+// urgent reports whether a look is one that finds a deadlock: the wait that closes a cycle is the last to last, so the cycle is seen by the first look for it,
+// by those of the others that this nudges, and by a second one of each.
+func (s *searchState) urgent() bool { return s.looks == 0 || s.nudged || s.unconfirmed() }
 
 // later returns the later of two times.
 func later(a, b time.Time) time.Time {
@@ -63,32 +67,26 @@ func (s *searchState) looked(now time.Time) {
 	if !s.unconfirmed() {
 		s.looks++
 	}
-	s.last, s.next = now, now.Add(pause)
+	s.last, s.next, s.nudged = now, now.Add(pause), false
 }
 
 // search looks for deadlocks where it is time. It returns when to do so again, zero: there is no wait for which to look. It fails only if the ACL doesn't
 // allow to read what clients have written.
 func (g *waitGraph) search(now time.Time) (next time.Time, err error) {
 	var due []*lastingWait
-	poor, haste := g.budget.tokens <= 0, g.hurry
-	g.hurry = false
 	for _, lw := range g.lasting {
 		state := &lw.search
-		if soon := state.last.Add(nudgedApart); haste && soon.Before(state.next) && !state.unconfirmed() {
-			state.next = soon
-		}
-		switch {
-		case !lw.follows:
-		case state.unconfirmed():
-			if !now.Before(state.next) {
-				due = append(due, lw)
+		if g.hurry && !state.unconfirmed() {
+			state.nudged = true
+			if soon := state.last.Add(nudgedApart); soon.Before(state.next) {
+				state.next = soon
 			}
-		case poor: // the next pass comes later
-			state.next = later(state.next, now.Add(g.budget.wait(len(g.lasting))))
-		case !now.Before(state.next):
+		}
+		if lw.follows && !now.Before(g.due(state, now)) {
 			due = append(due, lw)
 		}
 	}
+	g.hurry = false
 	if len(due) > 0 {
 		// A server that hangs mustn't keep the client's own waits from being refreshed.
 		ctx, cancel := context.WithTimeout(g.ctx, graphPatience)
@@ -96,6 +94,7 @@ func (g *waitGraph) search(now time.Time) (next time.Time, err error) {
 		s := newDeadlockSearch(ctx, g)
 		s.from(due)
 		at := time.Now()
+		g.searched = at
 		for _, lw := range due {
 			if g.ctx.Err() != nil { // Close waits
 				break
@@ -109,8 +108,11 @@ func (g *waitGraph) search(now time.Time) (next time.Time, err error) {
 		}
 	}
 	for _, lw := range g.lasting {
-		if lw.follows && (next.IsZero() || lw.search.next.Before(next)) {
-			next = lw.search.next
+		if !lw.follows {
+			continue
+		}
+		if due := g.due(&lw.search, now); next.IsZero() || due.Before(next) {
+			next = due
 		}
 	}
 	return next, nil
@@ -205,7 +207,7 @@ func newDeadlockSearch(ctx context.Context, g *waitGraph) *deadlockSearch {
 
 // from reads what can be reached, in levels: the holders of the locks that are awaited, then the waits that carry the leases of these.
 func (s *deadlockSearch) from(due []*lastingWait) {
-	s.left = maxCommands + 4*len(due)
+	s.left = maxSearch(len(due))
 	maps.DeleteFunc(s.g.unreadable, func(_ string, until time.Time) bool { return !until.After(time.Now()) })
 	known := make(map[waitgraph.Awaited]bool)
 	var level []waitgraph.Awaited

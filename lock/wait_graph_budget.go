@@ -1,0 +1,43 @@
+package lock
+
+import "time"
+
+// budget bounds the commands for lasting waits: budgetStart for each when it begins to last, and budgetRate a second for each from then on. What can't
+// wait, the refresh of the waits and a look that is urgent, may overdraw it: a refresh comes once a second, and an urgent look once in urgentPause.
+type budget struct {
+	tokens float64
+	at     time.Time // when it was refilled
+}
+
+const (
+	budgetStart = 20.0 // commands for a wait that begins to last: two looks at a cycle of a few clients, and what else it sends until then
+	budgetRate  = 2.0  // commands a second for each lasting wait
+	urgentPause = time.Second
+)
+
+// refill adds what the time since the last refill allows for so many waits, which have lasted since then.
+func (b *budget) refill(now time.Time, waits int) {
+	debt := max(b.tokens, -float64(maxSearch(waits))) // one search is paid for, what was urgent beyond it isn't
+	b.tokens = min(debt+budgetRate*float64(waits)*now.Sub(b.at).Seconds(), budgetStart*float64(waits))
+	b.at = now
+}
+
+// wait returns how long it takes until there is something left for so many waits.
+func (b *budget) wait(waits int) time.Duration {
+	return time.Duration(max(1-b.tokens, 0) / (budgetRate * float64(max(waits, 1))) * float64(time.Second))
+}
+
+// maxSearch is how many commands one search for so many waits sends, at most.
+func maxSearch(waits int) int { return 64 + 4*waits }
+
+// due returns when to look for a wait: at its time, or later if the budget is spent.
+func (g *waitGraph) due(s *searchState, now time.Time) time.Time {
+	if g.budget.tokens > 0 {
+		return s.next
+	}
+	affordable := now.Add(g.budget.wait(len(g.lasting)))
+	if soon := g.searched.Add(urgentPause); s.urgent() && soon.Before(affordable) {
+		affordable = soon
+	}
+	return later(s.next, affordable)
+}
