@@ -14,8 +14,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the table of
-// docs/ACL.md has them.
+// aclKinds do what a program does with locks of a kind; those other than a Mutex what it doesn't with that. They are called as the rows of
+// package acl.
 var aclKinds = map[string]func(u *aclUser) error{
 	"Mutex":                 mutexCalls,
 	"one of several":        calledCalls,
@@ -460,7 +460,7 @@ func lossCalls(u *aclUser) error {
 	var l, p *lock.Lease
 	return inTurn(
 		func() error {
-			return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, aclTable(u.t)["Semaphore"])...).Err()
+			return admin.ACLSetUser(u.ctx, u.name, aclWords(u.name, rulesOf(u.t, "Semaphore"))...).Err()
 		},
 		func() error { _, err := c.Semaphore(permit).TrySetPermits(u.ctx, 1); return err },
 		func() (err error) { l, err = c.Mutex(mutex).TryLock(u.ctx); return err },

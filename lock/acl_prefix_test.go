@@ -4,31 +4,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockdog/lockdog/internal/acl"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The rules that docs/ACL.md lists for a program with a key prefix are enough for a Mutex that another client waits for, and for its
-// forced unlock. Without the prefix in them they are not.
+// The rules of a Mutex with a key prefix in them are enough for a program that has it, a Mutex that another client waits for, and its forced unlock. Without
+// the prefix in them they are not.
 func TestACLWithPrefix(t *testing.T) {
 	t.Parallel()
-	const listed = "~app:job* ~app:lockdog:fence:* &redisson_lock__channel:* &app:lockdog:control:*"
-	if !strings.Contains(aclDoc(t), listed) {
-		t.Fatalf("docs/ACL.md doesn't list %s", listed)
-	}
-	keys, commands, _ := strings.Cut(appACL, " +")
-	waiting := strings.Join(aclTable(t)["one of several"], " ")
+	waiting := strings.Join(rulesOf(t, "one of several"), " ")
+	prefixed := strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places)
 	servers := []*redistest.Server{redistest.Start(t)}
 	for _, c := range []struct {
 		user, rules string
 		enough      bool
 	}{
-		{"prefixed", listed + " " + strings.ReplaceAll(waiting, "{job", "{app:job"), true},
-		{"bare", keys + " " + waiting, false},
+		{"prefixed", prefixed + " " + strings.ReplaceAll(waiting, "{job", "{app:job"), true},
+		{"bare", acl.Mutex.Places + " " + waiting, false},
 	} {
 		t.Run(c.user, func(t *testing.T) {
 			t.Parallel()
-			u := newACLUser(t, c.user, servers, strings.Fields(c.rules+" +"+commands))
+			u := newACLUser(t, c.user, servers, strings.Fields(c.rules+" "+acl.Mutex.Commands))
 			if err := u.counted(prefixCalls(u)); (err == nil) != c.enough {
 				t.Errorf("with %s: %v", c.rules, err)
 			}

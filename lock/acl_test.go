@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,82 +12,48 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/acl"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// appACL is what a program's Redis user needs to take locks whose names start with "job", in the order keys, channels,
-// commands sent, commands in scripts. (HELLO, AUTH and the like are free to all.)
-const appACL = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* " +
-	"+evalsha +eval +subscribe +unsubscribe +ping " +
-	"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub"
+// appACL is what a program's Redis user needs to take locks whose names start with "job".
+var appACL = strings.Join(acl.Mutex.Rules(), " ")
 
-// docs/ACL.md says the same.
-func TestDocsListTheACL(t *testing.T) {
-	t.Parallel()
-	if !strings.Contains(strings.Join(strings.Fields(aclDoc(t)), " "), appACL) {
-		t.Errorf("docs/ACL.md doesn't list %s", appACL)
-	}
-}
-
-func aclDoc(t *testing.T) string {
+// rulesOf are the rules that a kind needs besides the Mutex's.
+func rulesOf(t *testing.T, kind string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/ACL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// aclTable are the rules that kinds need besides the Mutex's, as docs/ACL.md lists them.
-func aclTable(t *testing.T) map[string][]string {
-	t.Helper()
-	_, rest, _ := strings.Cut(aclDoc(t), "<!-- acl -->\n")
-	table, _, ok := strings.Cut(rest, "<!-- /acl -->")
-	if !ok {
-		t.Fatal("docs/ACL.md has no <!-- acl --> ... <!-- /acl -->")
-	}
-	rules := make(map[string][]string)
-	for _, row := range strings.Split(strings.TrimSpace(table), "\n")[2:] {
-		cells := strings.Split(strings.ReplaceAll(row, `\|`, "\x00"), "|")
-		if len(cells) != 5 {
-			t.Fatalf("docs/ACL.md: a row of %d cells: %s", len(cells)-2, row)
-		}
-		name := strings.Trim(cells[1], "` ")
-		for _, cell := range cells[2:4] {
-			text := strings.ReplaceAll(strings.Trim(cell, "` "), "\x00", "|")
-			rules[name] = append(rules[name], strings.Fields(strings.TrimPrefix(text, "none"))...)
+	for _, row := range acl.Others {
+		if row.Kind == kind {
+			return row.Rules()
 		}
 	}
-	return rules
+	t.Fatalf("package acl has no rules for %q", kind)
+	return nil
 }
 
-// The rules that docs/ACL.md lists are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
+// The rules of package acl, which docs/ACL.md lists, are enough for every call, of a kind with the Mutex's, and none can be left out. Each case has
 // a user of its own, at servers that they share.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
 	node := startOneNodeCluster(t)
-	mutex := strings.Fields(appACL)
-	table := aclTable(t)
-	for kind := range table {
-		if aclKinds[kind] == nil {
-			t.Errorf("docs/ACL.md has rules for %q, which nobody tests", kind)
-		}
+	if len(aclKinds) != 1+len(acl.Others) {
+		t.Errorf("calls of %d kinds, and rules for %d", len(aclKinds), 1+len(acl.Others))
 	}
-	table["Mutex"] = nil
 	user := 0
-	for kind, calls := range aclKinds {
-		rules, listed := table[kind]
-		if !listed {
-			t.Errorf("docs/ACL.md has no rules for %q", kind)
+	for _, row := range append([]acl.Row{acl.Mutex}, acl.Others...) {
+		kind, rules := row.Kind, row.Rules()
+		calls := aclKinds[kind]
+		if calls == nil {
+			t.Errorf("package acl has rules for %q, which nobody tests", kind)
 			continue
 		}
-		base, at := mutex, servers
+		base, at := acl.Mutex.Rules(), servers
 		switch kind {
-		case "Mutex":
-			base, rules = nil, mutex
+		case acl.Mutex.Kind:
+			base = nil
 		case aclCluster:
 			at = []*redistest.Server{node}
 		}

@@ -19,7 +19,7 @@ import (
 // Where a lease can't be given its end, the lock isn't taken.
 func TestRWWithoutExpiry(t *testing.T) {
 	t.Parallel()
-	rules := slices.Concat([]string{"on", ">" + appPassword}, strings.Fields(appACL), aclTable(t)["RWMutex"], []string{"-pexpire"})
+	rules := slices.Concat([]string{"on", ">" + appPassword}, strings.Fields(appACL), rulesOf(t, "RWMutex"), []string{"-pexpire"})
 	srv := redistest.Start(t, redistest.WithUser("app", rules...))
 	r := &rwRig{t: t, rdb: srv.Client(t)}
 	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }))

@@ -2,16 +2,22 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/doctor"
+	"github.com/lockdog/lockdog/internal/acl"
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-// appRules are those of docs/ACL.md for a Mutex whose names start with job, with one of several waiters called.
-const appRules = "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* +evalsha +eval +subscribe +unsubscribe +ping +time +hgetall +hexists +hmget " +
-	"+hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub ~lockdog_wait:{job* +zadd +zcard +zrange +zrem +zscore"
+// appRules are those for a Mutex whose names start with job, with what no program has to ask for.
+var appRules = strings.Join(slices.Concat(acl.Mutex.Rules(), rulesOf(acl.OneOfSeveral), rulesOf(acl.WaitGraph)), " ")
+
+// rulesOf are those of a row.
+func rulesOf(id string) []string {
+	return acl.Others[slices.IndexFunc(acl.Others, func(r acl.Row) bool { return r.ID == id })].Rules()
+}
 
 // asApp logs in as a user with rules.
 var asApp = []string{"REDISCLI_AUTH=secret"}
@@ -69,6 +75,7 @@ func TestDoctorDocumentedRules(t *testing.T) {
 	r.want(t, exitOK, "?     eviction: can't be checked", "")
 	r.want(t, exitOK, "ok    lock_mutex", "")
 	r.want(t, exitOK, "ok    acl_mutex: Mutex: no right is missing", "")
+	r.want(t, exitOK, "ok    acl_wait_graph: WithWaitGraph: no right is missing", "")
 }
 
 func TestDoctorNamesMissingRights(t *testing.T) {
@@ -82,6 +89,9 @@ func TestDoctorNamesMissingRights(t *testing.T) {
 		"+mset":                     "WARN  acl_mutex: Mutex: missing +mset",
 		"&redisson_lock__channel:*": "WARN  acl_mutex: Mutex: missing &redisson_lock__channel:*",
 		"~lockdog_wait:{job*":       "WARN  acl_one_of_several: one of several: missing ~lockdog_wait:{job*",
+		"~lockdog:waits:*":          "WARN  acl_wait_graph: WithWaitGraph: missing ~lockdog:waits:*",
+		"~lockdog:waiting":          "WARN  acl_wait_graph: WithWaitGraph: missing ~lockdog:waiting",
+		"+hkeys":                    "WARN  acl_wait_graph: WithWaitGraph: missing +hkeys",
 	} {
 		t.Run(without, func(t *testing.T) {
 			t.Parallel()

@@ -52,7 +52,7 @@ func TestCompletion(t *testing.T) {
 		"ls --password-file ./":       files,
 		"ls --cacert ./":              files,
 		"ls --sort ":                  "name\nage\nwaiting\n" + nothing,
-		"doctor --kind ":              "mutex\nfair_mutex\n",
+		"doctor --kind ":              "mutex\nwait_graph\nfair_mutex\n",
 		"who ":                        nothing,
 		"unl":                         "unlock\t",
 	} {

@@ -10,6 +10,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockdog/lockdog/internal/acl"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -241,8 +242,7 @@ func TestUsage(t *testing.T) {
 // An operator may look without a right to write: these are the rules of docs/ACL.md.
 func TestOperator(t *testing.T) {
 	t.Parallel()
-	rules := "on >secret ~* resetchannels +scan +hlen +hscan +hmget +pttl +get +zcard +zcount +zrange +zrangebyscore +zmscore +llen +lrange +time +pubsub|numsub +ping"
-	server := redistest.Start(t, redistest.WithUser("operator", strings.Fields(rules)...))
+	server := redistest.Start(t, redistest.WithUser("operator", append([]string{"on", ">secret", "resetchannels"}, acl.Operator.Rules()...)...))
 	hold(t, server.Client(t), "job")
 	env := []string{"REDISCLI_AUTH=secret"}
 	lockdog(t, server.Addr(), env, "ls", "--user", "operator").want(t, 0, "holder", "")

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -9,35 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
+	"github.com/lockdog/lockdog/internal/acl"
 )
 
-// rules are those of docs/ACL.md: of the Mutex, and what each other kind needs beside them.
-var rules = []struct{ kind, id, rules string }{
-	{"Mutex", "mutex", "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:* +evalsha +eval +subscribe +unsubscribe +ping " +
-		"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub"},
-	{"one of several", "one_of_several", "~lockdog_wait:{job* +zadd +zcard +zrange +zrem +zscore"},
-	{"FairMutex", "fair_mutex", "~redisson_lock_queue:{job* ~redisson_lock_timeout:{job* ~lockdog_fair:{job* " +
-		"+lindex +lrange +lrem +rpush +zadd +zcard +zcount +zrem +zscore +zrange +zrangebyscore +persist"},
-	{"RWMutex", "rw_mutex", "~{job*}:* &redisson_rwlock:* +get +hget +hscan +hlen +zadd +zrem +zrange +zremrangebyscore"},
-	{"Semaphore", "semaphore", "~{job*}:* &redisson_sc:* +get +incr +incrby +decr +zadd +zrem +zscore +zrange +zrangebyscore +zcount"},
-	{"UnleasedSemaphore", "unleased_semaphore", "~{job*}:* &redisson_sc:* +get +incrby +decrby"},
-	{"Latch", "latch", "~{job*}:* &redisson_countdownlatch__channel__* +get +decr"},
-	{"Multi", "multi", "+get"},
-	{"Quorum", "quorum", "+get"},
-	{"WithRedissonTokens", "redisson_tokens", "~redisson_lock_token:{job*"},
-	{"WithReplicas", "replicas", "+wait"},
-	{"WithLossNotifications", "loss_notifications", "&__redis__:invalidate +client|id +client|tracking +zmscore"},
-	{"on a Cluster", "on_cluster", "+cluster|slots +ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub"},
-}
+// rules are those of the Mutex, and what each other kind and option needs beside them.
+var rules = append([]acl.Row{acl.Mutex}, acl.Others...)
 
 // optional are the rows that are checked only if the user chose them.
-var optional = map[string]bool{"quorum": true, "redisson_tokens": true, "replicas": true, "loss_notifications": true}
+var optional = map[string]bool{"quorum": true, acl.RedissonTokens: true, acl.Replicas: true, acl.LossNotifications: true}
 
 // Kinds are what Options.Kinds may have.
 func Kinds() (ids []string) {
 	for _, r := range rules {
-		if r.id != "one_of_several" && r.id != "on_cluster" {
-			ids = append(ids, r.id)
+		if r.ID != acl.OneOfSeveral && r.ID != acl.OnCluster {
+			ids = append(ids, r.ID)
 		}
 	}
 	return ids
@@ -57,7 +43,7 @@ var tries = map[string]string{
 	"pexpireat": "pexpireat N 1", "set": "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N", "publish": "publish C 0",
 	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1", "zrem": "zrem N m", "zscore": "zscore N m",
 	"lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m", "rpush": "rpush K m", "zcount": "zcount N 0 1",
-	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f", "hscan": "hscan N 0", "hlen": "hlen N",
+	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f", "hscan": "hscan N 0", "hlen": "hlen N", "hkeys": "hkeys N",
 	"zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1", "decr": "decr K", "decrby": "decrby K 1", "wait": "wait 0 1",
 	"client|id": "client id", "client|tracking": "client tracking off", "zmscore": "zmscore N m", "cluster|slots": "cluster slots",
 	"spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
@@ -71,8 +57,8 @@ func (t *target) askRight(ctx context.Context, rdb *redis.Client, rule string) (
 	switch rule[0] {
 	case '~':
 		key := t.place(rule[1:])
-		for _, command := range []string{"pttl", "del"} { // to read, to write
-			if err = rdb.Do(ctx, command, key).Err(); refused(err) && !aboutCommand(err) {
+		for _, command := range [][]any{{"pttl", key}, {"hdel", key, "lockdog-doctor"}} { // to read, to write: nothing, as some keys are in use
+			if err = rdb.Do(ctx, command...).Err(); refused(err) && !aboutCommand(err) {
 				return true, err.Error()
 			}
 		}
@@ -123,6 +109,8 @@ func (t *target) place(pattern string) string {
 		return "{" + t.key + "}:lockdog-doctor"
 	case named:
 		return prefixed(strings.TrimSuffix(prefix, ":{"), t.key)
+	case pattern == fixed && strings.HasPrefix(fixed, "lockdog:"):
+		return t.server.Prefix + fixed
 	case strings.HasPrefix(fixed, "lockdog:"):
 		return t.server.Prefix + fixed + t.name
 	case strings.HasPrefix(fixed, "__redis__:"), strings.HasSuffix(fixed, "__"):
@@ -186,10 +174,10 @@ func rightsFindings(ctx context.Context, t *target) []Finding {
 		tried, room := make(map[string]bool), make(chan struct{}, 4) // the text is there before what needs it
 		_ = n.rdb.Set(ctx, t.key+":text", "x", t.opts.Timeout).Err()
 		for _, row := range rules {
-			if !t.chosen(row.id) {
+			if !t.chosen(row.ID) {
 				continue
 			}
-			for rule := range strings.FieldsSeq(row.rules) {
+			for _, rule := range row.Rules() {
 				if tried[rule] {
 					continue
 				}
@@ -209,8 +197,8 @@ func rightsFindings(ctx context.Context, t *target) []Finding {
 			return []Finding{unknown("acl", "", ctx.Err())}
 		}
 		for _, row := range rules {
-			if t.chosen(row.id) {
-				findings = append(findings, t.judge(row.kind, row.id, strings.Fields(row.rules), lacking, says))
+			if t.chosen(row.ID) {
+				findings = append(findings, t.judge(row, lacking, says))
 			}
 		}
 		return findings
@@ -220,9 +208,9 @@ func rightsFindings(ctx context.Context, t *target) []Finding {
 // chosen reports whether a row of the rules is to be checked.
 func (t *target) chosen(id string) bool {
 	switch {
-	case id == "mutex" || id == "one_of_several":
+	case id == acl.Mutex.ID || id == acl.OneOfSeveral || id == acl.WaitGraph: // which no program has to ask for
 		return true
-	case id == "on_cluster":
+	case id == acl.OnCluster:
 		return t.server.Mode == connect.Cluster
 	case t.opts.Kinds == nil:
 		return !optional[id]
@@ -235,37 +223,39 @@ func (t *target) uses(id string) bool {
 	return slices.Contains(t.opts.Kinds, id)
 }
 
-// judge is the finding about the rights of a kind.
-func (t *target) judge(kind, id string, row []string, lacking map[string]bool, says map[string]string) Finding {
-	f := Finding{ID: "acl_" + id, Level: OK, Found: kind + ": no right is missing"}
-	var missing, quoted []string
+// judge is the finding about the rights of a row.
+func (t *target) judge(row acl.Row, lacking map[string]bool, says map[string]string) Finding {
+	f := Finding{ID: "acl_" + row.ID, Level: OK, Found: row.Kind + ": no right is missing"}
+	isMutex := row.ID == acl.Mutex.ID
+	var missing []string
+	var quoted string
 	level := Warn // a kind that the service may not use
-	for _, rule := range row {
+	for _, rule := range row.Rules() {
 		if !lacking[rule] {
 			continue
 		}
-		missing = append(missing, t.rule(rule))
-		if len(quoted) == 0 {
-			quoted = append(quoted, says[rule])
-		}
-		if id == "mutex" && !slow[rule] || t.uses(id) && id != "mutex" {
+		missing, quoted = append(missing, t.rule(rule)), cmp.Or(quoted, says[rule])
+		if isMutex && !slow[rule] || t.uses(row.ID) && !isMutex {
 			level = Fail
 		}
 	}
 	if len(missing) == 0 {
 		return f
 	}
-	f.Level, f.Found = level, kind+": missing "+strings.Join(missing, " ")+" ("+quoted[0]+")"
+	f.Level, f.Found = level, row.Kind+": missing "+strings.Join(missing, " ")+" ("+quoted+")"
 	f.Fix = "give the Redis user these rules; docs/ACL.md lists all"
 	if t.opts.Name == "" {
 		f.Fix += ". If the user may touch certain names only, say with which they begin: --name job"
 	}
 	switch {
-	case id == "one_of_several":
+	case row.ID == acl.OneOfSeveral:
 		f.Means = "a release wakes a waiter in each process, and not one of all: all but one find the lock taken again"
-	case id == "on_cluster":
+	case row.ID == acl.WaitGraph:
+		f.Means = "no deadlock across processes is found, or waits of a second aren't shown"
+		f.Fix += "; WithWaitGraph(0) does without"
+	case row.ID == acl.OnCluster:
 		f.Level, f.Means = Fail, "clients can't find the nodes, or waiters aren't woken"
-	case id == "mutex" && level == Warn:
+	case isMutex && level == Warn:
 		f.Means = "locks work, but waiters of other processes may try only when the holder's lease should have ended, and many locks at once take longer"
 	case level == Warn:
 		f.Means = "this kind fails for this user, or is slow; that is right if the service doesn't use it (--kind says which it uses)"
