@@ -20,7 +20,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Tell what on this Redis will hurt locks: settings that lose them, missing rights, clocks, slowness, nodes that are down. It connects as the service would,
 takes and releases locks of names that nobody uses, and deletes their keys. One token counter stays for each --name.
 
-Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict a warning is enough.`,
+Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict unless each of them is ok.`,
 		Example: `  lockdog doctor --user app --name job                    may touch job*
   lockdog doctor --kind mutex --kind semaphore --strict   for CI`,
 		Args:              args(0, 0, ""),
@@ -53,7 +53,7 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also for a warning")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also for a warning, and for what couldn't be checked")
 	cmd.Flags().StringVar(&opts.Name, "name", "", "beginning of the names of locks that the user may touch; its tries get names such as NAME:lockdog-doctor-...")
 	cmd.Flags().StringSliceVar(&opts.Kinds, "kind", nil, "kind of lock or option that the service uses: a right it lacks is a failure, and other kinds aren't tried")
 	completeWords(cmd, "kind", doctor.Kinds()...)
@@ -62,7 +62,7 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 
 // bad reports whether the exit code is to be 1.
 func bad(findings []doctor.Finding, strict bool) bool {
-	return slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level == doctor.Warn })
+	return slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level != doctor.OK })
 }
 
 // marks are the levels as people read them.

@@ -76,6 +76,17 @@ func TestDoctorDocumentedRules(t *testing.T) {
 	r.want(t, exitOK, "ok    lock_mutex", "")
 	r.want(t, exitOK, "ok    acl_mutex: Mutex: no right is missing", "")
 	r.want(t, exitOK, "ok    acl_wait_graph: WithWaitGraph: no right is missing", "")
+	r.want(t, exitOK, "0 failed, 0 warnings, ", "")
+	lockdog(t, "redis://"+s.Addr(), asApp, "doctor", "--user", "app", "--name", "job", "--kind", "mutex", "--strict").want(t, exitNo, "?     eviction: can't be checked", "")
+}
+
+// What COMMAND.md wants of the user for --strict is enough.
+func TestDoctorStrictAsTheService(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.WithConfig("appendonly", "yes"),
+		redistest.WithUser("app", append([]string{"on", ">secret", "+info", "+config|get", "+client|id"}, strings.Fields(appRules)...)...))
+	r := lockdog(t, "redis://"+s.Addr(), asApp, "doctor", "--user", "app", "--name", "job", "--kind", "mutex", "--strict")
+	r.want(t, exitOK, "0 failed, 0 warnings, 0 unknown", "")
 }
 
 func TestDoctorNamesMissingRights(t *testing.T) {
