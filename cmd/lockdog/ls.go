@@ -34,8 +34,8 @@ func (a *app) lsCommand() *cobra.Command {
 it is renewed, and how many clients wait. PATTERN is one of Redis's, such as 'orders:*'; quote it.
 
 It reads all keys of all primaries, a thousand at a time with pauses, and changes nothing. Semaphores are listed once a permit was taken. Unleased semaphores
-and latches are numbers like any other in Redis: who shows one by its name. Of waiters Redis knows one per client and name, and none of Redisson's
-before a lock that isn't fair.`,
+and latches are numbers like any other in Redis: who shows one by its name. Of waiters Redis knows one per client and name, all that have lasted for a second, and none of Redisson's before a lock
+that isn't fair.`,
 		Args:              args(0, 1, "[PATTERN]"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -38,7 +38,7 @@ It reads all keys of all primaries each time, a thousand at a time with pauses, 
   - "lease_over" is a conclusion: the lease was in its second half, its end came, and the lock was gone or another's. A release just before that end
     looks the same, and so does the end of what WithMinHold adds.
   - Of semaphores Redis doesn't know the holders.
-  - The waiting time that a group causes is that of the waiters that Redis knows, one per client and name, from reading to reading. A name's group is what is
+  - The waiting time that a group causes is that of the waiters that Redis knows, as ls says, from reading to reading. A name's group is what is
     before its first colon.
   - Ages compare Redis's clock with this machine's.
 If Redis can't be read, it says so, goes on showing what it read last, and tries again after each interval.`,

@@ -111,7 +111,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	if l.Held > len(l.Holders) && len(l.Holders) > 0 {
 		row("", fmt.Sprintf("and %d more", l.Held-len(l.Holders)))
 	}
-	if l.Kind != fleet.Semaphore && l.Kind != fleet.Number {
+	if l.Waiting > 0 || l.Kind != fleet.Number { // of most numbers Redis doesn't know what they are for
 		row("waiting", fmt.Sprintf("%d that Redis knows of", l.Waiting))
 	}
 	for _, waiter := range l.Waiters {

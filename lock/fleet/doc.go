@@ -39,7 +39,8 @@
 //   - Who holds the permits of a semaphore: Redis has no names of them, only when each runs out.
 //   - Unleased semaphores and latches: in Redis each is a number like any other.
 //   - A lock that nobody holds while some wait for it, as between two holders: Locks doesn't list it, Look shows it.
-//   - Waiters that Redis has no entry of: a client is in the wait set of a Mutex once, for the first of its waiters, and only if it hears of releases. Redisson's
-//     waiters are only in the queue of a fair lock.
-//   - That a waiter of a Mutex has given up within the last second; and, if the user may not use PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), since the last release.
+//   - Waiters that Redis has no entry of. A client is in the wait set of a Mutex once, for the first of its waiters, and only if it hears of releases; its other waits, and those
+//     for a semaphore, are known once they are in the wait graph, where those that carry the same lease and wait for the same lock are one. Redisson's waiters are only in the
+//     queue of a fair lock.
+//   - That a waiter has given up within the last two seconds, or died within three; and, if the user may not use PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), since the last release.
 package fleet

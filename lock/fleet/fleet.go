@@ -40,7 +40,7 @@ type Lock struct {
 	Held      int           // how many leases hold it; of a Semaphore the permits that are held
 	Available int           // of a Semaphore: the permits that are left, negative if more are held than it has; of a Number what it is
 	Remaining time.Duration // until the lease ends unless renewed, of several the longest, of a Semaphore the next; negative: it has no end
-	Waiters   []Waiter      // those that Redis knows, the first first: at most Most
+	Waiters   []Waiter      // those that Redis knows, the first first: at most Most. Beside the lock it knows one wait of a client; in the wait graph all that last
 	Waiting   int           // how many Redis knows
 }
 
@@ -65,7 +65,7 @@ type Waiter struct {
 	Redisson bool      // a Redisson client
 	TraceID  string    // of the acquire
 	SpanID   string    // of the acquire
-	Since    time.Time // since when its client has waited without getting the lock, by Redis's clock; zero in a queue
+	Since    time.Time // since when its client has waited without getting the lock, by Redis's clock or, in the wait graph, the client's; zero in a queue
 }
 
 // Reader reads locks. It holds no state, and may be shared.
@@ -99,6 +99,9 @@ func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
 	lock, err := r.look(ctx, r.prefix+name)
 	if err != nil && !errors.Is(err, ErrNotALock) {
 		return Lock{}, fmt.Errorf("fleet: %q: %w", r.prefix+name, err)
+	}
+	if err == nil {
+		lock.addWaits(r.lastingWaits(ctx)[name])
 	}
 	return lock, err
 }

@@ -429,3 +429,55 @@ func TestWaiterThatGaveUp(t *testing.T) {
 		})
 	}
 }
+
+// Waiters that have no entry beside the lock are in the wait graph, once they have waited for a while: those of a Semaphore and of a Latch, readers, those in
+// the holder's own process, and all of a client but one.
+func TestWaitersInTheWaitGraph(t *testing.T) {
+	t.Parallel()
+	soon := lock.WithWaitGraph(100 * time.Millisecond)
+	for kind, scene := range map[string]struct {
+		prepare func(r *rig, c *lock.Client)
+		take    func(c *lock.Client) lock.Locker
+	}{
+		"Mutex": {take: func(c *lock.Client) lock.Locker { return c.Mutex("job") }},
+		"Multi": {take: func(c *lock.Client) lock.Locker { return c.Multi([]string{"job"}) }},
+		"Fair":  {take: func(c *lock.Client) lock.Locker { return c.FairMutex("job") }},
+		"RW":    {take: func(c *lock.Client) lock.Locker { return c.RWMutex("job") }},
+		"Semaphore": {
+			prepare: func(r *rig, c *lock.Client) {
+				if err := c.Semaphore("job").EnsurePermits(r.t.Context(), 1); err != nil {
+					r.t.Fatal(err)
+				}
+			},
+			take: func(c *lock.Client) lock.Locker { return c.Semaphore("job") },
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			holder, other := r.client("holder", soon), r.client("other", soon)
+			if scene.prepare != nil {
+				scene.prepare(r, holder)
+			}
+			r.take(scene.take(holder))
+			for range 2 {
+				r.wait(t.Context(), scene.take(holder))
+				r.wait(t.Context(), scene.take(other))
+			}
+			all := func(l fleet.Lock) bool {
+				if l.Waiting != 4 || len(l.Waiters) != 4 {
+					return false
+				}
+				of := map[string]int{}
+				for _, w := range l.Waiters {
+					of[w.ClientID]++
+				}
+				return of["holder"] == 2 && of["other"] == 2
+			}
+			r.lookUntil("job", "awaited by four", all)
+			if l := r.list("job"); len(l) != 1 || !all(l[0]) {
+				t.Errorf("%+v", l)
+			}
+		})
+	}
+}

@@ -98,6 +98,7 @@ type scan struct {
 	reader  *Reader
 	pattern string
 	yield   func(Lock, error) bool
+	waits   map[string][]Wait               // by the name of the lock that they are for; nil: not read yet
 	seen    map[string]bool                 // types and keys of locks: SCAN may return a key more than once
 	refused map[*redis.Client]*refusedError // keys that the user may not read
 }
@@ -174,6 +175,10 @@ func (s *scan) each(
 					continue
 				}
 				s.seen[kind+l.Key] = true
+				if s.waits == nil { // not before Redis has answered
+					s.waits = s.reader.lastingWaits(ctx)
+				}
+				l.addWaits(s.waits[l.Name])
 				if !s.yield(l, nil) {
 					return false, nil
 				}
