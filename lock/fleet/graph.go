@@ -221,10 +221,10 @@ func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hash
 		var moved, rest []*waitsHash
 		for some := range slices.Chunk(hashes, readCount) {
 			pipe := from.Pipeline()
-			lives, answers := make([]*redis.DurationCmd, len(some)), make([]*redis.ScanCmd, len(some))
+			lives, answers := make([]*redis.IntCmd, len(some)), make([]*redis.ScanCmd, len(some))
 			for i, h := range some {
 				if h.cursor == 0 { // before the records: a wait in them may have ended when a later refresh was made
-					lives[i] = pipe.PTTL(ctx, h.key)
+					lives[i] = askPTTL(ctx, pipe, h.key)
 				}
 				answers[i] = pipe.HScan(ctx, h.key, h.cursor, "", scanCount)
 			}
@@ -272,11 +272,11 @@ func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hash
 
 // refreshedAt is when records were refreshed, at the earliest, if a server that was asked at a time says how long they live. It is zero if they live for
 // ever: none of ours has written them. The server counts both ends of the time since then, so that its clock needn't be ours.
-func refreshedAt(asked time.Time, live time.Duration) time.Time {
-	if live < 0 {
+func refreshedAt(asked time.Time, ms int64) time.Time {
+	if ms < 0 {
 		return time.Time{}
 	}
-	return asked.Add(-max(script.WaitsLife-live, 0))
+	return asked.Add(-max(script.WaitsLife-script.Millis(ms), 0))
 }
 
 // movedSlot reports whether a node no longer has the slot of a key.

@@ -481,3 +481,20 @@ func TestWaitersInTheWaitGraph(t *testing.T) {
 		})
 	}
 }
+
+// A lease may be longer than a Duration: then the longest is shown.
+func TestHugeTimes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	me := owner("c", 1)
+	for _, ms := range []string{"9223372036855", "13835058055283", "18446744073710", "4000000000000000000"} {
+		r.do("del @lock @read {@permits}:timeout", "hset @lock "+me+" 1", "pexpire @lock "+ms,
+			"hset @read mode read "+me+" 1", "set {@read}:"+me+":rwlock_timeout:1 1 px "+ms,
+			"set @permits 3", "zadd {@permits}:timeout 99000000000000 0123456789abcdef")
+		for _, name := range []string{"lock", "read", "permits"} {
+			if l := r.look(name); l.Held != 1 || l.Remaining < 100*365*24*time.Hour {
+				t.Errorf("%s of %s ms: %+v", name, ms, l)
+			}
+		}
+	}
+}

@@ -227,12 +227,12 @@ func isMode(text string) bool { return text == "read" || text == "write" }
 func (b *batch) readFields(ctx context.Context, held []*reading) error {
 	type page struct {
 		fields *redis.ScanCmd
-		left   *redis.DurationCmd // asked for last: without a key there is no time
+		left   *redis.IntCmd // ms; asked for last: without a key there is no time
 	}
 	pages := make([]page, len(held))
 	pipe := b.from.Pipeline()
 	for i, one := range held {
-		pages[i] = page{pipe.HScan(ctx, one.Key, one.cursor, "", Most), pipe.PTTL(ctx, one.Key)}
+		pages[i] = page{pipe.HScan(ctx, one.Key, one.cursor, "", Most), askPTTL(ctx, pipe, one.Key)}
 	}
 	if err := exec(ctx, pipe); err != nil {
 		return err
@@ -330,12 +330,19 @@ func parseTrace(traceparent string) (traceID, spanID string) {
 	return "", ""
 }
 
-// remaining is what PTTL says: go-redis leaves -1 and -2 alone.
-func remaining(left time.Duration) time.Duration {
-	if left < 0 {
+// askPTTL asks for a PTTL in ms: go-redis makes a Duration of it, which may overflow.
+func askPTTL(ctx context.Context, pipe redis.Pipeliner, key string) *redis.IntCmd {
+	cmd := redis.NewIntCmd(ctx, "pttl", key)
+	_ = pipe.Process(ctx, cmd)
+	return cmd
+}
+
+// remaining is what PTTL says.
+func remaining(ms int64) time.Duration {
+	if ms < 0 {
 		return noEnd
 	}
-	return left
+	return script.Millis(ms)
 }
 
 // longer returns the longer of two times that are left.
@@ -356,7 +363,7 @@ type sharedPage struct {
 func (b *batch) readMarks(ctx context.Context, pages []sharedPage) error {
 	type marks struct {
 		meta *redis.StringCmd
-		left []*redis.DurationCmd
+		left []*redis.IntCmd
 	}
 	var asked []marks
 	pipe := b.from.Pipeline()
@@ -366,7 +373,7 @@ func (b *batch) readMarks(ctx context.Context, pages []sharedPage) error {
 			if !h.Redisson || h.Mode != "write" {
 				m.meta = pipe.Get(ctx, script.MarkKey(p.of.Key, h.Owner))
 				for n := h.Count; n >= max(h.Count-mostMarks+1, 1); n-- {
-					m.left = append(m.left, pipe.PTTL(ctx, script.MarkKeyOf(p.of.Key, h.Owner, n)))
+					m.left = append(m.left, askPTTL(ctx, pipe, script.MarkKeyOf(p.of.Key, h.Owner, n)))
 				}
 			}
 			asked = append(asked, m)
@@ -465,7 +472,7 @@ func (b *batch) semaphores(ctx context.Context) error {
 		}
 		one.Kind, one.Held, one.Available, one.Remaining = Semaphore, int(a.held.Val()), left+int(a.over.Val()), noEnd
 		if next := a.next.Val(); len(next) > 0 && next[0].Score < noLease {
-			one.Remaining = time.Duration(next[0].Score-float64(b.now.UnixMilli())) * time.Millisecond
+			one.Remaining = script.Millis(int64(next[0].Score) - b.now.UnixMilli())
 		}
 	}
 	return nil

@@ -115,7 +115,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		}
 		r.Granted, r.Token, r.Left, r.Remaining = true, nums[2], 1, -1 // there may be more
 		if _, more, err := ints(reply, 5); err == nil {
-			r.Left, r.Remaining = more[3], millis(more[4])
+			r.Left, r.Remaining = more[3], Millis(more[4])
 		}
 		return r, nil
 	case 0:
@@ -127,7 +127,7 @@ func ParseAcquire(reply any) (AcquireReply, error) {
 		if !ok1 || !ok2 {
 			return AcquireReply{}, unreadable(reply)
 		}
-		r.Owner, r.Remaining = owner, millis(nums[2])
+		r.Owner, r.Remaining = owner, Millis(nums[2])
 		_, r.Traceparent = ParseMeta(meta)
 		return r, nil
 	case 2:

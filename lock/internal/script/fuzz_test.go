@@ -137,7 +137,7 @@ func fuzzAcquire(t *testing.T, reply any) {
 			t.Errorf("%v read as late", reply)
 		}
 	default:
-		if !isNumber || word != 0 || r.Token != 0 || r.Remaining < millis(-1) {
+		if !isNumber || word != 0 || r.Token != 0 || r.Remaining < Millis(-1) {
 			t.Errorf("%v read as held: %+v", reply, r)
 		}
 	}
@@ -294,7 +294,7 @@ func fuzzInspect(t *testing.T, reply any) {
 		found = found || fields[i] == h.Owner && fields[i] != MetaField
 	}
 	// An owner without a name is one for Redis; it is read as none where another follows.
-	if !found || h.Token < 0 || h.Remaining < millis(-1) {
+	if !found || h.Token < 0 || h.Remaining < Millis(-1) {
 		t.Errorf("%v read as %+v", reply, h)
 	}
 }

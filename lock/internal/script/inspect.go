@@ -46,7 +46,7 @@ func ParseInspect(reply any) (InspectReply, error) {
 	if err != nil {
 		return InspectReply{}, err
 	}
-	r := InspectReply{Remaining: millis(nums[1])}
+	r := InspectReply{Remaining: Millis(nums[1])}
 	for i := 2; i+1 < len(list); i += 2 {
 		field, ok1 := list[i].(string)
 		value, ok2 := list[i+1].(string)

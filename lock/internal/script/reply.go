@@ -39,8 +39,8 @@ func readInts(nums []int64, reply any) ([]any, error) {
 // LeastTime is a time in µs, long past. What is less is no time, but a stray number: never a grant.
 const LeastTime = 1 << 49
 
-// millis reads a PTTL: negative means that there is no expiry.
-func millis(ms int64) time.Duration {
+// Millis reads a PTTL: negative means that there is no expiry. What is too long for a Duration is the longest that can be added to another.
+func Millis(ms int64) time.Duration {
 	const longest = int64(1<<62) / int64(time.Millisecond) // there is room to add to it
 	return time.Duration(min(max(ms, -1), longest)) * time.Millisecond
 }

@@ -103,7 +103,7 @@ func ParseWaitsRead(reply any, owners int) (age time.Duration, texts []string, e
 	if nums[0] < 0 { // it is gone; or it lives for ever, and then none of ours has written it
 		return WaitsLife, make([]string, owners), nil
 	}
-	return max(WaitsLife-millis(nums[0]), 0), texts, nil
+	return max(WaitsLife-Millis(nums[0]), 0), texts, nil
 }
 
 // HoldersArgs makes r a call of holders.lua.
