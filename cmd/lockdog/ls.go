@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,15 +45,18 @@ that isn't fair.`,
 			if err := traces.check(); err != nil {
 				return err
 			}
-			server, reader, err := a.reader(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = server.Close() }()
 			pattern := ""
 			if len(args) == 1 {
 				pattern = args[0]
 			}
+			server, reader, err := a.reader(cmd.Context())
+			if err != nil {
+				if hint := addressHint(pattern); hint != "" {
+					err = fmt.Errorf("%w%s", err, hint)
+				}
+				return err
+			}
+			defer func() { _ = server.Close() }()
 			var locks []fleet.Lock
 			var errs []error
 			for l, err := range reader.Locks(cmd.Context(), pattern) {
@@ -70,7 +73,7 @@ that isn't fair.`,
 				return err
 			}
 			if len(locks) == 0 && len(errs) == 0 {
-				_, _ = fmt.Fprintln(a.stderr, "no lock matches")
+				_, _ = fmt.Fprintln(a.stderr, "no lock matches"+addressHint(pattern))
 			}
 			return unread(cmd.Context(), errors.Join(errs...))
 		},
@@ -110,9 +113,6 @@ func compareSince(a, b fleet.Lock) int {
 	return s.Compare(t)
 }
 
-// longName is the longest name, in bytes, that shares a line with what is known of its lock.
-const longName = 60
-
 func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 	if a.json {
 		for _, l := range locks {
@@ -125,8 +125,8 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 	if len(locks) == 0 {
 		return nil
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "NAME\tKIND\tHOLDER\tFOR\tLEASE LEFT\tWAITING")
+	var rows text.Rows
+	rows.Add("NAME", "KIND", "HOLDER", "FOR", "LEASE LEFT", "WAITING")
 	for _, l := range locks {
 		kind := string(l.Kind)
 		if l.Mode != "" {
@@ -136,11 +136,8 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 		if l.Held > 0 {
 			left = text.Span(l.Remaining)
 		}
-		name := text.Safe(l.Name)
-		if len(name) > longName { // it gets a line of its own: its column would be so wide in all lines
-			name += "\n"
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", name, kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, l.Waiting)
+		rows.Add(text.Safe(l.Name), kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
 	}
-	return w.Flush()
+	_, err := fmt.Fprint(a.stdout, rows.String())
+	return err
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -202,8 +204,22 @@ func args(least, most int, usage string) cobra.PositionalArgs {
 		if len(args) < least || len(args) > most {
 			return usagef("usage: %s %s; '%[1]s -h' says more", cmd.CommandPath(), usage)
 		}
+		if len(args) > 0 {
+			if scheme, _, ok := strings.Cut(args[0], "://"); ok && slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {
+				return usagef("usage: %s %s; the address of Redis is given with -u", cmd.CommandPath(), usage)
+			}
+		}
 		return nil
 	}
+}
+
+// addressHint is what to add to an answer about a pattern that may be meant as an address.
+func addressHint(pattern string) string {
+	host, port, err := net.SplitHostPort(pattern)
+	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1024 || n > 65535 || host == "" {
+		return ""
+	}
+	return "; " + text.Safe(pattern) + " is taken for a pattern of names: the address of Redis is given with -u host:port"
 }
 
 // reader connects, to read locks: no call takes longer than --timeout, or goes on after ctx. The caller closes the server.

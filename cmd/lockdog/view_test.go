@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/charmbracelet/x/ansi"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -93,6 +94,55 @@ func TestLs_LongName(t *testing.T) {
 			t.Errorf("%d bytes: %q", len(line), line)
 		}
 	}
+}
+
+// Characters that are two columns wide don't shift those to their right.
+func TestLs_WideCharacters(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, name := range []string{"a", "订单:四十二", "日本"} {
+		if err := server.Client(t).HSet(t.Context(), name, "会社:0123456789abcdef-1", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := lockdog(t, server.Addr(), nil, "ls")
+	r.want(t, 0, "会社", "")
+	column := -1
+	for line := range strings.Lines(r.stdout) {
+		before, _, ok := strings.Cut(line, "no end")
+		if !ok {
+			before, _, ok = strings.Cut(line, "LEASE LEFT")
+		}
+		at := ansi.StringWidth(before)
+		if column < 0 {
+			column = at
+		}
+		if !ok || at != column {
+			t.Errorf("what is left of the lease begins in column %d, want %d: %q", at, column, line)
+		}
+	}
+}
+
+// An address is no pattern.
+func TestLs_Address(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const hint = "127.0.0.1:7000 is taken for a pattern of names: the address of Redis is given with -u host:port"
+	lockdog(t, server.Addr(), nil, "ls", "127.0.0.1:7000").want(t, 0, "", "no lock matches; "+hint)
+	lockdog(t, "127.0.0.1:1", nil, "ls", "127.0.0.1:7000").want(t, exitUnavailable, "", hint)
+	if r := lockdog(t, server.Addr(), nil, "ls", "orders:42"); strings.Contains(r.stderr, "-u") {
+		t.Errorf("%q", r.stderr)
+	}
+}
+
+// A lease without an end isn't renewed.
+func TestWho_NoEnd(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	if err := server.Client(t).HSet(t.Context(), "a", "0123abcd-0000-0000-0000-00000000abcd:1", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lockdog(t, server.Addr(), nil, "who", "a").want(t, 0, "no end: it is held until it is released\n", "")
 }
 
 // What Redis doesn't tell isn't said: a free lock has no kind.
@@ -222,6 +272,8 @@ func TestUsage(t *testing.T) {
 		{"lss", "do you mean ls?"},
 		{"nothing-like-it", "-h' lists them"},
 		{"ls a b", "usage: lockdog ls [PATTERN]"},
+		{"ls redis://127.0.0.1:7000", "the address of Redis is given with -u"},
+		{"who unix:///run/redis.sock", "the address of Redis is given with -u"},
 		{"ls --sort size", "--sort size"},
 		{"ls --no-such-flag", "no-such-flag"},
 		{"ls --timeout 0s", "--timeout"},

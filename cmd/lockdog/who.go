@@ -86,7 +86,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	}
 	row("state", state)
 	if l.Kind == fleet.Semaphore && l.Held > 0 {
-		row("next lease", text.Span(l.Remaining)+" left unless it is renewed")
+		row("next lease left", text.Left(l.Remaining))
 	}
 	for _, h := range l.Holders {
 		row("", "")
@@ -98,7 +98,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		if !h.Since.IsZero() {
 			row("  since", h.Since.Format(time.RFC3339)+", for "+text.Age(h.Since, time.Now()))
 		}
-		row("  lease left", text.Span(h.Remaining)+" unless it is renewed")
+		row("  lease left", text.Left(h.Remaining))
 		if h.Token != 0 {
 			row("  token", fmt.Sprint(h.Token))
 		}

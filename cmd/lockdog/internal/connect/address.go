@@ -19,6 +19,8 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	switch scheme = strings.ToLower(scheme); {
 	case !ok && strings.HasPrefix(text, "/"):
 		return &redis.UniversalOptions{Addrs: []string{text}}, false, nil
+	case !ok && (strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~") || strings.HasSuffix(text, ".sock")):
+		return nil, false, fmt.Errorf("%w: the path of a Unix socket must begin with /, as in /run/redis.sock", ErrUsage)
 	case !ok:
 		scheme, rest = "redis", text
 	case scheme != "redis" && scheme != "rediss" && scheme != "unix":

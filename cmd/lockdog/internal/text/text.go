@@ -53,6 +53,14 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
+// Left is what is left of a lease.
+func Left(d time.Duration) string {
+	if d < 0 {
+		return "no end: it is held until it is released"
+	}
+	return Span(d) + " unless it is renewed"
+}
+
 // Age is for how long something has gone on by now, "-" where that isn't known.
 func Age(since, now time.Time) string {
 	if since.IsZero() {
