@@ -88,7 +88,8 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
 
 // Lock takes a permit, waiting for one until ctx ends or WithWait is over. A permit that is given back wakes the first waiter of
-// each process, and so does the end of the next lease that runs out. In one process waiters are served in the order they came.
+// each process, and so does the end of the next lease that runs out. In one process waiters are served in the order they came. A semaphore that Redis
+// lost is waited for until it is given permits again: that is logged, once per wait.
 //
 // The lease follows ctx, as a Mutex's does. The error is a *HeldError when WithWait is over; it matches ErrHeld and the
 // cause of ctx when ctx ended while waiting; else as for TryLock.

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,5 +102,30 @@ func TestSemaphoreForHours(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		free(t, got.Lease)
+	})
+}
+
+// A semaphore that Redis has lost while it is waited for doesn't keep the waiter waiting without a word, and EnsurePermits lets it go on.
+func TestSemaphoreLostWhileAwaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := openMemory(t, kindOfLock{})
+		g := newTangle(t, w, 2)
+		s := [2]*lock.Semaphore{g.jobs[0].Semaphore("pool"), g.jobs[1].Semaphore("pool")}
+		must(t, "EnsurePermits", s[0].EnsurePermits(t.Context(), 1))
+		g.holds(0, s[0])
+		g.waits(1, s[1])
+		time.Sleep(time.Minute)
+		warnings := func() int { return strings.Count(g.jobs[1].said(), "EnsurePermits gives it some") }
+		if n := warnings(); n > 0 {
+			t.Errorf("%d warnings while a permit is held", n)
+		}
+		w.raw.flush()
+		time.Sleep(time.Minute)
+		if n := warnings(); n != 1 || !strings.Contains(g.jobs[1].said(), "pool") {
+			t.Errorf("%d warnings:\n%s", n, g.jobs[1].said())
+		}
+		must(t, "EnsurePermits", s[1].EnsurePermits(t.Context(), 1))
+		free(t, granted(t, g.jobs[1].got))
 	})
 }

@@ -33,6 +33,8 @@ type waiter struct {
 	failed   error         // of the last attempt, nil when Redis answered it; read only by the waiter's goroutine, which writes it
 	won      *acquireReply // it was given the lock, or what it waits for has opened; final once set
 	handedBy *claim        // the holder that handed the lock over, nil for what opens; final once won is set
+
+	warned bool // that there is nothing that could come back; only for the waiter's goroutine
 }
 
 // wakeup is why a head asks.
@@ -189,12 +191,16 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 	}
 }
 
-// refused notes that somebody holds the lock.
+// refused notes that somebody holds the lock. That a semaphore has lost its permits is logged: the wait goes on until it is given some.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
 	w.failingSince, w.failed = time.Time{}, nil
 	w.q.headRefused(attempt, v)
+	ws.mu.Unlock()
+	if hint := w.lock.kind.emptyHint; hint != "" && v.Remaining < 0 && !w.warned {
+		w.warned = true
+		ws.c.logger().Warn("lockdog: the wait for a semaphore goes on, but it "+hint, "name", w.lock.name)
+	}
 }
 
 // attemptFailed notes that Redis didn't answer. It reports whether the waiter is to fail: a failover takes a while, so it goes on unless
