@@ -20,7 +20,8 @@ var latchKind = &kind{
 // Latch describes a latch: a number in Redis that is counted down, once or by many processes, while others wait for it to be
 // open, which it is at 0. It holds no state; it may be made for every use, or shared freely. Redisson's RCountDownLatch is the same.
 //
-// A latch that was never set is open: set it before anybody waits for it. So is one that Redis lost (DEL, FLUSHALL, eviction, a
+// A latch that was never set is open: set it before anybody waits for it, and not again after a restart: if it had been counted down by then, nobody counts the
+// new one down. Give each round a name. So is one that Redis lost (DEL, FLUSHALL, eviction, a
 // failover, a restart without persistence), and nobody is told. It has no lease. If somebody who was to count it down
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
