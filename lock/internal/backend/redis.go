@@ -22,6 +22,8 @@ type Redis struct {
 
 	soon time.Duration // see Soon
 
+	limiting limiting
+
 	renew         redis.UniversalClient // the program's own choice for renewals, nil: none
 	renewTopology topology              // ... and its shape
 	reserved      reserved              // are for renewals where there is no such choice
@@ -63,7 +65,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		}
 		b.renew, b.renewTopology = renew, newTopology(renew, nil)
 	}
-	if c, ok := rdb.(*redis.Client); ok {
+	if c, ok := rdb.(*redis.Client); ok && c.Options().Limiter == nil { // which may block for longer
 		b.soon = timeout
 		if c.Options().ContextTimeoutEnabled {
 			b.soon = min(timeout, Unnoticed)
@@ -182,8 +184,22 @@ type soonContext struct {
 
 func (c *soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
+// Prepare implements Backend.
+func (b *Redis) Prepare(ctx context.Context, key string) error {
+	if err := b.topology.Prepare(ctx, key); err != nil {
+		return err
+	}
+	return b.limitedBy(ctx, b.topology, key)
+}
+
 // Eval implements Backend.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
+	b.beforeSent(&call)
+	reply, err := b.eval(ctx, call)
+	return reply, b.afterSent(&call, err)
+}
+
+func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	rdb := b.rdb
 	var args []any
 	switch {
@@ -216,6 +232,14 @@ func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 // EvalEach implements Backend.
 func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	results := make([]Result, len(calls))
+	for i := range calls {
+		b.beforeSent(&calls[i])
+	}
+	defer func() {
+		for i := range results {
+			results[i].Err = b.afterSent(&calls[i], results[i].Err)
+		}
+	}()
 	run := func(ctx context.Context, rdb redis.UniversalClient) error {
 		cmds := make([]noRetry, len(calls))
 		pipe := rdb.Pipeline()
@@ -251,12 +275,14 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 
 // EvalWait implements Backend. WAIT speaks of the writes of its own connection, so both go through one, of the one
 // server that has the key. There go-redis follows no redirection of a cluster.
-func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (any, int, error) {
+func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error) {
 	rdb, err := b.clientOf(ctx, call.Keys[0])
 	if err != nil {
 		return nil, 0, err
 	}
-	reply, acked, err := evalWait(ctx, rdb, call, replicas, timeout, false)
+	b.beforeSent(&call)
+	defer func() { err = b.afterSent(&call, err) }()
+	reply, acked, err = evalWait(ctx, rdb, call, replicas, timeout, false)
 	if c, ok := b.topology.(*cluster); ok && err != nil {
 		if addr, asking, ok := redisfail.Redirection(err); ok {
 			if rdb, lost := c.at(ctx, addr); lost == nil {

@@ -84,10 +84,7 @@ func (r *reserved) close() error {
 // clients, a firewall or the credentials let in nobody new) f runs once more, over the program's connections, which may be open: a
 // renewal may be repeated.
 func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
-	key := call.RouteKey
-	if key == "" {
-		key = call.Keys[0]
-	}
+	key := call.routeKey()
 	if b.renew != nil {
 		if !b.renewTopology.Follow(ctx) { // it might renew at a primary that was replaced
 			return ErrNotNamed
@@ -155,6 +152,7 @@ func ownOptions(rdb *redis.Client, conns int) *redis.Options {
 	o.WriteTimeout = write
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.Limiter = nil                             // what opens the program's circuit breaker must not cost it its locks
 	o.DialerRetries, o.PipelinePoolSize = 1, -1 // retries are the watchdog's; one pool, so that its size reports whether there is a connection
 	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
 	// error, or panic where maintenance notifications are required.

@@ -1,8 +1,11 @@
 package redisfail
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 )
 
 var (
@@ -29,6 +32,26 @@ type PanicError struct{ Value any }
 // Error implements error.
 func (e *PanicError) Error() string {
 	return fmt.Sprint("lockdog: a panic on the way to Redis: ", e.Value)
+}
+
+// DeniedError is the outcome of a call that the Limiter of the program's client seems to have denied: go-redis returns its error as it is, and the
+// error is of nobody else that is known. Whether the call was sent isn't certain, as a hook may have made the error.
+type DeniedError struct{ Err error }
+
+// Error implements error.
+func (e *DeniedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the Limiter.
+func (e *DeniedError) Unwrap() error { return e.Err }
+
+// Denied returns err, as a DeniedError if it is neither a server's nor of the way there.
+func Denied(err error) error {
+	var ne net.Error
+	if err == nil || Classify(err) != onTheWay || errors.As(err, &ne) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &DeniedError{err}
 }
 
 // NewTimeout returns an error that is a net.Error, so that it is classified like go-redis's own timeouts.

@@ -30,6 +30,9 @@ type Failure struct {
 func transient(kind telemetry.ErrorType) Failure { return Failure{Kind: kind, Retry: true} }
 func permanent(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
 
+// onTheWay is the failure of a call of which no more is known than that it failed on the way to the server, or back.
+var onTheWay = Failure{Kind: telemetry.ErrorNetwork, Retry: true, Unclear: true}
+
 // KeyFault is why a server refused the keys of a call, or of a command in its script. The command didn't run.
 type KeyFault int
 
@@ -47,9 +50,12 @@ func Classify(err error) Failure {
 		return f
 	}
 	var panicked *PanicError
+	var denied *DeniedError
 	switch {
 	case errors.As(err, &panicked):
 		return Failure{Kind: telemetry.ErrorOther, Unclear: true}
+	case errors.As(err, &denied):
+		return Failure{Kind: telemetry.ErrorOther, Retry: true, Unclear: true}
 	case errors.Is(err, ErrElsewhere):
 		return transient(telemetry.ErrorClusterdown)
 	case errors.Is(err, ErrLate):
@@ -65,7 +71,7 @@ func Classify(err error) Failure {
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout() {
 		return Failure{Kind: telemetry.ErrorTimeout, Retry: true, Unclear: true}
 	}
-	return Failure{Kind: telemetry.ErrorNetwork, Retry: true, Unclear: true}
+	return onTheWay
 }
 
 // MovedElsewhere reports whether a call may have failed because its key now lives on another server.

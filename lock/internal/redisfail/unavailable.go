@@ -13,7 +13,7 @@ import (
 )
 
 // IsUnavailable reports whether a call failed because Redis doesn't serve now: it is silent, unreachable, starting, full, read-only, or refuses
-// the client's credentials. The end of a ctx alone is no such failure.
+// the client's credentials, or a Limiter denies calls to it. The end of a ctx alone is no such failure.
 func IsUnavailable(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
 	case nil:
@@ -22,6 +22,8 @@ func IsUnavailable(err error) bool {
 		return !errors.Is(e, redis.Nil) && unavailable(e.Error())
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), IsUnavailable)
+	case *DeniedError:
+		return true
 	case net.Error:
 		return e != context.DeadlineExceeded && !errors.Is(e, context.Canceled) //nolint:errorlint // an I/O timeout may wrap it
 	}
@@ -45,6 +47,9 @@ func unavailable(text string) bool {
 func Hint(err error) string {
 	if noConnection(err) {
 		return "every connection of the Redis client's pool is in use; see PoolSize"
+	}
+	if denied := (*DeniedError)(nil); errors.As(err, &denied) {
+		return "it isn't Redis's answer: the Limiter of the Redis client, such as a circuit breaker, denied the call"
 	}
 	reply, ok := errorReply(err)
 	if !ok {

@@ -1,0 +1,100 @@
+package lock_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// breaker is a redis.Limiter that any error opens, but what an old server says to the first commands of go-redis on a connection.
+type breaker struct {
+	mu   sync.Mutex
+	open bool
+}
+
+var errOpen = errors.New("breaker: open")
+
+func (b *breaker) Allow() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open {
+		return errOpen
+	}
+	return nil
+}
+
+func (b *breaker) ReportResult(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = b.open || err != nil && !strings.Contains(err.Error(), "unknown subcommand")
+}
+
+// halfOpen lets calls through, until the next error.
+func (b *breaker) halfOpen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = false
+}
+
+// A Limiter of the program's client counts errors. That a server doesn't know a script yet is none that keeps a lock from working, and one that
+// the program's own commands open takes no lock from its holder.
+func TestLimiter(t *testing.T) {
+	t.Parallel()
+	const lease = 1500 * time.Millisecond
+	for shape, open := range map[string]func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient{
+		"one server": func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient {
+			return srv.Client(t, func(o *redis.Options) { o.Limiter = b })
+		},
+		"a ring": func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient {
+			rdb := redis.NewRing(&redis.RingOptions{
+				Addrs: map[string]string{"one": srv.Addr()}, Limiter: b,
+				HeartbeatFrequency: time.Hour, // to the Ring a shard is down whose heartbeat the Limiter denies
+			})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return rdb
+		},
+	} {
+		t.Run(shape, func(t *testing.T) {
+			t.Parallel()
+			srv, b := redistest.Start(t), &breaker{}
+			rdb := open(t, srv, b)
+			c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+			l := try(t, c.Mutex("held"))
+			for _, k := range allKinds {
+				free(t, try(t, k.make(c, "kind:"+k.name)))
+			}
+
+			must(t, "SCRIPT FLUSH", srv.Client(t).ScriptFlush(t.Context()).Err())
+			eventually(t, patience, func() bool {
+				b.halfOpen()
+				l, err := c.Mutex("job").TryLock(t.Context())
+				if err == nil {
+					free(t, l)
+				}
+				return err == nil
+			})
+
+			if err := rdb.Do(t.Context(), "lpush", "held", "x").Err(); err == nil { // the program's own mistake
+				t.Fatal("a lock took an LPUSH")
+			}
+			opened := time.Now()
+			_, err := c.Mutex("job").TryLock(t.Context())
+			mustMatch(t, err, lock.ErrUnavailable, errOpen)
+			mustMention(t, err, "job", "Limiter")
+			renewedPast(t, l, opened.Add(2*lease))
+			mustAllLive(t, []*lock.Lease{l})
+			b.halfOpen()
+			free(t, l)
+			for i := range 2 { // all at once share a batch
+				freeAll(t, many(t, c, 20+i))
+			}
+		})
+	}
+}
