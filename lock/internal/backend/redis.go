@@ -224,6 +224,7 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	}
 	cmd := call.command(ctx, args)
 	if err := rdb.Process(ctx, cmd); err != nil {
+		b.dropListening(ctx, rdb, call.routeKey(), err)
 		return nil, err
 	}
 	return cmd.Result()
@@ -257,7 +258,7 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 		return err
 	}
 	if !calls[0].Renew {
-		_ = run(ctx, b.rdb)
+		b.dropListening(ctx, b.rdb, calls[0].routeKey(), run(ctx, b.rdb))
 		return results
 	}
 	err := b.renewing(ctx, &calls[0], run)
@@ -281,7 +282,10 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 		return nil, 0, err
 	}
 	b.beforeSent(&call)
-	defer func() { err = b.afterSent(&call, err) }()
+	defer func() {
+		b.dropListening(ctx, rdb, call.routeKey(), err)
+		err = b.afterSent(&call, err)
+	}()
 	reply, acked, err = evalWait(ctx, rdb, call, replicas, timeout, false)
 	if c, ok := b.topology.(*cluster); ok && err != nil {
 		if addr, asking, ok := redisfail.Redirection(err); ok {

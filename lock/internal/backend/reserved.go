@@ -85,6 +85,12 @@ func (r *reserved) close() error {
 // renewal may be repeated.
 func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
 	key := call.routeKey()
+	run := f
+	f = func(ctx context.Context, rdb redis.UniversalClient) error {
+		err := run(ctx, rdb)
+		b.dropListening(ctx, rdb, key, err)
+		return err
+	}
 	if b.renew != nil {
 		if !b.renewTopology.Follow(ctx) { // it might renew at a primary that was replaced
 			return ErrNotNamed
@@ -134,6 +140,28 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return err
 	}
 	return f(ctx, programs)
+}
+
+// dropListening has a client drop a connection that was subscribed to a channel, and so takes no other commands, if that is the error of a call
+// with a key. The server said so, and to go-redis a connection with an answer is a good one.
+func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, key string, err error) {
+	if !redisfail.IsListening(err) {
+		return
+	}
+	node, ok := rdb.(*redis.Client)
+	if !ok {
+		shape := b.topology
+		if rdb == b.renew {
+			shape = b.renewTopology
+		}
+		if node, err = shape.clientOf(ctx, key); err != nil {
+			return
+		}
+	}
+	// A pool gives the connection that was used last, as a rule; if it doesn't, a good one is dropped, and this one when it is met again.
+	conn := node.EphemeralConn()
+	_ = conn.Process(ctx, noRetry{redis.NewCmd(ctx, "ping")}) // takes one
+	_ = conn.Close()
 }
 
 // silent reports whether a server didn't answer over a connection: it wouldn't over another either.

@@ -20,6 +20,7 @@ const (
 	denied     = "DENIED"
 	noPassword = "AUTH <password> called"
 	notInteger = "not an integer"
+	listening  = "allowed in this context" // "only (P|S)SUBSCRIBE / ... / RESET are ..."
 	noCluster  = "cluster support disabled"
 )
 
@@ -63,6 +64,7 @@ var phrases = []struct {
 }{
 	{"unknown command", permanent(telemetry.ErrorOther)}, // first, because it quotes the command
 	{"max number of clients", transient(telemetry.ErrorPool)},
+	{listening, transient(telemetry.ErrorPool)},                                // this connection is no use; another is
 	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: the other connection has broken
 	{"killed by user with SCRIPT KILL", transient(telemetry.ErrorBusy)},        // which ends only scripts that have written nothing
 	{"on a stale replica", transient(telemetry.ErrorLoading)},
@@ -122,6 +124,9 @@ func IsForbidden(err error) bool { return replied(err, noPerm) }
 
 // IsUnauthenticated reports whether the server let a connection in, but not its user. To go-redis that isn't a failure to connect.
 func IsUnauthenticated(err error) bool { return replied(err, noAuth) || replied(err, wrongPass) }
+
+// IsListening reports whether the call's connection was subscribed to a channel, and so takes no other commands.
+func IsListening(err error) bool { return replied(err, listening) }
 
 // IsNotCluster reports whether the server isn't a node of a cluster, and therefore refuses CLUSTER commands.
 func IsNotCluster(err error) bool { return replied(err, noCluster) }

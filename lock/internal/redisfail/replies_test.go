@@ -65,6 +65,8 @@ var replyTexts = []replyText{
 	{"ERR Error running script (call to f_0c3fb311b229ef82e9f7b580efecec9809a488ea): @user_script:1: Script killed by user with SCRIPT KILL... ", retried(telemetry.ErrorBusy)}, // only one that wrote nothing can be
 	{"ERR Script killed by user with SCRIPT KILL... script: 0c3fb311b229ef82e9f7b580efecec9809a488ea, on @user_script:1.", retried(telemetry.ErrorBusy)},
 	{"ERR The client ID you want redirect to does not exist", retried(telemetry.ErrorNetwork)}, // of CLIENT TRACKING
+	{"ERR Can't execute 'evalsha': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", retried(telemetry.ErrorPool)},
+	{"ERR Can't execute 'eval': only (P)SUBSCRIBE / (P)UNSUBSCRIBE / PING / QUIT are allowed in this context", retried(telemetry.ErrorPool)},
 	{"ERR max number of clients reached", retried(telemetry.ErrorPool)},
 	{"ERR max number of clients + cluster connections reached", retried(telemetry.ErrorPool)},
 	{"NOSCRIPT No matching script. Please use EVAL.", retried(telemetry.ErrorNoscript)},

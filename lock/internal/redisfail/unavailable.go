@@ -63,6 +63,8 @@ func Hint(err error) string {
 		return "see the ACL page of the documentation for what lockdog needs"
 	case "READONLY", "REDIRECT":
 		return "a replica was asked to write: a failover is under way, or the client was given a replica's address"
+	case listening:
+		return "a command subscribed a connection of the Redis client's pool to a channel; subscribe with Client.Subscribe, which uses another connection"
 	case "NOREPLICAS":
 		return "too few replicas are connected; see min-replicas-to-write"
 	case "MISCONF":

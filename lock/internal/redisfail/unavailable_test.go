@@ -31,6 +31,7 @@ func TestIsUnavailable(t *testing.T) {
 		{ReplyError("OOM command not allowed when used memory > 'maxmemory'."), true, "maxmemory"},
 		{ReplyError("BUSY Redis is busy running a script."), true, "SCRIPT KILL"},
 		{ReplyError("ERR max number of clients reached"), true, "maxclients"},
+		{ReplyError("ERR Can't execute 'evalsha': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"), true, "Subscribe"},
 		{ReplyError("NOAUTH Authentication required."), true, "password"},
 		{ReplyError("WRONGPASS invalid username-password pair or user is disabled."), true, "password"},
 		{ReplyError("ERR AUTH <password> called without any password configured for the default user."), true, "password"},

@@ -1,0 +1,79 @@
+package lock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+// poison is how many of the next connections of a client are subscribed to a channel, as soon as they are made: with RESP2 they take no other
+// commands any more, and go-redis keeps them.
+type poison struct{ left atomic.Int64 }
+
+func (p *poison) into(o *redis.Options) {
+	o.Protocol = 2
+	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
+		if p.left.Add(-1) < 0 {
+			return nil
+		}
+		return cn.Process(ctx, redis.NewCmd(ctx, "subscribe", "somewhere"))
+	}
+}
+
+// A connection that takes no commands is replaced: the program's, those for renewals, and those of the client for renewals.
+func TestPoisonedConnections(t *testing.T) {
+	t.Parallel()
+	const lease, bad = 3 * time.Second, 3
+	srv := redistest.Start(t)
+	t.Run("the program's", func(t *testing.T) {
+		t.Parallel()
+		var p poison
+		rdb := srv.Client(t, p.into)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix("program:"))
+		free(t, try(t, c.Mutex("job"))) // with a good one
+		conns := make([]*redis.Conn, bad)
+		for i := range conns {
+			conns[i] = rdb.Conn()
+			must(t, "SUBSCRIBE", conns[i].Process(t.Context(), redis.NewCmd(t.Context(), "subscribe", "somewhere")))
+		}
+		for _, cn := range conns {
+			must(t, "Close", cn.Close())
+		}
+		for range 2 * bad {
+			free(t, try(t, c.Mutex("job")))
+		}
+		if err := rdb.Get(t.Context(), "job").Err(); err != redis.Nil { //nolint:errorlint // it isn't wrapped
+			t.Errorf("the program's own command: %v", err)
+		}
+	})
+	t.Run("those for renewals", func(t *testing.T) {
+		t.Parallel()
+		var p poison
+		c := newScope(t).open(t, srv.Client(t, p.into), lock.WithKeyPrefix("renewals:"), lock.WithWatchdog(lease))
+		leases := many(t, c, 5)
+		p.left.Store(bad)
+		for _, l := range leases {
+			renewedPast(t, l, time.Now().Add(lease))
+		}
+		mustAllLive(t, leases)
+		freeAll(t, leases)
+	})
+	t.Run("those of the client for renewals", func(t *testing.T) {
+		t.Parallel()
+		var p poison
+		p.left.Store(bad)
+		c := newScope(t).open(t, srv.Client(t), lock.WithKeyPrefix("client:"), lock.WithWatchdog(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
+		leases := many(t, c, 5)
+		for _, l := range leases {
+			renewedPast(t, l, time.Now().Add(lease))
+		}
+		mustAllLive(t, leases)
+		freeAll(t, leases)
+	})
+}
