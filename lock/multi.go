@@ -256,9 +256,7 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 	case sctx.Err() != nil:
 		return contextOutcome(sctx), err
 	case wantsOneByOne(err):
-		if redisfail.IsCrossSlot(err) {
-			c.dispatcher.Node(keys[0]).SingleSlotOnly.Store(true)
-		}
+		c.dispatcher.Node(keys[0]).LearnKeys(err)
 		return telemetry.AcquireError, nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
 		return telemetry.AcquireError, nil

@@ -82,7 +82,7 @@ func (r *renewer) call(ctx context.Context, b *watchdog.Batch) error {
 // callAll renews leases of the batch, by one call where the server lets it.
 func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) error {
 	node := r.dispatcher.NodeNamed(b.Partition)
-	if !node.SingleSlotOnly.Load() {
+	if !node.SingleSlotOnly.Load() && !node.DeclaredOnly.Load() {
 		call := r.request(ctx, b, all)
 		if len(all) > 1 && r.backend.Traits().UndeclaredKeys {
 			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
@@ -94,12 +94,11 @@ func (r *renewer) callAll(ctx context.Context, b *watchdog.Batch, all []int) err
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !redisfail.IsCrossSlot(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return redisfail.IsCrossSlot(r.Err) })) {
+		if !node.LearnKeys(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.LearnKeys(r.Err) })) {
 			return err
 		}
-		node.SingleSlotOnly.Store(true)
 	}
-	r.callBySlot(ctx, b, all)
+	r.callApart(ctx, b, all)
 	return nil
 }
 
@@ -175,16 +174,20 @@ func (r *renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	return true
 }
 
-// callBySlot renews leases of the batch by one call for each slot, in one round trip.
-func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int) {
-	bySlot := make(map[int][]int)
+// callApart renews leases of the batch by one call for each slot, or for each lease if all keys have to be declared, in one round trip.
+func (r *renewer) callApart(ctx context.Context, b *watchdog.Batch, which []int) {
+	apart := make(map[int][]int)
+	declaredOnly := r.dispatcher.NodeNamed(b.Partition).DeclaredOnly.Load()
 	for _, i := range which {
-		slot := backend.SlotOf(grantOf(b.Leases[i]).lock.key)
-		bySlot[slot] = append(bySlot[slot], i)
+		part := i
+		if !declaredOnly {
+			part = backend.SlotOf(grantOf(b.Leases[i]).lock.key)
+		}
+		apart[part] = append(apart[part], i)
 	}
 	var calls []backend.Call
 	var parts [][]int
-	for _, part := range bySlot {
+	for _, part := range apart {
 		calls, parts = append(calls, r.request(ctx, b, part)), append(parts, part)
 	}
 	sent := time.Now()
@@ -204,12 +207,17 @@ func (r *renewer) callBySlot(ctx context.Context, b *watchdog.Batch, which []int
 // request is the call that renews some leases of the batch.
 func (r *renewer) request(ctx context.Context, b *watchdog.Batch, which []int) backend.Call {
 	limit, _ := ctx.Deadline()
-	args := script.NewRenewArgs(r.dispatcher.NodeNamed(b.Partition).Clock.At(limit), len(which))
+	node := r.dispatcher.NodeNamed(b.Partition)
+	args := script.NewRenewArgs(node.Clock.At(limit), len(which))
 	for _, i := range which {
 		g := grantOf(b.Leases[i])
 		args.Add(g.lock.kind.holding, g.lock.key, g.claim.owner, g.lock.cfg.leaseArg)
 	}
-	return args.Call(b.Partition)
+	call := args.Call(b.Partition)
+	if g := grantOf(b.Leases[which[0]]); node.DeclaredOnly.Load() && g.lock.kind.holding == script.HoldsMark {
+		call.Keys = append(call.Keys, script.MarkKey(g.lock.key, g.claim.owner))
+	}
+	return call
 }
 
 // read puts the answer to a request into the results.

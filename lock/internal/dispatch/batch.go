@@ -23,9 +23,7 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		if redisfail.IsCrossSlot(err) { // of a proxy before a cluster, which will say so of all others
-			w.node.SingleSlotOnly.Store(true)
-		}
+		w.node.LearnKeys(err) // of a proxy before a cluster, for example, which will say so of all others
 		return w.calls
 	}
 	if err == nil {
@@ -41,14 +39,12 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 			continue
 		}
 		c.Reply = nil
-		keys := redisfail.Classify(redisfail.ReplyError(text)).Keys
-		if !unnamed || keys == 0 {
-			c.Err = redisfail.ReplyError(text)
+		err := redisfail.ReplyError(text)
+		if !unnamed || redisfail.Classify(err).Keys == 0 {
+			c.Err = err
 			continue
 		}
-		if keys == redisfail.KeysCrossSlot {
-			w.node.SingleSlotOnly.Store(true)
-		}
+		w.node.LearnKeys(err)
 		refused = append(refused, c)
 	}
 	return refused

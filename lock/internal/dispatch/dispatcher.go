@@ -49,6 +49,7 @@ type Node struct {
 	Name           string
 	Clock          Clock
 	SingleSlotOnly atomic.Bool // it has refused a script whose keys are in several slots
+	DeclaredOnly   atomic.Bool // it has refused a key that its script didn't declare
 
 	lately atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
 
@@ -57,6 +58,19 @@ type Node struct {
 	starting int // workers that are about to take pending calls
 	inFlight int // batches, those included that are starting
 	distance distance
+}
+
+// LearnKeys notes which keys the node wants in a call, if it refused one for those that it has. It reports whether it did.
+func (n *Node) LearnKeys(refused error) bool {
+	switch redisfail.Classify(refused).Keys {
+	case redisfail.KeysCrossSlot:
+		n.SingleSlotOnly.Store(true)
+	case redisfail.KeysUndeclared:
+		n.DeclaredOnly.Store(true)
+	default:
+		return false
+	}
+	return true
 }
 
 const (

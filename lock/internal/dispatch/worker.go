@@ -249,7 +249,8 @@ func (d *Dispatcher) sendAll(w *worker) {
 		c.stamp(now)
 	}
 	each := w.calls
-	if traits := d.backend.Traits(); traits.MultiLockScripts && !w.node.SingleSlotOnly.Load() {
+	traits := d.backend.Traits()
+	if traits.MultiLockScripts && !w.node.SingleSlotOnly.Load() && !(traits.UndeclaredKeys && w.node.DeclaredOnly.Load()) {
 		each = d.sendBatch(ctx, w, traits.UndeclaredKeys)
 	}
 	if len(each) > 0 {

@@ -38,9 +38,10 @@ type KeyFault int
 
 // The faults of keys.
 const (
-	KeysMoved     KeyFault = iota + 1 // a key belongs to another node, or its slot is being migrated
-	KeysSplit                         // migration has moved some of the keys and not others: a call with one key is served
-	KeysCrossSlot                     // the keys are of several slots, and the server, or a proxy in front of it, wants one slot per call
+	KeysMoved      KeyFault = iota + 1 // a key belongs to another node, or its slot is being migrated
+	KeysSplit                          // migration has moved some of the keys and not others: a call with one key is served
+	KeysCrossSlot                      // the keys are of several slots, and the server, or a proxy in front of it, wants one slot per call
+	KeysUndeclared                     // a script used a key that its call doesn't declare, and the server wants all of them declared
 )
 
 // Classify returns what the error of a call means.

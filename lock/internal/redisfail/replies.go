@@ -72,6 +72,7 @@ var phrases = []struct {
 	{"non local key", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
 	{"hash to the same slot", Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}},
 	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}}, // during a migration
+	{"undeclared key", Failure{Kind: telemetry.ErrorOther, Keys: KeysUndeclared}},                              // of Dragonfly
 	{"ACL failure", permanent(telemetry.ErrorACL)},
 	{"user executing the script can't", permanent(telemetry.ErrorACL)},
 	{noPassword, permanent(telemetry.ErrorACL)},

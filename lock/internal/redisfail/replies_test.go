@@ -19,6 +19,8 @@ var (
 	final   = func(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
 	away    = Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}
 	apart   = Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}
+
+	undeclared = Failure{Kind: telemetry.ErrorOther, Keys: KeysUndeclared}
 )
 
 type replyText struct {
@@ -93,6 +95,8 @@ var replyTexts = []replyText{
 	{"CROSSSLOT Keys in request don't hash to the same slot", apart},
 	{"ERR Script attempted to access keys that do not hash to the same slot", apart},
 	{"ERR Command 'hmget' in script attempted to access keys that don't hash to the same slot", apart},
+	{"ERR script tried accessing undeclared key", undeclared},
+	{"@user_script: 1: script tried accessing undeclared key", undeclared},
 	{"OOM command not allowed when used memory > 'maxmemory'.", final(telemetry.ErrorOOM)},
 	{"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'", final(telemetry.ErrorOOM)},
 	{"@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.", final(telemetry.ErrorOOM)},
