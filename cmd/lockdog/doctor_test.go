@@ -39,6 +39,17 @@ func TestDoctorHealthy(t *testing.T) {
 	}
 }
 
+// A server that grants locks may still refuse what renews them.
+func TestDoctorNoticesLostRenewals(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	lockdog(t, "redis://"+redistest.DeclaredOnly(t, s.Addr()), nil, "doctor").want(t, exitOK, "ok    lock_renewal: locks were held until they had been renewed", "")
+
+	p := redistest.NewProxy(t, s.Addr())
+	p.SetRule(redistest.When(redistest.Up, redistest.Cut, redistest.Contains("run('hexists', key, owner)"))) // in renew.lua
+	lockdog(t, "redis://"+p.Addr(), nil, "doctor").want(t, exitNo, "FAIL  lock_renewal: renewal: ", "")
+}
+
 func TestDoctorJSON(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))

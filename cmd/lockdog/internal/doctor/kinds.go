@@ -11,7 +11,8 @@ import (
 
 const (
 	probeLease = 5 * time.Second
-	wakeWithin = time.Second // a release wakes a waiter within that
+	renewLease = 3 * time.Second // of the locks that are held over a renewal
+	wakeWithin = time.Second     // a release wakes a waiter within that
 	lookEvery  = 5 * time.Millisecond
 )
 
@@ -69,6 +70,7 @@ var attempts = []attempt{
 	{"multi", "Multi", func(ctx context.Context, c *lock.Client, t *target) error {
 		return takeAndRelease(ctx, c.Multi([]string{t.fresh("x"), t.fresh("y")}))
 	}},
+	{"renewal", "renewal", outliveRenewal},
 	{"waiting", "two clients", contend},
 }
 
@@ -78,6 +80,42 @@ func (t *target) fresh(suffix string) string {
 	key := t.server.Prefix + name
 	t.probe(key, prefixed("lockdog_wait", key), "{"+key+"}:timeout")
 	return name
+}
+
+// outliveRenewal holds locks until each was renewed: two, which share a call, and an RWMutex, which has several keys.
+func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) {
+	lockers := []lock.Locker{c.Mutex(t.fresh("r"), lock.WithWatchdog(renewLease)), c.Mutex(t.fresh("n"), lock.WithWatchdog(renewLease))}
+	if t.chosen("rw_mutex") {
+		lockers = append(lockers, c.RWMutex(t.fresh("e"), lock.WithWatchdog(renewLease)))
+	}
+	granted := make(map[*lock.Lease]time.Time) // with their first deadlines
+	defer func() {
+		for l := range granted {
+			err = errors.Join(err, l.Release(ctx))
+		}
+	}()
+	for _, m := range lockers {
+		l, err := m.TryLock(ctx)
+		if err != nil {
+			return err
+		}
+		granted[l] = l.Deadline()
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for l, first := range granted {
+		for l.Err() == nil && !l.Deadline().After(first) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if l.Err() != nil {
+			return nil // Release says why
+		}
+	}
+	return nil
 }
 
 // errNotWoken is that a release wasn't heard.
@@ -154,7 +192,7 @@ func kindFindings(ctx context.Context, t *target) (findings []Finding) {
 	}
 	defer func() { _ = t.close(ctx, c) }()
 	for _, a := range attempts {
-		if a.id != "waiting" && !t.chosen(a.id) {
+		if a.id != "waiting" && a.id != "renewal" && !t.chosen(a.id) {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -171,16 +209,22 @@ func kindFindings(ctx context.Context, t *target) (findings []Finding) {
 
 // attempt makes one, and judges it.
 func (t *target) attempt(ctx context.Context, c *lock.Client, a attempt) (Finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
+	timeout := t.opts.Timeout
 	f := Finding{ID: "lock_" + a.id, Level: OK, Found: a.kind + ": taken and released"}
-	if a.id == "waiting" {
+	switch a.id {
+	case "waiting":
 		f.Found = "two clients took a lock in turn"
+	case "renewal":
+		f.Found, timeout = "locks were held until they had been renewed", timeout+renewLease
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	err := a.try(ctx, c, t)
 	switch {
 	case err == nil:
 		return f, nil
+	case errors.Is(err, lock.ErrLost):
+		f.Level, f.Means, f.Fix = Fail, "the service loses its locks while it holds them", "look at what Redis says, and don't put a proxy between that refuses scripts"
 	case errors.Is(err, errNotWoken):
 		f.Level, f.Means, f.Fix = Warn, "waiters get a lock late", "see the findings about pub/sub and the ACL"
 	case refused(err) && !t.uses(a.id) && a.id != "mutex" && a.id != "waiting":
