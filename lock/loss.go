@@ -19,6 +19,9 @@ func newTrackers(c *Client) *tracking.Trackers {
 		Refused: func(err error) {
 			c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
 		},
+		Crowded: func() {
+			c.logger().Warn("lockdog: Redis doesn't track as many keys as WithLossNotifications has; see tracking-table-max-keys; holders are told of a loss at the next renewal")
+		},
 	})
 }
 

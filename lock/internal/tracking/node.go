@@ -131,7 +131,13 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 	defer ping.Stop()
 	hadKeys := time.Now()
 	var recent [checkBurst]time.Time // when the last checks were
+	var crowd crowd
+	var resume <-chan time.Time // not nil: nothing is checked until then
 	for i := 0; ; {
+		added, changed := n.added, n.changed
+		if resume != nil {
+			added, changed = nil, nil
+		}
 		select {
 		case err := <-broken:
 			return err
@@ -146,25 +152,47 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 				return err
 			}
 			continue
-		case <-n.added:
+		case <-resume:
+			resume = nil
+		case <-added:
 			select {
 			case <-n.changed:
 			case <-time.After(addedPause):
 			}
-		case <-n.changed:
+		case <-changed:
 		}
 		redisfail.Sleep(ctx, max(changedPause, checkWindow-time.Since(recent[i])))
-		checks := n.trackers.nextChecks(n)
-		if len(checks) > 0 {
-			recent[i] = time.Now()
+		began := time.Now()
+		some, pause, err := n.checkDue(ctx, c, &crowd)
+		if err != nil {
+			return err
+		}
+		if some {
+			recent[i] = began
 			i = (i + 1) % checkBurst
 		}
-		for ; len(checks) > 0; checks = n.trackers.nextChecks(n) {
-			if err := n.checkKeys(ctx, c, checks); err != nil {
-				return err
-			}
+		if pause > 0 {
+			n.trackers.crowded.Do(n.trackers.cfg.Crowded)
+			resume = time.After(pause)
 		}
 	}
+}
+
+// checkDue checks the keys that are due. It reports whether there were some, and for how long to check none, though there may be some left.
+func (n *nodeTracker) checkDue(ctx context.Context, c *conn, crowd *crowd) (some bool, pause time.Duration, err error) {
+	for pause == 0 {
+		checks := n.trackers.nextChecks(n)
+		if len(checks) == 0 {
+			break
+		}
+		some = true
+		if err := n.checkKeys(ctx, c, checks); err != nil {
+			return some, 0, err
+		}
+		now := time.Now()
+		pause = crowd.pause(n.trackers.countVain(checks, now), now)
+	}
+	return some, pause, nil
 }
 
 // checkKeys reads keys, and has the entries verified that are missing, or that would expire before their deadline.

@@ -33,6 +33,8 @@ type Config struct {
 	Verify func([]Entry)
 	// Refused is called once, when a server refuses to track keys.
 	Refused func(error)
+	// Crowded is called once, when a server reports keys that haven't changed, over and over.
+	Crowded func()
 }
 
 // Key is a key of Redis that has entries.
@@ -55,6 +57,7 @@ type Trackers struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	refused sync.Once
+	crowded sync.Once
 
 	mu    sync.Mutex // held while Entry.Deadline is called
 	keys  map[string]*watchedKey
@@ -66,6 +69,7 @@ type watchedKey struct {
 	Key
 	entries []Entry
 	node    *nodeTracker
+	expiry  time.Time // when the hash expires by the last check over this connection; zero: there was none
 }
 
 // New returns Trackers. They open no connection before the first Watch.
@@ -144,6 +148,7 @@ func (t *Trackers) resume(n *nodeTracker) bool {
 	defer t.mu.Unlock()
 	for _, k := range t.keys {
 		if k.node == n {
+			k.expiry = time.Time{}
 			t.assign(k)
 			k.node.request(k, k.node.changed)
 		}

@@ -36,7 +36,13 @@ func start(t *testing.T, b Backend, refused func(error)) (*Trackers, <-chan Entr
 		t.Fatal(err)
 	}
 	verify := make(chan Entry, 100)
-	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Verify: func(suspects []Entry) {
+	var crowded atomic.Int64
+	t.Cleanup(func() {
+		if n := crowded.Load(); n > 0 {
+			t.Errorf("told %d times that the server tracks no more keys", n)
+		}
+	})
+	tr := New(Config{Backend: b, Recorder: rec, Refused: refused, Crowded: func() { crowded.Add(1) }, Verify: func(suspects []Entry) {
 		for _, e := range suspects {
 			verify <- e
 		}

@@ -56,6 +56,9 @@ func serverFindings(ctx context.Context, _ *target, n node) []Finding {
 		stats, _ := askInfo(ctx, n.rdb, "stats")
 		return evaluateMemory(i, stats)
 	})
+	ask("tracking", "stats", func(i info) []Finding {
+		return []Finding{evaluateTracking(i, askConfig(ctx, n.rdb, "tracking-table-max-keys"))}
+	})
 	ask("connections", "clients", func(i info) []Finding {
 		return []Finding{evaluateConnections(i, askConfig(ctx, n.rdb, "maxclients"))}
 	})

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -221,6 +222,27 @@ func evaluateConnections(clients, config info) Finding {
 	if now*10 > most*8 {
 		f.Level, f.Means = Warn, "Redis refuses further connections; a client needs those of its pool, up to 8 for renewals and 1 for messages"
 		f.Fix = "raise maxclients, or make the pools smaller"
+	}
+	return f
+}
+
+// evaluateTracking judges how many keys the server can track for WithLossNotifications.
+func evaluateTracking(stats, config info) Finding {
+	most, known := config.number("tracking-table-max-keys")
+	if !known {
+		return unknown("tracking", "", errors.New("CONFIG GET doesn't tell tracking-table-max-keys"))
+	}
+	now, ok := stats.number("tracking_total_keys")
+	if !ok {
+		return lacks("tracking", "tracking_total_keys")
+	}
+	f := Finding{ID: "tracking", Level: OK, Found: fmt.Sprintf("%d keys are tracked, of %d at most", now, most)}
+	switch {
+	case most == 0:
+		f.Found = fmt.Sprintf("%d keys are tracked, and any number can be", now)
+	case now*10 > most*9:
+		f.Level, f.Means = Warn, "with WithLossNotifications holders are told of a loss at their next renewal, while more locks are held, and keys cached by others, than Redis tracks"
+		f.Fix = "raise tracking-table-max-keys"
 	}
 	return f
 }
