@@ -3,6 +3,7 @@ package pubsub_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -264,6 +265,41 @@ func TestMux_Refused_Temporarily(t *testing.T) {
 				}
 				if !l.isUp() || !slices.Equal(told.refused, want) {
 					t.Errorf("up %v, reported %q, want %q", l.isUp(), told.refused, want)
+				}
+			})
+		})
+	}
+}
+
+// A proxy that closes the connection at SUBSCRIBE refuses it, too: it is asked less often when that lasts, and reported once.
+func TestMux_ClosedAtSubscribe(t *testing.T) {
+	for _, lasts := range []time.Duration{3 * time.Second, time.Minute} {
+		t.Run(fmt.Sprint(lasts), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newServers()
+				m, told := newMux(t, s)
+				s.closes = true
+				var l listener
+				m.Listen("c", &l)
+				after(lasts)
+				n := s.opened
+				s.with(func() { s.closes = false })
+				after(8 * time.Second)
+				var want []string
+				if lasts > 5*time.Second {
+					want = []string{net.ErrClosed.Error(), ""}
+					if n < 60/8 || n > 50 {
+						t.Errorf("%d connections in a minute", n)
+					}
+				}
+				if !l.isUp() || !slices.Equal(told.refused, want) {
+					t.Errorf("up %v, reported %q, want %q", l.isUp(), told.refused, want)
+				}
+				s.with(func() { s.closes = true }) // once more
+				s.cut()
+				after(lasts)
+				if len(told.refused) != len(want)*3/2 {
+					t.Errorf("reported %q", told.refused)
 				}
 			})
 		})

@@ -25,6 +25,7 @@ type servers struct {
 	refusal  error      // the answer to SUBSCRIBE, nil: it is accepted
 	refuses  func(channel string) bool
 	silent   bool            // nothing is answered
+	closes   bool            // SUBSCRIBE ends the connection
 	gone     map[string]bool // nodes that can't be connected to
 	hidden   bool            // Node and Current don't know of the last moves
 	follows  int             // calls of Follow
@@ -167,6 +168,10 @@ func (c *conn) do(command func()) error {
 func (c *conn) Subscribe(_ context.Context, channels ...string) error {
 	return c.do(func() {
 		c.s.commands = append(c.s.commands, channels)
+		if c.s.closes {
+			c.close()
+			return
+		}
 		if c.s.refusal != nil && slices.ContainsFunc(channels, c.s.refuses) {
 			c.push(reply{err: c.s.refusal})
 			return

@@ -84,10 +84,17 @@ func (s *subscriber) change(channel string) {
 // run keeps a connection open while there are subscriptions.
 func (s *subscriber) run() {
 	m := s.mux
+	var hungUpSince time.Time // zero: the last connection worked, or broke otherwise
 	for failures := 0; s.wanted(); {
 		err := s.connect()
-		if s.disconnected() {
+		worked := s.disconnected()
+		if worked {
 			failures = 0
+		}
+		if hungUp := redisfail.IsHungUp(err); worked || !hungUp {
+			hungUpSince = time.Time{}
+		} else if hungUpSince.IsZero() {
+			hungUpSince = time.Now()
 		}
 		if errors.Is(err, errUnwanted) || m.ctx.Err() != nil {
 			continue
@@ -99,7 +106,23 @@ func (s *subscriber) run() {
 			s.abandonControl()
 		}
 		failures++
-		redisfail.Sleep(m.ctx, redisfail.Backoff(failures))
+		pause := redisfail.Backoff(failures)
+		if !hungUpSince.IsZero() && time.Since(hungUpSince) > refusalWarning {
+			s.warn(err)
+			pause = refusedPause/2 + rand.N(refusedPause)
+		}
+		redisfail.Sleep(m.ctx, pause)
+	}
+}
+
+// warn reports that the server refuses subscriptions, unless it has been reported.
+func (s *subscriber) warn(err error) {
+	s.mux.mu.Lock()
+	warned := s.warned
+	s.warned = true
+	s.mux.mu.Unlock()
+	if !warned {
+		s.mux.cfg.Refused(s.at.Node, err)
 	}
 }
 

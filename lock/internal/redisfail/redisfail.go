@@ -103,6 +103,12 @@ func IsUnreached(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &untrusted)
 }
 
+// IsHungUp reports whether a connection that was made was closed by the other side, without a word.
+func IsHungUp(err error) bool {
+	reply, timeout := (redis.Error)(nil), (net.Error)(nil)
+	return err != nil && !errors.As(err, &reply) && !IsUnreached(err) && !(errors.As(err, &timeout) && timeout.Timeout()) && Classify(err) == onTheWay
+}
+
 // noConnection reports whether the pool had no connection to give.
 func noConnection(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
