@@ -236,3 +236,24 @@ func cpuOfSelf(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkWhoSends compares one caller that sends its own calls with one whose calls a worker sends, because the client has a Limiter.
+func BenchmarkWhoSends(b *testing.B) {
+	srv := redistest.Start(b)
+	for name, limiter := range map[string]redis.Limiter{"caller": nil, "worker": &slowLimiter{}} {
+		b.Run(name, func(b *testing.B) {
+			rdb := srv.Client(b, func(o *redis.Options) { o.Limiter, o.ContextTimeoutEnabled = limiter, true })
+			c, err := lock.New(rdb, lock.WithKeyPrefix(name))
+			if err != nil {
+				b.Fatal(err)
+			}
+			m := c.Mutex("job")
+			for b.Loop() {
+				if err := cycle(context.Background(), m); err != nil {
+					b.Fatal(err)
+				}
+			}
+			closeSoon(c)
+		})
+	}
+}

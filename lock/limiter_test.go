@@ -1,9 +1,11 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,4 +99,41 @@ func TestLimiter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowLimiter is a redis.Limiter that holds calls up while it is shut.
+type slowLimiter struct {
+	shut atomic.Pointer[chan struct{}]
+	held atomic.Int64
+}
+
+func (g *slowLimiter) Allow() error {
+	if open := g.shut.Load(); open != nil {
+		g.held.Add(1)
+		<-*open
+	}
+	return nil
+}
+
+func (g *slowLimiter) ReportResult(error) {}
+
+// A Limiter that blocks holds no call beyond its ctx: no caller runs it.
+func TestLimiterThatBlocks(t *testing.T) {
+	t.Parallel()
+	g := &slowLimiter{}
+	rdb := redistest.Start(t).Client(t, func(o *redis.Options) { o.Limiter, o.ContextTimeoutEnabled = g, true })
+	c := newScope(t).open(t, rdb)
+	for range 50 { // on a busy machine it takes some until Redis was quick
+		free(t, try(t, c.Mutex("job")))
+	}
+	open := make(chan struct{})
+	g.shut.Store(&open)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	got := await(t, "Lock behind a Limiter", begin(ctx, c.Mutex("job")))
+	if got.err == nil || g.held.Load() == 0 {
+		t.Errorf("Lock: %v, with %d calls held up", got.err, g.held.Load())
+	}
+	g.shut.Store(nil)
+	close(open)
 }
