@@ -44,10 +44,13 @@ func (r *Recorder) StartBatch(ctx context.Context, node string, size int, lag ti
 	return ctx, b
 }
 
+// renewOperation is the command of a renewal. A server that doesn't know the script yet is sent an EVAL after it.
+var renewOperation = semconv.DBOperationName("EVALSHA")
+
 // begin starts the span, with all that a sampler may go by.
 func (b *RenewBatch) begin(ctx context.Context, r *Recorder, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	attrs := make([]attribute.KeyValue, 0, len(SpanBatch.Attributes))
-	attrs = append(attrs, semconv.DBSystemNameRedis, KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
+	attrs = append(attrs, semconv.DBSystemNameRedis, renewOperation, KeyNode.String(b.node), KeyBatchSize.Int(b.size), KeyLag.Float64(b.lag.Seconds()))
 	host, port, err := net.SplitHostPort(b.node)
 	if err != nil { // a socket, or not known
 		host = b.node

@@ -117,7 +117,7 @@ var (
 		Description: "One renewal call to Redis, for up to a batch of leases: where a lease in it shows this renewal, or failed.",
 		Attributes: []attribute.Key{
 			KeyNode, KeyBatchSize, KeyLag, KeyOutcome, KeyRenewed, KeyMissing, KeyTaken, KeyFailed, KeyErrorType,
-			semconv.DBSystemNameKey, semconv.ServerAddressKey, semconv.ServerPortKey, semconv.DBOperationBatchSizeKey,
+			semconv.DBSystemNameKey, semconv.DBOperationNameKey, semconv.ServerAddressKey, semconv.ServerPortKey, semconv.DBOperationBatchSizeKey,
 		},
 	}
 	SpanLost = Span{

@@ -134,7 +134,7 @@ func TestStory(t *testing.T) {
 	wantAttrs(t, batchSpan, map[attribute.Key]string{
 		"lockdog.node": "127.0.0.1:6379", "lockdog.batch.size": "2", "lockdog.renewal.lag": "0.005", "lockdog.outcome": "partial",
 		"lockdog.batch.renewed": "1", "lockdog.batch.missing": "0", "lockdog.batch.taken": "0", "lockdog.batch.failed": "1",
-		"error.type": "timeout", "db.system.name": "redis", "server.address": "127.0.0.1", "server.port": "6379", "db.operation.batch.size": "2",
+		"error.type": "timeout", "db.system.name": "redis", "db.operation.name": "EVALSHA", "server.address": "127.0.0.1", "server.port": "6379", "db.operation.batch.size": "2",
 	})
 	wantAttrs(t, release, map[attribute.Key]string{
 		"lockdog.name": "orders:42", "lockdog.kind": "mutex", "lockdog.group": "orders", "lockdog.owner": "app:1",

@@ -125,7 +125,7 @@ func TestQuietBatch(t *testing.T) {
 	wantAttrs(t, s, map[attribute.Key]string{
 		"lockdog.node": "redis:6380", "lockdog.batch.size": "1", "lockdog.renewal.lag": "0.001", "lockdog.outcome": "error",
 		"lockdog.batch.renewed": "0", "lockdog.batch.missing": "0", "lockdog.batch.taken": "0", "lockdog.batch.failed": "1",
-		"error.type": "loading", "db.system.name": "redis", "server.address": "redis", "server.port": "6380",
+		"error.type": "loading", "db.system.name": "redis", "db.operation.name": "EVALSHA", "server.address": "redis", "server.port": "6380",
 	})
 	if got := started["renew batch"]; !slices.Contains(got, telemetry.KeyErrorType.String("loading")) {
 		t.Errorf("it starts with %v: no sampler could keep what failed", got)
