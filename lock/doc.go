@@ -27,7 +27,7 @@
 //
 //   - Redis replicates asynchronously. A failover can lose a lock, and grant it again while the first holder works.
 //   - lockdog can't stop your code. A write in flight still lands after a loss. If correctness matters, have the store check tokens.
-//   - A server clock that steps forward ends leases early. A suspended virtual machine can trust an ended lease after it resumes.
+//   - A server clock that steps forward ends leases early. A suspended machine can trust an ended lease after it resumes.
 //   - A Redis that evicts or loses keys frees locks. Use maxmemory-policy noeviction.
 //   - Only a [FairMutex] is fair across processes. In one process waiters are served in the order they came. TryLock may overtake waiters.
 //

@@ -264,7 +264,8 @@ func WithRenewalBatch(n int) Option {
 
 // WithRenewalClient sends renewals through rdb instead of a small pool of their own with the options of the
 // client given to New. It should have ContextTimeoutEnabled, connections that nothing else fills, and reach the
-// same servers. The program closes it, after Client.Close. nil is no such client: then it is as without the option.
+// same servers. A call has a sixth of the lease, 5 s at most, in which its hooks run, too. The program closes it, after
+// Client.Close. nil is no such client: then it is as without the option.
 func WithRenewalClient(rdb redis.UniversalClient) Option {
 	return clientOption(func(c *clientConfig) { c.renew = rdb })
 }
