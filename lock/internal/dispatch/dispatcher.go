@@ -62,6 +62,9 @@ type Node struct {
 
 // LearnKeys notes which keys the node wants in a call, if it refused one for those that it has. It reports whether it did.
 func (n *Node) LearnKeys(refused error) bool {
+	if refused == nil { // each result of a renewal is asked about
+		return false
+	}
 	switch redisfail.Classify(refused).Keys {
 	case redisfail.KeysCrossSlot:
 		n.SingleSlotOnly.Store(true)
