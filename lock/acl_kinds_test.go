@@ -361,7 +361,7 @@ func semaphoreCalls(u *aclUser) error {
 		func() error { return p.EnsurePermits(u.ctx, 1) },
 		func() error { _, err := p.TrySetPermits(u.ctx, 1); return err },
 		func() error {
-			return u.admin().ZAdd(u.ctx, "{"+name+"}:timeout", redis.Z{Score: 1, Member: "gone"}).Err()
+			return u.admin().ZAdd(u.ctx, "{"+name+"}:timeout", redis.Z{Score: 1, Member: "of one gone ...."}).Err()
 		},
 		func() (err error) { one, err = p.TryLock(u.ctx); return err },
 		func() (err error) { two, err = p.TryLock(u.ctx); return err },

@@ -21,7 +21,7 @@ func TestBatch_OutcomePerCall(t *testing.T) {
 	r := newBatchRig(t)
 	ctx := t.Context()
 	r.rdb.Set(ctx, "job:string", "x", 0)
-	r.rdb.HSet(ctx, "job:java", "thread", 2)
+	r.rdb.HSet(ctx, "job:java", "thread:1", 2)
 	free := make([]string, 5)
 	for i := range free {
 		free[i] = fmt.Sprint("job:", i)
@@ -42,7 +42,7 @@ func TestBatch_OutcomePerCall(t *testing.T) {
 		t.Errorf("a key that is no lock: %v", err)
 	}
 	var held *HeldError
-	if err := out[1].err; !errors.As(err, &held) || held.Owner != "thread" || held.Name != "job:java" {
+	if err := out[1].err; !errors.As(err, &held) || held.Owner != "thread:1" || held.Name != "job:java" {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	if err := out[7].err; !errors.As(err, &held) || held.Owner != out[2].l.Owner() {
@@ -73,7 +73,7 @@ func TestBatch_Releases(t *testing.T) {
 		leases = append(leases, outcome{l, err})
 	}
 	r.rdb.Del(t.Context(), "job:1")
-	r.rdb.HSet(t.Context(), "job:1", "thread", 1)
+	r.rdb.HSet(t.Context(), "job:1", "thread:1", 1)
 	all := r.holdTryLock(t.Context(), "job:new")
 	released := make([]chan error, len(leases))
 	for i, o := range leases {

@@ -62,7 +62,7 @@ func TestBatch_Cluster(t *testing.T) {
 	r, cl, _, names := newClusterRig(t, 7)
 	ctx := t.Context()
 	r.rdb.Set(ctx, names[0], "x", 0)
-	r.rdb.HSet(ctx, names[1], "thread", 2)
+	r.rdb.HSet(ctx, names[1], "thread:1", 2)
 	other := r.elsewhere(cl)
 	for _, s := range cl.Nodes {
 		s.Client(t).ScriptLoad(ctx, script.Batch.Source)
@@ -81,7 +81,7 @@ func TestBatch_Cluster(t *testing.T) {
 		t.Errorf("a key that is no lock: %v", err)
 	}
 	var held *HeldError
-	if err := out[1].err; !errors.As(err, &held) || held.Owner != "thread" {
+	if err := out[1].err; !errors.As(err, &held) || held.Owner != "thread:1" {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	if err := out[7].err; !errors.As(err, &held) || held.Owner != out[2].l.Owner() {
@@ -131,7 +131,7 @@ func TestBatch_MigratingSlots(t *testing.T) {
 	leaving, heldLeaving, gone, heldGone, stays := names[0], names[1], names[2], names[3], names[4]
 	to := r.elsewhere(cl)
 	for _, name := range []string{heldLeaving, heldGone} {
-		rdb.HSet(ctx, name, "thread", 1)
+		rdb.HSet(ctx, name, "thread:1", 1)
 	}
 	for _, name := range []string{leaving, heldLeaving} {
 		m := cl.Migrate(t, cl.Slot(t, name), to)
@@ -147,7 +147,7 @@ func TestBatch_MigratingSlots(t *testing.T) {
 		var held *HeldError
 		switch name := names[i]; name {
 		case heldLeaving, heldGone:
-			if !errors.As(o.err, &held) || held.Owner != "thread" {
+			if !errors.As(o.err, &held) || held.Owner != "thread:1" {
 				t.Errorf("%s is held: %v, %v", name, o.l, o.err)
 			}
 		default:

@@ -24,7 +24,7 @@ func TestBatch_FullRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.rdb.HSet(ctx, "job:wanted", "other", 1, "@lockdog", "1")
+	r.rdb.HSet(ctx, "job:wanted", "other:1", 1, "@lockdog", "1")
 	r.rdb.PExpire(ctx, "job:wanted", time.Minute)
 	waited := make(chan outcome, 1)
 	go func() {
@@ -217,7 +217,7 @@ func TestExpiryOfAThousandYears(t *testing.T) {
 	t.Parallel()
 	r := newBatchRig(t)
 	ctx := t.Context()
-	r.rdb.HSet(ctx, "job", "other", 1)
+	r.rdb.HSet(ctx, "job", "other:1", 1)
 	if err := r.rdb.Do(ctx, "pexpire", "job", "9223000000000000000").Err(); err != nil {
 		t.Fatal(err)
 	}

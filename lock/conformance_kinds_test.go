@@ -205,7 +205,7 @@ func holdPermit(r raw, key, owner, _ string, lease time.Duration) {
 	r.eval(`local time = redis.call('time')
 		redis.call('set', KEYS[1], 0)
 		redis.call('zadd', KEYS[2], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1]), ARGV[2])
-		return 1`, []string{key, timeouts(key)}, ms, owner)
+		return 1`, []string{key, timeouts(key)}, ms, (owner + strings.Repeat(".", 16))[:16])
 }
 
 func permitHolders(r raw, key string) map[string]string {

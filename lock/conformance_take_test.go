@@ -80,10 +80,10 @@ func tryLockOfHeld(t *testing.T, w *world) {
 }
 
 func tryLockOfHeldForever(t *testing.T, w *world) {
-	w.hold("a", "somebody", "1", 0)
+	w.hold("a", "somebody:1", "1", 0)
 	_, err := answered(t.Context(), w.lock(w.client(), "a"))
 	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Owner != w.shown(w.owner("somebody")) || held.Remaining >= 0 ||
+	if !errors.As(err, &held) || held.Owner != w.shown(w.owner("somebody:1")) || held.Remaining >= 0 ||
 		held.Owner != "" && !strings.Contains(err.Error(), "without an expiry") {
 		t.Errorf("%v, %+v", err, held)
 	}
@@ -305,7 +305,7 @@ func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 }
 
 func forceUnlockWakes(t *testing.T, w *world) {
-	w.hold("a", "somebody", "1", time.Hour)
+	w.hold("a", "somebody:1", "1", time.Hour)
 	c, operator := w.client(), w.client()
 	next := begin(context.Background(), w.lock(c, "a"))
 	waiting(t, c, 1)

@@ -55,7 +55,7 @@ func wokenBySameClient(t *testing.T, w *world) {
 func wokenByOtherClient(t *testing.T, w *world) { wokenBy(t, w, w.client(), w.client()) }
 
 func takesOverWhatExpired(t *testing.T, w *world) {
-	w.hold("a", "a holder that vanished", "1", ttl)
+	w.hold("a", "vanished:1", "1", ttl)
 	start := time.Now()
 	l := granted(t, begin(context.Background(), w.lock(w.client(), "a")))
 	if waited := time.Since(start); waited < ttl/2 {

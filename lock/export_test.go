@@ -47,3 +47,8 @@ func Asleep(c *Client, n int) bool {
 	}
 	return have == n
 }
+
+// KeysBeside are all keys that a lock of any kind may have beside its own.
+func KeysBeside(c *Client, name string) []string {
+	return append(keysBeside(c, name), script.PermitsKey(c.cfg.prefix+name))
+}

@@ -146,10 +146,10 @@ func TestFairCountsRedissonsWaiters(t *testing.T) {
 		"several have died": func(d *fairDesk) {
 			const dead = 40
 			for i := range dead {
-				d.waits(fmt.Sprint("go:dead", i))
+				d.waits(fmt.Sprint("go:10", i))
 			}
 			for i := range dead {
-				d.dies(fmt.Sprint("go:dead", i))
+				d.dies(fmt.Sprint("go:10", i))
 			}
 			d.javaLooks()
 			d.javaWaits("java:1")

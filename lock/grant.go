@@ -249,7 +249,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		}
 		rel.End(telemetry.ReleaseError, false, err)
 		g.finish(ErrReleased, telemetry.EndReleased, "")
-		return wrapError(g.lock.name, "release", err)
+		return g.lock.wrap("release", err)
 	case f.Outcome.NotOurs():
 		cause := CauseMissing
 		if f.Outcome == script.Taken {

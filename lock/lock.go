@@ -359,8 +359,8 @@ func (lk *lock) wrap(op string, err error) error {
 	if held := (*HeldError)(nil); errors.As(err, &held) {
 		held.local = strings.HasPrefix(held.Owner, lk.c.ownerHead)
 	}
-	if n := lk.kind.number; n != "" && (redisfail.IsWrongType(err) || redisfail.IsNotInteger(err)) {
-		return fmt.Errorf("%w: %s %q: %s: its key in Redis doesn't hold a %s; choose another name: %w", ErrInvalid, lk.kind.words(), lk.name, op, n, err)
+	if foreign := lk.foreign(op, err); foreign != nil {
+		return foreign
 	}
 	if lk.kind.leaseless {
 		return wrapNamed(lk.kind.words(), lk.name, op, err)
@@ -381,8 +381,6 @@ func wrapNamed(what, name, op string, err error) error {
 		return nil
 	case errors.As(err, &held), errors.As(err, &lost), errors.As(err, &replicas), errors.As(err, &deadlock):
 		return err
-	case redisfail.IsWrongType(err):
-		return fmt.Errorf("%w: lock %q: %s: its key in Redis holds something else than this kind of lock; choose another name: %w", ErrInvalid, name, op, err)
 	}
 	if redisfail.IsUnavailable(err) {
 		return &unavailableError{fmt.Sprintf("lockdog: %s %q: %s", what, name, op), err}

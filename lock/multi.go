@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -150,6 +151,10 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 			return l, nil
 		}
 		if !t.again {
+			if redisfail.IsWrongType(err) { // it doesn't say which key
+				_, errs := inspectEach(ctx, m.locks, func(lk *lock) string { return lk.name })
+				err = cmp.Or(errors.Join(errs...), err)
+			}
 			err = m.wrap("acquire", err)
 			t.record.acquire.Fail(outcome, err)
 			return nil, err

@@ -68,7 +68,7 @@ func TestWithReplicas(t *testing.T) {
 			}
 
 			// Lock waits until the replica is back, once it waits at all.
-			if err := server.HSet(t.Context(), name, "somebody", 1).Err(); err != nil {
+			if err := server.HSet(t.Context(), name, "somebody:1", 1).Err(); err != nil {
 				t.Fatal(err)
 			}
 			if err := server.PExpire(t.Context(), name, 300*time.Millisecond).Err(); err != nil {
@@ -151,7 +151,7 @@ func TestWithReplicasSweepsOldBidsOnly(t *testing.T) {
 	rdb, wire := throughProxy(t, r.Primary)
 	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
 	server, replica := r.Primary.Client(t), r.Replicas[0]
-	if err := errors.Join(server.HSet(t.Context(), name, "somebody", 1).Err(), server.PExpire(t.Context(), name, time.Second).Err()); err != nil {
+	if err := errors.Join(server.HSet(t.Context(), name, "somebody:1", 1).Err(), server.PExpire(t.Context(), name, time.Second).Err()); err != nil {
 		t.Fatal(err)
 	}
 	replica.Pause(t)

@@ -92,7 +92,7 @@ func TestSemaphoreForHours(t *testing.T) {
 		free(t, granted(t, next))
 
 		must(t, "AddPermits", p.AddPermits(t.Context(), -1))
-		dead := backend.NewScript("dead", "return redis.call('zadd', KEYS[1], redis.call('time')[1] * 1000 + 25000, 'of the dead')")
+		dead := backend.NewScript("dead", "return redis.call('zadd', KEYS[1], redis.call('time')[1] * 1000 + 25000, 'of the dead one!')")
 		_, err := s.Backend().Eval(t.Context(), backend.Call{Script: dead, SendSource: true, Keys: []string{"{pool}:timeout"}})
 		must(t, "ZADD", err)
 		start := time.Now()

@@ -159,7 +159,7 @@ func TestSemaphorePermitOfTheVanished(t *testing.T) {
 	p := permits(t, c, "pool", 1)
 	kept := try(t, p)
 	end := time.Now().Add(2 * numberLease).Truncate(time.Millisecond)
-	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "of another client"})
+	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "another client's"})
 	first := begin(ctx, waiter.Semaphore("pool"))
 	waiting(t, waiter, 1)
 	second := begin(ctx, waiter.Semaphore("pool"))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +15,6 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
-
-// redissonOwner is how Redisson names a holder or waiter: "<uuid>:<thread>", and ":write" for a writer.
-var redissonOwner = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:-?\d+(:write)?$`)
 
 const (
 	modeField = "mode" // of a read-write lock
@@ -282,8 +278,12 @@ func kindOf(fields []string) Kind {
 	return Mutex
 }
 
-// parse reads holders from fields of a hash, and what our field says.
+// parse reads holders from fields of a hash, and what our field says. What is no lock is none to the scripts either: see foreign.lua.
 func (one *reading) parse(fields []string, left time.Duration) (holders []Holder, meta string) {
+	noted := false // a holder with our field may have any name
+	for i := 0; i < len(fields); i += 2 {
+		noted = noted || fields[i] == script.MetaField && one.Kind != RW
+	}
 	for i := 0; i+1 < len(fields); i += 2 {
 		owner, text := fields[i], fields[i+1]
 		switch {
@@ -293,14 +293,14 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 		case one.Kind == RW && (owner == modeField || one.seen[owner]):
 			continue
 		}
-		count, err := strconv.Atoi(text)
-		id := script.ClientIDOf(owner)
-		redisson := id == "" && redissonOwner.MatchString(owner)
-		if err != nil || id == "" && !redisson {
+		named := script.IsOwner(owner)
+		if !script.IsCount(text) || owner == modeField || !named && !noted {
 			one.alien(fmt.Sprintf("its field %.64q is no owner", owner))
 			return nil, ""
 		}
-		h := Holder{Owner: owner, ClientID: id, Redisson: redisson, Count: count, Remaining: left}
+		count, _ := strconv.Atoi(text)
+		id := script.ClientIDOf(owner)
+		h := Holder{Owner: owner, ClientID: id, Redisson: named && id == "", Count: count, Remaining: left}
 		if one.Kind == RW {
 			one.seen[owner] = true
 			h.Mode = "read"
@@ -457,10 +457,10 @@ func (b *batch) semaphores(ctx context.Context) error {
 		if one.failed(a.left, a.over, a.held, a.first, a.next) {
 			continue
 		}
-		left, err := strconv.Atoi(a.left.Val())
+		left, _ := strconv.Atoi(a.left.Val())
 		first := a.first.Val()
 		switch {
-		case err != nil: // other text, or none: a sorted set of others' may be named so, too
+		case !script.IsNumber(a.left.Val()): // other text, or none: a sorted set of others' may be named so, too
 			one.alien("it is no number")
 			continue
 		case len(first) == 0:

@@ -198,5 +198,5 @@ func (one *reading) redissons() bool { return len(one.Holders) > 0 && one.Holder
 
 func waiterOf(owner string) Waiter {
 	id := script.ClientIDOf(owner)
-	return Waiter{Owner: owner, ClientID: id, Redisson: id == "" && redissonOwner.MatchString(owner)}
+	return Waiter{Owner: owner, ClientID: id, Redisson: id == "" && script.IsOwner(owner)}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Thief is the owner that Lose with lock.CauseTaken gives the lock to. The writer of an RWMutex is Thief + ":write".
-const Thief = "locktest/thief"
+const Thief = "locktest/thief:1"
 
 // closeGrace is how long Close waits for leases that are not released.
 const closeGrace = time.Second

@@ -10,7 +10,8 @@ import (
 // score, b a bound of scores, t a lease.
 var forms = []string{
 	"exists k k", "del k", "del k k", "pexpire k t", "pexpire k t nx", "pexpire k t xx", "persist k", "pttl k", "pttl k",
-	"get k", "set k v", "set k n", "set k v nx", "set k v xx", "set k n px t", "set k v get", "set k n get nx", "incr k", "decr k", "incrby k n", "decrby k n",
+	"get k", "set k v", "set k n", "set k v nx", "set k v xx", "set k n px t", "set k n keepttl", "set k v keepttl get", "set k n keepttl px t", "set k n px t keepttl",
+	"set k v get", "set k n get nx", "incr k", "decr k", "incrby k n", "decrby k n",
 	"hset k m v", "hmget k m m", "hset k m n m v m n", "hget k m", "hgetall k", "hexists k m", "hkeys k", "hlen k", "hdel k m", "hdel k m m m", "hincrby k m n",
 	"lpush k m", "rpush k m m m", "lpop k", "lpop k i", "lindex k i", "llen k", "lrange k i i", "lrem k i m", "lpos k m",
 	"zadd k f m", "zadd k f m f m f m", "zadd k nx f m", "zadd k xx f m f m", "zadd k gt f m", "zadd k lt ch f m f m", "zincrby k f m", "zrem k m", "zrem k m m", "zpopmin k",

@@ -90,7 +90,7 @@ func (s *Server) Keep(key, owner string, lease time.Duration) bool {
 	if s.find(key) != nil {
 		return false
 	}
-	s.keys[key] = &entry{value: &hash{fields: []field{{owner, "1"}}}, kept: lease}
+	s.keys[key] = &entry{value: &hash{fields: []field{{owner, "1"}, {metaField, ""}}}, kept: lease}
 	return true
 }
 
@@ -134,7 +134,7 @@ func (s *Server) Take(key, owner string) {
 	if e == nil {
 		return
 	}
-	taken := []field{{owner, "1"}}
+	taken := []field{{owner, "1"}, {metaField, ""}}
 	if e.holds(modeField) {
 		taken = []field{{modeField, "write"}, {owner + writeSuffix, "1"}}
 	}

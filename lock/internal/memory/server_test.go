@@ -93,7 +93,7 @@ func TestKeepIsFrozen(t *testing.T) {
 			t.Fatalf("held by %q", m.Holder("k"))
 		}
 		for range 3 {
-			m.run(`{60000, 1, 0, 60000, {"java", "1"}}`,
+			m.run(`{60000, 1, 0, 60000, {"java", "1", "@lockdog", ""}}`,
 				`return {redis.call('pttl', 'k'), redis.call('pexpire', 'k', 0), redis.call('persist', 'k'), redis.call('pttl', 'k'), redis.call('hgetall', 'k')}`)
 			time.Sleep(time.Hour)
 		}
@@ -180,7 +180,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	m := newMem(t)
 	for _, line := range []string{
-		"set k v keepttl", "set k v ex 1", "zadd k incr 1 m", "zrange k 0 -1 rev", "zrange k 0 1 byscore", "lpos k x rank 1",
+		"set k v exat 1", "set k v ex 1", "zadd k incr 1 m", "zrange k 0 -1 rev", "zrange k 0 1 byscore", "lpos k x rank 1",
 	} {
 		words := strings.Fields(line)
 		args := make([]any, len(words))

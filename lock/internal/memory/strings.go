@@ -23,7 +23,7 @@ func get(s *Server, args []string) any {
 
 // set is SET with NX, XX, PX and GET.
 func set(s *Server, args []string) any {
-	var nx, xx, px, old bool
+	var nx, xx, px, keep, old bool
 	var lease string
 	for i := 2; i < len(args); i++ {
 		switch option := strings.ToLower(args[i]); {
@@ -31,12 +31,14 @@ func set(s *Server, args []string) any {
 			nx = true
 		case option == "xx" && !nx:
 			xx = true
-		case option == "px" && i+1 < len(args):
+		case option == "keepttl" && !px:
+			keep = true
+		case option == "px" && !keep && i+1 < len(args):
 			i++
 			px, lease = true, args[i]
 		case option == "get":
 			old = true
-		case slices.Contains([]string{"ex", "exat", "pxat", "keepttl"}, option):
+		case slices.Contains([]string{"ex", "exat", "pxat"}, option):
 			return missing("SET", strings.ToUpper(option))
 		default:
 			return errSyntax
@@ -57,13 +59,15 @@ func set(s *Server, args []string) any {
 			return err
 		}
 	}
-	there := s.find(args[0]) != nil
-	if nx && there || xx && !there {
+	before := s.find(args[0])
+	if nx && before != nil || xx && before == nil {
 		return refused
 	}
 	e := &entry{value: &text{args[1]}}
 	if px {
 		e.expires = s.now.Add(millis(ms))
+	} else if keep && before != nil {
+		e.expires = before.expires
 	}
 	s.keys[args[0]] = e
 	return done

@@ -21,6 +21,7 @@ const (
 	noPassword = "AUTH <password> called"
 	notInteger = "not an integer"
 	listening  = "allowed in this context" // "only (P|S)SUBSCRIBE / ... / RESET are ..."
+	outOfRange = "would be out of range"   // of semaphore_add.lua
 	noCluster  = "cluster support disabled"
 )
 
@@ -77,6 +78,7 @@ var phrases = []struct {
 	{"user executing the script can't", permanent(telemetry.ErrorACL)},
 	{noPassword, permanent(telemetry.ErrorACL)},
 	{notInteger, permanent(telemetry.ErrorOther)},
+	{outOfRange, permanent(telemetry.ErrorOther)},
 	{noCluster, permanent(telemetry.ErrorOther)},
 }
 
@@ -152,6 +154,9 @@ func IsWrongType(err error) bool { return replied(err, wrongType) }
 
 // IsNotInteger reports whether a key holds a value that isn't a number.
 func IsNotInteger(err error) bool { return replied(err, notInteger) }
+
+// IsOutOfRange reports whether a semaphore would have more permits than it may.
+func IsOutOfRange(err error) bool { return replied(err, outOfRange) }
 
 // IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.
 func IsCrossSlot(err error) bool { return err != nil && Classify(err).Keys == KeysCrossSlot }

@@ -131,6 +131,7 @@ var replyTexts = []replyText{
 	{"@user_script: 1: Write commands not allowed after non deterministic commands. Call redis.replicate_commands() at the start of your script in order to switch to single commands replication mode.", final(telemetry.ErrorOther)},
 	{"ERR Write commands are not allowed from read-only scripts.", final(telemetry.ErrorOther)},
 	{"ERR value is not an integer or out of range", final(telemetry.ErrorOther)},
+	{"ERR the number of permits would be out of range", final(telemetry.ErrorOther)},
 	{"ERR This instance has cluster support disabled", final(telemetry.ErrorOther)},
 	{"BUSYKEY Target key name already exists.", final(telemetry.ErrorOther)},
 	{"NOTBUSY No scripts in execution right now.", final(telemetry.ErrorOther)},
@@ -181,6 +182,7 @@ func TestReplyPredicates(t *testing.T) {
 			"@user_script: 1: -WRONGTYPE Operation against a key holding the wrong kind of value",
 		}},
 		"IsNotInteger": {IsNotInteger, []string{"ERR value is not an integer or out of range"}},
+		"IsOutOfRange": {IsOutOfRange, []string{"ERR the number of permits would be out of range"}},
 		"IsUnauthenticated": {IsUnauthenticated, []string{
 			"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
 			"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used",

@@ -19,7 +19,7 @@ type Acquirer struct {
 // The scripts that acquire.
 var (
 	Acquire = &Acquirer{
-		Script: load("acquire", "clock", "token", "holder", "marks"), keys: lockAndCounter,
+		Script: load("acquire", "clock", "token", "holder", "owner", "foreign", "marks"), keys: lockAndCounter,
 		more: func(r *Request, a AcquireArgs) {
 			if e := a.Entries; e.Add != "" {
 				r.Keys = append(r.Keys, WaitersKey(a.Key))
@@ -28,31 +28,31 @@ var (
 		},
 	}
 	FairAcquire = &Acquirer{
-		Script: load("fair_acquire", "clock", "token", "holder", "marks", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
+		Script: load("fair_acquire", "clock", "token", "holder", "owner", "foreign", "marks", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Args = append(r.Args, a.Keep.Milliseconds(), Channel(a.Key), a.Publish)
 		},
 	}
 	WriteAcquire = &Acquirer{
-		Script: load("write_acquire", "clock", "token", "after", "tell", "rw"), keys: rwKeys,
+		Script: load("write_acquire", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
 	}
 	ReadAcquire = &Acquirer{
-		Script: load("read_acquire", "clock", "token", "after", "tell", "rw"), keys: rwKeys,
+		Script: load("read_acquire", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, a.Under, a.Waited.Milliseconds()) },
 	}
 	UnleasedAcquire = &Acquirer{
-		Script: load("unleased_acquire", "clock"), keys: receiptKeys,
+		Script: load("unleased_acquire", "clock", "number"), keys: receiptKeys,
 		more: func(r *Request, a AcquireArgs) {
 			r.Keys = append(r.Keys, a.Spent...)
 			r.Args = append(r.Args, a.Permits, receiptLife.Milliseconds())
 		},
 	}
 	SemaphoreAcquire = &Acquirer{
-		Script: load("semaphore_acquire", "clock", "token", "after", "tell"), keys: permitKeys, holding: HoldsPermit,
+		Script: load("semaphore_acquire", "clock", "token", "after", "tell", "number", "permits"), keys: permitKeys, holding: HoldsPermit,
 		more: func(r *Request, a AcquireArgs) { r.Args = append(r.Args, SemaphoreChannel(a.Key), a.Publish) },
 	}
-	LatchWait = &Acquirer{Script: load("latch_wait", "clock"), keys: lockKey}
+	LatchWait = &Acquirer{Script: load("latch_wait", "clock", "number"), keys: lockKey}
 )
 
 // AcquireArgs are what these scripts are told. Each takes what it needs.

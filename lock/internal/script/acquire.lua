@@ -19,7 +19,7 @@
 --          {2, now}                                           came too late, wrote nothing
 --
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again. It comes after clock.lua, token.lua,
--- holder.lua and marks.lua.
+-- holder.lua, owner.lua, foreign.lua and marks.lua.
 local hash = redis.call('hgetall', KEYS[1])
 local mark = KEYS[3] and '+'
 local holder, meta, own
@@ -31,17 +31,22 @@ if #hash > 0 then
 end
 local tooLate = late(ARGV[3])
 if #hash > 0 and not own then
+  local alien = foreign(hash)
+  if alien then
+    return alien
+  end
   local left = redis.call('pttl', KEYS[1])
   -- A holder without '@lockdog' is Redisson's: it wakes all. That this is refused (a full Redis, an ACL) is no reason to fail: then
   -- the release wakes all, too.
-  if KEYS[3] and meta ~= '' and not tooLate then
+  local mark, fair = string.byte(meta, 1, 2)
+  if KEYS[3] and meta ~= '' and not tooLate and (mark == waitMark and fair ~= fairMark or not others(KEYS[3])) then
     local since = ARGV[6] == '0' and nowText or ARGV[6]
     if ARGV[7] ~= '' then
       redis.pcall('zrem', KEYS[3], ARGV[7])
     end
     if type(redis.pcall('zadd', KEYS[3], 'nx', since, ARGV[5])) == 'number' then
       redis.pcall('pexpire', KEYS[3], ARGV[2])
-      if string.byte(meta) ~= waitMark then
+      if mark ~= waitMark then
         redis.pcall('hset', KEYS[1], '@lockdog', '+' .. meta)
       end
     end
@@ -61,7 +66,7 @@ end
 if ARGV[4] ~= '' then
   meta = meta .. ' ' .. ARGV[4]
 end
-if mark then
+if mark and not (mark == '+' and others(KEYS[3])) then
   meta = mark .. meta
 end
 redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', meta)

@@ -15,7 +15,7 @@ local last = redis.call('mget', unpack(KEYS, counter + 1, counter + count))
 local done, drawn, tokens, n = {}, {}, {}, 0
 for i = 1, count do
   local key, before = KEYS[counter + i], last[i]
-  if not drawn[key] and (before and later(nowText, before)
+  if not drawn[key] and (before and follow(before) == now
       or not before and redis.call('exists', key) == 0) then -- where it holds something else, MSET would do away with that
     drawn[key] = true -- which also leaves a lock's second acquire to acquire.lua
     tokens[n + 1], tokens[n + 2] = key, nowText

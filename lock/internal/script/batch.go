@@ -5,7 +5,7 @@ import "github.com/lockdog/lockdog/lock/internal/backend"
 // Batch runs several calls of the scripts in batched, which are functions in it. It has shorter ways for many calls of one script.
 var (
 	batched = map[*backend.Script]any{Acquire.Script: "acquire", Release.Script: "release", HandOver.Script: "hand_over"}
-	Batch   = build("batch", read("clock", "token", "give", "holder", "demoted", "channel", "marks", "tell"), "local operations, together = {}, {}\n",
+	Batch   = build("batch", read("clock", "token", "give", "holder", "owner", "foreign", "demoted", "channel", "marks", "tell"), "local operations, together = {}, {}\n",
 		function("operations.acquire", "KEYS, ARGV", read("acquire")),
 		function("operations.release", "KEYS, ARGV", read("entry"), release()),
 		function("operations.hand_over", "KEYS, ARGV", handOver()),

@@ -1,7 +1,7 @@
 package script
 
 // Count reads the number of a semaphore or a latch.
-var Count = load("count")
+var Count = load("count", "number", "permits")
 
 // Counting is what a call of count.lua counts.
 type Counting uint8

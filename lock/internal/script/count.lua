@@ -11,11 +11,15 @@ if not n then
   redis.call('del', KEYS[1]) -- see inspect.lua
   n = '0'
 end
-if not string.find(n, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if not isNumber(n) then
+  return noNumber()
 end
 n = tonumber(n)
 if KEYS[2] then
+  local _, alien = firstPermit(KEYS[2])
+  if type(alien) == 'table' then
+    return alien
+  end
   local last = '+inf'
   if ARGV[1] ~= 'total' then
     local time = redis.call('time')

@@ -30,6 +30,10 @@ local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
 local hash = redis.call('hgetall', KEYS[1])
 local holder, meta, own = holderOf(hash, ARGV[1])
 
+local alien = #hash > 0 and not own and foreign(hash)
+if alien then
+  return alien
+end
 if late(ARGV[3]) then
   return {2, now}
 end
@@ -66,6 +70,11 @@ if keep > 0 then
   local known = redis.call('zscore', queue.deadlines, ARGV[1])
   -- Those of ours that died leave wherever they stand, some at each question: lrem takes as long as the queue is.
   local dead = redis.call('zrangebyscore', queue.alive, '-inf', ms, 'limit', 0, 16)
+  if not known then
+    for _, key in ipairs({queue.deadlines, queue.alive}) do
+      checkWaiter(redis.call('zrange', key, 0, 0)[1])
+    end
+  end
   local before = 0
   -- The list is read only if there are more deadlines than live waiters of ours: the others are of Redisson's waiters, or of dead ones. The dead
   -- must not be counted as ours: one that Redisson removed has no deadline any more but is still in queue.alive, and would hide one of Redisson's.

@@ -15,11 +15,11 @@ type Forcer struct {
 
 // The scripts that force.
 var (
-	force = load("force", "channel", "marks", "tell", "forced", "fair_queue", "fair_wake")
+	force = load("force", "owner", "foreign", "channel", "marks", "tell", "forced", "fair_queue", "fair_wake")
 
 	Force     = &Forcer{force, lockKey, Channel}
 	FairForce = &Forcer{force, fairKeys, Channel}
-	RWForce   = &Forcer{load("rw_force", "clock", "token", "after", "tell", "rw", "forced"), rwKeys, RWChannel}
+	RWForce   = &Forcer{load("rw_force", "clock", "token", "after", "tell", "owner", "number", "rw", "forced"), rwKeys, RWChannel}
 )
 
 // ForceArgs are what these scripts are told.

@@ -10,8 +10,12 @@
 -- Returns  0 the lock was free; {1, text or nil, owner...} it was held, by those (ten at most); with text, a message was refused with that
 --          error. Running it twice is harmless.
 --
--- It comes after channel.lua, marks.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
+-- It comes after owner.lua, foreign.lua, channel.lua, marks.lua, tell.lua, forced.lua, fair_queue.lua and fair_wake.lua.
 local hash = redis.call('hgetall', KEYS[1])
+local alien = #hash > 0 and foreign(hash)
+if alien then
+  return alien
+end
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end

@@ -15,11 +15,11 @@ type Inspector struct {
 
 // The scripts that inspect.
 var (
-	inspect = load("inspect", "clock")
+	inspect = load("inspect", "clock", "owner", "foreign")
 
 	Inspect     = &Inspector{inspect, lockKey}
 	FairInspect = &Inspector{inspect, fairKeys}
-	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "after", "tell", "rw"), rwKeys}
+	RWInspect   = &Inspector{load("rw_inspect", "clock", "token", "after", "tell", "owner", "number", "rw"), rwKeys}
 )
 
 // Args makes r a call of the script.

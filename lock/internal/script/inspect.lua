@@ -3,13 +3,18 @@
 --
 -- KEYS[1]  the lock
 --
--- Returns  {now, remaining ms (-2 free, -1 no expiry), fields and values of the hash...}
+-- Returns  {now, remaining ms (-2 free, -1 no expiry), fields and values of the hash...}. It comes after clock.lua, owner.lua and foreign.lua.
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
   redis.call('del', KEYS[1]) -- nothing; refused by a replica, which may lack what its primary has
 end
+local hash = redis.call('hgetall', KEYS[1])
+local alien = #hash > 0 and foreign(hash)
+if alien then
+  return alien
+end
 local out = {now, left}
-for _, v in ipairs(redis.call('hgetall', KEYS[1])) do
-  out[#out + 1] = v
+for i, v in ipairs(hash) do
+  out[i + 2] = v
 end
 return out

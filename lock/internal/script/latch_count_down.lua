@@ -17,13 +17,16 @@ end
 if late(ARGV[4]) then
   return {3, now}
 end
-local closed = redis.call('exists', KEYS[1]) == 1
+local closed = redis.call('get', KEYS[1])
+if closed and not isNumber(closed) then
+  return noNumber()
+end
 -- A Redis that is full refuses SET and DECR, but not after a DEL in the same script.
 redis.call('del', KEYS[2], unpack(KEYS, 3))
 redis.call('set', KEYS[2], '1', 'px', ARGV[5]) -- also of an open latch: it may be set before this is repeated
 if closed then
   local left = redis.pcall('decr', KEYS[1])
-  if type(left) == 'table' then -- no number, or an ACL forbids it
+  if type(left) == 'table' then -- an ACL may forbid it
     redis.call('del', KEYS[2])
     return left
   end

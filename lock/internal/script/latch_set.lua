@@ -20,8 +20,8 @@ if late(ARGV[4]) then
   return {3, now}
 end
 local count = redis.call('get', KEYS[1]) or '0'
-if not string.find(count, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if not isNumber(count) then
+  return noNumber()
 end
 if tonumber(count) > 0 then
   return {0, now, 0}

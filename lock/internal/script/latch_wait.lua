@@ -10,8 +10,8 @@ if not count then
   redis.call('del', KEYS[1]) -- see inspect.lua
   count = '0'
 end
-if not string.find(count, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if not isNumber(count) then
+  return noNumber()
 end
 if tonumber(count) > 0 then
   return {0, now, -1, '', ''}

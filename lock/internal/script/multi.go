@@ -4,8 +4,8 @@ import "github.com/lockdog/lockdog/lock/internal/redisfail"
 
 // The scripts of several locks, and that which makes the token of a lock that of its quorum.
 var (
-	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "marks")
-	MultiRelease = load("multi_release", "clock", "demoted", "channel", "marks", "tell", "fair_queue", "fair_wake")
+	MultiAcquire = load("multi_acquire", "clock", "token", "holder", "owner", "foreign", "marks")
+	MultiRelease = load("multi_release", "clock", "demoted", "channel", "marks", "tell", "owner", "fair_queue", "fair_wake")
 	Raise        = load("raise", "marks")
 )
 

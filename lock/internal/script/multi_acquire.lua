@@ -21,11 +21,18 @@ for i = 1, #KEYS / 2 do
   local hash = redis.call('hgetall', lock)
   local holder, meta, own = holderOf(hash, ARGV[2 * i + 1])
   if #hash > 0 and not own then
+    local alien = foreign(hash)
+    if alien then
+      return alien
+    end
     return {0, now, redis.call('pttl', lock), holder, meta, i}
   end
   marks[i] = string.byte(meta, 2) == fairMark and '+~'
   if last[counter] == nil then
     last[counter] = redis.call('get', counter)
+    if not follow(last[counter]) then
+      return noCounter
+    end
   end
 end
 

@@ -28,7 +28,7 @@ end
 
 local gone = takeOut ~= add and takeOut or ''
 local waiting = redis.pcall('zcard', set)
-if type(waiting) ~= 'number' then
+if type(waiting) ~= 'number' or fairWaits and others(set) then -- another mark is only where acquire.lua has looked
   waiting = 0
 elseif present(gone) then
   waiting = waiting - 1

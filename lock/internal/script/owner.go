@@ -2,6 +2,7 @@ package script
 
 import (
 	"encoding/hex"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -31,3 +32,21 @@ func ClientIDOf(owner string) string {
 	id, _ := ClientOf(owner)
 	return id
 }
+
+// ownerFormat is an owner as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>".
+var ownerFormat = regexp.MustCompile(`^((?s:.+):-?[0-9]+|[^:]+:[0-9A-Fa-f]{16}-[0-9]+)(` + WriteSuffix + `)?$`)
+
+// IsOwner reports whether a field is an owner of a lock. A hash that has others is no lock: see foreign.lua.
+func IsOwner(field string) bool { return ownerFormat.MatchString(field) }
+
+// countFormat is how often an owner has entered.
+var countFormat = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
+
+// IsCount reports whether a field's value is how often an owner has entered.
+func IsCount(value string) bool { return countFormat.MatchString(value) }
+
+// numberFormat is the number of a semaphore or a latch, but for its length.
+var numberFormat = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+// IsNumber reports whether a key holds the number of a semaphore or a latch.
+func IsNumber(value string) bool { return len(value) < 16 && numberFormat.MatchString(value) }

@@ -15,6 +15,9 @@ if not found[1] then
   return 0
 end
 local last = redis.call('get', KEYS[2])
+if last and (last == '' or string.find(last, '%D')) then
+  return redis.error_reply('WRONGTYPE The key of the token counter holds text that is no number')
+end
 last = last and tonumber(last) or 0
 if last < tonumber(ARGV[2]) or last >= 9007199254740992 then -- see token.lua
   redis.call('set', KEYS[2], ARGV[2])

@@ -16,18 +16,31 @@ local function held(owner)
   return owner ~= '' and redis.call('hexists', KEYS[1], owner) == 1
 end
 
+-- readers says whether the lock has readers, as far as one look at some of its fields tells: they may be thousands.
+local function readers()
+  local fields = redis.call('hscan', KEYS[1], 0, 'count', 10)[2]
+  for i = 1, math.min(#fields, 2 * many), 2 do
+    if fields[i] ~= 'mode' and not (isOwner(fields[i]) and isCount(fields[i + 1])) then
+      return false
+    end
+  end
+  return redis.call('hlen', KEYS[1]) > 1
+end
+
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
   return alien()
 end
 if not held(ARGV[1]) and not (mode == 'write' and held(ARGV[5])) then
-  local seen = mode == 'write' and look(ARGV[1])
-  if seen and seen.writer then
+  local seen = mode and mode ~= 'read' and look(ARGV[1])
+  if seen and seen.alien or mode == 'read' and not readers() then
+    return alien()
+  elseif seen and seen.writer then
     return {0, now, shown(seen.writer.left), seen.writer.name, said(seen.writer.name)}
   end
-  local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')
-  if last[1] and tonumber(last[2]) > ms and ms - ARGV[6] >= tonumber(redis.call('get', KEYS[4]) or 0) then
-    return {0, now, last[2] - ms, last[1], ''}
+  local writer, place = lastWriter()
+  if writer and place > ms and ms - ARGV[6] >= lastTurn() then
+    return {0, now, place - ms, writer, ''}
   end
   if late(ARGV[3]) then
     return {2, now}

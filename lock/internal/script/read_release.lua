@@ -8,6 +8,9 @@
 --          {1, now, text}   given back, and a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 local seen = look(ARGV[1])
+if seen.alien and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  return seen.alien
+end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
   local taken = redis.call('exists', KEYS[1])
   redis.pcall('del', KEYS[5])

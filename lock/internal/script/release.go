@@ -40,9 +40,9 @@ var (
 		Script: load("retain", "tell"), keys: lockKey, channel: Channel,
 		more: func(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
 	}
-	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
-	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "rw"), keys: rwKeys, channel: RWChannel}
-	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "rw"), keys: rwKeys, channel: RWChannel}
+	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
+	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
+	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
 	SemaphoreRelease = &Releaser{Script: load("semaphore_release", "clock", "tell"), keys: permitKeys, holding: HoldsPermit, channel: SemaphoreChannel}
 	UnleasedUndo     = &Releaser{
 		Script: load("unleased_undo", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel,
@@ -55,11 +55,11 @@ var (
 
 // The scripts that change a counter.
 var (
-	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
-	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: amount}
-	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell"), keys: receiptKeys, channel: LatchChannel, more: once}
+	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell", "number"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell", "number"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell", "number", "permits"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
+	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell", "number"), keys: receiptKeys, channel: LatchChannel, more: amount}
+	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell", "number"), keys: receiptKeys, channel: LatchChannel, more: once}
 )
 
 func wake(r *Request, a ReleaseArgs) {

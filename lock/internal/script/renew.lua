@@ -57,7 +57,7 @@ local function permit(timeouts, member, expiry)
   if tooLate and not gone then
     return 3
   end
-  local writes = run('zrem', timeouts, '') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
+  local writes = run('zrem', timeouts, member .. '-') -- no such member; after a ZREM a Redis that is full takes a ZADD, too
   if gone then
     return type(writes) == 'table' and writes.err or 0
   end

@@ -21,7 +21,7 @@ local forever = 2 ^ 40
 
 -- alien is the answer where the key is no read-write lock.
 local function alien()
-  return redis.error_reply('WRONGTYPE The key holds a lock of another kind')
+  return redis.error_reply('WRONGTYPE The key holds a hash that is no read-write lock')
 end
 
 local function mark(holder, i)
@@ -56,7 +56,8 @@ local function lease(holder, count)
 end
 
 -- look finds out who else holds the lock: the writer, who has the longest lease, and the dead. Of many readers it only finds one,
--- unless all is to be looked at: a release with thousands of them would keep Redis for as many µs.
+-- unless all is to be looked at: a release with thousands of them would keep Redis for as many µs. Where it sees that the key is no read-write
+-- lock, seen.alien is the answer.
 local function look(own, all)
   local seen = {left = -2, readers = 0, dead = {}}
   local function at(fields, one)
@@ -64,6 +65,9 @@ local function look(own, all)
       local name, count = fields[i], tonumber(fields[i + 1])
       if name == 'mode' then
         seen.mode = fields[i + 1]
+      elseif not (isOwner(name) and isCount(fields[i + 1])) then
+        seen.alien = alien()
+        return
       elseif name ~= own then
         local holder = {name = name, count = count, left = lease(name, count or 1)}
         if holder.left < 0 then
@@ -92,7 +96,11 @@ local function look(own, all)
     end
     seen.dead = {}
   end
-  at(redis.call('hgetall', KEYS[1]))
+  local fields = redis.call('hgetall', KEYS[1])
+  at(fields)
+  if #fields > 0 and (#fields == 2 or seen.mode ~= 'read' and seen.mode ~= 'write') then
+    seen.alien = alien()
+  end
   return seen
 end
 
@@ -147,11 +155,30 @@ local function grant(mode)
   return {1, now, token}
 end
 
+-- lastWriter returns the writer that waits and keeps its place longest, and until when, ms; nil if none waits.
+local function lastWriter()
+  local last = redis.call('zrange', KEYS[3], -1, -1, 'withscores')
+  if last[1] and not isOwner(last[1]) then
+    error({err = 'WRONGTYPE The key of the writers that wait holds other things'})
+  end
+  return last[1], tonumber(last[2])
+end
+
+-- lastTurn returns the time in KEYS[4], 0 = none.
+local function lastTurn()
+  local last = redis.call('get', KEYS[4]) or '0'
+  if not isNumber(last) then
+    error({err = 'WRONGTYPE The key of the time at which a writer left holds something else'})
+  end
+  return tonumber(last)
+end
+
 -- gone tells those who wait that a writer is gone. It returns the text of what was refused.
 local function gone(publish, channel)
   local heard, unheard = tell(publish, channel, '1')
   local refused = after(function()
     if heard > 0 or redis.call('exists', KEYS[3]) == 1 then
+      lastTurn() -- which fails where it isn't ours
       redis.call('set', KEYS[4], ms, 'px', turn)
     end
   end)

@@ -7,11 +7,11 @@
 --
 -- Returns  as force.lua. Running it twice is harmless.
 local seen = look('', true)
-if redis.call('exists', KEYS[1]) == 0 then
+if seen.alien then
+  return seen.alien
+elseif not seen.mode then
   redis.call('del', KEYS[1]) -- see inspect.lua
   return 0
-elseif not seen.mode then
-  return alien()
 end
 local fields = redis.call('hgetall', KEYS[1])
 redis.call('del', KEYS[1])

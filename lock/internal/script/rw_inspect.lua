@@ -3,8 +3,8 @@
 -- Returns  {now, remaining ms (-2 free, -1 no expiry), and unless it is free: holder, its count, '@lockdog', its mark or '',
 --          'mode', 'read' or 'write', 'readers', how many}
 local seen = look('', true)
-if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
-  return alien()
+if seen.alien then
+  return seen.alien
 end
 local one = seen.writer or seen.longest
 if not one then

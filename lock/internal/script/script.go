@@ -17,7 +17,7 @@ import (
 var files embed.FS
 
 // wakeFair wakes the next in the queue of a FairMutex of the lock's name, if the owner's entry says that there is one. Other releases don't run it.
-var wakeFair = "if found[1] and fairWaits then\n" + read("fair_queue", "fair_wake", "fair_marked") + "end\n"
+var wakeFair = "if found[1] and fairWaits then\n" + read("owner", "fair_queue", "fair_wake", "fair_marked") + "end\n"
 
 // function makes a function of a script.
 func function(name, parameters string, source ...string) string {

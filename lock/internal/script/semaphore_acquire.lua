@@ -15,7 +15,8 @@
 --          {2, now}                          came too late, wrote nothing
 --          remaining = -1: no lease will run out
 --
--- Safe to run twice for one owner: it has one permit, and the token rises again.
+-- Safe to run twice for one owner: it has one permit, and the token rises again. It comes after clock.lua, token.lua, after.lua, tell.lua, number.lua
+-- and permits.lua.
 if late(ARGV[3]) then
   return {2, now}
 end
@@ -26,13 +27,19 @@ if not value then
   redis.call('del', KEYS[1]) -- see inspect.lua
   value = '0'
 end
-if not string.find(value, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if not isNumber(value) then
+  return noNumber()
 end
 local left = tonumber(value)
+local first, ends = firstPermit(KEYS[2])
+if type(ends) == 'table' then
+  return ends
+end
 local again = redis.call('zscore', KEYS[2], ARGV[1])
--- A hundred at most: the rest is for the next call, which their age makes come at once.
-local over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
+local over = {}
+if first and ends <= ms then -- a hundred at most: the rest is for the next call, which their age makes come at once
+  over = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', ms), 'limit', 0, 100)
+end
 for i = #over, 1, -1 do
   if over[i] == ARGV[1] then
     table.remove(over, i)
@@ -40,15 +47,11 @@ for i = #over, 1, -1 do
 end
 
 local function remaining()
-  local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-  if not first then
+  local one, at = firstPermit(KEYS[2])
+  if not one or at - ms > 1e12 then -- Redisson's mark of a permit without a lease
     return -1
   end
-  local rest = tonumber(redis.call('zscore', KEYS[2], first)) - ms
-  if rest > 1e12 then -- Redisson's mark of a permit without a lease
-    return -1
-  end
-  return math.max(rest, 0)
+  return math.max(at - ms, 0)
 end
 
 -- take writes: first what can be undone. It returns the error of what was refused, and then has changed nothing.

@@ -18,11 +18,19 @@ end
 if late(ARGV[4]) then
   return {3, now}
 end
+local value = redis.call('get', KEYS[1]) or '0'
+if not isNumber(value) then
+  return noNumber()
+end
+local sum, most = value + ARGV[6], 2147483647 -- Redisson's numbers are no larger
+if sum > most and sum > tonumber(value) or sum < -most and sum < tonumber(value) then
+  return redis.error_reply('ERR the number of permits would be out of range')
+end
 -- A Redis that is full refuses SET and INCRBY, but not after a DEL in the same script.
 redis.call('del', KEYS[2], unpack(KEYS, 3))
 redis.call('set', KEYS[2], '1', 'px', ARGV[5])
 local left = redis.pcall('incrby', KEYS[1], ARGV[6])
-if type(left) == 'table' then -- no number, or an ACL forbids it
+if type(left) == 'table' then -- an ACL may forbid it
   redis.call('del', KEYS[2])
   return left
 end

@@ -23,8 +23,12 @@ if late(ARGV[4]) then
   return {3, now}
 end
 local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if value and not isNumber(value) then
+  return noNumber()
+end
+local _, alien = firstPermit(KEYS[3])
+if type(alien) == 'table' then
+  return alien
 end
 local taken = redis.call('zcount', KEYS[3], '-inf', '+inf')
 local delta = ARGV[6] - taken - (value or 0)

@@ -19,8 +19,9 @@ end
 if late(ARGV[4]) then
   return {3, now}
 end
-if redis.call('get', KEYS[1]) then
-  return {0, now, 0}
+local value = redis.call('get', KEYS[1])
+if value then
+  return isNumber(value) and {0, now, 0} or noNumber()
 end
 redis.call('set', KEYS[2], '1', 'px', ARGV[5])
 redis.call('set', KEYS[1], ARGV[6])

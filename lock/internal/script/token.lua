@@ -1,10 +1,15 @@
+-- noCounter is the error where the key of a counter holds something else. It is left as it is.
+local noCounter = {err = 'WRONGTYPE The key of the token counter holds text that is no number'}
+
 -- follow returns the token after the last one of a counter, both as text, false = none: the time, or, if the clock is behind the last one, what
--- follows that. It returns the number and its text. It comes after clock.lua.
+-- follows that. It returns the number and its text; nothing where the last one is no number. It comes after clock.lua.
 local function follow(last)
-  if not last or later(nowText, last) then
+  if last and (last == '' or string.find(last, '%D')) then
+    return
+  elseif not last or later(nowText, last) then
     return now, nowText
   end
-  last = tonumber(last) or 0
+  last = tonumber(last)
   if last < now or last >= 9007199254740992 then -- none of ours: a number of Lua can't be one more than 2^53
     return now, nowText
   end
@@ -15,13 +20,16 @@ end
 local function draw(counter, existing)
   local last
   if existing then
-    last = assert(redis.call('set', counter, nowText, 'xx', 'get'), 'no counter')
+    last = assert(redis.call('set', counter, nowText, 'xx', 'get', 'keepttl'), 'no counter')
   else
-    last = redis.call('set', counter, nowText, 'get')
+    last = redis.call('set', counter, nowText, 'get', 'keepttl')
   end
   local token, text = follow(last)
   if token ~= now then
-    redis.call('set', counter, text)
+    redis.call('set', counter, text or last, 'keepttl')
+  end
+  if not token then
+    error(noCounter)
   end
   return token, text
 end

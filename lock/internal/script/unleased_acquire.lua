@@ -24,8 +24,8 @@ if not value then
   redis.call('del', KEYS[1]) -- see inspect.lua
   value = '0'
 end
-if not string.find(value, '^-?%d+$') then
-  return redis.error_reply('ERR value is not an integer')
+if not isNumber(value) then
+  return noNumber()
 end
 local left = tonumber(value)
 local receipt = redis.call('get', KEYS[2])

@@ -13,8 +13,8 @@
 -- Safe to run twice for one owner: the count is set, never raised, and the token rises again.
 local seen = look(ARGV[1])
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if not seen.mode and redis.call('exists', KEYS[1]) == 1 then
-  return alien()
+if seen.alien then
+  return seen.alien
 end
 if seen.longest and not mine then
   local one = seen.writer or seen.longest
@@ -24,6 +24,7 @@ if seen.longest and not mine then
   end
   local keep = tonumber(ARGV[5])
   if keep > 0 and not late(ARGV[3]) then
+    lastWriter() -- which fails where they aren't ours
     -- No reason to fail if that is refused (a full Redis, an ACL): then the caller waits without being preferred.
     redis.pcall('zadd', KEYS[3], ms + keep, ARGV[1])
     local left = redis.pcall('pttl', KEYS[3])

@@ -8,14 +8,23 @@
 -- Returns  {1, now}         given back and published
 --          {1, now, text}   given back, and a step that follows was refused with that error
 --          {0, now, taken}  not the owner's (any more); taken = 1 when somebody else holds it
+-- leaveDead takes those writers out that didn't keep their places.
+local function leaveDead()
+  lastWriter() -- which fails where they aren't ours
+  redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
+end
+
 local seen = look(ARGV[1])
+if seen.alien and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  return seen.alien
+end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then
   local refused = after(function() settle(seen) end)
   refused = gone(ARGV[3], ARGV[2]) or refused
   local failed = after(function()
     redis.call('del', KEYS[5])
     redis.call('zrem', KEYS[3], ARGV[1])
-    redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
+    leaveDead()
   end)
   refused = refused or failed
   return refused and {1, now, refused} or {1, now}
@@ -26,7 +35,7 @@ if taken == 0 then -- its key was deleted, and nobody has been told
 end
 if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
   after(function()
-    redis.call('zremrangebyscore', KEYS[3], '-inf', ms)
+    leaveDead()
     if redis.call('exists', KEYS[3]) == 0 then -- readers waited for it
       tell(ARGV[3], ARGV[2], '1')
     end

@@ -1,0 +1,370 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
+
+// What another program keeps in Redis is no lock, and no call changes it.
+
+// store is a server whose keys a test can read and write.
+type store struct {
+	evaluator
+	dial   func() redis.UniversalClient
+	prefix string
+}
+
+type evaluator interface {
+	eval(script string, keys []string, args ...any) any
+}
+
+func storeInMemory(t *testing.T, prefix string) *store {
+	server := memory.New()
+	return &store{memoryRaw{server, t}, func() redis.UniversalClient { return memoryProvider{backend: server.Backend()} }, prefix}
+}
+
+// value is what a key may hold: the command that writes it, less the key.
+type value []string
+
+func (v value) String() string { return fmt.Sprintf("%q", []string(v)) }
+
+// put and look work on any server: look says what a key holds, and how long.
+const (
+	put  = `return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))`
+	look = `local out = {redis.call('pttl', KEYS[1])}
+for _, c in ipairs({{'get'}, {'hgetall'}, {'lrange', 0, -1}, {'zrange', 0, -1, 'withscores'}, {'smembers'}, {'xlen'}}) do
+  local held = redis.pcall(c[1], KEYS[1], unpack(c, 2))
+  out[#out + 1] = type(held) == 'table' and not held.err and held or type(held) == 'table' and '-' or held or '-'
+end
+return out`
+)
+
+func (v value) put(r evaluator, key string) {
+	args := []any{}
+	for _, word := range v {
+		args = append(args, word)
+	}
+	r.eval(put, []string{key}, args...)
+}
+
+func contentOf(r evaluator, key string) string { return fmt.Sprintf("%q", r.eval(look, []string{key})) }
+
+// call is a call of the library, on a lock with a name.
+type call struct {
+	kind, op string
+	run      func(ctx context.Context, c *lock.Client, name string) error
+}
+
+// taking returns the calls of a kind that has leases. What they take they give back.
+func taking(kind string, of func(c *lock.Client, name string) lock.Locker) []call {
+	take := func(do func(lk lock.Locker, ctx context.Context) (*lock.Lease, error)) func(context.Context, *lock.Client, string) error {
+		return func(ctx context.Context, c *lock.Client, name string) error {
+			l, err := do(of(c, name), ctx)
+			if err != nil {
+				return err
+			}
+			return l.Release(ctx)
+		}
+	}
+	calls := []call{{kind, "TryLock", take(lock.Locker.TryLock)}, {kind, "Lock", take(lock.Locker.Lock)}}
+	calls = append(calls, call{kind, "Do", func(ctx context.Context, c *lock.Client, name string) error { return of(c, name).Do(ctx, noWork) }})
+	if _, ok := of(nil, "").(forcible); ok {
+		calls = append(calls,
+			call{kind, "Inspect", func(ctx context.Context, c *lock.Client, name string) error {
+				_, err := of(c, name).(forcible).Inspect(ctx)
+				return err
+			}},
+			call{kind, "ForceUnlock", func(ctx context.Context, c *lock.Client, name string) error {
+				_, err := of(c, name).(forcible).ForceUnlock(ctx)
+				return err
+			}})
+	}
+	return calls
+}
+
+type forcible interface {
+	Inspect(ctx context.Context) (lock.Holder, error)
+	ForceUnlock(ctx context.Context) (bool, error)
+}
+
+// lockCalls are those whose key is a lock's hash, and numberCalls those whose key is a number.
+func lockCalls() (calls []call) {
+	calls = append(calls, taking("Mutex", func(c *lock.Client, name string) lock.Locker { return c.Mutex(name, hasty...) })...)
+	calls = append(calls, taking("FairMutex", func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name, hasty...) })...)
+	calls = append(calls, taking("RWMutex", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name, hasty...) })...)
+	calls = append(calls, taking("reader", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name, hasty...).RLocker() })...)
+	several := func(c *lock.Client, name string) *lock.Multi {
+		return c.Multi([]string{name + ":2", name, name + ":3"}, hasty...)
+	}
+	calls = append(calls, taking("Multi", func(c *lock.Client, name string) lock.Locker { return several(c, name) })...)
+	return append(calls,
+		call{"Multi", "Inspect", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(several(c, name).Inspect(ctx))
+		}},
+		call{"Multi", "ForceUnlock", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(several(c, name).ForceUnlock(ctx))
+		}})
+}
+
+func numberCalls() []call {
+	permits := func(c *lock.Client, name string) *lock.Semaphore { return c.Semaphore(name, hasty...) }
+	unleased := func(c *lock.Client, name string) *lock.UnleasedSemaphore {
+		return c.UnleasedSemaphore(name, hasty...)
+	}
+	return append(taking("Semaphore", func(c *lock.Client, name string) lock.Locker { return permits(c, name) }), []call{
+		{"Semaphore", "EnsurePermits", func(ctx context.Context, c *lock.Client, name string) error {
+			return permits(c, name).EnsurePermits(ctx, 3)
+		}},
+		{"Semaphore", "TrySetPermits", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(permits(c, name).TrySetPermits(ctx, 3))
+		}},
+		{"Semaphore", "AddPermits", func(ctx context.Context, c *lock.Client, name string) error {
+			return permits(c, name).AddPermits(ctx, 1)
+		}},
+		{"Semaphore", "Total", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(permits(c, name).Total(ctx))
+		}},
+		{"Semaphore", "Available", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(permits(c, name).Available(ctx))
+		}},
+		{"UnleasedSemaphore", "TrySetPermits", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(unleased(c, name).TrySetPermits(ctx, 3))
+		}},
+		{"UnleasedSemaphore", "TryAcquire", func(ctx context.Context, c *lock.Client, name string) error {
+			return unleased(c, name).TryAcquire(ctx, 1)
+		}},
+		{"UnleasedSemaphore", "Acquire", func(ctx context.Context, c *lock.Client, name string) error { return unleased(c, name).Acquire(ctx, 1) }},
+		{"UnleasedSemaphore", "Release", func(ctx context.Context, c *lock.Client, name string) error { return unleased(c, name).Release(ctx, 1) }},
+		{"UnleasedSemaphore", "AddPermits", func(ctx context.Context, c *lock.Client, name string) error {
+			return unleased(c, name).AddPermits(ctx, -1)
+		}},
+		{"UnleasedSemaphore", "Available", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(unleased(c, name).Available(ctx))
+		}},
+		{"Latch", "TrySetCount", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(c.Latch(name, hasty...).TrySetCount(ctx, 3))
+		}},
+		{"Latch", "CountDown", func(ctx context.Context, c *lock.Client, name string) error {
+			return c.Latch(name, hasty...).CountDown(ctx)
+		}},
+		{"Latch", "Wait", func(ctx context.Context, c *lock.Client, name string) error {
+			return c.Latch(name, hasty...).Wait(ctx)
+		}},
+		{"Latch", "Count", func(ctx context.Context, c *lock.Client, name string) error {
+			return second(c.Latch(name, hasty...).Count(ctx))
+		}},
+	}...)
+}
+
+// hasty bounds how long a call waits that should fail at once.
+var hasty = []lock.LockOption{lock.WithWait(2 * time.Second)}
+
+// Hashes that are no lock, each for a reason.
+var foreignHashes = []value{
+	{"hset", "email", "a@example.com"},
+	{"hset", "email", "a@example.com", "mode", "dark", "volume", "7"}, // the issue's
+	{"hset", "mode", "read"},
+	{"hset", "mode", "write", "volume", "7"},
+	{"hset", "mode", "read", "host:1", "x"},
+	{"hset", "mode", "Read", "host:1", "1"},
+	{"hset", "mode", "read", "host:1", "1", "@lockdog", "7"},
+	{"hset", "mode", "read", "host:1", "1", "email", "1"},
+	{"hset", "count", "1"},
+	{"hset", "host:1", "0"},
+	{"hset", "host:1", "-1"},
+	{"hset", "host:1", "1.5"},
+	{"hset", "host:1", "1e3"},
+	{"hset", "host:1", "99999999999"},
+	{"hset", "host:1", "1", "host:2", "1"},
+	{"hset", ":1", "1"},
+	{"hset", "host:", "1"},
+	{"hset", "@lockdog", "7"},
+	{"hset", "@lockdog", "7", "email", "a@example.com"},
+	{"hset", "", ""},
+}
+
+// Texts that are no number, as a semaphore has one.
+var foreignTexts = []value{
+	{"set", ""}, {"set", "a string"}, {"set", "3.5"}, {"set", "1e3"}, {"set", " 3"}, {"set", "03"}, {"set", "-0"}, {"set", "+3"}, {"set", "3\n"}, {"set", "0x10"},
+	{"set", "9223372036854775807"}, {"set", "-9223372036854775808"}, {"set", "99999999999999999999"},
+}
+
+var others = []value{{"rpush", "a", "b"}, {"zadd", "1", "a", "2", "b", "99999999999999", "c"}}
+
+// A key of a lock that holds something else is left alone by every call of every kind, and each says so at once.
+func TestForeignKeyIsNoLock(t *testing.T) {
+	t.Parallel()
+	for _, v := range append(append([]value{{"set", "7"}}, foreignHashes...), append(foreignTexts, others...)...) {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { callsRefuse(t, storeInMemory(t, "app:"), v) })
+		})
+	}
+}
+
+// ... which a real server decides as the memory does.
+func TestForeignKeyIsNoLock_Redis(t *testing.T) {
+	t.Parallel()
+	sp := redistest.Shared(t)
+	w := &store{redisRaw{t, sp.Client(t), sp.Prefix()}, func() redis.UniversalClient { return sp.Client(t) }, sp.Prefix()}
+	for _, v := range []value{
+		{"hset", "email", "a@example.com", "mode", "dark", "volume", "7"}, {"hset", "mode", "read", "volume", "7"}, {"hset", "mode", "write", "volume", "7"},
+		{"set", "a string"}, {"set", "9223372036854775807"}, {"rpush", "a"}, {"zadd", "1", "a"}, {"sadd", "a"}, {"xadd", "1-1", "a", "b"},
+	} {
+		t.Run(v.String(), func(t *testing.T) { callsRefuse(t, w, v) })
+	}
+}
+
+// callsRefuse has all calls meet a value.
+func callsRefuse(t *testing.T, w *store, v value) {
+	t.Helper()
+	c := openedBy(t, w)
+	calls := lockCalls()
+	if v[0] != "set" || v[1] != "7" {
+		calls = append(calls, numberCalls()...)
+	}
+	v.put(w, w.prefix+"settings")
+	before := contentOf(w, w.prefix+"settings")
+	for _, call := range calls {
+		what := call.kind + "." + call.op
+		start := time.Now()
+		err := call.run(t.Context(), c, "settings")
+		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"settings"`) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took := time.Since(start); took >= 2*time.Second {
+			t.Errorf("%s failed after %v", what, took)
+		}
+		if now := contentOf(w, w.prefix+"settings"); now != before {
+			t.Fatalf("%s: the key holds %s, it held %s", what, now, before)
+		}
+	}
+	w.eval(`return redis.call('del', KEYS[1])`, []string{w.prefix + "settings"})
+}
+
+// openedBy returns a client of a world.
+func openedBy(t *testing.T, w *store) *lock.Client {
+	t.Helper()
+	c, err := lock.New(w.dial(), lock.WithKeyPrefix(w.prefix), lock.WithLogger(silent), lock.WithWaitGraph(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeSoon(c) })
+	return c
+}
+
+// anyValue is any value of any type, but for what a lock or its keys may hold.
+func anyValue(t *rapid.T) value {
+	word := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z ]{0,20}`), rapid.SampledFrom([]string{"", "mode", "read", "email", "1", "x:1"}))
+	words := func(least, most int) []string { return rapid.SliceOfN(word, least, most).Draw(t, "words") }
+	switch rapid.IntRange(0, 4).Draw(t, "type") {
+	case 0:
+		return value{"set", rapid.OneOf(word, rapid.StringMatching(`-?[0-9]{16,25}`)).Filter(func(s string) bool { return !script.IsNumber(s) }).Draw(t, "text")}
+	case 1:
+		return append(value{"rpush", "of another program"}, words(0, 5)...)
+	case 2:
+		v := value{"zadd", "0", "of another program"}
+		for i, w := range words(0, 5) {
+			v = append(v, fmt.Sprint(rapid.Int64Range(0, 1<<50).Draw(t, "score")), fmt.Sprint(w, " of another program ", i))
+		}
+		return v
+	case 3:
+		return rapid.SampledFrom(foreignHashes).Draw(t, "hash")
+	}
+	v := value{"hset", "of another program", "x"}
+	for _, w := range words(0, 5) {
+		v = append(v, w, rapid.OneOf(word, rapid.StringMatching(`[0-9]{1,12}`)).Draw(t, "value"))
+	}
+	return v
+}
+
+// No call changes what another program keeps at a key of a lock, or at one that a lock has beside it: of whatever type and content. More of them:
+// go test -run ForeignValues -rapid.checks=10000.
+func TestForeignValuesStay(t *testing.T) {
+	t.Parallel()
+	calls := append(lockCalls(), numberCalls()...)
+	rapid.Check(t, func(rt *rapid.T) {
+		v := anyValue(rt)
+		picked := rapid.SliceOfN(rapid.SampledFrom(calls), 1, 6).Draw(rt, "calls")
+		rival, beside := rapid.SampledFrom(calls).Draw(rt, "rival"), rapid.IntRange(-1, 40).Draw(rt, "beside")
+		synctest.Test(t, func(t *testing.T) {
+			w := storeInMemory(t, "")
+			a, b := openedBy(t, w), openedBy(t, w)
+			key := "settings"
+			if keys := lock.KeysBeside(a, key); beside >= 0 {
+				key = keys[beside%len(keys)]
+				if v[0] == "set" {
+					v[1] += "." // so long a number may be a token
+				}
+			}
+			v.put(w, key)
+			before := contentOf(w, key)
+			done := make(chan struct{})
+			go func() { // somebody else at work: then the lock isn't free
+				defer close(done)
+				_ = b.Mutex("settings").Do(t.Context(), func(ctx context.Context, _ *lock.Lease) error {
+					<-time.After(time.Second)
+					return rival.run(ctx, b, "settings")
+				})
+				_ = rival.run(t.Context(), b, "settings")
+			}()
+			for _, call := range picked {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if err := call.run(ctx, a, "settings"); beside < 0 && !errors.Is(err, lock.ErrInvalid) {
+					rt.Errorf("%s.%s with %v at its key: %v", call.kind, call.op, v, err)
+				}
+				cancel()
+				if now := contentOf(w, key); now != before {
+					rt.Errorf("%s.%s, or %s.%s: %s holds %s, it held %s", call.kind, call.op, rival.kind, rival.op, key, now, before)
+					break
+				}
+			}
+			<-done
+			if now := contentOf(w, key); now != before {
+				rt.Errorf("%s.%s: %s holds %s, it held %s", rival.kind, rival.op, key, now, before)
+			}
+		})
+	})
+}
+
+// No sum of permits is one that Redisson couldn't read.
+func TestPermitsStayInRange(t *testing.T) {
+	t.Parallel()
+	const most = 1<<31 - 1
+	synctest.Test(t, func(t *testing.T) {
+		c := openedBy(t, storeInMemory(t, "app:"))
+		for _, pool := range []interface {
+			TrySetPermits(ctx context.Context, n int) (bool, error)
+			AddPermits(ctx context.Context, delta int) error
+			Available(ctx context.Context) (int, error)
+		}{c.Semaphore("leased"), c.UnleasedSemaphore("unleased")} {
+			must(t, "TrySetPermits", second(pool.TrySetPermits(t.Context(), most-1)))
+			must(t, "AddPermits", pool.AddPermits(t.Context(), 1))
+			mustMatch(t, pool.AddPermits(t.Context(), 1), lock.ErrInvalid)
+			if n, err := pool.Available(t.Context()); n != most || err != nil {
+				t.Errorf("%d permits, %v", n, err)
+			}
+			for range 2 {
+				must(t, "AddPermits", pool.AddPermits(t.Context(), -most))
+			}
+			mustMatch(t, pool.AddPermits(t.Context(), -1), lock.ErrInvalid)
+			if n, err := pool.Available(t.Context()); n != -most || err != nil {
+				t.Errorf("%d permits, %v", n, err)
+			}
+			must(t, "AddPermits", pool.AddPermits(t.Context(), most))
+		}
+	})
+}

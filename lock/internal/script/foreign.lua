@@ -1,0 +1,27 @@
+-- foreign returns an error if a hash, as HGETALL gives it, is no lock: what other programs keep in one is never changed. In a lock, each field but
+-- 'mode' and '@lockdog' is an owner, with how often it entered. Without a mode there is one owner; with '@lockdog' beside it, it may have any
+-- name. It comes after owner.lua.
+local function foreign(hash)
+  local mode, meta, owners, named = nil, nil, 0, true
+  for i = 1, #hash, 2 do
+    local field, value = hash[i], hash[i + 1]
+    if field == 'mode' then
+      mode = value
+    elseif field == '@lockdog' then
+      meta = value
+    elseif isCount(value) then
+      owners, named = owners + 1, named and isOwner(field)
+    else
+      mode = ''
+      break
+    end
+  end
+  if mode == 'read' or mode == 'write' then
+    if named and owners > 0 and not meta then
+      return
+    end
+  elseif not mode and owners == 1 and (named or meta) then
+    return
+  end
+  return redis.error_reply('WRONGTYPE The key holds a hash that is no lock')
+end
