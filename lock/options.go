@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -107,7 +108,7 @@ func WithWait(d time.Duration) LockOption {
 		if d < 0 {
 			c.fail("WithWait(%v): must not be negative", d)
 		}
-		c.wait = d
+		c.wait = min(d, backend.Longest)
 	})
 }
 
@@ -146,13 +147,13 @@ func WithGroup(group string) LockOption {
 // WithMaxHold ends Lease.Context and stops renewing d after the grant, so that a stuck holder blocks others for
 // d and one lease at most. d must be at least a third of the lease.
 func WithMaxHold(d time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
+	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = min(d, backend.Longest), true })
 }
 
 // WithHeartbeat ends Lease.Context and stops renewing when the holder hasn't called Lease.Heartbeat for d: the
 // process may live while its work is stuck. d must be at least a third of the lease.
 func WithHeartbeat(d time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.heartbeat, c.heartbeatSet = d, true })
+	return lockOption(func(c *lockConfig) { c.heartbeat, c.heartbeatSet = min(d, backend.Longest), true })
 }
 
 // WithHoldWarning logs a warning, once per lease, when the lock has been held for d. Of many in a second ten are logged by name, the rest is
@@ -162,7 +163,7 @@ func WithHoldWarning(d time.Duration) LockOption {
 		if d <= 0 {
 			c.fail("WithHoldWarning(%v): must be positive", d)
 		}
-		c.holdWarning = d
+		c.holdWarning = min(d, backend.Longest)
 	})
 }
 

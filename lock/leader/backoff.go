@@ -38,7 +38,7 @@ func (b *backoff) reset() { b.failures = 0 }
 func (b *backoff) next(c *config) time.Duration {
 	d := c.minBackoff
 	for n := 1; n < b.failures && d < c.maxBackoff; n++ {
-		d *= 2
+		d = 2 * min(d, c.maxBackoff/2) // which doesn't overflow
 	}
 	return shortened(min(d, c.maxBackoff), 2)
 }

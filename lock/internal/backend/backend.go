@@ -66,6 +66,9 @@ type Backend interface {
 // process that was throttled for a moment.
 const Unnoticed = 250 * time.Millisecond
 
+// Longest is what durations that a program chooses are cut to: nobody lives to see the difference, and what is added to them never overflows.
+const Longest = 100 * 365 * 24 * time.Hour
+
 // Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
 // lock/locktest has one; nobody else can implement it.
 type Provider interface{ LockdogBackend() Backend }

@@ -117,7 +117,7 @@ func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 	if read <= 0 {
 		return 0, errors.New("the client has no ReadTimeout, so a call to a silent server would never return; set one (go-redis's default is fine)")
 	}
-	return read, nil
+	return min(read, Longest), nil
 }
 
 // poolSize is that of a client which has a readTimeout.
