@@ -30,6 +30,7 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"stuck":      childStuck,
 	"zombie":     childZombie,
 	"starved":    childStarved,
+	"fips":       childFIPS,
 }
 
 func init() {
@@ -60,14 +61,14 @@ type child struct {
 	lines   chan string // closed at its end
 }
 
-// startChild starts one. It ends with the test at the latest.
-func startChild(t testing.TB, role, addr, prefix string) *child {
+// startChild starts one, with more in its environment. It ends with the test at the latest.
+func startChild(t testing.TB, role, addr, prefix string, env ...string) *child {
 	t.Helper()
 	// Pipes of our own: exec closes its as soon as the process has ended, when lines may be yet to be read.
 	theirs, stdin := pipe(t)
 	stdout, ours := pipe(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+role+" "+addr+" "+prefix)
+	cmd.Env = append(append(os.Environ(), env...), childEnv+"="+role+" "+addr+" "+prefix)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, ours, os.Stderr
 	process, err := proc.Start(cmd)
 	if err != nil {

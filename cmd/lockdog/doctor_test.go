@@ -50,6 +50,13 @@ func TestDoctorNoticesLostRenewals(t *testing.T) {
 	lockdog(t, "redis://"+p.Addr(), nil, "doctor").want(t, exitNo, "FAIL  lock_renewal: renewal: ", "")
 }
 
+// Also where only what FIPS 140 approves may be used.
+func TestDoctorFIPS140Only(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	lockdog(t, "redis://"+s.Addr(), []string{"GODEBUG=fips140=only"}, "doctor").want(t, exitOK, "scripts run", "")
+}
+
 func TestDoctorJSON(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithConfig("maxmemory", "100mb"), redistest.WithConfig("maxmemory-policy", "allkeys-lru"))

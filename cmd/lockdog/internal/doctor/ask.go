@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/fips140"
 	"errors"
 	"fmt"
 	"strings"
@@ -161,7 +162,8 @@ func latencyFindings(ctx context.Context, _ *target, n node) []Finding {
 // scriptFindings run a script as lockdog does.
 func scriptFindings(ctx context.Context, _ *target, n node) []Finding {
 	const text = "return 1 -- lockdog doctor"
-	script := redis.NewScript(text)
+	var script *redis.Script
+	fips140.WithoutEnforcement(func() { script = redis.NewScript(text) }) // by SHA-1, which is only a name here
 	err := n.rdb.Eval(ctx, text, nil).Err()
 	if err == nil {
 		sent := time.Now()
