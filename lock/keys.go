@@ -43,13 +43,13 @@ func checkReserved(what, s string) error {
 }
 
 // checkBraces rejects text whose braces give no hash tag: in a cluster the lock and its channel, which
-// gets braces of its own only where the name has none, would live in different slots.
+// gets braces of its own only where the name has none, would live in different slots. Braces after the tag change nothing.
 func checkBraces(what, s string) error {
 	if !strings.ContainsAny(s, "{}") {
 		return nil
 	}
 	if _, ok := backend.HashTag(s); !ok {
-		return fmt.Errorf("%w: %s %q has braces that are no hash tag; use none, or one non-empty {tag}", ErrInvalid, what, s)
+		return fmt.Errorf("%w: %s %q has braces that are no hash tag; use none, or first a non-empty {tag}", ErrInvalid, what, s)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -52,6 +53,28 @@ func TestNoLockIsNamedAsAnothersKey(t *testing.T) {
 				if err := checkName(key); !errors.Is(err, ErrInvalid) {
 					t.Errorf("%q, which %q with prefix %q has beside its own, is taken for a name: %v", key, name, prefix, err)
 				}
+			}
+		}
+	}
+}
+
+// Braces are allowed where the first of them give a tag, as Redis reads them: then all keys and channels of the lock are in its slot.
+func TestBracesGiveOneTag(t *testing.T) {
+	t.Parallel()
+	for name, tag := range map[string]string{
+		"job": "", "{job}": "job", "a{job}b": "job", "{a}{b}": "a", "{a}{}": "a", "{a}{": "a", "{a}}": "a", "{{a}}": "{a", "a}{b}": "b",
+		"{": "-", "}": "-", "{}": "-", "{}{a}": "-", "a{b": "-", "a}b": "-", "}{": "-",
+	} {
+		err := checkName(name)
+		if (tag == "-") != errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
+		}
+		if err != nil || tag == "" {
+			continue
+		}
+		for _, key := range append(keysBeside(&Client{receipts: newReceipts()}, name), script.Channel(name), script.RWChannel(name), script.SemaphoreChannel(name)) {
+			if got := backend.SlotOf(key); got != backend.SlotOf(tag) {
+				t.Errorf("%q has %q in slot %d, its tag %q is in %d", name, key, got, tag, backend.SlotOf(tag))
 			}
 		}
 	}

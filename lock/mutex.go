@@ -22,7 +22,7 @@ type Mutex struct{ lock }
 var _ Locker = (*Mutex)(nil)
 
 // Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024 bytes of valid UTF-8. Braces are
-// allowed only as one non-empty {hash tag}. Texts that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
+// allowed only if they give a non-empty {hash tag}. Texts that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
 //
 // Mutex does no I/O and never fails: what is wrong with the name or the options is the error, matching ErrInvalid, of the first use.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
