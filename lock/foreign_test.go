@@ -198,8 +198,19 @@ var foreignHashes = []value{
 
 // Texts that are no number, as a semaphore has one.
 var foreignTexts = []value{
-	{"set", ""}, {"set", "a string"}, {"set", "3.5"}, {"set", "1e3"}, {"set", " 3"}, {"set", "03"}, {"set", "-0"}, {"set", "+3"}, {"set", "3\n"}, {"set", "0x10"},
-	{"set", "9223372036854775807"}, {"set", "-9223372036854775808"}, {"set", "99999999999999999999"},
+	{"set", ""},
+	{"set", "a string"},
+	{"set", "3.5"},
+	{"set", "1e3"},
+	{"set", " 3"},
+	{"set", "03"},
+	{"set", "-0"},
+	{"set", "+3"},
+	{"set", "3\n"},
+	{"set", "0x10"},
+	{"set", "9223372036854775807"},
+	{"set", "-9223372036854775808"},
+	{"set", "99999999999999999999"},
 }
 
 var others = []value{{"rpush", "a", "b"}, {"zadd", "1", "a", "2", "b", "99999999999999", "c"}}
@@ -221,8 +232,15 @@ func TestForeignKeyIsNoLock_Redis(t *testing.T) {
 	sp := redistest.Shared(t)
 	w := &store{redisRaw{t, sp.Client(t), sp.Prefix()}, func() redis.UniversalClient { return sp.Client(t) }, sp.Prefix()}
 	for _, v := range []value{
-		{"hset", "email", "a@example.com", "mode", "dark", "volume", "7"}, {"hset", "mode", "read", "volume", "7"}, {"hset", "mode", "write", "volume", "7"},
-		{"set", "a string"}, {"set", "9223372036854775807"}, {"rpush", "a"}, {"zadd", "1", "a"}, {"sadd", "a"}, {"xadd", "1-1", "a", "b"},
+		{"hset", "email", "a@example.com", "mode", "dark", "volume", "7"},
+		{"hset", "mode", "read", "volume", "7"},
+		{"hset", "mode", "write", "volume", "7"},
+		{"set", "a string"},
+		{"set", "9223372036854775807"},
+		{"rpush", "a"},
+		{"zadd", "1", "a"},
+		{"sadd", "a"},
+		{"xadd", "1-1", "a", "b"},
 	} {
 		t.Run(v.String(), func(t *testing.T) { callsRefuse(t, w, v) })
 	}

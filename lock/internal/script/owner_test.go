@@ -58,7 +58,8 @@ return {bit(isOwner(ARGV[1])), bit(isCount(ARGV[1])), bit(isNumber(ARGV[1]))}`
 	agree := func(t interface {
 		Context() context.Context
 		Errorf(string, ...any)
-	}, eval func(context.Context, string) (any, error), text string) {
+	}, eval func(context.Context, string) (any, error), text string,
+	) {
 		got, err := eval(t.Context(), text)
 		if want := []any{bit(IsOwner(text)), bit(IsCount(text)), bit(IsNumber(text))}; err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %v, %v in Lua, %v in Go", text, got, err, want)
