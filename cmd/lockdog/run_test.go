@@ -246,6 +246,35 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 }
 
+// A lock that another process passes on comes with a short lease, until its first renewal. That is no reason to end the command.
+func TestRunAfterHandOver(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	for _, grace := range []string{"0s", "10s"} { // by default, and the longest
+		t.Run(grace, func(t *testing.T) {
+			t.Parallel()
+			dir, name := t.TempDir(), "job"+grace
+			held := hold(t, rdb, name)
+			s := start(t, server.Addr(), "run", name, "--wait", "forever", "--grace", grace, "--",
+				"sh", "-c", "touch "+dir+"/runs; while ! [ -e "+dir+"/over ]; do sleep 0.05; done; exit 5")
+			until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{"+name+"}").Val() == 1 })
+			if err := held.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+			until(t, "the lease is renewed", func() bool {
+				left := rdb.PTTL(t.Context(), name).Val()
+				return left > 20*time.Second || left < 0 // ended meanwhile
+			})
+			if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.end(t).want(t, 5, "", "")
+		})
+	}
+}
+
 // A signal that comes while it waits ends it.
 func TestRunSignaledWhileItWaits(t *testing.T) {
 	t.Parallel()

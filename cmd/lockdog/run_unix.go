@@ -220,6 +220,7 @@ type running struct {
 	propagator propagation.TextMapPropagator
 	stat       func(path string) (os.FileInfo, error)
 	child      *child.Child
+	last       child.Limit // see limit
 }
 
 // passed are the signals that are passed on, without those that were ignored when the program started: nohup means it. See endings.
@@ -276,8 +277,18 @@ func (r *running) start(ctx context.Context, command []string) error {
 		cmd.Env = append(cmd.Env, "TRACESTATE="+s)
 	}
 	var err error
-	r.child, err = child.Start(cmd, r.flags.grace, r.lease.Deadline(), func() bool { return r.lease.Context().Err() == nil })
+	r.child, err = child.Start(cmd, r.limit(), func() bool { return r.lease.Context().Err() == nil })
 	return err
+}
+
+// limit is when the command has to end unless a renewal comes first. It is asked to end a grace before the deadline, but never in the first two thirds of what was
+// left of the lease when that deadline became known: a lease that another process passed on is much shorter than --lease until its first renewal.
+func (r *running) limit() child.Limit {
+	if deadline := r.lease.Deadline(); !deadline.Equal(r.last.Kill) {
+		grace := min(r.flags.grace, max(time.Until(deadline)/3, 0))
+		r.last = child.Limit{Ask: deadline.Add(-grace), Kill: deadline}
+	}
+	return r.last
 }
 
 // file is what a command can be given as its standard file: nil, which is /dev/null, for what is none.
@@ -305,13 +316,13 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 				why = r.end(context.Cause(r.lease.Context()))
 			}
 		case <-tick.C:
-			deadline := r.lease.Deadline()
+			limit := r.limit()
 			switch {
 			case why != nil:
-			case time.Until(deadline) > r.flags.grace:
-				r.child.Extend(deadline)
+			case time.Now().Before(limit.Ask):
+				r.child.Extend(limit)
 			default:
-				why = r.end(fmt.Errorf("no renewal for %v, so it is about to be lost: %w", r.flags.lease-r.flags.grace, lock.ErrUnavailable))
+				why = r.end(fmt.Errorf("no renewal in time, so it is about to be lost: %w", lock.ErrUnavailable))
 			}
 		}
 	}

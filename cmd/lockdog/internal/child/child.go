@@ -26,6 +26,9 @@ import (
 // stopWithin is how long it takes at most until a process that gets SIGTSTP has stopped.
 const stopWithin = time.Second
 
+// Limit is when a command is asked to end, and when it is forced.
+type Limit struct{ Ask, Kill time.Time }
+
 // Child is a command that runs in a process group of its own.
 type Child struct {
 	pid      int
@@ -43,8 +46,8 @@ type Child struct {
 // Start starts a command. Where stdin is the terminal that this process is in front of, the command is put in front of it: it reads from it, and Ctrl-C and Ctrl-Z
 // reach it alone. If it is stopped, so is this process; when that goes on, resumed reports whether the command may, too.
 //
-// grace is how long before its deadline a command is asked to end, and until is the first deadline: see Extend.
-func Start(cmd *exec.Cmd, grace time.Duration, until time.Time, resumed func() bool) (*Child, error) {
+// limit is the first one: see Extend.
+func Start(cmd *exec.Cmd, limit Limit, resumed func() bool) (*Child, error) {
 	c := &Child{terminal: controlling(cmd.Stdin), resumed: resumed, done: make(chan struct{})}
 	cmd.SysProcAttr = diesWithParent()
 	cmd.SysProcAttr.Setpgid = true
@@ -69,7 +72,7 @@ func Start(cmd *exec.Cmd, grace time.Duration, until time.Time, resumed func() b
 		return nil, err
 	}
 	var err error
-	if c.guard, err = startGuard(c.pid, grace, until); err != nil {
+	if c.guard, err = startGuard(c.pid, limit); err != nil {
 		c.Kill()
 		<-c.done
 		return nil, fmt.Errorf("start the guard: %w", err)
@@ -141,8 +144,8 @@ func (c *Child) Signal(sig syscall.Signal) {
 	}
 }
 
-// Extend moves the deadline at which the guard ends the command if this process can't.
-func (c *Child) Extend(until time.Time) { c.guard.extend(until) }
+// Extend moves the limit at which the guard ends the command if this process can't.
+func (c *Child) Extend(limit Limit) { c.guard.extend(limit) }
 
 // End asks the command, and all that it started, to end, and forces it at a moment.
 func (c *Child) End(until time.Time) {

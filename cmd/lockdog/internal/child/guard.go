@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// guardEnv makes a process the guard of a process group: "<group> <grace, ns> <first deadline, ns of its clock>".
+// guardEnv makes a process the guard of a process group: "<group> <ask> <kill>", the limit in ns of its clock.
 const guardEnv = "LOCKDOG_GUARD"
 
 // slack is how much later than the program the guard asks the command to end: where the program can, it is the one to do so.
@@ -25,11 +25,8 @@ var ttou sync.Once
 
 func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
 
-// The orders that a guard is given, each followed by a time of its clock, in ns.
-const (
-	orderExtend byte = iota + 1 // ask the command to end a grace before that time, and force it then
-	orderKill                   // force it then: it was asked
-)
+// An order to a guard is a limit: when to ask the command to end, 0 if it was asked, and when to force it. Both are times of the guard's clock, in ns.
+const orderSize = 16
 
 // orderWithin bounds an order to a guard that doesn't read: it was stopped, and the pipe is full.
 const orderWithin = 100 * time.Millisecond
@@ -37,19 +34,17 @@ const orderWithin = 100 * time.Millisecond
 // guard is the program's end of the pipe to its guard.
 type guard struct {
 	group int
-	grace time.Duration
 	done  chan struct{} // closed when there is none, and will be none
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	pipe   io.WriteCloser
-	what   byte      // the last order
-	at     time.Time // of it
+	limit  Limit // the last order; no Ask: the command was asked
 	closed bool
 }
 
-func startGuard(group int, grace time.Duration, until time.Time) (*guard, error) {
-	g := &guard{group: group, grace: grace, done: make(chan struct{}), what: orderExtend, at: until}
+func startGuard(group int, limit Limit) (*guard, error) {
+	g := &guard{group: group, done: make(chan struct{}), limit: limit}
 	if err := g.start(); err != nil {
 		return nil, err
 	}
@@ -64,7 +59,7 @@ func (g *guard) start() error {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", guardEnv, g.group, int64(g.grace), moment(g.at)))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", guardEnv, g.group, moment(g.limit.Ask), moment(g.limit.Kill)))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what is sent to our process group, or by our terminal, isn't for it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -74,9 +69,6 @@ func (g *guard) start() error {
 		return err
 	}
 	g.cmd, g.pipe = cmd, pipe
-	if g.what != orderExtend {
-		g.send()
-	}
 	return nil
 }
 
@@ -92,17 +84,21 @@ func (g *guard) keep() {
 	}
 }
 
-// moment is a time by the clock of the guard.
-func moment(t time.Time) int64 { return clock() + int64(time.Until(t)) }
+// moment is a time by the clock of the guard, 0 for none.
+func moment(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return clock() + int64(time.Until(t))
+}
 
-func (g *guard) extend(until time.Time) { g.order(orderExtend, until) }
-func (g *guard) kill(at time.Time)      { g.order(orderKill, at) }
+func (g *guard) kill(at time.Time) { g.extend(Limit{Kill: at}) }
 
 // close ends the guard: at once, unless it is to see to the command's end.
 func (g *guard) close(seeToIt bool) {
 	if seeToIt {
 		g.mu.Lock()
-		late := time.NewTimer(time.Until(g.at) + time.Second) // somebody has stopped it
+		late := time.NewTimer(time.Until(g.limit.Kill) + time.Second) // somebody has stopped it
 		g.mu.Unlock()
 		defer late.Stop()
 		select {
@@ -118,19 +114,14 @@ func (g *guard) close(seeToIt bool) {
 	<-g.done
 }
 
-// order sends one.
-func (g *guard) order(what byte, at time.Time) {
+// extend orders a limit. A guard that is gone can't be told: the next one will know it.
+func (g *guard) extend(limit Limit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.what, g.at = what, at
-	g.send()
-}
-
-// send sends the last order. A guard that is gone can't be told: the next one will know it.
-func (g *guard) send() {
-	var text [9]byte
-	text[0] = g.what
-	binary.LittleEndian.PutUint64(text[1:], uint64(moment(g.at)))
+	g.limit = limit
+	var text [orderSize]byte
+	binary.LittleEndian.PutUint64(text[:], uint64(moment(limit.Ask)))
+	binary.LittleEndian.PutUint64(text[8:], uint64(moment(limit.Kill)))
 	if pipe, ok := g.pipe.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = pipe.SetWriteDeadline(time.Now().Add(orderWithin))
 	}
@@ -149,28 +140,25 @@ func Guard() bool {
 	return true
 }
 
-type order struct {
-	what byte
-	at   int64
-}
+type order struct{ ask, kill int64 }
 
 func runGuard(text string, orders io.Reader) error {
 	g := &guarding{}
-	var first int64
-	if n, err := fmt.Sscanf(text, "%d %d %d", &g.group, &g.grace, &first); err != nil || n != 3 || g.group <= 1 {
+	var first order
+	if n, err := fmt.Sscanf(text, "%d %d %d", &g.group, &first.ask, &first.kill); err != nil || n != 3 || g.group <= 1 {
 		return fmt.Errorf("%s=%q is nothing that lockdog sets", guardEnv, text)
 	}
-	g.obey(order{orderExtend, first})
+	g.obey(first)
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // it ends with what it guards
 	heard := make(chan order)
 	go func() {
 		defer close(heard)
-		var text [9]byte
+		var text [orderSize]byte
 		for {
 			if _, err := io.ReadFull(orders, text[:]); err != nil {
 				return
 			}
-			heard <- order{text[0], int64(binary.LittleEndian.Uint64(text[1:]))}
+			heard <- order{int64(binary.LittleEndian.Uint64(text[:])), int64(binary.LittleEndian.Uint64(text[8:]))}
 		}
 	}()
 	for {
@@ -195,9 +183,9 @@ func runGuard(text string, orders io.Reader) error {
 // guarding is what a guard knows. Its times are those of clock, in ns.
 type guarding struct {
 	group  int
-	grace  int64
 	askAt  int64 // 0: it isn't to be asked, or was
 	killAt int64
+	grace  int64 // between the two
 }
 
 // next is how long until it has to act, or to look whether the command has ended. It is never long: while a machine sleeps, timers stand still and the clock
@@ -211,11 +199,10 @@ func (g *guarding) next() time.Duration {
 }
 
 func (g *guarding) obey(o order) {
-	switch o.what {
-	case orderExtend:
-		g.askAt, g.killAt = o.at-g.grace+int64(slack), o.at
-	case orderKill:
-		g.askAt, g.killAt = 0, o.at
+	g.askAt, g.killAt = o.ask, o.kill
+	if o.ask != 0 {
+		g.askAt = min(o.ask+int64(slack), o.kill)
+		g.grace = o.kill - o.ask
 	}
 }
 
