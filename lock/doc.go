@@ -18,7 +18,7 @@
 //     clock steps.
 //   - [Lease.Context] ends at the lease's deadline at the latest, also while Redis doesn't answer. Its cause says why.
 //   - [Lease.Release] works on a ctx that has ended. The last Release stops the renewal first. Whatever it returns, the lock is free one lease
-//     later (with [WithMinHold], when that is over, if later).
+//     later (with [WithMinHold], when that is over, if later; with [WithTakeoverDelay], that delay later).
 //   - A [Lease.Token] is larger than all earlier tokens of the same name, while no server's clock is behind a token it issued.
 //   - A call returns when its ctx ends. Goroutines and connections don't grow with the number of locks. N locks cost about N/256
 //     calls to Redis per third of a lease.

@@ -179,7 +179,8 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		g.hold.Lost(why, err, burst)
 	}
 	g.finish(lost, telemetry.EndLost, string(lost.Cause))
-	if why != CauseTaken && why != CauseForced {
+	delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing // nobody is to have the lock before that is over, or Release says that the work is
+	if why != CauseTaken && why != CauseForced && !delayed {
 		// Redis may still hold the entry. If its key was deleted, waiters in other processes haven't been told that the lock is free.
 		g.claim.cleanUp()
 	}

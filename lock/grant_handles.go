@@ -247,7 +247,11 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	}
 	l.closeEnded()
 	if err := g.end(); err != nil {
+		unused := g.firstReleased && len(g.extra().joined) == 0
 		g.mu.Unlock()
+		if unused {
+			g.skipTakeoverDelay(err)
+		}
 		return false, err
 	}
 	l.endContext(ErrReleased)
@@ -264,7 +268,16 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 
 	if !g.client().engine.Remove(&g.wd) { // the watchdog was quicker
 		g.check()
-		return false, g.ended()
+		err := g.ended()
+		g.skipTakeoverDelay(err)
+		return false, err
 	}
 	return true, nil
+}
+
+// skipTakeoverDelay is called when nobody works under a grant any more. If it ended by a loss, the lock may still be taken in Redis for the takeover delay.
+func (g *grant) skipTakeoverDelay(err error) {
+	if g.lock.cfg.takeoverDelay > 0 && errors.Is(err, ErrLost) {
+		g.claim.cleanUp()
+	}
 }

@@ -121,7 +121,7 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 	after := func() {}
 	left := w.q == nil // during the release
 	if !left {
-		q.noteHolder(HeldError{Owner: h.claim.owner, Remaining: w.lock.cfg.lease}, h.claim.traceparent)
+		q.noteHolder(HeldError{Owner: h.claim.owner, Remaining: w.lock.cfg.ttl()}, h.claim.traceparent)
 		after = ws.leave(w)
 		w.wake()
 	}

@@ -23,7 +23,7 @@ type Holder struct {
 	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
 	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
 	Count     int           // how often a Redisson holder has entered; 1 for ours
-	Remaining time.Duration // until the lease ends unless renewed; negative: it has no expiry
+	Remaining time.Duration // until the lock is free unless the lease is renewed, with the holder's WithTakeoverDelay; negative: it has no expiry
 	Token     int64         // 0 when the holder isn't a lockdog client
 	TraceID   string        // of the trace in which the holder took it, "" when unknown
 	Mode      string        // of an RWMutex: "write", or "read"

@@ -25,7 +25,7 @@ var latchKind = &kind{
 // failover, a restart without persistence), and nobody is told. It has no lease. If somebody who was to count it down
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
-// WithFixedLease, WithMaxHold and WithHeartbeat are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
+// WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
 // again every third of WithWatchdog's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
 // 30 s at most; then it fails. As with an UnleasedSemaphore, receipts see to it that nothing is counted twice.
 //

@@ -44,7 +44,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
 	case len(opts) > 0 && k.leaseless && lk.cfg.aboutLease():
-		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold and WithHeartbeat are about leases, and it has none", ErrInvalid, k.words(), name)
+		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are about leases, and it has none", ErrInvalid, k.words(), name)
 	case lk.cfg.minHoldSet && len(opts) > 0 && k.retain == nil:
 		lk.err = fmt.Errorf("%w: %s %q: WithMinHold is for a Mutex, a FairMutex, a Multi and the mutex of a Quorum", ErrInvalid, k.words(), name)
 	case lk.cfg.breaks && c.cfg.graphAfter == 0:

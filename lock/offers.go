@@ -10,7 +10,7 @@ import (
 
 // grantTrust is how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
 func (lk *lock) grantTrust() time.Duration {
-	if !lk.kind.notifiesOne || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 {
+	if !lk.kind.notifiesOne || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 || lk.cfg.takeoverDelay > 0 {
 		return 0
 	}
 	return min(lk.cfg.lease/renewalsPerLease, maxGrantTrust)

@@ -23,6 +23,7 @@ const (
 
 	renewalsPerLease = 3 // a watched lease is renewed every third of it
 	maxMinHold       = 24 * time.Hour
+	maxTakeoverDelay = 24 * time.Hour
 	maxTextBytes     = 256
 
 	maxContentionRate = 1_000_000
@@ -56,7 +57,7 @@ type clientConfig struct {
 
 type lockConfig struct {
 	lease          time.Duration
-	leaseArg       any // in ms, as scripts take it
+	leaseArg       any // ttl in ms, as scripts take it
 	fixed          bool
 	wait           time.Duration // negative: as long as ctx allows
 	leaseCtx       context.Context
@@ -66,6 +67,7 @@ type lockConfig struct {
 	heartbeat      time.Duration
 	holdWarning    time.Duration
 	minHold        time.Duration
+	takeoverDelay  time.Duration
 	spans          telemetry.RenewalSpans
 	links          bool
 	replicas       int
@@ -74,8 +76,8 @@ type lockConfig struct {
 	breaks         bool
 
 	// What the options of this level have said, to tell contradictions from overrides.
-	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet bool
-	err                                                     error // what is wrong; matches nothing yet
+	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
+	err                                                                       error // what is wrong; matches nothing yet
 }
 
 type clientOption func(*clientConfig)
@@ -177,6 +179,22 @@ func WithMinHold(d time.Duration) LockOption {
 			c.fail("WithMinHold(%v): must be 1ms to %v", d, maxMinHold)
 		}
 		c.minHold, c.minHoldSet = d, true
+	})
+}
+
+// WithTakeoverDelay keeps the lock taken for d after its lease ran out without a release. The work that a lost lease guarded may go on for a while:
+// a holder that was stopped or starved learns late that its Context has ended, and what it started may need time to end. d is that time. The
+// lock's key in Redis outlives the lease by d; Deadline and Context go by the lease alone, and the Remaining of a Holder and a *HeldError by
+// the key. After a release the lock is free at once, also if the lease was lost before. ForceUnlock doesn't wait either.
+//
+// It is an option of the holder, whatever those who wait have, and for each kind of lock with leases. A release in another process doesn't grant the
+// lock by a message then, but wakes a waiter, which asks: a round trip more. d is 24 hours at most; 0, the default, is no delay.
+func WithTakeoverDelay(d time.Duration) LockOption {
+	return lockOption(func(c *lockConfig) {
+		if d < 0 || d > maxTakeoverDelay {
+			c.fail("WithTakeoverDelay(%v): must be 0 to %v", d, maxTakeoverDelay)
+		}
+		c.takeoverDelay, c.takeoverDelaySet = d.Truncate(time.Millisecond), true
 	})
 }
 
@@ -334,7 +352,7 @@ func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig 
 		return defaults
 	}
 	c := *defaults
-	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.err = false, false, false, false, false, nil
+	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.takeoverDelaySet, c.err = false, false, false, false, false, false, nil
 	for _, o := range opts {
 		if o == nil {
 			c.fail("an option is nil")
@@ -360,7 +378,7 @@ func (c *lockConfig) check() {
 		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)
 	}
 	c.lease = c.lease.Truncate(time.Millisecond) // what Redis counts in
-	c.leaseArg = c.lease.Milliseconds()
+	c.leaseArg = c.ttl().Milliseconds()
 	if c.watched && c.fixedSet {
 		c.fail("WithWatchdog and WithFixedLease contradict each other")
 	}
@@ -390,7 +408,12 @@ func (c *lockConfig) checkCut(name string, d time.Duration, set bool) {
 }
 
 // aboutLease reports whether the options of this level limit a lease.
-func (c *lockConfig) aboutLease() bool { return c.fixedSet || c.maxHoldSet || c.heartbeatSet }
+func (c *lockConfig) aboutLease() bool {
+	return c.fixedSet || c.maxHoldSet || c.heartbeatSet || c.takeoverDelaySet
+}
+
+// ttl is how long the lock stays taken in Redis after a grant or a renewal, unless it is released: the lease, and the takeover delay.
+func (c *lockConfig) ttl() time.Duration { return c.lease + c.takeoverDelay }
 
 // interval is the time between two renewals, 0 for a fixed lease.
 func (c *lockConfig) interval() time.Duration {

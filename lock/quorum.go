@@ -137,9 +137,9 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 			continue
 		}
 		m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
-		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed {
-			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v; give WithWatchdog or WithFixedLease to Quorum.Mutex",
-				ErrInvalid, name, first.lease, cfg.lease)
+		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed || cfg.takeoverDelay != first.takeoverDelay {
+			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v, or takeover delays, %v and %v; give WithWatchdog or WithFixedLease, and WithTakeoverDelay, to Quorum.Mutex",
+				ErrInvalid, name, first.lease, cfg.lease, first.takeoverDelay, cfg.takeoverDelay)
 		}
 	}
 	m.c, m.key, m.cfg = m.locks[0].c, m.locks[0].key, m.locks[0].cfg

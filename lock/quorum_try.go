@@ -180,8 +180,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 		l, now := t.poll()
 		switch {
 		case l != nil:
-			held := nodeSighting{free: time.Now().Add(cfg.lease)}
-			w.saw(slices.Repeat([]nodeSighting{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.lease}, t.record.acquire.Traceparent())
+			held := nodeSighting{free: time.Now().Add(cfg.ttl())}
+			w.saw(slices.Repeat([]nodeSighting{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))

@@ -145,7 +145,7 @@ func (r *renewer) leasesStillHere(b *watchdog.Batch) []int {
 	}
 	slices.SortStableFunc(all, func(i, j int) int {
 		a, b := grantOf(b.Leases[i]).lock, grantOf(b.Leases[j]).lock
-		return cmp.Or(cmp.Compare(a.kind.holding, b.kind.holding), cmp.Compare(a.cfg.lease, b.cfg.lease))
+		return cmp.Or(cmp.Compare(a.kind.holding, b.kind.holding), cmp.Compare(a.cfg.ttl(), b.cfg.ttl()))
 	})
 	return all
 }

@@ -190,7 +190,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 			q.dueUnless(wakeLocal)
 		}
 	default:
-		q.noteHolder(HeldError{Owner: attempt.claim.owner, Remaining: w.lock.cfg.lease}, attempt.claim.traceparent)
+		q.noteHolder(HeldError{Owner: attempt.claim.owner, Remaining: w.lock.cfg.ttl()}, attempt.claim.traceparent)
 	}
 	return ws.leave(w)
 }
