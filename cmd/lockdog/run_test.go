@@ -145,6 +145,8 @@ func TestRunExitCodes(t *testing.T) {
 		{"free --semaphore -1 -- true", 64, "--semaphore"},
 		{"free --semaphore 2 --min-hold 1s -- true", 64, "--min-hold"},
 		{"free --held-code 256 -- true", 64, "--held-code"},
+		{"free --takeover-delay -1s -- true", 64, "--takeover-delay"},
+		{"free --takeover-delay 25h -- true", 64, "--takeover-delay"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +258,7 @@ func TestRunAfterHandOver(t *testing.T) {
 			t.Parallel()
 			dir, name := t.TempDir(), "job"+grace
 			held := hold(t, rdb, name)
-			s := start(t, server.Addr(), "run", name, "--wait", "forever", "--grace", grace, "--",
+			s := start(t, server.Addr(), "run", name, "--wait", "forever", "--grace", grace, "--takeover-delay", "0", "--",
 				"sh", "-c", "touch "+dir+"/runs; while ! [ -e "+dir+"/over ]; do sleep 0.05; done; exit 5")
 			until(t, "it waits", func() bool { return rdb.ZCard(t.Context(), "lockdog_wait:{"+name+"}").Val() == 1 })
 			if err := held.Release(t.Context()); err != nil {

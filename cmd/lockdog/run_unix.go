@@ -30,6 +30,7 @@ type runFlags struct {
 	wait             string
 	lease, grace     time.Duration
 	minHold, maxHold time.Duration
+	takeoverDelay    time.Duration
 	permits          int
 	heartbeatFile    string
 	heartbeat        time.Duration
@@ -39,6 +40,9 @@ type runFlags struct {
 const (
 	waitForever      = "forever"
 	defaultHeartbeat = time.Minute
+
+	// defaultTakeoverDelay is how late a machine without CPU may be to end a command.
+	defaultTakeoverDelay = 5 * time.Second
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -47,7 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
 		Long: `Take the lock, run the command, and release the lock when the command has ended: flock(1) for a fleet. The lease is renewed while the command runs. If
-lockdog dies, the lock is free one lease later.
+lockdog dies, the lock is free one lease and one --takeover-delay later.
 
 The command has LOCKDOG_NAME, LOCKDOG_TOKEN (a number that is larger for every later holder: have your storage refuse smaller ones) and TRACEPARENT in its
 environment. Signals that lockdog gets are passed on to it. What it leaves running in the background when it ends runs on without the lock.
@@ -86,7 +90,8 @@ Exit codes: that of the command, 128 and the number of the signal that ended it,
 	}
 	set := cmd.Flags()
 	set.StringVar(&f.wait, "wait", "0", "how long to wait for the lock: a duration, or "+waitForever)
-	set.DurationVar(&f.lease, "lease", 30*time.Second, "how long the lock stays taken after lockdog died; renewed every third of it")
+	set.DurationVar(&f.lease, "lease", 30*time.Second, "how long the command may go on without Redis, or after lockdog died; renewed every third of it")
+	set.DurationVar(&f.takeoverDelay, "takeover-delay", defaultTakeoverDelay, "how long the lock stays taken after a lease that ran out, for the command to be dead by then")
 	set.DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL, a third of the lease at most (default 5s, or that)")
 	set.DurationVar(&f.minHold, "min-hold", 0, "leave the lock taken for that long, though the command has ended")
 	set.DurationVar(&f.maxHold, "max-hold", 0, "end the command after that long")
@@ -115,6 +120,8 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 	switch {
 	case f.grace < 0 || f.grace > f.lease/3:
 		return 0, nil, usagef("--grace %v: must be between 0 and %v, a third of --lease: the command has to end before the lease does", f.grace, f.lease/3)
+	case f.takeoverDelay < 0 || f.takeoverDelay > 24*time.Hour:
+		return 0, nil, usagef("--takeover-delay %v: must be between 0 and 24h", f.takeoverDelay)
 	case f.permits < 0:
 		return 0, nil, usagef("--semaphore %d: must be 1 or more", f.permits)
 	case f.permits > 0 && f.minHold != 0:
@@ -131,7 +138,7 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 		return 0, nil, usagef("--held-code %d: must be between 0 and 255", f.heldCode)
 	}
 	// The lease isn't that of ctx: a signal goes to the command, which then may wind down.
-	opts = append(opts, lock.WithWatchdog(f.lease), lock.WithLeaseContext(context.WithoutCancel(ctx)))
+	opts = append(opts, lock.WithWatchdog(f.lease), lock.WithTakeoverDelay(f.takeoverDelay), lock.WithLeaseContext(context.WithoutCancel(ctx)))
 	if wait > 0 {
 		opts = append(opts, lock.WithWait(wait))
 	}
@@ -255,7 +262,7 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 		return &exitError{code: exitLost, err: fmt.Errorf("the command ended with %d, but the lock had been lost: another may have worked at the same time: %w", code, err)}
 	case err != nil:
 		_, _ = fmt.Fprintf(r.stderr, "lockdog: the command ended with %d; the release isn't confirmed, so the lock is free in %v at the latest: %s\n",
-			code, r.flags.lease, text.OneLine(err.Error()))
+			code, r.flags.lease+r.flags.takeoverDelay, text.OneLine(err.Error()))
 	}
 	if code != 0 {
 		return &exitError{code: code}
