@@ -24,28 +24,56 @@ func guardOf(t *testing.T, s *starting) int {
 	return 0
 }
 
-// A guard that is killed has a successor, which does what it would have done.
+// A guard that is killed takes the command with it, and lockdog what that has started.
 func TestRunGuardKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	dir := t.TempDir()
-	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, work(dir, "trap '' TERM; sleep 600 & sleep 600")...)...)
+	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "1h", "--"}, work(dir, scattered)...)...)
 	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
-	for range 2 {
-		guard := 0
-		until(t, "it has a guard", func() bool { guard = guardOf(t, first); return guard != 0 })
-		if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		until(t, "it has another guard", func() bool { next := guardOf(t, first); return next != 0 && next != guard })
+	second := start(t, server.Addr(), append([]string{"run", "job", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
+	if err := syscall.Kill(guardOf(t, first), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
-	second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
-	send(t, first, syscall.SIGKILL)
+	first.end(t).want(t, 137, "", "guards the command was killed")
 	second.end(t).want(t, 0, "second", "")
-	first.end(t)
 }
 
-// A guard that is stopped doesn't keep the program, and so the lock, when the command has ended.
+// If lockdog and its guard are killed together, the kernel kills the command. It may be killed before its first act, too.
+func TestRunBothKilled(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	alone := []string{"flock", "--no-fork", "-n", "-E", "99", dir + "/one", "sh", "-c", "trap '' TERM; touch " + dir + "/runs; exec sleep 600"}
+	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, alone...)...)
+	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+	guard := guardOf(t, first)
+	send(t, first, syscall.SIGSTOP) // so that it can do nothing about the guard's end
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	send(t, first, syscall.SIGKILL)
+	first.end(t)
+	second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
+	second.end(t).want(t, 0, "second", "")
+}
+
+// The guard has a name that says what it guards.
+func TestRunGuardHasAName(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	s := start(t, server.Addr(), "run", "orders:42", "--", "sh", "-c", "touch "+dir+"/runs; exec sleep 600")
+	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(guardOf(t, s)) + "/cmdline")
+	if want := "lockdog: guard of orders:42:\x00sh\x00"; err != nil || !strings.HasPrefix(string(line), want) {
+		t.Errorf("it is %q, %v", line, err)
+	}
+	send(t, s, syscall.SIGTERM)
+	s.end(t)
+}
+
+// A guard that is stopped goes on, and doesn't keep the program, and so the lock, when the command has ended.
 func TestRunGuardStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

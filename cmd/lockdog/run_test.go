@@ -471,27 +471,40 @@ func work(dir, then string) []string {
 	return []string{"flock", "-n", "-E", "99", dir + "/one", "sh", "-c", "touch " + dir + "/runs; " + then}
 }
 
+// scattered is a command that ignores what asks it to end, and has processes that do, too: in the background, in a session of its own, and in a process group
+// of its own.
+const scattered = "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &); timeout 600 sh -c 'sleep 600; true'"
+
 // Whatever ends or stops the program, the command has ended before another can have the lock.
 func TestRunNeverTwoAtWork(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name  string
-		fault func(t *testing.T, s *starting, server *redistest.Server)
-		after func(t *testing.T, s *starting) // what becomes of it
+		name    string
+		command string
+		fault   func(t *testing.T, s *starting, server *redistest.Server)
+		after   func(t *testing.T, s *starting) // what becomes of it
 	}{
 		{
-			"killed", func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGKILL) },
+			"killed", scattered, func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGKILL) },
 			func(t *testing.T, s *starting) { s.end(t) },
 		},
 		{
-			"stopped", func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGSTOP) },
+			"stopped", scattered, func(t *testing.T, s *starting, _ *redistest.Server) { send(t, s, syscall.SIGSTOP) },
 			func(t *testing.T, s *starting) {
 				send(t, s, syscall.SIGCONT)
 				s.end(t).want(t, exitLost, "", "lost")
 			},
 		},
 		{
-			"Redis stands still", func(t *testing.T, _ *starting, server *redistest.Server) {
+			"stopped by the command, as its first act", "read a b c guard e < /proc/$PPID/stat; read a b c lockdog e < /proc/$guard/stat; kill -STOP $lockdog; " + scattered,
+			func(*testing.T, *starting, *redistest.Server) {},
+			func(t *testing.T, s *starting) {
+				send(t, s, syscall.SIGCONT)
+				s.end(t).want(t, exitLost, "", "lost")
+			},
+		},
+		{
+			"Redis stands still", scattered, func(t *testing.T, _ *starting, server *redistest.Server) {
 				server.Pause(t)
 				time.Sleep(4 * time.Second) // longer than the lease
 				server.Resume(t)
@@ -503,8 +516,7 @@ func TestRunNeverTwoAtWork(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			dir := t.TempDir()
-			// It ignores what asks it to end, and has a process in the background that does, too.
-			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, work(dir, "trap '' TERM; sleep 600 & sleep 600")...)...)
+			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, work(dir, test.command)...)...)
 			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
 			second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
 			test.fault(t, first, server)

@@ -57,7 +57,7 @@ The command has LOCKDOG_NAME, LOCKDOG_TOKEN (a number that is larger for every l
 environment. Signals that lockdog gets are passed on to it. What it leaves running in the background when it ends runs on without the lock.
 
 If the lock is lost, the command and all that it has started get SIGTERM, and SIGKILL after --grace. If Redis can't be reached, this comes before the
-lease is over: nobody else has the lock before the command has ended. The same holds if lockdog is killed or stopped; a second process sees to it. If somebody deletes
+lease is over: nobody else has the lock before the command has ended. The same holds if lockdog is killed or stopped; the command's parent sees to it. If somebody deletes
 or takes away the lock, lockdog learns of it some milliseconds later; where Redis refuses client tracking, of a deletion at the next renewal, a third of --lease later
 at most.
 
@@ -246,14 +246,23 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	err := r.start(ctx, command)
 	if err != nil {
 		code := child.CannotRun(err)
+		if errors.Is(err, child.ErrTooLate) {
+			code = exitLost
+		}
 		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.lease.Release(ctx))}
 	}
 	if r.flags.heartbeatFile != "" {
 		go r.beat()
 	}
 	ended := r.watch(signals)
-	r.child.Close()
+	if !r.child.Close() {
+		_, _ = fmt.Fprintln(r.stderr, "lockdog: something that the command started can't be killed, so the lock isn't released")
+		return ended
+	}
 	code := r.child.ExitCode()
+	if ended == nil && r.child.Orphaned() {
+		_, _ = fmt.Fprintln(r.stderr, "lockdog: the process that guards the command was killed, and so the command was, too")
+	}
 	err = r.lease.Release(ctx)
 	switch {
 	case ended != nil:
@@ -284,7 +293,7 @@ func (r *running) start(ctx context.Context, command []string) error {
 		cmd.Env = append(cmd.Env, "TRACESTATE="+s)
 	}
 	var err error
-	r.child, err = child.Start(cmd, r.limit(), func() bool { return r.lease.Context().Err() == nil })
+	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit(), func() bool { return r.lease.Context().Err() == nil })
 	return err
 }
 
@@ -363,14 +372,14 @@ func (r *running) end(cause error) error {
 		code, what = exitOvertime, "the command may not go on"
 	}
 	until := time.Now().Add(r.flags.grace)
-	if deadline := r.lease.Deadline(); deadline.After(time.Now()) && deadline.Before(until) {
+	if deadline := r.lease.Deadline(); deadline.Before(until) { // after it there is no grace
 		until = deadline
 	}
 	err := fmt.Errorf("%s: %w", what, cause)
 	r.child.End(until) // before a write that may take its time
-	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), time.Until(until).Round(time.Millisecond))
+	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), max(time.Until(until), 0).Round(time.Millisecond))
 	return &exitError{code: code, err: err, said: true}
 }
 
-// guard is the main function of a process that run has started beside the command. It reports false in any other.
+// guard is the main function of a process that run has started to be the command's parent. It reports false in any other.
 func guard() bool { return child.Guard() }

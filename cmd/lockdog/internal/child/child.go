@@ -1,11 +1,31 @@
 //go:build unix
 
-// Package child runs a command that must not work for longer than it is allowed to: until a deadline that the caller keeps moving. A second process, the guard,
-// ends the command where the caller can't, because it was killed or stopped.
+// Package child runs a command that must not work for longer than it is allowed to: until a limit that the caller keeps moving. A second process, the guard, is
+// there before the command, starts it, and is its parent:
 //
-//	lockdog ──starts──▶ command, and all that it starts: a process group
-//	   │                   ▲
-//	   └──deadline──▶ guard ┘ ends it at the deadline, or when lockdog is gone
+//	lockdog ──▶ guard ──▶ command ──▶ what it starts, wherever that goes
+//	   ▲──────────▲ a socket: limits and signals down, what becomes of the command up
+//
+// Each of the three is a process group of its own, in one session: what the terminal or a shell sends to one isn't for the others. The guard is told the first
+// limit before it starts the command, which it doesn't when that is over. At the limit it kills the command and all that this has started, whatever became of
+// lockdog. A limit, once reached, doesn't move, and there is no grace after it.
+//
+// On Linux the guard is the reaper of the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog that of the guard's. So all that the command has started is
+// below one of the two, also what left its process group or its session, and none is left when there is no child any more.
+//
+//	what happens                    what follows
+//	the command ends                the guard says how. What still runs in the background runs on, and without the lock
+//	lockdog is killed               the guard asks the command to end, and kills it after a grace, at the limit at the latest
+//	lockdog is stopped, starved     the guard asks it to end at Limit.Ask, and kills it at Limit.Kill
+//	the guard is killed             the kernel kills the command (PR_SET_PDEATHSIG), and lockdog what that has started. Not replaced: only a parent can do all this
+//	the guard is stopped            lockdog has it go on, at once
+//	both are killed                 the kernel kills the command. Nobody kills what it has started
+//	both are stopped                nothing, until one of them goes on
+//	the machine stands still        whatever is over by then is killed at once when it goes on
+//	it ends while it is ended       the guard ends when nothing is left of it. If it can't be killed (it hangs in the kernel), Close says so
+//
+// On other systems nobody adopts orphans and no death is passed on: what left the command's process group is not ended, and if the guard is killed, lockdog ends the
+// group; if both are, nobody does.
 package child
 
 import (
@@ -14,90 +34,155 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
+	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// stopWithin is how long it takes at most until a process that gets SIGTSTP has stopped.
-const stopWithin = time.Second
+const (
+	stopWithin = time.Second            // how long it takes at most until a process that gets SIGTSTP has stopped
+	helpAfter  = 500 * time.Millisecond // when a guard that hasn't ended what is to be dead is helped
+	goneWithin = time.Second            // after that: what is left then can't be killed
+)
 
 // Limit is when a command is asked to end, and when it is forced.
 type Limit struct{ Ask, Kill time.Time }
 
-// Child is a command that runs in a process group of its own.
-type Child struct {
-	pid      int
-	terminal *terminal // nil where it has none
-	guard    *guard
-	resumed  func() bool // asked before it goes on after a stop
-	ending   atomic.Bool // End was called
-	done     chan struct{}
-	status   syscall.WaitStatus // set before done
+// ErrTooLate is why a command wasn't started: the limit was over.
+var ErrTooLate = errors.New("the time that it had was over before it began")
 
-	mu    sync.Mutex
-	ended bool // it was reaped: its id may be another's
+// Child is a command that runs below a guard.
+type Child struct {
+	pid      int       // also its process group's
+	terminal *terminal // nil where it has none
+	resumed  func() bool
+	guard    *exec.Cmd
+	done     chan struct{}
+	gone     chan struct{} // the guard has ended, and what it left behind
+	status   syscall.WaitStatus
+	orphaned bool // the guard was killed
+
+	mu     sync.Mutex
+	link   *link
+	ending bool
+	killAt time.Time // with ending
 }
 
 // Start starts a command. Where stdin is the terminal that this process is in front of, the command is put in front of it: it reads from it, and Ctrl-C and Ctrl-Z
 // reach it alone. If it is stopped, so is this process; when that goes on, resumed reports whether the command may, too.
 //
-// limit is the first one: see Extend.
-func Start(cmd *exec.Cmd, limit Limit, resumed func() bool) (*Child, error) {
-	c := &Child{terminal: controlling(cmd.Stdin), resumed: resumed, done: make(chan struct{})}
-	cmd.SysProcAttr = diesWithParent()
-	cmd.SysProcAttr.Setpgid = true
-	if c.terminal != nil {
-		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, c.terminal.fd
+// title is what the list of processes says of the guard, before the command. limit is the first one: see Extend. The error is what starting the command gives, or
+// ErrTooLate.
+func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Child, error) {
+	if cmd.Err != nil {
+		return nil, cmd.Err
 	}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel ties "dies with its parent" to the thread that forked, so that one has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := cmd.Start(); err != nil {
-			started <- err
-			return
-		}
-		c.pid = cmd.Process.Pid
-		started <- nil
-		c.wait()
-	}()
-	if err := <-started; err != nil {
-		c.terminal.takeBack(c.pid)
-		return nil, err
-	}
-	var err error
-	if c.guard, err = startGuard(c.pid, limit); err != nil {
-		c.Kill()
-		<-c.done
+	adoptOrphans()
+	c := &Child{terminal: controlling(cmd.Stdin), resumed: resumed, done: make(chan struct{}), gone: make(chan struct{})}
+	if err := c.startGuard(cmd, title, limit); err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
+	dead := make(chan syscall.WaitStatus, 1)
+	go func() { dead <- waitForGuard(c.guard.Process.Pid) }()
+	first, err := c.link.read()
+	if err != nil || first.what != eventStarted {
+		<-dead
+		c.link.close()
+		c.terminal.takeBack(c.pid)
+		switch {
+		case err != nil:
+			killOrphans() // the command may have begun
+			return nil, errors.New("its guard was killed")
+		case first.what == eventTooLate:
+			return nil, ErrTooLate
+		}
+		return nil, &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: syscall.Errno(first.a)}
+	}
+	c.pid = int(first.a)
+	go c.hear(dead)
 	return c, nil
 }
 
-// wait reaps the command, and stops with it.
-func (c *Child) wait() {
-	defer close(c.done)
+// startGuard starts the guard, which starts the command.
+func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := newLink()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(theirs) }()
+	order := guardOrder{fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), foreground: c.terminal != nil, path: cmd.Path}
+	c.link, c.guard = ours, &exec.Cmd{
+		Path: self, Args: append([]string{title}, cmd.Args...), Env: append(cmd.Environ(), order.env()),
+		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := c.guard.Start(); err != nil {
+		ours.close()
+		return err
+	}
+	return nil
+}
+
+// waitForGuard waits until the guard has ended. If somebody stops it, it is to go on: nobody else ends the command.
+func waitForGuard(pid int) syscall.WaitStatus {
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err == nil && status.Stopped():
-			c.stopToo(status.StopSignal())
+			_ = syscall.Kill(pid, syscall.SIGCONT)
 		default:
-			c.mu.Lock()
-			c.ended, c.status = true, status
-			c.mu.Unlock()
-			c.terminal.takeBack(c.pid)
-			return
+			return status
 		}
 	}
+}
+
+// hear does what the guard's reports ask for, until the guard has ended.
+func (c *Child) hear(dead <-chan syscall.WaitStatus) {
+	ended := false
+	for {
+		m, err := c.link.read()
+		if err != nil {
+			break
+		}
+		switch m.what {
+		case eventStopped:
+			c.stopToo(syscall.Signal(m.a))
+		case eventEnded:
+			ended = true
+			c.end(syscall.WaitStatus(m.a))
+		}
+	}
+	<-dead
+	c.link.close()
+	c.mu.Lock()
+	ending := c.ending
+	c.mu.Unlock()
+	if ending || !ended {
+		if !adopts {
+			_ = syscall.Kill(-c.pid, syscall.SIGKILL)
+		}
+		killOrphans()
+	}
+	if !ended {
+		c.orphaned = true
+		c.end(syscall.WaitStatus(syscall.SIGKILL))
+	}
+	close(c.gone)
+}
+
+func (c *Child) end(status syscall.WaitStatus) {
+	c.status = status
+	c.terminal.takeBack(c.pid)
+	close(c.done)
 }
 
 // stopToo stops this process after the command was stopped at the terminal, so that the shell is back; when it goes on, so does the command. A command that
@@ -135,36 +220,73 @@ func (c *Child) ExitCode() int {
 	return c.status.ExitStatus()
 }
 
-// Signal sends a signal to the command and all that it started, unless the command has ended.
-func (c *Child) Signal(sig syscall.Signal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended {
-		_ = syscall.Kill(-c.pid, sig)
-	}
+// Orphaned reports whether the command was killed because its guard was, after Done.
+func (c *Child) Orphaned() bool { return c.orphaned }
+
+// Signal sends a signal to the command and all that it started in its process group, unless the command has ended.
+func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }
+
+// Extend moves the limit.
+func (c *Child) Extend(limit Limit) {
+	c.order(message{orderExtend, moment(limit.Ask), moment(limit.Kill)})
 }
 
-// Extend moves the limit at which the guard ends the command if this process can't.
-func (c *Child) Extend(limit Limit) { c.guard.extend(limit) }
-
-// End asks the command, and all that it started, to end, and forces it at a moment.
+// End asks the command, and all that it started, to end, and forces it at a moment, or at its limit if that is sooner.
 func (c *Child) End(until time.Time) {
-	c.ending.Store(true)
-	c.guard.kill(until)
-	c.Signal(syscall.SIGTERM)
-	c.Signal(syscall.SIGCONT)
-	timer := time.AfterFunc(time.Until(until), c.Kill)
+	c.mu.Lock()
+	c.ending, c.killAt = true, until
+	c.mu.Unlock()
+	c.order(message{orderEnd, moment(until), 0})
+	timer := time.AfterFunc(time.Until(until)+helpAfter, func() { _ = c.guard.Process.Kill() }) // and the kernel kills the command
 	go func() {
-		<-c.done
+		<-c.gone
 		timer.Stop()
 	}()
 }
 
-// Kill ends the command and all that it started, as a crash would.
-func (c *Child) Kill() { c.Signal(syscall.SIGKILL) }
+// order sends one to the guard.
+func (c *Child) order(m message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link.write(m)
+}
 
-// Close ends the guard, after Done. After End it waits until nothing is left of what the command started, either.
-func (c *Child) Close() { c.guard.close(c.ending.Load()) }
+// Close ends the guard, after Done. After End it waits until nothing is left of what the command started, either. It reports false if something can't be killed.
+func (c *Child) Close() bool {
+	c.mu.Lock()
+	ending, wait := c.ending, time.Until(c.killAt)+helpAfter
+	c.mu.Unlock()
+	if !ending {
+		_ = c.guard.Process.Kill()
+		<-c.gone
+		return true
+	}
+	late := time.NewTimer(max(wait, 0) + goneWithin)
+	defer late.Stop()
+	select {
+	case <-c.gone:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// killOrphans kills what a process below this one has left behind, until nothing is left. It is called when the guard has ended: there are no other children.
+func killOrphans() {
+	if !adopts {
+		return
+	}
+	for {
+		_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.ECHILD) {
+			return
+		}
+		for _, pid := range descendants() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(killPause)
+	}
+}
 
 // CannotRun is the exit code that shells have for a command that couldn't be started.
 func CannotRun(err error) int {
@@ -174,47 +296,28 @@ func CannotRun(err error) int {
 	return 126
 }
 
-// terminal is the one that this process is in front of.
-type terminal struct {
-	fd  int
-	own int // our process group
+// guardOrder is what a guard is told in its environment.
+type guardOrder struct {
+	fd         int   // of its end of the socket
+	ask, kill  int64 // the first limit, by its clock
+	foreground bool  // the command is to be in front of the terminal
+	path       string
 }
 
-// controlling returns the terminal that a file is, if we are in front of it.
-func controlling(file any) *terminal {
-	f, ok := file.(*os.File)
-	if !ok || f == nil {
-		return nil
-	}
-	t := &terminal{int(f.Fd()), unix.Getpgrp()}
-	if t.front() != t.own {
-		return nil
-	}
-	return t
+func (o *guardOrder) env() string {
+	return fmt.Sprintf("%s=%d %d %d %t %s", guardEnv, o.fd, o.ask, o.kill, o.foreground, o.path)
 }
 
-// front is the process group that is in front of the terminal, 0 if there is no telling.
-func (t *terminal) front() int {
-	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
-	if err != nil {
-		return 0
+func parseGuardOrder(text string) (o guardOrder, err error) {
+	words := strings.SplitN(text, " ", 5)
+	if len(words) < 5 || words[4] == "" {
+		return o, strconv.ErrSyntax
 	}
-	return group
-}
-
-// takeBack puts us in front again, if the command's group is there, or one that is gone. Otherwise we are in the background, and the shell, or another of its jobs,
-// keeps its place: a shell that loses it ends.
-func (t *terminal) takeBack(command int) {
-	if t == nil {
-		return
-	}
-	if front := t.front(); front == command || errors.Is(syscall.Kill(-front, 0), syscall.ESRCH) {
-		t.give(t.own)
-	}
-}
-
-// give puts a process group in front of the terminal.
-func (t *terminal) give(group int) {
-	ttou.Do(ignoreTTOU)
-	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
+	var errs [4]error
+	o.fd, errs[0] = strconv.Atoi(words[0])
+	o.ask, errs[1] = strconv.ParseInt(words[1], 10, 64)
+	o.kill, errs[2] = strconv.ParseInt(words[2], 10, 64)
+	o.foreground, errs[3] = strconv.ParseBool(words[3])
+	o.path = words[4]
+	return o, errors.Join(errs[:]...)
 }

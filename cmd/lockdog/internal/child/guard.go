@@ -3,230 +3,256 @@
 package child
 
 import (
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"sync"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// guardEnv makes a process the guard of a process group: "<group> <ask> <kill>", the limit in ns of its clock.
+// guardEnv makes a process a guard: see guardOrder. Its arguments are those of the command.
 const guardEnv = "LOCKDOG_GUARD"
 
-// slack is how much later than the program the guard asks the command to end: where the program can, it is the one to do so.
-const slack = 100 * time.Millisecond
+const (
+	slack     = 100 * time.Millisecond // how much later than the program the guard asks the command to end: where the program can, it is the one to do so
+	killPause = 5 * time.Millisecond   // until what is left is killed again: it may have started another process meanwhile
 
-// ttou makes changes of the terminal's process group possible from behind it.
-var ttou sync.Once
-
-func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
-
-// An order to a guard is a limit: when to ask the command to end, 0 if it was asked, and when to force it. Both are times of the guard's clock, in ns.
-const orderSize = 16
-
-// orderWithin bounds an order to a guard that doesn't read: it was stopped, and the pipe is full.
-const orderWithin = 100 * time.Millisecond
-
-// guard is the program's end of the pipe to its guard.
-type guard struct {
-	group int
-	done  chan struct{} // closed when there is none, and will be none
-
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	pipe   io.WriteCloser
-	limit  Limit // the last order; no Ask: the command was asked
-	closed bool
-}
-
-func startGuard(group int, limit Limit) (*guard, error) {
-	g := &guard{group: group, done: make(chan struct{}), limit: limit}
-	if err := g.start(); err != nil {
-		return nil, err
-	}
-	go g.keep()
-	return g, nil
-}
-
-// start starts a process that knows the last order.
-func (g *guard) start() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %d", guardEnv, g.group, moment(g.limit.Ask), moment(g.limit.Kill)))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what is sent to our process group, or by our terminal, isn't for it
-	pipe, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	g.cmd, g.pipe = cmd, pipe
-	return nil
-}
-
-// keep starts another guard when somebody has killed one.
-func (g *guard) keep() {
-	defer close(g.done)
-	for killed := true; killed; {
-		_ = g.cmd.Wait() // what matters is how it ended
-		status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus)
-		g.mu.Lock()
-		killed = ok && status.Signaled() && !g.closed && g.start() == nil
-		g.mu.Unlock()
-	}
-}
-
-// moment is a time by the clock of the guard, 0 for none.
-func moment(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return clock() + int64(time.Until(t))
-}
-
-func (g *guard) kill(at time.Time) { g.extend(Limit{Kill: at}) }
-
-// close ends the guard: at once, unless it is to see to the command's end.
-func (g *guard) close(seeToIt bool) {
-	if seeToIt {
-		g.mu.Lock()
-		late := time.NewTimer(time.Until(g.limit.Kill) + time.Second) // somebody has stopped it
-		g.mu.Unlock()
-		defer late.Stop()
-		select {
-		case <-g.done:
-			return
-		case <-late.C:
-		}
-	}
-	g.mu.Lock()
-	g.closed = true
-	_ = g.cmd.Process.Kill() // an order is nothing to a guard that was stopped
-	g.mu.Unlock()
-	<-g.done
-}
-
-// extend orders a limit. A guard that is gone can't be told: the next one will know it.
-func (g *guard) extend(limit Limit) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.limit = limit
-	var text [orderSize]byte
-	binary.LittleEndian.PutUint64(text[:], uint64(moment(limit.Ask)))
-	binary.LittleEndian.PutUint64(text[8:], uint64(moment(limit.Kill)))
-	if pipe, ok := g.pipe.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		_ = pipe.SetWriteDeadline(time.Now().Add(orderWithin))
-	}
-	_, _ = g.pipe.Write(text[:])
-}
+	// While a machine sleeps, timers stand still and the clock goes on. So the guard looks at the clock that often.
+	lookAtClock = time.Second
+)
 
 // Guard is the main function of a process that is a guard. It reports false in any other.
 func Guard() bool {
-	text := os.Getenv(guardEnv)
-	if text == "" {
+	text, is := os.LookupEnv(guardEnv)
+	if !is {
 		return false
 	}
-	if err := runGuard(text, os.Stdin); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "lockdog: guard:", err)
+	o, err := parseGuardOrder(text)
+	if err != nil || len(os.Args) < 2 {
+		_, _ = fmt.Fprintf(os.Stderr, "lockdog: guard: %s=%q is nothing that lockdog sets\n", guardEnv, text)
+		return true
+	}
+	// The kernel ties the command's end to that of the thread which started it: this one, which stays for as long as the guard does.
+	runtime.LockOSThread()
+	stay()
+	adoptOrphans()
+	g := &guarding{link: openLink(o.fd), askAt: o.ask + int64(slack), killAt: o.kill, grace: o.kill - o.ask}
+	if g.start(&o) {
+		g.run()
 	}
 	return true
 }
 
-type order struct{ ask, kill int64 }
-
-func runGuard(text string, orders io.Reader) error {
-	g := &guarding{}
-	var first order
-	if n, err := fmt.Sscanf(text, "%d %d %d", &g.group, &first.ask, &first.kill); err != nil || n != 3 || g.group <= 1 {
-		return fmt.Errorf("%s=%q is nothing that lockdog sets", guardEnv, text)
-	}
-	g.obey(first)
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // it ends with what it guards
-	heard := make(chan order)
-	go func() {
-		defer close(heard)
-		var text [orderSize]byte
-		for {
-			if _, err := io.ReadFull(orders, text[:]); err != nil {
-				return
-			}
-			heard <- order{int64(binary.LittleEndian.Uint64(text[:])), int64(binary.LittleEndian.Uint64(text[8:]))}
+// stay has the guard ignore the signals that end or stop a process, without having the command ignore them: it ends with what it guards.
+func stay() {
+	for _, sig := range []os.Signal{
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+	} {
+		if !signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
 		}
-	}()
-	for {
-		wait := time.NewTimer(g.next())
-		select {
-		case o, ok := <-heard:
-			if !ok {
-				g.abandoned()
-				heard = nil
-			} else {
-				g.obey(o)
-			}
-		case <-wait.C:
-			if g.act() {
-				return nil
-			}
-		}
-		wait.Stop()
 	}
 }
 
 // guarding is what a guard knows. Its times are those of clock, in ns.
 type guarding struct {
-	group  int
-	askAt  int64 // 0: it isn't to be asked, or was
+	link  *link
+	group int // the command's, whose process id it is
+
+	askAt  int64
 	killAt int64
-	grace  int64 // between the two
+	grace  int64 // between the two, when the program is gone
+
+	asked     bool // the command was asked to end: nothing moves killAt to a later time any more
+	ended     bool // the command; what it started may go on, unless it was asked
+	none      bool // no child is left
+	abandoned bool // the program is gone
 }
 
-// next is how long until it has to act, or to look whether the command has ended. It is never long: while a machine sleeps, timers stand still and the clock
-// goes on.
+// start starts the command. It reports false if that can't be.
+func (g *guarding) start(o *guardOrder) bool {
+	if clock() >= o.ask {
+		g.link.write(message{eventTooLate, 0, 0})
+		return false
+	}
+	attr := diesWithParent()
+	attr.Setpgid, attr.Foreground = true, o.foreground // Ctty is 0, which is stdin
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, guardEnv+"=") {
+			env = append(env, v)
+		}
+	}
+	p, err := os.StartProcess(o.path, os.Args[1:], &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
+	if err != nil {
+		errno := syscall.EINVAL
+		_ = errors.As(err, &errno)
+		g.link.write(message{eventFailed, int64(errno), 0})
+		return false
+	}
+	g.group = p.Pid
+	_ = p.Release() // it is waited for together with its orphans
+	g.link.write(message{eventStarted, int64(g.group), 0})
+	return true
+}
+
+// ending is how a child has ended, or was stopped.
+type ending struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+// reap waits for all children until there is none.
+func reap(ends chan<- ending) {
+	defer close(ends)
+	for {
+		var status syscall.WaitStatus
+		switch pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil); {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return
+		default:
+			ends <- ending{pid, status}
+		}
+	}
+}
+
+// run guards the command until it has ended; and if that was because it had to, until nothing is left of it.
+func (g *guarding) run() {
+	orders, ends := make(chan message), make(chan ending)
+	go func() {
+		defer close(orders)
+		for {
+			m, err := g.link.read()
+			if err != nil {
+				return
+			}
+			orders <- m
+		}
+	}()
+	go reap(ends)
+	for !g.over() {
+		wait := time.NewTimer(g.next())
+		select {
+		case o, ok := <-orders:
+			if !ok {
+				g.abandon()
+				orders = nil
+			} else {
+				g.obey(o)
+			}
+		case e, ok := <-ends:
+			if !ok {
+				g.none, ends = true, nil
+			} else {
+				g.note(e)
+			}
+		case <-wait.C:
+		}
+		wait.Stop()
+		g.act()
+	}
+}
+
+// over reports whether there is nothing more to guard.
+func (g *guarding) over() bool {
+	switch {
+	case !g.ended:
+		return false
+	case !g.asked:
+		return g.abandoned // else the program ends it
+	case adopts:
+		return g.none
+	default:
+		return !g.alive()
+	}
+}
+
+func (g *guarding) alive() bool { return syscall.Kill(-g.group, 0) == nil }
+
+// next is how long until it has to act.
 func (g *guarding) next() time.Duration {
-	at, most := g.killAt, 20*time.Millisecond
-	if g.askAt != 0 {
-		at, most = min(at, g.askAt), time.Second
+	at, least := g.killAt, killPause
+	if !g.asked {
+		at, least = min(at, g.askAt), 0
 	}
-	return time.Duration(min(max(at-clock(), 0), int64(most)))
+	if g.ended && !g.asked {
+		return lookAtClock
+	}
+	return min(max(time.Duration(at-clock()), least), lookAtClock)
 }
 
-func (g *guarding) obey(o order) {
-	g.askAt, g.killAt = o.ask, o.kill
-	if o.ask != 0 {
-		g.askAt = min(o.ask+int64(slack), o.kill)
-		g.grace = o.kill - o.ask
+func (g *guarding) obey(o message) {
+	switch o.what {
+	case orderExtend:
+		if !g.asked {
+			g.askAt, g.killAt, g.grace = o.a+int64(slack), o.b, o.b-o.a
+		}
+	case orderEnd:
+		g.killAt = min(g.killAt, o.a)
+		g.ask()
+	case orderSignal:
+		if !g.ended {
+			_ = syscall.Kill(-g.group, syscall.Signal(o.a))
+		}
 	}
 }
 
-// abandoned is called when the program is gone: its lock ends at the deadline, and nobody extends it.
-func (g *guarding) abandoned() {
-	g.askAt = clock()
-	g.killAt = min(g.killAt, g.askAt+g.grace)
+// abandon is called when the program is gone: its lock ends at the deadline, and nobody extends it.
+func (g *guarding) abandon() {
+	g.abandoned = true
+	if g.ended || g.asked {
+		return
+	}
+	g.killAt = min(g.killAt, clock()+g.grace)
+	g.ask()
 }
 
-// act does what is due. It reports whether that was the last of it.
-func (g *guarding) act() bool {
+func (g *guarding) note(e ending) {
+	switch {
+	case e.pid != g.group:
+	case e.status.Stopped():
+		g.link.write(message{eventStopped, int64(e.status.StopSignal()), 0})
+	default:
+		g.ended = true
+		g.link.write(message{eventEnded, int64(e.status), 0})
+	}
+}
+
+// act does what is due.
+func (g *guarding) act() {
+	if g.ended && !g.asked {
+		return
+	}
 	now := clock()
 	if g.killAt <= now {
+		g.asked = true
 		g.signal(syscall.SIGKILL)
-		return true
+	} else if !g.asked && g.askAt <= now {
+		g.ask()
 	}
-	if g.askAt != 0 && g.askAt <= now {
-		g.askAt = 0
+}
+
+// ask asks the command, and all that it started, to end.
+func (g *guarding) ask() {
+	g.asked = true
+	if g.killAt > clock() { // else it is killed
 		g.signal(syscall.SIGTERM)
 		g.signal(syscall.SIGCONT)
 	}
-	return !g.alive()
 }
 
-func (g *guarding) signal(sig syscall.Signal) { _ = syscall.Kill(-g.group, sig) }
-
-func (g *guarding) alive() bool { return syscall.Kill(-g.group, 0) == nil }
+// signal sends a signal to the command's process group, and to what has left it.
+func (g *guarding) signal(sig syscall.Signal) {
+	_ = syscall.Kill(-g.group, sig)
+	for _, pid := range descendants() {
+		if group, err := unix.Getpgid(pid); err == nil && group != g.group {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+}
