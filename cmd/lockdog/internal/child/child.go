@@ -82,7 +82,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		return nil, cmd.Err
 	}
 	adoptOrphans()
-	c := &Child{terminal: controlling(cmd.Stdin), resumed: resumed, done: make(chan struct{}), gone: make(chan struct{})}
+	c := &Child{terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, done: make(chan struct{}), gone: make(chan struct{})}
 	if err := c.startGuard(cmd, title, limit); err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}

@@ -23,14 +23,15 @@ type terminal struct {
 	own int // our process group
 }
 
-// controlling returns the terminal that a file is, if we are in front of it.
-func controlling(file any) *terminal {
+// controlling returns the terminal that a file is, if we are in front of it, with that process group.
+func controlling(file any, own int) *terminal {
 	f, ok := file.(*os.File)
 	if !ok || f == nil {
 		return nil
 	}
-	t := &terminal{int(f.Fd()), unix.Getpgrp()}
-	if t.front() != t.own {
+	t := &terminal{int(f.Fd()), own}
+	// Both are 0 where the process group is of another PID namespace, and then at the front of our terminal, if it is one.
+	if front, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil || front != t.own {
 		return nil
 	}
 	return t
