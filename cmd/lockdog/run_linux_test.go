@@ -58,6 +58,30 @@ func TestRunBothKilled(t *testing.T) {
 	second.end(t).want(t, 0, "second", "")
 }
 
+// The guard is the parent of what the command leaves behind, and waits for it.
+func TestRunReapsOrphans(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	s := start(t, server.Addr(), "run", "job", "--", "sh", "-c",
+		"(sh -c 'echo $$ > "+dir+"/orphan; until [ -e "+dir+"/over ]; do sleep 0.05; done' &); exec sleep 600")
+	parent := func() string {
+		pid, _ := os.ReadFile(dir + "/orphan") // not there yet
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		if len(pid) == 0 || err != nil {
+			return ""
+		}
+		return strings.Fields(string(stat))[3]
+	}
+	until(t, "the guard is its parent", func() bool { return parent() == strconv.Itoa(guardOf(t, s)) })
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is gone, and not a zombie", func() bool { return parent() == "" })
+	send(t, s, syscall.SIGTERM)
+	s.end(t)
+}
+
 // The guard has a name that says what it guards.
 func TestRunGuardHasAName(t *testing.T) {
 	t.Parallel()
