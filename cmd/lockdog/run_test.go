@@ -166,6 +166,50 @@ func TestRunWithoutRedis(t *testing.T) {
 	}
 }
 
+// A Redis that is down is waited for, as a lock is.
+func TestRunWaitsForRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill(t)
+	lockdog(t, server.Addr(), nil, "run", "job", "--wait", "300ms", "--", "true").want(t, exitUnavailable, "", "connection refused")
+	log, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	cmd, stdout, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--wait", "1h", "--", "echo", "ran")
+	cmd.Stderr = log
+	s := begin(t, cmd)
+	said := func() string {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	until(t, "it waits", func() bool { return strings.Contains(said(), "waiting for it") })
+	server.Restart(t, redistest.LoseData)
+	s.stdout = stdout
+	s.end(t).want(t, 0, "ran", "")
+	if n := strings.Count(said(), "waiting for it"); n != 1 {
+		t.Errorf("it said so %d times:\n%s", n, said())
+	}
+}
+
+// If Redis is gone when the command has ended, the program ends, too, however long the lease is.
+func TestRunEndsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	s := start(t, server.Addr(), "run", "job", "--lease", "1h", "--", "sh", "-c", "touch "+dir+"/runs; while ! [ -e "+dir+"/over ]; do sleep 0.05; done; exit 5")
+	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+	server.Kill(t)
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t).want(t, 5, "", "the release isn't confirmed, so the lock is free in 1h0m5s at the latest")
+}
+
 // The command is told its lock and its trace, and gets the program's standard files and arguments as they are.
 func TestRunEnvironment(t *testing.T) {
 	t.Parallel()

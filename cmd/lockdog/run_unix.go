@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/child"
+	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -40,6 +41,11 @@ type runFlags struct {
 const (
 	waitForever      = "forever"
 	defaultHeartbeat = time.Minute
+
+	openPause, maxOpenPause = 100 * time.Millisecond, 2 * time.Second // between two looks for a Redis that is down
+
+	// releaseWithin bounds how long the program stays after the command if Redis doesn't confirm the release.
+	releaseWithin = 5 * time.Second
 
 	// defaultTakeoverDelay is how late a machine without CPU may be to end a command.
 	defaultTakeoverDelay = 5 * time.Second
@@ -89,7 +95,7 @@ Exit codes: that of the command, 128 and the number of the signal that ended it,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), f, args[0], args[1:]) },
 	}
 	set := cmd.Flags()
-	set.StringVar(&f.wait, "wait", "0", "how long to wait for the lock: a duration, or "+waitForever)
+	set.StringVar(&f.wait, "wait", "0", "how long to wait for the lock, and for a Redis that is down: a duration, or "+waitForever)
 	set.DurationVar(&f.lease, "lease", 30*time.Second, "how long the command may go on without Redis, or after lockdog died; renewed every third of it")
 	set.DurationVar(&f.takeoverDelay, "takeover-delay", defaultTakeoverDelay, "how long the lock stays taken after a lease that ran out, for the command to be dead by then")
 	set.DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL, a third of the lease at most (default 5s, or that)")
@@ -139,9 +145,6 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 	}
 	// The lease isn't that of ctx: a signal goes to the command, which then may wind down.
 	opts = append(opts, lock.WithWatchdog(f.lease), lock.WithTakeoverDelay(f.takeoverDelay), lock.WithLeaseContext(context.WithoutCancel(ctx)))
-	if wait > 0 {
-		opts = append(opts, lock.WithWait(wait))
-	}
 	if f.minHold != 0 {
 		opts = append(opts, lock.WithMinHold(f.minHold))
 	}
@@ -175,11 +178,15 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		}
 		span.End()
 	}()
-	server, err := a.conn.Open(ctx)
+	began := time.Now()
+	server, err := a.open(ctx, wait)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = server.Close() }()
+	if wait > 0 {
+		opts = append(opts, lock.WithWait(max(wait-time.Since(began), time.Millisecond)))
+	}
 	c, err := a.client(server, t, lock.WithLossNotifications())
 	if err != nil {
 		return err
@@ -201,6 +208,25 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		return err
 	}
 	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
+}
+
+// open connects. It waits for a Redis that is down, as for the lock.
+func (a *app) open(ctx context.Context, wait time.Duration) (*connect.Server, error) {
+	over := time.Now().Add(wait)
+	for pause := openPause; ; pause = min(2*pause, maxOpenPause) {
+		server, err := a.conn.Open(ctx)
+		if err == nil || !connect.IsDown(err) || ctx.Err() != nil || wait >= 0 && time.Now().Add(pause).After(over) {
+			return server, err
+		}
+		if pause == openPause {
+			_, _ = fmt.Fprintf(a.stderr, "%s; waiting for it\n", errorText(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
 }
 
 // take takes the lock, or the permit.
@@ -239,7 +265,7 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	select {
 	case sig := <-signals:
 		came := sig.(syscall.Signal) // the only kind of os.Signal
-		return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), r.lease.Release(ctx))}
+		return &exitError{code: exitSignal + int(came), err: errors.Join(signalError(came), r.release(ctx))}
 	default:
 	}
 	signal.Notify(signals, passed...)
@@ -249,7 +275,7 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 		if errors.Is(err, child.ErrTooLate) {
 			code = exitLost
 		}
-		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.lease.Release(ctx))}
+		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.release(ctx))}
 	}
 	if r.flags.heartbeatFile != "" {
 		go r.beat()
@@ -263,7 +289,7 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	if ended == nil && r.child.Orphaned() {
 		_, _ = fmt.Fprintln(r.stderr, "lockdog: the process that guards the command was killed, and so the command was, too")
 	}
-	err = r.lease.Release(ctx)
+	err = r.release(ctx)
 	switch {
 	case ended != nil:
 		return ended
@@ -277,6 +303,13 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// release releases the lock, within a time that doesn't depend on the lease.
+func (r *running) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer cancel()
+	return r.lease.Release(ctx)
 }
 
 // start starts the command.

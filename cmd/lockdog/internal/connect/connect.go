@@ -414,6 +414,19 @@ func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) ([
 	return names, nil
 }
 
+// IsDown reports whether an error of Open may pass without another address or setting: nobody listens there or answers, or the server isn't ready yet.
+func IsDown(err error) bool {
+	var network net.Error
+	var alert *net.OpError // of TLS
+	switch {
+	case !errors.Is(err, ErrConnect), errors.As(err, &alert) && alert.Op == "remote error":
+		return false
+	case redis.HasErrorPrefix(err, "LOADING"), redis.HasErrorPrefix(err, "MASTERDOWN"), redis.HasErrorPrefix(err, "CLUSTERDOWN"):
+		return true
+	}
+	return errors.As(err, &network) || hungUp(err)
+}
+
 // isAuth reports whether a server wants other credentials.
 func isAuth(err error) bool {
 	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")

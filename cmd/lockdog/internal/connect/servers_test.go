@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,11 @@ func refuses(t *testing.T, is error, wants []string, args ...string) {
 	if !errors.Is(err, is) {
 		t.Errorf("%q: %v, want %v", args, err, is)
 		return
+	}
+	says := func(text string) bool { return strings.Contains(err.Error(), text) }
+	down := errors.Is(err, connect.ErrConnect) && slices.ContainsFunc([]string{"connection refused", "no answer within", "no such", "hung up; if it wants TLS"}, says)
+	if connect.IsDown(err) != down && !says("wants a client certificate") { // which it says, or just resets the connection
+		t.Errorf("%q: is down: %t: %v", args, !down, err)
 	}
 	for _, want := range append(wants, "") {
 		if text := err.Error(); !strings.Contains(text, want) || strings.Contains(text, secret) || strings.Contains(text, "wr0ng") {
