@@ -250,7 +250,8 @@ func (d *Dispatcher) sendAll(w *worker) {
 	}
 	each := w.calls
 	traits := d.backend.Traits()
-	if traits.MultiLockScripts && !w.node.SingleSlotOnly.Load() && !(traits.UndeclaredKeys && w.node.DeclaredOnly.Load()) {
+	onlyApart := w.node.SingleSlotOnly.Load() || traits.UndeclaredKeys && w.node.DeclaredOnly.Load()
+	if traits.MultiLockScripts && !onlyApart {
 		each = d.sendBatch(ctx, w, traits.UndeclaredKeys)
 	}
 	if len(each) > 0 {

@@ -105,8 +105,12 @@ func IsUnreached(err error) bool {
 
 // IsHungUp reports whether a connection that was made was closed by the other side, without a word.
 func IsHungUp(err error) bool {
-	reply, timeout := (redis.Error)(nil), (net.Error)(nil)
-	return err != nil && !errors.As(err, &reply) && !IsUnreached(err) && !(errors.As(err, &timeout) && timeout.Timeout()) && Classify(err) == onTheWay
+	var reply redis.Error
+	var ne net.Error
+	if err == nil || errors.As(err, &reply) || IsUnreached(err) || errors.As(err, &ne) && ne.Timeout() {
+		return false
+	}
+	return Classify(err) == onTheWay
 }
 
 // noConnection reports whether the pool had no connection to give.
