@@ -17,7 +17,7 @@ func asked(args ...string) (code int, stdout, stderr string) {
 // A terminal of 80 columns shows each help text, tables included, without cutting words in two.
 func TestHelpIsNarrow(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "ls", "who", "watch", "unlock", "run", "doctor", "bench"} {
+	for _, command := range []string{"", "ls", "who", "watch", "unlock", "run", "doctor"} {
 		code, stdout, _ := asked(append(strings.Fields(command), "-h")...)
 		if code != exitOK || !strings.Contains(stdout, "--help") {
 			t.Errorf("%s: exit code %d\n%s", command, code, stdout)

@@ -145,8 +145,7 @@ couldn't be read in full. Those of run are more: 'lockdog run -h'.`,
   lockdog watch                      the same, live
   lockdog unlock orders:42 --force   take it away from its holder
   lockdog run backup -- ./backup.sh  run a command while holding a lock
-  lockdog doctor                     what will hurt locks on this Redis
-  lockdog bench                      what a lock costs on this Redis`,
+  lockdog doctor                     what will hurt locks on this Redis`,
 		Version:           telemetry.Version,
 		Args:              noSuchCommand,
 		SilenceErrors:     true,
@@ -166,7 +165,7 @@ couldn't be read in full. Those of run are more: 'lockdog run -h'.`,
 	a.conn.Register(root.PersistentFlags())
 	completeFiles(root, "cacert", "cert", "key", "password-file")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
-	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand, a.benchCommand} {
+	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand} {
 		root.AddCommand(add())
 	}
 	narrowHelp(root)
