@@ -24,6 +24,17 @@ func guardOf(t *testing.T, s *starting) int {
 	return 0
 }
 
+// killGuard kills the process with that id. Without one it would be our own group.
+func killGuard(t *testing.T, guard int) {
+	t.Helper()
+	if guard == 0 {
+		t.Fatal("there is no guard")
+	}
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A guard that is killed takes the command with it, and lockdog what that has started.
 func TestRunGuardKilled(t *testing.T) {
 	t.Parallel()
@@ -32,9 +43,7 @@ func TestRunGuardKilled(t *testing.T) {
 	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "1h", "--"}, work(dir, scattered)...)...)
 	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
 	second := start(t, server.Addr(), append([]string{"run", "job", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
-	if err := syscall.Kill(guardOf(t, first), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killGuard(t, guardOf(t, first))
 	first.end(t).want(t, 137, "", "guards the command was killed")
 	second.end(t).want(t, 0, "second", "")
 }
@@ -49,9 +58,7 @@ func TestRunBothKilled(t *testing.T) {
 	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
 	guard := guardOf(t, first)
 	send(t, first, syscall.SIGSTOP) // so that it can do nothing about the guard's end
-	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	killGuard(t, guard)
 	send(t, first, syscall.SIGKILL)
 	first.end(t)
 	second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
@@ -127,4 +134,22 @@ func TestRunGuardStopped(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a script had started before it became lockdog isn't the command's: a loss doesn't end it.
+func TestRunLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--", "sh", "-c", "touch "+dir+"/runs; exec sleep 600")
+	script := "(until [ -e " + dir + "/over ]; do sleep 0.05; done; touch " + dir + "/ended) > /dev/null 2>&1 & exec \"$@\""
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", script, "sh", cmd.Path}, cmd.Args[1:]...)
+	s := begin(t, cmd)
+	until(t, "the command runs", func() bool { return exists(dir + "/runs") })
+	server.Client(t).Del(t.Context(), "job")
+	s.end(t).want(t, exitLost, "", "")
+	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the other has gone on", func() bool { return exists(dir + "/ended") })
 }

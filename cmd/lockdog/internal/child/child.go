@@ -47,6 +47,7 @@ const (
 	stopWithin = time.Second            // how long it takes at most until a process that gets SIGTSTP has stopped
 	helpAfter  = 500 * time.Millisecond // when a guard that hasn't ended what is to be dead is helped
 	goneWithin = time.Second            // after that: what is left then can't be killed
+	leftWithin = 10 * time.Second       // the same where nothing had to end, and so nothing but the guard should be left
 )
 
 // Limit is when a command is asked to end, and when it is forced.
@@ -61,6 +62,7 @@ type Child struct {
 	terminal *terminal // nil where it has none
 	resumed  func() bool
 	guard    *exec.Cmd
+	others   map[int]bool // processes below this one that aren't the guard's: a script may have started some before it became this program
 	done     chan struct{}
 	gone     chan struct{} // the guard has ended, and what it left behind
 	status   syscall.WaitStatus
@@ -82,7 +84,12 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		return nil, cmd.Err
 	}
 	adoptOrphans()
-	c := &Child{terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, done: make(chan struct{}), gone: make(chan struct{})}
+	c := &Child{
+		terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, others: make(map[int]bool), done: make(chan struct{}), gone: make(chan struct{}),
+	}
+	for _, pid := range descendants(nil) {
+		c.others[pid] = true
+	}
 	if err := c.startGuard(cmd, title, limit); err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
@@ -95,7 +102,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		c.terminal.takeBack(c.pid)
 		switch {
 		case err != nil:
-			killOrphans() // the command may have begun
+			c.killOrphans() // the command may have begun
 			return nil, errors.New("its guard was killed")
 		case first.what == eventTooLate:
 			return nil, ErrTooLate
@@ -166,15 +173,15 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 	c.mu.Lock()
 	ending := c.ending
 	c.mu.Unlock()
+	if !ended { // the kernel is killing it
+		c.orphaned = true
+		c.end(syscall.WaitStatus(syscall.SIGKILL))
+	}
 	if ending || !ended {
 		if !adopts {
 			_ = syscall.Kill(-c.pid, syscall.SIGKILL)
 		}
-		killOrphans()
-	}
-	if !ended {
-		c.orphaned = true
-		c.end(syscall.WaitStatus(syscall.SIGKILL))
+		c.killOrphans()
 	}
 	close(c.gone)
 }
@@ -251,17 +258,17 @@ func (c *Child) order(m message) {
 	c.link.write(m)
 }
 
-// Close ends the guard, after Done. After End it waits until nothing is left of what the command started, either. It reports false if something can't be killed.
+// Close ends the guard, after Done. After End, or if the guard was killed, it waits until nothing is left of what the command started, either. It reports false if
+// something can't be killed.
 func (c *Child) Close() bool {
 	c.mu.Lock()
-	ending, wait := c.ending, time.Until(c.killAt)+helpAfter
-	c.mu.Unlock()
-	if !ending {
+	wait := max(time.Until(c.killAt)+helpAfter, 0) + goneWithin
+	if !c.ending {
+		wait = leftWithin
 		_ = c.guard.Process.Kill()
-		<-c.gone
-		return true
 	}
-	late := time.NewTimer(max(wait, 0) + goneWithin)
+	c.mu.Unlock()
+	late := time.NewTimer(wait)
 	defer late.Stop()
 	select {
 	case <-c.gone:
@@ -271,17 +278,18 @@ func (c *Child) Close() bool {
 	}
 }
 
-// killOrphans kills what a process below this one has left behind, until nothing is left. It is called when the guard has ended: there are no other children.
-func killOrphans() {
+// killOrphans kills what the guard has left behind, when it has ended, until nothing is left.
+func (c *Child) killOrphans() {
 	if !adopts {
 		return
 	}
 	for {
 		_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.ECHILD) {
+		left := descendants(c.others)
+		if errors.Is(err, syscall.ECHILD) || len(c.others) > 0 && len(left) == 0 {
 			return
 		}
-		for _, pid := range descendants() {
+		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(killPause)

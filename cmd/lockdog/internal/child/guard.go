@@ -250,7 +250,7 @@ func (g *guarding) ask() {
 // signal sends a signal to the command's process group, and to what has left it.
 func (g *guarding) signal(sig syscall.Signal) {
 	_ = syscall.Kill(-g.group, sig)
-	for _, pid := range descendants() {
+	for _, pid := range descendants(nil) {
 		if group, err := unix.Getpgid(pid); err == nil && group != g.group {
 			_ = syscall.Kill(pid, sig)
 		}

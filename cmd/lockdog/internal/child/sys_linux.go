@@ -26,8 +26,8 @@ func clock() int64 {
 	return now.Nano()
 }
 
-// descendants are the processes below this one. There are none where /proc isn't that of our PID namespace.
-func descendants() (all []int) {
+// descendants are the processes below this one, without some and those below them. There are none where /proc isn't that of our PID namespace.
+func descendants(without map[int]bool) (all []int) {
 	self := os.Getpid()
 	if is, err := os.Readlink("/proc/self"); err != nil || is != strconv.Itoa(self) {
 		return nil
@@ -37,7 +37,7 @@ func descendants() (all []int) {
 		for _, thread := range threads {
 			children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", queue[0], thread.Name()))
 			for text := range strings.FieldsSeq(string(children)) {
-				if pid, err := strconv.Atoi(text); err == nil {
+				if pid, err := strconv.Atoi(text); err == nil && !without[pid] {
 					all, queue = append(all, pid), append(queue, pid)
 				}
 			}

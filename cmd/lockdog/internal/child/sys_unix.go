@@ -14,7 +14,7 @@ func adoptOrphans() {}
 
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-func descendants() []int { return nil }
+func descendants(map[int]bool) []int { return nil }
 
 // clock is a clock, in ns, that all processes share.
 func clock() int64 {
