@@ -33,8 +33,9 @@ func ClientIDOf(owner string) string {
 	return id
 }
 
-// ownerFormat is an owner as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>".
-var ownerFormat = regexp.MustCompile(`^((?s:.+):-?[0-9]+|[^:]+:[0-9A-Fa-f]{16}-[0-9]+)(` + WriteSuffix + `)?$`)
+// ownerFormat is an owner as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>". One in a transaction of Redisson
+// has 32 hex digits after it.
+var ownerFormat = regexp.MustCompile(`^((?s:.+):-?[0-9]+|[^:]+:[0-9A-Fa-f]{16}-[0-9]+)(` + WriteSuffix + `)?(:[0-9A-Fa-f]{32})?$`)
 
 // IsOwner reports whether a field is an owner of a lock. A hash that has others is no lock: see foreign.lua.
 func IsOwner(field string) bool { return ownerFormat.MatchString(field) }

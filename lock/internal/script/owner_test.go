@@ -73,7 +73,9 @@ return {bit(isOwner(ARGV[1])), bit(isCount(ARGV[1])), bit(isNumber(ARGV[1]))}`
 	}
 	for text, owner := range map[string]bool{
 		"host/7:0123456789abcdef-1": true, "a b:0123456789abcdef-1:write": true, "0f0e0d0c-0102-0304-0506-0708090a0b0c:7": true,
-		"0f0e0d0c-0102-0304-0506-0708090a0b0c:-7:write": true, "an id\n\x00\xff:12": true, "a:b:3": true, "host:0123456789abcde-1": false,
+		"0f0e0d0c-0102-0304-0506-0708090a0b0c:-7:write": true, "an id\n\x00\xff:12": true, "a:b:3": true,
+		"0f0e0d0c-0102-0304-0506-0708090a0b0c:7:0123456789abcdef0123456789abcdef": true, "u:7:write:0123456789abcdef0123456789ABCDEF": true,
+		"u:0123456789abcdef0123456789abcdef": false, "u:7:0123456789abcdef": false, "a:b:01234567890123456789012345678901": true, "host:0123456789abcde-1": false,
 		"": false, ":1": false, "1": false, "host:": false, "email": false, "mode": false, "@lockdog": false, "host:0123456789abcdef-": false, "host:1 ": false,
 		"host:1:read": false, ":write": false, "host:1\n": false, "a:b:0123456789abcdef-1": false, "host:--1": false, "host:1:write:write": false,
 		"0": false, "-0": false, "00": false, "01": false, "7": false, "-7": false, "+7": false, "1e3": false, "1.0": false, " 7": false, "9999999999": false,
