@@ -30,7 +30,7 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 		"delayed":                         {0, time.Second, 0, "", true, trust - margin},
 		"delayed for too long":            {0, 2 * time.Second, 0, "", true, unknown},
 		"read late":                       {0, 0, 2 * time.Second, "", true, unknown},
-		"the server's clock is ahead":     {time.Hour, time.Second, 0, "", true, time.Second + trust - margin},
+		"the server's clock is ahead":     {time.Hour, time.Second, 0, "", true, unknown}, // or this machine slept, and the message is old
 		"the server's clock was set back": {-time.Hour, time.Second, 0, "", true, unknown},
 		"of an unknown clock":             {0, 0, 0, "", false, unknown},
 		"for another":                     {0, 0, 0, "somebody:1", true, unknown},

@@ -74,7 +74,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	}
 	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
 	copied.entered.Store(cl.entered.Load())
-	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.lease
+	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.ttl()
 	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
 	}

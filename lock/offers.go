@@ -52,7 +52,9 @@ func (q *waitQueue) replaceEntry() script.Entries {
 		}
 	}
 	q.registered = claim
-	claim.entered.Store(&entry)
+	if trust > 0 || !claim.mayBeGranted() { // otherwise the set may still have the entry before, by which it may be granted the lock
+		claim.entered.Store(&entry)
+	}
 	return e
 }
 
@@ -75,6 +77,9 @@ type offer struct {
 	arrived time.Time
 }
 
+// clockGrain is more than the clocks' readings are cut off by.
+const clockGrain = 100 * time.Microsecond
+
 // accept takes the lock that the head of a queue was offered, if the offer can be trusted for most of its time. If not, it asks: then it is granted
 // what is its own already.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.Offer, ok bool) {
@@ -88,8 +93,8 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.Offer, ok boo
 	q.offer = nil
 	trust := w.lock.grantTrust()
 	made, known := ws.c.dispatcher.Node(q.key).Clock.Earliest(o.Now)
-	if made.After(o.arrived) { // the server's clock was set forward
-		made = o.arrived
+	if made.After(o.arrived.Add(clockGrain)) { // the server's clock was set forward, or this machine slept: the message may be of any age
+		known = false
 	}
 	until := made.Add(trust - w.lock.cfg.margin())
 	if !known || time.Until(until) < trust/2 {

@@ -15,10 +15,10 @@ const (
 	urgentPause = time.Second
 )
 
-// refill adds what the time since the last refill allows for so many waits, which have lasted since then.
+// refill adds what the time since the last refill allows for so many waits, which have lasted since then. Debt is paid also while nothing waits.
 func (b *budget) refill(now time.Time, waits int) {
 	debt := max(b.tokens, -float64(maxSearch(waits))) // one search is paid for, what was urgent beyond it isn't
-	b.tokens = min(debt+budgetRate*float64(waits)*now.Sub(b.at).Seconds(), budgetStart*float64(waits))
+	b.tokens = min(debt+budgetRate*float64(max(waits, 1))*now.Sub(b.at).Seconds(), budgetStart*float64(waits))
 	b.at = now
 }
 

@@ -8,7 +8,7 @@ const (
 	// another. To read one again has it forget the next.
 	maxVain    = 500
 	vainWindow = time.Second
-	sameExpiry = 50 * time.Millisecond // apart at most: the time is counted from the reply
+	sameExpiry = 250 * time.Millisecond // apart at most: the time is counted from when the reply was read; a renewal moves it by more
 
 	firstCrowdPause = time.Second
 	maxCrowdPause   = time.Minute
