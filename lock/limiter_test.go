@@ -49,7 +49,7 @@ func (b *breaker) halfOpen() {
 // the program's own commands open takes no lock from its holder.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
-	const lease = 1500 * time.Millisecond
+	const lease = 6 * time.Second
 	for shape, open := range map[string]func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient{
 		"one server": func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient {
 			return srv.Client(t, func(o *redis.Options) { o.Limiter = b })
@@ -90,7 +90,7 @@ func TestLimiter(t *testing.T) {
 			_, err := c.Mutex("job").TryLock(t.Context())
 			mustMatch(t, err, lock.ErrUnavailable, errOpen)
 			mustMention(t, err, "job", "Limiter")
-			renewedPast(t, l, opened.Add(2*lease))
+			renewedPast(t, l, opened.Add(lease+lease/3))
 			mustAllLive(t, []*lock.Lease{l})
 			b.halfOpen()
 			free(t, l)

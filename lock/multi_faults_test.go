@@ -88,7 +88,7 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 	l := try(t, c.Multi(both, lock.WithFixedLease(far)))
 	rdb.Del(t.Context(), "a")
 	rdb.LPush(t.Context(), "a", "x")
-	if err := l.Release(t.Context()); err == nil || !strings.Contains(err.Error(), `lock "a"`) {
+	if err := l.Release(t.Context()); err == nil || !strings.Contains(err.Error(), `its key "a"`) {
 		t.Errorf("Release: %v", err)
 	}
 	if n := rdb.Exists(t.Context(), "b").Val(); n != 0 {

@@ -14,7 +14,7 @@ import (
 // A server that lets a script touch only the keys that are declared, as Dragonfly does, is asked lock by lock.
 func TestUndeclaredKeysRefused(t *testing.T) {
 	t.Parallel()
-	const lease, locks = 3 * time.Second, 100
+	const lease, locks = 9 * time.Second, 100
 	srv := redistest.Start(t)
 	addr := redistest.DeclaredOnly(t, srv.Addr())
 	s := newScope(t)
@@ -28,7 +28,7 @@ func TestUndeclaredKeysRefused(t *testing.T) {
 	}
 	start := time.Now()
 	for _, l := range leases {
-		renewedPast(t, l, start.Add(2*lease))
+		renewedPast(t, l, start.Add(lease+lease/3))
 	}
 	mustAllLive(t, leases)
 	freeAll(t, leases)

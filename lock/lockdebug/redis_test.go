@@ -22,7 +22,7 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := srv.Client(t).HSet(t.Context(), "job", "java", 1).Err(); err != nil {
+	if err := srv.Client(t).HSet(t.Context(), "job", "java:1", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -51,7 +51,7 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	until(func(w row) bool { return w.WaitsFor == "java" && w.LastError == "" })
+	until(func(w row) bool { return w.WaitsFor == "java:1" && w.LastError == "" })
 	p.Refuse(t)
 	p.CutAll()
 	until(func(w row) bool {
