@@ -33,18 +33,45 @@ func ClientIDOf(owner string) string {
 	return id
 }
 
-// ownerFormat is an owner as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>". One in a transaction of Redisson
-// has 32 hex digits after it.
-var ownerFormat = regexp.MustCompile(`^((?s:.+):-?[0-9]+|[^:]+:[0-9A-Fa-f]{16}-[0-9]+)(` + WriteSuffix + `)?(:[0-9A-Fa-f]{32})?$`)
+// transactionDigits are those of a transaction of Redisson, after the owner in it.
+const transactionDigits = 32
 
-// IsOwner reports whether a field is an owner of a lock. A hash that has others is no lock: see foreign.lua.
-func IsOwner(field string) bool { return ownerFormat.MatchString(field) }
+// IsOwner reports whether a field is an owner of a lock as lockdog or Redisson names one: "<client id>:<16 hex digits>-<number>", or "<id>:<thread>". A hash
+// that has other fields is no lock: see owner.lua, which decides in the same way.
+func IsOwner(field string) bool {
+	if isNamed(field) {
+		return true
+	}
+	i := strings.LastIndexByte(field, ':')
+	return i > 0 && len(field)-i-1 == transactionDigits && isMadeOf(field[i+1:], hexDigits) && isNamed(field[:i])
+}
 
-// countFormat is how often an owner has entered.
-var countFormat = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
+func isNamed(owner string) bool {
+	owner = strings.TrimSuffix(owner, WriteSuffix)
+	i := strings.LastIndexByte(owner, ':')
+	if i <= 0 {
+		return false
+	}
+	id, rest := owner[:i], owner[i+1:]
+	if isMadeOf(strings.TrimPrefix(rest, "-"), digits) {
+		return true
+	}
+	random, number, _ := strings.Cut(rest, "-")
+	return !strings.Contains(id, ":") && len(random) == 2*OwnerRandomBytes && isMadeOf(random, hexDigits) && isMadeOf(number, digits)
+}
+
+const (
+	digits    = "0123456789"
+	hexDigits = digits + "abcdefABCDEF"
+)
+
+// isMadeOf reports whether a text isn't empty, and has only some characters.
+func isMadeOf(text, characters string) bool { return text != "" && strings.Trim(text, characters) == "" }
 
 // IsCount reports whether a field's value is how often an owner has entered.
-func IsCount(value string) bool { return countFormat.MatchString(value) }
+func IsCount(value string) bool {
+	return len(value) <= 10 && isMadeOf(value, digits) && value[0] != '0'
+}
 
 // numberFormat is the number of a semaphore or a latch, but for its length.
 var numberFormat = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
