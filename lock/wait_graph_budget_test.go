@@ -61,7 +61,7 @@ func oneAfterTheOther(t *testing.T, n, rounds int) {
 	all.Wait()
 	t.Log(found)
 	for i, took := range found {
-		if took > deadlockToldWithin {
+		if took > deadlockToldWithin+time.Second { // a client that has spent its budget looks once a second
 			t.Errorf("deadlock %d was found after %v", i, took)
 		}
 	}

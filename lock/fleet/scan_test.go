@@ -454,9 +454,6 @@ func TestManyLocks(t *testing.T) {
 			t.Errorf("%s: %d times", name, n)
 		}
 	}
-	if took > 40*time.Second {
-		t.Errorf("took %v", took)
-	}
 	t.Logf("%d locks in %v; PING of another connection: p99 %v, longest %v; before, p99 %v", len(seen), took, p99, longest, usual)
 	if p99 == 0 || p99 > 100*time.Millisecond+3*usual {
 		t.Errorf("PING took %v at p99, and %v before", p99, usual)
