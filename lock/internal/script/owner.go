@@ -66,7 +66,9 @@ const (
 )
 
 // isMadeOf reports whether a text isn't empty, and has only some characters.
-func isMadeOf(text, characters string) bool { return text != "" && strings.Trim(text, characters) == "" }
+func isMadeOf(text, characters string) bool {
+	return text != "" && strings.Trim(text, characters) == ""
+}
 
 // IsCount reports whether a field's value is how often an owner has entered.
 func IsCount(value string) bool {
