@@ -29,7 +29,7 @@ func newClusterRig(t *testing.T, n int) (*batchRig, *redistest.Cluster, *redis.C
 	node := c.backend.Node(r.key)
 	for _, s := range cl.Nodes {
 		if s.Addr() == node {
-			r.srv, r.rdb = s, s.Client(t)
+			r.node, r.rdb = s, s.Client(t)
 		}
 	}
 	var names []string
@@ -43,7 +43,7 @@ func newClusterRig(t *testing.T, n int) (*batchRig, *redistest.Cluster, *redis.C
 
 // elsewhere is another node.
 func (r *batchRig) elsewhere(cl *redistest.Cluster) *redistest.Server {
-	if cl.Nodes[0] == r.srv {
+	if cl.Nodes[0] == r.node {
 		return cl.Nodes[1]
 	}
 	return cl.Nodes[0]
@@ -68,13 +68,13 @@ func TestBatch_Cluster(t *testing.T) {
 		s.Client(t).ScriptLoad(ctx, script.Batch.Source)
 	}
 	all := r.holdTryLock(ctx, append(names, names[2])...)
-	before, beside := evals(t, r.srv), evals(t, other)
+	before, beside := evals(t, r.node), evals(t, other)
 	r.resume()
 	out := make([]outcome, len(all))
 	for i, ch := range all {
 		out[i] = <-ch
 	}
-	if sent := evals(t, r.srv) - before; sent != 1 {
+	if sent := evals(t, r.node) - before; sent != 1 {
 		t.Errorf("%d commands for %d calls, want 1", sent, len(all))
 	}
 	if err := out[0].err; !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "WRONGTYPE") {
@@ -102,14 +102,14 @@ func TestBatch_Cluster(t *testing.T) {
 	for i := range names[2:] {
 		r.start(func() { released <- out[2+i].l.Release(ctx) })
 	}
-	before = evals(t, r.srv)
+	before = evals(t, r.node)
 	r.resume()
 	for range names[2:] {
 		if err := <-released; err != nil {
 			t.Error(err)
 		}
 	}
-	if sent := evals(t, r.srv) - before; sent != 1 {
+	if sent := evals(t, r.node) - before; sent != 1 {
 		t.Errorf("%d commands for %d releases, want 1", sent, len(names)-2)
 	}
 	for _, name := range names[2:] {
@@ -153,7 +153,7 @@ func TestBatch_MigratingSlots(t *testing.T) {
 		default:
 			at := to
 			if name == stays {
-				at = r.srv
+				at = r.node
 			}
 			if o.err != nil {
 				t.Errorf("%s: %v", name, o.err)

@@ -13,7 +13,8 @@ import (
 // batchRig is a client whose calls can be held up, and then share a batch.
 type batchRig struct {
 	t     *testing.T
-	srv   *redistest.Server
+	srv   *redistest.Fake
+	node  *redistest.Server // in the place of srv, of a Cluster
 	proxy *redistest.Proxy
 	rdb   *redis.Client // of the server, without lockdog
 	c     *Client
@@ -32,7 +33,7 @@ func newBatchRig(t *testing.T, opts ...redistest.Option) *batchRig {
 // newBatchRigWithin has this ReadTimeout.
 func newBatchRigWithin(t *testing.T, answer time.Duration, opts ...redistest.Option) *batchRig {
 	t.Helper()
-	r := &batchRig{t: t, srv: redistest.Start(t, opts...), key: "job"}
+	r := &batchRig{t: t, srv: redistest.StartFake(t), key: "job"}
 	r.proxy = redistest.NewProxy(t, r.srv.Addr())
 	r.rdb = r.srv.Client(t)
 	r.c = openFor(t, r.srv.Client(t, func(o *redis.Options) {

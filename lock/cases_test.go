@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -161,153 +162,163 @@ func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
 // Two leases in one batch; the key of one becomes something else.
 func TestOneBadKeySpoilsNoBatch(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(6*time.Second)) // a call has a sixth of it
-	bad, good := try(t, c.Mutex("bad:1")), try(t, c.Mutex("good:1"))
-	if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	mustBeLost(t, bad, lock.CauseTaken)
-	mustMatch(t, bad.Err(), lock.ErrLost)
-	if text := bad.Err().Error(); !strings.Contains(text, "WRONGTYPE") {
-		t.Errorf("lost with %q, which doesn't say why the renewals failed", text)
-	}
-	if n := s.sum(t, telemetry.MetricRenewals, "lockdog.group=good", "lockdog.outcome=error"); n != 0 {
-		t.Errorf("%v renewals of the good key failed", n)
-	}
-	together := slices.ContainsFunc(s.spansNamed("renew batch"), func(b tracetest.SpanStub) bool {
-		return attrsOf(b)[telemetry.KeyBatchSize] == "2"
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(6*time.Second)) // a call has a sixth of it
+		bad, good := try(t, c.Mutex("bad:1")), try(t, c.Mutex("good:1"))
+		if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		mustBeLost(t, bad, lock.CauseTaken)
+		mustMatch(t, bad.Err(), lock.ErrLost)
+		if text := bad.Err().Error(); !strings.Contains(text, "WRONGTYPE") {
+			t.Errorf("lost with %q, which doesn't say why the renewals failed", text)
+		}
+		if n := s.sum(t, telemetry.MetricRenewals, "lockdog.group=good", "lockdog.outcome=error"); n != 0 {
+			t.Errorf("%v renewals of the good key failed", n)
+		}
+		together := slices.ContainsFunc(s.spansNamed("renew batch"), func(b tracetest.SpanStub) bool {
+			return attrsOf(b)[telemetry.KeyBatchSize] == "2"
+		})
+		if !together {
+			t.Error("they were in no batch together: this test shows nothing")
+		}
+		free(t, good)
+		if got := rdb.Get(t.Context(), sp.Prefix()+"bad:1").Val(); got != "no lock" {
+			t.Errorf("the bad key holds %q", got)
+		}
 	})
-	if !together {
-		t.Error("they were in no batch together: this test shows nothing")
-	}
-	free(t, good)
-	if got := rdb.Get(t.Context(), sp.Prefix()+"bad:1").Val(); got != "no lock" {
-		t.Errorf("the bad key holds %q", got)
-	}
 }
 
 func TestNextHolderAfterReenteredLossIsRenewed(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
-	m := c.Mutex("job")
-	outer := try(t, m)
-	inner, err := m.Lock(outer.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb.Del(t.Context(), sp.Prefix()+"job")
-	mustBeLost(t, outer, lock.CauseMissing)
-	mustBeLost(t, inner, lock.CauseMissing)
-	// Neither was released.
-	next := try(t, m)
-	start := next.Deadline()
-	eventually(t, patience, func() bool {
-		if err := next.Err(); err != nil {
-			t.Fatalf("the next holder: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
+		m := c.Mutex("job")
+		outer := try(t, m)
+		inner, err := m.Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		return next.Deadline().Sub(start) > 1600*time.Millisecond
+		rdb.Del(t.Context(), sp.Prefix()+"job")
+		mustBeLost(t, outer, lock.CauseMissing)
+		mustBeLost(t, inner, lock.CauseMissing)
+		// Neither was released.
+		next := try(t, m)
+		start := next.Deadline()
+		eventually(t, patience, func() bool {
+			if err := next.Err(); err != nil {
+				t.Fatalf("the next holder: %v", err)
+			}
+			return next.Deadline().Sub(start) > 1600*time.Millisecond
+		})
+		mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
+		mustMatch(t, outer.Release(t.Context()), lock.ErrLost)
+		if err := next.Err(); err != nil {
+			t.Errorf("the next holder after the release of lost leases: %v", err)
+		}
+		free(t, next)
 	})
-	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
-	mustMatch(t, outer.Release(t.Context()), lock.ErrLost)
-	if err := next.Err(); err != nil {
-		t.Errorf("the next holder after the release of lost leases: %v", err)
-	}
-	free(t, next)
 }
 
 // The release is published before the waiter's subscription stands.
 func TestReleaseBeforeTheSubscription(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
-	rdb, wire := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	l := try(t, holder.Mutex("job"))
-	wire.set(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("subscribe")))
-	next := begin(t.Context(), c.Mutex("job"))
-	wire.proxy.AwaitHeld(t, 1)
-	free(t, l)
-	wire.set(nil)
-	wire.proxy.Release()
-	free(t, granted(t, next)) // the lease had half a minute yet
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		rdb, wire := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		l := try(t, holder.Mutex("job"))
+		wire.set(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("subscribe")))
+		next := begin(t.Context(), c.Mutex("job"))
+		wire.proxy.AwaitHeld(t, 1)
+		free(t, l)
+		wire.set(nil)
+		wire.proxy.Release()
+		free(t, granted(t, next)) // the lease had half a minute yet
+	})
 }
 
 // The message of a release never comes: the waiter looks again when the holder's lease would have ended.
 func TestLostPublishDelaysNoLongerThanTheLease(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(3*time.Second))
-	rdb, wire := throughProxy(t, sp)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	l := try(t, holder.Mutex("job"))
-	next := begin(t.Context(), c.Mutex("job"))
-	asleep(t, c, 1)
-	said := false
-	wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_lock__channel"), func(redistest.Chunk) bool {
-		said = true
-		return true
-	}))
-	free(t, l)
-	free(t, granted(t, next))
-	wire.mu.Lock()
-	defer wire.mu.Unlock()
-	if !said {
-		t.Error("the release was not published: this test shows nothing")
-	}
-	woken := func(source string) float64 { return s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source="+source) }
-	if woken("expiry") == 0 || woken("message") != 0 { // the first may have been before the release
-		t.Errorf("wake-ups: %v, want one by expiry", s.series(t, telemetry.MetricWakeups))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(3*time.Second))
+		rdb, wire := throughProxy(t, sp)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		l := try(t, holder.Mutex("job"))
+		next := begin(t.Context(), c.Mutex("job"))
+		asleep(t, c, 1)
+		said := false
+		wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_lock__channel"), func(redistest.Chunk) bool {
+			said = true
+			return true
+		}))
+		free(t, l)
+		free(t, granted(t, next))
+		wire.mu.Lock()
+		defer wire.mu.Unlock()
+		if !said {
+			t.Error("the release was not published: this test shows nothing")
+		}
+		woken := func(source string) float64 { return s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source="+source) }
+		if woken("expiry") == 0 || woken("message") != 0 { // the first may have been before the release
+			t.Errorf("wake-ups: %v, want one by expiry", s.series(t, telemetry.MetricWakeups))
+		}
+	})
 }
 
 // A hundred waiters in two processes' clients: Redis hears nothing of them while they wait, each client has one
 // connection for them, and a release wakes one of each.
 func TestWaitersCostRedisNothing(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	s := newScope(t)
-	holder := newScope(t).open(t, rdb, lock.WithWatchdog(far)) // whose renewals nobody sees
-	free(t, try(t, holder.Mutex("job")))                       // the server knows the scripts
-	l := try(t, holder.Mutex("job"))
-	var clients [2]*lock.Client
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var waiters []<-chan taken
-	for i := range clients {
-		clients[i] = s.open(t, srv.Client(t), lock.WithWaitGraph(0)) // what it costs: TestWaitGraph_CostsNothingBeforeAWaitLasts
-		for range 50 {
-			waiters = append(waiters, begin(ctx, clients[i].Mutex("job")))
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		s := newScope(t)
+		holder := newScope(t).open(t, rdb, lock.WithWatchdog(far)) // whose renewals nobody sees
+		free(t, try(t, holder.Mutex("job")))                       // the server knows the scripts
+		l := try(t, holder.Mutex("job"))
+		var clients [2]*lock.Client
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waiters []<-chan taken
+		for i := range clients {
+			clients[i] = s.open(t, srv.Client(t), lock.WithWaitGraph(0)) // what it costs: TestWaitGraph_CostsNothingBeforeAWaitLasts
+			for range 50 {
+				waiters = append(waiters, begin(ctx, clients[i].Mutex("job")))
+			}
+			asleep(t, clients[i], 50)
 		}
-		asleep(t, clients[i], 50)
-	}
-	// One of the name, one of each client that waits for it, and the holder's control channel.
-	if all, err := rdb.PubSubChannels(t.Context(), "*").Result(); err != nil || len(all) != 1+len(clients)+1 {
-		t.Errorf("channels %q, %v", all, err)
-	}
-	scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
-	asked := scripts()
-	always(t, time.Second, func() bool { return scripts() == asked })
+		// One of the name, one of each client that waits for it, and the holder's control channel.
+		if all, err := rdb.PubSubChannels(t.Context(), "*").Result(); err != nil || len(all) != 1+len(clients)+1 {
+			t.Errorf("channels %q, %v", all, err)
+		}
+		scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
+		asked := scripts()
+		always(t, time.Second, func() bool { return scripts() == asked })
 
-	free(t, l)
-	eventually(t, patience, func() bool {
-		return s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired") == 1 && s.sum(t, telemetry.MetricWakeups) >= 2
-	})
-	// The release, the first renewal of a lease that came by message, and a question of each of the two clients.
-	always(t, 300*time.Millisecond, func() bool { return scripts() <= asked+4 })
-	if n := s.sum(t, telemetry.MetricWakeups); n != 2 {
-		t.Errorf("wake-ups %v, want one of each client", s.series(t, telemetry.MetricWakeups))
-	}
-	cancel()
-	for _, w := range waiters {
-		if got := await(t, "Lock", w); got.err == nil {
-			free(t, got.Lease)
+		free(t, l)
+		eventually(t, patience, func() bool {
+			return s.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired") == 1 && s.sum(t, telemetry.MetricWakeups) >= 2
+		})
+		// The release, the first renewal of a lease that came by message, and a question of each of the two clients.
+		always(t, 300*time.Millisecond, func() bool { return scripts() <= asked+4 })
+		if n := s.sum(t, telemetry.MetricWakeups); n != 2 {
+			t.Errorf("wake-ups %v, want one of each client", s.series(t, telemetry.MetricWakeups))
 		}
-	}
+		cancel()
+		for _, w := range waiters {
+			if got := await(t, "Lock", w); got.err == nil {
+				free(t, got.Lease)
+			}
+		}
+	})
 }

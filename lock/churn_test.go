@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/trace/noop"
@@ -17,67 +18,70 @@ import (
 // Thousands of quick locks leave nothing behind: elsewhere they multiplied the timers, and with them the renewals. Not
 // parallel: it looks at goroutines and heap.
 func TestChurnLeavesNothingBehind(t *testing.T) {
-	const (
-		cycles  = 20_000
-		callers = 8
-		lease   = 1500 * time.Millisecond
-	)
-	srv := redistest.Start(t)
-	s := newScope(t)
-	c := s.open(t, srv.Client(t), lock.WithTracerProvider(noop.NewTracerProvider())) // the exporter would keep every span
-	churn := func(n int) {
-		t.Helper()
-		var wg sync.WaitGroup
-		for g := range callers {
-			wg.Go(func() {
-				for i := range n / callers {
-					l, err := c.Mutex(fmt.Sprintf("job:%d:%d", g, i%10)).Lock(t.Context())
-					if err == nil {
-						err = l.Release(t.Context())
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			cycles  = 20_000
+			callers = 8
+			lease   = 1500 * time.Millisecond
+		)
+		srv := redistest.StartFake(t)
+		s := newScope(t)
+		c := s.open(t, srv.Client(t), lock.WithTracerProvider(noop.NewTracerProvider())) // the exporter would keep every span
+		churn := func(n int) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for g := range callers {
+				wg.Go(func() {
+					for i := range n / callers {
+						l, err := c.Mutex(fmt.Sprintf("job:%d:%d", g, i%10)).Lock(t.Context())
+						if err == nil {
+							err = l.Release(t.Context())
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
 					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
+				})
+			}
+			wg.Wait()
 		}
-		wg.Wait()
-	}
-	// The connections, the workers, and the thousand ended leases that a client remembers, are there after this.
-	churn(2000)
-	quiet(t)
-	gs, heap := runtime.NumGoroutine(), liveHeap()
-	churn(cycles)
-	quiet(t)
-	const workers = 8 // that stay idle: of slow calls there were more at one time, perhaps
-	eventually(t, patience, func() bool { return runtime.NumGoroutine() <= gs+workers })
-	if after := liveHeap(); after > heap+1<<20 {
-		t.Errorf("the heap grew from %d to %d bytes in %d cycles", heap, after, cycles)
-	}
-	if left := c.Leases(); len(left) != 0 {
-		t.Errorf("%d leases are left", len(left))
-	}
+		// The connections, the workers, and the thousand ended leases that a client remembers, are there after this.
+		churn(2000)
+		quiet(t)
+		gs, heap := runtime.NumGoroutine(), liveHeap()
+		churn(cycles)
+		quiet(t)
+		const workers = 8 // that stay idle: of slow calls there were more at one time, perhaps
+		eventually(t, patience, func() bool { return runtime.NumGoroutine() <= gs+workers })
+		if after := liveHeap(); after > heap+1<<20 {
+			t.Errorf("the heap grew from %d to %d bytes in %d cycles", heap, after, cycles)
+		}
+		if left := c.Leases(); len(left) != 0 {
+			t.Errorf("%d leases are left", len(left))
+		}
 
-	renewals, commands := s.sent(t, telemetry.PurposeRenew), srv.Commands(t)
-	start := time.Now()
-	l := try(t, c.Mutex("held", lock.WithWatchdog(lease)))
-	const rounds = 5
-	eventually(t, 2*patience, func() bool { return s.sent(t, telemetry.PurposeRenew)-renewals >= rounds })
-	took := time.Since(start)
-	free(t, l)
-	// A third of the lease between two of them; the first has no earlier one.
-	if least := (rounds - 1) * lease / 3 * 9 / 10; took < least {
-		t.Errorf("%d renewals in %v: those of one lock take %v at least", rounds, took, least)
-	}
-	own := int64(s.sent(t, telemetry.PurposeRenew) - renewals)
-	sent := srv.Commands(t).Since(commands)
-	if got := sent["evalsha"] + sent["eval"] - 2; got != own || own < rounds || own > rounds+1 {
-		t.Errorf("Redis ran %d renewals, the metric says %d, want %d (%v)", got, own, rounds, sent)
-	}
-	if n := s.sum(t, telemetry.MetricRenewals); int64(n) > own || int64(n) < rounds-1 { // the release may have overtaken one
-		t.Errorf("%v renewals counted for the lock, %d were sent", n, own)
-	}
+		renewals, commands := s.sent(t, telemetry.PurposeRenew), srv.Commands(t)
+		start := time.Now()
+		l := try(t, c.Mutex("held", lock.WithWatchdog(lease)))
+		const rounds = 5
+		eventually(t, 2*patience, func() bool { return s.sent(t, telemetry.PurposeRenew)-renewals >= rounds })
+		took := time.Since(start)
+		free(t, l)
+		// A third of the lease between two of them; the first has no earlier one.
+		if least := (rounds - 1) * lease / 3 * 9 / 10; took < least {
+			t.Errorf("%d renewals in %v: those of one lock take %v at least", rounds, took, least)
+		}
+		own := int64(s.sent(t, telemetry.PurposeRenew) - renewals)
+		sent := srv.Commands(t).Since(commands)
+		if got := sent["evalsha"] + sent["eval"] - 2; got != own || own < rounds || own > rounds+1 {
+			t.Errorf("Redis ran %d renewals, the metric says %d, want %d (%v)", got, own, rounds, sent)
+		}
+		if n := s.sum(t, telemetry.MetricRenewals); int64(n) > own || int64(n) < rounds-1 { // the release may have overtaken one
+			t.Errorf("%v renewals counted for the lock, %d were sent", n, own)
+		}
+	})
 }
 
 // quiet waits until what the last releases started has ended.

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -11,25 +12,27 @@ import (
 // A turn that was waited for takes six commands, whoever waits: what docs/KINDS.md says of its price.
 func TestFairTurnCostsSixCommands(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	const clients, turns = 4, 25
-	var open []*lock.Client
-	for range clients {
-		c := newScope(t).open(t, srv.Client(t))
-		free(t, try(t, c.FairMutex("warm-up")))
-		open = append(open, c)
-	}
-	before := srv.Commands(t)
-	var all sync.WaitGroup
-	for _, c := range open {
-		all.Go(func() { cycles(t, c.FairMutex("job"), turns) })
-	}
-	all.Wait()
-	ran := srv.Commands(t).Since(before)
-	scripts := float64(ran["evalsha"]+ran["eval"]) / (clients * turns)
-	subscription := float64(ran["subscribe"]+ran["unsubscribe"]+ran["ping"]) / (clients * turns)
-	t.Logf("%.2f scripts and %.2f commands of the subscription per turn", scripts, subscription)
-	if scripts > 4.2 || subscription > 2.2 { // a client's first has a source to send, and its control channel
-		t.Errorf("%.2f scripts and %.2f commands of the subscription per turn, want 4 and 2", scripts, subscription)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		const clients, turns = 4, 25
+		var open []*lock.Client
+		for range clients {
+			c := newScope(t).open(t, srv.Client(t))
+			free(t, try(t, c.FairMutex("warm-up")))
+			open = append(open, c)
+		}
+		before := srv.Commands(t)
+		var all sync.WaitGroup
+		for _, c := range open {
+			all.Go(func() { cycles(t, c.FairMutex("job"), turns) })
+		}
+		all.Wait()
+		ran := srv.Commands(t).Since(before)
+		scripts := float64(ran["evalsha"]+ran["eval"]) / (clients * turns)
+		subscription := float64(ran["subscribe"]+ran["unsubscribe"]+ran["ping"]) / (clients * turns)
+		t.Logf("%.2f scripts and %.2f commands of the subscription per turn", scripts, subscription)
+		if scripts > 4.2 || subscription > 2.2 { // a client's first has a source to send, and its control channel
+			t.Errorf("%.2f scripts and %.2f commands of the subscription per turn, want 4 and 2", scripts, subscription)
+		}
+	})
 }

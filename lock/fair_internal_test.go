@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,7 +28,7 @@ const (
 // newFairDesk returns a lock that Java holds.
 func newFairDesk(t *testing.T) *fairDesk {
 	t.Helper()
-	space := redistest.Shared(t)
+	space := redistest.StartFake(t)
 	return fairDeskOf(t, space.Client(t), space.Prefix()+"job")
 }
 
@@ -178,7 +179,9 @@ func TestFairCountsRedissonsWaiters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newFairDesk(t))
+			synctest.Test(t, func(t *testing.T) {
+				test(newFairDesk(t))
+			})
 		})
 	}
 }
@@ -239,7 +242,9 @@ func TestFairQueueExpires(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newFairDesk(t))
+			synctest.Test(t, func(t *testing.T) {
+				test(newFairDesk(t))
+			})
 		})
 	}
 }
@@ -348,9 +353,11 @@ func TestFairWaitersMarkTheHolder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newFairDesk(t)
-			d.rdb.Del(t.Context(), d.key)
-			test(d)
+			synctest.Test(t, func(t *testing.T) {
+				d := newFairDesk(t)
+				d.rdb.Del(t.Context(), d.key)
+				test(d)
+			})
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,7 +30,7 @@ const (
 )
 
 func newFairRig(t *testing.T) *fairRig {
-	srv := redistest.Start(t)
+	srv := redistest.StartFake(t)
 	return &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
 }
 
@@ -103,111 +104,121 @@ func TestFairIsFirstComeFirstServed(t *testing.T) {
 // One change of hands takes a release and a question of who is next, however many wait.
 func TestFairWakesTheNextOnly(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
-	c := r.client()
-	l := try(t, c.FairMutex("job"))
-	var waiters []<-chan taken
-	for i := range 20 {
-		waiters = append(waiters, r.enqueue(t.Context(), c.FairMutex("job"), i+1))
-	}
-	asleep(t, c, 20)
-	scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
-	asked := scripts()
-	for _, w := range waiters {
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+		c := r.client()
+		l := try(t, c.FairMutex("job"))
+		var waiters []<-chan taken
+		for i := range 20 {
+			waiters = append(waiters, r.enqueue(t.Context(), c.FairMutex("job"), i+1))
+		}
+		asleep(t, c, 20)
+		scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
+		asked := scripts()
+		for _, w := range waiters {
+			free(t, l)
+			l = granted(t, w)
+		}
+		if n := scripts() - asked; n > 2*20+1 { // and one that the source had to be sent for
+			t.Errorf("%d scripts for 20 changes of hands, want 2 each", n)
+		}
 		free(t, l)
-		l = granted(t, w)
-	}
-	if n := scripts() - asked; n > 2*20+1 { // and one that the source had to be sent for
-		t.Errorf("%d scripts for 20 changes of hands, want 2 each", n)
-	}
-	free(t, l)
+	})
 }
 
 // Waiting for longer than a place lasts costs no place: it is kept by asking again.
 func TestFairKeepsThePlace(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	short := r.client(lock.WithWatchdog(1500 * time.Millisecond))
-	l := try(t, r.client().FairMutex("job"))
-	first := r.enqueue(t.Context(), short.FairMutex("job"), 1)
-	second := r.enqueue(t.Context(), r.client().FairMutex("job"), 2)
-	queue := r.queue()
-	always(t, 2*time.Second, func() bool { return slices.Equal(r.queue(), queue) })
-	free(t, l)
-	l = granted(t, first)
-	free(t, l)
-	free(t, granted(t, second))
-	r.empty()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		short := r.client(lock.WithWatchdog(1500 * time.Millisecond))
+		l := try(t, r.client().FairMutex("job"))
+		first := r.enqueue(t.Context(), short.FairMutex("job"), 1)
+		second := r.enqueue(t.Context(), r.client().FairMutex("job"), 2)
+		queue := r.queue()
+		always(t, 2*time.Second, func() bool { return slices.Equal(r.queue(), queue) })
+		free(t, l)
+		l = granted(t, first)
+		free(t, l)
+		free(t, granted(t, second))
+		r.empty()
+	})
 }
 
 // Who gives up leaves the queue, wherever in it; when the next gives up, the one behind is woken.
 func TestFairGivingUpLeavesTheQueue(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	c := r.client()
-	l := try(t, c.FairMutex("job"))
-	ctx, cancel := context.WithCancel(t.Context())
-	first := r.enqueue(t.Context(), c.FairMutex("job"), 1)
-	second := r.enqueue(ctx, c.FairMutex("job"), 2)
-	third := r.enqueue(t.Context(), c.FairMutex("job", lock.WithWait(2500*time.Millisecond)), 3) // until the fourth is there
-	fourth := r.enqueue(t.Context(), c.FairMutex("job"), 4)
-	cancel()
-	got := await(t, "Lock", second)
-	mustMatch(t, got.err, lock.ErrHeld, context.Canceled)
-	got = await(t, "Lock", third)
-	mustMatch(t, got.err, lock.ErrHeld)
-	eventually(t, patience, func() bool { return len(r.queue()) == 2 })
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		c := r.client()
+		l := try(t, c.FairMutex("job"))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := r.enqueue(t.Context(), c.FairMutex("job"), 1)
+		second := r.enqueue(ctx, c.FairMutex("job"), 2)
+		third := r.enqueue(t.Context(), c.FairMutex("job", lock.WithWait(2500*time.Millisecond)), 3) // until the fourth is there
+		fourth := r.enqueue(t.Context(), c.FairMutex("job"), 4)
+		cancel()
+		got := await(t, "Lock", second)
+		mustMatch(t, got.err, lock.ErrHeld, context.Canceled)
+		got = await(t, "Lock", third)
+		mustMatch(t, got.err, lock.ErrHeld)
+		eventually(t, patience, func() bool { return len(r.queue()) == 2 })
 
-	free(t, l)
-	l = granted(t, first)
-	free(t, l)
-	free(t, granted(t, fourth))
-	r.empty()
+		free(t, l)
+		l = granted(t, first)
+		free(t, l)
+		free(t, granted(t, fourth))
+		r.empty()
+	})
 }
 
 // A waiter that is told, and gives up instead of taking the lock, wakes the one behind it.
 func TestFairLastGiveUpWakesTheNext(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	ctx := t.Context()
-	const gone = "somebody:1"
-	now := time.Now().UnixMilli()
-	r.rdb.RPush(ctx, fairQueue, gone)
-	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 60_000), Member: gone})
-	next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
-	always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
-	// What fair_release.lua does for one that gives up, as the cleanup has it done.
-	keys := []string{"job", "unused:{job}", fairQueue, fairDeadlines, fairAlive}
-	if err := r.rdb.Eval(ctx, lock.Scripts["fair_release"].Source, keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	free(t, granted(t, next))
-	if took := time.Since(began); took > 5*time.Second { // it asks every 10 s
-		t.Errorf("the one behind got in after %v: nobody woke it", took)
-	}
-	r.empty()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		ctx := t.Context()
+		const gone = "somebody:1"
+		now := time.Now().UnixMilli()
+		r.rdb.RPush(ctx, fairQueue, gone)
+		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 60_000), Member: gone})
+		next := r.enqueue(ctx, r.client().FairMutex("job"), 2) // the lock is free, and not its turn
+		always(t, 200*time.Millisecond, func() bool { return len(next) == 0 })
+		// What fair_release.lua does for one that gives up, as the cleanup has it done.
+		keys := []string{"job", "unused:{job}", fairQueue, fairDeadlines, fairAlive}
+		if err := r.rdb.Eval(ctx, lock.Scripts["fair_release"].Source, keys, gone, "redisson_lock__channel:{job}", "publish").Err(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		free(t, granted(t, next))
+		if took := time.Since(began); took > 5*time.Second { // it asks every 10 s
+			t.Errorf("the one behind got in after %v: nobody woke it", took)
+		}
+		r.empty()
+	})
 }
 
 // Waiters of a process that died hold nobody up for longer than a lease, whether they are next or further behind.
 func TestFairDeadWaitersLeave(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
-	l := try(t, r.client().FairMutex("job"))
-	dead := startChild(t, "fair", srv.Addr(), "-")
-	dead.expect(t, "waiting")
-	eventually(t, patience, func() bool { return len(r.queue()) == 2 })
-	next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 3)
-	dead.kill(t)
-	died := time.Now()
-	free(t, l)
-	free(t, granted(t, next))
-	if took := time.Since(died); took > childLease+patience/2 { // Redisson's would have stayed for minutes
-		t.Errorf("the next got in %v after the death, a place lasts %v", took, childLease)
-	}
-	r.empty()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
+		l := try(t, r.client().FairMutex("job"))
+		dead := startChild(t, "fair", srv.Addr(), "-")
+		dead.expect(t, "waiting")
+		eventually(t, patience, func() bool { return len(r.queue()) == 2 })
+		next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 3)
+		dead.kill(t)
+		died := time.Now()
+		free(t, l)
+		free(t, granted(t, next))
+		if took := time.Since(died); took > childLease+patience/2 { // Redisson's would have stayed for minutes
+			t.Errorf("the next got in %v after the death, a place lasts %v", took, childLease)
+		}
+		r.empty()
+	})
 }
 
 const childLease = 900 * time.Millisecond
@@ -233,46 +244,50 @@ func childFair(addr, _ string, say func(string, ...any)) error {
 // The message to the next never comes: it asks by itself.
 func TestFairLostMessage(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	l := try(t, r.client().FairMutex("job"))
-	next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 1)
-	eventually(t, patience, func() bool {
-		return len(r.rdb.PubSubChannels(t.Context(), "redisson_lock__channel:*").Val()) == 1
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		l := try(t, r.client().FairMutex("job"))
+		next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 1)
+		eventually(t, patience, func() bool {
+			return len(r.rdb.PubSubChannels(t.Context(), "redisson_lock__channel:*").Val()) == 1
+		})
+		r.rdb.Del(t.Context(), "job") // as a release whose message is lost
+		began := time.Now()
+		free(t, granted(t, next))
+		if took := time.Since(began); took > patience/2 {
+			t.Errorf("it noticed after %v", took)
+		}
+		_ = l.Release(t.Context())
 	})
-	r.rdb.Del(t.Context(), "job") // as a release whose message is lost
-	began := time.Now()
-	free(t, granted(t, next))
-	if took := time.Since(began); took > patience/2 {
-		t.Errorf("it noticed after %v", took)
-	}
-	_ = l.Release(t.Context())
 }
 
 // TryLock doesn't overtake those who wait, although the lock is free.
 func TestFairTryLockOvertakesNobody(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	ctx := t.Context()
-	now := time.Now().UnixMilli()
-	r.rdb.RPush(ctx, fairQueue, "somebody:1")
-	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 3000), Member: "somebody:1"})
-	m := r.client().FairMutex("job")
-	_, err := m.TryLock(ctx)
-	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > 3*time.Second {
-		t.Fatalf("TryLock: %v (%+v), want a HeldError of nobody for three seconds at most", err, held)
-	}
-	if q := r.queue(); len(q) != 1 {
-		t.Errorf("the queue is %q: TryLock stands in it", q)
-	}
-	eventually(t, patience, func() bool { // the other's deadline passes
-		l, err := m.TryLock(ctx)
-		if err == nil {
-			free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		ctx := t.Context()
+		now := time.Now().UnixMilli()
+		r.rdb.RPush(ctx, fairQueue, "somebody:1")
+		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(now + 3000), Member: "somebody:1"})
+		m := r.client().FairMutex("job")
+		_, err := m.TryLock(ctx)
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > 3*time.Second {
+			t.Fatalf("TryLock: %v (%+v), want a HeldError of nobody for three seconds at most", err, held)
 		}
-		return err == nil
+		if q := r.queue(); len(q) != 1 {
+			t.Errorf("the queue is %q: TryLock stands in it", q)
+		}
+		eventually(t, patience, func() bool { // the other's deadline passes
+			l, err := m.TryLock(ctx)
+			if err == nil {
+				free(t, l)
+			}
+			return err == nil
+		})
+		r.empty()
 	})
-	r.empty()
 }
 
 // Waiters of Redisson go by deadlines in the queue: a grant to one of them brings all forward by 300 s, so ours have as much more for
@@ -280,96 +295,100 @@ func TestFairTryLockOvertakesNobody(t *testing.T) {
 // their channel, and nobody overtakes them.
 func TestFairBesideRedisson(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	ctx := t.Context()
-	c := r.client() // leases of 30 s
-	l := try(t, c.FairMutex("job"))
-	first := r.enqueue(ctx, c.FairMutex("job"), 1)
-	inTime := func(member string, want time.Duration) {
-		t.Helper()
-		got := time.Duration(int64(r.rdb.ZScore(ctx, fairDeadlines, member).Val())-time.Now().UnixMilli()) * time.Millisecond
-		if got < want-5*time.Second || got > want {
-			t.Errorf("%s is to be out of the queue in %v, want %v", member, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		ctx := t.Context()
+		c := r.client() // leases of 30 s
+		l := try(t, c.FairMutex("job"))
+		first := r.enqueue(ctx, c.FairMutex("job"), 1)
+		inTime := func(member string, want time.Duration) {
+			t.Helper()
+			got := time.Duration(int64(r.rdb.ZScore(ctx, fairDeadlines, member).Val())-time.Now().UnixMilli()) * time.Millisecond
+			if got < want-5*time.Second || got > want {
+				t.Errorf("%s is to be out of the queue in %v, want %v", member, got, want)
+			}
 		}
-	}
-	inTime(r.queue()[0], 30*time.Second)
-	const java = "3f8c:77"
-	r.rdb.RPush(ctx, fairQueue, java)
-	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() + 330_000), Member: java})
-	last := r.enqueue(ctx, c.FairMutex("job"), 3)
-	inTime(r.queue()[2], 330*time.Second)
+		inTime(r.queue()[0], 30*time.Second)
+		const java = "3f8c:77"
+		r.rdb.RPush(ctx, fairQueue, java)
+		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() + 330_000), Member: java})
+		last := r.enqueue(ctx, c.FairMutex("job"), 3)
+		inTime(r.queue()[2], 330*time.Second)
 
-	free(t, l)
-	l = granted(t, first)
-	inTime(java, 330*time.Second)
+		free(t, l)
+		l = granted(t, first)
+		inTime(java, 330*time.Second)
 
-	call := r.rdb.Subscribe(ctx, "redisson_lock__channel:{job}:"+java)
-	defer func() { _ = call.Close() }()
-	if _, err := call.Receive(ctx); err != nil {
-		t.Fatal(err)
-	}
-	free(t, l)
-	select {
-	case m := <-call.Channel():
-		if m.Payload != "0" {
-			t.Errorf("it is told %q, want 0", m.Payload)
+		call := r.rdb.Subscribe(ctx, "redisson_lock__channel:{job}:"+java)
+		defer func() { _ = call.Close() }()
+		if _, err := call.Receive(ctx); err != nil {
+			t.Fatal(err)
 		}
-	case <-time.After(patience):
-		t.Fatal("nobody calls it")
-	}
-	always(t, 300*time.Millisecond, func() bool { return len(last) == 0 })
-	r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: java}) // it has died
-	l, err := c.FairMutex("job", lock.WithWait(0)).Lock(ctx)                                          // whoever asks finds out
-	if err == nil {
-		t.Fatalf("%s overtook the last", l.Owner())
-	}
-	found := time.Now()
-	free(t, granted(t, last))
-	if took := time.Since(found); took > 5*time.Second { // it asks every 10 s
-		t.Errorf("the last got in after %v: nobody told it that it was next", took)
-	}
-	r.empty()
+		free(t, l)
+		select {
+		case m := <-call.Channel():
+			if m.Payload != "0" {
+				t.Errorf("it is told %q, want 0", m.Payload)
+			}
+		case <-time.After(patience):
+			t.Fatal("nobody calls it")
+		}
+		always(t, 300*time.Millisecond, func() bool { return len(last) == 0 })
+		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: java}) // it has died
+		l, err := c.FairMutex("job", lock.WithWait(0)).Lock(ctx)                                          // whoever asks finds out
+		if err == nil {
+			t.Fatalf("%s overtook the last", l.Owner())
+		}
+		found := time.Now()
+		free(t, granted(t, last))
+		if took := time.Since(found); took > 5*time.Second { // it asks every 10 s
+			t.Errorf("the last got in after %v: nobody told it that it was next", took)
+		}
+		r.empty()
+	})
 }
 
 // Ten goroutines in each of two clients, and a lock that is never late: nobody is starved, nobody overtaken by more than those
 // who were before.
 func TestFairSharesEvenly(t *testing.T) {
 	t.Parallel()
-	r := newFairRig(t)
-	var sides []*lock.FairMutex
-	for i := range 2 {
-		m := r.client(lock.WithClientID(strconv.Itoa(i))).FairMutex("job")
-		free(t, try(t, m)) // who connects yet isn't in the queue
-		sides = append(sides, m)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	counts := make(chan int, 20)
-	for _, m := range sides {
-		for range 10 {
-			go func() {
-				n := 0
-				for ctx.Err() == nil {
-					l, err := m.Lock(ctx)
-					if err != nil {
-						break
-					}
-					n++
-					if err := l.Release(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}
-				counts <- n
-			}()
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
+		var sides []*lock.FairMutex
+		for i := range 2 {
+			m := r.client(lock.WithClientID(strconv.Itoa(i))).FairMutex("job")
+			free(t, try(t, m)) // who connects yet isn't in the queue
+			sides = append(sides, m)
 		}
-	}
-	least, most := 1<<30, 0
-	for range 20 {
-		n := await(t, "the contenders", counts)
-		least, most = min(least, n), max(most, n)
-	}
-	if least == 0 || most > 2*least+3 { // who has no processor isn't in the queue
-		t.Errorf("the turns differ: %d to %d each", least, most)
-	}
-	r.empty()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		counts := make(chan int, 20)
+		for _, m := range sides {
+			for range 10 {
+				go func() {
+					n := 0
+					for ctx.Err() == nil {
+						l, err := m.Lock(ctx)
+						if err != nil {
+							break
+						}
+						n++
+						if err := l.Release(context.Background()); err != nil {
+							t.Error(err)
+						}
+					}
+					counts <- n
+				}()
+			}
+		}
+		least, most := 1<<30, 0
+		for range 20 {
+			n := await(t, "the contenders", counts)
+			least, most = min(least, n), max(most, n)
+		}
+		if least == 0 || most > 2*least+3 { // who has no processor isn't in the queue
+			t.Errorf("the turns differ: %d to %d each", least, most)
+		}
+		r.empty()
+	})
 }

@@ -94,40 +94,42 @@ func TestForceUnlockIsAudited(t *testing.T) {
 // alone, as an operator or an older client says it, has the holder look; older holders are told so, too.
 func TestControlMessages(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	s := newScope(t)
-	c, operator := s.open(t, rdb), newScope(t).open(t, rdb, lock.WithClientID("operator"))
-	l := try(t, c.Mutex("job"))
-	control := "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
-	eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] == 1 })
-	renewed := func(n float64) {
-		t.Helper()
-		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") == n })
-	}
-	say := func(text string) { must(t, "PUBLISH", rdb.Publish(t.Context(), control, text).Err()) }
-	say(l.Owner() + " forced by somebody")
-	renewed(1)
-	say(l.Owner() + " is gone")
-	say(l.Owner())
-	renewed(2)
-	if l.Err() != nil {
-		t.Fatalf("the lease ended: %v", l.Err())
-	}
-	must(t, "DEL", rdb.Del(t.Context(), "job").Err())
-	say(l.Owner())
-	mustBeLost(t, l, lock.CauseMissing)
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.StartFake(t).Client(t)
+		s := newScope(t)
+		c, operator := s.open(t, rdb), newScope(t).open(t, rdb, lock.WithClientID("operator"))
+		l := try(t, c.Mutex("job"))
+		control := "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
+		eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] == 1 })
+		renewed := func(n float64) {
+			t.Helper()
+			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") == n })
+		}
+		say := func(text string) { must(t, "PUBLISH", rdb.Publish(t.Context(), control, text).Err()) }
+		say(l.Owner() + " forced by somebody")
+		renewed(1)
+		say(l.Owner() + " is gone")
+		say(l.Owner())
+		renewed(2)
+		if l.Err() != nil {
+			t.Fatalf("the lease ended: %v", l.Err())
+		}
+		must(t, "DEL", rdb.Del(t.Context(), "job").Err())
+		say(l.Owner())
+		mustBeLost(t, l, lock.CauseMissing)
 
-	l = try(t, c.Mutex("job"))
-	sub := rdb.Subscribe(t.Context(), control)
-	defer func() { _ = sub.Close() }()
-	_, err := sub.Receive(t.Context())
-	must(t, "SUBSCRIBE", err)
-	if was, err := operator.Mutex("job").ForceUnlock(t.Context()); err != nil || !was {
-		t.Fatalf("ForceUnlock: %v, %v", was, err)
-	}
-	heard := []string{await(t, "a message", sub.Channel()).Payload, await(t, "a message", sub.Channel()).Payload}
-	if !slices.Equal(heard, []string{l.Owner() + " forced by operator", l.Owner()}) {
-		t.Errorf("the holder is told %q", heard)
-	}
-	mustBeLost(t, l, lock.CauseForced)
+		l = try(t, c.Mutex("job"))
+		sub := rdb.Subscribe(t.Context(), control)
+		defer func() { _ = sub.Close() }()
+		_, err := sub.Receive(t.Context())
+		must(t, "SUBSCRIBE", err)
+		if was, err := operator.Mutex("job").ForceUnlock(t.Context()); err != nil || !was {
+			t.Fatalf("ForceUnlock: %v, %v", was, err)
+		}
+		heard := []string{await(t, "a message", sub.Channel()).Payload, await(t, "a message", sub.Channel()).Payload}
+		if !slices.Equal(heard, []string{l.Owner() + " forced by operator", l.Owner()}) {
+			t.Errorf("the holder is told %q", heard)
+		}
+		mustBeLost(t, l, lock.CauseForced)
+	})
 }

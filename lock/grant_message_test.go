@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -15,7 +18,9 @@ import (
 // A release grants the lock to a waiter in another process by a message: see notify_one.go. No two hold it, however late that message comes.
 
 // inSet waits until n clients wait for a lock.
-func inSet(t *testing.T, srv *redistest.Server, job string, n int64) {
+func inSet(t *testing.T, srv interface {
+	Client(testing.TB, ...func(*redis.Options)) *redis.Client
+}, job string, n int64) {
 	t.Helper()
 	eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), "lockdog_wait:{"+job+"}").Val() == n })
 }
@@ -23,72 +28,76 @@ func inSet(t *testing.T, srv *redistest.Server, job string, n int64) {
 // The waiter asks nothing more. Its lease is a short one until its first renewal, which comes soon.
 func TestGrantByMessage(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
-	c := s.open(t, srv.Client(t))
-	for round := 1; ; round++ { // one release of many wakes all instead; and this test may be slower than the first renewal
-		held := try(t, h.Mutex("job"))
-		waiter := begin(t.Context(), c.Mutex("job"))
-		inSet(t, srv, "job", 1)
-		asked := s.sent(t, telemetry.PurposeAcquire)
-		free(t, held)
-		l := granted(t, waiter)
-		left := time.Until(l.Deadline())
-		if (s.sent(t, telemetry.PurposeAcquire) != asked || left > 3*time.Second) && round < 10 {
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
+		c := s.open(t, srv.Client(t))
+		for round := 1; ; round++ { // one release of many wakes all instead; and this test may be slower than the first renewal
+			held := try(t, h.Mutex("job"))
+			waiter := begin(t.Context(), c.Mutex("job"))
+			inSet(t, srv, "job", 1)
+			asked := s.sent(t, telemetry.PurposeAcquire)
+			free(t, held)
+			l := granted(t, waiter)
+			left := time.Until(l.Deadline())
+			if (s.sent(t, telemetry.PurposeAcquire) != asked || left > 3*time.Second) && round < 10 {
+				free(t, l)
+				continue
+			}
+			if n := s.sent(t, telemetry.PurposeAcquire) - asked; n != 0 {
+				t.Errorf("it asked %d times more", n)
+			}
+			if left > 3*time.Second {
+				t.Errorf("the message is trusted for %v", left)
+			}
+			if l.Token() <= held.Token() {
+				t.Errorf("token %d after %d", l.Token(), held.Token())
+			}
+			eventually(t, patience, func() bool { return time.Until(l.Deadline()) > 20*time.Second })
+			if ttl := srv.Client(t).PTTL(t.Context(), "job").Val(); ttl < 20*time.Second {
+				t.Errorf("in Redis it has %v left", ttl)
+			}
 			free(t, l)
-			continue
+			break
 		}
-		if n := s.sent(t, telemetry.PurposeAcquire) - asked; n != 0 {
-			t.Errorf("it asked %d times more", n)
+		spans := s.spansNamed("acquire job")
+		if len(spans) == 0 {
+			spans = s.spansNamed("acquire default")
 		}
-		if left > 3*time.Second {
-			t.Errorf("the message is trusted for %v", left)
+		if last := spans[len(spans)-1]; len(last.Links) == 0 {
+			t.Errorf("the acquire has no link to that of the holder before: %+v", last)
 		}
-		if l.Token() <= held.Token() {
-			t.Errorf("token %d after %d", l.Token(), held.Token())
-		}
-		eventually(t, patience, func() bool { return time.Until(l.Deadline()) > 20*time.Second })
-		if ttl := srv.Client(t).PTTL(t.Context(), "job").Val(); ttl < 20*time.Second {
-			t.Errorf("in Redis it has %v left", ttl)
-		}
-		free(t, l)
-		break
-	}
-	spans := s.spansNamed("acquire job")
-	if len(spans) == 0 {
-		spans = s.spansNamed("acquire default")
-	}
-	if last := spans[len(spans)-1]; len(last.Links) == 0 {
-		t.Errorf("the acquire has no link to that of the holder before: %+v", last)
-	}
+	})
 }
 
 // A message that comes when its time is over, because the network or the process stood still, is not believed.
 func TestLateGrantIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
-	srv := redistest.Start(t)
-	rdb, wire := throughProxy(t, srv)
-	h := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-	late := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-	other := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-	held := try(t, h.Mutex("job"))
-	first := begin(t.Context(), late.Mutex("job"))
-	inSet(t, srv, "job", 1)
-	second := begin(t.Context(), other.Mutex("job"))
-	inSet(t, srv, "job", 2)
-	wire.set(redistest.When(redistest.Down, redistest.Hold, redistest.Contains("message")))
-	free(t, held)
-	l := granted(t, second) // when the time of the first is over
-	wire.set(nil)
-	wire.proxy.Release()
-	always(t, 300*time.Millisecond, func() bool { return len(first) == 0 })
-	if err := l.Context().Err(); err != nil {
-		t.Fatalf("the second isn't a holder any more: %v", err)
-	}
-	free(t, l)
-	l = granted(t, first)
-	free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 3 * time.Second
+		srv := redistest.StartFake(t)
+		rdb, wire := throughProxy(t, srv)
+		h := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+		late := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+		other := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+		held := try(t, h.Mutex("job"))
+		first := begin(t.Context(), late.Mutex("job"))
+		inSet(t, srv, "job", 1)
+		second := begin(t.Context(), other.Mutex("job"))
+		inSet(t, srv, "job", 2)
+		wire.set(redistest.When(redistest.Down, redistest.Hold, redistest.Contains("message")))
+		free(t, held)
+		l := granted(t, second) // when the time of the first is over
+		wire.set(nil)
+		wire.proxy.Release()
+		always(t, 300*time.Millisecond, func() bool { return len(first) == 0 })
+		if err := l.Context().Err(); err != nil {
+			t.Fatalf("the second isn't a holder any more: %v", err)
+		}
+		free(t, l)
+		l = granted(t, first)
+		free(t, l)
+	})
 }
 
 // A waiter that leaves gives back what it is granted meanwhile.

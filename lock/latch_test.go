@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -43,124 +44,130 @@ func (d *desk) gateChannel() string {
 
 func TestLatch(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context()
-	heard := messages(t, d.rdb, d.gateChannel())
-	l := c.Latch("gate")
-	must(t, "Wait for a latch that was never set", l.Wait(ctx))
-	must(t, "Wait without replicas", c.Latch("gate", lock.WithReplicas(1, 10*time.Millisecond)).Wait(ctx))
-	mustBe(t, "count", count(t, l), 0)
-	must(t, "CountDown", l.CountDown(ctx))
-	mustBe(t, "key", d.value("gate"), "")
-
-	closed(t, c, "gate", 2)
-	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-	if done, err := l.TrySetCount(ctx, 5); done || err != nil {
-		t.Fatalf("TrySetCount of a closed latch: %v, %v", done, err)
-	}
-	mustBe(t, "count", count(t, l), 2)
-	mustBe(t, "key", d.value("gate"), "2")
-	got := awaiting(ctx, l)
-	waiting(t, c, 1)
-	must(t, "CountDown", l.CountDown(ctx))
-	always(t, 50*time.Millisecond, func() bool { return len(got) == 0 })
-	mustBe(t, "count", count(t, l), 1)
-	must(t, "CountDown", l.CountDown(ctx))
-	must(t, "Wait", await(t, "Wait", got))
-	mustBe(t, "message", await(t, "a message", heard).Payload, "0")
-	mustBe(t, "key", d.value("gate"), "")
-	must(t, "CountDown of an open latch", l.CountDown(ctx))
-	mustBe(t, "key", d.value("gate"), "")
-
-	for _, open := range []string{"0", "-3"} { // not of our making
-		d.rdb.Set(ctx, d.key("gate"), open, 0)
-		must(t, "Wait", l.Wait(ctx))
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context()
+		heard := messages(t, d.rdb, d.gateChannel())
+		l := c.Latch("gate")
+		must(t, "Wait for a latch that was never set", l.Wait(ctx))
+		must(t, "Wait without replicas", c.Latch("gate", lock.WithReplicas(1, 10*time.Millisecond)).Wait(ctx))
 		mustBe(t, "count", count(t, l), 0)
-		closed(t, c, "gate", 1)
+		must(t, "CountDown", l.CountDown(ctx))
+		mustBe(t, "key", d.value("gate"), "")
+
+		closed(t, c, "gate", 2)
 		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-	}
-	d.rdb.Del(ctx, d.key("gate"))
-	select {
-	case m := <-heard:
-		t.Errorf("another message: %q", m.Payload)
-	default:
-	}
+		if done, err := l.TrySetCount(ctx, 5); done || err != nil {
+			t.Fatalf("TrySetCount of a closed latch: %v, %v", done, err)
+		}
+		mustBe(t, "count", count(t, l), 2)
+		mustBe(t, "key", d.value("gate"), "2")
+		got := awaiting(ctx, l)
+		waiting(t, c, 1)
+		must(t, "CountDown", l.CountDown(ctx))
+		always(t, 50*time.Millisecond, func() bool { return len(got) == 0 })
+		mustBe(t, "count", count(t, l), 1)
+		must(t, "CountDown", l.CountDown(ctx))
+		must(t, "Wait", await(t, "Wait", got))
+		mustBe(t, "message", await(t, "a message", heard).Payload, "0")
+		mustBe(t, "key", d.value("gate"), "")
+		must(t, "CountDown of an open latch", l.CountDown(ctx))
+		mustBe(t, "key", d.value("gate"), "")
+
+		for _, open := range []string{"0", "-3"} { // not of our making
+			d.rdb.Set(ctx, d.key("gate"), open, 0)
+			must(t, "Wait", l.Wait(ctx))
+			mustBe(t, "count", count(t, l), 0)
+			closed(t, c, "gate", 1)
+			mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+		}
+		d.rdb.Del(ctx, d.key("gate"))
+		select {
+		case m := <-heard:
+			t.Errorf("another message: %q", m.Payload)
+		default:
+		}
+	})
 }
 
 // However many wait in one process: one subscription, one question when it opens, and all go on.
 func TestLatchOfMany(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, giver, ctx := d.client(lock.WithWatchdog(time.Hour)), newDesk(t), t.Context()
-	there := giver.open(t, d.sp.Client(t), lock.WithKeyPrefix(d.sp.Prefix()))
-	must(t, "Wait", there.Latch("open").Wait(ctx)) // the server knows the script
-	l := closed(t, there, "gate", 1)
-	const many = 100
-	asked := func() int { return d.sent(t, telemetry.PurposeAcquire) }
-	first := awaiting(ctx, c.Latch("gate"))
-	waiting(t, c, 1)
-	eventually(t, patience, func() bool { return asked() == 2 }) // once more when subscribed
-	var all sync.WaitGroup
-	for range many {
-		all.Go(func() { must(t, "Wait", c.Latch("gate").Wait(ctx)) })
-	}
-	waiting(t, c, many+1)
-	mustBe(t, "questions while it is closed", asked(), 2)
-	mustBe(t, "subscribers", d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()], int64(1))
-	for _, info := range c.Leases() {
-		if info.Kind != "latch" || info.Name != "gate" || info.State != lock.StateWaiting {
-			t.Errorf("a waiter is seen as %+v", info)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, giver, ctx := d.client(lock.WithWatchdog(time.Hour)), newDesk(t), t.Context()
+		there := giver.open(t, d.sp.Client(t), lock.WithKeyPrefix(d.sp.Prefix()))
+		must(t, "Wait", there.Latch("open").Wait(ctx)) // the server knows the script
+		l := closed(t, there, "gate", 1)
+		const many = 100
+		asked := func() int { return d.sent(t, telemetry.PurposeAcquire) }
+		first := awaiting(ctx, c.Latch("gate"))
+		waiting(t, c, 1)
+		eventually(t, patience, func() bool { return asked() == 2 }) // once more when subscribed
+		var all sync.WaitGroup
+		for range many {
+			all.Go(func() { must(t, "Wait", c.Latch("gate").Wait(ctx)) })
 		}
-	}
-	mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), many+1.)
-	must(t, "CountDown", l.CountDown(ctx))
-	all.Wait()
-	must(t, "Wait", await(t, "Wait", first))
-	mustBe(t, "questions", asked(), 3)
-	mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), 0.)
-	mustBe(t, "opened for", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"), many+1.)
-	mustBe(t, "counted down", giver.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"), 1.)
-	if attrs := attrsOf(giver.spansNamed("release default")[0]); attrs[telemetry.KeyKind] != "latch" || attrs[telemetry.KeyName] != "gate" {
-		t.Errorf("the span of CountDown has %v", attrs)
-	}
-	if n := len(d.spansNamed("acquire default")); n != many+1 {
-		t.Errorf("%d spans of Wait", n)
-	}
-	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()] == 0 })
+		waiting(t, c, many+1)
+		mustBe(t, "questions while it is closed", asked(), 2)
+		mustBe(t, "subscribers", d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()], int64(1))
+		for _, info := range c.Leases() {
+			if info.Kind != "latch" || info.Name != "gate" || info.State != lock.StateWaiting {
+				t.Errorf("a waiter is seen as %+v", info)
+			}
+		}
+		mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), many+1.)
+		must(t, "CountDown", l.CountDown(ctx))
+		all.Wait()
+		must(t, "Wait", await(t, "Wait", first))
+		mustBe(t, "questions", asked(), 3)
+		mustBe(t, "waiting", d.sum(t, telemetry.MetricWaiting), 0.)
+		mustBe(t, "opened for", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"), many+1.)
+		mustBe(t, "counted down", giver.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"), 1.)
+		if attrs := attrsOf(giver.spansNamed("release default")[0]); attrs[telemetry.KeyKind] != "latch" || attrs[telemetry.KeyName] != "gate" {
+			t.Errorf("the span of CountDown has %v", attrs)
+		}
+		if n := len(d.spansNamed("acquire default")); n != many+1 {
+			t.Errorf("%d spans of Wait", n)
+		}
+		eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, d.gateChannel()).Val()[d.gateChannel()] == 0 })
+	})
 }
 
 // The answer that a latch is open is for those who stood in line when it was asked for. Somebody who came later may have closed the
 // latch before, as those do who use one latch for barrier after barrier.
 func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	rdb, wire := throughProxy(t, d.sp)
-	loadScripts(t, d.rdb)
-	c, other, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), d.client(), t.Context()
-	gate := closed(t, other, "gate", 1)
-	first := awaiting(ctx, c.Latch("gate"))
-	asleep(t, c, 1)
-	with := awaiting(ctx, c.Latch("gate"))
-	waiting(t, c, 2)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		rdb, wire := throughProxy(t, d.sp)
+		loadScripts(t, d.rdb)
+		c, other, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), d.client(), t.Context()
+		gate := closed(t, other, "gate", 1)
+		first := awaiting(ctx, c.Latch("gate"))
+		asleep(t, c, 1)
+		with := awaiting(ctx, c.Latch("gate"))
+		waiting(t, c, 2)
 
-	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("latch_wait", "gate"), redistest.Nth(1)))
-	must(t, "CountDown", gate.CountDown(ctx))
-	wire.proxy.AwaitHeld(t, 1)
-	closed(t, other, "gate", 1)
-	late := awaiting(ctx, c.Latch("gate"))
-	waiting(t, c, 3)
-	wire.set(nil)
-	wire.proxy.Release()
-	must(t, "Wait", await(t, "the first", first))
-	must(t, "Wait", await(t, "who stood in line with it", with))
-	eventually(t, patience, func() bool {
-		if len(late) > 0 {
-			t.Fatalf("Wait of a latch that is closed: %v; the count is %d", <-late, count(t, gate))
-		}
-		return lock.Asleep(c, 1)
+		wire.set(redistest.ReplyTo(redistest.Hold, wire.script("latch_wait", "gate"), redistest.Nth(1)))
+		must(t, "CountDown", gate.CountDown(ctx))
+		wire.proxy.AwaitHeld(t, 1)
+		closed(t, other, "gate", 1)
+		late := awaiting(ctx, c.Latch("gate"))
+		waiting(t, c, 3)
+		wire.set(nil)
+		wire.proxy.Release()
+		must(t, "Wait", await(t, "the first", first))
+		must(t, "Wait", await(t, "who stood in line with it", with))
+		eventually(t, patience, func() bool {
+			if len(late) > 0 {
+				t.Fatalf("Wait of a latch that is closed: %v; the count is %d", <-late, count(t, gate))
+			}
+			return lock.Asleep(c, 1)
+		})
+		must(t, "CountDown", gate.CountDown(ctx))
+		must(t, "Wait", await(t, "who came later", late))
 	})
-	must(t, "CountDown", gate.CountDown(ctx))
-	must(t, "Wait", await(t, "who came later", late))
 }
 
 // Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
@@ -181,21 +188,23 @@ func TestLatchLostMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			rdb, wire := throughProxy(t, d.sp)
-			c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-			l := closed(t, c, "gate", 1)
-			one, two := awaiting(t.Context(), l), awaiting(t.Context(), l)
-			waiting(t, c, 2)
-			eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), d.gateChannel()).Val()[d.gateChannel()] == 1 })
-			asleep(t, c, 2)
-			start := time.Now()
-			lose(d, wire)
-			must(t, "Wait", await(t, "Wait", one))
-			must(t, "Wait", await(t, "Wait", two))
-			if took := time.Since(start); took > patience/2 {
-				t.Errorf("it took %v", took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t)
+				rdb, wire := throughProxy(t, d.sp)
+				c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+				l := closed(t, c, "gate", 1)
+				one, two := awaiting(t.Context(), l), awaiting(t.Context(), l)
+				waiting(t, c, 2)
+				eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), d.gateChannel()).Val()[d.gateChannel()] == 1 })
+				asleep(t, c, 2)
+				start := time.Now()
+				lose(d, wire)
+				must(t, "Wait", await(t, "Wait", one))
+				must(t, "Wait", await(t, "Wait", two))
+				if took := time.Since(start); took > patience/2 {
+					t.Errorf("it took %v", took)
+				}
+			})
 		})
 	}
 }
@@ -203,73 +212,79 @@ func TestLatchLostMessage(t *testing.T) {
 // The wait has its bounds.
 func TestLatchWait(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	l := closed(t, c, "gate", 1)
-	tries := 0.
-	err := outwaited(30*time.Millisecond, func(d time.Duration) error {
-		tries++
-		return c.Latch("gate", lock.WithWait(d)).Wait(ctx)
-	})
-	mustMatch(t, err, lock.ErrHeld)
-	if !strings.Contains(err.Error(), "not open yet") {
-		t.Errorf("WithWait is over: %v", err)
-	}
-	why := errors.New("why")
-	ending, end := context.WithTimeoutCause(ctx, 30*time.Millisecond, why)
-	defer end()
-	mustMatch(t, l.Wait(ending), why)
-	mustBe(t, "timeouts", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=timeout"), tries+1)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		l := closed(t, c, "gate", 1)
+		tries := 0.
+		err := outwaited(30*time.Millisecond, func(d time.Duration) error {
+			tries++
+			return c.Latch("gate", lock.WithWait(d)).Wait(ctx)
+		})
+		mustMatch(t, err, lock.ErrHeld)
+		if !strings.Contains(err.Error(), "not open yet") {
+			t.Errorf("WithWait is over: %v", err)
+		}
+		why := errors.New("why")
+		ending, end := context.WithTimeoutCause(ctx, 30*time.Millisecond, why)
+		defer end()
+		mustMatch(t, l.Wait(ending), why)
+		mustBe(t, "timeouts", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=timeout"), tries+1)
 
-	leaver, leave := context.WithCancel(ctx)
-	one, two := awaiting(leaver, l), awaiting(ctx, l)
-	waiting(t, c, 2)
-	leave()
-	mustMatch(t, await(t, "the first", one), context.Canceled)
-	always(t, 50*time.Millisecond, func() bool { return len(two) == 0 })
-	must(t, "Close", c.Close(ctx))
-	mustMatch(t, await(t, "the second", two), lock.ErrClosed)
-	mustMatch(t, l.Wait(ctx), lock.ErrClosed)
-	mustMatch(t, l.CountDown(ctx), lock.ErrClosed)
-	mustBe(t, "key", d.value("gate"), "1")
+		leaver, leave := context.WithCancel(ctx)
+		one, two := awaiting(leaver, l), awaiting(ctx, l)
+		waiting(t, c, 2)
+		leave()
+		mustMatch(t, await(t, "the first", one), context.Canceled)
+		always(t, 50*time.Millisecond, func() bool { return len(two) == 0 })
+		must(t, "Close", c.Close(ctx))
+		mustMatch(t, await(t, "the second", two), lock.ErrClosed)
+		mustMatch(t, l.Wait(ctx), lock.ErrClosed)
+		mustMatch(t, l.CountDown(ctx), lock.ErrClosed)
+		mustBe(t, "key", d.value("gate"), "1")
+	})
 }
 
 // Whoever leaves while Redis is asked leaves nothing to be swept.
 func TestLatchWaitIsLeft(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
-	c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-	l := closed(t, c, "gate", 1)
-	before := d.sent(t, telemetry.PurposeRelease)
-	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_wait", "gate")))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	mustMatch(t, l.Wait(ctx), context.DeadlineExceeded)
-	pass(t, 200*time.Millisecond)
-	wire.set(nil)
-	mustBe(t, "count", count(t, l), 1)
-	mustBe(t, "releases", d.sent(t, telemetry.PurposeRelease), before)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+		c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+		l := closed(t, c, "gate", 1)
+		before := d.sent(t, telemetry.PurposeRelease)
+		wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_wait", "gate")))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		mustMatch(t, l.Wait(ctx), context.DeadlineExceeded)
+		pass(t, 200*time.Millisecond)
+		wire.set(nil)
+		mustBe(t, "count", count(t, l), 1)
+		mustBe(t, "releases", d.sent(t, telemetry.PurposeRelease), before)
+	})
 }
 
 // A CountDown that Redis refuses opens nothing for anybody: Redisson's waiters would believe a message.
 func TestRefusedCountDownIsNotPublished(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond))
-	gate := c.Latch("gate")
-	if done, err := gate.TrySetCount(t.Context(), 1); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	heard := messages(t, rdb, "redisson_countdownlatch__channel__{gate}")
-	must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
-	if err := gate.CountDown(t.Context()); err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
-		t.Errorf("CountDown: %v", err)
-	}
-	must(t, "PUBLISH", rdb.Publish(t.Context(), "redisson_countdownlatch__channel__{gate}", "end").Err())
-	mustBe(t, "first message", await(t, "a message", heard).Payload, "end")
-	mustBe(t, "count", count(t, gate), 1)
-	must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
-	eventually(t, patience, func() bool { return count(t, gate) == 0 }) // the client goes on with it
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond))
+		gate := c.Latch("gate")
+		if done, err := gate.TrySetCount(t.Context(), 1); !done || err != nil {
+			t.Fatal(done, err)
+		}
+		heard := messages(t, rdb, "redisson_countdownlatch__channel__{gate}")
+		must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+		if err := gate.CountDown(t.Context()); err == nil || !strings.Contains(err.Error(), "NOREPLICAS") {
+			t.Errorf("CountDown: %v", err)
+		}
+		must(t, "PUBLISH", rdb.Publish(t.Context(), "redisson_countdownlatch__channel__{gate}", "end").Err())
+		mustBe(t, "first message", await(t, "a message", heard).Payload, "end")
+		mustBe(t, "count", count(t, gate), 1)
+		must(t, "CONFIG SET", rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+		eventually(t, patience, func() bool { return count(t, gate) == 0 }) // the client goes on with it
+	})
 }

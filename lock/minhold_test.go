@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -25,7 +26,7 @@ func minHolders(t *testing.T, cs []*lock.Client, opts ...lock.LockOption) map[st
 }
 
 // clientsOf opens a client of each server.
-func clientsOf(t *testing.T, s *scope, servers []*redistest.Server, opts ...lock.Option) (cs []*lock.Client) {
+func clientsOf(t *testing.T, s *scope, servers []*redistest.Fake, opts ...lock.Option) (cs []*lock.Client) {
 	t.Helper()
 	for _, srv := range servers {
 		cs = append(cs, s.open(t, srv.Client(t), opts...))
@@ -33,9 +34,9 @@ func clientsOf(t *testing.T, s *scope, servers []*redistest.Server, opts ...lock
 	return cs
 }
 
-func threeServers(t *testing.T) []*redistest.Server {
+func threeServers(t *testing.T) []*redistest.Fake {
 	t.Helper()
-	return []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	return []*redistest.Fake{redistest.StartFake(t), redistest.StartFake(t), redistest.StartFake(t)}
 }
 
 // A release before WithMinHold is over counts as released, and leaves the lock taken until then: for TryLock, and for waiters here and in other
@@ -46,46 +47,48 @@ func TestMinHold(t *testing.T) {
 	for _, kind := range []string{"Mutex", "FairMutex", "Multi", "Quorum"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			servers := threeServers(t)
-			s, elsewhere := newScope(t), newScope(t)
-			c, other := clientsOf(t, s, servers), clientsOf(t, elsewhere, servers)
-			here, there := minHolders(t, c, lock.WithMinHold(minHold))[kind], minHolders(t, other)[kind]
+			synctest.Test(t, func(t *testing.T) {
+				servers := threeServers(t)
+				s, elsewhere := newScope(t), newScope(t)
+				c, other := clientsOf(t, s, servers), clientsOf(t, elsewhere, servers)
+				here, there := minHolders(t, c, lock.WithMinHold(minHold))[kind], minHolders(t, other)[kind]
 
-			l := try(t, here)
-			granted := time.Now()
-			waiters := []lock.Locker{minHolders(t, c)[kind], there}
-			var gotAt [2]time.Time
-			var all sync.WaitGroup
-			for i, m := range waiters {
-				all.Go(func() {
-					l, err := m.Lock(t.Context())
-					gotAt[i] = time.Now()
-					if err == nil {
-						err = l.Release(t.Context())
-					}
-					if err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			eventually(t, patience, func() bool { return len(c[0].Leases())+len(other[0].Leases()) >= 3 })
-			must(t, "Release", l.Release(t.Context()))
-			mustMatch(t, l.Err(), lock.ErrReleased)
-			mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-			_, err := there.TryLock(t.Context())
-			mustMatch(t, err, lock.ErrHeld)
-			all.Wait()
-			for i, at := range gotAt {
-				if after := at.Sub(granted); after < minHold-50*time.Millisecond || after > minHold+patience/2 {
-					t.Errorf("waiter %d has the lock %v after the grant", i, after)
+				l := try(t, here)
+				granted := time.Now()
+				waiters := []lock.Locker{minHolders(t, c)[kind], there}
+				var gotAt [2]time.Time
+				var all sync.WaitGroup
+				for i, m := range waiters {
+					all.Go(func() {
+						l, err := m.Lock(t.Context())
+						gotAt[i] = time.Now()
+						if err == nil {
+							err = l.Release(t.Context())
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					})
 				}
-			}
-			if n := s.sum(t, telemetry.MetricLosses); n != 0 {
-				t.Errorf("%v losses", n)
-			}
-			if n := s.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n < 2 {
-				t.Errorf("%v releases count as released", n)
-			}
+				eventually(t, patience, func() bool { return len(c[0].Leases())+len(other[0].Leases()) >= 3 })
+				must(t, "Release", l.Release(t.Context()))
+				mustMatch(t, l.Err(), lock.ErrReleased)
+				mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+				_, err := there.TryLock(t.Context())
+				mustMatch(t, err, lock.ErrHeld)
+				all.Wait()
+				for i, at := range gotAt {
+					if after := at.Sub(granted); after < minHold-50*time.Millisecond || after > minHold+patience/2 {
+						t.Errorf("waiter %d has the lock %v after the grant", i, after)
+					}
+				}
+				if n := s.sum(t, telemetry.MetricLosses); n != 0 {
+					t.Errorf("%v losses", n)
+				}
+				if n := s.sum(t, telemetry.MetricReleases, "lockdog.outcome=released"); n < 2 {
+					t.Errorf("%v releases count as released", n)
+				}
+			})
 		})
 	}
 }
@@ -93,51 +96,55 @@ func TestMinHold(t *testing.T) {
 // What three processes start at about the same time is done once.
 func TestMinHold_OnceOfThree(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	var runs atomic.Int32
-	for i := range 3 {
-		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
-		err := c.Mutex("nightly", lock.WithMinHold(time.Minute)).TryDo(t.Context(), func(context.Context, *lock.Lease) error {
-			runs.Add(1)
-			return nil
-		})
-		if i == 0 {
-			must(t, "TryDo", err)
-		} else {
-			mustMatch(t, err, lock.ErrHeld)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		var runs atomic.Int32
+		for i := range 3 {
+			c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+			err := c.Mutex("nightly", lock.WithMinHold(time.Minute)).TryDo(t.Context(), func(context.Context, *lock.Lease) error {
+				runs.Add(1)
+				return nil
+			})
+			if i == 0 {
+				must(t, "TryDo", err)
+			} else {
+				mustMatch(t, err, lock.ErrHeld)
+			}
 		}
-	}
-	if n := runs.Load(); n != 1 {
-		t.Errorf("it ran %d times", n)
-	}
+		if n := runs.Load(); n != 1 {
+			t.Errorf("it ran %d times", n)
+		}
+	})
 }
 
 // A lock that is held for longer is released as without the option, and kinds without a single holder refuse it.
 func TestMinHold_Over(t *testing.T) {
 	t.Parallel()
-	cs := clientsOf(t, newScope(t), threeServers(t), lock.WithMinHold(time.Millisecond))
-	c := cs[0]
-	for kind, m := range minHolders(t, cs) {
-		l := try(t, m)
-		<-time.After(2 * time.Millisecond)
-		free(t, l)
-		if l, err := m.TryLock(t.Context()); err != nil {
-			t.Errorf("%s: %v", kind, err)
-		} else {
+	synctest.Test(t, func(t *testing.T) {
+		cs := clientsOf(t, newScope(t), threeServers(t), lock.WithMinHold(time.Millisecond))
+		c := cs[0]
+		for kind, m := range minHolders(t, cs) {
+			l := try(t, m)
 			<-time.After(2 * time.Millisecond)
 			free(t, l)
+			if l, err := m.TryLock(t.Context()); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			} else {
+				<-time.After(2 * time.Millisecond)
+				free(t, l)
+			}
 		}
-	}
-	free(t, try(t, c.RWMutex("rw"))) // the client's default isn't for it
-	_, err := c.RWMutex("rw", lock.WithMinHold(time.Second)).TryLock(t.Context())
-	mustMatch(t, err, lock.ErrInvalid)
-	mustMention(t, err, "rw", "WithMinHold")
-	_, err = c.Semaphore("permits", lock.WithMinHold(time.Second)).TryLock(t.Context())
-	mustMatch(t, err, lock.ErrInvalid)
-	_, err = c.Mutex("job", lock.WithMinHold(-1)).TryLock(t.Context())
-	mustMention(t, err, "job", "WithMinHold(-1ns)")
-	_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithMaxHold(20*time.Second)).TryLock(t.Context())
-	mustMention(t, err, "job", "WithMaxHold(20s)")
-	_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithFixedLease(time.Second)).TryLock(t.Context())
-	mustMention(t, err, "job", "WithFixedLease(1s)")
+		free(t, try(t, c.RWMutex("rw"))) // the client's default isn't for it
+		_, err := c.RWMutex("rw", lock.WithMinHold(time.Second)).TryLock(t.Context())
+		mustMatch(t, err, lock.ErrInvalid)
+		mustMention(t, err, "rw", "WithMinHold")
+		_, err = c.Semaphore("permits", lock.WithMinHold(time.Second)).TryLock(t.Context())
+		mustMatch(t, err, lock.ErrInvalid)
+		_, err = c.Mutex("job", lock.WithMinHold(-1)).TryLock(t.Context())
+		mustMention(t, err, "job", "WithMinHold(-1ns)")
+		_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithMaxHold(20*time.Second)).TryLock(t.Context())
+		mustMention(t, err, "job", "WithMaxHold(20s)")
+		_, err = c.Mutex("job", lock.WithMinHold(time.Minute), lock.WithFixedLease(time.Second)).TryLock(t.Context())
+		mustMention(t, err, "job", "WithFixedLease(1s)")
+	})
 }

@@ -21,146 +21,156 @@ import (
 // What is given wrongly is refused with an error that says so, and leaves nothing behind.
 func TestMisuse(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	s := newScope(t)
-	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(ttl))
-	ctx := t.Context()
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		s := newScope(t)
+		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(ttl))
+		ctx := t.Context()
 
-	var zero lock.Client
-	_, err := zero.Mutex("job").TryLock(ctx)
-	mustMatch(t, err, lock.ErrInvalid)
-	mustMatch(t, zero.Close(ctx), lock.ErrInvalid)
-	if zero.Leases() != nil || zero.Recent() != nil {
-		t.Error("a Client that New didn't make has leases")
-	}
+		var zero lock.Client
+		_, err := zero.Mutex("job").TryLock(ctx)
+		mustMatch(t, err, lock.ErrInvalid)
+		mustMatch(t, zero.Close(ctx), lock.ErrInvalid)
+		if zero.Leases() != nil || zero.Recent() != nil {
+			t.Error("a Client that New didn't make has leases")
+		}
 
-	mustMatch(t, c.Mutex("job").Do(ctx, nil), lock.ErrInvalid)
-	_, err = lock.Do[int](ctx, c.Mutex("job"), nil)
-	mustMatch(t, err, lock.ErrInvalid)
-	_, err = lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil })
-	mustMatch(t, err, lock.ErrInvalid)
-	_, err = lock.NewQuorum(c, &zero, c)
-	mustMatch(t, err, lock.ErrInvalid)
-	mustMention(t, err, "client 1", "New")
-	if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
-		t.Errorf("%d calls to acquire for no work", n)
-	}
+		mustMatch(t, c.Mutex("job").Do(ctx, nil), lock.ErrInvalid)
+		_, err = lock.Do[int](ctx, c.Mutex("job"), nil)
+		mustMatch(t, err, lock.ErrInvalid)
+		_, err = lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil })
+		mustMatch(t, err, lock.ErrInvalid)
+		_, err = lock.NewQuorum(c, &zero, c)
+		mustMatch(t, err, lock.ErrInvalid)
+		mustMention(t, err, "client 1", "New")
+		if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
+			t.Errorf("%d calls to acquire for no work", n)
+		}
 
-	l := try(t, c.Mutex("job"))
-	mustMatch(t, l.Release(nil), lock.ErrInvalid) //nolint:staticcheck // what comes of it is the point
-	mustMatch(t, l.Err(), lock.ErrReleased)
-	free(t, try(t, c.Mutex("job")))
+		l := try(t, c.Mutex("job"))
+		mustMatch(t, l.Release(nil), lock.ErrInvalid) //nolint:staticcheck // what comes of it is the point
+		mustMatch(t, l.Err(), lock.ErrReleased)
+		free(t, try(t, c.Mutex("job")))
+	})
 }
 
 // Do returns when its ctx ends, also where Redis doesn't answer the release; the lock is given back when it does again.
 func TestDoReturnsWithItsCtx(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, e := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-	free(t, try(t, c.Mutex("job")))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	err := c.Mutex("job").Do(ctx, func(context.Context, *lock.Lease) error {
-		e.set(redistest.When(redistest.Up, redistest.Drop))
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, e := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		free(t, try(t, c.Mutex("job")))
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := c.Mutex("job").Do(ctx, func(context.Context, *lock.Lease) error {
+			e.set(redistest.When(redistest.Up, redistest.Drop))
+			return nil
+		})
+		mustMatch(t, err, context.DeadlineExceeded)
+		mustMatch(t, err, lock.ErrUnconfirmed)
+		if took := time.Since(start); took > patience/3 {
+			t.Errorf("it took %v", took)
+		}
+		e.set(nil)
+		free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
 	})
-	mustMatch(t, err, context.DeadlineExceeded)
-	mustMatch(t, err, lock.ErrUnconfirmed)
-	if took := time.Since(start); took > patience/3 {
-		t.Errorf("it took %v", took)
-	}
-	e.set(nil)
-	free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
 }
 
 // A subscription that can't be had is an error of the network, not of the client's that closes its connection then.
 func TestSubscriptionErrors(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := newScope(t)
-	rdb := srv.Client(t, func(o *redis.Options) { o.DialerRetries, o.DialTimeout = 1, time.Second })
-	c := s.open(t, rdb, lock.WithWatchdog(far))
-	l := try(t, c.Mutex("job"))
-	next := begin(t.Context(), c.Mutex("job"))
-	asleep(t, c, 1)
-	srv.Kill(t)
-	const subscribing = "lockdog.operation=subscribe"
-	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricErrors, subscribing) >= 5 })
-	if n := s.sum(t, telemetry.MetricErrors, subscribing, "error.type=_OTHER"); n > 0 {
-		t.Errorf("%v are of no kind: %v", n, s.series(t, telemetry.MetricErrors))
-	}
-	srv.Restart(t, redistest.LoseData)
-	granted(t, next)
-	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		s := newScope(t)
+		rdb := srv.Client(t, func(o *redis.Options) { o.DialerRetries, o.DialTimeout = 1, time.Second })
+		c := s.open(t, rdb, lock.WithWatchdog(far))
+		l := try(t, c.Mutex("job"))
+		next := begin(t.Context(), c.Mutex("job"))
+		asleep(t, c, 1)
+		srv.Kill(t)
+		const subscribing = "lockdog.operation=subscribe"
+		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricErrors, subscribing) >= 5 })
+		if n := s.sum(t, telemetry.MetricErrors, subscribing, "error.type=_OTHER"); n > 0 {
+			t.Errorf("%v are of no kind: %v", n, s.series(t, telemetry.MetricErrors))
+		}
+		srv.Restart(t, redistest.LoseData)
+		granted(t, next)
+		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+	})
 }
 
 // WithWait bounds Lock also while Redis is silent, to whose answer it leaves a second.
 func TestWaitIsOverWhileRedisIsSilent(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, e := throughProxy(t, sp, answerWithin(sluggish))
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-	free(t, try(t, c.Mutex("job")))
-	held := try(t, c.Mutex("held"))
-	waits := map[string]lock.Locker{
-		"job":   c.Mutex("job", lock.WithWait(1500*time.Millisecond)),
-		"short": c.Mutex("short", lock.WithWait(0)),
-		"rw":    c.RWMutex("rw", lock.WithWait(1500*time.Millisecond)),
-		"held":  c.Mutex("held", lock.WithWait(1500*time.Millisecond)),
-	}
-	type ended struct {
-		name string
-		err  error
-		took time.Duration
-	}
-	all := make(chan ended, len(waits))
-	e.set(redistest.When(redistest.Up, redistest.Drop))
-	for name, m := range waits {
-		go func() {
-			start := time.Now()
-			_, err := m.Lock(context.Background())
-			all <- ended{name, err, time.Since(start)}
-		}()
-	}
-	for range waits {
-		end := <-all
-		if end.err == nil || end.took < 900*time.Millisecond || end.took > patience/2 { // go-redis would wait for longer
-			t.Errorf("%s: after %v: %v", end.name, end.took, end.err)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, e := throughProxy(t, sp, answerWithin(sluggish))
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		free(t, try(t, c.Mutex("job")))
+		held := try(t, c.Mutex("held"))
+		waits := map[string]lock.Locker{
+			"job":   c.Mutex("job", lock.WithWait(1500*time.Millisecond)),
+			"short": c.Mutex("short", lock.WithWait(0)),
+			"rw":    c.RWMutex("rw", lock.WithWait(1500*time.Millisecond)),
+			"held":  c.Mutex("held", lock.WithWait(1500*time.Millisecond)),
 		}
-		mustMention(t, end.err, end.name, "timeout")
-	}
-	e.set(nil)
-	free(t, held)
-	for name, m := range waits { // what was asked for is nobody's
-		if name != "held" {
-			eventually(t, patience, func() bool {
-				l, err := m.TryLock(t.Context())
-				return err == nil && l.Release(t.Context()) == nil
-			})
+		type ended struct {
+			name string
+			err  error
+			took time.Duration
 		}
-	}
+		all := make(chan ended, len(waits))
+		e.set(redistest.When(redistest.Up, redistest.Drop))
+		for name, m := range waits {
+			go func() {
+				start := time.Now()
+				_, err := m.Lock(context.Background())
+				all <- ended{name, err, time.Since(start)}
+			}()
+		}
+		for range waits {
+			end := <-all
+			if end.err == nil || end.took < 900*time.Millisecond || end.took > patience/2 { // go-redis would wait for longer
+				t.Errorf("%s: after %v: %v", end.name, end.took, end.err)
+			}
+			mustMention(t, end.err, end.name, "timeout")
+		}
+		e.set(nil)
+		free(t, held)
+		for name, m := range waits { // what was asked for is nobody's
+			if name != "held" {
+				eventually(t, patience, func() bool {
+					l, err := m.TryLock(t.Context())
+					return err == nil && l.Release(t.Context()) == nil
+				})
+			}
+		}
+	})
 }
 
 // A Mutex that meets a read-write lock's key names its holder.
 func TestMutexOfAReadWriteLocksName(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-	l := try(t, c.RWMutex("job").RLocker())
-	for name, m := range map[string]lock.Locker{"mutex": c.Mutex("job"), "fair": c.FairMutex("job"), "multi": c.Multi([]string{"job"})} {
-		_, err := m.TryLock(t.Context())
-		var held *lock.HeldError
-		if !errors.As(err, &held) || held.Owner != l.Owner() {
-			t.Errorf("%s: %v; want %s", name, err, l.Owner())
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		l := try(t, c.RWMutex("job").RLocker())
+		for name, m := range map[string]lock.Locker{"mutex": c.Mutex("job"), "fair": c.FairMutex("job"), "multi": c.Multi([]string{"job"})} {
+			_, err := m.TryLock(t.Context())
+			var held *lock.HeldError
+			if !errors.As(err, &held) || held.Owner != l.Owner() {
+				t.Errorf("%s: %v; want %s", name, err, l.Owner())
+			}
 		}
-	}
-	if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
-		t.Errorf("Inspect: %+v, %v; want %s", h, err, l.Owner())
-	}
-	free(t, l)
+		if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
+			t.Errorf("Inspect: %+v, %v; want %s", h, err, l.Owner())
+		}
+		free(t, l)
+	})
 }
 
 // Where subscriptions are refused a log line says so once, and the gauge that is alerted on is 0 although there is a connection.
@@ -217,27 +227,29 @@ func (h *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
 func TestHookThatPanics(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	hook := &panics{}
-	rdb.AddHook(hook)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-	for range 2 { // the first is sent by a worker, the second by its caller
-		hook.on.Store(true)
-		_, err := c.Mutex("job").TryLock(t.Context())
-		mustMention(t, err, "panic", "boom")
-		hook.on.Store(false)
-		eventually(t, patience, func() bool {
-			l, err := c.Mutex("job").TryLock(t.Context())
-			return err == nil && l.Release(t.Context()) == nil
-		})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !strings.Contains(s.text.String(), "lockdog: survived a panic") || !strings.Contains(s.text.String(), "misuse_test.go") {
-		t.Error("the log doesn't say where it was")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+		hook := &panics{}
+		rdb.AddHook(hook)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		for range 2 { // the first is sent by a worker, the second by its caller
+			hook.on.Store(true)
+			_, err := c.Mutex("job").TryLock(t.Context())
+			mustMention(t, err, "panic", "boom")
+			hook.on.Store(false)
+			eventually(t, patience, func() bool {
+				l, err := c.Mutex("job").TryLock(t.Context())
+				return err == nil && l.Release(t.Context()) == nil
+			})
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !strings.Contains(s.text.String(), "lockdog: survived a panic") || !strings.Contains(s.text.String(), "misuse_test.go") {
+			t.Error("the log doesn't say where it was")
+		}
+	})
 }
 
 // evals is a hook that counts scripts.
@@ -258,38 +270,42 @@ func (h *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // The hooks of the program's client see every call, as redisotel's do for its spans.
 func TestHooksSeeEveryCall(t *testing.T) {
 	t.Parallel()
-	for _, heeds := range []bool{false, true} {
-		srv := redistest.Start(t)
-		rdb := srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = heeds })
-		hook := &evals{}
-		rdb.AddHook(hook)
-		c := newScope(t).open(t, rdb, lock.WithWatchdog(far))
-		for range 20 {
-			free(t, try(t, c.Mutex("job")))
+	synctest.Test(t, func(t *testing.T) {
+		for _, heeds := range []bool{false, true} {
+			srv := redistest.StartFake(t)
+			rdb := srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = heeds })
+			hook := &evals{}
+			rdb.AddHook(hook)
+			c := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+			for range 20 {
+				free(t, try(t, c.Mutex("job")))
+			}
+			sent := srv.Commands(t)
+			if n := sent["evalsha"] + sent["eval"]; hook.n.Load() != n {
+				t.Errorf("ContextTimeoutEnabled %v: the hook saw %d of %d scripts", heeds, hook.n.Load(), n)
+			}
 		}
-		sent := srv.Commands(t)
-		if n := sent["evalsha"] + sent["eval"]; hook.n.Load() != n {
-			t.Errorf("ContextTimeoutEnabled %v: the hook saw %d of %d scripts", heeds, hook.n.Load(), n)
-		}
-	}
+	})
 }
 
 // Defaults of New that limit leases say nothing to what has none, whatever it is given itself.
 func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t)
-	for _, defaults := range [][]lock.Option{
-		{lock.WithFixedLease(time.Second)},
-		{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute)},
-	} {
-		c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
-		for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
-			must(t, "Wait", c.Latch("open", opt).Wait(t.Context()))
-			if _, err := c.UnleasedSemaphore("pool", opt).Available(t.Context()); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.StartFake(t)
+		for _, defaults := range [][]lock.Option{
+			{lock.WithFixedLease(time.Second)},
+			{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute)},
+		} {
+			c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
+			for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
+				must(t, "Wait", c.Latch("open", opt).Wait(t.Context()))
+				if _, err := c.UnleasedSemaphore("pool", opt).Available(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // Leases that were taken in two Contexts each: to see which they were taken in costs no more than there are.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,26 +22,28 @@ var both = []string{"a", "b"}
 // A lost answer is asked for again, by the same owners; a lost answer to the release is no loss.
 func TestMultiLostAnswers(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	free(t, try(t, f.c.Multi(both)))
-	f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
-	l := try(t, f.c.Multi(both))
-	for name, token := range l.Tokens() {
-		if h, err := f.c.Mutex(name).Inspect(t.Context()); err != nil || h.Token != token || h.Count != 1 {
-			t.Errorf("%s: %+v, %v; its token is %d", name, h, err, token)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		free(t, try(t, f.c.Multi(both)))
+		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
+		l := try(t, f.c.Multi(both))
+		for name, token := range l.Tokens() {
+			if h, err := f.c.Mutex(name).Inspect(t.Context()); err != nil || h.Token != token || h.Count != 1 {
+				t.Errorf("%s: %+v, %v; its token is %d", name, h, err, token)
+			}
 		}
-	}
-	f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script("multi_release", "a"), redistest.Nth(1)))
-	free(t, l)
-	if n := f.tries("multi_release", "a"); n < 3 { // one of them before, and more where Redis is slow
-		t.Errorf("%d tries to release, want 3", n)
-	}
-	if f.exists("a") || f.exists("b") {
-		t.Error("something is held yet")
-	}
-	if n := f.released(t); n != 2 {
-		t.Errorf("%v releases, want 2", n)
-	}
+		f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script("multi_release", "a"), redistest.Nth(1)))
+		free(t, l)
+		if n := f.tries("multi_release", "a"); n < 3 { // one of them before, and more where Redis is slow
+			t.Errorf("%d tries to release, want 3", n)
+		}
+		if f.exists("a") || f.exists("b") {
+			t.Error("something is held yet")
+		}
+		if n := f.released(t); n != 2 {
+			t.Errorf("%v releases, want 2", n)
+		}
+	})
 }
 
 // Who leaves before the answer has nothing left behind, when that comes and when it never does.
@@ -49,13 +52,15 @@ func TestMultiGivenUpIsSwept(t *testing.T) {
 	for name, verdict := range map[string]redistest.Verdict{"the answer is late": redistest.Hold, "the answer is lost": redistest.Drop} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFault(t)
-			free(t, try(t, f.c.Multi(both)))
-			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("multi_acquire", "a")))
-			f.givenUp(t, f.c.Multi(both), "multi_acquire", "a")
-			f.wire.set(nil)
-			f.wire.proxy.Release()
-			eventually(t, patience, func() bool { return !f.exists("a") && !f.exists("b") })
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				free(t, try(t, f.c.Multi(both)))
+				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("multi_acquire", "a")))
+				f.givenUp(t, f.c.Multi(both), "multi_acquire", "a")
+				f.wire.set(nil)
+				f.wire.proxy.Release()
+				eventually(t, patience, func() bool { return !f.exists("a") && !f.exists("b") })
+			})
 		})
 	}
 }
@@ -106,14 +111,16 @@ func TestMultiUndoesWhatIsRefused(t *testing.T) {
 // The grant waits for replicas as a whole, and is undone as a whole.
 func TestMultiReplicas(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	var few *lock.ReplicasError
-	_, err := a.Multi(both, lock.WithReplicas(1, 20*time.Millisecond)).TryLock(t.Context())
-	if !errors.As(err, &few) || few.Wanted != 1 || few.Name != "a,b" {
-		t.Errorf("%v", err)
-	}
-	eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("b") })
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		var few *lock.ReplicasError
+		_, err := a.Multi(both, lock.WithReplicas(1, 20*time.Millisecond)).TryLock(t.Context())
+		if !errors.As(err, &few) || few.Wanted != 1 || few.Name != "a,b" {
+			t.Errorf("%v", err)
+		}
+		eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("b") })
+	})
 }
 
 // fussy is a proxy that wants all keys in one slot.
@@ -146,29 +153,31 @@ func slots(args []any) int {
 // Where a proxy wants one slot, the names are taken one by one, and the script isn't tried again.
 func TestMultiBehindAFussyProxy(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, hook := sp.Client(t), &fussy{}
-	rdb.AddHook(hook)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	for range 2 {
-		free(t, try(t, c.Multi([]string{"a", "b", "c"})))
-		if n := hook.refused.Load(); n != 1 {
-			t.Errorf("%d calls were refused, want 1", n)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, hook := sp.Client(t), &fussy{}
+		rdb.AddHook(hook)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		for range 2 {
+			free(t, try(t, c.Multi([]string{"a", "b", "c"})))
+			if n := hook.refused.Load(); n != 1 {
+				t.Errorf("%d calls were refused, want 1", n)
+			}
 		}
-	}
-	// Refused beside two that are free, TryLock has none.
-	if err := rdb.HSet(t.Context(), sp.Prefix()+"c", somebodyElse, 1).Err(); err != nil {
-		t.Fatal(err)
-	}
-	_, err := c.Multi([]string{"a", "b", "c"}).TryLock(t.Context())
-	mustMatch(t, err, lock.ErrHeld)
-	if n := rdb.Exists(t.Context(), sp.Prefix()+"a", sp.Prefix()+"b").Val(); n != 0 {
-		t.Errorf("it keeps %d locks", n)
-	}
-	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
-		t.Errorf("%v errors are counted", n)
-	}
+		// Refused beside two that are free, TryLock has none.
+		if err := rdb.HSet(t.Context(), sp.Prefix()+"c", somebodyElse, 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Multi([]string{"a", "b", "c"}).TryLock(t.Context())
+		mustMatch(t, err, lock.ErrHeld)
+		if n := rdb.Exists(t.Context(), sp.Prefix()+"a", sp.Prefix()+"b").Val(); n != 0 {
+			t.Errorf("it keeps %d locks", n)
+		}
+		if n := s.sum(t, telemetry.MetricErrors); n != 0 {
+			t.Errorf("%v errors are counted", n)
+		}
+	})
 }
 
 // In a cluster names of one tag go together, others one by one; and so do those of one slot while it moves.
@@ -236,23 +245,25 @@ func TestMultiInCluster(t *testing.T) {
 // A waiter in this process is handed its name when a Multi releases it, and a Multi that waits is handed its own.
 func TestMultiHandsOver(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, s := c.client(lock.WithWatchdog(far))
-	l := try(t, a.Multi(both))
-	next := begin(t.Context(), a.Mutex("b"))
-	asleep(t, a, 1)
-	asked := s.sent(t, telemetry.PurposeAcquire)
-	free(t, l)
-	one := granted(t, next)
-	if n := s.sent(t, telemetry.PurposeAcquire); n != asked {
-		t.Errorf("%d calls to acquire what a Multi handed over", n-asked)
-	}
-	after := begin(t.Context(), a.Multi(both))
-	asleep(t, a, 1)
-	acquires := s.sent(t, telemetry.PurposeAcquire)
-	free(t, one)
-	free(t, granted(t, after))
-	if n := s.sent(t, telemetry.PurposeAcquire); n != acquires {
-		t.Errorf("%d calls to acquire what was handed over", n-acquires)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, s := c.client(lock.WithWatchdog(far))
+		l := try(t, a.Multi(both))
+		next := begin(t.Context(), a.Mutex("b"))
+		asleep(t, a, 1)
+		asked := s.sent(t, telemetry.PurposeAcquire)
+		free(t, l)
+		one := granted(t, next)
+		if n := s.sent(t, telemetry.PurposeAcquire); n != asked {
+			t.Errorf("%d calls to acquire what a Multi handed over", n-asked)
+		}
+		after := begin(t.Context(), a.Multi(both))
+		asleep(t, a, 1)
+		acquires := s.sent(t, telemetry.PurposeAcquire)
+		free(t, one)
+		free(t, granted(t, after))
+		if n := s.sent(t, telemetry.PurposeAcquire); n != acquires {
+			t.Errorf("%d calls to acquire what was handed over", n-acquires)
+		}
+	})
 }

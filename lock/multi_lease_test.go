@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
@@ -16,69 +17,73 @@ import (
 // The lease is trusted for as long as all of its locks are.
 func TestMultiDeadlineIsTheNearest(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	b, _ := c.client(lock.WithWatchdog(far))
-	held := try(t, b.Mutex("b"))
-	start := time.Now()
-	next := begin(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
-	waiting(t, a, 1)
-	had := time.Now()
-	pass(t, brief/2)
-	free(t, held)
-	l := granted(t, next)
-	if d := l.Deadline().Add(far/100 + 2*time.Millisecond); d.Before(start.Add(far)) || d.After(had.Add(far)) {
-		t.Errorf("the lease counts from %v after the call, its first lock was had within %v", d.Sub(start.Add(far)), had.Sub(start))
-	}
-	free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		b, _ := c.client(lock.WithWatchdog(far))
+		held := try(t, b.Mutex("b"))
+		start := time.Now()
+		next := begin(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
+		waiting(t, a, 1)
+		had := time.Now()
+		pass(t, brief/2)
+		free(t, held)
+		l := granted(t, next)
+		if d := l.Deadline().Add(far/100 + 2*time.Millisecond); d.Before(start.Add(far)) || d.After(had.Add(far)) {
+			t.Errorf("the lease counts from %v after the call, its first lock was had within %v", d.Sub(start.Add(far)), had.Sub(start))
+		}
+		free(t, l)
+	})
 }
 
 // The wait is bounded as a whole, and what was held meanwhile is given back.
 func TestMultiGivesUp(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client(lock.WithWatchdog(far)) // what isn't given back doesn't run out while we look
-	c.hold("b")
-	names := []string{"a", "b"}
-	gone := func() {
-		t.Helper()
-		eventually(t, patience, func() bool { return !c.exists("a") && len(a.Leases()) == 0 })
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client(lock.WithWatchdog(far)) // what isn't given back doesn't run out while we look
+		c.hold("b")
+		names := []string{"a", "b"}
+		gone := func() {
+			t.Helper()
+			eventually(t, patience, func() bool { return !c.exists("a") && len(a.Leases()) == 0 })
+		}
 
-	var held *lock.HeldError
-	start := time.Now()
-	if _, err := a.Multi(names, lock.WithWait(300*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" || held.Owner != somebodyElse {
-		t.Errorf("when WithWait is over: %v", err)
-	}
-	if took := time.Since(start); took < 300*time.Millisecond || took > 300*time.Millisecond+patience {
-		t.Errorf("it took %v", took)
-	}
-	gone()
-	if _, err := a.Multi(names, lock.WithWait(0)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" {
-		t.Errorf("with WithWait(0): %v", err)
-	}
-	gone()
+		var held *lock.HeldError
+		start := time.Now()
+		if _, err := a.Multi(names, lock.WithWait(300*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" || held.Owner != somebodyElse {
+			t.Errorf("when WithWait is over: %v", err)
+		}
+		if took := time.Since(start); took < 300*time.Millisecond || took > 300*time.Millisecond+patience {
+			t.Errorf("it took %v", took)
+		}
+		gone()
+		if _, err := a.Multi(names, lock.WithWait(0)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" {
+			t.Errorf("with WithWait(0): %v", err)
+		}
+		gone()
 
-	why := errors.New("why")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	next := begin(ctx, a.Multi(names))
-	eventually(t, patience, func() bool { return c.exists("a") })
-	waiting(t, a, 1)
-	cancel(why)
-	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
-	gone()
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		next := begin(ctx, a.Multi(names))
+		eventually(t, patience, func() bool { return c.exists("a") })
+		waiting(t, a, 1)
+		cancel(why)
+		mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
+		gone()
 
-	next = begin(t.Context(), a.Multi(names))
-	waiting(t, a, 1)
-	closed := make(chan error, 1)
-	go func() { closed <- a.Close(context.Background()) }()
-	mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
-	if err := await(t, "Close", closed); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	eventually(t, patience, func() bool { return !c.exists("a") })
-	_, err := a.Multi(names).TryLock(t.Context())
-	mustMatch(t, err, lock.ErrClosed)
+		next = begin(t.Context(), a.Multi(names))
+		waiting(t, a, 1)
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close(context.Background()) }()
+		mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
+		if err := await(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		eventually(t, patience, func() bool { return !c.exists("a") })
+		_, err := a.Multi(names).TryLock(t.Context())
+		mustMatch(t, err, lock.ErrClosed)
+	})
 }
 
 // The loss of one is the loss of all: the others are renewed no more, and are given back by Release, or, without it, when
@@ -88,37 +93,39 @@ func TestMultiLosesAll(t *testing.T) {
 	for _, release := range []bool{true, false} {
 		t.Run(fmt.Sprint("released ", release), func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t)
-			a, s := c.client()
-			l := try(t, a.Multi([]string{"a", "b", "c"}))
-			work := l.Context()
-			c.rdb.Del(t.Context(), c.key("b"))
-			mustBeLost(t, l, lock.CauseMissing)
-			if work.Err() == nil {
-				t.Error("its Context lives")
-			}
-			var lost, of *lock.LostError
-			if err := l.Err(); !errors.As(err, &lost) || !errors.As(lost.Unwrap(), &of) || of.Name != "b" || of.Cause != lock.CauseMissing {
-				t.Errorf("the loss doesn't say whose: %v", err)
-			}
-			if release {
-				mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-				mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-			} else {
-				eventually(t, patience, func() bool { return len(a.Leases()) == 0 })
-			}
-			// In Redis they end a little later than here.
-			eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("c") })
-			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricLosses) > 0 }) // it is recorded after its members
-			if n := s.sum(t, telemetry.MetricLosses); n != 1 {
-				t.Errorf("%v losses are counted, want 1", n)
-			}
-			if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
-				t.Errorf("%v cancellations are counted, but it was lost", n)
-			}
-			if n := len(s.spansNamed("cancel member default")); !release && n != 2 {
-				t.Errorf("%v of its locks were canceled, want the others", n)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := newCorner(t)
+				a, s := c.client()
+				l := try(t, a.Multi([]string{"a", "b", "c"}))
+				work := l.Context()
+				c.rdb.Del(t.Context(), c.key("b"))
+				mustBeLost(t, l, lock.CauseMissing)
+				if work.Err() == nil {
+					t.Error("its Context lives")
+				}
+				var lost, of *lock.LostError
+				if err := l.Err(); !errors.As(err, &lost) || !errors.As(lost.Unwrap(), &of) || of.Name != "b" || of.Cause != lock.CauseMissing {
+					t.Errorf("the loss doesn't say whose: %v", err)
+				}
+				if release {
+					mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+					mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+				} else {
+					eventually(t, patience, func() bool { return len(a.Leases()) == 0 })
+				}
+				// In Redis they end a little later than here.
+				eventually(t, patience, func() bool { return !c.exists("a") && !c.exists("c") })
+				eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricLosses) > 0 }) // it is recorded after its members
+				if n := s.sum(t, telemetry.MetricLosses); n != 1 {
+					t.Errorf("%v losses are counted, want 1", n)
+				}
+				if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
+					t.Errorf("%v cancellations are counted, but it was lost", n)
+				}
+				if n := len(s.spansNamed("cancel member default")); !release && n != 2 {
+					t.Errorf("%v of its locks were canceled, want the others", n)
+				}
+			})
 		})
 	}
 }
@@ -126,29 +133,31 @@ func TestMultiLosesAll(t *testing.T) {
 // A lock that is lost while Lock waits for another is taken again.
 func TestMultiStartsAgain(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, s := c.client()
-	c.hold("b")
-	next := begin(t.Context(), a.Multi([]string{"a", "b"}))
-	for range 2 {
-		waiting(t, a, 1)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, s := c.client()
+		c.hold("b")
+		next := begin(t.Context(), a.Multi([]string{"a", "b"}))
+		for range 2 {
+			waiting(t, a, 1)
+			eventually(t, patience, func() bool { return c.exists("a") })
+			losses := s.sum(t, telemetry.MetricMembersLost)
+			c.rdb.Del(t.Context(), c.key("a"))
+			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricMembersLost) > losses })
+		}
+		if n := s.sum(t, telemetry.MetricLosses); n != 0 {
+			t.Errorf("%v losses of what nobody had", n)
+		}
 		eventually(t, patience, func() bool { return c.exists("a") })
-		losses := s.sum(t, telemetry.MetricMembersLost)
-		c.rdb.Del(t.Context(), c.key("a"))
-		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricMembersLost) > losses })
-	}
-	if n := s.sum(t, telemetry.MetricLosses); n != 0 {
-		t.Errorf("%v losses of what nobody had", n)
-	}
-	eventually(t, patience, func() bool { return c.exists("a") })
-	if _, err := a.Mutex("b").ForceUnlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	l := granted(t, next)
-	if l.Err() != nil || l.Context().Err() != nil || len(l.Tokens()) != 2 {
-		t.Errorf("%v, %v", l.Err(), l.Tokens())
-	}
-	free(t, l)
+		if _, err := a.Mutex("b").ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l := granted(t, next)
+		if l.Err() != nil || l.Context().Err() != nil || len(l.Tokens()) != 2 {
+			t.Errorf("%v, %v", l.Err(), l.Tokens())
+		}
+		free(t, l)
+	})
 }
 
 // The limits on a hold count from when all are held, and not while one waits with some of them.
@@ -164,42 +173,44 @@ func TestMultiLimitsCountFromTheWhole(t *testing.T) {
 	} {
 		t.Run(string(limit.reason), func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t)
-			a, s := c.client()
-			b, _ := c.client(lock.WithWatchdog(far))
-			held := try(t, b.Mutex("b"))
-			next := begin(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
-			waiting(t, a, 1)
-			pass(t, 3*brief)
-			if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
-				t.Errorf("%v were canceled while it waited", n)
-			}
-			free(t, held)
-			l, start := granted(t, next), time.Now()
-			if limit.reason == lock.ReasonHeartbeat {
-				longest := time.Duration(0) // from one to the next, on a busy machine
-				for range 10 {
-					pass(t, brief/4)
-					longest = max(longest, time.Since(start))
-					start = time.Now()
-					l.Heartbeat()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCorner(t)
+				a, s := c.client()
+				b, _ := c.client(lock.WithWatchdog(far))
+				held := try(t, b.Mutex("b"))
+				next := begin(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
+				waiting(t, a, 1)
+				pass(t, 3*brief)
+				if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
+					t.Errorf("%v were canceled while it waited", n)
 				}
-				if err := l.Context().Err(); err != nil && longest < most && time.Since(start) < most {
-					t.Errorf("canceled though its heart beats: %v", context.Cause(l.Context()))
-				} else if err != nil {
-					start = time.Now().Add(-most) // by one that came too late
+				free(t, held)
+				l, start := granted(t, next), time.Now()
+				if limit.reason == lock.ReasonHeartbeat {
+					longest := time.Duration(0) // from one to the next, on a busy machine
+					for range 10 {
+						pass(t, brief/4)
+						longest = max(longest, time.Since(start))
+						start = time.Now()
+						l.Heartbeat()
+					}
+					if err := l.Context().Err(); err != nil && longest < most && time.Since(start) < most {
+						t.Errorf("canceled though its heart beats: %v", context.Cause(l.Context()))
+					} else if err != nil {
+						start = time.Now().Add(-most) // by one that came too late
+					}
 				}
-			}
-			_ = mustBeCanceled(t, l, limit.reason)
-			if took := time.Since(start); took < most/2 || took > most+patience {
-				t.Errorf("canceled %v after the grant, the limit is %v", took, most)
-			}
-			reason := "lockdog.reason=" + string(limit.reason)
-			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricCancellations, reason) == 1 })
-			free(t, l)
-			if n := s.sum(t, telemetry.MetricCancellations); n != 1 {
-				t.Errorf("%v cancellations, want one of the whole", n)
-			}
+				_ = mustBeCanceled(t, l, limit.reason)
+				if took := time.Since(start); took < most/2 || took > most+patience {
+					t.Errorf("canceled %v after the grant, the limit is %v", took, most)
+				}
+				reason := "lockdog.reason=" + string(limit.reason)
+				eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricCancellations, reason) == 1 })
+				free(t, l)
+				if n := s.sum(t, telemetry.MetricCancellations); n != 1 {
+					t.Errorf("%v cancellations, want one of the whole", n)
+				}
+			})
 		})
 	}
 }
@@ -207,69 +218,73 @@ func TestMultiLimitsCountFromTheWhole(t *testing.T) {
 // The lease follows its ctx, and WithLeaseContext instead, also as to whose names it has.
 func TestMultiFollowsItsContext(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	type key struct{}
-	why := errors.New("why")
-	ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
-	l, err := a.Multi([]string{"a", "b"}).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.Context().Value(key{}) != 7 {
-		t.Error("its Context lacks the values of ctx")
-	}
-	cancel(why)
-	if l.Context().Err() == nil {
-		t.Error("its Context lives on")
-	}
-	mustMatch(t, mustBeCanceled(t, l, lock.ReasonContext), why)
-	if l.Err() != nil || !c.exists("a") {
-		t.Errorf("canceled is not ended: %v", l.Err())
-	}
-	free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		type key struct{}
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
+		l, err := a.Multi([]string{"a", "b"}).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Context().Value(key{}) != 7 {
+			t.Error("its Context lacks the values of ctx")
+		}
+		cancel(why)
+		if l.Context().Err() == nil {
+			t.Error("its Context lives on")
+		}
+		mustMatch(t, mustBeCanceled(t, l, lock.ReasonContext), why)
+		if l.Err() != nil || !c.exists("a") {
+			t.Errorf("canceled is not ended: %v", l.Err())
+		}
+		free(t, l)
 
-	outer := try(t, a.Multi([]string{"a", "b"}))
-	ctx, cancel = context.WithCancelCause(outer.Context())
-	inner, err := a.Multi([]string{"c", "d"}, lock.WithLeaseContext(t.Context())).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel(why)
-	if inner.Context().Err() != nil {
-		t.Error("it follows the ctx of Lock")
-	}
-	for _, name := range []string{"a", "d"} {
-		_, err = a.Mutex(name).Lock(inner.Context())
-		mustMatch(t, err, lock.ErrDeadlock)
-	}
-	free(t, inner)
-	free(t, outer)
+		outer := try(t, a.Multi([]string{"a", "b"}))
+		ctx, cancel = context.WithCancelCause(outer.Context())
+		inner, err := a.Multi([]string{"c", "d"}, lock.WithLeaseContext(t.Context())).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel(why)
+		if inner.Context().Err() != nil {
+			t.Error("it follows the ctx of Lock")
+		}
+		for _, name := range []string{"a", "d"} {
+			_, err = a.Mutex(name).Lock(inner.Context())
+			mustMatch(t, err, lock.ErrDeadlock)
+		}
+		free(t, inner)
+		free(t, outer)
+	})
 }
 
 // Close ends the Context, renews while the holder winds down, and waits for the release.
 func TestMultiClose(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	l := try(t, a.Multi([]string{"a", "b"}))
-	closed := make(chan error, 1)
-	go func() { closed <- a.Close(context.Background()) }()
-	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
-	end := l.Deadline()
-	renewedPast(t, l, end)
-	if l.Err() != nil || !c.exists("a") || !c.exists("b") {
-		t.Errorf("it wasn't renewed while the client closes: %v", l.Err())
-	}
-	free(t, l)
-	if err := await(t, "Close", closed); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		l := try(t, a.Multi([]string{"a", "b"}))
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close(context.Background()) }()
+		mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+		end := l.Deadline()
+		renewedPast(t, l, end)
+		if l.Err() != nil || !c.exists("a") || !c.exists("b") {
+			t.Errorf("it wasn't renewed while the client closes: %v", l.Err())
+		}
+		free(t, l)
+		if err := await(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
 
-	a, _ = c.client()
-	l = try(t, a.Multi([]string{"a", "b"}))
-	closeSoon(a)
-	await(t, "Done", l.Ended())
-	mustMatch(t, l.Err(), lock.ErrClosed)
-	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+		a, _ = c.client()
+		l = try(t, a.Multi([]string{"a", "b"}))
+		closeSoon(a)
+		await(t, "Done", l.Ended())
+		mustMatch(t, l.Err(), lock.ErrClosed)
+		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+	})
 }

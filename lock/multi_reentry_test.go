@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -11,88 +12,92 @@ import (
 // Whoever holds a name by its ctx is recognized, whether by a Mutex or by a Multi.
 func TestMultiReentry(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, s := c.client(lock.WithWatchdog(far))
-	b, _ := c.client(lock.WithWatchdog(far))
-	multi := func(names ...string) *lock.Multi { return a.Multi(names, lock.WithReentrancy()) }
-	both := try(t, a.Multi([]string{"a", "b"}))
-	for _, l := range []lock.Locker{a.Mutex("a"), a.Mutex("b"), a.Multi([]string{"a", "b"}), a.Multi([]string{"b", "c"}), a.FairMutex("b")} {
-		_, err := l.Lock(both.Context())
-		mustMatch(t, err, lock.ErrDeadlock)
-	}
-	free(t, try(t, b.Mutex("c")))
-	mustMatch(t, func() error { _, err := b.Multi([]string{"a"}).TryLock(both.Context()); return err }(), lock.ErrHeld)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, s := c.client(lock.WithWatchdog(far))
+		b, _ := c.client(lock.WithWatchdog(far))
+		multi := func(names ...string) *lock.Multi { return a.Multi(names, lock.WithReentrancy()) }
+		both := try(t, a.Multi([]string{"a", "b"}))
+		for _, l := range []lock.Locker{a.Mutex("a"), a.Mutex("b"), a.Multi([]string{"a", "b"}), a.Multi([]string{"b", "c"}), a.FairMutex("b")} {
+			_, err := l.Lock(both.Context())
+			mustMatch(t, err, lock.ErrDeadlock)
+		}
+		free(t, try(t, b.Mutex("c")))
+		mustMatch(t, func() error { _, err := b.Multi([]string{"a"}).TryLock(both.Context()); return err }(), lock.ErrHeld)
 
-	lockIn := func(l lock.Locker, outer *lock.Lease) *lock.Lease {
-		t.Helper()
-		lease, err := l.Lock(outer.Context())
+		lockIn := func(l lock.Locker, outer *lock.Lease) *lock.Lease {
+			t.Helper()
+			lease, err := l.Lock(outer.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lease
+		}
+		sent := s.sent(t, telemetry.PurposeAcquire)
+		same := lockIn(multi("a", "b"), both)
+		one := lockIn(a.Mutex("b", lock.WithReentrancy()), same)
+		if n := s.sent(t, telemetry.PurposeAcquire); n != sent {
+			t.Errorf("joining took %d calls", n-sent)
+		}
+		more := lockIn(multi("a", "b", "c", "d"), one)
+		if same.Token() != both.Token() || one.Token() != both.Tokens()["b"] || more.Tokens()["a"] != both.Tokens()["a"] {
+			t.Errorf("tokens: %v, then %v, %d, %v", both.Tokens(), same.Tokens(), one.Token(), more.Tokens())
+		}
+		free(t, both)
+		if !c.exists("a") || !c.exists("b") {
+			t.Error("the first of several handles has freed the lock")
+		}
+		if same.Err() != nil || one.Err() != nil || more.Err() != nil {
+			t.Errorf("%v, %v, %v", same.Err(), one.Err(), more.Err())
+		}
+		await(t, "the Context of what was taken in it", more.Context().Done())
+		free(t, same)
+		free(t, more)
+		if c.exists("a") || c.exists("c") || !c.exists("b") {
+			t.Error("the last handle frees a lock, and none before it")
+		}
+		free(t, one)
+		if c.exists("b") {
+			t.Error("b is held yet")
+		}
+
+		// What a Multi joined is given back as what it was taken as.
+		fair := try(t, a.FairMutex("a"))
+		inner, err := multi("a", "b").Lock(context.WithoutCancel(fair.Context()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lease
-	}
-	sent := s.sent(t, telemetry.PurposeAcquire)
-	same := lockIn(multi("a", "b"), both)
-	one := lockIn(a.Mutex("b", lock.WithReentrancy()), same)
-	if n := s.sent(t, telemetry.PurposeAcquire); n != sent {
-		t.Errorf("joining took %d calls", n-sent)
-	}
-	more := lockIn(multi("a", "b", "c", "d"), one)
-	if same.Token() != both.Token() || one.Token() != both.Tokens()["b"] || more.Tokens()["a"] != both.Tokens()["a"] {
-		t.Errorf("tokens: %v, then %v, %d, %v", both.Tokens(), same.Tokens(), one.Token(), more.Tokens())
-	}
-	free(t, both)
-	if !c.exists("a") || !c.exists("b") {
-		t.Error("the first of several handles has freed the lock")
-	}
-	if same.Err() != nil || one.Err() != nil || more.Err() != nil {
-		t.Errorf("%v, %v, %v", same.Err(), one.Err(), more.Err())
-	}
-	await(t, "the Context of what was taken in it", more.Context().Done())
-	free(t, same)
-	free(t, more)
-	if c.exists("a") || c.exists("c") || !c.exists("b") {
-		t.Error("the last handle frees a lock, and none before it")
-	}
-	free(t, one)
-	if c.exists("b") {
-		t.Error("b is held yet")
-	}
+		free(t, fair)
+		next := begin(t.Context(), a.FairMutex("a"))
+		waiting(t, a, 1)
+		free(t, inner)
+		free(t, granted(t, next)) // who wasn't woken would wait for the end of the lease
 
-	// What a Multi joined is given back as what it was taken as.
-	fair := try(t, a.FairMutex("a"))
-	inner, err := multi("a", "b").Lock(context.WithoutCancel(fair.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	free(t, fair)
-	next := begin(t.Context(), a.FairMutex("a"))
-	waiting(t, a, 1)
-	free(t, inner)
-	free(t, granted(t, next)) // who wasn't woken would wait for the end of the lease
-
-	// A Multi that joined a Mutex and lost another name leaves the Mutex alone.
-	a, _ = c.client()
-	outer := try(t, a.Mutex("a"))
-	inner = lockIn(multi("a", "b"), outer)
-	c.rdb.Del(t.Context(), c.key("b"))
-	mustBeLost(t, inner, lock.CauseMissing)
-	end := outer.Deadline()
-	renewedPast(t, outer, end)
-	if outer.Err() != nil || outer.Context().Err() != nil {
-		t.Errorf("the outer lease: %v, %v", outer.Err(), outer.Context().Err())
-	}
-	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
-	free(t, outer)
+		// A Multi that joined a Mutex and lost another name leaves the Mutex alone.
+		a, _ = c.client()
+		outer := try(t, a.Mutex("a"))
+		inner = lockIn(multi("a", "b"), outer)
+		c.rdb.Del(t.Context(), c.key("b"))
+		mustBeLost(t, inner, lock.CauseMissing)
+		end := outer.Deadline()
+		renewedPast(t, outer, end)
+		if outer.Err() != nil || outer.Context().Err() != nil {
+			t.Errorf("the outer lease: %v, %v", outer.Err(), outer.Context().Err())
+		}
+		mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
+		free(t, outer)
+	})
 }
 
 // What joined a lease that others have beside it wouldn't be alone.
 func TestMultiJoinsNoSharedLease(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client(lock.WithWatchdog(far))
-	rd := try(t, a.RWMutex("a").RLocker())
-	_, err := a.Multi([]string{"a", "b"}, lock.WithReentrancy()).TryLock(rd.Context())
-	mustMatch(t, err, lock.ErrDeadlock)
-	free(t, rd)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client(lock.WithWatchdog(far))
+		rd := try(t, a.RWMutex("a").RLocker())
+		_, err := a.Multi([]string{"a", "b"}, lock.WithReentrancy()).TryLock(rd.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+		free(t, rd)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,12 +27,12 @@ const (
 // corner is a corner of the shared server, with clients that tell all they do; their leases are steady.
 type corner struct {
 	t     *testing.T
-	space redistest.Space
+	space *redistest.Fake
 	rdb   *redis.Client
 }
 
 func newCorner(t *testing.T) *corner {
-	sp := redistest.Shared(t)
+	sp := redistest.StartFake(t)
 	return &corner{t, sp, sp.Client(t)}
 }
 
@@ -57,253 +58,267 @@ func (c *corner) hold(name string) {
 
 func TestMultiTakesAllOrNone(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, as := c.client()
-	b, _ := c.client()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, as := c.client()
+		b, _ := c.client()
 
-	l := try(t, a.Multi([]string{"y", "z", "x"}))
-	if l.Name() != "x,y,z" {
-		t.Errorf("it is called %q", l.Name())
-	}
-	tokens := l.Tokens()
-	if len(tokens) != 3 || l.Token() != max(tokens["x"], tokens["y"], tokens["z"]) {
-		t.Errorf("token %d, tokens %v", l.Token(), tokens)
-	}
-	owners := map[string]bool{}
-	for _, name := range []string{"x", "y", "z"} {
-		h, err := b.Mutex(name).Inspect(t.Context())
-		if err != nil || !h.Held || h.Token != tokens[name] || h.Token == 0 || h.Remaining <= 0 {
-			t.Errorf("%s: %+v, %v; its token is %d", name, h, err, tokens[name])
+		l := try(t, a.Multi([]string{"y", "z", "x"}))
+		if l.Name() != "x,y,z" {
+			t.Errorf("it is called %q", l.Name())
 		}
-		owners[h.Owner] = true
+		tokens := l.Tokens()
+		if len(tokens) != 3 || l.Token() != max(tokens["x"], tokens["y"], tokens["z"]) {
+			t.Errorf("token %d, tokens %v", l.Token(), tokens)
+		}
+		owners := map[string]bool{}
+		for _, name := range []string{"x", "y", "z"} {
+			h, err := b.Mutex(name).Inspect(t.Context())
+			if err != nil || !h.Held || h.Token != tokens[name] || h.Token == 0 || h.Remaining <= 0 {
+				t.Errorf("%s: %+v, %v; its token is %d", name, h, err, tokens[name])
+			}
+			owners[h.Owner] = true
+			var held *lock.HeldError
+			if _, err := b.Mutex(name).TryLock(t.Context()); !errors.As(err, &held) || held.Name != name || held.Owner != h.Owner {
+				t.Errorf("a Mutex beside it: %v", err)
+			}
+		}
+		if len(owners) != 3 || !owners[l.Owner()] {
+			t.Errorf("owners %v, the lease's is %q", owners, l.Owner())
+		}
+		for _, info := range a.Leases() {
+			if info.Kind != "multi" || tokens[info.Name] != info.Token {
+				t.Errorf("%+v", info)
+			}
+		}
 		var held *lock.HeldError
-		if _, err := b.Mutex(name).TryLock(t.Context()); !errors.As(err, &held) || held.Name != name || held.Owner != h.Owner {
-			t.Errorf("a Mutex beside it: %v", err)
+		if _, err := b.Multi([]string{"w", "y"}).TryLock(t.Context()); !errors.As(err, &held) || held.Name != "y" || !owners[held.Owner] || held.Remaining <= 0 {
+			t.Errorf("another Multi: %v", err)
 		}
-	}
-	if len(owners) != 3 || !owners[l.Owner()] {
-		t.Errorf("owners %v, the lease's is %q", owners, l.Owner())
-	}
-	for _, info := range a.Leases() {
-		if info.Kind != "multi" || tokens[info.Name] != info.Token {
-			t.Errorf("%+v", info)
+		if c.exists("w") {
+			t.Error("it kept what it got")
 		}
-	}
-	var held *lock.HeldError
-	if _, err := b.Multi([]string{"w", "y"}).TryLock(t.Context()); !errors.As(err, &held) || held.Name != "y" || !owners[held.Owner] || held.Remaining <= 0 {
-		t.Errorf("another Multi: %v", err)
-	}
-	if c.exists("w") {
-		t.Error("it kept what it got")
-	}
-	free(t, l)
-	mustMatch(t, l.Err(), lock.ErrReleased)
-	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
-	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-	await(t, "Done", l.Ended())
-	next := try(t, b.Multi([]string{"x", "z"}))
-	for name, token := range next.Tokens() {
-		if token <= tokens[name] {
-			t.Errorf("%s: token %d after %d", name, token, tokens[name])
+		free(t, l)
+		mustMatch(t, l.Err(), lock.ErrReleased)
+		mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
+		mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+		await(t, "Done", l.Ended())
+		next := try(t, b.Multi([]string{"x", "z"}))
+		for name, token := range next.Tokens() {
+			if token <= tokens[name] {
+				t.Errorf("%s: token %d after %d", name, token, tokens[name])
+			}
 		}
-	}
-	free(t, next)
-	for _, name := range []string{"x", "y", "z"} {
-		if c.exists(name) {
-			t.Errorf("%s is held yet", name)
+		free(t, next)
+		for _, name := range []string{"x", "y", "z"} {
+			if c.exists(name) {
+				t.Errorf("%s is held yet", name)
+			}
 		}
-	}
-	if got := as.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"); got != 1 {
-		t.Errorf("%v acquisitions, want one for all names", got)
-	}
+		if got := as.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"); got != 1 {
+			t.Errorf("%v acquisitions, want one for all names", got)
+		}
+	})
 }
 
 // One script takes all, and one gives them back, whatever their number.
 func TestMultiTakesOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, e := throughProxy(t, sp)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	free(t, try(t, c.Mutex("warm"))) // the connection is there
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, e := throughProxy(t, sp)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		free(t, try(t, c.Mutex("warm"))) // the connection is there
 
-	var names []string
-	for i := range 100 {
-		names = append(names, fmt.Sprint("job:", i))
-	}
-	free(t, try(t, c.Multi(names))) // Redis knows the scripts
-	for range 2 {
-		acquire, release := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
-		l := try(t, c.Multi(names))
-		seen := map[int64]bool{}
-		for _, token := range l.Tokens() {
-			seen[token] = true
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprint("job:", i))
 		}
-		if len(seen) == 0 || len(l.Tokens()) != len(names) {
-			t.Errorf("tokens %v", l.Tokens())
+		free(t, try(t, c.Multi(names))) // Redis knows the scripts
+		for range 2 {
+			acquire, release := s.sent(t, telemetry.PurposeAcquire), s.sent(t, telemetry.PurposeRelease)
+			l := try(t, c.Multi(names))
+			seen := map[int64]bool{}
+			for _, token := range l.Tokens() {
+				seen[token] = true
+			}
+			if len(seen) == 0 || len(l.Tokens()) != len(names) {
+				t.Errorf("tokens %v", l.Tokens())
+			}
+			free(t, l)
+			if a, r := s.sent(t, telemetry.PurposeAcquire)-acquire, s.sent(t, telemetry.PurposeRelease)-release; a != 1 || r != 1 {
+				t.Errorf("%d calls to acquire, %d to release", a, r)
+			}
 		}
-		free(t, l)
-		if a, r := s.sent(t, telemetry.PurposeAcquire)-acquire, s.sent(t, telemetry.PurposeRelease)-release; a != 1 || r != 1 {
-			t.Errorf("%d calls to acquire, %d to release", a, r)
+		if n := e.heard("acquire", sp.Prefix()+"job:"); n != 0 {
+			t.Errorf("%d names were taken by themselves", n)
 		}
-	}
-	if n := e.heard("acquire", sp.Prefix()+"job:"); n != 0 {
-		t.Errorf("%d names were taken by themselves", n)
-	}
-	if left := sp.Keys(t); slices.ContainsFunc(left, func(k string) bool { return strings.Contains(k, "job:") }) {
-		t.Errorf("left: %v", left)
-	}
+		if left := sp.Keys(t); slices.ContainsFunc(left, func(k string) bool { return strings.Contains(k, "job:") }) {
+			t.Errorf("left: %v", left)
+		}
+	})
 }
 
 // Names that share a slot, and so a counter, have a token each.
 func TestMultiTokensOfOneSlotDiffer(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	m := a.Multi([]string{"{job}:a", "{job}:b", "{job}:c"})
-	last := int64(0)
-	for range 3 {
-		l := try(t, m)
-		for _, name := range []string{"{job}:a", "{job}:b", "{job}:c"} {
-			if token := l.Tokens()[name]; token <= last {
-				t.Errorf("%s: token %d after %d", name, token, last)
-			} else {
-				last = token
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		m := a.Multi([]string{"{job}:a", "{job}:b", "{job}:c"})
+		last := int64(0)
+		for range 3 {
+			l := try(t, m)
+			for _, name := range []string{"{job}:a", "{job}:b", "{job}:c"} {
+				if token := l.Tokens()[name]; token <= last {
+					t.Errorf("%s: token %d after %d", name, token, last)
+				} else {
+					last = token
+				}
 			}
+			if l.Token() != last {
+				t.Errorf("the token is %d, the largest of its names %d", l.Token(), last)
+			}
+			free(t, l)
 		}
-		if l.Token() != last {
-			t.Errorf("the token is %d, the largest of its names %d", l.Token(), last)
-		}
-		free(t, l)
-	}
+	})
 }
 
 // Lock holds what comes before the name that it waits for, and renews it.
 func TestMultiWaitsInOrder(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, as := c.client()
-	b, _ := c.client()
-	held := try(t, b.Mutex("b"))
-	next := begin(t.Context(), a.Multi([]string{"c", "b", "a"}))
-	waiting(t, a, 1)
-	eventually(t, patience, func() bool { return c.exists("a") })
-	eventually(t, patience, func() bool { return as.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2 })
-	if c.exists("c") {
-		t.Error("it took what comes after the one that it waits for")
-	}
-	infos := a.Leases()
-	slices.SortFunc(infos, func(a, b lock.LeaseInfo) int { return strings.Compare(a.Name, b.Name) })
-	if len(infos) != 2 || infos[0].Name != "a" || infos[0].State != lock.StateHeld || infos[1].Name != "b" || infos[1].WaitsFor != held.Owner() {
-		t.Errorf("%+v", infos)
-	}
-	free(t, held)
-	l := granted(t, next)
-	for _, name := range []string{"a", "b", "c"} {
-		if !c.exists(name) {
-			t.Errorf("%s isn't held", name)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, as := c.client()
+		b, _ := c.client()
+		held := try(t, b.Mutex("b"))
+		next := begin(t.Context(), a.Multi([]string{"c", "b", "a"}))
+		waiting(t, a, 1)
+		eventually(t, patience, func() bool { return c.exists("a") })
+		eventually(t, patience, func() bool { return as.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2 })
+		if c.exists("c") {
+			t.Error("it took what comes after the one that it waits for")
 		}
-	}
-	free(t, l)
+		infos := a.Leases()
+		slices.SortFunc(infos, func(a, b lock.LeaseInfo) int { return strings.Compare(a.Name, b.Name) })
+		if len(infos) != 2 || infos[0].Name != "a" || infos[0].State != lock.StateHeld || infos[1].Name != "b" || infos[1].WaitsFor != held.Owner() {
+			t.Errorf("%+v", infos)
+		}
+		free(t, held)
+		l := granted(t, next)
+		for _, name := range []string{"a", "b", "c"} {
+			if !c.exists(name) {
+				t.Errorf("%s isn't held", name)
+			}
+		}
+		free(t, l)
+	})
 }
 
 func TestMultiInput(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, s := c.client()
-	many := make([]string, 1025)
-	for i := range many {
-		many[i] = fmt.Sprint(i)
-	}
-	var none *lock.Client
-	for what, m := range map[string]*lock.Multi{
-		"at least one":         a.Multi(nil),
-		"at most 1024":         a.Multi(many),
-		`"x" is given twice`:   a.Multi([]string{"x", "y", "x"}),
-		"name is empty":        a.Multi([]string{"x", ""}),
-		"no hash tag":          a.Multi([]string{"x", "a{b"}),
-		"contradict":           a.Multi([]string{"x"}, lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)),
-		"the Client is nil":    none.Multi([]string{"x"}),
-		"is made by a Client":  nil,
-		"is made by a Client,": {},
-	} {
-		_, err := m.TryLock(t.Context())
-		if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-			t.Errorf("the error doesn't say %q: %v", what, err)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, s := c.client()
+		many := make([]string, 1025)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
 		}
-	}
-	if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
-		t.Errorf("%d calls were made", n)
-	}
-	names := []string{"z", "a"}
-	if l := try(t, a.Multi(names)); l.Name() != "a,z" || names[0] != "z" {
-		t.Errorf("%q; the caller's names are %v", l.Name(), names)
-	}
-	_, err := a.Multi([]string{"x", "y"}).Lock(func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }())
-	mustMatch(t, err, context.Canceled)
+		var none *lock.Client
+		for what, m := range map[string]*lock.Multi{
+			"at least one":         a.Multi(nil),
+			"at most 1024":         a.Multi(many),
+			`"x" is given twice`:   a.Multi([]string{"x", "y", "x"}),
+			"name is empty":        a.Multi([]string{"x", ""}),
+			"no hash tag":          a.Multi([]string{"x", "a{b"}),
+			"contradict":           a.Multi([]string{"x"}, lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)),
+			"the Client is nil":    none.Multi([]string{"x"}),
+			"is made by a Client":  nil,
+			"is made by a Client,": {},
+		} {
+			_, err := m.TryLock(t.Context())
+			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
+				t.Errorf("the error doesn't say %q: %v", what, err)
+			}
+		}
+		if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
+			t.Errorf("%d calls were made", n)
+		}
+		names := []string{"z", "a"}
+		if l := try(t, a.Multi(names)); l.Name() != "a,z" || names[0] != "z" {
+			t.Errorf("%q; the caller's names are %v", l.Name(), names)
+		}
+		_, err := a.Multi([]string{"x", "y"}).Lock(func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }())
+		mustMatch(t, err, context.Canceled)
+	})
 }
 
 func TestMultiDo(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
-	a, _ := c.client()
-	why := errors.New("why")
-	err := a.Multi([]string{"a", "b"}).Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
-		if l.Name() != "a,b" || !c.exists("a") || !c.exists("b") {
-			t.Error("it isn't held")
+	synctest.Test(t, func(t *testing.T) {
+		c := newCorner(t)
+		a, _ := c.client()
+		why := errors.New("why")
+		err := a.Multi([]string{"a", "b"}).Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+			if l.Name() != "a,b" || !c.exists("a") || !c.exists("b") {
+				t.Error("it isn't held")
+			}
+			c.rdb.Del(ctx, c.key("a"))
+			<-ctx.Done()
+			return why
+		})
+		mustMatch(t, err, why, lock.ErrLost)
+		if c.exists("b") {
+			t.Error("b is held yet")
 		}
-		c.rdb.Del(ctx, c.key("a"))
-		<-ctx.Done()
-		return why
 	})
-	mustMatch(t, err, why, lock.ErrLost)
-	if c.exists("b") {
-		t.Error("b is held yet")
-	}
 }
 
 // Multis of random names, in two clients, and Mutexes within Mutexes in that order, get on with each other: nobody waits in a
 // circle, and no name is held twice.
 func TestMultisDontDeadlock(t *testing.T) {
 	t.Parallel()
-	const workers, rounds = 6, 25
-	c := newCorner(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	var mu sync.Mutex
-	holders := map[string]int{}
-	work := func(names ...string) {
-		for _, by := range []int{1, -1} {
-			mu.Lock()
-			for _, name := range names {
-				if holders[name] += by; holders[name] > 1 {
-					t.Errorf("%s is held twice", name)
+	synctest.Test(t, func(t *testing.T) {
+		const workers, rounds = 6, 25
+		c := newCorner(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		var mu sync.Mutex
+		holders := map[string]int{}
+		work := func(names ...string) {
+			for _, by := range []int{1, -1} {
+				mu.Lock()
+				for _, name := range names {
+					if holders[name] += by; holders[name] > 1 {
+						t.Errorf("%s is held twice", name)
+					}
 				}
+				mu.Unlock()
 			}
-			mu.Unlock()
 		}
-	}
-	var all sync.WaitGroup
-	for w := range workers {
-		a, _ := c.client()
-		all.Go(func() {
-			for i := range rounds {
-				names := []string{"a", "b", "c", "d"}
-				names = append(names[:(w+i)%4], names[(w+i)%4+1:]...) // three of them
-				var err error
-				if (w+i)%3 > 0 {
-					err = a.Multi(names).Do(ctx, func(context.Context, *lock.Lease) error { work(names...); return nil })
-				} else {
-					err = a.Mutex(names[0]).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
-						return a.Mutex(names[2]).Do(ctx, func(context.Context, *lock.Lease) error { work(names[0], names[2]); return nil })
-					})
+		var all sync.WaitGroup
+		for w := range workers {
+			a, _ := c.client()
+			all.Go(func() {
+				for i := range rounds {
+					names := []string{"a", "b", "c", "d"}
+					names = append(names[:(w+i)%4], names[(w+i)%4+1:]...) // three of them
+					var err error
+					if (w+i)%3 > 0 {
+						err = a.Multi(names).Do(ctx, func(context.Context, *lock.Lease) error { work(names...); return nil })
+					} else {
+						err = a.Mutex(names[0]).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
+							return a.Mutex(names[2]).Do(ctx, func(context.Context, *lock.Lease) error { work(names[0], names[2]); return nil })
+						})
+					}
+					if err != nil {
+						t.Errorf("worker %d, round %d: %v", w, i, err)
+						return
+					}
 				}
-				if err != nil {
-					t.Errorf("worker %d, round %d: %v", w, i, err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
+			})
+		}
+		all.Wait()
+	})
 }

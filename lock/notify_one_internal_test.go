@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -142,41 +143,43 @@ func (c *desk) set() []string {
 // The lock goes to a waiter of the same client where nobody else is heard to wait, and in time; else it is released.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	for i, tt := range []struct {
-		name     string
-		ears     int // all that listen ...
-		own      int // ... and those of the client
-		notAfter int64
-		handed   bool
-	}{
-		{"nobody listens", 0, 0, 0, true},
-		{"nobody listens any more", 0, 1, 0, true},
-		{"the client listens", 1, 1, 1 << 52, true},
-		{"another listens", 1, 0, 0, false},
-		{"the client and another listen", 2, 1, 0, false},
-		{"too late", 0, 0, 1, false},
-	} {
-		c := newDesk(t, rdb, fmt.Sprint("job:", i))
-		for range tt.ears {
-			c.hear(script.Channel(c.key))
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.StartFake(t).Client(t)
+		for i, tt := range []struct {
+			name     string
+			ears     int // all that listen ...
+			own      int // ... and those of the client
+			notAfter int64
+			handed   bool
+		}{
+			{"nobody listens", 0, 0, 0, true},
+			{"nobody listens any more", 0, 1, 0, true},
+			{"the client listens", 1, 1, 1 << 52, true},
+			{"another listens", 1, 0, 0, false},
+			{"the client and another listen", 2, 1, 0, false},
+			{"too late", 0, 0, 1, false},
+		} {
+			c := newDesk(t, rdb, fmt.Sprint("job:", i))
+			for range tt.ears {
+				c.hear(script.Channel(c.key))
+			}
+			first := c.ask("a:1", "", 0, 0)[0].(int64)
+			got := c.eval(script.HandOver.Source, []string{c.key, script.FenceKey("", c.key)},
+				[]any{"a:1", "publish", "numsub", 1, "", "", "", 0, "a:2", 30_000, tt.notAfter, "00-trace", tt.own})
+			if !tt.handed {
+				c.must(tt.name, fmt.Sprint(got, rdb.Exists(t.Context(), c.key).Val()), "[1] 0")
+				continue
+			}
+			token := got[0].(int64)
+			if token <= first {
+				t.Errorf("%s: token %d after %d", tt.name, token, first)
+			}
+			c.must(tt.name, rdb.HGetAll(t.Context(), c.key).Val(), map[string]string{"a:2": "1", "@lockdog": fmt.Sprint(token, " 00-trace")})
+			if left := rdb.PTTL(t.Context(), c.key).Val(); left <= 0 || left > 30*time.Second {
+				t.Errorf("%s: the lease is %v", tt.name, left)
+			}
 		}
-		first := c.ask("a:1", "", 0, 0)[0].(int64)
-		got := c.eval(script.HandOver.Source, []string{c.key, script.FenceKey("", c.key)},
-			[]any{"a:1", "publish", "numsub", 1, "", "", "", 0, "a:2", 30_000, tt.notAfter, "00-trace", tt.own})
-		if !tt.handed {
-			c.must(tt.name, fmt.Sprint(got, rdb.Exists(t.Context(), c.key).Val()), "[1] 0")
-			continue
-		}
-		token := got[0].(int64)
-		if token <= first {
-			t.Errorf("%s: token %d after %d", tt.name, token, first)
-		}
-		c.must(tt.name, rdb.HGetAll(t.Context(), c.key).Val(), map[string]string{"a:2": "1", "@lockdog": fmt.Sprint(token, " 00-trace")})
-		if left := rdb.PTTL(t.Context(), c.key).Val(); left <= 0 || left > 30*time.Second {
-			t.Errorf("%s: the lease is %v", tt.name, left)
-		}
-	}
+	})
 }
 
 func TestReleaseCallsOne(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -170,139 +171,145 @@ func TestCalledInVainByOneWhoWaits(t *testing.T) {
 // Whoever else listens, as Redisson's waiters do, hears that all are to ask.
 func TestStrangersHearAllReleases(t *testing.T) {
 	t.Parallel()
-	rdb, job := redistest.Shared(t).Client(t), lockName(t)
-	stranger := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+job+"}")
-	defer func() { _ = stranger.Close() }()
-	if _, err := stranger.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	heard := stranger.Channel(redis.WithChannelSize(10_000))
-	const clients, turns = 3, 40
-	var all sync.WaitGroup
-	for range clients {
-		c := newScope(t).open(t, rdb)
-		all.Go(func() { cycles(t, c.Mutex(job), turns) })
-	}
-	all.Wait()
-	for i := range clients * turns {
-		if m := await(t, "a message", heard); m.Payload != "0" {
-			t.Fatalf("message %d is %q", i, m.Payload)
+	synctest.Test(t, func(t *testing.T) {
+		rdb, job := redistest.StartFake(t).Client(t), lockName(t)
+		stranger := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+job+"}")
+		defer func() { _ = stranger.Close() }()
+		if _, err := stranger.Receive(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-	}
+		heard := stranger.Channel(redis.WithChannelSize(10_000))
+		const clients, turns = 3, 40
+		var all sync.WaitGroup
+		for range clients {
+			c := newScope(t).open(t, rdb)
+			all.Go(func() { cycles(t, c.Mutex(job), turns) })
+		}
+		all.Wait()
+		for i := range clients * turns {
+			if m := await(t, "a message", heard); m.Payload != "0" {
+				t.Fatalf("message %d is %q", i, m.Payload)
+			}
+		}
+	})
 }
 
 // TryLock waits for nobody, so nobody calls it. Who asks again keeps its place. Who gives up waiting is gone when the set expires.
 func TestWhoIsInTheSet(t *testing.T) {
 	t.Parallel()
-	rdb, job := redistest.Shared(t).Client(t), lockName(t)
-	set := "lockdog_wait:{" + job + "}"
-	h, c := newScope(t).open(t, rdb), newScope(t).open(t, rdb)
-	l := try(t, h.Mutex(job))
-	if _, err := c.Mutex(job).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
-		t.Fatal(err)
-	}
-	if n := rdb.Exists(t.Context(), set).Val(); n != 0 {
-		t.Error("TryLock is in the set")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(3*time.Second)))
-	inSet := func() (who []redis.Z) {
-		t.Helper()
-		eventually(t, patience, func() bool {
-			who = rdb.ZRangeWithScores(ctx, set, 0, -1).Val()
-			return len(who) == 1
-		})
-		return who
-	}
-	place := inSet()
-	rdb.Del(ctx, set)
-	rdb.Publish(ctx, "redisson_lock__channel:{"+job+"}", "0")
-	if again := inSet(); again[0] != place[0] {
-		t.Errorf("its place was %v, is %v", place, again)
-	}
-	cancel()
-	await(t, "Lock", gone)
-	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), set).Val() == 0 })
-	free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		rdb, job := redistest.StartFake(t).Client(t), lockName(t)
+		set := "lockdog_wait:{" + job + "}"
+		h, c := newScope(t).open(t, rdb), newScope(t).open(t, rdb)
+		l := try(t, h.Mutex(job))
+		if _, err := c.Mutex(job).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+			t.Fatal(err)
+		}
+		if n := rdb.Exists(t.Context(), set).Val(); n != 0 {
+			t.Error("TryLock is in the set")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(3*time.Second)))
+		inSet := func() (who []redis.Z) {
+			t.Helper()
+			eventually(t, patience, func() bool {
+				who = rdb.ZRangeWithScores(ctx, set, 0, -1).Val()
+				return len(who) == 1
+			})
+			return who
+		}
+		place := inSet()
+		rdb.Del(ctx, set)
+		rdb.Publish(ctx, "redisson_lock__channel:{"+job+"}", "0")
+		if again := inSet(); again[0] != place[0] {
+			t.Errorf("its place was %v, is %v", place, again)
+		}
+		cancel()
+		await(t, "Lock", gone)
+		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), set).Val() == 0 })
+		free(t, l)
+	})
 }
 
 // Clients come, give up, die and take turns. A lock that somebody waits for, who can be called or can ask, is never free for long.
 func TestNoLockStaysFree(t *testing.T) {
 	t.Parallel()
-	const (
-		lease   = 3 * time.Second
-		clients = 5
-		lasts   = 3 * time.Second
-		longest = 1500 * time.Millisecond // some 20 ms, and what a busy machine makes of them; without a call it is a lease
-	)
-	srv := redistest.Start(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var (
-		all   sync.WaitGroup
-		turns atomic.Int64
-	)
-	for i := range clients {
-		rdb, wire := throughProxy(t, srv, answerWithin(100*time.Millisecond))
-		c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-		for range 2 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					patience, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond))))
-					if i == 0 { // it always waits
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			lease   = 3 * time.Second
+			clients = 5
+			lasts   = 3 * time.Second
+			longest = 1500 * time.Millisecond // some 20 ms, and what a busy machine makes of them; without a call it is a lease
+		)
+		srv := redistest.StartFake(t)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var (
+			all   sync.WaitGroup
+			turns atomic.Int64
+		)
+		for i := range clients {
+			rdb, wire := throughProxy(t, srv, answerWithin(100*time.Millisecond))
+			c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+			for range 2 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						patience, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond))))
+						if i == 0 { // it always waits
+							cancel()
+							patience, cancel = context.WithCancel(ctx)
+						}
+						l, err := c.Mutex("job", lock.WithLeaseContext(ctx)).Lock(patience)
 						cancel()
-						patience, cancel = context.WithCancel(ctx)
+						if err != nil {
+							continue
+						}
+						turns.Add(1)
+						if i > 0 && rand.IntN(4) == 0 {
+							sleepFor(ctx, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
+						}
+						_ = l.Release(context.Background()) // lost where the client was dead for too long
 					}
-					l, err := c.Mutex("job", lock.WithLeaseContext(ctx)).Lock(patience)
-					cancel()
-					if err != nil {
-						continue
+				})
+			}
+			if i > 1 { // dead now and then, for a while
+				all.Go(func() {
+					for ctx.Err() == nil {
+						sleepFor(ctx, time.Duration(rand.Int64N(int64(200*time.Millisecond))))
+						if rand.IntN(2) == 0 {
+							wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
+						} else {
+							wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message")))
+						}
+						sleepFor(ctx, time.Duration(rand.Int64N(int64(100*time.Millisecond))))
+						wire.set(nil)
+						wire.proxy.CutAll()
 					}
-					turns.Add(1)
-					if i > 0 && rand.IntN(4) == 0 {
-						sleepFor(ctx, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
-					}
-					_ = l.Release(context.Background()) // lost where the client was dead for too long
-				}
-			})
+				})
+			}
 		}
-		if i > 1 { // dead now and then, for a while
-			all.Go(func() {
-				for ctx.Err() == nil {
-					sleepFor(ctx, time.Duration(rand.Int64N(int64(200*time.Millisecond))))
-					if rand.IntN(2) == 0 {
-						wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
-					} else {
-						wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message")))
-					}
-					sleepFor(ctx, time.Duration(rand.Int64N(int64(100*time.Millisecond))))
-					wire.set(nil)
-					wire.proxy.CutAll()
-				}
-			})
+		rdb := srv.Client(t)
+		freeSince, looked, worst := time.Now(), time.Now(), time.Duration(0)
+		last := int64(0)
+		for end := time.Now().Add(lasts); time.Now().Before(end); {
+			now, n := time.Now(), turns.Load()
+			if rdb.Exists(ctx, "job").Val() == 1 || n != last || now.Sub(looked) > 20*time.Millisecond { // or it doesn't know
+				freeSince, last = now, n
+			}
+			looked = now
+			worst = max(worst, now.Sub(freeSince))
+			sleepFor(ctx, time.Millisecond)
 		}
-	}
-	rdb := srv.Client(t)
-	freeSince, looked, worst := time.Now(), time.Now(), time.Duration(0)
-	last := int64(0)
-	for end := time.Now().Add(lasts); time.Now().Before(end); {
-		now, n := time.Now(), turns.Load()
-		if rdb.Exists(ctx, "job").Val() == 1 || n != last || now.Sub(looked) > 20*time.Millisecond { // or it doesn't know
-			freeSince, last = now, n
+		stop()
+		all.Wait()
+		t.Logf("%d turns; free for %v at most", turns.Load(), worst)
+		if worst > longest {
+			t.Errorf("the lock was free for %v", worst)
 		}
-		looked = now
-		worst = max(worst, now.Sub(freeSince))
-		sleepFor(ctx, time.Millisecond)
-	}
-	stop()
-	all.Wait()
-	t.Logf("%d turns; free for %v at most", turns.Load(), worst)
-	if worst > longest {
-		t.Errorf("the lock was free for %v", worst)
-	}
-	if turns.Load() < 20 {
-		t.Errorf("only %d turns", turns.Load())
-	}
+		if turns.Load() < 20 {
+			t.Errorf("only %d turns", turns.Load())
+		}
+	})
 }
 
 func sleepFor(ctx context.Context, d time.Duration) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,97 +40,103 @@ func believe(l *lock.Lease) (late time.Duration, cause error) {
 // The server hangs, and go-redis with it for longer than the lease: the lease ends at its deadline.
 func TestContextEndsAtItsDeadlineThoughRedisHangs(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t, answerWithin(20*time.Second))
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(1800*time.Millisecond))
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t, answerWithin(20*time.Second))
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithWatchdog(1800*time.Millisecond))
 
-	asked, told := try(t, c.Mutex("asked")), try(t, c.Mutex("told"))
-	work := told.Context()
-	srv.Pause(t)
-	late, cause := believe(asked)
-	if late > 0 {
-		t.Errorf("Context was live %v past its deadline", late)
-	}
-	mustMatch(t, cause, lock.ErrLost)
-	mustBeLost(t, asked, lock.CauseUnreachable)
-	await(t, "the Context that nobody asks", work.Done()) // its timer works too
-	mustBeLost(t, told, lock.CauseUnreachable)
-	mustMatch(t, told.Release(t.Context()), lock.ErrLost)
-	if n := s.sum(t, telemetry.MetricLosses, "lockdog.cause=unreachable"); n != 2 {
-		t.Errorf("%v losses counted, want 2", n)
-	}
-	srv.Resume(t)
+		asked, told := try(t, c.Mutex("asked")), try(t, c.Mutex("told"))
+		work := told.Context()
+		srv.Pause(t)
+		late, cause := believe(asked)
+		if late > 0 {
+			t.Errorf("Context was live %v past its deadline", late)
+		}
+		mustMatch(t, cause, lock.ErrLost)
+		mustBeLost(t, asked, lock.CauseUnreachable)
+		await(t, "the Context that nobody asks", work.Done()) // its timer works too
+		mustBeLost(t, told, lock.CauseUnreachable)
+		mustMatch(t, told.Release(t.Context()), lock.ErrLost)
+		if n := s.sum(t, telemetry.MetricLosses, "lockdog.cause=unreachable"); n != 2 {
+			t.Errorf("%v losses counted, want 2", n)
+		}
+		srv.Resume(t)
+	})
 }
 
 // After a loss by the clock Redis may hold the entry yet: the client gives it back, if it can.
 func TestLostLeaseIsGivenBack(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	l := try(t, c.Mutex("job", lock.WithFixedLease(300*time.Millisecond)))
-	// As if this server's clock went slower than ours.
-	if err := rdb.PExpire(t.Context(), sp.Prefix()+"job", time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
-	mustBeLost(t, l, lock.CauseExpired)
-	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"job").Val() == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		l := try(t, c.Mutex("job", lock.WithFixedLease(300*time.Millisecond)))
+		// As if this server's clock went slower than ours.
+		if err := rdb.PExpire(t.Context(), sp.Prefix()+"job", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		mustBeLost(t, l, lock.CauseExpired)
+		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"job").Val() == 0 })
+	})
 }
 
 // The lease counts from before the request was sent, not from the answer.
 func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
-	const (
-		lease  = 3 * time.Second
-		margin = lease/100 + 2*time.Millisecond
-		delay  = 200 * time.Millisecond
-	)
-	sp := redistest.Shared(t)
-	rdb, wire := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
-	m := c.Mutex("job")
-	free(t, try(t, m)) // connected, the scripts known
-	delayed := redistest.When(redistest.Down, redistest.Delay(delay))
-	honest := func(what string, l *lock.Lease) {
-		t.Helper()
-		// The answer is here, so the request was sent at least the delay ago.
-		if latest := time.Now().Add(lease - delay - margin); l.Deadline().After(latest) {
-			t.Errorf("%s: the deadline is %v too late", what, l.Deadline().Sub(latest))
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			lease  = 3 * time.Second
+			margin = lease/100 + 2*time.Millisecond
+			delay  = 200 * time.Millisecond
+		)
+		sp := redistest.StartFake(t)
+		rdb, wire := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
+		m := c.Mutex("job")
+		free(t, try(t, m)) // connected, the scripts known
+		delayed := redistest.When(redistest.Down, redistest.Delay(delay))
+		honest := func(what string, l *lock.Lease) {
+			t.Helper()
+			// The answer is here, so the request was sent at least the delay ago.
+			if latest := time.Now().Add(lease - delay - margin); l.Deadline().After(latest) {
+				t.Errorf("%s: the deadline is %v too late", what, l.Deadline().Sub(latest))
+			}
 		}
-	}
 
-	wire.set(delayed)
-	l := try(t, m)
-	honest("acquire", l)
-
-	renewed := func() {
-		t.Helper()
-		before := l.Deadline()
-		eventually(t, patience, func() bool { return l.Deadline().After(before) })
-	}
-	wire.set(nil)
-	renewed() // the connection for renewals stands
-	wire.set(delayed)
-	renewed()
-	honest("renewal", l)
-
-	for handedOver := false; !handedOver; { // but for a waiter that happens to be asking just then
-		wire.set(nil)
-		asked := wire.heard("acquire", "job")
-		next := begin(t.Context(), m)
-		eventually(t, patience, func() bool { return wire.heard("acquire", "job") >= asked+2 }) // again when subscribed
-		asleep(t, c, 1)
-		asked = wire.heard("acquire", "job")
 		wire.set(delayed)
+		l := try(t, m)
+		honest("acquire", l)
+
+		renewed := func() {
+			t.Helper()
+			before := l.Deadline()
+			eventually(t, patience, func() bool { return l.Deadline().After(before) })
+		}
+		wire.set(nil)
+		renewed() // the connection for renewals stands
+		wire.set(delayed)
+		renewed()
+		honest("renewal", l)
+
+		for handedOver := false; !handedOver; { // but for a waiter that happens to be asking just then
+			wire.set(nil)
+			asked := wire.heard("acquire", "job")
+			next := begin(t.Context(), m)
+			eventually(t, patience, func() bool { return wire.heard("acquire", "job") >= asked+2 }) // again when subscribed
+			asleep(t, c, 1)
+			asked = wire.heard("acquire", "job")
+			wire.set(delayed)
+			free(t, l)
+			l = granted(t, next)
+			honest("grant to a waiter", l)
+			handedOver = wire.heard("acquire", "job") == asked
+		}
+		wire.set(nil)
 		free(t, l)
-		l = granted(t, next)
-		honest("grant to a waiter", l)
-		handedOver = wire.heard("acquire", "job") == asked
-	}
-	wire.set(nil)
-	free(t, l)
+	})
 }
 
 // A process that was stopped past its lease doesn't believe in it for a moment when it goes on, though timers are late.

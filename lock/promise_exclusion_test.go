@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -88,25 +89,27 @@ func TestScriptsCheckTheOwner(t *testing.T) {
 // A program that was restarted under the same name, even with the same pid, is another owner.
 func TestOwnersOfARestartedProgramDiffer(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	s := newScope(t)
-	before := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
-	after := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		s := newScope(t)
+		before := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
+		after := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID("pod-0"))
 
-	l := try(t, before.Mutex("job"))
-	var held *lock.HeldError
-	if _, err := after.Mutex("job").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != l.Owner() {
-		t.Errorf("the restarted program's TryLock: %v, want held by %s", err, l.Owner())
-	}
-	other := try(t, after.Mutex("other job"))
-	form := regexp.MustCompile(`^(pod-0:[0-9a-f]{16})-\d+$`)
-	a, b := form.FindStringSubmatch(l.Owner()), form.FindStringSubmatch(other.Owner())
-	if a == nil || b == nil || a[1] == b[1] {
-		t.Errorf("owners %q and %q, want pod-0:<64 random bits>-<number>, the bits different", l.Owner(), other.Owner())
-	}
-	free(t, l)
-	free(t, other)
+		l := try(t, before.Mutex("job"))
+		var held *lock.HeldError
+		if _, err := after.Mutex("job").TryLock(t.Context()); !errors.As(err, &held) || held.Owner != l.Owner() {
+			t.Errorf("the restarted program's TryLock: %v, want held by %s", err, l.Owner())
+		}
+		other := try(t, after.Mutex("other job"))
+		form := regexp.MustCompile(`^(pod-0:[0-9a-f]{16})-\d+$`)
+		a, b := form.FindStringSubmatch(l.Owner()), form.FindStringSubmatch(other.Owner())
+		if a == nil || b == nil || a[1] == b[1] {
+			t.Errorf("owners %q and %q, want pod-0:<64 random bits>-<number>, the bits different", l.Owner(), other.Owner())
+		}
+		free(t, l)
+		free(t, other)
+	})
 }
 
 // A Redis that is full refuses new locks, and says so; those that are held are still renewed and released.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -51,64 +52,66 @@ func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	// More connections than workers: else go-redis's pool, which does heed ctx, lets the workers go.
-	rdb := srv.Client(t, answerWithin(sluggish), func(o *redis.Options) { o.PoolSize = 100 })
-	if rdb.Options().ContextTimeoutEnabled {
-		t.Fatal("go-redis heeds ctx by default now: this test shows nothing")
-	}
-	c, err := lock.New(rdb)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := try(t, c.Mutex("held"))
-	s := newScope(t)
-	hooked := srv.Client(t, answerWithin(sluggish))
-	asked := &callCounter{}
-	hooked.AddHook(asked)
-	other := s.open(t, hooked)
-	m := other.Mutex("held")
-	waiter := begin(t.Context(), m)
-	waiting(t, other, 1)
-	srv.Pause(t)
-
-	within(t, "TryLock", func(ctx context.Context) error { _, err := c.Mutex("a").TryLock(ctx); return err })
-	within(t, "Lock", func(ctx context.Context) error { _, err := c.Mutex("b").Lock(ctx); return err })
-	within(t, "Lock behind a waiter", func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
-	within(t, "Do", func(ctx context.Context) error {
-		return c.Mutex("c").Do(ctx, func(context.Context, *lock.Lease) error { return nil })
-	})
-	within(t, "Inspect", func(ctx context.Context) error { _, err := c.Mutex("d").Inspect(ctx); return err })
-	within(t, "ForceUnlock", func(ctx context.Context) error { _, err := c.Mutex("e").ForceUnlock(ctx); return err })
-	within(t, "Release", held.Release)
-
-	// More callers than workers: those that find none free leave in time too.
-	crowd := make(chan error, 200)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	for range cap(crowd) {
-		go func() { _, err := c.Mutex("crowd").TryLock(ctx); crowd <- err }()
-	}
-	for range cap(crowd) {
-		mustMatch(t, await(t, "TryLock in a crowd", crowd), context.DeadlineExceeded)
-	}
-
-	// Close is bounded by its ctx, though every worker hangs, and fails who waits for the lock or for Redis.
-	before := asked.calls.Load()
-	stuck := begin(context.Background(), other.Mutex("stuck"))
-	eventually(t, patience, func() bool { return asked.calls.Load() > before })
-	for name, c := range map[string]*lock.Client{"holder": c, "waiter": other} {
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_ = c.Close(ctx)
-		cancel()
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("Close of the %s took %v, its ctx 300 ms", name, took)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		// More connections than workers: else go-redis's pool, which does heed ctx, lets the workers go.
+		rdb := srv.Client(t, answerWithin(sluggish), func(o *redis.Options) { o.PoolSize = 100 })
+		if rdb.Options().ContextTimeoutEnabled {
+			t.Fatal("go-redis heeds ctx by default now: this test shows nothing")
 		}
-	}
-	mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
-	mustMatch(t, await(t, "Lock in a call to Redis", stuck).err, lock.ErrClosed)
-	srv.Resume(t)
+		c, err := lock.New(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := try(t, c.Mutex("held"))
+		s := newScope(t)
+		hooked := srv.Client(t, answerWithin(sluggish))
+		asked := &callCounter{}
+		hooked.AddHook(asked)
+		other := s.open(t, hooked)
+		m := other.Mutex("held")
+		waiter := begin(t.Context(), m)
+		waiting(t, other, 1)
+		srv.Pause(t)
+
+		within(t, "TryLock", func(ctx context.Context) error { _, err := c.Mutex("a").TryLock(ctx); return err })
+		within(t, "Lock", func(ctx context.Context) error { _, err := c.Mutex("b").Lock(ctx); return err })
+		within(t, "Lock behind a waiter", func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
+		within(t, "Do", func(ctx context.Context) error {
+			return c.Mutex("c").Do(ctx, func(context.Context, *lock.Lease) error { return nil })
+		})
+		within(t, "Inspect", func(ctx context.Context) error { _, err := c.Mutex("d").Inspect(ctx); return err })
+		within(t, "ForceUnlock", func(ctx context.Context) error { _, err := c.Mutex("e").ForceUnlock(ctx); return err })
+		within(t, "Release", held.Release)
+
+		// More callers than workers: those that find none free leave in time too.
+		crowd := make(chan error, 200)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		for range cap(crowd) {
+			go func() { _, err := c.Mutex("crowd").TryLock(ctx); crowd <- err }()
+		}
+		for range cap(crowd) {
+			mustMatch(t, await(t, "TryLock in a crowd", crowd), context.DeadlineExceeded)
+		}
+
+		// Close is bounded by its ctx, though every worker hangs, and fails who waits for the lock or for Redis.
+		before := asked.calls.Load()
+		stuck := begin(context.Background(), other.Mutex("stuck"))
+		eventually(t, patience, func() bool { return asked.calls.Load() > before })
+		for name, c := range map[string]*lock.Client{"holder": c, "waiter": other} {
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			_ = c.Close(ctx)
+			cancel()
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("Close of the %s took %v, its ctx 300 ms", name, took)
+			}
+		}
+		mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
+		mustMatch(t, await(t, "Lock in a call to Redis", stuck).err, lock.ErrClosed)
+		srv.Resume(t)
+	})
 }
 
 // A go-redis client whose calls may never return is refused, with the remedy.
@@ -129,35 +132,37 @@ func TestNewRefusesClientsWithoutReadTimeout(t *testing.T) {
 // Close ends every Context, goes on renewing while holders wind down, and returns when they have released.
 func TestCloseKeepsRenewingWhileHoldersWindDown(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1800*time.Millisecond))
-	l, left := try(t, c.Mutex("released")), try(t, c.Mutex("left"))
-	waiter := begin(t.Context(), c.Mutex("left"))
-	waiting(t, c, 1)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1800*time.Millisecond))
+		l, left := try(t, c.Mutex("released")), try(t, c.Mutex("left"))
+		waiter := begin(t.Context(), c.Mutex("left"))
+		waiting(t, c, 1)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close(ctx) }()
-	mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
-	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
-	_, err := c.Mutex("new").TryLock(t.Context())
-	mustMatch(t, err, lock.ErrClosed)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(ctx) }()
+		mustMatch(t, await(t, "the waiter", waiter).err, lock.ErrClosed)
+		mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+		_, err := c.Mutex("new").TryLock(t.Context())
+		mustMatch(t, err, lock.ErrClosed)
 
-	start := l.Deadline()
-	eventually(t, patience, func() bool { return l.Deadline().Sub(start) > 900*time.Millisecond })
-	free(t, l)
-	cancel() // no more patience for the other
-	err = await(t, "Close", closed)
-	mustMatch(t, err, context.Canceled)
-	await(t, "the lease that was left", left.Ended())
-	mustMatch(t, left.Err(), lock.ErrClosed)
-	if again := c.Close(context.Background()); again == nil || again.Error() != err.Error() {
-		t.Errorf("the second Close: %v, the first: %v", again, err)
-	}
-	// Redis lets it expire.
-	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
-	eventually(t, patience, func() bool { return len(sp.Keys(t)) == 2 }) // token counters, which stay
+		start := l.Deadline()
+		eventually(t, patience, func() bool { return l.Deadline().Sub(start) > 900*time.Millisecond })
+		free(t, l)
+		cancel() // no more patience for the other
+		err = await(t, "Close", closed)
+		mustMatch(t, err, context.Canceled)
+		await(t, "the lease that was left", left.Ended())
+		mustMatch(t, left.Err(), lock.ErrClosed)
+		if again := c.Close(context.Background()); again == nil || again.Error() != err.Error() {
+			t.Errorf("the second Close: %v, the first: %v", again, err)
+		}
+		// Redis lets it expire.
+		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
+		eventually(t, patience, func() bool { return len(sp.Keys(t)) == 2 }) // token counters, which stay
+	})
 }

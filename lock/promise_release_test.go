@@ -6,6 +6,7 @@ import (
 	"io"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -17,47 +18,49 @@ import (
 // When ctx ends the lease is renewed no more, but lasts: time to wind down, and to release.
 func TestEndedContextLeavesTimeToRelease(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	const lease = 1500 * time.Millisecond
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
-	gone := errors.New("the user has gone")
-	ended := func(name string, opts ...lock.LockOption) *lock.Lease {
-		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), userKey{}, "ann"))
-		l, err := c.Mutex(name, opts...).Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		const lease = 1500 * time.Millisecond
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
+		gone := errors.New("the user has gone")
+		ended := func(name string, opts ...lock.LockOption) *lock.Lease {
+			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), userKey{}, "ann"))
+			l, err := c.Mutex(name, opts...).Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d, ok := l.Context().Deadline(); ok {
+				t.Errorf("Context().Deadline() = %v: gRPC and SQL would adopt it", d)
+			}
+			if l.Context().Value(userKey{}) != "ann" {
+				t.Error("Context() has lost a value of ctx")
+			}
+			cancel(gone)
+			canceled := mustBeCanceled(t, l, lock.ReasonContext)
+			mustMatch(t, canceled, gone)
+			if err := l.Err(); err != nil {
+				t.Errorf("the lease itself ended at once: %v", err)
+			}
+			return l
 		}
-		if d, ok := l.Context().Deadline(); ok {
-			t.Errorf("Context().Deadline() = %v: gRPC and SQL would adopt it", d)
-		}
-		if l.Context().Value(userKey{}) != "ann" {
-			t.Error("Context() has lost a value of ctx")
-		}
-		cancel(gone)
-		canceled := mustBeCanceled(t, l, lock.ReasonContext)
-		mustMatch(t, canceled, gone)
-		if err := l.Err(); err != nil {
-			t.Errorf("the lease itself ended at once: %v", err)
-		}
-		return l
-	}
 
-	released, left := ended("released", lock.WithWatchdog(far)), ended("left")
-	// What its holder still does is protected.
-	always(t, 150*time.Millisecond, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"released").Val() == 1 })
-	free(t, released)
-	if rdb.Exists(t.Context(), sp.Prefix()+"released").Val() != 0 {
-		t.Error("the release has not freed the lock")
-	}
-	// Who never releases loses it by the clock, with no renewal between.
-	latest := left.Deadline()
-	await(t, "the lease", left.Ended())
-	mustMatch(t, left.Err(), lock.ErrLost)
-	if left.Deadline().After(latest) {
-		t.Error("it was renewed after its ctx had ended")
-	}
-	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
+		released, left := ended("released", lock.WithWatchdog(far)), ended("left")
+		// What its holder still does is protected.
+		always(t, 150*time.Millisecond, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"released").Val() == 1 })
+		free(t, released)
+		if rdb.Exists(t.Context(), sp.Prefix()+"released").Val() != 0 {
+			t.Error("the release has not freed the lock")
+		}
+		// Who never releases loses it by the clock, with no renewal between.
+		latest := left.Deadline()
+		await(t, "the lease", left.Ended())
+		mustMatch(t, left.Err(), lock.ErrLost)
+		if left.Deadline().After(latest) {
+			t.Error("it was renewed after its ctx had ended")
+		}
+		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
+	})
 }
 
 type userKey struct{}
@@ -65,112 +68,118 @@ type userKey struct{}
 // While the release is on its way the lock is renewed no more, however long that takes.
 func TestReleaseStopsRenewalFirst(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, wire := throughProxy(t, sp)
-	renewals, pulse := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
-	l, other := try(t, c.Mutex("released")), try(t, c.Mutex("kept"))
-	before := l.Deadline()
-	eventually(t, patience, func() bool { return l.Deadline().After(before) }) // so the next renewal is half a second away
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, wire := throughProxy(t, sp)
+		renewals, pulse := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
+		l, other := try(t, c.Mutex("released")), try(t, c.Mutex("kept"))
+		before := l.Deadline()
+		eventually(t, patience, func() bool { return l.Deadline().After(before) }) // so the next renewal is half a second away
 
-	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", "released")))
-	errs := make(chan error, 1)
-	go func() { errs <- l.Release(context.Background()) }()
-	wire.proxy.AwaitHeld(t, 1)
-	// The other lock shows when there would have been one.
-	mine, others := pulse.heard("renew", "released"), pulse.heard("renew", "kept")
-	eventually(t, patience, func() bool { return pulse.heard("renew", "kept") >= others+2 })
-	if n := pulse.heard("renew", "released") - mine; n > 0 {
-		t.Errorf("%d renewals were sent while the release was on its way", n)
-	}
-	wire.set(nil)
-	wire.proxy.Release()
-	_ = await(t, "Release", errs) // with an error perhaps: it took almost as long as the lease
-	mustMatch(t, l.Release(context.Background()), lock.ErrReleased)
-	free(t, other)
+		wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", "released")))
+		errs := make(chan error, 1)
+		go func() { errs <- l.Release(context.Background()) }()
+		wire.proxy.AwaitHeld(t, 1)
+		// The other lock shows when there would have been one.
+		mine, others := pulse.heard("renew", "released"), pulse.heard("renew", "kept")
+		eventually(t, patience, func() bool { return pulse.heard("renew", "kept") >= others+2 })
+		if n := pulse.heard("renew", "released") - mine; n > 0 {
+			t.Errorf("%d renewals were sent while the release was on its way", n)
+		}
+		wire.set(nil)
+		wire.proxy.Release()
+		_ = await(t, "Release", errs) // with an error perhaps: it took almost as long as the lease
+		mustMatch(t, l.Release(context.Background()), lock.ErrReleased)
+		free(t, other)
+	})
 }
 
 // A release works on a dead ctx. The server hangs, and go-redis with it, so it can't succeed; it is bounded by the lease.
 func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t, answerWithin(20*time.Second))
-	c := newScope(t).open(t, rdb)
-	dead, cancel := context.WithCancel(t.Context())
-	cancel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t, answerWithin(20*time.Second))
+		c := newScope(t).open(t, rdb)
+		dead, cancel := context.WithCancel(t.Context())
+		cancel()
 
-	m := c.Mutex("job", lock.WithWatchdog(1500*time.Millisecond))
-	l := try(t, m)
-	if err := l.Release(dead); err != nil {
-		t.Errorf("Release on a dead ctx: %v", err)
-	}
-	if rdb.Exists(t.Context(), "job").Val() != 0 {
-		t.Error("Release on a dead ctx has not freed the lock")
-	}
+		m := c.Mutex("job", lock.WithWatchdog(1500*time.Millisecond))
+		l := try(t, m)
+		if err := l.Release(dead); err != nil {
+			t.Errorf("Release on a dead ctx: %v", err)
+		}
+		if rdb.Exists(t.Context(), "job").Val() != 0 {
+			t.Error("Release on a dead ctx has not freed the lock")
+		}
 
-	l = try(t, m)
-	srv.Pause(t)
-	start := time.Now()
-	err := l.Release(dead)
-	if err == nil {
-		t.Error("Release succeeded though nobody answered")
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("Release took %v, the lease was 1.5 s", took)
-	}
-	mustMatch(t, l.Release(dead), lock.ErrReleased)
+		l = try(t, m)
+		srv.Pause(t)
+		start := time.Now()
+		err := l.Release(dead)
+		if err == nil {
+			t.Error("Release succeeded though nobody answered")
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("Release took %v, the lease was 1.5 s", took)
+		}
+		mustMatch(t, l.Release(dead), lock.ErrReleased)
 
-	srv.Resume(t)
-	l = try(t, c.Mutex("other"))
-	srv.Pause(t)
-	l2ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	start = time.Now()
-	mustMatch(t, l.Release(l2ctx), context.DeadlineExceeded) // a live ctx bounds it too
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("Release took %v, its ctx 300 ms", took)
-	}
-	srv.Resume(t)
-	eventually(t, patience, func() bool { return rdb.Exists(t.Context(), "other").Val() == 0 }) // the client went on trying
+		srv.Resume(t)
+		l = try(t, c.Mutex("other"))
+		srv.Pause(t)
+		l2ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		mustMatch(t, l.Release(l2ctx), context.DeadlineExceeded) // a live ctx bounds it too
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("Release took %v, its ctx 300 ms", took)
+		}
+		srv.Resume(t)
+		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), "other").Val() == 0 }) // the client went on trying
+	})
 }
 
 // A renewal that the network delays past the release neither revives the lock nor lengthens another owner's lease.
 func TestLateRenewalChangesNothing(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	renewals, pulse := throughProxy(t, sp)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
-	late := func(name string) *lock.Lease {
-		l := try(t, c.Mutex(name))
-		pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", name)))
-		pulse.proxy.AwaitHeld(t, 1)
-		return l
-	}
-	deliver := func(name string) {
-		before := pulse.heard("renew", "control")
-		pulse.set(nil)
-		pulse.proxy.Release()
-		control := try(t, c.Mutex("control "+name))
-		eventually(t, patience, func() bool { return pulse.heard("renew", "control") > before })
-		free(t, control)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		renewals, pulse := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
+		late := func(name string) *lock.Lease {
+			l := try(t, c.Mutex(name))
+			pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", name)))
+			pulse.proxy.AwaitHeld(t, 1)
+			return l
+		}
+		deliver := func(name string) {
+			before := pulse.heard("renew", "control")
+			pulse.set(nil)
+			pulse.proxy.Release()
+			control := try(t, c.Mutex("control "+name))
+			eventually(t, patience, func() bool { return pulse.heard("renew", "control") > before })
+			free(t, control)
+		}
 
-	free(t, late("revived"))
-	deliver("revived")
-	if rdb.Exists(t.Context(), sp.Prefix()+"revived").Val() != 0 {
-		t.Error("a late renewal has revived a released lock")
-	}
+		free(t, late("revived"))
+		deliver("revived")
+		if rdb.Exists(t.Context(), sp.Prefix()+"revived").Val() != 0 {
+			t.Error("a late renewal has revived a released lock")
+		}
 
-	free(t, late("lengthened"))
-	other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
-	l := try(t, other.Mutex("lengthened", lock.WithFixedLease(time.Hour)))
-	deliver("lengthened")
-	ttl := rdb.PTTL(t.Context(), sp.Prefix()+"lengthened").Val()
-	if ttl < 59*time.Minute || ttl > time.Hour {
-		t.Errorf("a late renewal has set another owner's lease to %v", ttl)
-	}
-	free(t, l)
+		free(t, late("lengthened"))
+		other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		l := try(t, other.Mutex("lengthened", lock.WithFixedLease(time.Hour)))
+		deliver("lengthened")
+		ttl := rdb.PTTL(t.Context(), sp.Prefix()+"lengthened").Val()
+		if ttl < 59*time.Minute || ttl > time.Hour {
+			t.Errorf("a late renewal has set another owner's lease to %v", ttl)
+		}
+		free(t, l)
+	})
 }
 
 // An operation whose ctx ends between two tries says so, and of what the last try failed.

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,7 @@ import (
 // fault is a client whose requests and answers can be lost, and the server behind it.
 type fault struct {
 	*scope
-	srv  *redistest.Server
+	srv  *redistest.Fake
 	rdb  *redis.Client // not through the proxy
 	wire *wireTap
 	c    *lock.Client
@@ -27,7 +28,7 @@ type fault struct {
 // newFault gives a client that has learnt the server's clock, and the server the scripts.
 func newFault(t *testing.T, opts ...lock.Option) *fault {
 	t.Helper()
-	srv := redistest.Start(t)
+	srv := redistest.StartFake(t)
 	// go-redis's own retries, three of them by default, are what has to be kept out.
 	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
 	f := &fault{scope: newScope(t), srv: srv, rdb: srv.Client(t), wire: wire}
@@ -78,24 +79,26 @@ func (f *fault) entry(t *testing.T, l *lock.Lease) {
 // go-redis re-sends what fails, up to three times, unseen. A script of ours is sent once per try.
 func TestNobodySendsAScriptButUs(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	ours := func() int { return f.sent(t, telemetry.PurposeAcquire) + f.sent(t, telemetry.PurposeRelease) }
-	before := ours()
-	f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("acquire", "job")))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if l, err := f.c.Mutex("job").TryLock(ctx); err == nil {
-		t.Fatalf("%s got the lock though no answer came", l.Owner())
-	}
-	f.wire.set(nil)
-	eventually(t, patience, func() bool { return !f.exists("job") }) // the client cleans up
-	// Each that we count is one on the wire; none other is.
-	eventually(t, patience, func() bool {
-		return f.tries("acquire", "job")+f.tries("release", "job") == ours()-before
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		ours := func() int { return f.sent(t, telemetry.PurposeAcquire) + f.sent(t, telemetry.PurposeRelease) }
+		before := ours()
+		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("acquire", "job")))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if l, err := f.c.Mutex("job").TryLock(ctx); err == nil {
+			t.Fatalf("%s got the lock though no answer came", l.Owner())
+		}
+		f.wire.set(nil)
+		eventually(t, patience, func() bool { return !f.exists("job") }) // the client cleans up
+		// Each that we count is one on the wire; none other is.
+		eventually(t, patience, func() bool {
+			return f.tries("acquire", "job")+f.tries("release", "job") == ours()-before
+		})
+		if n := f.tries("acquire", "job"); n < 2 || n > 4 {
+			t.Errorf("%d tries to acquire, want 2 to 4", n)
+		}
 	})
-	if n := f.tries("acquire", "job"); n < 2 || n > 4 {
-		t.Errorf("%d tries to acquire, want 2 to 4", n)
-	}
 }
 
 // The answer to an acquire is lost: it is tried again, and the lock is held once.
@@ -104,26 +107,28 @@ func TestLostAnswerToAcquire(t *testing.T) {
 	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFault(t)
-			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job"), redistest.Nth(1)))
-			start := time.Now()
-			l := try(t, f.c.Mutex("job"))
-			if n := f.tries("acquire", "job"); n < 2 { // on a busy machine the second's answer may come too late
-				t.Errorf("%d tries, want 2", n)
-			}
-			f.entry(t, l)
-			// The first try had a token too; ours is the later one, which is what Redis knows.
-			h, err := f.c.Mutex("job").Inspect(t.Context())
-			if err != nil || h.Token != l.Token() || h.Owner != l.Owner() || h.Count != 1 {
-				t.Errorf("Inspect: %+v, %v; want token %d", h, err, l.Token())
-			}
-			if name == "silence" && l.Token() < start.Add(40*time.Millisecond).UnixMicro() {
-				t.Error("the token is that of the first try")
-			}
-			free(t, l)
-			if f.exists("job") {
-				t.Error("the lock is held yet")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job"), redistest.Nth(1)))
+				start := time.Now()
+				l := try(t, f.c.Mutex("job"))
+				if n := f.tries("acquire", "job"); n < 2 { // on a busy machine the second's answer may come too late
+					t.Errorf("%d tries, want 2", n)
+				}
+				f.entry(t, l)
+				// The first try had a token too; ours is the later one, which is what Redis knows.
+				h, err := f.c.Mutex("job").Inspect(t.Context())
+				if err != nil || h.Token != l.Token() || h.Owner != l.Owner() || h.Count != 1 {
+					t.Errorf("Inspect: %+v, %v; want token %d", h, err, l.Token())
+				}
+				if name == "silence" && l.Token() < start.Add(40*time.Millisecond).UnixMicro() {
+					t.Error("the token is that of the first try")
+				}
+				free(t, l)
+				if f.exists("job") {
+					t.Error("the lock is held yet")
+				}
+			})
 		})
 	}
 }
@@ -134,11 +139,13 @@ func TestGivenUpAcquireIsSwept(t *testing.T) {
 	for name, verdict := range map[string]redistest.Verdict{"answer lost": redistest.Drop, "answer late": redistest.Hold} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFault(t)
-			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job")))
-			f.givenUp(t, f.c.Mutex("job"), "acquire", "job")
-			f.wire.proxy.Release()
-			eventually(t, patience, func() bool { return f.tries("release", "job") > 0 && !f.exists("job") })
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job")))
+				f.givenUp(t, f.c.Mutex("job"), "acquire", "job")
+				f.wire.proxy.Release()
+				eventually(t, patience, func() bool { return f.tries("release", "job") > 0 && !f.exists("job") })
+			})
 		})
 	}
 }
@@ -146,41 +153,45 @@ func TestGivenUpAcquireIsSwept(t *testing.T) {
 // An acquire that the network delays past its own release must not resurrect the lock.
 func TestLateAcquireChangesNothing(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	f.wire.set(redistest.When(redistest.Up, redistest.Hold, f.wire.script("acquire", "job"), redistest.Nth(1)))
-	l := try(t, f.c.Mutex("job")) // by the second try
-	f.wire.proxy.AwaitHeld(t, 1)
-	free(t, l)
-	ran := f.srv.Commands(t)["evalsha"]
-	f.wire.set(nil)
-	pass(t, tight)
-	f.wire.proxy.Release()
-	eventually(t, patience, func() bool { return f.srv.Commands(t)["evalsha"] > ran })
-	if f.exists("job") {
-		t.Error("a late acquire has taken the lock for an owner who has released it")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		f.wire.set(redistest.When(redistest.Up, redistest.Hold, f.wire.script("acquire", "job"), redistest.Nth(1)))
+		l := try(t, f.c.Mutex("job")) // by the second try
+		f.wire.proxy.AwaitHeld(t, 1)
+		free(t, l)
+		ran := f.srv.Commands(t)["evalsha"]
+		f.wire.set(nil)
+		pass(t, tight)
+		f.wire.proxy.Release()
+		eventually(t, patience, func() bool { return f.srv.Commands(t)["evalsha"] > ran })
+		if f.exists("job") {
+			t.Error("a late acquire has taken the lock for an owner who has released it")
+		}
+	})
 }
 
 // Before a client knows the server's clock such a ghost lasts one lease at most.
 func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	direct := srv.Client(t)
-	free(t, try(t, newScope(t).open(t, direct).Mutex("warm-up"))) // gives the server the scripts
-	rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
-	const lease = 1500 * time.Millisecond
-	c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("acquire", "job"), redistest.Nth(1)))
-	l := try(t, c.Mutex("job"))
-	wire.proxy.AwaitHeld(t, 1)
-	free(t, l)
-	wire.set(nil)
-	wire.proxy.Release()
-	eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 1 })
-	if ttl := direct.PTTL(t.Context(), "job").Val(); ttl > lease {
-		t.Errorf("the ghost lasts %v, longer than its lease", ttl)
-	}
-	free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		direct := srv.Client(t)
+		free(t, try(t, newScope(t).open(t, direct).Mutex("warm-up"))) // gives the server the scripts
+		rdb, wire := throughProxy(t, srv, answerWithin(250*time.Millisecond))
+		const lease = 1500 * time.Millisecond
+		c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+		wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("acquire", "job"), redistest.Nth(1)))
+		l := try(t, c.Mutex("job"))
+		wire.proxy.AwaitHeld(t, 1)
+		free(t, l)
+		wire.set(nil)
+		wire.proxy.Release()
+		eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 1 })
+		if ttl := direct.PTTL(t.Context(), "job").Val(); ttl > lease {
+			t.Errorf("the ghost lasts %v, longer than its lease", ttl)
+		}
+		free(t, granted(t, begin(t.Context(), c.Mutex("job"))))
+	})
 }
 
 // The answer to a release is lost: on our own retry the entry is gone, which means that it was released.
@@ -189,25 +200,27 @@ func TestLostAnswerToRelease(t *testing.T) {
 	for name, verdict := range map[string]redistest.Verdict{"silence": redistest.Drop, "reset": redistest.Cut} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFault(t)
-			l := try(t, f.c.Mutex("job"))
-			f.wire.set(redistest.ReplyTo(verdict, f.wire.script("release", "job"), redistest.Nth(1)))
-			if err := l.Release(t.Context()); err != nil {
-				t.Errorf("Release: %v, want nil: the lock was given back", err)
-			}
-			if n := f.tries("release", "job"); n < 2 {
-				t.Errorf("%d tries, want 2", n)
-			}
-			if f.exists("job") {
-				t.Error("the lock is held yet")
-			}
-			spans := f.spansNamed("release default")
-			if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != "true" || last["lockdog.outcome"] != "released" {
-				t.Errorf("the release span says %v, want unconfirmed", last)
-			}
-			if n := f.released(t); n != 1 {
-				t.Errorf("%v releases counted, want 1", n)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				l := try(t, f.c.Mutex("job"))
+				f.wire.set(redistest.ReplyTo(verdict, f.wire.script("release", "job"), redistest.Nth(1)))
+				if err := l.Release(t.Context()); err != nil {
+					t.Errorf("Release: %v, want nil: the lock was given back", err)
+				}
+				if n := f.tries("release", "job"); n < 2 {
+					t.Errorf("%d tries, want 2", n)
+				}
+				if f.exists("job") {
+					t.Error("the lock is held yet")
+				}
+				spans := f.spansNamed("release default")
+				if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != "true" || last["lockdog.outcome"] != "released" {
+					t.Errorf("the release span says %v, want unconfirmed", last)
+				}
+				if n := f.released(t); n != 1 {
+					t.Errorf("%v releases counted, want 1", n)
+				}
+			})
 		})
 	}
 }
@@ -215,20 +228,22 @@ func TestLostAnswerToRelease(t *testing.T) {
 // The entry is gone at the first try: nobody but somebody else can have done that, and it is a loss.
 func TestFirstReleaseOfAMissingLockIsALoss(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	for sent := 0; ; {
-		l := try(t, f.c.Mutex("job"))
-		f.rdb.Del(t.Context(), "job")
-		err := l.Release(t.Context())
-		before := sent
-		if sent = f.tries("release", "job"); sent > before+1 { // the first try's answer came too late: as far as it knows, its own doing
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		for sent := 0; ; {
+			l := try(t, f.c.Mutex("job"))
+			f.rdb.Del(t.Context(), "job")
+			err := l.Release(t.Context())
+			before := sent
+			if sent = f.tries("release", "job"); sent > before+1 { // the first try's answer came too late: as far as it knows, its own doing
+				continue
+			}
+			mustMatch(t, err, lock.ErrLost) // whose holder may have heard of it before
+			if sent == before+1 {
+				return
+			}
 		}
-		mustMatch(t, err, lock.ErrLost) // whose holder may have heard of it before
-		if sent == before+1 {
-			return
-		}
-	}
+	})
 }
 
 // The request of a hand-over is late: the waiter that would have had the lock has it by asking, and once.
@@ -244,25 +259,27 @@ func TestLostHandOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFault(t)
-			m := f.c.Mutex("job")
-			l := try(t, m)
-			next := begin(t.Context(), m)
-			asleep(t, f.c, 1)
-			f.wire.set(rule(f))
-			free(t, l)
-			heir := granted(t, next)
-			if heir.Token() <= l.Token() {
-				t.Errorf("token %d after %d", heir.Token(), l.Token())
-			}
-			f.entry(t, heir)
-			f.wire.set(nil)
-			f.wire.proxy.Release()
-			free(t, heir)
-			eventually(t, patience, func() bool { return !f.exists("job") })
-			last := try(t, m)
-			f.entry(t, last)
-			free(t, last)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				m := f.c.Mutex("job")
+				l := try(t, m)
+				next := begin(t.Context(), m)
+				asleep(t, f.c, 1)
+				f.wire.set(rule(f))
+				free(t, l)
+				heir := granted(t, next)
+				if heir.Token() <= l.Token() {
+					t.Errorf("token %d after %d", heir.Token(), l.Token())
+				}
+				f.entry(t, heir)
+				f.wire.set(nil)
+				f.wire.proxy.Release()
+				free(t, heir)
+				eventually(t, patience, func() bool { return !f.exists("job") })
+				last := try(t, m)
+				f.entry(t, last)
+				free(t, last)
+			})
 		})
 	}
 }
@@ -271,65 +288,69 @@ func TestLostHandOver(t *testing.T) {
 // but the client.
 func TestLostHandOverToWhoHasLeft(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	m := f.c.Mutex("job")
-	for left := false; !left; {
-		l := try(t, m)
-		ctx, cancel := context.WithCancel(t.Context())
-		next := begin(ctx, m)
-		asleep(t, f.c, 1)
-		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("hand_over", "job"), redistest.Nth(1)))
-		released := make(chan error, 1)
-		go func() { released <- l.Release(context.Background()) }()
-		f.wire.proxy.AwaitHeld(t, 1)
-		cancel()
-		got := await(t, "Lock", next)
-		if left = got.err != nil; left {
-			mustMatch(t, got.err, context.Canceled)
-		} else { // we were slower than the release's second try
-			free(t, got.Lease)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		m := f.c.Mutex("job")
+		for left := false; !left; {
+			l := try(t, m)
+			ctx, cancel := context.WithCancel(t.Context())
+			next := begin(ctx, m)
+			asleep(t, f.c, 1)
+			f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("hand_over", "job"), redistest.Nth(1)))
+			released := make(chan error, 1)
+			go func() { released <- l.Release(context.Background()) }()
+			f.wire.proxy.AwaitHeld(t, 1)
+			cancel()
+			got := await(t, "Lock", next)
+			if left = got.err != nil; left {
+				mustMatch(t, got.err, context.Canceled)
+			} else { // we were slower than the release's second try
+				free(t, got.Lease)
+			}
+			if err := await(t, "Release", released); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+			eventually(t, patience, func() bool { return !f.exists("job") })
+			f.wire.set(nil)
+			f.wire.proxy.Release()
 		}
-		if err := await(t, "Release", released); err != nil {
-			t.Errorf("Release: %v", err)
-		}
-		eventually(t, patience, func() bool { return !f.exists("job") })
-		f.wire.set(nil)
-		f.wire.proxy.Release()
-	}
+	})
 }
 
 // A server that was restarted, or whose scripts were flushed, is given them again. That is no error.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
-	flush := func() {
-		t.Helper()
-		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
+		flush := func() {
+			t.Helper()
+			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	m := c.Mutex("job")
-	flush()
-	l := try(t, m)
-	flush()
-	before := l.Deadline()
-	eventually(t, patience, func() bool { return l.Deadline().After(before) })
-	flush()
-	if h, err := m.Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
-		t.Errorf("Inspect: %+v, %v", h, err)
-	}
-	flush()
-	free(t, l)
-	l = try(t, m)
-	flush()
-	if was, err := m.ForceUnlock(t.Context()); err != nil || !was {
-		t.Errorf("ForceUnlock: %v, %v", was, err)
-	}
-	mustBeLost(t, l, lock.CauseForced)
-	if n := s.sum(t, telemetry.MetricErrors); n != 0 {
-		t.Errorf("%v errors: %v", n, s.series(t, telemetry.MetricErrors))
-	}
+		m := c.Mutex("job")
+		flush()
+		l := try(t, m)
+		flush()
+		before := l.Deadline()
+		eventually(t, patience, func() bool { return l.Deadline().After(before) })
+		flush()
+		if h, err := m.Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
+			t.Errorf("Inspect: %+v, %v", h, err)
+		}
+		flush()
+		free(t, l)
+		l = try(t, m)
+		flush()
+		if was, err := m.ForceUnlock(t.Context()); err != nil || !was {
+			t.Errorf("ForceUnlock: %v, %v", was, err)
+		}
+		mustBeLost(t, l, lock.CauseForced)
+		if n := s.sum(t, telemetry.MetricErrors); n != 0 {
+			t.Errorf("%v errors: %v", n, s.series(t, telemetry.MetricErrors))
+		}
+	})
 }

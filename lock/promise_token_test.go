@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,64 +21,68 @@ import (
 // Tokens rise through whatever a server may forget.
 func TestTokensRiseThroughLossOfData(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, rdb)
-	m := c.Mutex("job")
-	last := int64(0)
-	grant := func(after string) {
-		t.Helper()
-		l := try(t, m)
-		if l.Token() <= last {
-			t.Errorf("after %s: token %d, it was %d", after, l.Token(), last)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		c := newScope(t).open(t, rdb)
+		m := c.Mutex("job")
+		last := int64(0)
+		grant := func(after string) {
+			t.Helper()
+			l := try(t, m)
+			if l.Token() <= last {
+				t.Errorf("after %s: token %d, it was %d", after, l.Token(), last)
+			}
+			last = l.Token()
+			h, err := m.Inspect(t.Context())
+			if err != nil || h.Token != last {
+				t.Errorf("after %s: Redis knows token %d, %v; the lease has %d", after, h.Token, err, last)
+			}
+			free(t, l)
 		}
-		last = l.Token()
-		h, err := m.Inspect(t.Context())
-		if err != nil || h.Token != last {
-			t.Errorf("after %s: Redis knows token %d, %v; the lease has %d", after, h.Token, err, last)
-		}
-		free(t, l)
-	}
-	grant("nothing")
-	grant("a release")
-	rdb.Del(t.Context(), "job")
-	grant("DEL")
-	rdb.FlushAll(t.Context())
-	grant("FLUSHALL")
-	srv.Restart(t, redistest.LoseData)
-	grant("a restart that lost everything")
+		grant("nothing")
+		grant("a release")
+		rdb.Del(t.Context(), "job")
+		grant("DEL")
+		rdb.FlushAll(t.Context())
+		grant("FLUSHALL")
+		srv.Restart(t, redistest.LoseData)
+		grant("a restart that lost everything")
+	})
 }
 
 // A token is larger than the last, also where the clock isn't: a failover to a server whose clock is behind.
 func TestTokensRiseThoughTheClockDoesNot(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, rdb)
-	m := c.Mutex("job")
-	free(t, try(t, m))
-	counter := fences(t, rdb)[0]
-	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
-	if err := rdb.Set(t.Context(), counter, ahead, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range int64(3) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		c := newScope(t).open(t, rdb)
+		m := c.Mutex("job")
+		free(t, try(t, m))
+		counter := fences(t, rdb)[0]
+		ahead := time.Now().Add(24 * time.Hour).UnixMicro()
+		if err := rdb.Set(t.Context(), counter, ahead, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range int64(3) {
+			l := try(t, m)
+			if l.Token() != ahead+1+i {
+				t.Errorf("token %d, want the last one plus 1, %d", l.Token(), ahead+1+i)
+			}
+			free(t, l)
+		}
+		// A hand-over draws from the same counter.
 		l := try(t, m)
-		if l.Token() != ahead+1+i {
-			t.Errorf("token %d, want the last one plus 1, %d", l.Token(), ahead+1+i)
+		next := begin(t.Context(), m)
+		asleep(t, c, 1) // it draws none by itself
+		free(t, l)
+		l = granted(t, next)
+		if l.Token() != ahead+5 {
+			t.Errorf("token %d of the next grant, want %d", l.Token(), ahead+5)
 		}
 		free(t, l)
-	}
-	// A hand-over draws from the same counter.
-	l := try(t, m)
-	next := begin(t.Context(), m)
-	asleep(t, c, 1) // it draws none by itself
-	free(t, l)
-	l = granted(t, next)
-	if l.Token() != ahead+5 {
-		t.Errorf("token %d of the next grant, want %d", l.Token(), ahead+5)
-	}
-	free(t, l)
+	})
 }
 
 func fences(t *testing.T, rdb *redis.Client) []string {
@@ -93,35 +98,37 @@ func fences(t *testing.T, rdb *redis.Client) []string {
 // in Redis.
 func TestOneTokenCounterPerSlot(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, rdb)
-	used := map[int]bool{}
-	for i := range 300 {
-		name := fmt.Sprintf("job:%d", i)
-		if i%3 == 0 {
-			name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		c := newScope(t).open(t, rdb)
+		used := map[int]bool{}
+		for i := range 300 {
+			name := fmt.Sprintf("job:%d", i)
+			if i%3 == 0 {
+				name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
+			}
+			free(t, try(t, c.Mutex(name)))
+			used[slot(name)] = true
 		}
-		free(t, try(t, c.Mutex(name)))
-		used[slot(name)] = true
-	}
-	keys, err := rdb.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		tag := strings.TrimSuffix(strings.TrimPrefix(key, "lockdog:fence:{"), "}")
-		if _, err := strconv.Atoi(tag); err != nil {
-			t.Errorf("%q was left in Redis", key)
+		keys, err := rdb.Keys(t.Context(), "*").Result()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !used[slot(key)] {
-			t.Errorf("%q is in no lock's slot", key)
+		for _, key := range keys {
+			tag := strings.TrimSuffix(strings.TrimPrefix(key, "lockdog:fence:{"), "}")
+			if _, err := strconv.Atoi(tag); err != nil {
+				t.Errorf("%q was left in Redis", key)
+			}
+			if !used[slot(key)] {
+				t.Errorf("%q is in no lock's slot", key)
+			}
+			delete(used, slot(key))
 		}
-		delete(used, slot(key))
-	}
-	if len(used) > 0 {
-		t.Errorf("slots %v have no counter, or share one", used)
-	}
+		if len(used) > 0 {
+			t.Errorf("slots %v have no counter, or share one", used)
+		}
+	})
 }
 
 // slot is the hash slot of a key: CRC-16/XMODEM of what is in braces, if there are any.
@@ -170,49 +177,51 @@ func (r redisson) run(script, name string) int64 {
 // A Java holder excludes a Go holder and wakes it, and the reverse.
 func TestSharesLocksWithRedisson(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	java := redisson{srv.Client(t), somebodyElse}
-	c := newScope(t).open(t, srv.Client(t))
-	m := c.Mutex("job")
-	for range 2 { // it has entered twice
-		if got := java.run(redissonLock, "job"); got != -1 {
-			t.Fatalf("Redisson's lock of a free lock: %d", got)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		java := redisson{srv.Client(t), somebodyElse}
+		c := newScope(t).open(t, srv.Client(t))
+		m := c.Mutex("job")
+		for range 2 { // it has entered twice
+			if got := java.run(redissonLock, "job"); got != -1 {
+				t.Fatalf("Redisson's lock of a free lock: %d", got)
+			}
 		}
-	}
-	var held *lock.HeldError
-	if _, err := m.TryLock(t.Context()); !errors.As(err, &held) || held.Owner != somebodyElse {
-		t.Errorf("TryLock beside Redisson: %v", err)
-	}
-	if h, err := m.Inspect(t.Context()); err != nil || h.Owner != somebodyElse || h.Count != 2 || h.Token != 0 {
-		t.Errorf("Inspect: %+v, %v", h, err)
-	}
-	next := begin(t.Context(), m)
-	subscribed(t, java.Client, 1)
-	java.run(redissonUnlock, "job")
-	if got := java.run(redissonUnlock, "job"); got != 1 {
-		t.Fatalf("Redisson's unlock: %d", got)
-	}
-	l := granted(t, next) // its lease had half a minute yet
+		var held *lock.HeldError
+		if _, err := m.TryLock(t.Context()); !errors.As(err, &held) || held.Owner != somebodyElse {
+			t.Errorf("TryLock beside Redisson: %v", err)
+		}
+		if h, err := m.Inspect(t.Context()); err != nil || h.Owner != somebodyElse || h.Count != 2 || h.Token != 0 {
+			t.Errorf("Inspect: %+v, %v", h, err)
+		}
+		next := begin(t.Context(), m)
+		subscribed(t, java.Client, 1)
+		java.run(redissonUnlock, "job")
+		if got := java.run(redissonUnlock, "job"); got != 1 {
+			t.Fatalf("Redisson's unlock: %d", got)
+		}
+		l := granted(t, next) // its lease had half a minute yet
 
-	if got := java.run(redissonLock, "job"); got < 1 || got > 30_000 {
-		t.Errorf("Redisson's lock of our lock: %d, want what is left of our lease", got)
-	}
-	if got := java.run(redissonUnlock, "job"); got != -1 {
-		t.Errorf("Redisson's unlock of our lock: %d", got)
-	}
-	ears := java.Subscribe(t.Context(), "redisson_lock__channel:{job}")
-	defer func() { _ = ears.Close() }()
-	if _, err := ears.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	free(t, l)
-	msg, err := ears.ReceiveTimeout(t.Context(), patience)
-	if m, ok := msg.(*redis.Message); !ok || m.Payload != "0" {
-		t.Errorf("our release told Redisson %v, %v; want 0", msg, err)
-	}
-	if got := java.run(redissonLock, "job"); got != -1 {
-		t.Errorf("Redisson's lock after our release: %d", got)
-	}
+		if got := java.run(redissonLock, "job"); got < 1 || got > 30_000 {
+			t.Errorf("Redisson's lock of our lock: %d, want what is left of our lease", got)
+		}
+		if got := java.run(redissonUnlock, "job"); got != -1 {
+			t.Errorf("Redisson's unlock of our lock: %d", got)
+		}
+		ears := java.Subscribe(t.Context(), "redisson_lock__channel:{job}")
+		defer func() { _ = ears.Close() }()
+		if _, err := ears.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		free(t, l)
+		msg, err := ears.ReceiveTimeout(t.Context(), patience)
+		if m, ok := msg.(*redis.Message); !ok || m.Payload != "0" {
+			t.Errorf("our release told Redisson %v, %v; want 0", msg, err)
+		}
+		if got := java.run(redissonLock, "job"); got != -1 {
+			t.Errorf("Redisson's lock after our release: %d", got)
+		}
+	})
 }
 
 // subscribed waits until n clients listen for the release of the lock "job".
@@ -225,32 +234,34 @@ func subscribed(t *testing.T, rdb *redis.Client, n int64) {
 // With WithRedissonTokens the counter is that of Redisson's RFencedLock, and goes on from wherever it stands.
 func TestTokensOfRedisson(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithRedissonTokens())
-	counter := "redisson_lock_token:{" + sp.Prefix() + "job}"
-	for _, m := range []lock.Locker{c.Mutex("job"), c.FairMutex("job")} {
-		l := try(t, m)
-		first := l.Token()
-		free(t, l)
-		java := rdb.Incr(t.Context(), counter).Val() // as Redisson draws one
-		l = try(t, m)
-		second := l.Token()
-		free(t, l)
-		if java != first+1 || second <= java {
-			t.Errorf("%T: tokens %d, then %d of Java's, then %d", m, first, java, second)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithRedissonTokens())
+		counter := "redisson_lock_token:{" + sp.Prefix() + "job}"
+		for _, m := range []lock.Locker{c.Mutex("job"), c.FairMutex("job")} {
+			l := try(t, m)
+			first := l.Token()
+			free(t, l)
+			java := rdb.Incr(t.Context(), counter).Val() // as Redisson draws one
+			l = try(t, m)
+			second := l.Token()
+			free(t, l)
+			if java != first+1 || second <= java {
+				t.Errorf("%T: tokens %d, then %d of Java's, then %d", m, first, java, second)
+			}
 		}
-	}
-	far := time.Now().Add(time.Hour).UnixMicro()
-	if err := rdb.Set(t.Context(), counter, far, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	l := try(t, c.Mutex("job"))
-	if l.Token() != far+1 {
-		t.Errorf("after %d comes %d", far, l.Token())
-	}
-	free(t, l)
-	if counters := rdb.Keys(t.Context(), sp.Prefix()+"lockdog:fence:*").Val(); len(counters) > 0 {
-		t.Errorf("counters of our own: %v", counters)
-	}
+		far := time.Now().Add(time.Hour).UnixMicro()
+		if err := rdb.Set(t.Context(), counter, far, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		l := try(t, c.Mutex("job"))
+		if l.Token() != far+1 {
+			t.Errorf("after %d comes %d", far, l.Token())
+		}
+		free(t, l)
+		if counters := rdb.Keys(t.Context(), sp.Prefix()+"lockdog:fence:*").Val(); len(counters) > 0 {
+			t.Errorf("counters of our own: %v", counters)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -15,79 +16,83 @@ import (
 
 func TestReentryTakesNoRoundTrip(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, rdb)
-	m := c.Mutex("job", lock.WithReentrancy())
-	outer := try(t, m)
-	work := outer.Context()
-	before := srv.Commands(t)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		c := newScope(t).open(t, rdb)
+		m := c.Mutex("job", lock.WithReentrancy())
+		outer := try(t, m)
+		work := outer.Context()
+		before := srv.Commands(t)
 
-	if _, err := c.Mutex("job").Lock(work); err == nil {
-		t.Fatal("re-entered without WithReentrancy")
-	} else {
-		mustMatch(t, err, lock.ErrDeadlock)
-	}
-	ictx, cancel := context.WithCancel(work)
-	inner, err := m.Lock(ictx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
-		t.Error("the inner lease is another grant")
-	}
-	cancel() // ends the inner permission only
-	_ = mustBeCanceled(t, inner, lock.ReasonContext)
-	if err := work.Err(); err != nil {
-		t.Errorf("an inner ctx that ended has ended the outer one: %v", context.Cause(work))
-	}
-	second, err := m.TryLock(work)
-	if err != nil {
-		t.Fatal(err)
-	}
-	free(t, inner)
-	free(t, outer)
-	after := srv.Commands(t).Since(before)
-	if after["evalsha"] != 0 || after["eval"] != 0 {
-		t.Errorf("re-entry and releases of all but the last lease sent %v", after)
-	}
-	if rdb.Exists(t.Context(), "job").Val() != 1 {
-		t.Error("the lock is free though the last lease isn't released")
-	}
-	free(t, second)
-	if rdb.Exists(t.Context(), "job").Val() != 0 {
-		t.Error("the lock is held though the last lease is released")
-	}
-	// The ctx of a released lease is no way in: this is a new grant.
-	again, err := m.TryLock(context.WithoutCancel(work))
-	if err != nil || again.Token() <= outer.Token() {
-		t.Fatalf("with the ctx of a released lease: %v", err)
-	}
-	free(t, again)
+		if _, err := c.Mutex("job").Lock(work); err == nil {
+			t.Fatal("re-entered without WithReentrancy")
+		} else {
+			mustMatch(t, err, lock.ErrDeadlock)
+		}
+		ictx, cancel := context.WithCancel(work)
+		inner, err := m.Lock(ictx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inner.Token() != outer.Token() || inner.Owner() != outer.Owner() {
+			t.Error("the inner lease is another grant")
+		}
+		cancel() // ends the inner permission only
+		_ = mustBeCanceled(t, inner, lock.ReasonContext)
+		if err := work.Err(); err != nil {
+			t.Errorf("an inner ctx that ended has ended the outer one: %v", context.Cause(work))
+		}
+		second, err := m.TryLock(work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free(t, inner)
+		free(t, outer)
+		after := srv.Commands(t).Since(before)
+		if after["evalsha"] != 0 || after["eval"] != 0 {
+			t.Errorf("re-entry and releases of all but the last lease sent %v", after)
+		}
+		if rdb.Exists(t.Context(), "job").Val() != 1 {
+			t.Error("the lock is free though the last lease isn't released")
+		}
+		free(t, second)
+		if rdb.Exists(t.Context(), "job").Val() != 0 {
+			t.Error("the lock is held though the last lease is released")
+		}
+		// The ctx of a released lease is no way in: this is a new grant.
+		again, err := m.TryLock(context.WithoutCancel(work))
+		if err != nil || again.Token() <= outer.Token() {
+			t.Fatalf("with the ctx of a released lease: %v", err)
+		}
+		free(t, again)
+	})
 }
 
 // An inner ctx that ended leaves the outer lease renewed.
 func TestInnerContextDoesNotStopRenewal(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
-	outer := try(t, c.Mutex("job"))
-	ctx, cancel := context.WithCancel(outer.Context())
-	inner, err := c.Mutex("job").TryLock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	_ = mustBeCanceled(t, inner, lock.ReasonContext)
-	start := outer.Deadline()
-	eventually(t, patience, func() bool {
-		if err := outer.Context().Err(); err != nil {
-			t.Fatalf("the outer lease: %v", context.Cause(outer.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
+		outer := try(t, c.Mutex("job"))
+		ctx, cancel := context.WithCancel(outer.Context())
+		inner, err := c.Mutex("job").TryLock(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return outer.Deadline().Sub(start) > 900*time.Millisecond
+		cancel()
+		_ = mustBeCanceled(t, inner, lock.ReasonContext)
+		start := outer.Deadline()
+		eventually(t, patience, func() bool {
+			if err := outer.Context().Err(); err != nil {
+				t.Fatalf("the outer lease: %v", context.Cause(outer.Context()))
+			}
+			return outer.Deadline().Sub(start) > 900*time.Millisecond
+		})
+		free(t, inner)
+		free(t, outer)
 	})
-	free(t, inner)
-	free(t, outer)
 }
 
 // A holder that is stuck blocks others for the limit and one lease at most, and is told.

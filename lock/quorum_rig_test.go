@@ -15,16 +15,16 @@ import (
 // nodes are the servers of a quorum, each behind a proxy.
 type nodes struct {
 	t       *testing.T
-	servers []*redistest.Server
+	servers []*redistest.Fake
 	wires   []*wireTap
 	raw     []*redis.Client // past the proxies
 }
 
 func startNodes(t *testing.T, n int) *nodes {
 	t.Helper()
-	ns := &nodes{t: t, servers: make([]*redistest.Server, n)}
+	ns := &nodes{t: t, servers: make([]*redistest.Fake, n)}
 	for i := range n {
-		ns.servers[i] = redistest.Start(t)
+		ns.servers[i] = redistest.StartFake(t)
 		ns.wires = append(ns.wires, listenOn(t, redistest.NewProxy(t, ns.servers[i].Addr())))
 		ns.raw = append(ns.raw, ns.servers[i].Client(t))
 	}

@@ -21,385 +21,403 @@ import (
 
 func TestQuorum(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
-	m := a.Mutex("job")
-	l := a.everywhere(t, m)
-	if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
-		t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
-	}
-	if tokens := l.Tokens(); len(tokens) != 1 || tokens["job"] != l.Token() || l.Token() == 0 {
-		t.Errorf("token %d, tokens %v", l.Token(), tokens)
-	}
-	eventually(t, patience, func() bool {
-		return len(a.clients[0].Leases())+len(a.clients[1].Leases())+len(a.clients[2].Leases()) == 3
-	})
-	for i, c := range a.clients {
-		eventually(t, patience, func() bool { // the last to be asked may be told yet
-			h, err := c.Mutex("job").Inspect(t.Context())
-			return err == nil && h.Token == l.Token()
-		})
-		if infos := c.Leases(); infos[0].Kind != "quorum" || infos[0].Token != l.Token() || infos[0].Name != "job" {
-			t.Errorf("node %d: %+v", i, infos)
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
+		m := a.Mutex("job")
+		l := a.everywhere(t, m)
+		if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
+			t.Errorf("%s is held by %v, the lease is %q of %q", l.Name(), owners, l.Name(), l.Owner())
 		}
-	}
-	if left := time.Until(l.Deadline()); left <= 0 || left > steady {
-		t.Errorf("%v are left", left)
-	}
-	var held *lock.HeldError
-	_, err := answered(t.Context(), b.Mutex("job"))
-	if !errors.As(err, &held) || held.Name != "job" || held.Remaining <= 0 || !slices.Contains(ns.holders("job"), held.Owner) {
-		t.Errorf("another's TryLock: %v", err)
-	}
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2*3 })
-	if l.Err() != nil || l.Context().Err() != nil || ns.held("job") != 3 {
-		t.Errorf("after two renewals: %v, held at %d", l.Err(), ns.held("job"))
-	}
-	free(t, l)
-	mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
-	mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	next := try(t, b.Mutex("job"))
-	if next.Token() <= l.Token() {
-		t.Errorf("token %d after %d", next.Token(), l.Token())
-	}
-	free(t, next)
-	if err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return errors.Join(ctx.Err(), l.Err()) }); err != nil {
-		t.Errorf("Do: %v", err)
-	}
+		if tokens := l.Tokens(); len(tokens) != 1 || tokens["job"] != l.Token() || l.Token() == 0 {
+			t.Errorf("token %d, tokens %v", l.Token(), tokens)
+		}
+		eventually(t, patience, func() bool {
+			return len(a.clients[0].Leases())+len(a.clients[1].Leases())+len(a.clients[2].Leases()) == 3
+		})
+		for i, c := range a.clients {
+			eventually(t, patience, func() bool { // the last to be asked may be told yet
+				h, err := c.Mutex("job").Inspect(t.Context())
+				return err == nil && h.Token == l.Token()
+			})
+			if infos := c.Leases(); infos[0].Kind != "quorum" || infos[0].Token != l.Token() || infos[0].Name != "job" {
+				t.Errorf("node %d: %+v", i, infos)
+			}
+		}
+		if left := time.Until(l.Deadline()); left <= 0 || left > steady {
+			t.Errorf("%v are left", left)
+		}
+		var held *lock.HeldError
+		_, err := answered(t.Context(), b.Mutex("job"))
+		if !errors.As(err, &held) || held.Name != "job" || held.Remaining <= 0 || !slices.Contains(ns.holders("job"), held.Owner) {
+			t.Errorf("another's TryLock: %v", err)
+		}
+		eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") >= 2*3 })
+		if l.Err() != nil || l.Context().Err() != nil || ns.held("job") != 3 {
+			t.Errorf("after two renewals: %v, held at %d", l.Err(), ns.held("job"))
+		}
+		free(t, l)
+		mustMatch(t, l.Release(t.Context()), lock.ErrReleased)
+		mustMatch(t, context.Cause(l.Context()), lock.ErrReleased)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		next := try(t, b.Mutex("job"))
+		if next.Token() <= l.Token() {
+			t.Errorf("token %d after %d", next.Token(), l.Token())
+		}
+		free(t, next)
+		if err := m.Do(t.Context(), func(ctx context.Context, l *lock.Lease) error { return errors.Join(ctx.Err(), l.Err()) }); err != nil {
+			t.Errorf("Do: %v", err)
+		}
+	})
 }
 
 // A minority that is down, or silent, costs nothing; more than that is an error with what each node said.
 func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	t.Parallel()
-	const lease = 6 * time.Second // a node has a tenth of it
-	ns := startNodes(t, 5)
-	a := ns.quorum(lock.WithWatchdog(lease))
-	m := a.Mutex("job")
-	free(t, try(t, m)) // connections, scripts
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 6 * time.Second // a node has a tenth of it
+		ns := startNodes(t, 5)
+		a := ns.quorum(lock.WithWatchdog(lease))
+		m := a.Mutex("job")
+		free(t, try(t, m)) // connections, scripts
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	ns.servers[1].Kill(t)
-	ns.mute(3, true)
-	eventually(t, patience, func() bool { // a busy machine may take its time, but not each time
+		ns.servers[1].Kill(t)
+		ns.mute(3, true)
+		eventually(t, patience, func() bool { // a busy machine may take its time, but not each time
+			start := time.Now()
+			free(t, try(t, m))
+			return time.Since(start) < lease/20
+		})
+		ns.mute(3, false)
+		var l *lock.Lease
+		eventually(t, patience, func() bool { // it first hears of what nobody waits for any more
+			l = try(t, m)
+			for since := time.Now(); time.Since(since) < 100*time.Millisecond; time.Sleep(time.Millisecond) {
+				if ns.held("job") == 4 {
+					return true
+				}
+			}
+			free(t, l)
+			return false
+		})
+		ns.mute(3, true) // a member
 		start := time.Now()
-		free(t, try(t, m))
-		return time.Since(start) < lease/20
-	})
-	ns.mute(3, false)
-	var l *lock.Lease
-	eventually(t, patience, func() bool { // it first hears of what nobody waits for any more
-		l = try(t, m)
-		for since := time.Now(); time.Since(since) < 100*time.Millisecond; time.Sleep(time.Millisecond) {
-			if ns.held("job") == 4 {
-				return true
+		free(t, l)
+		if took := time.Since(start); took > lease/8 {
+			t.Errorf("the release took %v when a node fell silent", took)
+		}
+		next := begin(t.Context(), m)
+		free(t, granted(t, next))
+
+		ns.mute(0, true)
+		start = time.Now()
+		_, err := m.TryLock(t.Context())
+		took := time.Since(start)
+		if err == nil || errors.Is(err, lock.ErrHeld) {
+			t.Fatalf("with two of five: %v", err)
+		}
+		for i, want := range []string{"timeout", "", "-", "timeout", "-"} { // that it is dead is seen in time, or not
+
+			if at := "at " + ns.wires[i].proxy.Addr() + ": "; want != "-" && !strings.Contains(err.Error(), at+want) && !strings.Contains(err.Error(), at+"lockdog: "+want) {
+				t.Errorf("the error doesn't say %q, %q: %v", at, want, err)
 			}
 		}
-		free(t, l)
-		return false
-	})
-	ns.mute(3, true) // a member
-	start := time.Now()
-	free(t, l)
-	if took := time.Since(start); took > lease/8 {
-		t.Errorf("the release took %v when a node fell silent", took)
-	}
-	next := begin(t.Context(), m)
-	free(t, granted(t, next))
-
-	ns.mute(0, true)
-	start = time.Now()
-	_, err := m.TryLock(t.Context())
-	took := time.Since(start)
-	if err == nil || errors.Is(err, lock.ErrHeld) {
-		t.Fatalf("with two of five: %v", err)
-	}
-	for i, want := range []string{"timeout", "", "-", "timeout", "-"} { // that it is dead is seen in time, or not
-
-		if at := "at " + ns.wires[i].proxy.Addr() + ": "; want != "-" && !strings.Contains(err.Error(), at+want) && !strings.Contains(err.Error(), at+"lockdog: "+want) {
-			t.Errorf("the error doesn't say %q, %q: %v", at, want, err)
+		if took > lease/3 {
+			t.Errorf("it took %v to see that too few nodes answer", took)
 		}
-	}
-	if took > lease/3 {
-		t.Errorf("it took %v to see that too few nodes answer", took)
-	}
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	// Lock waits for nodes to come back.
-	next = begin(t.Context(), m)
-	pass(t, lease/8)
-	ns.mute(0, false)
-	free(t, granted(t, next))
-	ns.mute(3, false)
+		// Lock waits for nodes to come back.
+		next = begin(t.Context(), m)
+		pass(t, lease/8)
+		ns.mute(0, false)
+		free(t, granted(t, next))
+		ns.mute(3, false)
+	})
 }
 
 // Whoever releases with the ctx of a request that is over right after leaves nothing undone: the nodes that hadn't answered by then
 // have their time yet, and no release fails.
 func TestQuorumReleaseOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(20 * time.Second)) // a node has two
-	l := a.everywhere(t, a.Mutex("job"))
-	late := ns.wires[2]
-	late.set(redistest.ReplyTo(redistest.Hold, late.script("release", "job")))
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := l.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	late.proxy.AwaitHeld(t, 1)
-	cancel()
-	pass(t, 50*time.Millisecond) // in which a call that went by ctx would end
-	late.set(nil)
-	late.proxy.Release()
-	eventually(t, patience, func() bool { return len(a.spansNamed("release member default")) == 3 })
-	for _, span := range a.spansNamed("release member default") {
-		if got := attrsOf(span)[telemetry.KeyOutcome]; got != "released" {
-			t.Errorf("a release ended as %s: %v", got, attrsOf(span))
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(20 * time.Second)) // a node has two
+		l := a.everywhere(t, a.Mutex("job"))
+		late := ns.wires[2]
+		late.set(redistest.ReplyTo(redistest.Hold, late.script("release", "job")))
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := l.Release(ctx); err != nil {
+			t.Fatal(err)
 		}
-	}
+		late.proxy.AwaitHeld(t, 1)
+		cancel()
+		pass(t, 50*time.Millisecond) // in which a call that went by ctx would end
+		late.set(nil)
+		late.proxy.Release()
+		eventually(t, patience, func() bool { return len(a.spansNamed("release member default")) == 3 })
+		for _, span := range a.spansNamed("release member default") {
+			if got := attrsOf(span)[telemetry.KeyOutcome]; got != "released" {
+				t.Errorf("a release ended as %s: %v", got, attrsOf(span))
+			}
+		}
 
-	// A ctx that ends before a majority is free ends the wait for it.
-	l = a.everywhere(t, a.Mutex("job"))
-	for _, w := range ns.wires {
-		w.set(redistest.ReplyTo(redistest.Hold, w.script("release", "job")))
-	}
-	gone := errors.New("the client has gone")
-	cut, cutOff := context.WithCancelCause(t.Context())
-	released := make(chan error, 1)
-	go func() { released <- l.Release(cut) }()
-	for _, w := range ns.wires {
-		w.proxy.AwaitHeld(t, 1)
-	}
-	cutOff(gone)
-	select {
-	case err := <-released:
-		mustMatch(t, err, gone)
-	case <-time.After(patience):
-		t.Error("Release waits on")
-	}
+		// A ctx that ends before a majority is free ends the wait for it.
+		l = a.everywhere(t, a.Mutex("job"))
+		for _, w := range ns.wires {
+			w.set(redistest.ReplyTo(redistest.Hold, w.script("release", "job")))
+		}
+		gone := errors.New("the client has gone")
+		cut, cutOff := context.WithCancelCause(t.Context())
+		released := make(chan error, 1)
+		go func() { released <- l.Release(cut) }()
+		for _, w := range ns.wires {
+			w.proxy.AwaitHeld(t, 1)
+		}
+		cutOff(gone)
+		select {
+		case err := <-released:
+			mustMatch(t, err, gone)
+		case <-time.After(patience):
+			t.Error("Release waits on")
+		}
+	})
 }
 
 // The lease lives as long as a majority does. When that is gone, so is the lease, the cause says where, and what is left
 // isn't renewed.
 func TestQuorumLosesItsMajority(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(steady))
-	l := a.everywhere(t, a.Mutex("job"))
-	work := l.Context()
-	ns.raw[0].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
-	lost := time.Now()
-	renewedPast(t, l, lost.Add(steady)) // by a call that was made since
-	if l.Err() != nil || work.Err() != nil {
-		t.Fatalf("with two of three: %v, %v", l.Err(), work.Err())
-	}
-	ns.raw[2].Del(t.Context(), "job")
-	mustBeLost(t, l, lock.CauseMissing)
-	if work.Err() == nil {
-		t.Error("its Context lives")
-	}
-	for _, i := range []int{0, 2} {
-		if at := "at " + ns.wires[i].proxy.Addr(); !strings.Contains(l.Err().Error(), at) {
-			t.Errorf("it isn't said that it was lost %s: %v", at, l.Err())
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(steady))
+		l := a.everywhere(t, a.Mutex("job"))
+		work := l.Context()
+		ns.raw[0].Del(t.Context(), "job")
+		eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
+		lost := time.Now()
+		renewedPast(t, l, lost.Add(steady)) // by a call that was made since
+		if l.Err() != nil || work.Err() != nil {
+			t.Fatalf("with two of three: %v, %v", l.Err(), work.Err())
 		}
-	}
-	eventually(t, patience, func() bool { return ns.held("job") == 0 }) // though nobody has released it
-	mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+		ns.raw[2].Del(t.Context(), "job")
+		mustBeLost(t, l, lock.CauseMissing)
+		if work.Err() == nil {
+			t.Error("its Context lives")
+		}
+		for _, i := range []int{0, 2} {
+			if at := "at " + ns.wires[i].proxy.Addr(); !strings.Contains(l.Err().Error(), at) {
+				t.Errorf("it isn't said that it was lost %s: %v", at, l.Err())
+			}
+		}
+		eventually(t, patience, func() bool { return ns.held("job") == 0 }) // though nobody has released it
+		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 
-	// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
-	l = a.everywhere(t, a.Mutex("job"))
-	ns.mute(0, true)
-	ns.mute(1, true)
-	muted, deadline := time.Now(), l.Deadline()
-	pass(t, steady/2)
-	if d := l.Deadline(); d.After(muted.Add(steady)) {
-		t.Errorf("it is trusted until %v after the majority fell silent", d.Sub(muted))
-	}
-	await(t, "Done", l.Ended())
-	if early := time.Until(deadline); early > 0 {
-		t.Errorf("lost %v before its deadline", early)
-	}
-	mustMatch(t, l.Err(), lock.ErrLost)
-	ns.mute(0, false)
-	ns.mute(1, false)
+		// Nodes that can't be reached are lost at their deadlines, and the majority at that of the second.
+		l = a.everywhere(t, a.Mutex("job"))
+		ns.mute(0, true)
+		ns.mute(1, true)
+		muted, deadline := time.Now(), l.Deadline()
+		pass(t, steady/2)
+		if d := l.Deadline(); d.After(muted.Add(steady)) {
+			t.Errorf("it is trusted until %v after the majority fell silent", d.Sub(muted))
+		}
+		await(t, "Done", l.Ended())
+		if early := time.Until(deadline); early > 0 {
+			t.Errorf("lost %v before its deadline", early)
+		}
+		mustMatch(t, l.Err(), lock.ErrLost)
+		ns.mute(0, false)
+		ns.mute(1, false)
+	})
 }
 
 // A lease without renewal is over when the majority's are, whether anybody looks at it or not.
 func TestQuorumDeadline(t *testing.T) {
 	t.Parallel()
-	const lease = 1500 * time.Millisecond
-	ns := startNodes(t, 3)
-	a := ns.quorum()
-	start := time.Now()
-	l := try(t, a.Mutex("job", lock.WithFixedLease(lease)))
-	got := time.Now()
-	const margin = lease/100 + 2*time.Millisecond
-	if d := l.Deadline(); d.Before(start.Add(lease-margin)) || d.After(got.Add(lease-margin)) {
-		t.Errorf("the deadline is %v after the call", d.Sub(start))
-	}
-	mustBeLost(t, l, lock.CauseExpired)
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 1500 * time.Millisecond
+		ns := startNodes(t, 3)
+		a := ns.quorum()
+		start := time.Now()
+		l := try(t, a.Mutex("job", lock.WithFixedLease(lease)))
+		got := time.Now()
+		const margin = lease/100 + 2*time.Millisecond
+		if d := l.Deadline(); d.Before(start.Add(lease-margin)) || d.After(got.Add(lease-margin)) {
+			t.Errorf("the deadline is %v after the call", d.Sub(start))
+		}
+		mustBeLost(t, l, lock.CauseExpired)
+	})
 }
 
 func TestQuorumReentry(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(2 * steady))
-	l := a.everywhere(t, a.Mutex("job"))
-	for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
-		_, err := m.Lock(l.Context())
-		mustMatch(t, err, lock.ErrDeadlock)
-	}
-	ns.raw[1].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
-	inner, err := a.Mutex("job", lock.WithReentrancy()).Lock(l.Context())
-	if err != nil || inner.Token() != l.Token() {
-		t.Fatalf("%v, token %d within %d", err, inner.Token(), l.Token())
-	}
-	free(t, l)
-	if inner.Err() != nil || ns.held("job") != 2 {
-		t.Errorf("%v, held at %d", inner.Err(), ns.held("job"))
-	}
-	free(t, inner)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(2 * steady))
+		l := a.everywhere(t, a.Mutex("job"))
+		for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
+			_, err := m.Lock(l.Context())
+			mustMatch(t, err, lock.ErrDeadlock)
+		}
+		ns.raw[1].Del(t.Context(), "job")
+		eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) == 1 })
+		inner, err := a.Mutex("job", lock.WithReentrancy()).Lock(l.Context())
+		if err != nil || inner.Token() != l.Token() {
+			t.Fatalf("%v, token %d within %d", err, inner.Token(), l.Token())
+		}
+		free(t, l)
+		if inner.Err() != nil || ns.held("job") != 2 {
+			t.Errorf("%v, held at %d", inner.Err(), ns.held("job"))
+		}
+		free(t, inner)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	one := try(t, a.clients[0].Mutex("job"))
-	_, err = a.Mutex("job", lock.WithReentrancy()).Lock(one.Context())
-	mustMatch(t, err, lock.ErrDeadlock)
-	if one.Err() != nil || one.Context().Err() != nil {
-		t.Errorf("%v", one.Err())
-	}
-	free(t, one)
+		one := try(t, a.clients[0].Mutex("job"))
+		_, err = a.Mutex("job", lock.WithReentrancy()).Lock(one.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+		if one.Err() != nil || one.Context().Err() != nil {
+			t.Errorf("%v", one.Err())
+		}
+		free(t, one)
+	})
 }
 
 // A client that closes waits for holders to release what it has. Whoever has lost the lease elsewhere won't: then it is renewed no more.
 func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(steady))
-	l := a.everywhere(t, a.Mutex("job"))
-	closed := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
-		defer cancel()
-		closed <- a.clients[2].Close(ctx)
-	}()
-	eventually(t, patience, func() bool {
-		all := a.clients[2].Leases()
-		return len(all) == 1 && all[0].State == lock.StateCanceled
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(steady))
+		l := a.everywhere(t, a.Mutex("job"))
+		closed := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience/2)
+			defer cancel()
+			closed <- a.clients[2].Close(ctx)
+		}()
+		eventually(t, patience, func() bool {
+			all := a.clients[2].Leases()
+			return len(all) == 1 && all[0].State == lock.StateCanceled
+		})
+		for _, node := range ns.raw[:2] {
+			node.Del(t.Context(), "job")
+		}
+		await(t, "Done", l.Ended())
+		mustMatch(t, l.Err(), lock.ErrLost)
+		if err := await(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
 	})
-	for _, node := range ns.raw[:2] {
-		node.Del(t.Context(), "job")
-	}
-	await(t, "Done", l.Ended())
-	mustMatch(t, l.Err(), lock.ErrLost)
-	if err := await(t, "Close", closed); err != nil {
-		t.Errorf("Close: %v", err)
-	}
 }
 
 // One client that closes is one node less; a majority of them ends what it holds and what waits.
 func TestQuorumClose(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
-	l := a.everywhere(t, a.Mutex("job"))
-	next := begin(t.Context(), b.Mutex("job"))
-	waiting(t, b.clients[0], 1)
-	for _, p := range []*party{a, b} {
-		closeSoon(p.clients[2]) // and abandons its part of the lease
-	}
-	since := time.Now()
-	renewedPast(t, l, since.Add(steady)) // by a call that was made since
-	if l.Err() != nil || l.Context().Err() != nil {
-		t.Errorf("with two of three clients: %v", l.Err())
-	}
-	free(t, l)
-	l = granted(t, next)
-	next = begin(t.Context(), b.Mutex("job"))
-	waiting(t, b.clients[0], 1)
-	pass(t, ttl/4)
-	closed := make(chan error, 1)
-	start := time.Now()
-	go func() { closed <- b.clients[0].Close(context.Background()) }()
-	mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
-	if took := time.Since(start); took > steady/2 {
-		t.Errorf("who waited heard of the end after %v", took)
-	}
-	mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
-	if l.Err() != nil {
-		t.Errorf("it has ended before its holder could wind down: %v", l.Err())
-	}
-	free(t, l)
-	if err := await(t, "Close", closed); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	_, err := b.Mutex("job").TryLock(t.Context())
-	mustMatch(t, err, lock.ErrClosed)
-	_, err = b.Mutex("job").Lock(t.Context())
-	mustMatch(t, err, lock.ErrClosed)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
+		l := a.everywhere(t, a.Mutex("job"))
+		next := begin(t.Context(), b.Mutex("job"))
+		waiting(t, b.clients[0], 1)
+		for _, p := range []*party{a, b} {
+			closeSoon(p.clients[2]) // and abandons its part of the lease
+		}
+		since := time.Now()
+		renewedPast(t, l, since.Add(steady)) // by a call that was made since
+		if l.Err() != nil || l.Context().Err() != nil {
+			t.Errorf("with two of three clients: %v", l.Err())
+		}
+		free(t, l)
+		l = granted(t, next)
+		next = begin(t.Context(), b.Mutex("job"))
+		waiting(t, b.clients[0], 1)
+		pass(t, ttl/4)
+		closed := make(chan error, 1)
+		start := time.Now()
+		go func() { closed <- b.clients[0].Close(context.Background()) }()
+		mustMatch(t, await(t, "Lock", next).err, lock.ErrClosed)
+		if took := time.Since(start); took > steady/2 {
+			t.Errorf("who waited heard of the end after %v", took)
+		}
+		mustMatch(t, mustBeCanceled(t, l, lock.ReasonClosed), lock.ErrClosed)
+		if l.Err() != nil {
+			t.Errorf("it has ended before its holder could wind down: %v", l.Err())
+		}
+		free(t, l)
+		if err := await(t, "Close", closed); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		_, err := b.Mutex("job").TryLock(t.Context())
+		mustMatch(t, err, lock.ErrClosed)
+		_, err = b.Mutex("job").Lock(t.Context())
+		mustMatch(t, err, lock.ErrClosed)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
-	p := ns.quorum()
-	l = p.everywhere(t, p.Mutex("job"))
-	closeSoon(p.clients[0])
-	closeSoon(p.clients[1])
-	await(t, "Done", l.Ended())
-	mustMatch(t, l.Err(), lock.ErrClosed)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+		// What closed clients abandoned ends the lease, and the last of its nodes isn't renewed for ever.
+		p := ns.quorum()
+		l = p.everywhere(t, p.Mutex("job"))
+		closeSoon(p.clients[0])
+		closeSoon(p.clients[1])
+		await(t, "Done", l.Ended())
+		mustMatch(t, l.Err(), lock.ErrClosed)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		mustMatch(t, l.Release(t.Context()), lock.ErrClosed)
+	})
 }
 
 func TestQuorumInput(t *testing.T) {
 	t.Parallel()
-	var clients []*lock.Client
-	for i := range 4 {
-		c, err := lock.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.Addr = fmt.Sprint("127.0.0.1:", i+1) }))
+	synctest.Test(t, func(t *testing.T) {
+		var clients []*lock.Client
+		for i := range 4 {
+			c, err := lock.New(redistest.StartFake(t).Client(t, func(o *redis.Options) { o.Addr = fmt.Sprint("127.0.0.1:", i+1) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { closeSoon(c) })
+			clients = append(clients, c)
+		}
+		twin, err := lock.New(redistest.StartFake(t).Client(t, func(o *redis.Options) { o.Addr, o.DB = "127.0.0.1:1", 1 }), lock.WithWatchdog(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { closeSoon(c) })
-		clients = append(clients, c)
-	}
-	twin, err := lock.New(redistest.Shared(t).Client(t, func(o *redis.Options) { o.Addr, o.DB = "127.0.0.1:1", 1 }), lock.WithWatchdog(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closeSoon(twin) })
-	for what, of := range map[string][]*lock.Client{
-		"at least 3 are needed": clients[:2],
-		"client 1 is nil":       {clients[0], nil, clients[1]},
-		"0 and 2 are the same":  {clients[0], clients[1], clients[0]},
-		"server 127.0.0.1:1":    {clients[0], clients[1], twin},
-	} {
-		_, err := lock.NewQuorum(of...)
-		if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-			t.Errorf("the error doesn't say %q: %v", what, err)
+		t.Cleanup(func() { closeSoon(twin) })
+		for what, of := range map[string][]*lock.Client{
+			"at least 3 are needed": clients[:2],
+			"client 1 is nil":       {clients[0], nil, clients[1]},
+			"0 and 2 are the same":  {clients[0], clients[1], clients[0]},
+			"server 127.0.0.1:1":    {clients[0], clients[1], twin},
+		} {
+			_, err := lock.NewQuorum(of...)
+			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
+				t.Errorf("the error doesn't say %q: %v", what, err)
+			}
 		}
-	}
-	if _, err := lock.NewQuorum(clients...); err != nil {
-		t.Errorf("of four: %v", err)
-	}
-	q, err := lock.NewQuorum(clients[1], clients[2], twin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var none *lock.Quorum
-	for what, m := range map[string]*lock.QuorumMutex{
-		"different leases":    q.Mutex("job"),
-		"name is empty":       q.Mutex("", lock.WithWatchdog(time.Second)),
-		"the Quorum is nil":   none.Mutex("job"),
-		"is made by a Client": nil,
-	} {
-		_, err := m.TryLock(t.Context())
-		if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-			t.Errorf("the error doesn't say %q: %v", what, err)
+		if _, err := lock.NewQuorum(clients...); err != nil {
+			t.Errorf("of four: %v", err)
 		}
-	}
-	if _, err := q.Mutex("job", lock.WithWatchdog(time.Second)).TryLock(t.Context()); err == nil || errors.Is(err, lock.ErrInvalid) {
-		t.Errorf("with one lease for all: %v", err)
-	}
+		q, err := lock.NewQuorum(clients[1], clients[2], twin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var none *lock.Quorum
+		for what, m := range map[string]*lock.QuorumMutex{
+			"different leases":    q.Mutex("job"),
+			"name is empty":       q.Mutex("", lock.WithWatchdog(time.Second)),
+			"the Quorum is nil":   none.Mutex("job"),
+			"is made by a Client": nil,
+		} {
+			_, err := m.TryLock(t.Context())
+			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
+				t.Errorf("the error doesn't say %q: %v", what, err)
+			}
+		}
+		if _, err := q.Mutex("job", lock.WithWatchdog(time.Second)).TryLock(t.Context()); err == nil || errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("with one lease for all: %v", err)
+		}
+	})
 }
 
 // A node that grants the lock late, while its client closes, was never counted on: it must not cost the lease a node.
@@ -447,19 +465,21 @@ func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 // A Quorum whose nodes lack replicas says so, of the nodes that told; those whose answer was no longer needed weren't slow.
 func TestQuorumWithoutReplicasSaysWhy(t *testing.T) {
 	t.Parallel()
-	var clients []*lock.Client
-	for range 3 {
-		clients = append(clients, newScope(t).open(t, redistest.Start(t).Client(t)))
-	}
-	q, err := lock.NewQuorum(clients...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = q.Mutex("job", lock.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context())
-	if replicas := (*lock.ReplicasError)(nil); !errors.As(err, &replicas) {
-		t.Fatalf("TryLock: %v", err)
-	}
-	if text := err.Error(); strings.Contains(text, "no answer") || !strings.Contains(text, "0 of 3 nodes gave an answer that counts") {
-		t.Errorf("TryLock: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var clients []*lock.Client
+		for range 3 {
+			clients = append(clients, newScope(t).open(t, redistest.StartFake(t).Client(t)))
+		}
+		q, err := lock.NewQuorum(clients...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = q.Mutex("job", lock.WithReplicas(1, 50*time.Millisecond)).TryLock(t.Context())
+		if replicas := (*lock.ReplicasError)(nil); !errors.As(err, &replicas) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		if text := err.Error(); strings.Contains(text, "no answer") || !strings.Contains(text, "0 of 3 nodes gave an answer that counts") {
+			t.Errorf("TryLock: %v", err)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -19,175 +20,183 @@ import (
 // Tokens rise whichever majority grants, though the nodes' counters are far apart and beyond their clocks.
 func TestQuorumTokensRise(t *testing.T) {
 	t.Parallel()
-	const n = 5
-	ns := startNodes(t, n)
-	parties := []*party{ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))}
-	for _, p := range parties { // connections, scripts, counters
-		free(t, p.everywhere(t, p.Mutex("job")))
-		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	}
-	rng := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
-	base := time.Now().Add(1000 * time.Hour).UnixMicro()
-	for i, rdb := range ns.raw {
-		if err := rdb.Set(t.Context(), fences(t, rdb)[0], base+int64(i)*1_000_000, 0).Err(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5
+		ns := startNodes(t, n)
+		parties := []*party{ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))}
+		for _, p := range parties { // connections, scripts, counters
+			free(t, p.everywhere(t, p.Mutex("job")))
+			eventually(t, patience, func() bool { return ns.held("job") == 0 })
 		}
-	}
-	last := base
-	for round := range 24 {
-		down := rng.Perm(n)[:2]
-		for _, i := range down {
-			ns.mute(i, true)
+		rng := rand.New(rand.NewPCG(7, uint64(time.Now().UnixNano())))
+		base := time.Now().Add(1000 * time.Hour).UnixMicro()
+		for i, rdb := range ns.raw {
+			if err := rdb.Set(t.Context(), fences(t, rdb)[0], base+int64(i)*1_000_000, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
-		l := granted(t, begin(t.Context(), parties[round%2].Mutex("job")))
-		if l.Token() <= last {
-			t.Errorf("round %d, without nodes %v: token %d after %d", round, down, l.Token(), last)
+		last := base
+		for round := range 24 {
+			down := rng.Perm(n)[:2]
+			for _, i := range down {
+				ns.mute(i, true)
+			}
+			l := granted(t, begin(t.Context(), parties[round%2].Mutex("job")))
+			if l.Token() <= last {
+				t.Errorf("round %d, without nodes %v: token %d after %d", round, down, l.Token(), last)
+			}
+			last = l.Token()
+			pass(t, brief/8) // for the others to join; those that are down don't
+			free(t, l)
+			for _, i := range down {
+				ns.mute(i, false)
+			}
+			eventually(t, patience, func() bool { return ns.held("job") == 0 })
 		}
-		last = l.Token()
-		pass(t, brief/8) // for the others to join; those that are down don't
-		free(t, l)
-		for _, i := range down {
-			ns.mute(i, false)
-		}
-		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	}
-	t.Logf("%d tokens past the largest counter", last-base-(n-1)*1_000_000)
+		t.Logf("%d tokens past the largest counter", last-base-(n-1)*1_000_000)
+	})
 }
 
 // Without a majority that confirms its token a grant is none.
 func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(4 * steady)) // a node has a tenth of it
-	m := a.Mutex("job")
-	free(t, try(t, m))
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	for _, e := range ns.wires {
-		e.set(redistest.When(redistest.Up, redistest.Cut, e.script("raise", "job")))
-	}
-	_, err := m.TryLock(t.Context())
-	if err == nil || errors.Is(err, lock.ErrHeld) || !strings.Contains(err.Error(), "confirm its token") {
-		t.Errorf("%v", err)
-	}
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	next := begin(t.Context(), m)
-	waiting(t, a.clients[1], 1)
-	for _, e := range ns.wires {
-		e.set(nil)
-	}
-	free(t, granted(t, next))
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(4 * steady)) // a node has a tenth of it
+		m := a.Mutex("job")
+		free(t, try(t, m))
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		for _, e := range ns.wires {
+			e.set(redistest.When(redistest.Up, redistest.Cut, e.script("raise", "job")))
+		}
+		_, err := m.TryLock(t.Context())
+		if err == nil || errors.Is(err, lock.ErrHeld) || !strings.Contains(err.Error(), "confirm its token") {
+			t.Errorf("%v", err)
+		}
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		next := begin(t.Context(), m)
+		waiting(t, a.clients[1], 1)
+		for _, e := range ns.wires {
+			e.set(nil)
+		}
+		free(t, granted(t, next))
+	})
 }
 
 // A node that is slow joins the lease when it answers; if that is released by then, nothing is left.
 func TestQuorumLateNode(t *testing.T) {
 	t.Parallel()
-	const lease, slow = 2 * steady, 80 * time.Millisecond // a node has a tenth of it
-	ns := startNodes(t, 3)
-	a := ns.quorum(lock.WithWatchdog(lease))
-	m := a.Mutex("job")
-	free(t, try(t, m))
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	e := ns.wires[2]
-	e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
-	joined := func() bool { return len(a.clients[2].Leases()) == 1 }
-	var l *lock.Lease
-	eventually(t, patience, func() bool { // unless our answer comes after its time
-		l = try(t, m)
-		if joined() {
-			t.Fatal("it waited for the slow node")
-		}
-		e.proxy.AwaitHeld(t, 1)
-		e.proxy.Release()
-		for since := time.Now(); time.Since(since) < lease/10; time.Sleep(time.Millisecond) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease, slow = 2 * steady, 80 * time.Millisecond // a node has a tenth of it
+		ns := startNodes(t, 3)
+		a := ns.quorum(lock.WithWatchdog(lease))
+		m := a.Mutex("job")
+		free(t, try(t, m))
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		e := ns.wires[2]
+		e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
+		joined := func() bool { return len(a.clients[2].Leases()) == 1 }
+		var l *lock.Lease
+		eventually(t, patience, func() bool { // unless our answer comes after its time
+			l = try(t, m)
 			if joined() {
-				return true
+				t.Fatal("it waited for the slow node")
 			}
+			e.proxy.AwaitHeld(t, 1)
+			e.proxy.Release()
+			for since := time.Now(); time.Since(since) < lease/10; time.Sleep(time.Millisecond) {
+				if joined() {
+					return true
+				}
+			}
+			free(t, l)
+			eventually(t, patience, func() bool { return ns.held("job") == 0 })
+			return false
+		})
+		e.set(redistest.ReplyTo(redistest.Delay(slow), e.script("acquire", "job")))
+		if info := a.clients[2].Leases()[0]; info.Token != l.Token() {
+			t.Errorf("%+v; the token is %d", info, l.Token())
+		}
+		ns.raw[0].Del(t.Context(), "job")
+		eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) >= 1 })
+		end := l.Deadline()
+		renewedPast(t, l, end)
+		if l.Err() != nil { // the late one is of the majority now
+			t.Errorf("%v", l.Err())
 		}
 		free(t, l)
 		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-		return false
+
+		ctx, cancel := context.WithCancel(t.Context()) // whose end doesn't take the late one along
+		l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		eventually(t, patience, joined)
+		free(t, l)
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+
+		l = try(t, m)
+		free(t, l)
+		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+		pass(t, 2*slow)
+		if n := ns.held("job"); n != 0 || len(a.clients[2].Leases()) != 0 {
+			t.Errorf("after the release it is held at %d nodes", n)
+		}
 	})
-	e.set(redistest.ReplyTo(redistest.Delay(slow), e.script("acquire", "job")))
-	if info := a.clients[2].Leases()[0]; info.Token != l.Token() {
-		t.Errorf("%+v; the token is %d", info, l.Token())
-	}
-	ns.raw[0].Del(t.Context(), "job")
-	eventually(t, patience, func() bool { return a.sum(t, telemetry.MetricMembersLost) >= 1 })
-	end := l.Deadline()
-	renewedPast(t, l, end)
-	if l.Err() != nil { // the late one is of the majority now
-		t.Errorf("%v", l.Err())
-	}
-	free(t, l)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-
-	ctx, cancel := context.WithCancel(t.Context()) // whose end doesn't take the late one along
-	l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	eventually(t, patience, joined)
-	free(t, l)
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
-
-	l = try(t, m)
-	free(t, l)
-	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
-	pass(t, 2*slow)
-	if n := ns.held("job"); n != 0 || len(a.clients[2].Leases()) != 0 {
-		t.Errorf("after the release it is held at %d nodes", n)
-	}
 }
 
 // A call that fails, or whose caller leaves, leaves nothing at nodes that answer late or never.
 func TestQuorumLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a, b := ns.quorum(lock.WithWatchdog(far)), ns.quorum(lock.WithWatchdog(far)) // nothing runs out while we look
-	free(t, try(t, b.Mutex("job")))
-	free(t, try(t, a.Mutex("job")))
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a, b := ns.quorum(lock.WithWatchdog(far)), ns.quorum(lock.WithWatchdog(far)) // nothing runs out while we look
+		free(t, try(t, b.Mutex("job")))
+		free(t, try(t, a.Mutex("job")))
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
 
-	// Held by another at a majority; the third node grants it, in time or late.
-	for i := range 2 {
-		ns.raw[i].HSet(t.Context(), "job", somebodyElse, 1)
-	}
-	for range 10 {
+		// Held by another at a majority; the third node grants it, in time or late.
+		for i := range 2 {
+			ns.raw[i].HSet(t.Context(), "job", somebodyElse, 1)
+		}
+		for range 10 {
+			_, err := a.Mutex("job").TryLock(t.Context())
+			mustMatch(t, err, lock.ErrHeld)
+			eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+		}
+		e := ns.wires[2]
+		e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
+		start := time.Now()
 		_, err := a.Mutex("job").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrHeld)
-		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
-	}
-	e := ns.wires[2]
-	e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
-	start := time.Now()
-	_, err := a.Mutex("job").TryLock(t.Context())
-	mustMatch(t, err, lock.ErrHeld)
-	if took := time.Since(start); took > 900*time.Millisecond { // go-redis waits for a second
-		t.Errorf("it waited for the third node, though two had refused: %v", took)
-	}
-	e.proxy.AwaitHeld(t, 1)
-	e.set(nil)
-	e.proxy.Release()
-	eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
-	// Its answer is lost, and its caller leaves.
-	for _, rule := range []redistest.Rule{
-		redistest.ReplyTo(redistest.Drop, e.script("acquire", "job")),
-		redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")),
-	} {
-		e.set(rule)
-		ctx, leave := context.WithCancel(t.Context())
-		got := begin(ctx, a.Mutex("job"))
-		eventually(t, patience, func() bool { // it was told by the others
-			return slices.ContainsFunc(a.clients[0].Leases(), func(info lock.LeaseInfo) bool { return info.WaitsFor != "" })
-		})
-		leave()
-		mustMatch(t, await(t, "Lock", got).err, context.Canceled, lock.ErrHeld)
+		if took := time.Since(start); took > 900*time.Millisecond { // go-redis waits for a second
+			t.Errorf("it waited for the third node, though two had refused: %v", took)
+		}
+		e.proxy.AwaitHeld(t, 1)
 		e.set(nil)
 		e.proxy.Release()
 		eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
-	}
-	if owners := ns.holders("job"); owners[0] != somebodyElse || owners[1] != somebodyElse {
-		t.Errorf("somebody else's lock was touched: %v", owners)
-	}
+		// Its answer is lost, and its caller leaves.
+		for _, rule := range []redistest.Rule{
+			redistest.ReplyTo(redistest.Drop, e.script("acquire", "job")),
+			redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")),
+		} {
+			e.set(rule)
+			ctx, leave := context.WithCancel(t.Context())
+			got := begin(ctx, a.Mutex("job"))
+			eventually(t, patience, func() bool { // it was told by the others
+				return slices.ContainsFunc(a.clients[0].Leases(), func(info lock.LeaseInfo) bool { return info.WaitsFor != "" })
+			})
+			leave()
+			mustMatch(t, await(t, "Lock", got).err, context.Canceled, lock.ErrHeld)
+			e.set(nil)
+			e.proxy.Release()
+			eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
+		}
+		if owners := ns.holders("job"); owners[0] != somebodyElse || owners[1] != somebodyElse {
+			t.Errorf("somebody else's lock was touched: %v", owners)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
@@ -16,133 +17,139 @@ import (
 // Whoever waits is woken by the release, or by the end of a lease whose holder died; by whichever nodes are left.
 func TestQuorumWaits(t *testing.T) {
 	t.Parallel()
-	ns := startNodes(t, 3)
-	a, b := ns.quorum(lock.WithWatchdog(2*steady)), ns.quorum(lock.WithWatchdog(2*steady))
-	l := a.everywhere(t, a.Mutex("job")) // one of its nodes dies
-	next := begin(t.Context(), b.Mutex("job"))
-	for i, c := range b.clients {
-		waiting(t, c, 1)
-		eventually(t, patience, func() bool {
-			return slices.ContainsFunc(c.Leases(), func(info lock.LeaseInfo) bool { return info.Kind == "quorum" && info.WaitsFor != "" })
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		a, b := ns.quorum(lock.WithWatchdog(2*steady)), ns.quorum(lock.WithWatchdog(2*steady))
+		l := a.everywhere(t, a.Mutex("job")) // one of its nodes dies
+		next := begin(t.Context(), b.Mutex("job"))
+		for i, c := range b.clients {
+			waiting(t, c, 1)
+			eventually(t, patience, func() bool {
+				return slices.ContainsFunc(c.Leases(), func(info lock.LeaseInfo) bool { return info.Kind == "quorum" && info.WaitsFor != "" })
+			})
+			subscribed(t, ns.raw[i], 1)
+		}
+		pass(t, ttl)
+		polls := b.sum(t, telemetry.MetricWakeups)
+		ns.servers[1].Kill(t)
+		start := time.Now()
+		free(t, l)
+		l = granted(t, next)
+		if took := time.Since(start); took > steady {
+			t.Errorf("it took %v from the release to the next grant", took)
+		}
+		if polls > 8 { // the server's end may have it ask once more
+			t.Errorf("%v wakeups while it waited", polls)
+		}
+		if n := b.sum(t, telemetry.MetricWaiting); n != 0 {
+			t.Errorf("%v wait", n)
+		}
+		free(t, l)
+
+		// Who comes while others wait here asks nobody.
+		l = try(t, a.Mutex("job"))
+		queue := []<-chan taken{begin(t.Context(), b.Mutex("job"))}
+		waiting(t, b.clients[0], 1)
+		pass(t, ttl/4)
+		sent := b.sent(t, telemetry.PurposeAcquire)
+		for i := range 3 {
+			queue = append(queue, begin(t.Context(), b.Mutex("job")))
+			waiting(t, b.clients[0], i+2)
+		}
+		if n := b.sent(t, telemetry.PurposeAcquire) - sent; n > 3 { // the first of them may poll
+			t.Errorf("three who came later made %d calls", n)
+		}
+		free(t, l)
+		for _, next := range queue { // first come, first served
+			free(t, granted(t, next))
+		}
+
+		start = time.Now()
+		fixed := try(t, b.Mutex("job", lock.WithFixedLease(2*ttl)))
+		l = granted(t, begin(t.Context(), a.Mutex("job")))
+		if took := time.Since(start); took < ttl || took > 2*ttl+steady {
+			t.Errorf("granted after %v, the lease was %v", took, 2*ttl)
+		}
+		free(t, l)
+		_ = fixed.Release(t.Context()) // lost long ago
+
+		var held *lock.HeldError
+		l = try(t, a.Mutex("job"))
+		err := outwaited(200*time.Millisecond, func(d time.Duration) error {
+			return second(b.Mutex("job", lock.WithWait(d)).Lock(t.Context()))
 		})
-		subscribed(t, ns.raw[i], 1)
-	}
-	pass(t, ttl)
-	polls := b.sum(t, telemetry.MetricWakeups)
-	ns.servers[1].Kill(t)
-	start := time.Now()
-	free(t, l)
-	l = granted(t, next)
-	if took := time.Since(start); took > steady {
-		t.Errorf("it took %v from the release to the next grant", took)
-	}
-	if polls > 8 { // the server's end may have it ask once more
-		t.Errorf("%v wakeups while it waited", polls)
-	}
-	if n := b.sum(t, telemetry.MetricWaiting); n != 0 {
-		t.Errorf("%v wait", n)
-	}
-	free(t, l)
-
-	// Who comes while others wait here asks nobody.
-	l = try(t, a.Mutex("job"))
-	queue := []<-chan taken{begin(t.Context(), b.Mutex("job"))}
-	waiting(t, b.clients[0], 1)
-	pass(t, ttl/4)
-	sent := b.sent(t, telemetry.PurposeAcquire)
-	for i := range 3 {
-		queue = append(queue, begin(t.Context(), b.Mutex("job")))
-		waiting(t, b.clients[0], i+2)
-	}
-	if n := b.sent(t, telemetry.PurposeAcquire) - sent; n > 3 { // the first of them may poll
-		t.Errorf("three who came later made %d calls", n)
-	}
-	free(t, l)
-	for _, next := range queue { // first come, first served
-		free(t, granted(t, next))
-	}
-
-	start = time.Now()
-	fixed := try(t, b.Mutex("job", lock.WithFixedLease(2*ttl)))
-	l = granted(t, begin(t.Context(), a.Mutex("job")))
-	if took := time.Since(start); took < ttl || took > 2*ttl+steady {
-		t.Errorf("granted after %v, the lease was %v", took, 2*ttl)
-	}
-	free(t, l)
-	_ = fixed.Release(t.Context()) // lost long ago
-
-	var held *lock.HeldError
-	l = try(t, a.Mutex("job"))
-	err := outwaited(200*time.Millisecond, func(d time.Duration) error {
-		return second(b.Mutex("job", lock.WithWait(d)).Lock(t.Context()))
+		if !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
+			t.Errorf("when WithWait is over: %v", err)
+		}
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		next = begin(ctx, b.Mutex("job"))
+		waiting(t, b.clients[0], 1)
+		cancel(why)
+		mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
+		waiting(t, b.clients[0], 0)
+		free(t, l)
 	})
-	if !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
-		t.Errorf("when WithWait is over: %v", err)
-	}
-	why := errors.New("why")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	next = begin(ctx, b.Mutex("job"))
-	waiting(t, b.clients[0], 1)
-	cancel(why)
-	mustMatch(t, await(t, "Lock", next).err, why, lock.ErrHeld)
-	waiting(t, b.clients[0], 0)
-	free(t, l)
 }
 
 // Processes contend, and goroutines in each: never two hold it, tokens rise, and split votes don't stop them.
 func TestQuorumContention(t *testing.T) {
 	t.Parallel()
-	const processes, goroutines, each = 4, 3, 8
-	ns := startNodes(t, 3)
-	var parties []*party
-	for range processes {
-		parties = append(parties, ns.quorum(lock.WithWatchdog(3*time.Second)))
-	}
-	last, turns := int64(0), 0
-	start := time.Now()
-	lockInTurn(t, parties, goroutines, each, func(l *lock.Lease) {
-		if l.Token() <= last {
-			t.Errorf("token %d after %d", l.Token(), last)
+	synctest.Test(t, func(t *testing.T) {
+		const processes, goroutines, each = 4, 3, 8
+		ns := startNodes(t, 3)
+		var parties []*party
+		for range processes {
+			parties = append(parties, ns.quorum(lock.WithWatchdog(3*time.Second)))
 		}
-		last, turns = l.Token(), turns+1
-	}, func() {})
-	if turns != processes*goroutines*each {
-		t.Errorf("%d turns", turns)
-	}
-	asked := 0.0
-	for _, p := range parties {
-		asked += float64(p.sent(t, telemetry.PurposeAcquire)) / 3
-	}
-	t.Logf("%d turns in %v, %.1f polls each", turns, time.Since(start), asked/float64(turns))
-	if asked > 4*float64(turns) {
-		t.Errorf("%.0f polls: they get in each other's way", asked)
-	}
-	eventually(t, patience, func() bool { return ns.held("job") == 0 })
+		last, turns := int64(0), 0
+		start := time.Now()
+		lockInTurn(t, parties, goroutines, each, func(l *lock.Lease) {
+			if l.Token() <= last {
+				t.Errorf("token %d after %d", l.Token(), last)
+			}
+			last, turns = l.Token(), turns+1
+		}, func() {})
+		if turns != processes*goroutines*each {
+			t.Errorf("%d turns", turns)
+		}
+		asked := 0.0
+		for _, p := range parties {
+			asked += float64(p.sent(t, telemetry.PurposeAcquire)) / 3
+		}
+		t.Logf("%d turns in %v, %.1f polls each", turns, time.Since(start), asked/float64(turns))
+		if asked > 4*float64(turns) {
+			t.Errorf("%.0f polls: they get in each other's way", asked)
+		}
+		eventually(t, patience, func() bool { return ns.held("job") == 0 })
+	})
 }
 
 // A node that doesn't answer is waited for once by each process. Those whose votes are split don't wait for it each time, with a vote that the
 // others need.
 func TestQuorumContentionBesideASilentNode(t *testing.T) {
 	t.Parallel()
-	const processes, goroutines, each, lease = 3, 2, 60, 10 * time.Second // a node has a second
-	ns := startNodes(t, 3)
-	var parties []*party
-	for range processes {
-		p := ns.quorum(lock.WithWatchdog(lease))
-		parties = append(parties, p)
-		free(t, try(t, p.Mutex("job"))) // connections, scripts
-		eventually(t, patience, func() bool { return ns.held("job") == 0 })
-	}
-	ns.mute(2, true)
-	slow, freed := 0, time.Now()
-	lockInTurn(t, parties, goroutines, each, func(*lock.Lease) {
-		if time.Since(freed) > lease/12 {
-			slow++
+	synctest.Test(t, func(t *testing.T) {
+		const processes, goroutines, each, lease = 3, 2, 60, 10 * time.Second // a node has a second
+		ns := startNodes(t, 3)
+		var parties []*party
+		for range processes {
+			p := ns.quorum(lock.WithWatchdog(lease))
+			parties = append(parties, p)
+			free(t, try(t, p.Mutex("job"))) // connections, scripts
+			eventually(t, patience, func() bool { return ns.held("job") == 0 })
 		}
-	}, func() { freed = time.Now() })
-	if slow > processes {
-		t.Errorf("the lock was free for the time of a node before %d of %d turns", slow, processes*goroutines*each)
-	}
+		ns.mute(2, true)
+		slow, freed := 0, time.Now()
+		lockInTurn(t, parties, goroutines, each, func(*lock.Lease) {
+			if time.Since(freed) > lease/12 {
+				slow++
+			}
+		}, func() { freed = time.Now() })
+		if slow > processes {
+			t.Errorf("the lock was free for the time of a node before %d of %d turns", slow, processes*goroutines*each)
+		}
+	})
 }
 
 // lockInTurn has goroutines of all parties lock one name, each so many times, and watches that they exclude each other. held is called by whoever

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -134,33 +135,35 @@ const nobodyKnows = -1
 // Whatever becomes of a request or its answer, the number is changed once, or not at all if the caller was told so.
 func TestCountedOnce(t *testing.T) {
 	t.Parallel()
-	const seed, workers = 5, 16
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	work := make(chan int)
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			for i := range work {
-				op, m := operations[i%len(operations)], mishaps[i/len(operations)%len(mishaps)]
-				rng := rand.New(rand.NewPCG(seed, uint64(i)))
-				times := [...]int{1, 1, 2, everyTime}[rng.IntN(4)]
-				countOnce(t, sp, rdb, i, rng, func(n *counting) int {
-					return op.run(n, func() { n.trap.set(m, times, n.wire.script(op.script, n.key)) })
-				}, fmt.Sprintf("%s, %s %d times", op.name, m.name, times))
-			}
-		})
-	}
-	for i := range len(operations) * len(mishaps) * 2 {
-		if !t.Failed() {
-			work <- i
+	synctest.Test(t, func(t *testing.T) {
+		const seed, workers = 5, 16
+		sp := redistest.StartFake(t)
+		rdb := sp.Client(t)
+		work := make(chan int)
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for i := range work {
+					op, m := operations[i%len(operations)], mishaps[i/len(operations)%len(mishaps)]
+					rng := rand.New(rand.NewPCG(seed, uint64(i)))
+					times := [...]int{1, 1, 2, everyTime}[rng.IntN(4)]
+					countOnce(t, sp, rdb, i, rng, func(n *counting) int {
+						return op.run(n, func() { n.trap.set(m, times, n.wire.script(op.script, n.key)) })
+					}, fmt.Sprintf("%s, %s %d times", op.name, m.name, times))
+				}
+			})
 		}
-	}
-	close(work)
-	all.Wait()
+		for i := range len(operations) * len(mishaps) * 2 {
+			if !t.Failed() {
+				work <- i
+			}
+		}
+		close(work)
+		all.Wait()
+	})
 }
 
-func countOnce(t *testing.T, sp redistest.Space, rdb *redis.Client, i int, rng *rand.Rand, run func(*counting) int, what string) {
+func countOnce(t *testing.T, sp *redistest.Fake, rdb *redis.Client, i int, rng *rand.Rand, run func(*counting) int, what string) {
 	n := &counting{t: t, rdb: rdb, key: sp.Prefix() + strconv.Itoa(i), trap: &trap{rng: rng}}
 	p := redistest.NewProxy(t, sp.Addr())
 	n.wire = listenOn(t, p)
@@ -199,40 +202,42 @@ func countOnce(t *testing.T, sp redistest.Space, rdb *redis.Client, i int, rng *
 // A receipt is deleted by the client's next operation, else by Redis, five minutes later.
 func TestReceiptsAreFew(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	s := c.UnleasedSemaphore("pool")
-	must(t, "Release", s.Release(ctx, 4))
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 100 {
-				if err := s.Acquire(ctx, 1); err != nil {
-					t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		s := c.UnleasedSemaphore("pool")
+		must(t, "Release", s.Release(ctx, 4))
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 100 {
+					if err := s.Acquire(ctx, 1); err != nil {
+						t.Error(err)
+					}
+					if err := s.Release(ctx, 1); err != nil {
+						t.Error(err)
+					}
 				}
-				if err := s.Release(ctx, 1); err != nil {
-					t.Error(err)
-				}
+			})
+		}
+		all.Wait()
+		for i := range 300 {
+			if err := c.UnleasedSemaphore(fmt.Sprint("many:", i)).Release(ctx, 1); err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
-	all.Wait()
-	for i := range 300 {
-		if err := c.UnleasedSemaphore(fmt.Sprint("many:", i)).Release(ctx, 1); err != nil {
-			t.Fatal(err)
 		}
-	}
-	count := 0
-	for it := d.rdb.Scan(ctx, 0, "{"+d.sp.Prefix()+"*:lockdog_receipt:*", 10000).Iterator(); it.Next(ctx); {
-		key := it.Val()
-		if strings.HasPrefix(key, "{"+d.key("pool")+"}:") {
-			count++
+		count := 0
+		for it := d.rdb.Scan(ctx, 0, "{"+d.sp.Prefix()+"*:lockdog_receipt:*", 10000).Iterator(); it.Next(ctx); {
+			key := it.Val()
+			if strings.HasPrefix(key, "{"+d.key("pool")+"}:") {
+				count++
+			}
+			if ttl := d.rdb.PTTL(ctx, key).Val(); ttl <= 0 || ttl > 5*time.Minute {
+				t.Errorf("%s lives for %v", key, ttl)
+			}
 		}
-		if ttl := d.rdb.PTTL(ctx, key).Val(); ttl <= 0 || ttl > 5*time.Minute {
-			t.Errorf("%s lives for %v", key, ttl)
+		if count < 1 || count > 16 {
+			t.Errorf("%d receipts are left of 801 operations", count)
 		}
-	}
-	if count < 1 || count > 16 {
-		t.Errorf("%d receipts are left of 801 operations", count)
-	}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -124,40 +125,42 @@ func TestProtocolErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			g := newGarbler(t, srv.Addr())
-			shas := scriptSHAs()
-			s := newScope(t)
-			c := s.open(t, srv.Client(t, answerWithin(150*time.Millisecond), func(o *redis.Options) { o.Addr = g.addr }),
-				lock.WithWatchdog(1500*time.Millisecond))
-			m := c.Mutex("job")
-			free(t, try(t, m))
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				g := newGarbler(t, srv.Addr())
+				shas := scriptSHAs()
+				s := newScope(t)
+				c := s.open(t, srv.Client(t, answerWithin(150*time.Millisecond), func(o *redis.Options) { o.Addr = g.addr }),
+					lock.WithWatchdog(1500*time.Millisecond))
+				m := c.Mutex("job")
+				free(t, try(t, m))
 
-			g.answer(shas["acquire"], garbage, 1)
-			l := try(t, m)
-			g.answer(shas["renew"], garbage, 1)
-			start := l.Deadline()
-			eventually(t, patience, func() bool {
-				if err := l.Err(); err != nil {
-					t.Fatalf("after one unreadable renewal: %v", err)
+				g.answer(shas["acquire"], garbage, 1)
+				l := try(t, m)
+				g.answer(shas["renew"], garbage, 1)
+				start := l.Deadline()
+				eventually(t, patience, func() bool {
+					if err := l.Err(); err != nil {
+						t.Fatalf("after one unreadable renewal: %v", err)
+					}
+					return l.Deadline().After(start)
+				})
+				g.answer(shas["release"], garbage, 1)
+				free(t, l)
+
+				// From now on there are no other answers. What Redis granted nevertheless isn't left for a lease.
+				g.answer(shas["acquire"], garbage, 1<<30)
+				if l, err := c.Mutex("job", lock.WithWatchdog(lock.DefaultLease)).TryLock(t.Context()); err == nil {
+					t.Errorf("TryLock gave %s, token %d", l.Owner(), l.Token())
+				} else {
+					mustMention(t, err, "job", "")
 				}
-				return l.Deadline().After(start)
+				if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=acquire"); n < 2 {
+					t.Errorf("errors %v", s.series(t, telemetry.MetricErrors))
+				}
+				direct := srv.Client(t)
+				eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 0 })
 			})
-			g.answer(shas["release"], garbage, 1)
-			free(t, l)
-
-			// From now on there are no other answers. What Redis granted nevertheless isn't left for a lease.
-			g.answer(shas["acquire"], garbage, 1<<30)
-			if l, err := c.Mutex("job", lock.WithWatchdog(lock.DefaultLease)).TryLock(t.Context()); err == nil {
-				t.Errorf("TryLock gave %s, token %d", l.Owner(), l.Token())
-			} else {
-				mustMention(t, err, "job", "")
-			}
-			if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=acquire"); n < 2 {
-				t.Errorf("errors %v", s.series(t, telemetry.MetricErrors))
-			}
-			direct := srv.Client(t)
-			eventually(t, patience, func() bool { return direct.Exists(t.Context(), "job").Val() == 0 })
 		})
 	}
 }
@@ -287,50 +290,54 @@ func TestCommandsThatWereNotSentAreNotCounted(t *testing.T) {
 // Who waits polls until its subscription is confirmed: the connection may have died in silence before, when nobody was there to mind.
 func TestSubscriptionIsNeverConfirmed(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb, e := throughProxy(t, sp)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-	other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-	free(t, try(t, c.Mutex("job"))) // the connection is there
-	e.set(redistest.When(redistest.Up, redistest.Drop, func(c redistest.Chunk) bool {
-		return bytes.Contains(bytes.ToLower(c.Data), []byte("subscribe"))
-	}))
-	l := try(t, other.Mutex("job"))
-	next := begin(t.Context(), c.Mutex("job"))
-	waiting(t, c, 1)
-	free(t, l)
-	start := time.Now()
-	free(t, granted(t, next))
-	if took := time.Since(start); took > patience/3 {
-		t.Errorf("it took %v", took)
-	}
-	if n := s.sum(t, telemetry.MetricTakeovers); n > 0 { // no message was missed: none could be heard yet
-		t.Errorf("%v takeovers", n)
-	}
-	e.set(nil)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		rdb, e := throughProxy(t, sp)
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		free(t, try(t, c.Mutex("job"))) // the connection is there
+		e.set(redistest.When(redistest.Up, redistest.Drop, func(c redistest.Chunk) bool {
+			return bytes.Contains(bytes.ToLower(c.Data), []byte("subscribe"))
+		}))
+		l := try(t, other.Mutex("job"))
+		next := begin(t.Context(), c.Mutex("job"))
+		waiting(t, c, 1)
+		free(t, l)
+		start := time.Now()
+		free(t, granted(t, next))
+		if took := time.Since(start); took > patience/3 {
+			t.Errorf("it took %v", took)
+		}
+		if n := s.sum(t, telemetry.MetricTakeovers); n > 0 { // no message was missed: none could be heard yet
+			t.Errorf("%v takeovers", n)
+		}
+		e.set(nil)
+	})
 }
 
 // Leases says why a waiter gets no answer, until it gets one.
 func TestWaiterWithoutAnswer(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job"))
-	p := redistest.NewProxy(t, srv.Addr())
-	c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }))
-	waiter := begin(t.Context(), c.Mutex("job"))
-	asleep(t, c, 1)
-	lastError := func() error { return c.Leases()[0].LastError }
-	if err := lastError(); err != nil {
-		t.Errorf("before: %v", err)
-	}
-	p.Refuse(t)
-	p.CutAll()
-	eventually(t, patience, func() bool { return errors.Is(lastError(), syscall.ECONNREFUSED) })
-	p.Accept(t)
-	eventually(t, patience, func() bool { return lastError() == nil })
-	free(t, l)
-	free(t, granted(t, waiter))
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job"))
+		p := redistest.NewProxy(t, srv.Addr())
+		c := newScope(t).open(t, srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }))
+		waiter := begin(t.Context(), c.Mutex("job"))
+		asleep(t, c, 1)
+		lastError := func() error { return c.Leases()[0].LastError }
+		if err := lastError(); err != nil {
+			t.Errorf("before: %v", err)
+		}
+		p.Refuse(t)
+		p.CutAll()
+		eventually(t, patience, func() bool { return errors.Is(lastError(), syscall.ECONNREFUSED) })
+		p.Accept(t)
+		eventually(t, patience, func() bool { return lastError() == nil })
+		free(t, l)
+		free(t, granted(t, waiter))
+	})
 }
 
 // Without a connection a call whose ctx can't end takes no longer than the lease, though go-redis would wait for one, or dial, for longer.
@@ -351,40 +358,42 @@ func TestCallsWithoutConnectionEndWithTheLease(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			p := redistest.NewProxy(t, srv.Addr())
-			var dead atomic.Bool
-			rdb := srv.Client(t, func(o *redis.Options) {
-				o.Addr, o.PoolSize, o.MaxActiveConns, o.PoolTimeout = p.Addr(), 1, 1, time.Minute
-				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					if dead.Load() {
-						select {
-						case <-ctx.Done():
-						case <-t.Context().Done():
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				p := redistest.NewProxy(t, srv.Addr())
+				var dead atomic.Bool
+				rdb := srv.Client(t, func(o *redis.Options) {
+					o.Addr, o.PoolSize, o.MaxActiveConns, o.PoolTimeout = p.Addr(), 1, 1, time.Minute
+					o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						if dead.Load() {
+							select {
+							case <-ctx.Done():
+							case <-t.Context().Done():
+							}
+							return nil, context.DeadlineExceeded
 						}
-						return nil, context.DeadlineExceeded
+						return new(net.Dialer).DialContext(ctx, network, addr)
 					}
-					return new(net.Dialer).DialContext(ctx, network, addr)
+				})
+				c := newScope(t).open(t, rdb, lock.WithFixedLease(lease))
+				ctx := context.Background()
+				var l *lock.Lease
+				for range 20 { // on a busy machine it takes some until Redis was quick, and callers send their calls themselves
+					if l != nil {
+						free(t, l)
+					}
+					var err error
+					if l, err = c.Mutex("job").TryLock(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				lose(rdb, p, &dead)
+				left, began := time.Until(l.Deadline()), time.Now()
+				err := l.Release(ctx)
+				if took := time.Since(began); err == nil || took > left+slack {
+					t.Errorf("Release with %v left took %v: %v", left, took, err)
 				}
 			})
-			c := newScope(t).open(t, rdb, lock.WithFixedLease(lease))
-			ctx := context.Background()
-			var l *lock.Lease
-			for range 20 { // on a busy machine it takes some until Redis was quick, and callers send their calls themselves
-				if l != nil {
-					free(t, l)
-				}
-				var err error
-				if l, err = c.Mutex("job").TryLock(ctx); err != nil {
-					t.Fatal(err)
-				}
-			}
-			lose(rdb, p, &dead)
-			left, began := time.Until(l.Deadline()), time.Now()
-			err := l.Release(ctx)
-			if took := time.Since(began); err == nil || took > left+slack {
-				t.Errorf("Release with %v left took %v: %v", left, took, err)
-			}
 		})
 	}
 }

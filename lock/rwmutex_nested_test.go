@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
@@ -14,46 +15,48 @@ import (
 // Within the write lease a read lease is had at once, whoever waits, and outlives it.
 func TestRWDowngrade(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	a, b := r.client(), r.client()
-	m := a.RWMutex("job")
-	ctx, cancel := context.WithCancel(r.ctx())
-	w, err := m.Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := begin(r.ctx(), m.RLocker())
-	waiting(t, a, 1)
-	writer := begin(r.ctx(), b.RWMutex("job"))
-	r.enlisted(1)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		a, b := r.client(), r.client()
+		m := a.RWMutex("job")
+		ctx, cancel := context.WithCancel(r.ctx())
+		w, err := m.Lock(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := begin(r.ctx(), m.RLocker())
+		waiting(t, a, 1)
+		writer := begin(r.ctx(), b.RWMutex("job"))
+		r.enlisted(1)
 
-	rd, err := m.RLock(w.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rd.Token() <= w.Token() {
-		t.Errorf("token %d after %d", rd.Token(), w.Token())
-	}
-	r.holds("write", w, rd)
-	h, err := b.RWMutex("job").Inspect(r.ctx())
-	if err != nil || h.Mode != "write" || h.Owner != w.Owner() || h.Readers != 1 || h.Token != w.Token() {
-		t.Errorf("%+v, %v", h, err)
-	}
-	pass(t, clearly)
-	free(t, w)
-	other := granted(t, local) // it has waited since before the writer left
-	r.holds("read", rd, other)
-	always(t, 50*time.Millisecond, func() bool { return rd.Context().Err() == nil && len(writer) == 0 })
-	if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "read" || h.Readers != 2 {
-		t.Errorf("%+v, %v", h, err)
-	}
-	free(t, other)
-	cancel() // what the write lease followed
-	_ = mustBeCanceled(t, rd, lock.ReasonContext)
-	mustMatch(t, context.Cause(rd.Context()), context.Canceled)
-	free(t, rd)
-	free(t, granted(t, writer))
-	r.nothing()
+		rd, err := m.RLock(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rd.Token() <= w.Token() {
+			t.Errorf("token %d after %d", rd.Token(), w.Token())
+		}
+		r.holds("write", w, rd)
+		h, err := b.RWMutex("job").Inspect(r.ctx())
+		if err != nil || h.Mode != "write" || h.Owner != w.Owner() || h.Readers != 1 || h.Token != w.Token() {
+			t.Errorf("%+v, %v", h, err)
+		}
+		pass(t, clearly)
+		free(t, w)
+		other := granted(t, local) // it has waited since before the writer left
+		r.holds("read", rd, other)
+		always(t, 50*time.Millisecond, func() bool { return rd.Context().Err() == nil && len(writer) == 0 })
+		if h, err := b.RWMutex("job").Inspect(r.ctx()); err != nil || h.Mode != "read" || h.Readers != 2 {
+			t.Errorf("%+v, %v", h, err)
+		}
+		free(t, other)
+		cancel() // what the write lease followed
+		_ = mustBeCanceled(t, rd, lock.ReasonContext)
+		mustMatch(t, context.Cause(rd.Context()), context.Canceled)
+		free(t, rd)
+		free(t, granted(t, writer))
+		r.nothing()
+	})
 }
 
 // What ends the read lease that was taken within a write lease, and what doesn't.
@@ -137,47 +140,49 @@ func TestRWDowngradeFollows(t *testing.T) {
 // Whoever would wait for itself is told so at once, or joins.
 func TestRWReentry(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	c := r.client()
-	m, join := c.RWMutex("job"), c.RWMutex("job", lock.WithReentrancy())
-	within := func(l *lock.Lease, lk lock.Locker) (*lock.Lease, error) { return lk.Lock(l.Context()) }
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		c := r.client()
+		m, join := c.RWMutex("job"), c.RWMutex("job", lock.WithReentrancy())
+		within := func(l *lock.Lease, lk lock.Locker) (*lock.Lease, error) { return lk.Lock(l.Context()) }
 
-	rd := try(t, m.RLocker())
-	writer := begin(r.ctx(), r.client().RWMutex("job"))
-	r.enlisted(1)
-	for _, lk := range []lock.Locker{m, join} {
-		_, err := within(rd, lk)
+		rd := try(t, m.RLocker())
+		writer := begin(r.ctx(), r.client().RWMutex("job"))
+		r.enlisted(1)
+		for _, lk := range []lock.Locker{m, join} {
+			_, err := within(rd, lk)
+			mustMatch(t, err, lock.ErrDeadlock)
+			if !strings.Contains(err.Error(), "release the read lease first") {
+				t.Errorf("%v; it should say what to do", err)
+			}
+		}
+		_, err := within(rd, m.RLocker())
 		mustMatch(t, err, lock.ErrDeadlock)
-		if !strings.Contains(err.Error(), "release the read lease first") {
-			t.Errorf("%v; it should say what to do", err)
+		joined, err := within(rd, join.RLocker())
+		if err != nil || joined.Owner() != rd.Owner() {
+			t.Fatalf("%v, %v; want to join %s", joined, err, rd.Owner())
 		}
-	}
-	_, err := within(rd, m.RLocker())
-	mustMatch(t, err, lock.ErrDeadlock)
-	joined, err := within(rd, join.RLocker())
-	if err != nil || joined.Owner() != rd.Owner() {
-		t.Fatalf("%v, %v; want to join %s", joined, err, rd.Owner())
-	}
-	_, err = within(rd, c.Mutex("job", lock.WithReentrancy())) // it wouldn't be alone
-	mustMatch(t, err, lock.ErrDeadlock)
-	freeAll(t, []*lock.Lease{joined, rd})
-	free(t, granted(t, writer))
+		_, err = within(rd, c.Mutex("job", lock.WithReentrancy())) // it wouldn't be alone
+		mustMatch(t, err, lock.ErrDeadlock)
+		freeAll(t, []*lock.Lease{joined, rd})
+		free(t, granted(t, writer))
 
-	w := try(t, m)
-	_, err = within(w, m)
-	mustMatch(t, err, lock.ErrDeadlock)
-	rd, err = within(w, m.RLocker())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for lk, of := range map[lock.Locker]*lock.Lease{join: w, join.RLocker(): rd} {
-		joined, err := within(rd, lk)
-		if err != nil || joined.Owner() != of.Owner() {
-			t.Errorf("within both: %v, %v; want to join %s", joined, err, of.Owner())
-			continue
+		w := try(t, m)
+		_, err = within(w, m)
+		mustMatch(t, err, lock.ErrDeadlock)
+		rd, err = within(w, m.RLocker())
+		if err != nil {
+			t.Fatal(err)
 		}
-		free(t, joined)
-	}
-	freeAll(t, []*lock.Lease{rd, w})
-	r.nothing()
+		for lk, of := range map[lock.Locker]*lock.Lease{join: w, join.RLocker(): rd} {
+			joined, err := within(rd, lk)
+			if err != nil || joined.Owner() != of.Owner() {
+				t.Errorf("within both: %v, %v; want to join %s", joined, err, of.Owner())
+				continue
+			}
+			free(t, joined)
+		}
+		freeAll(t, []*lock.Lease{rd, w})
+		r.nothing()
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -44,33 +45,35 @@ func (r *rwRig) within(key string, least, most time.Duration) {
 // The hash lives as long as the longest lease, whoever renews, and no longer.
 func TestRWHashLivesAsLongAsTheLongestLease(t *testing.T) {
 	t.Parallel()
-	const short, renewed, long = 1500 * time.Millisecond, 1700 * time.Millisecond, 30 * time.Second
-	r := newRWRig(t)
-	c := r.client(lock.WithWatchdog(short))
-	brief := try(t, c.RWMutex("job").RLocker())
-	r.within(r.key(), 0, short)
-	lasting := try(t, c.RWMutex("job", lock.WithFixedLease(long)).RLocker())
-	always(t, renewed, func() bool { return r.pttl(r.key()) > long/2 && brief.Err() == nil })
-	r.within(r.mark(brief.Owner()), 0, short)
-	second := try(t, c.RWMutex("job").RLocker())
-	r.within(r.key(), long/2, long) // nor does a grant shorten it
-	free(t, second)
-	r.within(r.key(), long/2, long)
-	free(t, lasting)
-	r.within(r.key(), 0, short)
-	always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && brief.Err() == nil })
-	free(t, brief)
+	synctest.Test(t, func(t *testing.T) {
+		const short, renewed, long = 1500 * time.Millisecond, 1700 * time.Millisecond, 30 * time.Second
+		r := newRWRig(t)
+		c := r.client(lock.WithWatchdog(short))
+		brief := try(t, c.RWMutex("job").RLocker())
+		r.within(r.key(), 0, short)
+		lasting := try(t, c.RWMutex("job", lock.WithFixedLease(long)).RLocker())
+		always(t, renewed, func() bool { return r.pttl(r.key()) > long/2 && brief.Err() == nil })
+		r.within(r.mark(brief.Owner()), 0, short)
+		second := try(t, c.RWMutex("job").RLocker())
+		r.within(r.key(), long/2, long) // nor does a grant shorten it
+		free(t, second)
+		r.within(r.key(), long/2, long)
+		free(t, lasting)
+		r.within(r.key(), 0, short)
+		always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && brief.Err() == nil })
+		free(t, brief)
 
-	w := try(t, c.RWMutex("job", lock.WithFixedLease(long)))
-	rd, err := c.RWMutex("job").RLock(w.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	free(t, w)
-	r.within(r.key(), 0, short)
-	always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && rd.Err() == nil })
-	free(t, rd)
-	r.nothing()
+		w := try(t, c.RWMutex("job", lock.WithFixedLease(long)))
+		rd, err := c.RWMutex("job").RLock(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		free(t, w)
+		r.within(r.key(), 0, short)
+		always(t, renewed, func() bool { return r.pttl(r.key()) > 0 && rd.Err() == nil })
+		free(t, rd)
+		r.nothing()
+	})
 }
 
 // A holder whose lease ran out is none, though others keep the hash alive. Redisson's are judged as Redisson does.
@@ -141,8 +144,10 @@ func TestRWDeadHolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRWRig(t)
-			test(t, r, r.client())
+			synctest.Test(t, func(t *testing.T) {
+				r := newRWRig(t)
+				test(t, r, r.client())
+			})
 		})
 	}
 }
@@ -150,226 +155,238 @@ func TestRWDeadHolders(t *testing.T) {
 // Where many read, one that lives is enough, and where none does, the lock is free.
 func TestRWManyReadersInRedis(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	c := r.client()
-	var readers []*lock.Lease
-	for range 70 {
-		readers = append(readers, try(t, c.RWMutex("job", lock.WithFixedLease(time.Minute)).RLocker()))
-	}
-	lasting := try(t, c.RWMutex("job").RLocker())
-	heldBy(t, refused(t, c.RWMutex("job")), readers[0]) // the first that Redis came upon
-	free(t, readers[0])
-	r.within(r.key(), far-time.Minute, far) // though it didn't look at all of them
-	if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Readers != 70 || h.Owner != lasting.Owner() {
-		t.Errorf("%+v, %v", h, err)
-	}
-	freeAll(t, readers[1:])
-
-	crowd, gone := []any{"mode", "read"}, []string(nil)
-	for i := range 600 { // so many that Redis keeps them in no order
-		gone = append(gone, fmt.Sprint("gone:0123456789abcdef-", i))
-		crowd = append(crowd, gone[i], 1)
-	}
-	eventually(t, patience, func() bool { // where Redis comes upon the one that lives among the first, another has to do
-		r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-		if page, _ := r.rdb.HScan(r.ctx(), r.key(), 0, "", 10).Val(); !slices.Contains(page, lasting.Owner()) {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		c := r.client()
+		var readers []*lock.Lease
+		for range 70 {
+			readers = append(readers, try(t, c.RWMutex("job", lock.WithFixedLease(time.Minute)).RLocker()))
 		}
-		r.must(r.rdb.HDel(r.ctx(), r.key(), gone...))
+		lasting := try(t, c.RWMutex("job").RLocker())
+		heldBy(t, refused(t, c.RWMutex("job")), readers[0]) // the first that Redis came upon
+		free(t, readers[0])
+		r.within(r.key(), far-time.Minute, far) // though it didn't look at all of them
+		if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Readers != 70 || h.Owner != lasting.Owner() {
+			t.Errorf("%+v, %v", h, err)
+		}
+		freeAll(t, readers[1:])
+
+		crowd, gone := []any{"mode", "read"}, []string(nil)
+		for i := range 600 { // so many that Redis keeps them in no order
+			gone = append(gone, fmt.Sprint("gone:0123456789abcdef-", i))
+			crowd = append(crowd, gone[i], 1)
+		}
+		eventually(t, patience, func() bool { // where Redis comes upon the one that lives among the first, another has to do
+			r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
+			if page, _ := r.rdb.HScan(r.ctx(), r.key(), 0, "", 10).Val(); !slices.Contains(page, lasting.Owner()) {
+				return true
+			}
+			r.must(r.rdb.HDel(r.ctx(), r.key(), gone...))
+			free(t, lasting)
+			lasting = try(t, c.RWMutex("job").RLocker())
+			return false
+		})
+		heldBy(t, refused(t, c.RWMutex("job")), lasting)
+		r.holds("read", lasting)
+		r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
+		next := begin(r.ctx(), r.client().RWMutex("job"))
+		r.enlisted(1)
+		r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
 		free(t, lasting)
-		lasting = try(t, c.RWMutex("job").RLocker())
-		return false
+		free(t, granted(t, next))
+		r.nothing()
 	})
-	heldBy(t, refused(t, c.RWMutex("job")), lasting)
-	r.holds("read", lasting)
-	r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-	next := begin(r.ctx(), r.client().RWMutex("job"))
-	r.enlisted(1)
-	r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-	free(t, lasting)
-	free(t, granted(t, next))
-	r.nothing()
 }
 
 // A forced unlock frees all holders, and tells each of ours.
 func TestRWForceUnlock(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	s := newScope(t)
-	a, b := r.client(), s.open(t, r.dial(), lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
-	force := func(want bool) {
-		t.Helper()
-		if was, err := b.RWMutex("job").ForceUnlock(r.ctx()); err != nil || was != want {
-			t.Fatalf("%v, %v", was, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		s := newScope(t)
+		a, b := r.client(), s.open(t, r.dial(), lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
+		force := func(want bool) {
+			t.Helper()
+			if was, err := b.RWMutex("job").ForceUnlock(r.ctx()); err != nil || was != want {
+				t.Fatalf("%v, %v", was, err)
+			}
 		}
-	}
-	force(false)
-	w := try(t, a.RWMutex("job"))
-	rd, err := a.RWMutex("job", lock.WithLeaseContext(r.ctx())).RLock(w.Context()) // else the loss of w may cancel it first
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 1 })
-	next := begin(r.ctx(), b.RWMutex("job").RLocker())
-	waiting(t, b, 1)
-	force(true)
-	for _, l := range []*lock.Lease{w, rd} {
-		await(t, "Done", l.Ended())
-		mustMatch(t, l.Err(), lock.ErrLost)
-	}
-	if records := s.records(t, telemetry.LogForced); len(records) != 1 || records[0]["kind"] != "write" ||
-		!slices.Contains([]any{w.Owner() + ", " + rd.Owner(), rd.Owner() + ", " + w.Owner()}, records[0]["owner"]) {
-		t.Errorf("of %s and %s: records %v", w.Owner(), rd.Owner(), records)
-	}
-	got := granted(t, next)
-	r.holds("read", got)
-	eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 2 })
-	force(true)
-	mustBeLost(t, got, lock.CauseForced)
-	r.nothing()
+		force(false)
+		w := try(t, a.RWMutex("job"))
+		rd, err := a.RWMutex("job", lock.WithLeaseContext(r.ctx())).RLock(w.Context()) // else the loss of w may cancel it first
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 1 })
+		next := begin(r.ctx(), b.RWMutex("job").RLocker())
+		waiting(t, b, 1)
+		force(true)
+		for _, l := range []*lock.Lease{w, rd} {
+			await(t, "Done", l.Ended())
+			mustMatch(t, l.Err(), lock.ErrLost)
+		}
+		if records := s.records(t, telemetry.LogForced); len(records) != 1 || records[0]["kind"] != "write" ||
+			!slices.Contains([]any{w.Owner() + ", " + rd.Owner(), rd.Owner() + ", " + w.Owner()}, records[0]["owner"]) {
+			t.Errorf("of %s and %s: records %v", w.Owner(), rd.Owner(), records)
+		}
+		got := granted(t, next)
+		r.holds("read", got)
+		eventually(t, patience, func() bool { return len(r.rdb.PubSubChannels(r.ctx(), r.prefix+"lockdog:control:*").Val()) == 2 })
+		force(true)
+		mustBeLost(t, got, lock.CauseForced)
+		r.nothing()
+	})
 }
 
 // The hash of another kind of lock is refused, and left alone.
 func TestRWRefusesOtherKinds(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	c := r.client()
-	l := try(t, c.Mutex("job"))
-	m := c.RWMutex("job")
-	_, err1 := m.TryLock(r.ctx())
-	_, err2 := m.TryRLock(r.ctx())
-	_, err3 := m.Inspect(r.ctx())
-	_, err4 := m.ForceUnlock(r.ctx())
-	for i, err := range []error{err1, err2, err3, err4} {
-		if !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("%d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		c := r.client()
+		l := try(t, c.Mutex("job"))
+		m := c.RWMutex("job")
+		_, err1 := m.TryLock(r.ctx())
+		_, err2 := m.TryRLock(r.ctx())
+		_, err3 := m.Inspect(r.ctx())
+		_, err4 := m.ForceUnlock(r.ctx())
+		for i, err := range []error{err1, err2, err3, err4} {
+			if !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%d: %v", i, err)
+			}
 		}
-	}
-	free(t, l)
+		free(t, l)
+	})
 }
 
 // A renewal doesn't bring back a mark that somebody deleted: that holder may have been thought dead already.
 func TestRWDeletedMarkIsALoss(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	rd := try(t, r.client(lock.WithWatchdog(1500*time.Millisecond)).RWMutex("job").RLocker())
-	r.must(r.rdb.Del(r.ctx(), r.mark(rd.Owner())))
-	mustBeLost(t, rd, lock.CauseUnreachable)
-	if !strings.Contains(rd.Err().Error(), "the mark of the holder is missing") {
-		t.Errorf("%v; it should say why", rd.Err())
-	}
-	r.nothing()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		rd := try(t, r.client(lock.WithWatchdog(1500*time.Millisecond)).RWMutex("job").RLocker())
+		r.must(r.rdb.Del(r.ctx(), r.mark(rd.Owner())))
+		mustBeLost(t, rd, lock.CauseUnreachable)
+		if !strings.Contains(rd.Err().Error(), "the mark of the holder is missing") {
+			t.Errorf("%v; it should say why", rd.Err())
+		}
+		r.nothing()
+	})
 }
 
 // Every script may run twice, and an acquire that is late writes nothing at all.
 func TestRWScriptsRunTwiceOrLate(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	keys := func(owner string) []string {
-		return []string{r.key(), r.prefix + "counter", r.writers(), r.turn(), r.mark(owner), "{" + r.key() + "}:" + owner + ":rwlock_timeout:0"}
-	}
-	run := func(script, owner string, args ...any) []any {
-		t.Helper()
-		cmd := r.rdb.Eval(r.ctx(), lock.Scripts[script].Source, keys(owner), append([]any{owner}, args...)...)
-		r.must(cmd)
-		return cmd.Val().([]any)
-	}
-	const w, rd = "me:0123456789abcdef-1:write", "me:0123456789abcdef-2"
-	const late = 1
-	acquire := func(owner string, notAfter, keep int) []any {
-		t.Helper()
-		if owner == w {
-			return run("write_acquire", w, 60000, notAfter, "", keep)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		keys := func(owner string) []string {
+			return []string{r.key(), r.prefix + "counter", r.writers(), r.turn(), r.mark(owner), "{" + r.key() + "}:" + owner + ":rwlock_timeout:0"}
 		}
-		return run("read_acquire", rd, 60000, notAfter, "", "", 0)
-	}
-	untouched := func(what string) {
-		t.Helper()
-		if keys := r.rdb.Keys(r.ctx(), "*"+r.prefix+"*").Val(); len(keys) > 0 {
-			t.Fatalf("%s: %q", what, keys)
+		run := func(script, owner string, args ...any) []any {
+			t.Helper()
+			cmd := r.rdb.Eval(r.ctx(), lock.Scripts[script].Source, keys(owner), append([]any{owner}, args...)...)
+			r.must(cmd)
+			return cmd.Val().([]any)
 		}
-	}
-	for _, owner := range []string{w, rd} {
-		release := map[string]string{w: "write_release", rd: "read_release"}[owner]
-		if got := acquire(owner, late, 0); got[0] != int64(2) {
-			t.Fatalf("%s, late: %v", owner, got)
+		const w, rd = "me:0123456789abcdef-1:write", "me:0123456789abcdef-2"
+		const late = 1
+		acquire := func(owner string, notAfter, keep int) []any {
+			t.Helper()
+			if owner == w {
+				return run("write_acquire", w, 60000, notAfter, "", keep)
+			}
+			return run("read_acquire", rd, 60000, notAfter, "", "", 0)
 		}
-		untouched("late")
-		first, second := acquire(owner, 0, 0), acquire(owner, 0, 0)
-		if first[0] != int64(1) || second[0] != int64(1) || first[2].(int64) >= second[2].(int64) {
-			t.Fatalf("%s, twice: %v, then %v", owner, first, second)
-		}
-		if e := r.entry(); len(e) != 2 || e[owner] != "1" {
-			t.Fatalf("the hash is %v", e)
-		}
-		const ahead = 1 << 52 // of the clock, in µs
-		r.must(r.rdb.Set(r.ctx(), r.prefix+"counter", ahead, 0))
-		if got := acquire(owner, 0, 0); got[2] != int64(ahead+1) {
-			t.Fatalf("%s, after token %d: %v", owner, int64(ahead), got)
-		}
-		for i, want := range []int64{1, 0, 0} {
-			if got := run(release, owner, "channel", "publish"); got[0] != want {
-				t.Fatalf("%s, release %d: %v", owner, i, got)
+		untouched := func(what string) {
+			t.Helper()
+			if keys := r.rdb.Keys(r.ctx(), "*"+r.prefix+"*").Val(); len(keys) > 0 {
+				t.Fatalf("%s: %q", what, keys)
 			}
 		}
-		r.must(r.rdb.Del(r.ctx(), r.prefix+"counter"))
-		untouched("released")
-	}
-	// A writer that is refused enlists, but not when it is late.
-	acquire(rd, 0, 0)
-	if got := acquire(w, late, 60000); got[0] != int64(0) || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
-		t.Fatalf("late: %v, enlisted", got)
-	}
-	acquire(w, 0, 60000)
-	acquire(w, 0, 60000)
-	r.enlisted(1)
-	r.within(r.writers(), 59*time.Second, time.Minute)
-	for range 2 {
-		if got := run("write_release", w, "channel", "publish"); got[0] != int64(0) || got[2] != int64(1) {
-			t.Fatalf("given up: %v", got)
+		for _, owner := range []string{w, rd} {
+			release := map[string]string{w: "write_release", rd: "read_release"}[owner]
+			if got := acquire(owner, late, 0); got[0] != int64(2) {
+				t.Fatalf("%s, late: %v", owner, got)
+			}
+			untouched("late")
+			first, second := acquire(owner, 0, 0), acquire(owner, 0, 0)
+			if first[0] != int64(1) || second[0] != int64(1) || first[2].(int64) >= second[2].(int64) {
+				t.Fatalf("%s, twice: %v, then %v", owner, first, second)
+			}
+			if e := r.entry(); len(e) != 2 || e[owner] != "1" {
+				t.Fatalf("the hash is %v", e)
+			}
+			const ahead = 1 << 52 // of the clock, in µs
+			r.must(r.rdb.Set(r.ctx(), r.prefix+"counter", ahead, 0))
+			if got := acquire(owner, 0, 0); got[2] != int64(ahead+1) {
+				t.Fatalf("%s, after token %d: %v", owner, int64(ahead), got)
+			}
+			for i, want := range []int64{1, 0, 0} {
+				if got := run(release, owner, "channel", "publish"); got[0] != want {
+					t.Fatalf("%s, release %d: %v", owner, i, got)
+				}
+			}
+			r.must(r.rdb.Del(r.ctx(), r.prefix+"counter"))
+			untouched("released")
 		}
-	}
-	r.enlisted(0)
-	run("read_release", rd, "channel", "publish")
+		// A writer that is refused enlists, but not when it is late.
+		acquire(rd, 0, 0)
+		if got := acquire(w, late, 60000); got[0] != int64(0) || r.rdb.Exists(r.ctx(), r.writers()).Val() != 0 {
+			t.Fatalf("late: %v, enlisted", got)
+		}
+		acquire(w, 0, 60000)
+		acquire(w, 0, 60000)
+		r.enlisted(1)
+		r.within(r.writers(), 59*time.Second, time.Minute)
+		for range 2 {
+			if got := run("write_release", w, "channel", "publish"); got[0] != int64(0) || got[2] != int64(1) {
+				t.Fatalf("given up: %v", got)
+			}
+		}
+		r.enlisted(0)
+		run("read_release", rd, "channel", "publish")
+	})
 }
 
 // An answer that is lost is asked for again, and a caller that leaves leaves nothing.
 func TestRWLostAnswers(t *testing.T) {
 	t.Parallel()
-	f := newFault(t)
-	r := &rwRig{t, f.rdb, nil, ""}
-	m := f.c.RWMutex("job")
-	for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {
-		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job"), redistest.Nth(1)))
-		l := try(t, lk)
-		if n := f.tries(side+"_acquire", "job"); n < 2 {
-			t.Errorf("%s: %d tries, want 2", side, n)
-		}
-		r.holds(side, l)
-		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_release", "job"), redistest.Nth(1)))
-		free(t, l)
-		r.nothing()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFault(t)
+		r := &rwRig{t, f.rdb, nil, ""}
+		m := f.c.RWMutex("job")
+		for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {
+			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job"), redistest.Nth(1)))
+			l := try(t, lk)
+			if n := f.tries(side+"_acquire", "job"); n < 2 {
+				t.Errorf("%s: %d tries, want 2", side, n)
+			}
+			r.holds(side, l)
+			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_release", "job"), redistest.Nth(1)))
+			free(t, l)
+			r.nothing()
 
-		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job")))
-		ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
-		_, err := lk.Lock(ctx)
-		cancel()
-		mustMatch(t, err, context.DeadlineExceeded)
-		f.wire.set(nil)
-		r.nothing()
-	}
-	// A writer that gives up before it is told that it was refused has enlisted all the same, once it asks in line.
-	rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
-	f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job"), redistest.Nth(2)))
-	ctx, leave := context.WithCancel(r.ctx())
-	defer leave()
-	given := f.tries("write_release", "job")
-	got := begin(ctx, m)
-	r.enlisted(1)
-	leave()
-	mustMatch(t, await(t, "Lock", got).err, context.Canceled)
-	eventually(t, patience, func() bool { return f.tries("write_release", "job") > given })
-	f.wire.proxy.Release()
-	r.enlisted(0)
-	free(t, rd)
+			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job")))
+			ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
+			_, err := lk.Lock(ctx)
+			cancel()
+			mustMatch(t, err, context.DeadlineExceeded)
+			f.wire.set(nil)
+			r.nothing()
+		}
+		// A writer that gives up before it is told that it was refused has enlisted all the same, once it asks in line.
+		rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
+		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job"), redistest.Nth(2)))
+		ctx, leave := context.WithCancel(r.ctx())
+		defer leave()
+		given := f.tries("write_release", "job")
+		got := begin(ctx, m)
+		r.enlisted(1)
+		leave()
+		mustMatch(t, await(t, "Lock", got).err, context.Canceled)
+		eventually(t, patience, func() bool { return f.tries("write_release", "job") > given })
+		f.wire.proxy.Release()
+		r.enlisted(0)
+		free(t, rd)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +24,7 @@ type rwRig struct {
 }
 
 func newRWRig(t *testing.T) *rwRig {
-	sp := redistest.Shared(t)
+	sp := redistest.StartFake(t)
 	return &rwRig{t, sp.Client(t), func() redis.UniversalClient { return sp.Client(t) }, sp.Prefix()}
 }
 
@@ -184,152 +185,164 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 // A waiting writer has the readers that come after it wait, of whatever client. When it gives up they get in at once.
 func TestRWWaitingWriterKeepsReadersOut(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	a, b, c := r.client(), r.client(), r.client()
-	reader := try(t, a.RWMutex("job").RLocker())
-	ctx, giveUp := context.WithCancel(r.ctx())
-	first := begin(ctx, b.RWMutex("job"))
-	r.enlisted(1)
-	second := begin(r.ctx(), c.RWMutex("job", lock.WithWait(2500*time.Millisecond)))
-	r.enlisted(2)
-	waiters := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		a, b, c := r.client(), r.client(), r.client()
+		reader := try(t, a.RWMutex("job").RLocker())
+		ctx, giveUp := context.WithCancel(r.ctx())
+		first := begin(ctx, b.RWMutex("job"))
+		r.enlisted(1)
+		second := begin(r.ctx(), c.RWMutex("job", lock.WithWait(2500*time.Millisecond)))
+		r.enlisted(2)
+		waiters := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
 
-	var held *lock.HeldError
-	err := refused(t, a.RWMutex("job").RLocker())
-	if !errors.As(err, &held) || !slices.Contains(waiters, held.Owner) || held.Remaining <= 0 {
-		t.Fatalf("%v; want one of the writers that wait, %q", err, waiters)
-	}
-	late := begin(r.ctx(), a.RWMutex("job").RLocker())
-	waiting(t, a, 1)
-	giveUp()
-	mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld, context.Canceled)
-	r.enlisted(1)
-	always(t, 100*time.Millisecond, func() bool { return len(late) == 0 })
-	mustMatch(t, await(t, "Lock", second).err, lock.ErrHeld)
-	r.enlisted(0)
-	freeAll(t, []*lock.Lease{granted(t, late), reader})
-	r.nothing()
+		var held *lock.HeldError
+		err := refused(t, a.RWMutex("job").RLocker())
+		if !errors.As(err, &held) || !slices.Contains(waiters, held.Owner) || held.Remaining <= 0 {
+			t.Fatalf("%v; want one of the writers that wait, %q", err, waiters)
+		}
+		late := begin(r.ctx(), a.RWMutex("job").RLocker())
+		waiting(t, a, 1)
+		giveUp()
+		mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld, context.Canceled)
+		r.enlisted(1)
+		always(t, 100*time.Millisecond, func() bool { return len(late) == 0 })
+		mustMatch(t, await(t, "Lock", second).err, lock.ErrHeld)
+		r.enlisted(0)
+		freeAll(t, []*lock.Lease{granted(t, late), reader})
+		r.nothing()
+	})
 }
 
 // When a writer has waited for long enough, the one behind it in the same client keeps readers out.
 func TestRWNextWriterTakesThePlace(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	a, b := r.client(), r.client()
-	reader := try(t, a.RWMutex("job").RLocker())
-	first := begin(r.ctx(), b.RWMutex("job", lock.WithWait(clearly)))
-	r.enlisted(1)
-	place := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()[0]
-	next := begin(r.ctx(), b.RWMutex("job"))
-	waiting(t, b, 2)
-	mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld)
-	eventually(t, patience, func() bool {
-		places := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
-		return len(places) == 1 && places[0] != place
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		a, b := r.client(), r.client()
+		reader := try(t, a.RWMutex("job").RLocker())
+		first := begin(r.ctx(), b.RWMutex("job", lock.WithWait(clearly)))
+		r.enlisted(1)
+		place := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()[0]
+		next := begin(r.ctx(), b.RWMutex("job"))
+		waiting(t, b, 2)
+		mustMatch(t, await(t, "Lock", first).err, lock.ErrHeld)
+		eventually(t, patience, func() bool {
+			places := r.rdb.ZRange(r.ctx(), r.writers(), 0, -1).Val()
+			return len(places) == 1 && places[0] != place
+		})
+		_ = refused(t, a.RWMutex("job").RLocker())
+		free(t, reader)
+		free(t, granted(t, next))
+		r.nothing()
 	})
-	_ = refused(t, a.RWMutex("job").RLocker())
-	free(t, reader)
-	free(t, granted(t, next))
-	r.nothing()
 }
 
 // A writer whose first answer is slow gets in line behind a reader of its client. It keeps out nobody until it is its turn to ask:
 // else that reader would wait for a writer that doesn't ask, beside a free lock, for a lease.
 func TestRWWriterBehindAReaderOfItsClient(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	sp := redistest.Shared(t)
-	rdb, wire := throughProxy(t, sp)
-	loadScripts(t, sp.Client(t))
-	holder := r.client()
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
-	held := try(t, holder.RWMutex("job").RLocker())
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		sp := redistest.StartFake(t)
+		rdb, wire := throughProxy(t, sp)
+		loadScripts(t, sp.Client(t))
+		holder := r.client()
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
+		held := try(t, holder.RWMutex("job").RLocker())
 
-	wire.set(redistest.ReplyTo(redistest.Hold, wire.script("write_acquire", r.key()), redistest.Nth(1)))
-	writer := begin(r.ctx(), c.RWMutex("job"))
-	wire.proxy.AwaitHeld(t, 1)
-	reader := begin(r.ctx(), c.RWMutex("job").RLocker())
-	eventually(t, patience, func() bool { return len(reader) == 1 || len(c.Leases()) == 1 }) // it is in, or waits
-	wire.set(nil)
-	wire.proxy.Release()
-	r.enlisted(1)
-	free(t, held)
-	first := granted(t, reader)
-	free(t, first)
-	free(t, granted(t, writer))
-	r.nothing()
+		wire.set(redistest.ReplyTo(redistest.Hold, wire.script("write_acquire", r.key()), redistest.Nth(1)))
+		writer := begin(r.ctx(), c.RWMutex("job"))
+		wire.proxy.AwaitHeld(t, 1)
+		reader := begin(r.ctx(), c.RWMutex("job").RLocker())
+		eventually(t, patience, func() bool { return len(reader) == 1 || len(c.Leases()) == 1 }) // it is in, or waits
+		wire.set(nil)
+		wire.proxy.Release()
+		r.enlisted(1)
+		free(t, held)
+		first := granted(t, reader)
+		free(t, first)
+		free(t, granted(t, writer))
+		r.nothing()
+	})
 }
 
 // A writer that dies while it waits keeps readers out until its place has run out.
 func TestRWDeadWaiterIsForgotten(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	now := r.rdb.Time(r.ctx()).Val()
-	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(1200 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
-	c := r.client()
-	_ = refused(t, c.RWMutex("job").RLocker())
-	free(t, granted(t, begin(r.ctx(), c.RWMutex("job").RLocker())))
-	if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 1200*time.Millisecond || now > 5*time.Second {
-		t.Errorf("it took %v", now)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		now := r.rdb.Time(r.ctx()).Val()
+		r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: float64(now.Add(1200 * time.Millisecond).UnixMilli()), Member: "dead:0123456789abcdef-1:write"}))
+		c := r.client()
+		_ = refused(t, c.RWMutex("job").RLocker())
+		free(t, granted(t, begin(r.ctx(), c.RWMutex("job").RLocker())))
+		if now := r.rdb.Time(r.ctx()).Val().Sub(now); now < 1200*time.Millisecond || now > 5*time.Second {
+			t.Errorf("it took %v", now)
+		}
+	})
 }
 
 // Readers that wait when a writer leaves get in together, past a writer that waits; a new reader doesn't.
 func TestRWReadersGetInTogether(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	a, b, c := r.client(), r.client(), r.client()
-	w := try(t, a.RWMutex("job"))
-	var readers []<-chan taken
-	for _, client := range []*lock.Client{b, b, b, c, c} {
-		readers = append(readers, begin(r.ctx(), client.RWMutex("job").RLocker()))
-	}
-	waiting(t, b, 3)
-	waiting(t, c, 2)
-	// A writer that never asks again, as if it lost the race for the free lock.
-	next := float64(r.rdb.Time(r.ctx()).Val().Add(far).UnixMilli())
-	r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: next, Member: "slow:0123456789abcdef-1:write"}))
-	pass(t, clearly)
-	free(t, w)
-	var leases []*lock.Lease
-	for _, next := range readers {
-		leases = append(leases, granted(t, next))
-	}
-	r.holds("read", leases...)
-	_ = refused(t, a.RWMutex("job").RLocker())
-	freeAll(t, leases)
-	_ = refused(t, a.RWMutex("job").RLocker()) // the lock is free, and the writer's
-	free(t, try(t, a.RWMutex("job")))
-	r.must(r.rdb.Del(r.ctx(), r.writers()))
-	free(t, try(t, a.RWMutex("job").RLocker()))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		a, b, c := r.client(), r.client(), r.client()
+		w := try(t, a.RWMutex("job"))
+		var readers []<-chan taken
+		for _, client := range []*lock.Client{b, b, b, c, c} {
+			readers = append(readers, begin(r.ctx(), client.RWMutex("job").RLocker()))
+		}
+		waiting(t, b, 3)
+		waiting(t, c, 2)
+		// A writer that never asks again, as if it lost the race for the free lock.
+		next := float64(r.rdb.Time(r.ctx()).Val().Add(far).UnixMilli())
+		r.must(r.rdb.ZAdd(r.ctx(), r.writers(), redis.Z{Score: next, Member: "slow:0123456789abcdef-1:write"}))
+		pass(t, clearly)
+		free(t, w)
+		var leases []*lock.Lease
+		for _, next := range readers {
+			leases = append(leases, granted(t, next))
+		}
+		r.holds("read", leases...)
+		_ = refused(t, a.RWMutex("job").RLocker())
+		freeAll(t, leases)
+		_ = refused(t, a.RWMutex("job").RLocker()) // the lock is free, and the writer's
+		free(t, try(t, a.RWMutex("job")))
+		r.must(r.rdb.Del(r.ctx(), r.writers()))
+		free(t, try(t, a.RWMutex("job").RLocker()))
+	})
 }
 
 // Do and RDo, and what can be seen of both sides from here.
 func TestRWDoAndLeases(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	c := r.client()
-	m := c.RWMutex("job")
-	var kinds []string
-	see := func(_ context.Context, l *lock.Lease) error {
-		for _, i := range c.Leases() {
-			if i.Owner == l.Owner() {
-				kinds = append(kinds, i.Kind)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		c := r.client()
+		m := c.RWMutex("job")
+		var kinds []string
+		see := func(_ context.Context, l *lock.Lease) error {
+			for _, i := range c.Leases() {
+				if i.Owner == l.Owner() {
+					kinds = append(kinds, i.Kind)
+				}
 			}
+			return nil
 		}
-		return nil
-	}
-	err := errors.Join(m.Do(r.ctx(), see), m.RDo(r.ctx(), see), m.RLocker().Do(r.ctx(), see))
-	if err != nil || !slices.Equal(kinds, []string{"write", "read", "read"}) {
-		t.Errorf("%v, %v", kinds, err)
-	}
-	if h, err := m.Inspect(r.ctx()); err != nil || h != (lock.Holder{}) {
-		t.Errorf("%+v, %v", h, err)
-	}
-	var none *lock.RWMutex
-	for _, err := range []error{
-		none.Do(r.ctx(), see), none.RDo(r.ctx(), see), c.RWMutex("").RDo(r.ctx(), see), c.RWMutex("a{b").Do(r.ctx(), see),
-	} {
-		mustMatch(t, err, lock.ErrInvalid)
-	}
+		err := errors.Join(m.Do(r.ctx(), see), m.RDo(r.ctx(), see), m.RLocker().Do(r.ctx(), see))
+		if err != nil || !slices.Equal(kinds, []string{"write", "read", "read"}) {
+			t.Errorf("%v, %v", kinds, err)
+		}
+		if h, err := m.Inspect(r.ctx()); err != nil || h != (lock.Holder{}) {
+			t.Errorf("%+v, %v", h, err)
+		}
+		var none *lock.RWMutex
+		for _, err := range []error{
+			none.Do(r.ctx(), see), none.RDo(r.ctx(), see), c.RWMutex("").RDo(r.ctx(), see), c.RWMutex("a{b").Do(r.ctx(), see),
+		} {
+			mustMatch(t, err, lock.ErrInvalid)
+		}
+	})
 }

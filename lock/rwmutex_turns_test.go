@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -43,74 +44,78 @@ func turnsOf(ctx context.Context, t *testing.T, all *sync.WaitGroup, lk lock.Loc
 // Readers that overlap without a gap don't starve a writer.
 func TestRWReadersDontStarveWriters(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var all sync.WaitGroup
-	var inside, gaps, reads atomic.Int64
-	gaps.Store(-1) // there was nobody before the first
-	for range 3 {
-		turnsOf(ctx, t, &all, r.client().RWMutex("job").RLocker(), 3, func(*lock.Lease) {
-			if inside.Add(1) == 1 {
-				gaps.Add(1)
-			}
-			reads.Add(1)
-			pause(4 * time.Millisecond)
-			inside.Add(-1)
-		})
-	}
-	eventually(t, patience, func() bool { return reads.Load() > 100 })
-	alone := gaps.Load()
-	w := r.client().RWMutex("job")
-	var longest time.Duration
-	for range 20 {
-		began := time.Now()
-		l := granted(t, begin(r.ctx(), w))
-		longest = max(longest, time.Since(began))
-		free(t, l)
-		before := reads.Load()
-		eventually(t, patience, func() bool { return reads.Load() > before+5 })
-	}
-	stop()
-	all.Wait()
-	t.Logf("20 writes beside %d reads; the longest wait was %v; alone, the readers left %d gaps", reads.Load(), longest, alone)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var all sync.WaitGroup
+		var inside, gaps, reads atomic.Int64
+		gaps.Store(-1) // there was nobody before the first
+		for range 3 {
+			turnsOf(ctx, t, &all, r.client().RWMutex("job").RLocker(), 3, func(*lock.Lease) {
+				if inside.Add(1) == 1 {
+					gaps.Add(1)
+				}
+				reads.Add(1)
+				pause(4 * time.Millisecond)
+				inside.Add(-1)
+			})
+		}
+		eventually(t, patience, func() bool { return reads.Load() > 100 })
+		alone := gaps.Load()
+		w := r.client().RWMutex("job")
+		var longest time.Duration
+		for range 20 {
+			began := time.Now()
+			l := granted(t, begin(r.ctx(), w))
+			longest = max(longest, time.Since(began))
+			free(t, l)
+			before := reads.Load()
+			eventually(t, patience, func() bool { return reads.Load() > before+5 })
+		}
+		stop()
+		all.Wait()
+		t.Logf("20 writes beside %d reads; the longest wait was %v; alone, the readers left %d gaps", reads.Load(), longest, alone)
+	})
 }
 
 // Nor do writers without end starve readers.
 func TestRWWritersDontStarveReaders(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var all sync.WaitGroup
-	var writes atomic.Int64
-	for range 3 {
-		turnsOf(ctx, t, &all, r.client().RWMutex("job"), 2, func(*lock.Lease) { writes.Add(1) })
-	}
-	eventually(t, patience, func() bool { return writes.Load() > 50 })
-	readers := r.client().RWMutex("job").RLocker()
-	var longest time.Duration
-	for range 20 {
-		began := time.Now()
-		var five sync.WaitGroup
-		for range 5 {
-			five.Go(func() {
-				if err := readers.Do(r.ctx(), func(context.Context, *lock.Lease) error { return nil }); err != nil {
-					t.Errorf("Do: %v", err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var all sync.WaitGroup
+		var writes atomic.Int64
+		for range 3 {
+			turnsOf(ctx, t, &all, r.client().RWMutex("job"), 2, func(*lock.Lease) { writes.Add(1) })
 		}
-		in := make(chan struct{})
-		go func() {
-			defer close(in)
-			five.Wait()
-		}()
-		await(t, "five readers", in)
-		longest = max(longest, time.Since(began))
-	}
-	stop()
-	all.Wait()
-	t.Logf("100 reads beside %d writes; the longest wait of five was %v", writes.Load(), longest)
+		eventually(t, patience, func() bool { return writes.Load() > 50 })
+		readers := r.client().RWMutex("job").RLocker()
+		var longest time.Duration
+		for range 20 {
+			began := time.Now()
+			var five sync.WaitGroup
+			for range 5 {
+				five.Go(func() {
+					if err := readers.Do(r.ctx(), func(context.Context, *lock.Lease) error { return nil }); err != nil {
+						t.Errorf("Do: %v", err)
+					}
+				})
+			}
+			in := make(chan struct{})
+			go func() {
+				defer close(in)
+				five.Wait()
+			}()
+			await(t, "five readers", in)
+			longest = max(longest, time.Since(began))
+		}
+		stop()
+		all.Wait()
+		t.Logf("100 reads beside %d writes; the longest wait of five was %v", writes.Load(), longest)
+	})
 }
 
 // pause is for holds in a load.

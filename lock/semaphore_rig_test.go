@@ -16,17 +16,17 @@ import (
 // who hears of nothing asks again every third of it.
 const numberLease = 1500 * time.Millisecond
 
-// desk is one test's corner of a server, for semaphores and latches.
+// desk is a server in a bubble, for semaphores and latches.
 type desk struct {
 	*scope
 	t   *testing.T
-	sp  redistest.Space
+	sp  *redistest.Fake
 	rdb *redis.Client
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	sp := redistest.Shared(t)
+	sp := redistest.StartFake(t)
 	return &desk{scope: newScope(t), t: t, sp: sp, rdb: sp.Client(t)}
 }
 

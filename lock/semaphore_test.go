@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,344 +56,362 @@ func id(t *testing.T, l *lock.Lease) string {
 
 func TestSemaphore(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	const lease = 2400 * time.Millisecond
-	c, ctx := d.client(lock.WithWatchdog(lease)), t.Context()
-	p := permits(t, c, "pool", 2)
-	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
-	if done, err := p.TrySetPermits(ctx, 3); done || err != nil {
-		t.Fatalf("TrySetPermits again: %v, %v", done, err)
-	}
-
-	one := try(t, p)
-	two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLeaseContext(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
-	must(t, "the second", err)
-	if two.Token() <= one.Token() || two.Owner() == one.Owner() {
-		t.Errorf("two leases with tokens %d and %d, owners %q and %q", one.Token(), two.Token(), one.Owner(), two.Owner())
-	}
-	in := d.leases("pool")
-	for _, l := range []*lock.Lease{one, two} {
-		end, ok := in[id(t, l)]
-		if left := time.Until(end); !ok || left > lease || left < lease/3 {
-			t.Errorf("%s has %v in Redis, which has %v", l.Owner(), left, in)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		const lease = 2400 * time.Millisecond
+		c, ctx := d.client(lock.WithWatchdog(lease)), t.Context()
+		p := permits(t, c, "pool", 2)
+		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+		if done, err := p.TrySetPermits(ctx, 3); done || err != nil {
+			t.Fatalf("TrySetPermits again: %v, %v", done, err)
 		}
-	}
-	_, err = p.TryLock(ctx)
-	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > lease || !strings.Contains(err.Error(), "no permit left") {
-		t.Fatalf("the third: %#v: %v", held, err)
-	}
-	mustBe(t, "left", available(t, p), 0)
-	for _, l := range []*lock.Lease{one, two} { // both are kept alive
-		eventually(t, patience, func() bool { return d.leases("pool")[id(t, l)].After(in[id(t, l)]) })
-	}
-	mustBe(t, "left", available(t, p), 0)
 
-	free(t, one)
-	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-	mustMatch(t, one.Release(ctx), lock.ErrReleased)
-	mustBe(t, "left", available(t, p), 1)
-	must(t, "AddPermits", p.AddPermits(ctx, -2))
-	free(t, two) // one is missing yet: no message
-	mustBe(t, "left", available(t, p), 0)
-	must(t, "AddPermits", p.AddPermits(ctx, 1))
-	mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-	must(t, "Do", p.Do(ctx, func(ctx context.Context, l *lock.Lease) error {
+		one := try(t, p)
+		two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLeaseContext(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
+		must(t, "the second", err)
+		if two.Token() <= one.Token() || two.Owner() == one.Owner() {
+			t.Errorf("two leases with tokens %d and %d, owners %q and %q", one.Token(), two.Token(), one.Owner(), two.Owner())
+		}
+		in := d.leases("pool")
+		for _, l := range []*lock.Lease{one, two} {
+			end, ok := in[id(t, l)]
+			if left := time.Until(end); !ok || left > lease || left < lease/3 {
+				t.Errorf("%s has %v in Redis, which has %v", l.Owner(), left, in)
+			}
+		}
+		_, err = p.TryLock(ctx)
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Owner != "" || held.Remaining <= 0 || held.Remaining > lease || !strings.Contains(err.Error(), "no permit left") {
+			t.Fatalf("the third: %#v: %v", held, err)
+		}
 		mustBe(t, "left", available(t, p), 0)
-		return ctx.Err()
-	}))
-	mustBe(t, "left", d.value("pool"), "1")
-	if in := d.leases("pool"); len(in) != 0 {
-		t.Errorf("left in Redis: %v", in)
-	}
-
-	for _, want := range []struct {
-		metric telemetry.Metric
-		label  string
-		n      float64
-	}{
-		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
-		{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
-		{telemetry.MetricReleases, "lockdog.outcome=released", 3},
-		{telemetry.MetricHoldDuration, "lockdog.group=default", 3},
-		{telemetry.MetricLosses, "lockdog.group=default", 0},
-	} {
-		if got := d.sum(t, want.metric, want.label); got != want.n {
-			t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
+		for _, l := range []*lock.Lease{one, two} { // both are kept alive
+			eventually(t, patience, func() bool { return d.leases("pool")[id(t, l)].After(in[id(t, l)]) })
 		}
-	}
-	if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "semaphore" {
-		t.Errorf("the span has %v", attrs)
-	}
-	if n := d.rdb.PubSubChannels(ctx, d.sp.Prefix()+"lockdog:control:*").Val(); len(n) != 0 {
-		t.Errorf("listening to %v, though nobody can force a permit", n)
-	}
+		mustBe(t, "left", available(t, p), 0)
+
+		free(t, one)
+		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+		mustMatch(t, one.Release(ctx), lock.ErrReleased)
+		mustBe(t, "left", available(t, p), 1)
+		must(t, "AddPermits", p.AddPermits(ctx, -2))
+		free(t, two) // one is missing yet: no message
+		mustBe(t, "left", available(t, p), 0)
+		must(t, "AddPermits", p.AddPermits(ctx, 1))
+		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
+		must(t, "Do", p.Do(ctx, func(ctx context.Context, l *lock.Lease) error {
+			mustBe(t, "left", available(t, p), 0)
+			return ctx.Err()
+		}))
+		mustBe(t, "left", d.value("pool"), "1")
+		if in := d.leases("pool"); len(in) != 0 {
+			t.Errorf("left in Redis: %v", in)
+		}
+
+		for _, want := range []struct {
+			metric telemetry.Metric
+			label  string
+			n      float64
+		}{
+			{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
+			{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
+			{telemetry.MetricReleases, "lockdog.outcome=released", 3},
+			{telemetry.MetricHoldDuration, "lockdog.group=default", 3},
+			{telemetry.MetricLosses, "lockdog.group=default", 0},
+		} {
+			if got := d.sum(t, want.metric, want.label); got != want.n {
+				t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
+			}
+		}
+		if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "semaphore" {
+			t.Errorf("the span has %v", attrs)
+		}
+		if n := d.rdb.PubSubChannels(ctx, d.sp.Prefix()+"lockdog:control:*").Val(); len(n) != 0 {
+			t.Errorf("listening to %v, though nobody can force a permit", n)
+		}
+	})
 }
 
 // Permits that nobody set are told from those that are all taken.
 func TestSemaphoreThatNobodySet(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	p := d.client().Semaphore("pool")
-	_, none := p.TryLock(t.Context())
-	mustMatch(t, none, lock.ErrHeld)
-	_, waited := d.client(lock.WithWait(20 * time.Millisecond)).Semaphore("pool").Lock(t.Context())
-	mustMatch(t, waited, lock.ErrHeld)
-	for _, err := range []error{none, waited} {
-		if !strings.Contains(err.Error(), "EnsurePermits") {
-			t.Errorf("%q doesn't say how to have some", err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		p := d.client().Semaphore("pool")
+		_, none := p.TryLock(t.Context())
+		mustMatch(t, none, lock.ErrHeld)
+		_, waited := d.client(lock.WithWait(20 * time.Millisecond)).Semaphore("pool").Lock(t.Context())
+		mustMatch(t, waited, lock.ErrHeld)
+		for _, err := range []error{none, waited} {
+			if !strings.Contains(err.Error(), "EnsurePermits") {
+				t.Errorf("%q doesn't say how to have some", err)
+			}
 		}
-	}
-	one := try(t, permits(t, d.client(lock.WithWatchdog(far)), "pool", 1))
-	if _, err := p.TryLock(t.Context()); err == nil || strings.Contains(err.Error(), "EnsurePermits") {
-		t.Errorf("with one taken: %v", err)
-	}
-	free(t, one)
+		one := try(t, permits(t, d.client(lock.WithWatchdog(far)), "pool", 1))
+		if _, err := p.TryLock(t.Context()); err == nil || strings.Contains(err.Error(), "EnsurePermits") {
+			t.Errorf("with one taken: %v", err)
+		}
+		free(t, one)
+	})
 }
 
 // The permit of a holder that has vanished goes to who waits, when its lease ends, and not before.
 func TestSemaphorePermitOfTheVanished(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	ctx := t.Context()
-	c, waiter := d.client(lock.WithWatchdog(far)), d.client(lock.WithWatchdog(far)) // asking for nothing, it would take 20 minutes
-	p := permits(t, c, "pool", 1)
-	kept := try(t, p)
-	end := time.Now().Add(2 * numberLease).Truncate(time.Millisecond)
-	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "another client's"})
-	first := begin(ctx, waiter.Semaphore("pool"))
-	waiting(t, waiter, 1)
-	second := begin(ctx, waiter.Semaphore("pool"))
-	waiting(t, waiter, 2)
-	free(t, kept)
-	kept = granted(t, first) // the next goes by the lease that runs out first, not by this one
-	l := granted(t, second)
-	if late := time.Since(end); late < 0 {
-		t.Errorf("it came %v after the end of the lease", late)
-	}
-	if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 1 {
-		t.Errorf("takeovers: %v", d.series(t, telemetry.MetricTakeovers))
-	}
-	must(t, "kept", kept.Err())
-	mustBe(t, "left", d.value("pool"), "0")
-	free(t, l)
-	free(t, kept)
-	mustBe(t, "left", d.value("pool"), "2")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		ctx := t.Context()
+		c, waiter := d.client(lock.WithWatchdog(far)), d.client(lock.WithWatchdog(far)) // asking for nothing, it would take 20 minutes
+		p := permits(t, c, "pool", 1)
+		kept := try(t, p)
+		end := time.Now().Add(2 * numberLease).Truncate(time.Millisecond)
+		d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: float64(end.UnixMilli()), Member: "another client's"})
+		first := begin(ctx, waiter.Semaphore("pool"))
+		waiting(t, waiter, 1)
+		second := begin(ctx, waiter.Semaphore("pool"))
+		waiting(t, waiter, 2)
+		free(t, kept)
+		kept = granted(t, first) // the next goes by the lease that runs out first, not by this one
+		l := granted(t, second)
+		if late := time.Since(end); late < 0 {
+			t.Errorf("it came %v after the end of the lease", late)
+		}
+		if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 1 {
+			t.Errorf("takeovers: %v", d.series(t, telemetry.MetricTakeovers))
+		}
+		must(t, "kept", kept.Err())
+		mustBe(t, "left", d.value("pool"), "0")
+		free(t, l)
+		free(t, kept)
+		mustBe(t, "left", d.value("pool"), "2")
+	})
 }
 
 // What others leave behind is given back, many at a time, and others are told.
 func TestSemaphorePermitsThatRanOut(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
-	p := permits(t, c, "pool", 0)
-	key := "{" + d.key("pool") + "}:timeout"
-	const old = 250
-	for i := range old {
-		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
-	}
-	d.rdb.ZAdd(ctx, key, redis.Z{Score: 922337203685477, Member: "java, no lease.."}) // as Redisson has it
-	mustBe(t, "available", available(t, p), old)
-	mustBe(t, "number", d.value("pool"), "0")
-	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
-	one := try(t, p)
-	mustBe(t, "message", await(t, "a message", heard).Payload, "99")
-	two := try(t, p)
-	three := try(t, p)
-	mustBe(t, "available", available(t, p), old-3)
-	mustBe(t, "number", d.value("pool"), strconv.Itoa(old-3))
-	for _, l := range []*lock.Lease{one, two, three} {
-		free(t, l)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		p := permits(t, c, "pool", 0)
+		key := "{" + d.key("pool") + "}:timeout"
+		const old = 250
+		for i := range old {
+			d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+		}
+		d.rdb.ZAdd(ctx, key, redis.Z{Score: 922337203685477, Member: "java, no lease.."}) // as Redisson has it
+		mustBe(t, "available", available(t, p), old)
+		mustBe(t, "number", d.value("pool"), "0")
+		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+		one := try(t, p)
+		mustBe(t, "message", await(t, "a message", heard).Payload, "99")
+		two := try(t, p)
+		three := try(t, p)
+		mustBe(t, "available", available(t, p), old-3)
+		mustBe(t, "number", d.value("pool"), strconv.Itoa(old-3))
+		for _, l := range []*lock.Lease{one, two, three} {
+			free(t, l)
+		}
 
-	must(t, "AddPermits", p.AddPermits(ctx, -old))
-	_, err := p.TryLock(ctx)
-	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Remaining >= 0 {
-		t.Fatalf("with one permit that never runs out: %#v", err)
-	}
-	d.rdb.ZAddXX(ctx, key, redis.Z{Score: 1000, Member: "java, no lease.."})
-	free(t, try(t, p))
+		must(t, "AddPermits", p.AddPermits(ctx, -old))
+		_, err := p.TryLock(ctx)
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Remaining >= 0 {
+			t.Fatalf("with one permit that never runs out: %#v", err)
+		}
+		d.rdb.ZAddXX(ctx, key, redis.Z{Score: 1000, Member: "java, no lease.."})
+		free(t, try(t, p))
 
-	// With fewer than none a hundred are not enough to serve anybody; but then the next ask at once.
-	for i := range old {
-		d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
-	}
-	must(t, "AddPermits", p.AddPermits(ctx, -old))
-	start := time.Now()
-	free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Semaphore("pool"))))
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
+		// With fewer than none a hundred are not enough to serve anybody; but then the next ask at once.
+		for i := range old {
+			d.rdb.ZAdd(ctx, key, redis.Z{Score: float64(1000 + i), Member: fmt.Sprintf("old %012d", i)})
+		}
+		must(t, "AddPermits", p.AddPermits(ctx, -old))
+		start := time.Now()
+		free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Semaphore("pool"))))
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
 
 // A permit that is gone from Redis is lost, and one that was lost is not given back.
 func TestSemaphorePermitLost(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c := d.client(lock.WithWatchdog(steady))
-	p := permits(t, c, "pool", 3)
-	key := "{" + d.key("pool") + "}:timeout"
-	one, two, three := try(t, p), try(t, p), try(t, p)
-	raw, _ := hex.DecodeString(id(t, one))
-	d.rdb.ZRem(t.Context(), key, string(raw))
-	mustMatch(t, one.Release(t.Context()), lock.ErrLost)
-	mustBe(t, "left", d.value("pool"), "0")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c := d.client(lock.WithWatchdog(steady))
+		p := permits(t, c, "pool", 3)
+		key := "{" + d.key("pool") + "}:timeout"
+		one, two, three := try(t, p), try(t, p), try(t, p)
+		raw, _ := hex.DecodeString(id(t, one))
+		d.rdb.ZRem(t.Context(), key, string(raw))
+		mustMatch(t, one.Release(t.Context()), lock.ErrLost)
+		mustBe(t, "left", d.value("pool"), "0")
 
-	raw, _ = hex.DecodeString(id(t, two))
-	d.rdb.ZRem(t.Context(), key, string(raw))
-	mustBeLost(t, two, lock.CauseMissing)
+		raw, _ = hex.DecodeString(id(t, two))
+		d.rdb.ZRem(t.Context(), key, string(raw))
+		mustBeLost(t, two, lock.CauseMissing)
 
-	raw, _ = hex.DecodeString(id(t, three)) // it has run out, though nobody has noticed
-	d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
-	mustBeLost(t, three, lock.CauseMissing)
-	mustBe(t, "available", available(t, p), 1)
+		raw, _ = hex.DecodeString(id(t, three)) // it has run out, though nobody has noticed
+		d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
+		mustBeLost(t, three, lock.CauseMissing)
+		mustBe(t, "available", available(t, p), 1)
+	})
 }
 
 // An acquire that is repeated, because its answer was lost, takes one permit; one that is left takes none.
 func TestSemaphorePermitTakenOnce(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	p := permits(t, d.client(), "pool", 5)
-	rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
-	c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(far)) // what isn't given back doesn't run out
-	flaky := c.Semaphore("pool")
-	first := try(t, flaky)
-	wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_acquire", "pool"), redistest.Nth(1)))
-	second := try(t, flaky)
-	wire.set(nil)
-	mustBe(t, "left", available(t, p), 3)
-	if second.Token() <= first.Token() {
-		t.Errorf("token %d after %d", second.Token(), first.Token())
-	}
-	wire.set(redistest.ReplyTo(redistest.Cut, wire.script("semaphore_release", "pool"), redistest.Nth(1)))
-	free(t, second)
-	mustBe(t, "left", available(t, p), 4)
-
-	for _, rule := range []redistest.Rule{
-		redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")),
-		redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_acquire", "pool")),
-	} {
-		wire.set(rule)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if l, err := flaky.Lock(ctx); err == nil {
-			t.Errorf("Lock: %v", l)
-		}
-		cancel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		p := permits(t, d.client(), "pool", 5)
+		rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
+		c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(far)) // what isn't given back doesn't run out
+		flaky := c.Semaphore("pool")
+		first := try(t, flaky)
+		wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_acquire", "pool"), redistest.Nth(1)))
+		second := try(t, flaky)
 		wire.set(nil)
-		wire.proxy.Release()
-		wrong := time.Now() // the last time: what was left may be taken for a moment, and is given back
-		eventually(t, patience, func() bool {
-			if available(t, p) != 4 || len(d.leases("pool")) != 1 {
-				wrong = time.Now()
+		mustBe(t, "left", available(t, p), 3)
+		if second.Token() <= first.Token() {
+			t.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		wire.set(redistest.ReplyTo(redistest.Cut, wire.script("semaphore_release", "pool"), redistest.Nth(1)))
+		free(t, second)
+		mustBe(t, "left", available(t, p), 4)
+
+		for _, rule := range []redistest.Rule{
+			redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")),
+			redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_acquire", "pool")),
+		} {
+			wire.set(rule)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if l, err := flaky.Lock(ctx); err == nil {
+				t.Errorf("Lock: %v", l)
 			}
-			return time.Since(wrong) > 250*time.Millisecond
-		})
-	}
-	free(t, first)
+			cancel()
+			wire.set(nil)
+			wire.proxy.Release()
+			wrong := time.Now() // the last time: what was left may be taken for a moment, and is given back
+			eventually(t, patience, func() bool {
+				if available(t, p) != 4 || len(d.leases("pool")) != 1 {
+					wrong = time.Now()
+				}
+				return time.Since(wrong) > 250*time.Millisecond
+			})
+		}
+		free(t, first)
+	})
 }
 
 // Many contend in two clients: never more inside than there are permits, and all of them get in.
 func TestSemaphoreContention(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	const most, workers, rounds = 3, 12, 15
-	permits(t, d.client(), "pool", most)
-	far := lock.WithWatchdog(far) // nobody looks by themselves in time
-	var inside, seen, tokens atomic.Int64
-	var all sync.WaitGroup
-	for _, c := range []*lock.Client{d.client(far), d.client(far)} {
-		for range workers / 2 {
-			all.Go(func() {
-				for range rounds {
-					err := c.Semaphore("pool").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
-						n := inside.Add(1)
-						defer inside.Add(-1)
-						for s := seen.Load(); n > s && !seen.CompareAndSwap(s, n); s = seen.Load() {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		const most, workers, rounds = 3, 12, 15
+		permits(t, d.client(), "pool", most)
+		far := lock.WithWatchdog(far) // nobody looks by themselves in time
+		var inside, seen, tokens atomic.Int64
+		var all sync.WaitGroup
+		for _, c := range []*lock.Client{d.client(far), d.client(far)} {
+			for range workers / 2 {
+				all.Go(func() {
+					for range rounds {
+						err := c.Semaphore("pool").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
+							n := inside.Add(1)
+							defer inside.Add(-1)
+							for s := seen.Load(); n > s && !seen.CompareAndSwap(s, n); s = seen.Load() {
+							}
+							<-time.After(time.Millisecond)
+							tokens.Add(min(l.Token(), 1))
+							return ctx.Err()
+						})
+						if err != nil {
+							t.Error(err)
 						}
-						<-time.After(time.Millisecond)
-						tokens.Add(min(l.Token(), 1))
-						return ctx.Err()
-					})
-					if err != nil {
-						t.Error(err)
 					}
-				}
-			})
+				})
+			}
 		}
-	}
-	all.Wait()
-	mustBe(t, "grants", tokens.Load(), int64(workers*rounds))
-	mustBe(t, "most inside", seen.Load(), int64(most))
-	mustBe(t, "left", d.value("pool"), strconv.Itoa(most))
-	if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
-		t.Errorf("%v waiters had to look by themselves", n)
-	}
+		all.Wait()
+		mustBe(t, "grants", tokens.Load(), int64(workers*rounds))
+		mustBe(t, "most inside", seen.Load(), int64(most))
+		mustBe(t, "left", d.value("pool"), strconv.Itoa(most))
+		if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
+			t.Errorf("%v waiters had to look by themselves", n)
+		}
+	})
 }
 
 // Where Redisson gave a semaphore an end, its permits have the same.
 func TestSemaphoreWithAnEnd(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.rdb.Set(t.Context(), d.key("pool"), 2, time.Minute)
-	p := d.client(lock.WithWatchdog(far)).Semaphore("pool")
-	l := try(t, p)
-	must(t, "AddPermits", p.AddPermits(t.Context(), 1))
-	for _, key := range []string{d.key("pool"), "{" + d.key("pool") + "}:timeout"} {
-		if ttl := d.rdb.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
-			t.Errorf("%s lives for %v", key, ttl)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		d.rdb.Set(t.Context(), d.key("pool"), 2, time.Minute)
+		p := d.client(lock.WithWatchdog(far)).Semaphore("pool")
+		l := try(t, p)
+		must(t, "AddPermits", p.AddPermits(t.Context(), 1))
+		for _, key := range []string{d.key("pool"), "{" + d.key("pool") + "}:timeout"} {
+			if ttl := d.rdb.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
+				t.Errorf("%s lives for %v", key, ttl)
+			}
 		}
-	}
-	free(t, l)
-	mustBe(t, "left", available(t, p), 3)
+		free(t, l)
+		mustBe(t, "left", available(t, p), 3)
+	})
 }
 
 // What EnsurePermits tells Redis: the number less those held, one message if there are more than before, and an expiry stays.
 func TestSemaphoreEnsurePermits(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
-	s := c.Semaphore("pool")
-	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
-	must(t, "EnsurePermits", s.EnsurePermits(ctx, 3))
-	mustBe(t, "message", await(t, "a message", heard).Payload, "3")
-	mustBe(t, "number", d.value("pool"), "3")
-	l := try(t, s)
-	for _, step := range []struct {
-		n       int
-		number  string
-		message string // "" for none: Redisson's waiters can't do with a negative one
-	}{{3, "2", ""}, {1, "0", ""}, {0, "-1", ""}, {1, "0", ""}, {5, "4", "4"}, {4, "3", ""}} {
-		must(t, "EnsurePermits", s.EnsurePermits(ctx, step.n))
-		mustBe(t, "number", d.value("pool"), step.number)
-		if step.message != "" {
-			mustBe(t, "message", await(t, "a message", heard).Payload, step.message)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		s := c.Semaphore("pool")
+		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+		must(t, "EnsurePermits", s.EnsurePermits(ctx, 3))
+		mustBe(t, "message", await(t, "a message", heard).Payload, "3")
+		mustBe(t, "number", d.value("pool"), "3")
+		l := try(t, s)
+		for _, step := range []struct {
+			n       int
+			number  string
+			message string // "" for none: Redisson's waiters can't do with a negative one
+		}{{3, "2", ""}, {1, "0", ""}, {0, "-1", ""}, {1, "0", ""}, {5, "4", "4"}, {4, "3", ""}} {
+			must(t, "EnsurePermits", s.EnsurePermits(ctx, step.n))
+			mustBe(t, "number", d.value("pool"), step.number)
+			if step.message != "" {
+				mustBe(t, "message", await(t, "a message", heard).Payload, step.message)
+			}
 		}
-	}
-	// The permit of a holder that died is available, though it isn't in the number.
-	d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 1000, Member: "of the dead....."})
-	must(t, "EnsurePermits", s.EnsurePermits(ctx, 6))
-	mustBe(t, "number", d.value("pool"), "4")
-	mustBe(t, "message", await(t, "a message", heard).Payload, "5")
-	mustHave(t, s, 6, 5)
-	d.rdb.ZAddXX(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 922337203685477, Member: "of the dead....."}) // Redisson's mark of a permit without a lease
-	mustHave(t, s, 6, 4)
+		// The permit of a holder that died is available, though it isn't in the number.
+		d.rdb.ZAdd(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 1000, Member: "of the dead....."})
+		must(t, "EnsurePermits", s.EnsurePermits(ctx, 6))
+		mustBe(t, "number", d.value("pool"), "4")
+		mustBe(t, "message", await(t, "a message", heard).Payload, "5")
+		mustHave(t, s, 6, 5)
+		d.rdb.ZAddXX(ctx, "{"+d.key("pool")+"}:timeout", redis.Z{Score: 922337203685477, Member: "of the dead....."}) // Redisson's mark of a permit without a lease
+		mustHave(t, s, 6, 4)
 
-	d.rdb.PExpire(ctx, d.key("pool"), time.Minute)
-	must(t, "EnsurePermits", s.EnsurePermits(ctx, 7))
-	mustBe(t, "message", await(t, "a message", heard).Payload, "5")
-	if ttl := d.rdb.PTTL(ctx, d.key("pool")).Val(); ttl <= 0 || ttl > time.Minute {
-		t.Errorf("it lives for %v", ttl)
-	}
-	receipts := d.rdb.Keys(ctx, "*{"+d.key("pool")+"}:lockdog_receipt:*").Val()
-	if len(receipts) != 1 {
-		t.Errorf("receipts: %q", receipts)
-	}
-	free(t, l)
-	mustBe(t, "message", await(t, "a message", heard).Payload, "6")
-	select {
-	case m := <-heard:
-		t.Errorf("another message: %q", m.Payload)
-	default:
-	}
+		d.rdb.PExpire(ctx, d.key("pool"), time.Minute)
+		must(t, "EnsurePermits", s.EnsurePermits(ctx, 7))
+		mustBe(t, "message", await(t, "a message", heard).Payload, "5")
+		if ttl := d.rdb.PTTL(ctx, d.key("pool")).Val(); ttl <= 0 || ttl > time.Minute {
+			t.Errorf("it lives for %v", ttl)
+		}
+		receipts := d.rdb.Keys(ctx, "*{"+d.key("pool")+"}:lockdog_receipt:*").Val()
+		if len(receipts) != 1 {
+			t.Errorf("receipts: %q", receipts)
+		}
+		free(t, l)
+		mustBe(t, "message", await(t, "a message", heard).Payload, "6")
+		select {
+		case m := <-heard:
+			t.Errorf("another message: %q", m.Payload)
+		default:
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,33 +33,35 @@ func TestTryLock_SilentRedis(t *testing.T) {
 			for _, first := range []bool{false, true} { // whether it is the client's first call
 				t.Run(fmt.Sprintf("%s/ContextTimeoutEnabled %v/first %v", test.name, heeds, first), func(t *testing.T) {
 					t.Parallel()
-					sp := redistest.Shared(t)
-					p := redistest.NewProxy(t, sp.Addr())
-					c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
-						o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
-					}), lock.WithKeyPrefix(sp.Prefix()))
-					t.Cleanup(p.CutAll) // so that nothing waits for an answer when the client closes
-					if !first {
-						for range 3 {
-							free(t, try(t, c.Mutex("warm-up")))
-						}
-					}
-					p.SetRule(redistest.When(redistest.Up, redistest.Drop))
-					var all sync.WaitGroup
-					for name, l := range map[string]lock.Locker{
-						"Mutex": c.Mutex("job", test.opts...), "FairMutex": c.FairMutex("fair", test.opts...),
-						"RWMutex": c.RWMutex("rw", test.opts...), "Multi": c.Multi([]string{"a", "b"}, test.opts...),
-						"Semaphore": c.Semaphore("permits", test.opts...),
-					} {
-						all.Go(func() {
-							start := time.Now()
-							_, err := l.TryLock(context.Background())
-							if took := time.Since(start); took > test.most+slack || !errors.Is(err, lock.ErrUnavailable) {
-								t.Errorf("%s: it took %v, want %v at most: %v", name, took, test.most, err)
+					synctest.Test(t, func(t *testing.T) {
+						sp := redistest.StartFake(t)
+						p := redistest.NewProxy(t, sp.Addr())
+						c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
+							o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
+						}), lock.WithKeyPrefix(sp.Prefix()))
+						t.Cleanup(p.CutAll) // so that nothing waits for an answer when the client closes
+						if !first {
+							for range 3 {
+								free(t, try(t, c.Mutex("warm-up")))
 							}
-						})
-					}
-					all.Wait()
+						}
+						p.SetRule(redistest.When(redistest.Up, redistest.Drop))
+						var all sync.WaitGroup
+						for name, l := range map[string]lock.Locker{
+							"Mutex": c.Mutex("job", test.opts...), "FairMutex": c.FairMutex("fair", test.opts...),
+							"RWMutex": c.RWMutex("rw", test.opts...), "Multi": c.Multi([]string{"a", "b"}, test.opts...),
+							"Semaphore": c.Semaphore("permits", test.opts...),
+						} {
+							all.Go(func() {
+								start := time.Now()
+								_, err := l.TryLock(context.Background())
+								if took := time.Since(start); took > test.most+slack || !errors.Is(err, lock.ErrUnavailable) {
+									t.Errorf("%s: it took %v, want %v at most: %v", name, took, test.most, err)
+								}
+							})
+						}
+						all.Wait()
+					})
 				})
 			}
 		}
@@ -73,37 +76,39 @@ func TestDeadlineWhileRedisIsSilent(t *testing.T) {
 		for _, limit := range []time.Duration{200 * time.Millisecond, time.Second} {
 			t.Run(fmt.Sprintf("ContextTimeoutEnabled %v/%v", heeds, limit), func(t *testing.T) {
 				t.Parallel()
-				sp := redistest.Shared(t)
-				p := redistest.NewProxy(t, sp.Addr())
-				c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
-					o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
-				}), lock.WithKeyPrefix(sp.Prefix()))
-				t.Cleanup(p.CutAll)
-				held, both := try(t, c.Mutex("held")), try(t, c.Multi([]string{"x", "y"}))
-				p.SetRule(redistest.When(redistest.Up, redistest.Drop))
-				var all sync.WaitGroup
-				fails := func(what string, call func(ctx context.Context) error) {
-					all.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), limit)
-						defer cancel()
-						if err := call(ctx); !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-							t.Errorf("%s: %v", what, err)
-						}
-					})
-				}
-				for i := range 12 {
-					m := c.Mutex(fmt.Sprint("job:", i))
-					fails(fmt.Sprint("TryLock ", i), func(ctx context.Context) error { return errorOf(m.TryLock(ctx)) })
-				}
-				for name, l := range map[string]lock.Locker{
-					"FairMutex": c.FairMutex("fair"), "RWMutex": c.RWMutex("rw"), "Multi": c.Multi([]string{"a", "b"}), "Semaphore": c.Semaphore("permits"),
-				} {
-					fails(name, func(ctx context.Context) error { return errorOf(l.Lock(ctx)) })
-				}
-				fails("Inspect", func(ctx context.Context) error { return errorOf(c.Mutex("held").Inspect(ctx)) })
-				fails("Release", held.Release)
-				fails("Release of a Multi", both.Release)
-				all.Wait()
+				synctest.Test(t, func(t *testing.T) {
+					sp := redistest.StartFake(t)
+					p := redistest.NewProxy(t, sp.Addr())
+					c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) {
+						o.Addr, o.ContextTimeoutEnabled, o.ReadTimeout = p.Addr(), heeds, 20*time.Second
+					}), lock.WithKeyPrefix(sp.Prefix()))
+					t.Cleanup(p.CutAll)
+					held, both := try(t, c.Mutex("held")), try(t, c.Multi([]string{"x", "y"}))
+					p.SetRule(redistest.When(redistest.Up, redistest.Drop))
+					var all sync.WaitGroup
+					fails := func(what string, call func(ctx context.Context) error) {
+						all.Go(func() {
+							ctx, cancel := context.WithTimeout(t.Context(), limit)
+							defer cancel()
+							if err := call(ctx); !errors.Is(err, lock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+								t.Errorf("%s: %v", what, err)
+							}
+						})
+					}
+					for i := range 12 {
+						m := c.Mutex(fmt.Sprint("job:", i))
+						fails(fmt.Sprint("TryLock ", i), func(ctx context.Context) error { return errorOf(m.TryLock(ctx)) })
+					}
+					for name, l := range map[string]lock.Locker{
+						"FairMutex": c.FairMutex("fair"), "RWMutex": c.RWMutex("rw"), "Multi": c.Multi([]string{"a", "b"}), "Semaphore": c.Semaphore("permits"),
+					} {
+						fails(name, func(ctx context.Context) error { return errorOf(l.Lock(ctx)) })
+					}
+					fails("Inspect", func(ctx context.Context) error { return errorOf(c.Mutex("held").Inspect(ctx)) })
+					fails("Release", held.Release)
+					fails("Release of a Multi", both.Release)
+					all.Wait()
+				})
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,88 +30,90 @@ const (
 // for longer than a lease, nobody left waiting, and one outcome of each operation.
 func TestUnclearOutcomes(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := [2]*scope{newScope(t), newScope(t)} // of the clients whose wire has a trap, and of the others
-	var sum tally
-	lanes := make([]*lane, unclearLanes)
-	for i := range lanes {
-		lanes[i] = newLane(t, srv, s, &sum, i)
-	}
-	before := srv.Commands(t)
-
-	stop := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				for _, ln := range lanes {
-					ln.tellTwice()
-				}
-			case <-stop:
-				return
-			}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		s := [2]*scope{newScope(t), newScope(t)} // of the clients whose wire has a trap, and of the others
+		var sum tally
+		lanes := make([]*lane, unclearLanes)
+		for i := range lanes {
+			lanes[i] = newLane(t, srv, s, &sum, i)
 		}
-	})
-	var runs atomic.Int64
-	var work sync.WaitGroup
-	for i, ln := range lanes {
-		work.Go(func() {
-			for r := range unclearRuns {
-				if t.Failed() {
+		before := srv.Commands(t)
+
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			tick := time.NewTicker(2 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					for _, ln := range lanes {
+						ln.tellTwice()
+					}
+				case <-stop:
 					return
 				}
-				n := i*unclearRuns + r
-				ln.run(n%len(steps), n/len(steps)%len(mishaps))
-				runs.Add(1)
 			}
 		})
-	}
-	work.Wait()
-	close(stop)
-	watch.Wait()
-	t.Logf("%d runs with seed %d: %d calls of Lock, %d grants, %d released, %d lost, %d not confirmed, %d told so",
-		runs.Load(), unclearSeed, sum.locks.Load(), sum.grants.Load(), sum.released.Load(), sum.lostReleases.Load(), sum.unreleased.Load(), sum.tellings.Load())
-	if t.Failed() {
-		return
-	}
-	sum.compare(t, s)
-
-	// A script ran once at most for each time that we say we sent it: go-redis adds none.
-	scripts := func(s *scope) (n int) {
-		for _, p := range []telemetry.Purpose{telemetry.PurposeAcquire, telemetry.PurposeRenew, telemetry.PurposeRelease, telemetry.PurposeOther} { // the last: what lasting waits write
-			n += s.sent(t, p)
+		var runs atomic.Int64
+		var work sync.WaitGroup
+		for i, ln := range lanes {
+			work.Go(func() {
+				for r := range unclearRuns {
+					if t.Failed() {
+						return
+					}
+					n := i*unclearRuns + r
+					ln.run(n%len(steps), n/len(steps)%len(mishaps))
+					runs.Add(1)
+				}
+			})
 		}
-		return n
-	}
-	var said string
-	defer func() { t.Log(said) }()
-	eventually(t, patience, func() bool { // what is on its way is counted when it is answered
-		heard := 0
+		work.Wait()
+		close(stop)
+		watch.Wait()
+		t.Logf("%d runs with seed %d: %d calls of Lock, %d grants, %d released, %d lost, %d not confirmed, %d told so",
+			runs.Load(), unclearSeed, sum.locks.Load(), sum.grants.Load(), sum.released.Load(), sum.lostReleases.Load(), sum.unreleased.Load(), sum.tellings.Load())
+		if t.Failed() {
+			return
+		}
+		sum.compare(t, s)
+
+		// A script ran once at most for each time that we say we sent it: go-redis adds none.
+		scripts := func(s *scope) (n int) {
+			for _, p := range []telemetry.Purpose{telemetry.PurposeAcquire, telemetry.PurposeRenew, telemetry.PurposeRelease, telemetry.PurposeOther} { // the last: what lasting waits write
+				n += s.sent(t, p)
+			}
+			return n
+		}
+		var said string
+		defer func() { t.Log(said) }()
+		eventually(t, patience, func() bool { // what is on its way is counted when it is answered
+			heard := 0
+			for _, ln := range lanes {
+				for name := range ln.wire.sha {
+					heard += ln.wire.heard(name, "")
+				}
+			}
+			ran := srv.Commands(t).Since(before)
+			trapped, sound := scripts(s[0]), scripts(s[1])
+			said = fmt.Sprintf("%d scripts on the wire, we sent %d; %d in all, %d ran", heard, trapped, trapped+sound, ran["evalsha"]+ran["eval"])
+			return heard <= trapped && int(ran["evalsha"]+ran["eval"]) <= trapped+sound
+		})
 		for _, ln := range lanes {
-			for name := range ln.wire.sha {
-				heard += ln.wire.heard(name, "")
+			if left := append(ln.a.Leases(), ln.b.Leases()...); len(left) > 0 {
+				t.Errorf("left: %+v", left)
 			}
 		}
-		ran := srv.Commands(t).Since(before)
-		trapped, sound := scripts(s[0]), scripts(s[1])
-		said = fmt.Sprintf("%d scripts on the wire, we sent %d; %d in all, %d ran", heard, trapped, trapped+sound, ran["evalsha"]+ran["eval"])
-		return heard <= trapped && int(ran["evalsha"]+ran["eval"]) <= trapped+sound
-	})
-	for _, ln := range lanes {
-		if left := append(ln.a.Leases(), ln.b.Leases()...); len(left) > 0 {
-			t.Errorf("left: %+v", left)
-		}
-	}
-	eventually(t, patience, func() bool { // only the holders' control channels are listened to
-		channels, err := lanes[0].rdb.PubSubChannels(t.Context(), "redisson*").Result()
-		return err == nil && len(channels) == 0
+		eventually(t, patience, func() bool { // only the holders' control channels are listened to
+			channels, err := lanes[0].rdb.PubSubChannels(t.Context(), "redisson*").Result()
+			return err == nil && len(channels) == 0
+		})
 	})
 }
 
-func newLane(t *testing.T, srv *redistest.Server, s [2]*scope, sum *tally, i int) *lane {
+func newLane(t *testing.T, srv *redistest.Fake, s [2]*scope, sum *tally, i int) *lane {
 	rng := rand.New(rand.NewPCG(unclearSeed, uint64(i)))
 	ln := &lane{
 		tally: sum, t: t, name: fmt.Sprintf("unclear:%d", i), rng: rng, running: "warm-up",

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -17,213 +18,223 @@ import (
 
 func TestUnleasedSemaphore(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	s := c.UnleasedSemaphore("pool")
-	heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
-	told := func(want int) {
-		t.Helper()
-		mustBe(t, "message", await(t, "a message", heard).Payload, strconv.Itoa(want))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		s := c.UnleasedSemaphore("pool")
+		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
+		told := func(want int) {
+			t.Helper()
+			mustBe(t, "message", await(t, "a message", heard).Payload, strconv.Itoa(want))
+		}
 
-	mustBe(t, "permits before there are any", available(t, s), 0)
-	err := s.TryAcquire(ctx, 1)
-	var held *lock.HeldError
-	mustMatch(t, err, lock.ErrHeld)
-	if !errors.As(err, &held) || held.Owner != "" || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
-		t.Errorf("TryAcquire without permits: %#v: %v", held, err)
-	}
-	mustBe(t, "key of a semaphore without permits", d.value("pool"), "")
+		mustBe(t, "permits before there are any", available(t, s), 0)
+		err := s.TryAcquire(ctx, 1)
+		var held *lock.HeldError
+		mustMatch(t, err, lock.ErrHeld)
+		if !errors.As(err, &held) || held.Owner != "" || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
+			t.Errorf("TryAcquire without permits: %#v: %v", held, err)
+		}
+		mustBe(t, "key of a semaphore without permits", d.value("pool"), "")
 
-	for i, want := range []bool{true, false} {
-		done, err := s.TrySetPermits(ctx, 5-i)
+		for i, want := range []bool{true, false} {
+			done, err := s.TrySetPermits(ctx, 5-i)
+			must(t, "TrySetPermits", err)
+			mustBe(t, "TrySetPermits", done, want)
+		}
+		told(5)
+		must(t, "Acquire", s.Acquire(ctx, 3))
+		mustBe(t, "left", available(t, s), 2)
+		mustMatch(t, s.TryAcquire(ctx, 3), lock.ErrHeld)
+		must(t, "TryAcquire", s.TryAcquire(ctx, 2))
+		mustBe(t, "left", d.value("pool"), "0")
+		done, err := s.TrySetPermits(ctx, 9)
 		must(t, "TrySetPermits", err)
-		mustBe(t, "TrySetPermits", done, want)
-	}
-	told(5)
-	must(t, "Acquire", s.Acquire(ctx, 3))
-	mustBe(t, "left", available(t, s), 2)
-	mustMatch(t, s.TryAcquire(ctx, 3), lock.ErrHeld)
-	must(t, "TryAcquire", s.TryAcquire(ctx, 2))
-	mustBe(t, "left", d.value("pool"), "0")
-	done, err := s.TrySetPermits(ctx, 9)
-	must(t, "TrySetPermits", err)
-	mustBe(t, "TrySetPermits while all are taken", done, false)
+		mustBe(t, "TrySetPermits while all are taken", done, false)
 
-	must(t, "Release", s.Release(ctx, 4))
-	told(4)
-	must(t, "AddPermits", s.AddPermits(ctx, -6))
-	mustBe(t, "left", available(t, s), -2)
-	mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
-	must(t, "Release", s.Release(ctx, 1)) // nobody can get in: Redisson's waiters can't do with a negative message
-	must(t, "AddPermits", s.AddPermits(ctx, 3))
-	told(2)
-	must(t, "AddPermits", s.AddPermits(ctx, 0))
-	mustBe(t, "left", available(t, s), 2)
-	mustBe(t, "expiry", d.rdb.TTL(ctx, d.key("pool")).Val(), -time.Nanosecond)
+		must(t, "Release", s.Release(ctx, 4))
+		told(4)
+		must(t, "AddPermits", s.AddPermits(ctx, -6))
+		mustBe(t, "left", available(t, s), -2)
+		mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
+		must(t, "Release", s.Release(ctx, 1)) // nobody can get in: Redisson's waiters can't do with a negative message
+		must(t, "AddPermits", s.AddPermits(ctx, 3))
+		told(2)
+		must(t, "AddPermits", s.AddPermits(ctx, 0))
+		mustBe(t, "left", available(t, s), 2)
+		mustBe(t, "expiry", d.rdb.TTL(ctx, d.key("pool")).Val(), -time.Nanosecond)
 
-	fresh := c.UnleasedSemaphore("fresh") // as with Redisson, permits that were never set can be given
-	must(t, "Release", fresh.Release(ctx, 2))
-	mustBe(t, "left", available(t, fresh), 2)
-	if done, err := c.UnleasedSemaphore("none").TrySetPermits(ctx, 0); !done || err != nil {
-		t.Errorf("TrySetPermits(0): %v, %v", done, err)
-	}
-	mustBe(t, "left", d.value("none"), "0")
-	select {
-	case m := <-heard:
-		t.Errorf("another message: %q", m.Payload)
-	default:
-	}
+		fresh := c.UnleasedSemaphore("fresh") // as with Redisson, permits that were never set can be given
+		must(t, "Release", fresh.Release(ctx, 2))
+		mustBe(t, "left", available(t, fresh), 2)
+		if done, err := c.UnleasedSemaphore("none").TrySetPermits(ctx, 0); !done || err != nil {
+			t.Errorf("TrySetPermits(0): %v, %v", done, err)
+		}
+		mustBe(t, "left", d.value("none"), "0")
+		select {
+		case m := <-heard:
+			t.Errorf("another message: %q", m.Payload)
+		default:
+		}
+	})
 }
 
 // What can't be is said at the first use, and Redis isn't asked.
 func TestUnleasedSemaphoreInput(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	var none *lock.UnleasedSemaphore
-	var nobody *lock.Client
-	s := c.UnleasedSemaphore("pool")
-	for name, err := range map[string]error{
-		"Acquire(0)":                 s.Acquire(ctx, 0),
-		"TryAcquire(-1)":             s.TryAcquire(ctx, -1),
-		"Acquire(many)":              s.Acquire(ctx, math.MaxInt32+1),
-		"Release(0)":                 s.Release(ctx, 0),
-		"Release(-1)":                s.Release(ctx, -1),
-		"AddPermits(-many)":          s.AddPermits(ctx, -math.MaxInt32-1),
-		"TrySetPermits(-1)":          second(s.TrySetPermits(ctx, -1)),
-		"nil semaphore":              none.Acquire(ctx, 1),
-		"nil Release":                none.Release(ctx, 1),
-		"nil AddPermits":             none.AddPermits(ctx, 1),
-		"nil Available":              second(none.Available(ctx)),
-		"zero semaphore":             new(lock.UnleasedSemaphore).Acquire(ctx, 1),
-		"zero Release":               new(lock.UnleasedSemaphore).Release(ctx, 1),
-		"nil client":                 nobody.UnleasedSemaphore("pool").TryAcquire(ctx, 1),
-		"no name":                    c.UnleasedSemaphore("").Acquire(ctx, 1),
-		"braces":                     c.UnleasedSemaphore("a{b").Release(ctx, 1),
-		"nil ctx":                    s.Acquire(nil, 1), //nolint:staticcheck // what comes of it is the point
-		"nil ctx, Release":           s.Release(nil, 1), //nolint:staticcheck // what comes of it is the point
-		"option":                     c.UnleasedSemaphore("pool", lock.WithWait(-1)).Acquire(ctx, 1),
-		"fixed lease":                c.UnleasedSemaphore("pool", lock.WithFixedLease(time.Second)).Acquire(ctx, 1),
-		"leased: TrySetPermits(-1)":  second(c.Semaphore("pool").TrySetPermits(ctx, -1)),
-		"leased: EnsurePermits(-1)":  c.Semaphore("pool").EnsurePermits(ctx, -1),
-		"leased: nil, EnsurePermits": (*lock.Semaphore)(nil).EnsurePermits(ctx, 1),
-		"leased: zero, Total":        second(new(lock.Semaphore).Total(ctx)),
-		"leased: nil":                second((*lock.Semaphore)(nil).Lock(ctx)),
-		"leased: nil, Available":     second((*lock.Semaphore)(nil).Available(ctx)),
-		"leased: zero":               second(new(lock.Semaphore).Available(ctx)),
-		"latch: TrySetCount(0)":      second(c.Latch("gate").TrySetCount(ctx, 0)),
-		"latch: max hold":            c.Latch("gate", lock.WithMaxHold(time.Minute)).Wait(ctx),
-		"latch: nil":                 (*lock.Latch)(nil).Wait(ctx),
-		"latch: nil, Count":          second((*lock.Latch)(nil).Count(ctx)),
-		"latch: zero":                new(lock.Latch).CountDown(ctx),
-		"latch: zero, TrySetCount":   second(new(lock.Latch).TrySetCount(ctx, 1)),
-	} {
-		if !errors.Is(err, lock.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		var none *lock.UnleasedSemaphore
+		var nobody *lock.Client
+		s := c.UnleasedSemaphore("pool")
+		for name, err := range map[string]error{
+			"Acquire(0)":                 s.Acquire(ctx, 0),
+			"TryAcquire(-1)":             s.TryAcquire(ctx, -1),
+			"Acquire(many)":              s.Acquire(ctx, math.MaxInt32+1),
+			"Release(0)":                 s.Release(ctx, 0),
+			"Release(-1)":                s.Release(ctx, -1),
+			"AddPermits(-many)":          s.AddPermits(ctx, -math.MaxInt32-1),
+			"TrySetPermits(-1)":          second(s.TrySetPermits(ctx, -1)),
+			"nil semaphore":              none.Acquire(ctx, 1),
+			"nil Release":                none.Release(ctx, 1),
+			"nil AddPermits":             none.AddPermits(ctx, 1),
+			"nil Available":              second(none.Available(ctx)),
+			"zero semaphore":             new(lock.UnleasedSemaphore).Acquire(ctx, 1),
+			"zero Release":               new(lock.UnleasedSemaphore).Release(ctx, 1),
+			"nil client":                 nobody.UnleasedSemaphore("pool").TryAcquire(ctx, 1),
+			"no name":                    c.UnleasedSemaphore("").Acquire(ctx, 1),
+			"braces":                     c.UnleasedSemaphore("a{b").Release(ctx, 1),
+			"nil ctx":                    s.Acquire(nil, 1), //nolint:staticcheck // what comes of it is the point
+			"nil ctx, Release":           s.Release(nil, 1), //nolint:staticcheck // what comes of it is the point
+			"option":                     c.UnleasedSemaphore("pool", lock.WithWait(-1)).Acquire(ctx, 1),
+			"fixed lease":                c.UnleasedSemaphore("pool", lock.WithFixedLease(time.Second)).Acquire(ctx, 1),
+			"leased: TrySetPermits(-1)":  second(c.Semaphore("pool").TrySetPermits(ctx, -1)),
+			"leased: EnsurePermits(-1)":  c.Semaphore("pool").EnsurePermits(ctx, -1),
+			"leased: nil, EnsurePermits": (*lock.Semaphore)(nil).EnsurePermits(ctx, 1),
+			"leased: zero, Total":        second(new(lock.Semaphore).Total(ctx)),
+			"leased: nil":                second((*lock.Semaphore)(nil).Lock(ctx)),
+			"leased: nil, Available":     second((*lock.Semaphore)(nil).Available(ctx)),
+			"leased: zero":               second(new(lock.Semaphore).Available(ctx)),
+			"latch: TrySetCount(0)":      second(c.Latch("gate").TrySetCount(ctx, 0)),
+			"latch: max hold":            c.Latch("gate", lock.WithMaxHold(time.Minute)).Wait(ctx),
+			"latch: nil":                 (*lock.Latch)(nil).Wait(ctx),
+			"latch: nil, Count":          second((*lock.Latch)(nil).Count(ctx)),
+			"latch: zero":                new(lock.Latch).CountDown(ctx),
+			"latch: zero, TrySetCount":   second(new(lock.Latch).TrySetCount(ctx, 1)),
+		} {
+			if !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%s: %v, want ErrInvalid", name, err)
+			}
 		}
-	}
-	if keys := d.sp.Keys(t); len(keys) != 0 {
-		t.Errorf("Redis has %q", keys)
-	}
+		if keys := d.sp.Keys(t); len(keys) != 0 {
+			t.Errorf("Redis has %q", keys)
+		}
 
-	dead, cancel := context.WithCancelCause(ctx)
-	why := errors.New("why")
-	cancel(why)
-	mustMatch(t, s.Acquire(dead, 1), why)
-	mustMatch(t, second(s.TrySetPermits(dead, 1)), why)
-	mustMatch(t, c.Latch("gate").Wait(dead), why)
+		dead, cancel := context.WithCancelCause(ctx)
+		why := errors.New("why")
+		cancel(why)
+		mustMatch(t, s.Acquire(dead, 1), why)
+		mustMatch(t, second(s.TrySetPermits(dead, 1)), why)
+		mustMatch(t, c.Latch("gate").Wait(dead), why)
+	})
 }
 
 // A key that holds something else is no semaphore, and stays as it is.
 func TestNoNumber(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	d.rdb.HSet(ctx, d.key("hash"), "a", 1)
-	d.rdb.Set(ctx, d.key("text"), "1.5", 0)
-	for _, name := range []string{"hash", "text"} {
-		s, p, l := c.UnleasedSemaphore(name), c.Semaphore(name), c.Latch(name)
-		for what, err := range map[string]error{
-			"Acquire": s.TryAcquire(ctx, 1), "Release": s.Release(ctx, 1), "AddPermits": s.AddPermits(ctx, -1), "Available": second(s.Available(ctx)),
-			"TryLock": second(p.TryLock(ctx)), "EnsurePermits": p.EnsurePermits(ctx, 1), "Total": second(p.Total(ctx)), "permits' Available": second(p.Available(ctx)),
-			"CountDown": l.CountDown(ctx), "Wait": l.Wait(ctx), "Count": second(l.Count(ctx)), "TrySetCount": second(l.TrySetCount(ctx, 1)),
-		} {
-			if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "in Redis") {
-				t.Errorf("%s of a key with a %s: %v", what, name, err)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		d.rdb.HSet(ctx, d.key("hash"), "a", 1)
+		d.rdb.Set(ctx, d.key("text"), "1.5", 0)
+		for _, name := range []string{"hash", "text"} {
+			s, p, l := c.UnleasedSemaphore(name), c.Semaphore(name), c.Latch(name)
+			for what, err := range map[string]error{
+				"Acquire": s.TryAcquire(ctx, 1), "Release": s.Release(ctx, 1), "AddPermits": s.AddPermits(ctx, -1), "Available": second(s.Available(ctx)),
+				"TryLock": second(p.TryLock(ctx)), "EnsurePermits": p.EnsurePermits(ctx, 1), "Total": second(p.Total(ctx)), "permits' Available": second(p.Available(ctx)),
+				"CountDown": l.CountDown(ctx), "Wait": l.Wait(ctx), "Count": second(l.Count(ctx)), "TrySetCount": second(l.TrySetCount(ctx, 1)),
+			} {
+				if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "in Redis") {
+					t.Errorf("%s of a key with a %s: %v", what, name, err)
+				}
 			}
 		}
-	}
-	mustMatch(t, second(c.UnleasedSemaphore("hash").TrySetPermits(ctx, 1)), lock.ErrInvalid)
-	mustMatch(t, second(c.Mutex("text").TryLock(ctx)), lock.ErrInvalid)
-	keys := d.sp.Keys(t)
-	if slices.Sort(keys); !slices.Equal(keys, []string{d.key("hash"), d.key("text")}) {
-		t.Errorf("Redis has %q", keys)
-	}
+		mustMatch(t, second(c.UnleasedSemaphore("hash").TrySetPermits(ctx, 1)), lock.ErrInvalid)
+		mustMatch(t, second(c.Mutex("text").TryLock(ctx)), lock.ErrInvalid)
+		keys := d.sp.Keys(t)
+		if slices.Sort(keys); !slices.Equal(keys, []string{d.key("hash"), d.key("text")}) {
+			t.Errorf("Redis has %q", keys)
+		}
+	})
 }
 
 // Waiters of one process are served in the order they came, however many they want. When the first leaves, the next may find
 // enough.
 func TestUnleasedSemaphoreLine(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context() // asking again takes ten seconds
-	s := c.UnleasedSemaphore("pool")
-	must(t, "Release", s.Release(ctx, 2))
-	impatient, leave := context.WithCancel(ctx)
-	first := acquiring(impatient, s, 3)
-	waiting(t, c, 1)
-	line := []<-chan error{}
-	for i, n := range []int{2, 1, 1} {
-		line = append(line, acquiring(ctx, s, n))
-		waiting(t, c, i+2)
-	}
-	always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 && available(t, s) == 2 })
-	mustBe(t, "patience", c.Leases()[0].Lease, lock.DefaultLease) // an hour would be too much for what has no lease
-	must(t, "TryAcquire", s.TryAcquire(ctx, 1))                   // it may overtake
-	asked := d.sent(t, telemetry.PurposeAcquire)
-	must(t, "Release", s.Release(ctx, 1))
-	eventually(t, patience, func() bool { return d.sent(t, telemetry.PurposeAcquire) > asked })
-	pass(t, 50*time.Millisecond) // the first was told that it isn't enough, and sleeps again
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context() // asking again takes ten seconds
+		s := c.UnleasedSemaphore("pool")
+		must(t, "Release", s.Release(ctx, 2))
+		impatient, leave := context.WithCancel(ctx)
+		first := acquiring(impatient, s, 3)
+		waiting(t, c, 1)
+		line := []<-chan error{}
+		for i, n := range []int{2, 1, 1} {
+			line = append(line, acquiring(ctx, s, n))
+			waiting(t, c, i+2)
+		}
+		always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 && available(t, s) == 2 })
+		mustBe(t, "patience", c.Leases()[0].Lease, lock.DefaultLease) // an hour would be too much for what has no lease
+		must(t, "TryAcquire", s.TryAcquire(ctx, 1))                   // it may overtake
+		asked := d.sent(t, telemetry.PurposeAcquire)
+		must(t, "Release", s.Release(ctx, 1))
+		eventually(t, patience, func() bool { return d.sent(t, telemetry.PurposeAcquire) > asked })
+		pass(t, 50*time.Millisecond) // the first was told that it isn't enough, and sleeps again
 
-	leave()
-	mustMatch(t, await(t, "the first", first), context.Canceled, lock.ErrHeld)
-	must(t, "the second", await(t, "the second", line[0]))
-	always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 })
-	must(t, "Release", s.Release(ctx, 2)) // one message, two waiters of this process
-	must(t, "the third", await(t, "the third", line[1]))
-	must(t, "the fourth", await(t, "the fourth", line[2]))
-	mustBe(t, "left", available(t, s), 0)
-	if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
-		t.Errorf("%v waiters had to look by themselves", n)
-	}
+		leave()
+		mustMatch(t, await(t, "the first", first), context.Canceled, lock.ErrHeld)
+		must(t, "the second", await(t, "the second", line[0]))
+		always(t, 50*time.Millisecond, func() bool { return len(line[1]) == 0 })
+		must(t, "Release", s.Release(ctx, 2)) // one message, two waiters of this process
+		must(t, "the third", await(t, "the third", line[1]))
+		must(t, "the fourth", await(t, "the fourth", line[2]))
+		mustBe(t, "left", available(t, s), 0)
+		if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
+			t.Errorf("%v waiters had to look by themselves", n)
+		}
+	})
 }
 
 // A release wakes the waiters of all processes, Redisson's and raw ones too.
 func TestUnleasedSemaphoreWakes(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	ctx := t.Context()
-	a, b, giver := d.client(lock.WithWatchdog(time.Hour)), d.client(lock.WithWatchdog(time.Hour)), d.client()
-	one, two := acquiring(ctx, a.UnleasedSemaphore("pool"), 1), acquiring(ctx, b.UnleasedSemaphore("pool"), 1)
-	waiting(t, a, 1)
-	waiting(t, b, 1)
-	channel := "redisson_sc:{" + d.key("pool") + "}"
-	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 2 })
-	start := time.Now()
-	must(t, "Release", giver.UnleasedSemaphore("pool").Release(ctx, 2))
-	must(t, "one", await(t, "one", one))
-	must(t, "two", await(t, "two", two))
-	if took := time.Since(start); took > 5*time.Second { // else it was the net
-		t.Errorf("woken after %v", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		ctx := t.Context()
+		a, b, giver := d.client(lock.WithWatchdog(time.Hour)), d.client(lock.WithWatchdog(time.Hour)), d.client()
+		one, two := acquiring(ctx, a.UnleasedSemaphore("pool"), 1), acquiring(ctx, b.UnleasedSemaphore("pool"), 1)
+		waiting(t, a, 1)
+		waiting(t, b, 1)
+		channel := "redisson_sc:{" + d.key("pool") + "}"
+		eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 2 })
+		start := time.Now()
+		must(t, "Release", giver.UnleasedSemaphore("pool").Release(ctx, 2))
+		must(t, "one", await(t, "one", one))
+		must(t, "two", await(t, "two", two))
+		if took := time.Since(start); took > 5*time.Second { // else it was the net
+			t.Errorf("woken after %v", took)
+		}
 
-	one = acquiring(ctx, a.UnleasedSemaphore("pool"), 1)
-	waiting(t, a, 1)
-	eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })
-	d.rdb.IncrBy(ctx, d.key("pool"), 1)
-	d.rdb.Publish(ctx, channel, "1") // as Redisson does
-	must(t, "one", await(t, "one", one))
+		one = acquiring(ctx, a.UnleasedSemaphore("pool"), 1)
+		waiting(t, a, 1)
+		eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })
+		d.rdb.IncrBy(ctx, d.key("pool"), 1)
+		d.rdb.Publish(ctx, channel, "1") // as Redisson does
+		must(t, "one", await(t, "one", one))
+	})
 }
 
 // Messages that never come keep nobody waiting for longer than a third of the lease, or until the subscription is back.
@@ -244,26 +255,28 @@ func TestUnleasedSemaphoreLostMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			rdb, wire := throughProxy(t, d.sp)
-			c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-			got := acquiring(t.Context(), c.UnleasedSemaphore("pool"), 1)
-			waiting(t, c, 1)
-			channel := "redisson_sc:{" + d.key("pool") + "}"
-			eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
-			asleep(t, c, 1) // it asks once more when subscribed
-			start := time.Now()
-			lose(d, wire)
-			must(t, "Acquire", await(t, "Acquire", got))
-			if took := time.Since(start); took > patience/3 { // else it was the net
-				t.Errorf("it took %v", took)
-			}
-			if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=message_missed"); n != 1 {
-				t.Errorf("counted as missed: %v", d.series(t, telemetry.MetricTakeovers))
-			}
-			if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 0 {
-				t.Error("nothing can have expired")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t)
+				rdb, wire := throughProxy(t, d.sp)
+				c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+				got := acquiring(t.Context(), c.UnleasedSemaphore("pool"), 1)
+				waiting(t, c, 1)
+				channel := "redisson_sc:{" + d.key("pool") + "}"
+				eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
+				asleep(t, c, 1) // it asks once more when subscribed
+				start := time.Now()
+				lose(d, wire)
+				must(t, "Acquire", await(t, "Acquire", got))
+				if took := time.Since(start); took > patience/3 { // else it was the net
+					t.Errorf("it took %v", took)
+				}
+				if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=message_missed"); n != 1 {
+					t.Errorf("counted as missed: %v", d.series(t, telemetry.MetricTakeovers))
+				}
+				if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 0 {
+					t.Error("nothing can have expired")
+				}
+			})
 		})
 	}
 }
@@ -271,105 +284,111 @@ func TestUnleasedSemaphoreLostMessage(t *testing.T) {
 // The wait has its bounds.
 func TestUnleasedSemaphoreWait(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	err := c.UnleasedSemaphore("pool", lock.WithWait(30*time.Millisecond)).Acquire(ctx, 1)
-	var held *lock.HeldError
-	if !errors.As(err, &held) || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
-		t.Errorf("WithWait is over: %v", err)
-	}
-	why := errors.New("why")
-	ending, end := context.WithCancelCause(ctx)
-	got := acquiring(ending, c.UnleasedSemaphore("pool"), 1)
-	waiting(t, c, 1)
-	end(why)
-	mustMatch(t, await(t, "Acquire", got), why, lock.ErrHeld)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		err := c.UnleasedSemaphore("pool", lock.WithWait(30*time.Millisecond)).Acquire(ctx, 1)
+		var held *lock.HeldError
+		if !errors.As(err, &held) || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
+			t.Errorf("WithWait is over: %v", err)
+		}
+		why := errors.New("why")
+		ending, end := context.WithCancelCause(ctx)
+		got := acquiring(ending, c.UnleasedSemaphore("pool"), 1)
+		waiting(t, c, 1)
+		end(why)
+		mustMatch(t, await(t, "Acquire", got), why, lock.ErrHeld)
 
-	got = acquiring(ctx, c.UnleasedSemaphore("pool"), 1)
-	waiting(t, c, 1)
-	l := c.Leases()[0]
-	if l.Kind != "unleased_semaphore" || l.Name != "pool" || l.WaitsFor != "" || d.sum(t, telemetry.MetricWaiting) != 1 {
-		t.Errorf("the waiter is seen as %+v", l)
-	}
-	must(t, "Close", c.Close(ctx))
-	mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
-	mustMatch(t, c.UnleasedSemaphore("pool").Acquire(ctx, 1), lock.ErrClosed)
-	mustMatch(t, c.UnleasedSemaphore("pool").Release(ctx, 1), lock.ErrClosed)
-	mustBe(t, "permits", d.value("pool"), "")
+		got = acquiring(ctx, c.UnleasedSemaphore("pool"), 1)
+		waiting(t, c, 1)
+		l := c.Leases()[0]
+		if l.Kind != "unleased_semaphore" || l.Name != "pool" || l.WaitsFor != "" || d.sum(t, telemetry.MetricWaiting) != 1 {
+			t.Errorf("the waiter is seen as %+v", l)
+		}
+		must(t, "Close", c.Close(ctx))
+		mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
+		mustMatch(t, c.UnleasedSemaphore("pool").Acquire(ctx, 1), lock.ErrClosed)
+		mustMatch(t, c.UnleasedSemaphore("pool").Release(ctx, 1), lock.ErrClosed)
+		mustBe(t, "permits", d.value("pool"), "")
+	})
 }
 
 // A client that closes gives back what it can: while it waits for leases, permits too.
 func TestReleaseWhileClosing(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
-	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
-	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
-	if _, err := c.Latch("gate").TrySetCount(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
-	l := try(t, c.Mutex("job"))
-	closed := make(chan error, 1)
-	go func() { closed <- c.Close(ctx) }()
-	await(t, "the lease's Context", l.Context().Done())
-	mustMatch(t, c.UnleasedSemaphore("pool").TryAcquire(ctx, 1), lock.ErrClosed)
-	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
-	must(t, "CountDown", c.Latch("gate").CountDown(ctx))
-	free(t, l)
-	must(t, "Close", await(t, "Close", closed))
-	mustBe(t, "permits", d.value("pool"), "1")
-	mustBe(t, "count", d.value("gate"), "")
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
+		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
+		if _, err := c.Latch("gate").TrySetCount(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		l := try(t, c.Mutex("job"))
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(ctx) }()
+		await(t, "the lease's Context", l.Context().Done())
+		mustMatch(t, c.UnleasedSemaphore("pool").TryAcquire(ctx, 1), lock.ErrClosed)
+		must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
+		must(t, "CountDown", c.Latch("gate").CountDown(ctx))
+		free(t, l)
+		must(t, "Close", await(t, "Close", closed))
+		mustBe(t, "permits", d.value("pool"), "1")
+		mustBe(t, "count", d.value("gate"), "")
+	})
 }
 
 func TestUnleasedSemaphoreTelemetry(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	c, ctx := d.client(), t.Context()
-	s := c.UnleasedSemaphore("pool:a")
-	must(t, "Release", s.Release(ctx, 2))
-	must(t, "Acquire", s.Acquire(ctx, 2))
-	mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
-	mustMatch(t, s.Release(ctx, 0), lock.ErrInvalid) // isn't counted
-	d.rdb.Set(ctx, d.key("pool:a"), "x", 0)
-	mustMatch(t, s.Release(ctx, 1), lock.ErrInvalid)
-	mustMatch(t, s.Acquire(ctx, 1), lock.ErrInvalid)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c, ctx := d.client(), t.Context()
+		s := c.UnleasedSemaphore("pool:a")
+		must(t, "Release", s.Release(ctx, 2))
+		must(t, "Acquire", s.Acquire(ctx, 2))
+		mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
+		mustMatch(t, s.Release(ctx, 0), lock.ErrInvalid) // isn't counted
+		d.rdb.Set(ctx, d.key("pool:a"), "x", 0)
+		mustMatch(t, s.Release(ctx, 1), lock.ErrInvalid)
+		mustMatch(t, s.Acquire(ctx, 1), lock.ErrInvalid)
 
-	for _, want := range []struct {
-		metric telemetry.Metric
-		label  string
-		n      float64
-	}{
-		{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 1},
-		{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
-		{telemetry.MetricAcquisitions, "lockdog.outcome=error", 1},
-		{telemetry.MetricAcquireDuration, "lockdog.outcome=acquired", 1},
-		{telemetry.MetricReleases, "lockdog.outcome=released", 1},
-		{telemetry.MetricReleases, "lockdog.outcome=error", 1},
-		{telemetry.MetricReleaseDuration, "lockdog.group=pool", 2},
-		{telemetry.MetricHeld, "lockdog.group=pool", 0},
-		{telemetry.MetricWaiting, "lockdog.group=pool", 0},
-		{telemetry.MetricErrors, "lockdog.operation=acquire", 1},
-		{telemetry.MetricErrors, "lockdog.operation=release", 1},
-	} {
-		if got := d.sum(t, want.metric, want.label); got != want.n {
-			t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
+		for _, want := range []struct {
+			metric telemetry.Metric
+			label  string
+			n      float64
+		}{
+			{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 1},
+			{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
+			{telemetry.MetricAcquisitions, "lockdog.outcome=error", 1},
+			{telemetry.MetricAcquireDuration, "lockdog.outcome=acquired", 1},
+			{telemetry.MetricReleases, "lockdog.outcome=released", 1},
+			{telemetry.MetricReleases, "lockdog.outcome=error", 1},
+			{telemetry.MetricReleaseDuration, "lockdog.group=pool", 2},
+			{telemetry.MetricHeld, "lockdog.group=pool", 0},
+			{telemetry.MetricWaiting, "lockdog.group=pool", 0},
+			{telemetry.MetricErrors, "lockdog.operation=acquire", 1},
+			{telemetry.MetricErrors, "lockdog.operation=release", 1},
+		} {
+			if got := d.sum(t, want.metric, want.label); got != want.n {
+				t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
+			}
 		}
-	}
-	spans := d.spansNamed("acquire pool")
-	if len(spans) != 3 || len(d.spansNamed("release pool")) != 2 || len(d.spansNamed("held pool"))+len(d.spansNamed("hold pool")) != 0 {
-		t.Fatalf("spans: %v", d.spans.GetSpans())
-	}
-	attrs := attrsOf(spans[0])
-	if attrs[telemetry.KeyKind] != "unleased_semaphore" || attrs[telemetry.KeyOutcome] != "acquired" || attrs[telemetry.KeyName] != "pool:a" {
-		t.Errorf("the span has %v", attrs)
-	}
-	for _, key := range []string{string(telemetry.KeyLease), string(telemetry.KeyToken), string(telemetry.KeyOwner), string(telemetry.KeyBlockedBy)} {
-		for _, span := range slices.Concat(spans, d.spansNamed("release pool")) {
-			for _, kv := range span.Attributes {
-				if string(kv.Key) == key {
-					t.Errorf("%s has %s, which nothing is to be said of", span.Name, key)
+		spans := d.spansNamed("acquire pool")
+		if len(spans) != 3 || len(d.spansNamed("release pool")) != 2 || len(d.spansNamed("held pool"))+len(d.spansNamed("hold pool")) != 0 {
+			t.Fatalf("spans: %v", d.spans.GetSpans())
+		}
+		attrs := attrsOf(spans[0])
+		if attrs[telemetry.KeyKind] != "unleased_semaphore" || attrs[telemetry.KeyOutcome] != "acquired" || attrs[telemetry.KeyName] != "pool:a" {
+			t.Errorf("the span has %v", attrs)
+		}
+		for _, key := range []string{string(telemetry.KeyLease), string(telemetry.KeyToken), string(telemetry.KeyOwner), string(telemetry.KeyBlockedBy)} {
+			for _, span := range slices.Concat(spans, d.spansNamed("release pool")) {
+				for _, kv := range span.Attributes {
+					if string(kv.Key) == key {
+						t.Errorf("%s has %s, which nothing is to be said of", span.Name, key)
+					}
 				}
 			}
 		}
-	}
+	})
 }

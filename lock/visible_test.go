@@ -20,55 +20,57 @@ import (
 // detector tells.)
 func TestGrantsAreVisibleWhole(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	s := newScope(t)
-	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
-	var all sync.WaitGroup
-	stop := make(chan struct{})
-	all.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			for _, l := range c.Leases() {
-				if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
-					t.Errorf("a lease without trace or token: %+v", l)
-				}
-			}
-		}
-	})
-	taken := make(chan struct{}, 1)
-	for _, name := range []string{"a", "b", "c", "d"} {
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		s := newScope(t)
+		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		var all sync.WaitGroup
+		stop := make(chan struct{})
 		all.Go(func() {
-			for range 200 {
-				l, err := c.Mutex(name).TryLock(context.Background())
-				if err == nil {
-					err = l.Release(context.Background())
-				}
-				if err != nil {
-					if !errors.Is(err, lock.ErrClosed) {
-						t.Error(err)
-					}
-					return
-				}
+			for {
 				select {
-				case taken <- struct{}{}:
+				case <-stop:
+					return
 				default:
+				}
+				for _, l := range c.Leases() {
+					if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
+						t.Errorf("a lease without trace or token: %+v", l)
+					}
 				}
 			}
 		})
-	}
-	await(t, "a lock", taken)
-	await(t, "another", taken)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := c.Close(ctx); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	close(stop)
-	all.Wait()
+		taken := make(chan struct{}, 1)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			all.Go(func() {
+				for range 200 {
+					l, err := c.Mutex(name).TryLock(context.Background())
+					if err == nil {
+						err = l.Release(context.Background())
+					}
+					if err != nil {
+						if !errors.Is(err, lock.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+					select {
+					case taken <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		await(t, "a lock", taken)
+		await(t, "another", taken)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		close(stop)
+		all.Wait()
+	})
 }
 
 // A loss that Redis told of is not blamed on a call that had failed before.

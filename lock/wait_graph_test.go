@@ -307,42 +307,44 @@ func (s *scope) said() string {
 // Close takes the client's waits out of Redis, and doesn't wait for a Redis that is silent.
 func TestWaitGraph_Close(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	try(t, newScope(t).open(t, rdb).Mutex("a"))
-	for _, silent := range []bool{false, true} {
-		proxied, tap := throughProxy(t, srv)
-		c := newScope(t).open(t, proxied, lock.WithWaitGraph(100*time.Millisecond))
-		got := begin(t.Context(), c.Mutex("a"))
-		var keys []string
-		eventually(t, patience, func() bool {
-			keys = rdb.Keys(t.Context(), "lockdog:waits:*").Val()
-			return len(keys) == 1
-		})
-		if silent {
-			tap.set(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb := srv.Client(t)
+		try(t, newScope(t).open(t, rdb).Mutex("a"))
+		for _, silent := range []bool{false, true} {
+			proxied, tap := throughProxy(t, srv)
+			c := newScope(t).open(t, proxied, lock.WithWaitGraph(100*time.Millisecond))
+			got := begin(t.Context(), c.Mutex("a"))
+			var keys []string
+			eventually(t, patience, func() bool {
+				keys = rdb.Keys(t.Context(), "lockdog:waits:*").Val()
+				return len(keys) == 1
+			})
+			if silent {
+				tap.set(func(redistest.Chunk) redistest.Verdict { return redistest.Hold })
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			if err := c.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			cancel()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("Close took %v, silent: %v", took, silent)
+			}
+			if got := await(t, "Lock", got); !errors.Is(got.err, lock.ErrClosed) {
+				t.Errorf("%v", got.err)
+			}
+			if left := rdb.Keys(t.Context(), "lockdog:waits:*").Val(); !silent && len(left) > 0 {
+				t.Errorf("%q", left)
+			}
+			if silent {
+				tap.set(nil)
+				tap.proxy.Release()
+			}
+			rdb.Del(t.Context(), keys...)
 		}
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		if err := c.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		cancel()
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("Close took %v, silent: %v", took, silent)
-		}
-		if got := await(t, "Lock", got); !errors.Is(got.err, lock.ErrClosed) {
-			t.Errorf("%v", got.err)
-		}
-		if left := rdb.Keys(t.Context(), "lockdog:waits:*").Val(); !silent && len(left) > 0 {
-			t.Errorf("%q", left)
-		}
-		if silent {
-			tap.set(nil)
-			tap.proxy.Release()
-		}
-		rdb.Del(t.Context(), keys...)
-	}
+	})
 }
 
 // The graph's keys live in slots of their own.

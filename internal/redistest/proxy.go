@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one server and does to each chunk of bytes
+// Proxy forwards connections to one server and does to each chunk of bytes
 // what its [Rule] says. It knows nothing of Redis's protocol. Its methods may be
 // called from any goroutine but, as they end the test on failure, those that
 // take a testing.TB only from the test's own.
 type Proxy struct {
 	target string
-	port   int
+	addr   string
+	net    network
 	ctx    context.Context // ends with the proxy
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -32,16 +33,17 @@ type Proxy struct {
 	held     int
 }
 
-// NewProxy starts a proxy in front of target (host:port). At first it
-// forwards everything. It ends with the test, and with it all its connections
+// NewProxy starts a proxy in front of target (host:port), a server's or a
+// [Fake]'s. At first it forwards everything. It ends with the test, and with it all its connections
 // and what it held.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
-	port, err := takePort()
+	n := networkOf(target)
+	addr, err := n.freeAddr()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{target: target, port: port, links: make(map[int]*link), gate: make(chan struct{})}
+	p := &Proxy{target: target, addr: addr, net: n, links: make(map[int]*link), gate: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	tb.Cleanup(p.close)
 	p.Accept(tb)
@@ -49,7 +51,7 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 }
 
 // Addr is the host:port to give to a client.
-func (p *Proxy) Addr() string { return loopback(p.port) }
+func (p *Proxy) Addr() string { return p.addr }
 
 // Target is the host:port of the server behind.
 func (p *Proxy) Target() string { return p.target }
@@ -133,7 +135,7 @@ func (p *Proxy) Refuse(tb testing.TB) {
 	}
 	// A process that is being started elsewhere in this one has the listener, too, until it runs its own program.
 	err := poll(startLimit, func(context.Context) error {
-		conn, err := net.Dial("tcp", p.Addr())
+		conn, err := p.net.dial(p.ctx, p.addr)
 		if err != nil {
 			return nil
 		}
@@ -156,7 +158,7 @@ func (p *Proxy) Accept(tb testing.TB) {
 	// As in Refuse: who is being started may still have the listener with which the port was tried, or the last one.
 	var l net.Listener
 	err := poll(startLimit, func(context.Context) (err error) {
-		l, err = net.Listen("tcp", p.Addr())
+		l, err = p.net.listen(p.addr)
 		return err
 	})
 	if err != nil {
@@ -183,18 +185,18 @@ func (p *Proxy) serve(l net.Listener) {
 		if err != nil {
 			return // closed by Refuse or close
 		}
-		p.wg.Go(func() { p.forward(conn.(*net.TCPConn)) })
+		p.wg.Go(func() { p.forward(conn) })
 	}
 }
 
 // forward serves one connection until both directions are done.
-func (p *Proxy) forward(client *net.TCPConn) {
-	conn, err := (&net.Dialer{Timeout: startLimit}).DialContext(p.ctx, "tcp", p.target)
+func (p *Proxy) forward(client net.Conn) {
+	conn, err := p.net.dial(p.ctx, p.target)
 	if err != nil {
 		closeHard(client) // what a client of a dead server sees, one step later
 		return
 	}
-	l := newLink(client, conn.(*net.TCPConn))
+	l := newLink(client, conn)
 	if !p.add(l) {
 		l.reset()
 		return

@@ -1,8 +1,11 @@
 package redistest
 
 import (
+	"bytes"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,17 +16,21 @@ const chunkSize = 64 << 10
 // link is one client's connection and the one to the server that belongs to it.
 type link struct {
 	id             int
-	client, server *net.TCPConn
+	client, server net.Conn
+	greeting       atomic.Bool // in a pipe, until the client has sent more than the start of a connection
 
 	once sync.Once
 	gone chan struct{} // closed by reset
 }
 
-func newLink(client, server *net.TCPConn) *link {
-	return &link{client: client, server: server, gone: make(chan struct{})}
+func newLink(client, server net.Conn) *link {
+	l := &link{client: client, server: server, gone: make(chan struct{})}
+	_, real := client.(*net.TCPConn)
+	l.greeting.Store(!real)
+	return l
 }
 
-func (l *link) ends(d Direction) (from, to *net.TCPConn) {
+func (l *link) ends(d Direction) (from, to net.Conn) {
 	if d == Up {
 		return l.client, l.server
 	}
@@ -45,10 +52,21 @@ func (l *link) closeBoth() {
 	_ = l.server.Close()
 }
 
-// closeHard closes with a reset instead of an orderly end. On a connection that
+// closeHard closes with a reset instead of an orderly end, where there is such a thing. On a connection that
 // is already closed or broken there is nothing left to reset.
-func closeHard(c *net.TCPConn) {
-	_ = c.SetLinger(0)
+func closeHard(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+// closeWrite ends the direction towards c. A pipe has no half: its other direction ends with it.
+func closeWrite(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+		return
+	}
 	_ = c.Close()
 }
 
@@ -63,14 +81,20 @@ func (p *Proxy) pump(l *link, d Direction) {
 		if err != nil {
 			// An orderly end passes on; a broken one reaches the other side
 			// as an end too, which is all a proxy can know about it.
-			_ = to.CloseWrite()
+			closeWrite(to)
 			return
 		}
 		if dropped {
 			continue // reads on, so that the sender is not stopped by a full buffer
 		}
 		gate := p.nextGate() // before the rule is asked: a Release that comes meanwhile is for this chunk, too
-		v := p.judge(Chunk{Conn: l.id, Dir: d, Seq: seq, Data: buf[:n:n]})
+		if d == Up && !greets(buf[:n]) {
+			l.greeting.Store(false)
+		}
+		var v Verdict
+		if !l.greeting.Load() {
+			v = p.judge(Chunk{Conn: l.id, Dir: d, Seq: seq, Data: buf[:n:n]})
+		}
 		switch v.kind {
 		case pass:
 		case drop:
@@ -89,7 +113,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 			}
 		case truncate:
 			_, _ = to.Write(buf[:min(v.keep, n)])
-			_ = to.CloseWrite()
+			closeWrite(to)
 			dropped = true
 			continue
 		}
@@ -97,6 +121,21 @@ func (p *Proxy) pump(l *link, d Direction) {
 			dropped = true // the receiver has gone; the sender learns it from the other direction
 		}
 	}
+}
+
+// greets reports whether that is how go-redis begins a connection, nothing but.
+func greets(request []byte) bool {
+	_, rest, ok := bytes.Cut(request, []byte("\r\n$")) // "*3\r\n$5\r\nhello\r\n..."
+	if !ok {
+		return false
+	}
+	_, rest, _ = bytes.Cut(rest, []byte("\r\n"))
+	cmd, _, _ := bytes.Cut(rest, []byte("\r\n"))
+	return isGreeting(string(cmd))
+}
+
+func isGreeting(cmd string) bool {
+	return strings.EqualFold(cmd, "hello") || strings.EqualFold(cmd, "client")
 }
 
 // sleep returns false when the connection was cut first.

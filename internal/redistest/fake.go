@@ -1,0 +1,200 @@
+package redistest
+
+import (
+	"context"
+	"maps"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Fake is a miniredis that is reached over pipes, for tests in a synctest
+// bubble: the real go-redis and the real scripts, in fake time. Its clock is the
+// bubble's. What it lacks, and so needs a [Server]: Cluster, Sentinel and
+// replicas, ACLs, CLIENT TRACKING, persistence, memory limits.
+//
+// A connection's start, HELLO and CLIENT, is always answered, whatever Pause and
+// the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
+// stands still while anybody waits for one.
+type Fake struct {
+	mini *miniredis.Miniredis
+	addr string
+
+	mu       sync.Mutex
+	listener net.Listener  // nil: killed
+	paused   chan struct{} // closed by Resume; nil: it answers
+	refuse   func(cmd string, args ...string) string
+	executed Commands
+	wg       sync.WaitGroup
+}
+
+// StartFake starts a fake Redis. It ends with the test, or its bubble.
+func StartFake(tb testing.TB) *Fake {
+	tb.Helper()
+	addr, err := pipes.freeAddr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &Fake{mini: miniredis.NewMiniRedis(), addr: addr, executed: make(Commands)}
+	f.mini.ClockTTL(true)
+	f.launch(tb)
+	tb.Cleanup(func() { f.Kill(tb) })
+	return f
+}
+
+// launch lets it answer. miniredis has a server as soon as somebody dials.
+func (f *Fake) launch(tb testing.TB) {
+	tb.Helper()
+	first, err := f.mini.Dial()
+	if err != nil {
+		tb.Fatalf("redistest: miniredis: %v", err)
+	}
+	_ = first.Close()
+	f.mini.Server().SetPreHook(f.execute)
+	l, err := pipes.listen(f.addr)
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	f.mu.Lock()
+	f.listener = l
+	f.mu.Unlock()
+	srv := f.mini.Server()
+	f.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // killed
+			}
+			srv.ServeConn(conn)
+		}
+	})
+}
+
+// execute is called before each command, also before those of a script, and counts it once it may go on.
+func (f *Fake) execute(p *server.Peer, cmd string, args ...string) (done bool) {
+	f.mu.Lock()
+	paused, refuse := f.paused, f.refuse
+	f.mu.Unlock()
+	// A script isn't paused halfway: it has miniredis's mutex, and a bubble's clock stands still while others wait for that.
+	if paused != nil && !isGreeting(cmd) && !ofScript(p) {
+		<-paused
+	}
+	if refuse != nil {
+		if text := refuse(cmd, args...); text != "" {
+			p.WriteError(text)
+			return true
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.executed[strings.ToLower(cmd)]++
+	return false
+}
+
+// ofScript reports whether a command's peer is a script. Only miniredis's own context of it says so.
+func ofScript(p *server.Peer) bool {
+	ctx := reflect.ValueOf(p.Ctx)
+	return ctx.Kind() == reflect.Pointer && ctx.Elem().FieldByName("nested").Bool()
+}
+
+// SetRefusal has the server answer with an error, such as "OOM command not allowed", to each command, also of a script,
+// for which refuse returns one; nil: to none. The command's name is in capitals.
+func (f *Fake) SetRefusal(refuse func(cmd string, args ...string) string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = refuse
+}
+
+// Addr is the address that [Fake.Client] and proxies dial.
+func (f *Fake) Addr() string { return f.addr }
+
+// Universal gives the options of a client of this server.
+func (f *Fake) Universal() *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs: []string{f.addr}, Dialer: dialPipe,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
+	}
+}
+
+func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }
+
+// Client returns a client with go-redis's defaults but for what the functions
+// change: the address of a proxy, say. It is closed when the test ends.
+func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
+	tb.Helper()
+	o := f.Universal().Simple()
+	for _, f := range change {
+		f(o)
+	}
+	c := redis.NewClient(o)
+	tb.Cleanup(func() { closeClient(tb, c) })
+	return c
+}
+
+// Prefix is empty: nobody shares the server. See [Space.Prefix].
+func (f *Fake) Prefix() string { return "" }
+
+// Keys lists the keys that exist, in no order.
+func (f *Fake) Keys(testing.TB) []string { return f.mini.Keys() }
+
+// Commands says what was executed since the start, scripts' commands included.
+func (f *Fake) Commands(testing.TB) Commands {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.executed)
+}
+
+// Pause is [Server.Pause]: connections stay and are accepted, nothing is answered.
+func (f *Fake) Pause(testing.TB) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.paused == nil {
+		f.paused = make(chan struct{})
+	}
+}
+
+// Resume lets a paused server go on with what was sent to it meanwhile.
+func (f *Fake) Resume(testing.TB) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.paused != nil {
+		close(f.paused)
+		f.paused = nil
+	}
+}
+
+// Kill ends all connections and refuses new ones. Killing a dead server is no error.
+func (f *Fake) Kill(tb testing.TB) {
+	f.Resume(tb) // else it would wait for the command under way
+	f.mu.Lock()
+	l := f.listener
+	f.listener = nil
+	f.mu.Unlock()
+	if l == nil {
+		return
+	}
+	_ = l.Close()
+	f.wg.Wait()
+	f.mini.Close()
+}
+
+// Restart kills the server and starts it again at the same address, without the scripts it knew.
+func (f *Fake) Restart(tb testing.TB, data Data) {
+	tb.Helper()
+	f.Kill(tb)
+	f.launch(tb)
+	admin := f.Client(tb)
+	if err := admin.ScriptFlush(context.Background()).Err(); err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	if data == LoseData {
+		f.mini.FlushAll()
+	}
+}
