@@ -20,17 +20,34 @@ COVERFLAGS := -coverpkg=./lock/...,./watchdog/...,./telemetry/... -coverprofile=
 help: ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
-# With PROFILE=yes also what cover wants to know, which compiles everything once more.
+# With PROFILE=yes also what cover wants to know, which compiles everything once more. With FULL=yes the long forms: more random steps, more shapes.
 PROFILE ?=
+FULL    ?=
+export LOCKDOG_FULL := $(FULL)
 .PHONY: test
 test: setup ## all tests, with the race detector
 	@echo "== test"
 	mkdir -p bin
 	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./...
 
-.PHONY: check
-check: PROFILE := yes
-check: test tidy-check lint cover mixin-check peers-check fuzz e2e interop chaos-short servers-short ## all checks: what CI runs, and other servers
+# Each part by itself, so that one that fails hides no other. Takes hours.
+.PHONY: nightly
+nightly: ## what is too long for .ci/run: the long forms of the tests, coverage, fuzzing, the soak, 300 runs of chaos, the peers' tests, all servers
+	$(MAKE) --keep-going nightly-test nightly-fuzz nightly-soak nightly-chaos nightly-peers nightly-servers
+
+.PHONY: nightly-test nightly-fuzz nightly-soak nightly-chaos nightly-peers nightly-servers
+nightly-test:
+	$(MAKE) test cover PROFILE=yes FULL=yes
+nightly-fuzz:
+	$(MAKE) fuzz FUZZTIME=60s
+nightly-soak:
+	$(MAKE) soak
+nightly-chaos:
+	$(MAKE) chaos CHAOS_RUNS=300
+nightly-peers:
+	$(MAKE) peers-check
+nightly-servers:
+	$(MAKE) servers
 
 .PHONY: setup
 setup: ## install the programs that the tests start, and a C compiler, if they are missing and we may
@@ -61,12 +78,19 @@ cover: bin/coverage.out ## what the last `make test PROFILE=yes` covered, or one
 bin/coverage.out:
 	$(MAKE) test PROFILE=yes
 
-# Takes about six minutes, most of them for the soak, and more where Jaeger is yet to be built. -v: it prints what it measured.
+# Longer where Jaeger is yet to be built. -v: they print what they measured.
+E2E := go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e
 .PHONY: e2e
-e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside; and the soak, alerts by fault
+e2e: setup ## the end-to-end test: two services, Redis, Prometheus and Jaeger, looked at from outside
 	@echo "== e2e"
 	internal/ci/jaeger.sh
-	go test -tags=e2e -v -count=1 -timeout=$(TIMEOUT) ./internal/e2e
+	$(E2E) -skip='^TestSoak$$'
+
+.PHONY: soak
+soak: setup ## alerts by fault: two fleets of services for minutes, end to end
+	@echo "== soak"
+	internal/ci/jaeger.sh
+	$(E2E) -run='^TestSoak$$'
 
 # INTEROP_SECONDS is how long Go and Java contend: 30 by default.
 .PHONY: interop
@@ -86,6 +110,11 @@ mixin-check: setup bin/golangci-lint ## fail when what is committed is not what 
 	cd internal/tools && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
 
 # A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
+.PHONY: peers-vet
+peers-vet: ## compile the comparison with other lock libraries
+	@echo "== peers-vet"
+	cd loadtest/peers && go vet ./...
+
 # Takes less than a minute.
 .PHONY: peers-check
 peers-check: setup bin/golangci-lint ## tidy, vet, lint and tests of the comparison with other lock libraries, which is a module of its own
@@ -116,8 +145,8 @@ chaos: setup ## faults by the hundred, on real servers and clients: nothing held
 		go test -tags=chaos -race -parallel=6 -count=1 -timeout=$(CHAOS_LIMIT) -run='^Test(Chaos|Table)$$' -v ./internal/chaos $(CHAOS_FLAGS) | sed -u '/^=== /d'
 
 .PHONY: chaos-short
-chaos-short: ## chaos in its short form: 48 runs, in less than three minutes
-	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=48 CHAOS_LIMIT=6m
+chaos-short: ## chaos in its short form
+	@$(MAKE) --no-print-directory chaos CHAOS_RUNS=24 CHAOS_LIMIT=6m
 
 # Takes about ten minutes for each server, and prints a table of server and suite. servers-short is the part that goes by what a server answers.
 SERVERS ?= installed redict-7.3 redis-8.0 redis-8 valkey-8.0 valkey-8.1 valkey-9

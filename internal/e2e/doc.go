@@ -7,6 +7,6 @@
 // by one no alert may be pending; then each fleet has a fault, and the alerts that fire have to be those of a table. Its rules are ten times
 // as fast as those of dashboards/.
 //
-// It needs Linux and the programs that internal/ci/setup.sh and internal/ci/jaeger.sh get; what is missing fails the test.
+// `make soak` runs it. Both need Linux and the programs that internal/ci/setup.sh and internal/ci/jaeger.sh get; what is missing fails the test.
 // What the programs wrote stays in bin/e2e until the next run. The build tag e2e keeps it out of `go test ./...`.
 package e2e

@@ -1,0 +1,157 @@
+package redistest_test
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+)
+
+// inFakeTime runs a test in a bubble, over a fake server.
+func inFakeTime(t *testing.T, test func(t *testing.T, f *redistest.Fake)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, redistest.StartFake(t)) })
+}
+
+// once is a client that asks once and waits for d.
+func once(d time.Duration) func(*redis.Options) {
+	return func(o *redis.Options) { o.MaxRetries, o.DialerRetries, o.ReadTimeout = -1, 1, d }
+}
+
+func TestFakeHasTheBubblesClock(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		rdb, ctx := f.Client(t), t.Context()
+		if err := rdb.Set(ctx, "k", 1, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Minute)
+		if left := rdb.PTTL(ctx, "k").Val(); left != time.Minute {
+			t.Errorf("the key lasts for another %v, want a minute", left)
+		}
+		time.Sleep(time.Minute)
+		if n := rdb.Exists(ctx, "k").Val(); n != 0 {
+			t.Error("the key has outlived its time")
+		}
+		if at := rdb.Time(ctx).Val(); !at.Equal(time.Now()) {
+			t.Errorf("TIME says %v, the bubble %v", at, time.Now())
+		}
+	})
+}
+
+func TestFakeCountsCommandsOfScripts(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		before := f.Commands(t)
+		if err := f.Client(t).Eval(t.Context(), "return redis.call('get', KEYS[1])", []string{"k"}).Err(); !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		if sent := f.Commands(t).Since(before); sent["eval"] != 1 || sent["get"] != 1 {
+			t.Errorf("it has counted %v", sent)
+		}
+	})
+}
+
+func TestFakeIsSilentWhilePaused(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		f.Pause(t)
+		start := time.Now()
+		if err := rdb.Incr(ctx, "n").Err(); err == nil || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		f.Resume(t)
+		synctest.Wait()
+		if n := rdb.Get(ctx, "n").Val(); n != "1" {
+			t.Errorf("what was sent meanwhile wasn't done: n = %q", n)
+		}
+	})
+}
+
+func TestFakeRestarts(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		sha := rdb.ScriptLoad(ctx, "return 1").Val()
+		rdb.Set(ctx, "k", 1, 0)
+		f.Kill(t)
+		if err := f.Client(t, once(time.Second)).Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("PING of a dead server: %v", err)
+		}
+		if err := rdb.Ping(ctx).Err(); err == nil {
+			t.Error("a connection has outlived its server")
+		}
+		for data, want := range map[redistest.Data]string{redistest.KeepData: "1", redistest.LoseData: ""} {
+			rdb.Set(ctx, "k", 1, 0)
+			f.Restart(t, data)
+			_ = rdb.Ping(ctx) // finds the dead connection
+			if got := rdb.Get(ctx, "k").Val(); got != want {
+				t.Errorf("after a restart the key holds %q, want %q", got, want)
+			}
+		}
+		if known := rdb.ScriptExists(ctx, sha).Val(); len(known) != 1 || known[0] {
+			t.Errorf("SCRIPT EXISTS: %v", known)
+		}
+	})
+}
+
+func TestFakeRefuses(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		f.SetRefusal(func(cmd string, _ ...string) string {
+			if cmd == "SET" {
+				return "OOM command not allowed"
+			}
+			return ""
+		})
+		set := "return redis.call('set', KEYS[1], 1)"
+		for what, err := range map[string]error{"SET": rdb.Set(ctx, "k", 1, 0).Err(), "a script": rdb.Eval(ctx, set, []string{"k"}).Err()} {
+			if err == nil || !strings.Contains(err.Error(), "OOM") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		f.SetRefusal(nil)
+		if err := rdb.Eval(ctx, set, []string{"k"}).Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What proxies do to TCP they do to pipes.
+func TestFakeBehindAProxy(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		p, ctx := redistest.NewProxy(t, f.Addr()), t.Context()
+		rdb := f.Client(t, once(time.Second), func(o *redis.Options) { o.Addr = p.Addr() })
+		asked := redistest.Contains("incr")
+		for _, tt := range []struct {
+			what  string
+			rule  redistest.Rule
+			fails bool
+			took  time.Duration // in fake time
+			done  bool          // by the server
+		}{
+			{"passes", nil, false, 0, true},
+			{"is late", redistest.When(redistest.Up, redistest.Delay(300*time.Millisecond), asked), false, 300 * time.Millisecond, true},
+			{"is dropped", redistest.When(redistest.Up, redistest.Drop, asked), true, time.Second, false},
+			{"is answered, and the answer dropped", redistest.ReplyTo(redistest.Drop, asked), true, time.Second, true},
+			{"is cut", redistest.When(redistest.Up, redistest.Cut, asked), true, 0, false},
+			{"is answered, and the answer cut", redistest.ReplyTo(redistest.Truncate(2), asked), true, 0, true},
+		} {
+			f.Client(t).Set(ctx, "n", 0, 0)
+			p.SetRule(tt.rule)
+			start := time.Now()
+			err := rdb.Incr(ctx, "n").Err()
+			p.SetRule(nil)
+			if took := time.Since(start); (err != nil) != tt.fails || took != tt.took {
+				t.Errorf("a request that %s: %v after %v; want an error: %v, after %v", tt.what, err, took, tt.fails, tt.took)
+			}
+			if done := f.Client(t).Get(ctx, "n").Val() == "1"; done != tt.done {
+				t.Errorf("a request that %s was done: %v", tt.what, done)
+			}
+		}
+	})
+}
