@@ -36,17 +36,24 @@ func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
 	}()
 	for seed := range uint64(150) {
 		mem := memory.New()
+		fake := redistest.StartFake(t).Client(t)
+		mini, err := backend.NewRedis(fake, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		tw := &twins{
 			t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)),
-			sides: [2]*side{{name: "Redis", b: server}, {name: "memory", b: mem.Backend()}},
+			sides: []*side{{name: "Redis", b: server}, {name: "memory", b: mem.Backend()}, {name: "miniredis", b: mini}},
 			setString: func(key, text string) {
 				mem.SetString(key, text)
+				_ = fake.Set(t.Context(), key, text, 0)
 				if err := rdb.Set(t.Context(), key, text, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
 			},
 			del: func(key string) {
 				mem.Del(key)
+				_ = fake.Del(t.Context(), key)
 				if err := rdb.Del(t.Context(), key).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -68,7 +75,7 @@ type twins struct {
 	seed      uint64
 	random    *rand.Rand
 	places    []twinPlace
-	sides     [2]*side
+	sides     []*side
 	setString func(key, text string)
 	del       func(key string)
 	log       []string
@@ -135,12 +142,15 @@ func (tw *twins) run() {
 	for range 40 {
 		tw.step()
 	}
-	var heard [2][]string
+	var first []string
 	for i, s := range tw.sides {
-		heard[i] = tw.heard(s)
-	}
-	if !slices.Equal(heard[0], heard[1]) {
-		tw.t.Errorf("seed %d: published by Redis %q, by memory %q, after\n%s", tw.seed, heard[0], heard[1], strings.Join(tw.log, "\n"))
+		heard := tw.heard(s)
+		if i == 0 {
+			first = heard
+		}
+		if !slices.Equal(heard, first) {
+			tw.t.Errorf("seed %d: published by Redis %q, by %s %q, after\n%s", tw.seed, first, s.name, heard, strings.Join(tw.log, "\n"))
+		}
 	}
 }
 
@@ -227,14 +237,18 @@ func (tw *twins) step() {
 // call runs a script on both and compares.
 func (tw *twins) call(script *backend.Script, keys []string, args ...any) {
 	tw.t.Helper()
-	var got [2]string
+	var first string
 	for i, s := range tw.sides {
 		reply, err := s.b.Eval(context.Background(), backend.Call{Script: script, SendSource: true, Keys: keys, Args: slices.Clone(args)})
-		got[i] = s.plain(script, reply, err)
-	}
-	tw.log = append(tw.log, fmt.Sprintf("%s %q %v -> %s", script.Name, keys, args, got[0]))
-	if got[0] != got[1] {
-		tw.t.Fatalf("seed %d: Redis answers %s, memory %s, after\n%s", tw.seed, got[0], got[1], strings.Join(tw.log, "\n"))
+		got := s.plain(script, reply, err)
+		if i == 0 {
+			first = got
+			tw.log = append(tw.log, fmt.Sprintf("%s %q %v -> %s", script.Name, keys, args, got))
+		}
+		lost := strings.Contains(got, "(new function): table: 0x") // miniredis doesn't say what the script does
+		if got != first && !(lost && strings.HasPrefix(first, "error")) {
+			tw.t.Fatalf("seed %d: Redis answers %s, %s %s, after\n%s", tw.seed, first, s.name, got, strings.Join(tw.log, "\n"))
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,8 @@ import (
 // Fake is a miniredis that is reached over pipes, for tests in a synctest
 // bubble: the real go-redis and the real scripts, in fake time. Its clock is the
 // bubble's. What it lacks, and so needs a [Server]: Cluster, Sentinel and
-// replicas, ACLs, CLIENT TRACKING, persistence, memory limits.
+// replicas, ACLs, CLIENT TRACKING, persistence, memory limits, and the text of an
+// error that a script raises as a table.
 //
 // A connection's start, HELLO and CLIENT, is always answered, whatever Pause and
 // the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
@@ -72,9 +74,22 @@ func (f *Fake) launch(tb testing.TB) {
 			if err != nil {
 				return // killed
 			}
-			srv.ServeConn(conn)
+			srv.ServeConn(scriptErrors{conn})
 		}
 	})
+}
+
+// scriptErrors words an error in a script as Redis does, which begins with the command's own.
+type scriptErrors struct{ net.Conn }
+
+var scriptError = regexp.MustCompile(`-ERR Error compiling script \(new function\): [^:\r\n]*:([0-9]+): ([^\r\n]*?) stack traceback:[^\r\n]*`)
+
+// Write gets whole replies: miniredis flushes after each command.
+func (c scriptErrors) Write(p []byte) (int, error) {
+	if _, err := c.Conn.Write(scriptError.ReplaceAll(p, []byte("-$2 script: of miniredis, on @user_script:$1."))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // execute is called before each command, also before those of a script, and counts it once it may go on.
