@@ -33,15 +33,17 @@ test: setup ## all tests, with the race detector
 # Each part by itself, so that one that fails hides no other. Takes hours.
 .PHONY: nightly
 nightly: ## what is too long for .ci/run: the long forms of the tests, coverage, fuzzing, the soak, 300 runs of chaos, the peers' tests, all servers
-	$(MAKE) --keep-going nightly-test nightly-fuzz nightly-soak nightly-chaos nightly-peers nightly-servers
+	$(MAKE) --keep-going nightly-test nightly-fuzz nightly-soak nightly-sim nightly-chaos nightly-peers nightly-servers
 
-.PHONY: nightly-test nightly-fuzz nightly-soak nightly-chaos nightly-peers nightly-servers
+.PHONY: nightly-test nightly-fuzz nightly-soak nightly-sim nightly-chaos nightly-peers nightly-servers
 nightly-test:
 	$(MAKE) test cover PROFILE=yes FULL=yes
 nightly-fuzz:
 	$(MAKE) fuzz FUZZTIME=60s
 nightly-soak:
 	$(MAKE) soak
+nightly-sim:
+	$(MAKE) sim SIM_RUNS=10000
 nightly-chaos:
 	$(MAKE) chaos CHAOS_RUNS=300
 nightly-peers:
@@ -129,6 +131,14 @@ peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUN
 	@echo "== peers"
 	go build -C loadtest/peers -buildvcs=auto -o $(CURDIR)/bin/peers .
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
+
+# SIM_SEED=s is the first seed. A hundred runs take about half a minute on two cores.
+SIM_RUNS ?= 1000
+SIM_SEED ?= 0
+.PHONY: sim
+sim: ## faults by the thousand, on real clients over miniredis, in fake time
+	@echo "== sim"
+	go test -count=1 -timeout=$(TIMEOUT) ./internal/sim -sim.runs=$(SIM_RUNS) -sim.seed=$(SIM_SEED)
 
 # Runs of the kept schedules, the fixed seeds 1, 2, 3... and one fresh one. CHAOS_RUNS=1 CHAOS_SEED=s makes the faults of seed s again.
 # Each shape of Redis has its servers, and mostly waits: all six go on at a time. CHAOS_FLAGS, of the tests: -chaos.kind, -chaos.shape and

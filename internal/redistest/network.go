@@ -53,7 +53,7 @@ type pipeNetwork struct {
 }
 
 // pipeSize is what one direction of a pipe holds: more than the largest batch, as neither end reads while it writes.
-const pipeSize = 256 << 10
+const pipeSize = 64 << 10
 
 func (n *pipeNetwork) freeAddr() (string, error) {
 	return fmt.Sprintf("%s:%d", fakeHost, n.lastPort.Add(1)), nil

@@ -1,0 +1,355 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
+)
+
+const (
+	procs   = 3
+	workers = 3                // of each process
+	busy    = 20 * time.Second // that faults may come in
+	calm    = 10 * time.Second // that follow
+	term    = 2 * time.Second  // a lease
+	idle    = 100 * time.Millisecond
+	permits = 2
+)
+
+// A world is one run.
+type world struct {
+	t     *testing.T
+	redis *redistest.Fake
+	start time.Time
+	locks []*watched
+
+	mu       sync.Mutex
+	procs    []*proc
+	faults   []span // those that have begun
+	lossy    []span // of them, those that take locks from their holders
+	events   strings.Builder
+	violated bool
+}
+
+// A proc stands for a process: a client with a network of its own.
+type proc struct {
+	id     int
+	wire   *redistest.Proxy
+	client atomic.Pointer[lock.Client]
+}
+
+// A span is a stretch of time. Its end is zero while it lasts.
+type span struct{ from, to time.Time }
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, redis: redistest.StartFake(t), start: time.Now()}
+	for _, kind := range []string{"mutex", "mutex", "mutex", "fair", "rw", "multi", "semaphore"} {
+		w.locks = append(w.locks, &watched{w: w, kind: kind, name: fmt.Sprint(kind, len(w.locks))})
+	}
+	for i := range procs {
+		p := &proc{id: i, wire: redistest.NewProxy(t, w.redis.Addr())}
+		p.client.Store(w.open(p))
+		w.procs = append(w.procs, p)
+	}
+	w.ensurePermits()
+	return w
+}
+
+func (w *world) open(p *proc) *lock.Client {
+	rdb := w.redis.Client(w.t, func(o *redis.Options) {
+		o.Addr, o.ReadTimeout, o.WriteTimeout = p.wire.Addr(), time.Second, time.Second
+		o.MaxRetries, o.DialerRetries = -1, 1 // go-redis would hold a mutex meanwhile: see redistest.Fake
+	})
+	c, err := lock.New(rdb, lock.WithWatchdog(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// closeSoon closes a client without waiting for what it holds.
+func closeSoon(c *lock.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_ = c.Close(ctx) // says what it held
+}
+
+// note adds a line to what is printed of a run that is violated.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(&w.events, "%10.3f  %s\n", time.Since(w.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (w *world) violation(format string, args ...any) {
+	w.note("VIOLATED: "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violated = true
+}
+
+// during reports whether a stretch had anything of these spans, and how long all of them lasted.
+func during(spans []span, from time.Time) (some bool, lasted time.Duration) {
+	for _, s := range spans {
+		end := s.to
+		if end.IsZero() {
+			end = time.Now()
+		}
+		if !end.Before(from) {
+			some = true
+			lasted += end.Sub(s.from)
+		}
+	}
+	return some, lasted
+}
+
+// excused reports whether Redis may have lost what it had granted within the last lease.
+func (w *world) excused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some, _ := during(w.lossy, time.Now().Add(-term))
+	return some
+}
+
+// patience is for how long a lock may have waited that is idle since then.
+func (w *world) patience(since time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some, lasted := during(w.faults, since.Add(-term))
+	if !some {
+		return idle
+	}
+	return idle + lasted + term + 2*time.Second // the ReadTimeout, twice
+}
+
+// run lets workers work while faults come, and then once more.
+func (w *world) run(rng *rand.Rand) {
+	ctx, stop := context.WithCancel(context.Background())
+	var work, watch sync.WaitGroup
+	for _, p := range w.procs {
+		for i := range workers {
+			worker := &worker{w: w, p: p, id: fmt.Sprintf("%d.%d", p.id, i), rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+			work.Go(func() { worker.run() })
+		}
+	}
+	for _, l := range w.locks {
+		watch.Go(func() { l.watch(ctx) })
+	}
+	w.inject(rng)
+	work.Wait()
+	stop()
+	watch.Wait()
+	for _, p := range w.procs {
+		closeSoon(p.client.Load())
+	}
+}
+
+// A watched lock knows who holds it, as its holders do.
+type watched struct {
+	w          *world
+	kind, name string
+
+	mu      sync.Mutex
+	held    map[*lock.Lease]holder
+	token   int64
+	waiting map[string]bool // workers
+	freedAt time.Time
+}
+
+type holder struct {
+	who    string
+	shared bool
+	over   bool // it has been released, or its Context has ended
+}
+
+// locker is the lock as a client has it.
+func (l *watched) locker(c *lock.Client, rng *rand.Rand, opts ...lock.LockOption) (k lock.Locker, shared bool) {
+	switch l.kind {
+	case "fair":
+		return c.FairMutex(l.name, opts...), false
+	case "rw":
+		if rng.IntN(2) == 0 {
+			return c.RWMutex(l.name, opts...).RLocker(), true
+		}
+		return c.RWMutex(l.name, opts...), false
+	case "multi":
+		return c.Multi([]string{l.name + "a", l.name + "b"}, opts...), false
+	case "semaphore":
+		return c.Semaphore(l.name, opts...), true
+	}
+	return c.Mutex(l.name, opts...), false
+}
+
+// granted checks a grant against what else is held.
+func (l *watched) granted(lease *lock.Lease, who string, shared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	excused := l.w.excused()
+	live := 0
+	for other, h := range l.held {
+		if h.over || other.Context().Err() != nil || shared && h.shared && l.kind == "rw" {
+			continue
+		}
+		if live++; lease.Context().Err() == nil && (l.kind != "semaphore" || live >= permits) && !excused {
+			l.w.violation("%s: %s and %s hold it at one time", l.name, h.who, who)
+		}
+	}
+	if token := lease.Token(); token <= l.token && !excused && l.kind != "semaphore" && lease.Context().Err() == nil {
+		if !(shared && l.kind == "rw") { // readers who get in together are told in any order
+			l.w.violation("%s: %s has token %d, after %d", l.name, who, token, l.token)
+		}
+	}
+	l.token = max(l.token, lease.Token())
+	if l.held == nil {
+		l.held = make(map[*lock.Lease]holder)
+	}
+	l.held[lease] = holder{who: who, shared: shared}
+}
+
+// over notes that a holder believes in its lease no longer. Redis may hold it for a lease more.
+func (l *watched) over(lease *lock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.held[lease]
+	h.over = true
+	l.held[lease] = h
+}
+
+// gone notes that the lease has ended in Redis, too.
+func (l *watched) gone(lease *lock.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, lease)
+}
+
+func (l *watched) waits(who string, yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == nil {
+		l.waiting = make(map[string]bool)
+	}
+	if yes {
+		l.waiting[who] = true
+	} else {
+		delete(l.waiting, who)
+	}
+}
+
+// watch looks for a lock that nobody has and somebody waits for.
+func (l *watched) watch(ctx context.Context) {
+	since := time.Now()
+	for ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+		l.mu.Lock()
+		free := len(l.held) == 0 && len(l.waiting) > 0
+		waiting := fmt.Sprint(l.waiting)
+		l.mu.Unlock()
+		if !free {
+			since = time.Now()
+			continue
+		}
+		if waited := time.Since(since); waited > l.w.patience(since) {
+			l.w.violation("%s: nobody has held it for %v, and these wait: %s", l.name, waited, waiting)
+			since = time.Now()
+		}
+	}
+}
+
+// A worker takes locks and gives them back.
+type worker struct {
+	w   *world
+	p   *proc
+	id  string
+	rng *rand.Rand
+}
+
+func (k *worker) run() {
+	got := 0
+	end := k.w.start.Add(busy + calm)
+	for time.Now().Before(end) {
+		if k.once() && time.Since(k.w.start) > busy {
+			got++
+		}
+		time.Sleep(time.Duration(k.rng.IntN(200)) * time.Millisecond)
+	}
+	if got == 0 {
+		k.w.violation("worker %s got no lock in %v without faults", k.id, calm)
+	}
+}
+
+// once tries to hold a lock once, and reports whether it did.
+func (k *worker) once() bool {
+	l := k.w.locks[k.rng.IntN(len(k.w.locks))]
+	wait := time.Duration(1+k.rng.IntN(100)) * 100 * time.Millisecond
+	if k.rng.IntN(5) == 0 {
+		wait /= 100
+	}
+	ctx, leave := context.Background(), func() {}
+	if k.rng.IntN(3) == 0 { // the lease follows it
+		ctx, leave = context.WithTimeout(ctx, wait)
+	}
+	defer leave()
+	locker, shared := l.locker(k.p.client.Load(), k.rng, lock.WithWait(wait))
+	var lease *lock.Lease
+	var err error
+	if k.rng.IntN(6) == 0 {
+		lease, err = locker.TryLock(ctx)
+	} else {
+		l.waits(k.id, true)
+		lease, err = locker.Lock(ctx)
+		l.waits(k.id, false)
+	}
+	if err != nil {
+		k.mayFail(l, err)
+		return false
+	}
+	l.granted(lease, k.id, shared)
+	k.w.note("%s has %s, token %d", k.id, l.name, lease.Token())
+	k.hold(l, lease)
+	return true
+}
+
+// mayFail checks an error.
+func (k *worker) mayFail(l *watched, err error) {
+	for _, known := range []error{lock.ErrHeld, lock.ErrUnavailable, lock.ErrClosed, context.DeadlineExceeded, lock.ErrInvalid} {
+		if errors.Is(err, known) {
+			return
+		}
+	}
+	k.w.violation("%s: %s failed with %v", l.name, k.id, err)
+}
+
+// hold keeps a lease for a while, and gives it back in one of several ways.
+func (k *worker) hold(l *watched, lease *lock.Lease) {
+	length := time.Duration(k.rng.IntN(300)) * time.Millisecond
+	if k.rng.IntN(12) == 0 { // long enough for renewals
+		length = time.Duration(1+k.rng.IntN(4)) * term
+	}
+	select {
+	case <-time.After(length):
+	case <-lease.Context().Done():
+	}
+	l.over(lease)
+	err := lease.Release(context.Background())
+	k.w.note("%s releases %s: %v", k.id, l.name, err)
+	if err != nil {
+		go func() { // what is left of it in Redis
+			time.Sleep(2 * term)
+			l.gone(lease)
+		}()
+		return
+	}
+	l.gone(lease)
+}
