@@ -20,7 +20,8 @@ import (
 // inSet waits until n clients wait for a lock.
 func inSet(t *testing.T, srv interface {
 	Client(testing.TB, ...func(*redis.Options)) *redis.Client
-}, job string, n int64) {
+}, job string, n int64,
+) {
 	t.Helper()
 	eventually(t, patience, func() bool { return srv.Client(t).ZCard(t.Context(), "lockdog_wait:{"+job+"}").Val() == n })
 }

@@ -165,7 +165,6 @@ type watched struct {
 	held    map[*lock.Lease]holder
 	token   int64
 	waiting map[string]bool // workers
-	freedAt time.Time
 }
 
 type holder struct {
@@ -206,10 +205,9 @@ func (l *watched) granted(lease *lock.Lease, who string, shared bool) {
 			l.w.violation("%s: %s and %s hold it at one time", l.name, h.who, who)
 		}
 	}
-	if token := lease.Token(); token <= l.token && !excused && l.kind != "semaphore" && lease.Context().Err() == nil {
-		if !(shared && l.kind == "rw") { // readers who get in together are told in any order
-			l.w.violation("%s: %s has token %d, after %d", l.name, who, token, l.token)
-		}
+	// Those who share it are told of their grants in any order.
+	if token := lease.Token(); token <= l.token && !shared && !excused && lease.Context().Err() == nil {
+		l.w.violation("%s: %s has token %d, after %d", l.name, who, token, l.token)
 	}
 	l.token = max(l.token, lease.Token())
 	if l.held == nil {
