@@ -135,6 +135,7 @@ func (f *Fake) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{f.addr}, Dialer: dialPipe,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
+		DialerRetries:            1, MinRetryBackoff: -1,                                            // a PubSub has its mutex while it pauses between tries to connect
 	}
 }
 
