@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -37,6 +38,9 @@ type Fake struct {
 	wg       sync.WaitGroup
 }
 
+// lastPause is longer than any that go-redis or lockdog makes before it sees that its client is closed.
+const lastPause = 2 * time.Second
+
 // StartFake starts a fake Redis. It ends with the test, or its bubble.
 func StartFake(tb testing.TB) *Fake {
 	tb.Helper()
@@ -47,7 +51,10 @@ func StartFake(tb testing.TB) *Fake {
 	f := &Fake{mini: miniredis.NewMiniRedis(), addr: addr, executed: make(Commands)}
 	f.mini.ClockTTL(true)
 	f.launch(tb)
-	tb.Cleanup(func() { f.Kill(tb) })
+	tb.Cleanup(func() {
+		f.Kill(tb)
+		time.Sleep(lastPause) // in which goroutines end that nobody waits for
+	})
 	return f
 }
 
