@@ -2,14 +2,18 @@ package lock_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // nodes are the servers of a quorum, each behind a proxy.
@@ -28,7 +32,17 @@ func startNodes(t *testing.T, n int) *nodes {
 		ns.wires = append(ns.wires, listenOn(t, redistest.NewProxy(t, ns.servers[i].Addr())))
 		ns.raw = append(ns.raw, ns.servers[i].Client(t))
 	}
+	ns.drift()
 	return ns
+}
+
+// drift sets the nodes' token counters apart, so that a grant has to raise some. Their clocks, which do that elsewhere, are one clock here.
+func (ns *nodes) drift() {
+	ns.t.Helper()
+	for i, rdb := range ns.raw {
+		counter := time.Now().Add(time.Duration(i+1) * time.Hour).UnixMicro()
+		must(ns.t, "SET", rdb.Set(context.Background(), script.FenceKey("", "job"), counter, 0).Err())
+	}
 }
 
 // party is a quorum as one process has it.
@@ -72,24 +86,50 @@ func (ns *nodes) held(name string) int {
 	return len(slices.DeleteFunc(ns.holders(name), func(o string) bool { return o == "" }))
 }
 
-// everywhere takes the lock at all nodes: a busy machine may not have the time in which each has to answer. It is the clients that
-// are asked, as Redis also holds what came too late to count and is about to be given back.
+// mustBeFree fails the test if a lock is held at a node once all that was sent to it is answered.
+func (ns *nodes) mustBeFree(name string) {
+	ns.t.Helper()
+	synctest.Wait()
+	if n := ns.held(name); n != 0 {
+		ns.t.Errorf("%s is held at %d nodes", name, n)
+	}
+}
+
+// everywhere takes the lock at all nodes, and waits for those that weren't needed.
 func (p *party) everywhere(t *testing.T, m lock.Locker) *lock.Lease {
 	t.Helper()
-	missing := func(c *lock.Client) bool {
-		return !slices.ContainsFunc(c.Leases(), func(i lock.LeaseInfo) bool { return i.State == lock.StateHeld })
-	}
-	for range 5 {
-		l := try(t, m)
-		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if !slices.ContainsFunc(p.clients, missing) {
-				return l
-			}
+	l := try(t, m)
+	synctest.Wait()
+	for i, c := range p.clients {
+		if !slices.ContainsFunc(c.Leases(), func(i lock.LeaseInfo) bool { return i.State == lock.StateHeld }) {
+			t.Errorf("node %d isn't part of the lease", i)
 		}
-		free(t, l)
 	}
-	t.Fatal("it isn't to be had at all nodes")
-	return nil
+	return l
+}
+
+// refuse has all nodes refuse every script with an error, or none if that is empty.
+func (ns *nodes) refuse(text string) {
+	for _, srv := range ns.servers {
+		srv.SetRefusal(func(cmd string, _ ...string) string {
+			if strings.HasPrefix(cmd, "EVAL") {
+				return text
+			}
+			return ""
+		})
+	}
+}
+
+// jitter has every request take up to two milliseconds, so that votes are split.
+func (ns *nodes) jitter() {
+	for _, w := range ns.wires {
+		w.set(func(c redistest.Chunk) redistest.Verdict {
+			if c.Dir == redistest.Down {
+				return redistest.Pass
+			}
+			return redistest.Delay(rand.N(2 * time.Millisecond))
+		})
+	}
 }
 
 // mute has a node swallow all requests, or answer again.

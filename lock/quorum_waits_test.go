@@ -29,13 +29,13 @@ func TestQuorumWaits(t *testing.T) {
 			})
 			subscribed(t, ns.raw[i], 1)
 		}
-		pass(t, ttl)
+		time.Sleep(ttl)
 		polls := b.sum(t, telemetry.MetricWakeups)
 		ns.servers[1].Kill(t)
 		start := time.Now()
 		free(t, l)
 		l = granted(t, next)
-		if took := time.Since(start); took > steady {
+		if took := time.Since(start); took > 50*time.Millisecond { // each pauses for a while before it asks
 			t.Errorf("it took %v from the release to the next grant", took)
 		}
 		if polls > 8 { // the server's end may have it ask once more
@@ -50,7 +50,7 @@ func TestQuorumWaits(t *testing.T) {
 		l = try(t, a.Mutex("job"))
 		queue := []<-chan taken{begin(t.Context(), b.Mutex("job"))}
 		waiting(t, b.clients[0], 1)
-		pass(t, ttl/4)
+		time.Sleep(ttl / 4)
 		sent := b.sent(t, telemetry.PurposeAcquire)
 		for i := range 3 {
 			queue = append(queue, begin(t.Context(), b.Mutex("job")))
@@ -67,7 +67,7 @@ func TestQuorumWaits(t *testing.T) {
 		start = time.Now()
 		fixed := try(t, b.Mutex("job", lock.WithFixedLease(2*ttl)))
 		l = granted(t, begin(t.Context(), a.Mutex("job")))
-		if took := time.Since(start); took < ttl || took > 2*ttl+steady {
+		if took := time.Since(start); took < 2*ttl-ttl/50-2*time.Millisecond || took > 2*ttl+100*time.Millisecond { // the holder knows of its end a margin before
 			t.Errorf("granted after %v, the lease was %v", took, 2*ttl)
 		}
 		free(t, l)
@@ -75,11 +75,10 @@ func TestQuorumWaits(t *testing.T) {
 
 		var held *lock.HeldError
 		l = try(t, a.Mutex("job"))
-		err := outwaited(200*time.Millisecond, func(d time.Duration) error {
-			return second(b.Mutex("job", lock.WithWait(d)).Lock(t.Context()))
-		})
-		if !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
-			t.Errorf("when WithWait is over: %v", err)
+		start = time.Now()
+		_, err := b.Mutex("job", lock.WithWait(ttl)).Lock(t.Context())
+		if took := time.Since(start); took != ttl || !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
+			t.Errorf("when WithWait is over, after %v: %v", took, err)
 		}
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -102,6 +101,7 @@ func TestQuorumContention(t *testing.T) {
 		for range processes {
 			parties = append(parties, ns.quorum(lock.WithWatchdog(3*time.Second)))
 		}
+		ns.jitter()
 		last, turns := int64(0), 0
 		start := time.Now()
 		lockInTurn(t, parties, goroutines, each, func(l *lock.Lease) {
@@ -130,15 +130,16 @@ func TestQuorumContention(t *testing.T) {
 func TestQuorumContentionBesideASilentNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const processes, goroutines, each, lease = 3, 2, 60, 10 * time.Second // a node has a second
+		const processes, goroutines, each, lease = 3, 2, 25, 10 * time.Second // a node has a second
 		ns := startNodes(t, 3)
 		var parties []*party
 		for range processes {
 			p := ns.quorum(lock.WithWatchdog(lease))
 			parties = append(parties, p)
 			free(t, try(t, p.Mutex("job"))) // connections, scripts
-			eventually(t, patience, func() bool { return ns.held("job") == 0 })
+			ns.mustBeFree("job")
 		}
+		ns.jitter()
 		ns.mute(2, true)
 		slow, freed := 0, time.Now()
 		lockInTurn(t, parties, goroutines, each, func(*lock.Lease) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -288,19 +289,21 @@ func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 	for _, spell := range spells {
 		t.Run(spell.word, func(t *testing.T) {
 			t.Parallel()
-			ns := startNodes(t, 3)
-			p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
-			given := p.everywhere(t, p.Mutex("given"))
-			o := ordeal{whose: "who"}
-			o.begin("waits", group, lockAndRelease(p.Mutex("given")))
-			waiting(t, p.clients[0], group)
-			end := spell.over(t, ns.raw...)
-			o.begin("releases", 1, func() error { return given.Release(context.Background()) })
-			o.begin("asks for a free lock", group, lockAndRelease(p.Mutex("free")))
-			o.lasts(t, func() bool { return p.refused(t, "acquire") > 5*group && p.refused(t, "release") > 20 })
-			end()
-			o.outlasted(t)
-			eventually(t, patience, func() bool { return ns.held("given") == 0 && ns.held("free") == 0 })
+			synctest.Test(t, func(t *testing.T) {
+				ns := startNodes(t, 3)
+				p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
+				given := p.everywhere(t, p.Mutex("given"))
+				o := ordeal{whose: "who"}
+				o.begin("waits", group, lockAndRelease(p.Mutex("given")))
+				waiting(t, p.clients[0], group)
+				ns.refuse(spell.word + " no writes for a while")
+				o.begin("releases", 1, func() error { return given.Release(context.Background()) })
+				o.begin("asks for a free lock", group, lockAndRelease(p.Mutex("free")))
+				o.lasts(t, func() bool { return p.refused(t, "acquire") > 5*group && p.refused(t, "release") > 20 })
+				ns.refuse("")
+				o.outlasted(t)
+				eventually(t, patience, func() bool { return ns.held("given") == 0 && ns.held("free") == 0 })
+			})
 		})
 	}
 }
