@@ -25,12 +25,11 @@ func TestMultiDeadlineIsTheNearest(t *testing.T) {
 		start := time.Now()
 		next := begin(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
 		waiting(t, a, 1)
-		had := time.Now()
-		pass(t, brief/2)
+		time.Sleep(brief / 2)
 		free(t, held)
 		l := granted(t, next)
-		if d := l.Deadline().Add(far/100 + 2*time.Millisecond); d.Before(start.Add(far)) || d.After(had.Add(far)) {
-			t.Errorf("the lease counts from %v after the call, its first lock was had within %v", d.Sub(start.Add(far)), had.Sub(start))
+		if d := l.Deadline().Sub(start); d != far-far/100-2*time.Millisecond { // its first lock was had at once
+			t.Errorf("the deadline is %v after the call", d)
 		}
 		free(t, l)
 	})
@@ -54,7 +53,7 @@ func TestMultiGivesUp(t *testing.T) {
 		if _, err := a.Multi(names, lock.WithWait(300*time.Millisecond)).Lock(t.Context()); !errors.As(err, &held) || held.Name != "b" || held.Owner != somebodyElse {
 			t.Errorf("when WithWait is over: %v", err)
 		}
-		if took := time.Since(start); took < 300*time.Millisecond || took > 300*time.Millisecond+patience {
+		if took := time.Since(start); took != 300*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
 		gone()
@@ -180,28 +179,24 @@ func TestMultiLimitsCountFromTheWhole(t *testing.T) {
 				held := try(t, b.Mutex("b"))
 				next := begin(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
 				waiting(t, a, 1)
-				pass(t, 3*brief)
+				time.Sleep(3 * brief)
 				if n := s.sum(t, telemetry.MetricCancellations); n != 0 {
 					t.Errorf("%v were canceled while it waited", n)
 				}
 				free(t, held)
 				l, start := granted(t, next), time.Now()
 				if limit.reason == lock.ReasonHeartbeat {
-					longest := time.Duration(0) // from one to the next, on a busy machine
 					for range 10 {
-						pass(t, brief/4)
-						longest = max(longest, time.Since(start))
-						start = time.Now()
+						time.Sleep(brief / 4)
 						l.Heartbeat()
 					}
-					if err := l.Context().Err(); err != nil && longest < most && time.Since(start) < most {
+					if l.Context().Err() != nil {
 						t.Errorf("canceled though its heart beats: %v", context.Cause(l.Context()))
-					} else if err != nil {
-						start = time.Now().Add(-most) // by one that came too late
 					}
+					start = time.Now()
 				}
 				_ = mustBeCanceled(t, l, limit.reason)
-				if took := time.Since(start); took < most/2 || took > most+patience {
+				if took := time.Since(start); took != most {
 					t.Errorf("canceled %v after the grant, the limit is %v", took, most)
 				}
 				reason := "lockdog.reason=" + string(limit.reason)

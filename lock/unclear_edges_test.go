@@ -10,9 +10,6 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// tight is what a client's idea of the server's clock is wrong by at most, once an answer came as quickly, on however busy a machine.
-const tight = 50 * time.Millisecond
-
 // Unclear outcomes at moments that a storm (unclear_test.go) rarely hits.
 
 // Who leaves the line while it asks, called by a release, takes the call along: the next in line must ask too, and not
@@ -54,11 +51,7 @@ func TestSlowRequestsDoNotSpoilTheClock(t *testing.T) {
 		const timeout = 800 * time.Millisecond
 		rdb, wire := throughProxy(t, srv, answerWithin(timeout))
 		c := newScope(t).open(t, rdb, lock.WithWatchdog(10*time.Second))
-		eventually(t, patience, func() bool {
-			asked := time.Now()
-			free(t, try(t, c.Mutex("warm-up")))
-			return time.Since(asked) < tight
-		})
+		free(t, try(t, c.Mutex("warm-up")))
 		wire.set(redistest.When(redistest.Up, redistest.Delay(timeout-200*time.Millisecond), wire.script("acquire", "slow")))
 		slow := try(t, c.Mutex("slow"))
 
@@ -68,7 +61,7 @@ func TestSlowRequestsDoNotSpoilTheClock(t *testing.T) {
 		free(t, l)
 		ran := srv.Commands(t)["evalsha"]
 		wire.set(nil)
-		time.Sleep(tight)
+		time.Sleep(time.Millisecond)
 		wire.proxy.Release()
 		eventually(t, patience, func() bool { return srv.Commands(t)["evalsha"] > ran })
 		if n := srv.Client(t).Exists(t.Context(), "job").Val(); n != 0 {
