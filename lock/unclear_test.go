@@ -20,8 +20,8 @@ import (
 
 const (
 	unclearSeed  = 3
-	unclearLanes = 32 // they mostly wait
-	unclearRuns  = 12 // of each lane
+	unclearLanes = 10
+	unclearRuns  = 8 // of each lane: all steps with all mishaps twice
 	unclearLease = 900 * time.Millisecond
 	everyTime    = 1 << 20
 )
@@ -152,7 +152,7 @@ func (ln *lane) run(step, what int) {
 	ln.wire.proxy.Release() // what was held comes now
 
 	ended := time.Now()
-	for limit := ended.Add(unclearLease + patience/3); ; {
+	for limit := ended.Add(unclearLease + 5*time.Millisecond); ; {
 		ttl, err := ln.rdb.PTTL(context.Background(), ln.name).Result()
 		switch {
 		case err != nil:
