@@ -275,23 +275,41 @@ func TestDeadlock_NotAfterFlush(t *testing.T) {
 // A user whose ACL doesn't allow the graph's keys takes and waits for locks all the same. That is logged once, and nothing is sent for a minute.
 func TestWaitGraph_DeniedByACL(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t, redistest.WithUser("app", append([]string{"on", ">" + appPassword}, strings.Fields(appACL)...)...))
-	s := newScope(t)
-	other := newScope(t).open(t, srv.Client(t))
-	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword }), lock.WithWaitGraph(100*time.Millisecond))
-	a := try(t, other.Mutex("job:a"))
-	b := try(t, c.Mutex("job:b"))
-	got := begin(b.Context(), c.Mutex("job:a"))
-	waiting(t, c, 1)
-	eventually(t, patience, func() bool { return s.denials() == 1 })
-	before := s.sent(t, telemetry.PurposeOther)
-	always(t, 2*time.Second, func() bool { return s.denials() == 1 && s.sent(t, telemetry.PurposeOther) == before })
-	free(t, a)
-	free(t, granted(t, got))
-	free(t, b)
-	if n := s.sum(t, telemetry.MetricErrors); n > 0 {
-		t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		srv.SetRefusal(func(cmd string, args ...string) string {
+			graphs := func(arg string) bool { return strings.HasPrefix(arg, "lockdog:wait") }
+			if strings.HasPrefix(cmd, "EVAL") && slices.ContainsFunc(args, graphs) {
+				return "NOPERM No permissions to access a key"
+			}
+			return ""
+		})
+		s := newScope(t)
+		other := newScope(t).open(t, srv.Client(t))
+		const lasts = 100 * time.Millisecond
+		c := s.open(t, srv.Client(t), lock.WithWaitGraph(lasts))
+		a := try(t, other.Mutex("job:a"))
+		b := try(t, c.Mutex("job:b"))
+		got := begin(b.Context(), c.Mutex("job:a"))
+		time.Sleep(2 * lasts)
+		before := s.sent(t, telemetry.PurposeOther)
+		if n := s.denials(); n != 1 || before == 0 {
+			t.Errorf("told %d times, %d commands", n, before)
+		}
+		time.Sleep(59 * time.Second)
+		if n := s.denials(); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		if sent := s.sent(t, telemetry.PurposeOther); sent != before {
+			t.Errorf("%d commands in the minute after the refusal", sent-before)
+		}
+		free(t, a)
+		free(t, granted(t, got))
+		free(t, b)
+		if n := s.sum(t, telemetry.MetricErrors); n > 0 {
+			t.Errorf("%v errors counted: %v", n, s.series(t, telemetry.MetricErrors))
+		}
+	})
 }
 
 // denials is how often a client has said that the ACL refuses it the wait graph.
