@@ -98,7 +98,7 @@ func TestClientsExcludeEachOther(t *testing.T) {
 		if _, err := b.Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
 			t.Fatalf("TryLock of the other client: %v", err)
 		}
-		time.AfterFunc(time.Hour, func() { _ = l.Release(context.Background()) })
+		time.AfterFunc(time.Minute, func() { _ = l.Release(context.Background()) })
 		l2, err := b.Mutex(name).Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -210,31 +210,33 @@ func (f *fakeTB) run(test func()) (fatal string) {
 }
 
 func TestMisuseFailsTheTest(t *testing.T) {
-	tb := &fakeTB{TB: t}
-	srv := locktest.New(tb)
-	defer srv.Close()
-	for _, c := range []struct {
-		what string
-		call func()
-		says string
-	}{
-		{"nobody holds it", func() { srv.Lose(name, lock.CauseMissing) }, "nobody holds it"},
-		{"bad option", func() { srv.NewClient(lock.WithRenewalBatch(-1)) }, "WithRenewalBatch"},
-		{"no owner", func() { srv.Hold(name, "") }, "an owner"},
-		{"hold", func() { srv.Hold(name, "x") }, ""},
-		{"hold twice", func() { srv.Hold(name, "y") }, `held by "x"`},
-		{"a stranger's", func() { srv.Lose(name, lock.CauseTaken) }, "no client of this server"},
-		{"take", func() { _, _ = srv.Client().Mutex("mine").TryLock(context.Background()) }, ""},
-		{"expired", func() { srv.Lose("mine", lock.CauseExpired) }, "WithFixedLease"},
-		{"stalled", func() { srv.Lose("mine", lock.CauseStalled) }, "stands still"},
-		{"forced", func() { srv.Lose("mine", lock.CauseForced) }, "ForceUnlock of another client"},
-		{"unknown", func() { srv.Lose("mine", "bored") }, "possible"},
-	} {
-		got := tb.run(c.call)
-		if c.says == "" && got != "" || !strings.Contains(got, c.says) {
-			t.Errorf("%s: %q, want it to say %q", c.what, got, c.says)
+	synctest.Test(t, func(t *testing.T) {
+		tb := &fakeTB{TB: t}
+		srv := locktest.New(tb)
+		defer srv.Close()
+		for _, c := range []struct {
+			what string
+			call func()
+			says string
+		}{
+			{"nobody holds it", func() { srv.Lose(name, lock.CauseMissing) }, "nobody holds it"},
+			{"bad option", func() { srv.NewClient(lock.WithRenewalBatch(-1)) }, "WithRenewalBatch"},
+			{"no owner", func() { srv.Hold(name, "") }, "an owner"},
+			{"hold", func() { srv.Hold(name, "x") }, ""},
+			{"hold twice", func() { srv.Hold(name, "y") }, `held by "x"`},
+			{"a stranger's", func() { srv.Lose(name, lock.CauseTaken) }, "no client of this server"},
+			{"take", func() { _, _ = srv.Client().Mutex("mine").TryLock(context.Background()) }, ""},
+			{"expired", func() { srv.Lose("mine", lock.CauseExpired) }, "WithFixedLease"},
+			{"stalled", func() { srv.Lose("mine", lock.CauseStalled) }, "stands still"},
+			{"forced", func() { srv.Lose("mine", lock.CauseForced) }, "ForceUnlock of another client"},
+			{"unknown", func() { srv.Lose("mine", "bored") }, "possible"},
+		} {
+			got := tb.run(c.call)
+			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
+				t.Errorf("%s: %q, want it to say %q", c.what, got, c.says)
+			}
 		}
-	}
+	})
 }
 
 func TestMisusePanicsWithoutATest(t *testing.T) {

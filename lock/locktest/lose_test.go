@@ -120,34 +120,36 @@ func TestLose_PermitsAreGone(t *testing.T) {
 
 // What can't be lost is told apart, with what is possible.
 func TestLose_Impossible(t *testing.T) {
-	tb := &fakeTB{TB: t}
-	srv := locktest.New(tb)
-	defer srv.Close()
-	permits := srv.Client().Semaphore("permits")
-	if err := permits.EnsurePermits(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	unleased := srv.Client().UnleasedSemaphore("unleased")
-	if _, err := unleased.TrySetPermits(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name string
-		says string
-	}{
-		{"permits", "no lease of it is held"},
-		{"unleased", "no lease of it is held"},
-		{"", "nobody holds it"},
-	} {
-		if got := tb.run(func() { srv.Lose(c.name, lock.CauseMissing) }); !strings.Contains(got, c.says) {
-			t.Errorf("%s: %q, want it to say %q", c.name, got, c.says)
+	synctest.Test(t, func(t *testing.T) {
+		tb := &fakeTB{TB: t}
+		srv := locktest.New(tb)
+		defer srv.Close()
+		permits := srv.Client().Semaphore("permits")
+		if err := permits.EnsurePermits(t.Context(), 1); err != nil {
+			t.Fatal(err)
 		}
-	}
-	l := grab(t, permits)
-	defer func() { _ = l.Release(context.Background()) }()
-	if got := tb.run(func() { srv.Lose("permits", lock.CauseTaken) }); !strings.Contains(got, "missing and unreachable are possible") {
-		t.Errorf("a permit that is taken: %q", got)
-	}
+		unleased := srv.Client().UnleasedSemaphore("unleased")
+		if _, err := unleased.TrySetPermits(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			name string
+			says string
+		}{
+			{"permits", "no lease of it is held"},
+			{"unleased", "no lease of it is held"},
+			{"", "nobody holds it"},
+		} {
+			if got := tb.run(func() { srv.Lose(c.name, lock.CauseMissing) }); !strings.Contains(got, c.says) {
+				t.Errorf("%s: %q, want it to say %q", c.name, got, c.says)
+			}
+		}
+		l := grab(t, permits)
+		defer func() { _ = l.Release(context.Background()) }()
+		if got := tb.run(func() { srv.Lose("permits", lock.CauseTaken) }); !strings.Contains(got, "missing and unreachable are possible") {
+			t.Errorf("a permit that is taken: %q", got)
+		}
+	})
 }
 
 // The holder hears of it although its client had no time to listen.
