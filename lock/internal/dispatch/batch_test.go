@@ -21,7 +21,10 @@ import (
 // A batch does what its operations do one after the other, whatever they find, and whatever their user may not do.
 func TestBatch_AsOneByOne(t *testing.T) {
 	t.Parallel()
-	const seed, rounds = 8, 150
+	rounds := 25
+	if *full {
+		rounds = 500
+	}
 	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestBatch_ForbiddenKey of lock
 		"", "-mset", "-mget", "-exists", "-hset", "-pexpire", "-del", "-publish", "-hmget", "-lindex", "resetchannels &redisson_lock__channel:{job:[0-4]}",
 	} {
@@ -29,6 +32,7 @@ func TestBatch_AsOneByOne(t *testing.T) {
 			t.Parallel()
 			words := append([]string{"on", ">secret", "~*", "&*", "+@all"}, strings.Fields(rules)...)
 			srv := redistest.Start(t, redistest.WithUser("app", words...))
+			seed := rand.Uint64()
 			b := &bench{t: t, admin: srv.Client(t), random: rand.New(rand.NewPCG(seed, 1))}
 			b.app = srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
 			b.messages = b.admin.PSubscribe(t.Context(), "*")
@@ -43,7 +47,11 @@ func TestBatch_AsOneByOne(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for round := range rounds {
+			atOnce := func() bool {
+				done := srv.Commands(t)
+				return done["mset"] > 0 && done["del"] > 0
+			}
+			for round := 0; round < rounds || rules == "" && round < 2000 && !atOnce(); round++ {
 				b.counters = []int{1, 5, 10}[round%3]
 				world, w := b.world(), &worker{calls: b.calls()}
 				script.Pack(&w.batch, w.calls)
@@ -58,8 +66,8 @@ func TestBatch_AsOneByOne(t *testing.T) {
 						strings.Join(single, "\n"), strings.Join(batch, "\n"))
 				}
 			}
-			if stats := srv.Commands(t); rules == "" && (stats["mset"] == 0 || stats["del"] == 0) {
-				t.Errorf("nothing was done at once: %v", stats)
+			if rules == "" && !atOnce() {
+				t.Errorf("nothing was done at once: %v", srv.Commands(t))
 			}
 		})
 	}

@@ -101,16 +101,19 @@ func TestDispatcher_Distance(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.s.rtt, r.s.pool = c.rtt, c.pool
 				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the distance is known then
-				const rounds = 50
-				made := r.crowd(c.callers, rounds*c.rtt)
+				rounds := 15
+				if *full {
+					rounds = 100
+				}
+				made := r.crowd(c.callers, time.Duration(rounds)*c.rtt)
 				all := 0
 				for i, n := range made {
-					if all += n; rounds/float64(n) > 2*c.roundTrips {
+					if all += n; float64(rounds)/float64(n) > 2*c.roundTrips {
 						t.Errorf("caller %d made %d calls in %d round trips, want a call in %.1f", i, n, rounds, 2*c.roundTrips)
 						break
 					}
 				}
-				if perCall := rounds * float64(c.callers) / float64(all); perCall > c.roundTrips {
+				if perCall := float64(rounds*c.callers) / float64(all); perCall > c.roundTrips {
 					t.Errorf("a call took %.2f round trips on average, want %.1f", perCall, c.roundTrips)
 				}
 				if r.s.most > c.most {
