@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,55 +17,58 @@ import (
 
 // A waiter that Redis doesn't answer says so.
 func TestWaiterWithoutAnswer(t *testing.T) {
-	srv := redistest.Start(t)
-	p := redistest.NewProxy(t, srv.Addr())
-	c, err := lock.New(srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }), lock.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.Client(t).HSet(t.Context(), "job", "java:1", 1).Err(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = c.Mutex("job").Lock(ctx) // never gets in
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		_ = c.Close(context.Background())
-	})
-	r := &rig{t: t, page: lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{c}})}
-	until := func(shows func(row) bool) {
-		t.Helper()
-		for {
-			items := r.json("").Waiting.Items
-			if len(items) == 1 && shows(items[0]) {
-				return
-			}
-			if ctx.Err() != nil {
-				t.Fatalf("waiting: %+v", items)
-			}
-			time.Sleep(time.Millisecond)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		p := redistest.NewProxy(t, srv.Addr())
+		c, err := lock.New(srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }), lock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	until(func(w row) bool { return w.WaitsFor == "java:1" && w.LastError == "" })
-	p.Refuse(t)
-	p.CutAll()
-	until(func(w row) bool {
-		return strings.Contains(w.LastError, "connection refused") && w.LastErrorAt.After(w.FailingSince)
-	})
-	w := r.json("").Waiting.Items[0]
-	if w.Kind != "mutex" || w.Node != p.Addr() || w.FailingFor <= 0 || !w.FailingSince.After(w.Since) {
-		t.Errorf("waiting: %+v", w)
-	}
-	page := r.html("?state=waiting")
-	for _, want := range []string{"connection refused", "<small>failing for <time", p.Addr(), "<td>mutex</td>", `<tr class="warn">`} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page doesn't say %q", want)
+		if err := srv.Client(t).HSet(t.Context(), "job", "java:1", 1).Err(); err != nil {
+			t.Fatal(err)
 		}
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = c.Mutex("job").Lock(ctx) // never gets in
+		}()
+		t.Cleanup(func() {
+			cancel()
+			<-done
+			_ = c.Close(context.Background())
+		})
+		r := &rig{t: t, page: lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{c}})}
+		until := func(shows func(row) bool) {
+			t.Helper()
+			for {
+				items := r.json("").Waiting.Items
+				if len(items) == 1 && shows(items[0]) {
+					return
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("waiting: %+v", items)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		until(func(w row) bool { return w.WaitsFor == "java:1" && w.LastError == "" })
+		p.Refuse(t)
+		p.CutAll()
+		until(func(w row) bool {
+			return strings.Contains(w.LastError, "connection refused") && w.LastErrorAt.After(w.FailingSince)
+		})
+		w := r.json("").Waiting.Items[0]
+		if w.Kind != "mutex" || w.Node != p.Addr() || w.FailingFor <= 0 || !w.FailingSince.After(w.Since) {
+			t.Errorf("waiting: %+v", w)
+		}
+		page := r.html("?state=waiting")
+		for _, want := range []string{"connection refused", "<small>failing for <time", p.Addr(), "<td>mutex</td>", `<tr class="warn">`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page doesn't say %q", want)
+			}
+		}
+	})
 }
