@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/fleet"
 )
+
+var full = flag.Bool("full", false, "the long forms: more locks")
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
@@ -36,6 +39,12 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	space := redistest.Shared(t)
 	return rigOf(t, space.Client(t), space.Prefix())
+}
+
+// newFakeRig is in a bubble.
+func newFakeRig(t *testing.T) *rig {
+	t.Helper()
+	return rigOf(t, redistest.StartFake(t).Client(t), "p:")
 }
 
 func rigOf(t *testing.T, rdb redis.UniversalClient, prefix string) *rig {
