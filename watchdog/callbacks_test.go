@@ -52,9 +52,10 @@ func TestCheckAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{before: hung}
+		const rounds = 40
 		told := 0
 		e := start(t, s, func(c *watchdog.Config) { c.LossesDone = func(n int) { told += n } })
-		for range 200 {
+		for range rounds {
 			l := &lock{}
 			e.Watch(&l.Lease, spec(l))
 			sleep(e, trust-1)
@@ -70,8 +71,8 @@ func TestCheckAtTheDeadline(t *testing.T) {
 				t.Fatalf("%d losses", len(l.losses))
 			}
 		}
-		if told != 200 {
-			t.Errorf("%d losses told of, want 200", told)
+		if told != rounds {
+			t.Errorf("%d losses told of, want %d", told, rounds)
 		}
 	})
 }

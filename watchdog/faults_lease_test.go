@@ -98,7 +98,7 @@ func TestBadLeasesEverywhere(t *testing.T) {
 			}
 			return watchdog.Result{Outcome: watchdog.Renewed}
 		})
-		const n = 50_000
+		const n = 20_000
 		badSum := newTally()
 		for range n {
 			l := &lock{tally: sum}
