@@ -1,9 +1,12 @@
 package leader_test
 
 import (
+	"flag"
 	"testing"
 
-	"github.com/lockdog/lockdog/internal/redistest"
+	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+var full = flag.Bool("full", false, "the long forms: candidates come and go for longer")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
