@@ -167,8 +167,8 @@ func deep(t *testing.T, m *lock.Mutex, path, depth int) {
 // The stacks for which there was no room are one sample, without labels; nothing gets lost.
 func TestStacksBeyondTheLimit(t *testing.T) {
 	t.Parallel()
-	const stacks = 2300
-	c := newClient(t)
+	const stacks = 2050
+	c := newClient(t, lock.WithFixedLease(time.Hour))
 	for i := range stacks {
 		deep(t, c.Mutex("x"+string(rune(0x4e00+i))), i, 12)
 	}

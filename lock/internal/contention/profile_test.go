@@ -112,7 +112,7 @@ func TestOthersWaitElsewhere(t *testing.T) {
 // A choice by turns would always, or never, look at the same one of two acquires that take turns.
 func TestChoiceIsRandomAndScaled(t *testing.T) {
 	t.Parallel()
-	const rate, n = 20, 200_000
+	const rate, n = 20, 50_000
 	p := contention.New(rate)
 	for range n {
 		for i, s := range []*contention.Sample{guilty(p), innocent(p)} {
@@ -166,9 +166,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// 100,000 stacks, and a new name for each: the profile keeps 2,000 stacks and 100 names, and no event is lost. Not parallel: it measures the heap.
+// 20,000 stacks, and a new name for each: the profile keeps 2,000 stacks and 100 names, and no event is lost. Not parallel: it measures the heap.
 func TestMemoryIsBounded(t *testing.T) {
-	const stacks, most = 100_000, 4 << 20
+	const stacks, most = 20_000, 4 << 20
 	before := heap()
 	p := contention.New(1)
 	for i := range stacks {

@@ -55,7 +55,12 @@ func somewhat(random *rand.Rand, form string) string {
 func TestRandomCommandsAnswerAsInRedis(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
-	for seed := range uint64(120) {
+	rounds := 30
+	if *full {
+		rounds = 2000
+	}
+	for range rounds {
+		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 1))
 		s.fresh()
 		for range 60 {

@@ -65,7 +65,7 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for start := time.Now(); !is(); <-tick.C {
-			if time.Since(start) > 30*time.Second {
+			if time.Since(start) > time.Minute {
 				t.Fatal("not in 30 s")
 			}
 		}
@@ -105,7 +105,7 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 			if payload != s.Addr() {
 				t.Errorf("heard %q, want what %s has published", payload, s.Addr())
 			}
-		case <-time.After(15 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("what %s has published isn't heard", s.Addr())
 		}
 	}

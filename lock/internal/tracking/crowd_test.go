@@ -43,7 +43,7 @@ func TestTrackers_MoreKeysThanAreTracked(t *testing.T) {
 		name := fmt.Sprint("key:", i)
 		pipe.HSet(t.Context(), name, "1", 1)
 		pipe.PExpire(t.Context(), name, time.Hour)
-		watched[name] = &entry{member: "1", deadline: time.Now().Add(time.Minute)}
+		watched[name] = &entry{member: "1", deadline: time.Now().Add(time.Hour / 2)}
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func TestTrackers_Verify(t *testing.T) {
 	redo()
 	entries := make([]*entry, 4)
 	for i, key := range []Key{{Name: hash}, {Name: hash}, {Name: set, Sorted: true}, {Name: set, Sorted: true}} {
-		entries[i] = &entry{member: string(rune('1' + i)), deadline: time.Now().Add(time.Minute)}
+		entries[i] = &entry{member: string(rune('1' + i)), deadline: time.Now().Add(time.Hour / 2)}
 		tr.Watch(key, entries[i])
 	}
 	for _, step := range []struct {
