@@ -66,7 +66,7 @@ func TestControlChannelLeavesWithNoNode(t *testing.T) {
 		defer tick.Stop()
 		for start := time.Now(); !is(); <-tick.C {
 			if time.Since(start) > time.Minute {
-				t.Fatal("not in 30 s")
+				t.Fatal("not in a minute")
 			}
 		}
 	}
