@@ -117,6 +117,7 @@ var anchored = []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURIT
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	links := regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`)
+	anchors := map[string][]string{}
 	for _, pattern := range anchored {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
@@ -129,15 +130,15 @@ func TestLinks(t *testing.T) {
 			}
 			for _, m := range links.FindAllStringSubmatch(readFile(t, name), -1) {
 				if link := m[1] + m[2]; !strings.Contains(link, "://") {
-					follow(t, name, link)
+					follow(t, anchors, name, link)
 				}
 			}
 		}
 	}
 }
 
-// follow looks for what a link of a file leads to.
-func follow(t *testing.T, from, link string) {
+// follow looks for what a link of a file leads to. It fills anchors, by file.
+func follow(t *testing.T, anchors map[string][]string, from, link string) {
 	t.Helper()
 	path, heading, anchor := strings.Cut(link, "#")
 	target := from
@@ -148,7 +149,10 @@ func follow(t *testing.T, from, link string) {
 		t.Errorf("%s: %v", from, err)
 		return
 	}
-	if anchor && !slices.Contains(headings(readFile(t, target)), heading) {
+	if anchor && anchors[target] == nil {
+		anchors[target] = headings(readFile(t, target))
+	}
+	if anchor && !slices.Contains(anchors[target], heading) {
 		t.Errorf("%s: %s has no heading for #%s", from, target, heading)
 	}
 }

@@ -1,11 +1,16 @@
 package doccheck_test
 
 import (
+	"flag"
 	"fmt"
+	"go/ast"
 	"go/doc/comment"
 	"go/format"
+	"go/importer"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,6 +22,8 @@ import (
 
 	"github.com/lockdog/lockdog/dashboards"
 )
+
+var full = flag.Bool("full", false, "the long forms")
 
 // frame is what pieces of code stand in that are no whole file: a function with what they use from around them.
 const frame = `package p
@@ -71,10 +78,64 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestCodeCompiles compiles the Go code of all pages and of the documentation of packages: whole files as they are, pieces in the frame. Code that
-// needs a module which isn't one of this repository's is formatted only; a comment before it names the module.
+// TestCodeCompiles checks the Go code of all pages and of the documentation of packages as the compiler does: whole files as they are, pieces in the
+// frame. Code that needs a module which isn't one of this repository's is formatted only; a comment before it names the module. The long form vets
+// it, too, for which go vet has to look at all that it imports.
 func TestCodeCompiles(t *testing.T) {
 	t.Parallel()
+	fset := token.NewFileSet()
+	var files []*ast.File
+	var compiled []piece
+	imports := map[string]bool{}
+	for _, p := range slices.Concat(piecesOfPages(t), piecesOfPackages(t)) {
+		if formatted, err := format.Source([]byte(p.code)); err != nil || string(formatted) != p.code {
+			t.Errorf("%s: not as gofmt has it (%v):\n%s", p.where, err, formatted)
+		}
+		if p.foreign {
+			continue
+		}
+		f, err := parser.ParseFile(fset, p.where, p.file(), parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		files, compiled = append(files, f), append(compiled, p)
+		for _, s := range f.Imports {
+			imports[strings.Trim(s.Path.Value, `"`)] = true
+		}
+	}
+	exports := exportsOf(t, slices.Sorted(maps.Keys(imports)))
+	check := types.Config{
+		Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }),
+		Error:    func(err error) { t.Error(err) },
+	}
+	for _, f := range files {
+		_, _ = check.Check(f.Name.Name, fset, []*ast.File{f}, nil) // Error has been told
+	}
+	if *full {
+		vet(t, compiled)
+	}
+}
+
+// exportsOf are the files in which the compiler has left what packages, and those that they import, export.
+func exportsOf(t *testing.T, imports []string) map[string]string {
+	t.Helper()
+	list := exec.Command("go", append([]string{"list", "-race", "-deps", "-export", "-f", "{{.ImportPath}}={{.Export}}"}, imports...)...) // as the tests are built
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", list.Args, err)
+	}
+	exports := map[string]string{}
+	for line := range strings.FieldsSeq(string(out)) {
+		path, file, _ := strings.Cut(line, "=")
+		exports[path] = file
+	}
+	return exports
+}
+
+func vet(t *testing.T, pieces []piece) {
+	t.Helper()
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +144,9 @@ func TestCodeCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	vet := exec.Command("go", "vet", "-race") // as the tests are built, so that nothing is built twice
+	vet := exec.Command("go", "vet", "-race")
 	vet.Dir = root
-	all := slices.Concat(piecesOfPages(t), piecesOfPackages(t))
-	for _, p := range all {
-		if formatted, err := format.Source([]byte(p.code)); err != nil || string(formatted) != p.code {
-			t.Errorf("%s: not as gofmt has it (%v):\n%s", p.where, err, formatted)
-		}
-		if p.foreign {
-			continue
-		}
+	for _, p := range pieces {
 		at := filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_", ".", "_").Replace(p.where))
 		if err := os.Mkdir(at, 0o750); err != nil {
 			t.Fatal(err)
