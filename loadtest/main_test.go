@@ -23,26 +23,33 @@ import (
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
-// This binary is also the child processes of the runs that tests make.
+// asProgram makes this test binary the program that it tests. It is also the child processes of the runs that tests make.
+const asProgram = "LOCKDOG_TEST_AS_PROGRAM"
+
 func TestMain(m *testing.M) {
 	if fleet.IsChild() {
 		os.Exit(child.Main(os.Stdin, os.Stdout))
+	}
+	if os.Getenv(asProgram) != "" {
+		main()
 	}
 	redistest.Main(m)
 }
 
 const patience = time.Minute // for a real process, on a busy machine
 
-// program is the program, built as the tests are, so that nothing is built twice. It ends with the test at the latest.
+// program is the program. It ends with the test at the latest.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "loadtest")
-	if out, err := exec.Command("go", "build", "-race", "-o", name, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
-	return exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	return cmd
 }
 
 // readReport reads what -json wrote.
