@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -446,14 +447,18 @@ func TestRunWithoutReaderOfStderr(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		fault func(t *testing.T, s *starting, server *redistest.Server)
+		fault func(t *testing.T, s *starting, server *redistest.Server, p *redistest.Proxy)
 		code  int
 	}{
-		{"the lock is lost", func(t *testing.T, _ *starting, server *redistest.Server) { server.Client(t).Del(t.Context(), "job") }, exitLost},
-		{"a renewal fails", func(t *testing.T, s *starting, server *redistest.Server) {
-			server.Pause(t)
-			time.Sleep(5 * time.Second) // longer than until it is renewed, and until that fails; shorter than the lease
-			server.Resume(t)
+		{"the lock is lost", func(t *testing.T, _ *starting, server *redistest.Server, _ *redistest.Proxy) {
+			server.Client(t).Del(t.Context(), "job")
+		}, exitLost},
+		{"renewals fail", func(t *testing.T, s *starting, _ *redistest.Server, p *redistest.Proxy) {
+			var failed atomic.Int32
+			isRenewal := redistest.Contains("run('hexists', key, owner)") // in renew.lua
+			p.SetRule(redistest.When(redistest.Up, redistest.Cut, func(c redistest.Chunk) bool { return isRenewal(c) && failed.Add(1) > 0 }))
+			until(t, "a second attempt after one that failed", func() bool { return failed.Load() > 1 })
+			p.SetRule(nil)
 			send(t, s, syscall.SIGUSR1)
 		}, 5},
 	} {
@@ -461,7 +466,8 @@ func TestRunWithoutReaderOfStderr(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			dir := t.TempDir()
-			cmd, _, _ := program(t.Context(), t, server.Addr(), nil, "run", "job", "--lease", "9s", "--", "sh", "-c",
+			p := redistest.NewProxy(t, server.Addr())
+			cmd, _, _ := program(t.Context(), t, p.Addr(), nil, "run", "job", "--lease", "15s", "--", "sh", "-c",
 				"exec 2> /dev/null; trap 'exit 5' USR1; touch "+dir+"/ready; while :; do sleep 0.05; done")
 			read, write, err := os.Pipe()
 			if err != nil {
@@ -471,7 +477,7 @@ func TestRunWithoutReaderOfStderr(t *testing.T) {
 			s := begin(t, cmd)
 			_, _ = read.Close(), write.Close()
 			until(t, "the command is ready", func() bool { return exists(dir + "/ready") })
-			test.fault(t, s, server)
+			test.fault(t, s, server, p)
 			if r := s.end(t); r.code != test.code {
 				t.Errorf("%v, want code %d", s.ProcessState, test.code)
 			}
@@ -550,7 +556,7 @@ func TestRunNeverTwoAtWork(t *testing.T) {
 		{
 			"Redis stands still", scattered, func(t *testing.T, _ *starting, server *redistest.Server) {
 				server.Pause(t)
-				time.Sleep(4 * time.Second) // longer than the lease
+				time.Sleep(12 * time.Second) // longer than the lease
 				server.Resume(t)
 			},
 			func(t *testing.T, s *starting) { s.end(t).want(t, exitLost, "", "no renewal") },
@@ -560,9 +566,9 @@ func TestRunNeverTwoAtWork(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			dir := t.TempDir()
-			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--"}, work(dir, test.command)...)...)
+			first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "10s", "--"}, work(dir, test.command)...)...)
 			until(t, "the command runs", func() bool { return exists(dir + "/runs") })
-			second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "3s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
+			second := start(t, server.Addr(), append([]string{"run", "job", "--lease", "1h", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
 			test.fault(t, first, server)
 			second.end(t).want(t, 0, "second", "")
 			test.after(t, first)
@@ -605,16 +611,27 @@ func TestRunLosesItsLock(t *testing.T) {
 func TestRunMaxHold(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "1s", "--max-hold", "500ms", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
+	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "3s", "--max-hold", "1s", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
 }
 
 func TestRunHeartbeat(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	file := filepath.Join(t.TempDir(), "beat")
-	args := []string{"run", "job", "--lease", "3s", "--heartbeat", "2s", "--heartbeat-file", file, "--", "sh", "-c"}
-	lockdog(t, server.Addr(), nil, append(args, "sleep 600")...).want(t, exitOvertime, "", "eartbeat")
-	lockdog(t, server.Addr(), nil, append(args, "for i in 1 2 3 4 5 6; do touch "+file+"; sleep 0.5; done")...).want(t, 0, "", "")
+	for _, test := range []struct {
+		name, command string
+		code          int
+		stderr        string
+	}{
+		{"silent", "sleep 600", exitOvertime, "eartbeat"},
+		{"beats", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do touch $FILE; sleep 0.5; done", 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "beat")
+			lockdog(t, server.Addr(), []string{"FILE=" + file}, "run", test.name, "--lease", "15s", "--heartbeat", "5s", "--heartbeat-file", file,
+				"--", "sh", "-c", test.command).want(t, test.code, "", test.stderr)
+		})
+	}
 }
 
 // A job that all servers start at about the same time runs once.

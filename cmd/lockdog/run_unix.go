@@ -274,6 +274,11 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 		code := child.CannotRun(err)
 		if errors.Is(err, child.ErrTooLate) {
 			code = exitLost
+			if cause := context.Cause(r.lease.Context()); cause != nil {
+				var what string
+				code, what = endedBy(cause)
+				err = fmt.Errorf("%w; %s: %w", err, what, cause)
+			}
 		}
 		return &exitError{code: code, err: errors.Join(fmt.Errorf("%s: %w", command[0], err), r.release(ctx))}
 	}
@@ -397,13 +402,18 @@ func (r *running) beat() {
 	}
 }
 
-// end ends the command, because the lock is lost or the command may not have it any more.
-func (r *running) end(cause error) error {
-	code, what := exitLost, "the lock is lost"
+// endedBy is what the end of a lease's context means to the command.
+func endedBy(cause error) (code int, what string) {
 	var canceled *lock.CanceledError
 	if errors.As(cause, &canceled) {
-		code, what = exitOvertime, "the command may not go on"
+		return exitOvertime, "the command may not go on"
 	}
+	return exitLost, "the lock is lost"
+}
+
+// end ends the command, because the lock is lost or the command may not have it any more.
+func (r *running) end(cause error) error {
+	code, what := endedBy(cause)
 	until := time.Now().Add(r.flags.grace)
 	if deadline := r.lease.Deadline(); deadline.Before(until) { // after it there is no grace
 		until = deadline
