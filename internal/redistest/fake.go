@@ -26,6 +26,9 @@ import (
 // A connection's start, HELLO and CLIENT, is always answered, whatever Pause and
 // the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
 // stands still while anybody waits for one.
+//
+// No client may have to wait for a connection of its pool: go-redis shares its
+// timers for that among all bubbles, and the program would die.
 type Fake struct {
 	mini *miniredis.Miniredis
 	addr string
@@ -141,6 +144,7 @@ func (f *Fake) Addr() string { return f.addr }
 func (f *Fake) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{f.addr}, Dialer: dialPipe,
+		PoolSize:                 1000,                                                              // see above
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
 		DialerRetries:            1, MinRetryBackoff: -1,                                            // a PubSub has its mutex while it pauses between tries to connect
 	}
