@@ -170,7 +170,7 @@ func numberCalls() []call {
 }
 
 // hasty bounds how long a call waits that should fail at once.
-var hasty = []lock.LockOption{lock.WithWait(2 * time.Second)}
+var hasty = []lock.LockOption{lock.WithWait(patience)}
 
 // Hashes that are no lock, each for a reason.
 var foreignHashes = []value{
@@ -263,7 +263,7 @@ func callsRefuse(t *testing.T, w *store, v value) {
 		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"settings"`) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if took := time.Since(start); took >= 2*time.Second {
+		if took := time.Since(start); took >= patience {
 			t.Errorf("%s failed after %v", what, took)
 		}
 		if now := contentOf(w, w.prefix+"settings"); now != before {

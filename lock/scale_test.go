@@ -135,15 +135,8 @@ func (w *gathering) look(t *testing.T, srv *redistest.Server) {
 	if each > perWaiter {
 		t.Errorf("%d bytes per waiter, want %d at most", each, perWaiter)
 	}
-	admin := srv.Client(t)
-	asked, since := srv.Commands(t)["evalsha"], time.Now()
-	eventually(t, crowdPatience, func() bool { // until all subscriptions have come, and who waits has asked once more
-		if n := srv.Commands(t)["evalsha"]; n != asked {
-			asked, since = n, time.Now()
-		}
-		return time.Since(since) > 100*time.Millisecond
-	})
-	if n := subscriptions(t, admin); n != 1 {
+	eventually(t, crowdPatience, func() bool { return lock.Asleep(w.c, waiters) }) // all subscriptions have come, and who waits has asked once more
+	if n := subscriptions(t, srv.Client(t)); n != 1 {
 		t.Errorf("%d connections listen, want one", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +27,8 @@ import (
 type starvation struct {
 	spinning int
 	lease    time.Duration
-	locks    int // each renewed by calls of its own
-	period   time.Duration
+	locks    int           // each renewed by calls of its own
+	period   time.Duration // 0: until each lock was renewed, or lost
 }
 
 // hunger is what came of it.
@@ -49,9 +50,9 @@ func starve(t testing.TB, s starvation) (h hunger) {
 	return h
 }
 
-// A lease of three seconds outlives what computes beside it. Not parallel: it takes a core for itself.
+// A lease is renewed beside what computes. Not parallel: it takes a core for itself.
 func TestStarvedClientKeepsItsLock(t *testing.T) {
-	h := starve(t, starvation{spinning: 4, lease: 3 * time.Second, locks: 3, period: 3500 * time.Millisecond})
+	h := starve(t, starvation{spinning: 4, lease: 10 * time.Second, locks: 3})
 	t.Logf("%+v", h)
 	if h.lost > 0 || h.calls == 0 {
 		t.Errorf("%d locks lost, %d renewal calls", h.lost, h.calls)
@@ -108,28 +109,33 @@ func childStarved(addr, terms string, say func(string, ...any)) error {
 	}
 	defer closeSoon(c)
 	var leases []*lock.Lease
+	var first []time.Time // their ends
 	for i := range s.locks {
 		l, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(context.Background())
 		if err != nil {
 			return err
 		}
-		leases = append(leases, l)
+		leases, first = append(leases, l), append(first, l.Deadline())
 	}
 	runtime.GOMAXPROCS(1)
-	end := time.Now().Add(s.period)
+	var over atomic.Bool
 	for range s.spinning {
 		go func() {
-			for time.Now().Before(end) {
+			for !over.Load() {
 			}
 		}()
 	}
-	time.Sleep(time.Until(end))
+	time.Sleep(s.period)
 	var h hunger
-	for _, l := range leases {
+	for i, l := range leases {
+		for s.period == 0 && l.Err() == nil && !l.Deadline().After(first[i]) {
+			time.Sleep(10 * time.Millisecond)
+		}
 		if l.Err() != nil {
 			h.lost++
 		}
 	}
+	over.Store(true)
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {
 		return err
