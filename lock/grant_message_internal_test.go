@@ -1,10 +1,10 @@
 package lock
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,12 +62,16 @@ func (c *desk) holders() string {
 	return strings.Join(fields, " ")
 }
 
+// fakeDesk is a desk whose server can refuse commands.
+type fakeDesk struct {
+	*desk
+	srv *redistest.Fake
+}
+
 func TestReleaseGrants(t *testing.T) {
 	t.Parallel()
-	space := redistest.Shared(t)
-	rdb := space.Client(t)
-	for name, test := range map[string]func(c *desk){
-		"the lock to the client that has waited longest": func(c *desk) {
+	for name, test := range map[string]func(c *fakeDesk){
+		"the lock to the client that has waited longest": func(c *fakeDesk) {
 			c.listen("A", "B")
 			own := c.hear(script.Channel(c.key) + ":" + clientA)
 			c.take("h:1", "", 0)
@@ -87,7 +91,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("the others hear", c.heard("B"), "-"+clientA)
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
 		},
-		"with the trace of the holder before": func(c *desk) {
+		"with the trace of the holder before": func(c *fakeDesk) {
 			c.listen("A")
 			own := c.hear(script.Channel(c.key) + ":" + clientA)
 			c.eval(script.Acquire.Source, []string{c.key, script.FenceKey("", c.key)}, []any{"h:1", trustMS, 0, "00-holder-01"})
@@ -95,7 +99,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.giveBack("h:1", script.WakeOneSilent, "", "")
 			c.must("the trace", hearsGrant(c.t, own).Traceparent, "00-holder-01")
 		},
-		"and enters the client that releases, behind the others": func(c *desk) {
+		"and enters the client that releases, behind the others": func(c *fakeDesk) {
 			c.listen("A", "B")
 			c.take("a:1", "", 0)
 			c.enter(clientB, "b:1")
@@ -107,7 +111,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "@lockdog a:2")
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:2")})
 		},
-		"without a message to a waiter of the same client, whose turn it is": func(c *desk) {
+		"without a message to a waiter of the same client, whose turn it is": func(c *fakeDesk) {
 			c.listen("A", "B")
 			c.take("a:1", "", 0)
 			c.enter(clientA, "a:2")
@@ -117,7 +121,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "@lockdog a:2")
 			c.must("who waits", c.set(), []string{entryOf(clientB, "b:1")})
 		},
-		"and takes out the entry of one who has left": func(c *desk) {
+		"and takes out the entry of one who has left": func(c *fakeDesk) {
 			c.listen("A", "B")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
@@ -127,7 +131,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "@lockdog b:1")
 			c.must("who waits", c.set(), []string{entryOf(clientA, "a:2")})
 		},
-		"nothing to the owner who releases it": func(c *desk) {
+		"nothing to the owner who releases it": func(c *fakeDesk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
@@ -136,7 +140,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{2})
 			c.must("who has it", c.holders(), "")
 		},
-		"nothing to a client that has been silent for long": func(c *desk) {
+		"nothing to a client that has been silent for long": func(c *fakeDesk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			long := float64(time.Now().Add(-(trustMS + 1000) * time.Millisecond).UnixMicro())
@@ -146,7 +150,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("what is published", c.heard("A"), clientA)
 			c.must("who has it", c.holders(), "")
 		},
-		"nothing to one who doesn't listen any more, and wakes all": func(c *desk) {
+		"nothing to one who doesn't listen any more, and wakes all": func(c *fakeDesk) {
 			c.listen("Java")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
@@ -155,18 +159,21 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "")
 			c.must("who waits", c.set(), []string{})
 		},
-		"nothing where it may not be told": func(c *desk) {
-			rules := []any{"ACL", "SETUSER", "narrow", "on", ">narrow", "~*", "+@all", "resetchannels", "&*told}"}
-			c.must("the user", c.rdb.Do(c.t.Context(), rules...).Err(), nil)
+		"nothing where it may not be told": func(c *fakeDesk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
-			c.rdb = space.Client(c.t, func(o *redis.Options) { o.Username, o.Password = "narrow", "narrow" })
+			c.srv.SetRefusal(func(cmd string, args ...string) string {
+				if cmd == "PUBLISH" && args[0] == script.Channel(c.key)+":"+clientA {
+					return "NOPERM this user has no permissions to access one of the channels used as arguments"
+				}
+				return ""
+			})
 			c.must("the reply", c.giveBack("h:1", script.WakeOneAnnounced, "", ""), []int{1})
 			c.must("what is published", c.heard("A"), "0")
 			c.must("who has it", c.holders(), "")
 		},
-		"nothing where the counter isn't there": func(c *desk) {
+		"nothing where the counter isn't there": func(c *fakeDesk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
@@ -175,7 +182,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("who has it", c.holders(), "")
 			c.must("the counter", c.rdb.Exists(c.t.Context(), "counter:of:"+c.key).Val(), 0)
 		},
-		"a larger token where the clock is behind": func(c *desk) {
+		"a larger token where the clock is behind": func(c *fakeDesk) {
 			c.listen("A")
 			own := c.hear(script.Channel(c.key) + ":" + clientA)
 			c.take("h:1", "", 0)
@@ -187,7 +194,7 @@ func TestReleaseGrants(t *testing.T) {
 			c.must("the token", hearsGrant(c.t, own).Token, last+1)
 			c.must("the counter", c.rdb.Get(c.t.Context(), counter).Val(), last+1)
 		},
-		"nothing where somebody waits for a FairMutex": func(c *desk) {
+		"nothing where somebody waits for a FairMutex": func(c *fakeDesk) {
 			c.listen("A")
 			c.take("h:1", "", 0)
 			c.enter(clientA, "a:1")
@@ -198,7 +205,10 @@ func TestReleaseGrants(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newDesk(t, rdb, fmt.Sprint(space.Prefix(), name)))
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				test(&fakeDesk{newDesk(t, srv.Client(t), "job"), srv})
+			})
 		})
 	}
 }

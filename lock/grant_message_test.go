@@ -104,39 +104,41 @@ func TestLateGrantIsNotTrusted(t *testing.T) {
 // A waiter that leaves gives back what it is granted meanwhile.
 func TestGrantToOneWhoLeaves(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
 	for name, when := range map[string]func(leave func(), free func()){
 		"before": func(leave, free func()) { leave(); free() },
 		"after":  func(leave, free func()) { free(); leave() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rdb, wire := throughProxy(t, srv)
-			h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
-			leaving, other := newScope(t).open(t, rdb), s.open(t, srv.Client(t))
-			job := "leaves " + name
-			held := try(t, h.Mutex(job))
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			first := begin(ctx, leaving.Mutex(job))
-			inSet(t, srv, job, 1)
-			second := begin(t.Context(), other.Mutex(job))
-			inSet(t, srv, job, 2)
-			wire.set(redistest.When(redistest.Down, redistest.Hold, redistest.Contains("message"))) // it doesn't hear of the grant
-			began := time.Now()
-			when(func() {
-				cancel()
-				if got := await(t, "Lock", first); !errors.Is(got.err, context.Canceled) {
-					t.Errorf("Lock: %v", got.err)
+			synctest.Test(t, func(t *testing.T) {
+				const job = "job"
+				srv := redistest.StartFake(t)
+				rdb, wire := throughProxy(t, srv)
+				h, s := newScope(t).open(t, srv.Client(t)), newScope(t)
+				leaving, other := newScope(t).open(t, rdb), s.open(t, srv.Client(t))
+				held := try(t, h.Mutex(job))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first := begin(ctx, leaving.Mutex(job))
+				inSet(t, srv, job, 1)
+				second := begin(t.Context(), other.Mutex(job))
+				inSet(t, srv, job, 2)
+				wire.set(redistest.When(redistest.Down, redistest.Hold, redistest.Contains("message"))) // it doesn't hear of the grant
+				began := time.Now()
+				when(func() {
+					cancel()
+					if got := await(t, "Lock", first); !errors.Is(got.err, context.Canceled) {
+						t.Errorf("Lock: %v", got.err)
+					}
+				}, func() { free(t, held) })
+				wire.set(nil)
+				wire.proxy.Release()
+				l := granted(t, second)
+				if took := time.Since(began); took > 2*time.Second { // a message is trusted for 3 s
+					t.Errorf("the other got the lock %v later", took)
 				}
-			}, func() { free(t, held) })
-			wire.set(nil)
-			wire.proxy.Release()
-			l := granted(t, second)
-			if took := time.Since(began); took > 2*time.Second { // a message is trusted for 3 s
-				t.Errorf("the other got the lock %v later", took)
-			}
-			free(t, l)
+				free(t, l)
+			})
 		})
 	}
 }
@@ -144,46 +146,48 @@ func TestGrantToOneWhoLeaves(t *testing.T) {
 // A waiter leaves while a release of its own client is on its way. That release enters the waiter into the wait set all the same.
 func TestGrantToOneWhoLeftBeforeItWasEntered(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
 	for round := range 3 { // one release of many wakes all instead
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			job := fmt.Sprint("job", round)
-			rdb, wire := throughProxy(t, srv)
-			one := newScope(t).open(t, rdb)
-			two := newScope(t).open(t, srv.Client(t))
-			a := try(t, one.Mutex(job))
-			bctx, cancel := context.WithCancel(t.Context())
-			b := begin(bctx, one.Mutex(job))
-			inSet(t, srv, job, 1)
-			c := begin(t.Context(), one.Mutex(job)) // behind b; never asked
-			waiting(t, one, 2)
-			x := begin(t.Context(), two.Mutex(job))
-			inSet(t, srv, job, 2)
-			wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("hand_over", job), redistest.Nth(1)))
-			released := make(chan error, 1)
-			go func() { released <- a.Release(context.Background()) }()
-			wire.proxy.AwaitHeld(t, 1)
-			cancel()
-			await(t, "Lock", b)
-			wire.set(nil)
-			wire.proxy.Release()
-			if err := await(t, "Release", released); err != nil {
-				t.Fatal(err)
-			}
-			began := time.Now()
-			for range 2 {
-				select {
-				case got := <-x:
-					free(t, got.Lease)
-				case got := <-c:
-					free(t, got.Lease)
-				case <-time.After(20 * time.Second):
-					t.Fatal("nobody")
+			synctest.Test(t, func(t *testing.T) {
+				const job = "job"
+				srv := redistest.StartFake(t)
+				rdb, wire := throughProxy(t, srv)
+				one := newScope(t).open(t, rdb)
+				two := newScope(t).open(t, srv.Client(t))
+				a := try(t, one.Mutex(job))
+				bctx, cancel := context.WithCancel(t.Context())
+				b := begin(bctx, one.Mutex(job))
+				inSet(t, srv, job, 1)
+				c := begin(t.Context(), one.Mutex(job)) // behind b; never asked
+				waiting(t, one, 2)
+				x := begin(t.Context(), two.Mutex(job))
+				inSet(t, srv, job, 2)
+				wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("hand_over", job), redistest.Nth(1)))
+				released := make(chan error, 1)
+				go func() { released <- a.Release(context.Background()) }()
+				wire.proxy.AwaitHeld(t, 1)
+				cancel()
+				await(t, "Lock", b)
+				wire.set(nil)
+				wire.proxy.Release()
+				if err := await(t, "Release", released); err != nil {
+					t.Fatal(err)
 				}
-			}
-			if took := time.Since(began); took > 2*time.Second { // a message is trusted for 3 s
-				t.Errorf("those who wait got the lock after %v", took)
-			}
+				began := time.Now()
+				for range 2 {
+					select {
+					case got := <-x:
+						free(t, got.Lease)
+					case got := <-c:
+						free(t, got.Lease)
+					case <-time.After(20 * time.Second):
+						t.Fatal("nobody")
+					}
+				}
+				if took := time.Since(began); took > 2*time.Second { // a message is trusted for 3 s
+					t.Errorf("those who wait got the lock after %v", took)
+				}
+			})
 		})
 	}
 }
@@ -191,37 +195,39 @@ func TestGrantToOneWhoLeftBeforeItWasEntered(t *testing.T) {
 // Two waiters of a client leave at once, as they have one ctx, while the question of the first is on its way, and granted.
 func TestGrantToOneOfTwoWhoLeave(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
 	for round := range 4 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			job := fmt.Sprint("job", round)
-			rdb, wire := throughProxy(t, srv)
-			one := newScope(t).open(t, rdb)
-			h := newScope(t).open(t, srv.Client(t))
-			held := try(t, h.Mutex(job))
-			ctx, cancel := context.WithCancel(t.Context())
-			a := begin(ctx, one.Mutex(job))
-			inSet(t, srv, job, 1)
-			b := begin(ctx, one.Mutex(job))
-			waiting(t, one, 2)
-			c := begin(t.Context(), one.Mutex(job))
-			waiting(t, one, 3)
-			// a asks, as all are woken, and is granted the lock with b behind it; the reply is late.
-			srv.Client(t).Del(t.Context(), "lockdog_wait:{"+job+"}")
-			wire.set(redistest.ReplyTo(redistest.Hold, wire.script("acquire", job), redistest.Nth(1)))
-			free(t, held)
-			wire.proxy.AwaitHeld(t, 1)
-			began := time.Now()
-			cancel()
-			await(t, "Lock", a)
-			await(t, "Lock", b)
-			wire.set(nil)
-			wire.proxy.Release()
-			l := granted(t, c)
-			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("the third got the lock after %v", took)
-			}
-			free(t, l)
+			synctest.Test(t, func(t *testing.T) {
+				const job = "job"
+				srv := redistest.StartFake(t)
+				rdb, wire := throughProxy(t, srv)
+				one := newScope(t).open(t, rdb)
+				h := newScope(t).open(t, srv.Client(t))
+				held := try(t, h.Mutex(job))
+				ctx, cancel := context.WithCancel(t.Context())
+				a := begin(ctx, one.Mutex(job))
+				inSet(t, srv, job, 1)
+				b := begin(ctx, one.Mutex(job))
+				waiting(t, one, 2)
+				c := begin(t.Context(), one.Mutex(job))
+				waiting(t, one, 3)
+				// a asks, as all are woken, and is granted the lock with b behind it; the reply is late.
+				srv.Client(t).Del(t.Context(), "lockdog_wait:{"+job+"}")
+				wire.set(redistest.ReplyTo(redistest.Hold, wire.script("acquire", job), redistest.Nth(1)))
+				free(t, held)
+				wire.proxy.AwaitHeld(t, 1)
+				began := time.Now()
+				cancel()
+				await(t, "Lock", a)
+				await(t, "Lock", b)
+				wire.set(nil)
+				wire.proxy.Release()
+				l := granted(t, c)
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("the third got the lock after %v", took)
+				}
+				free(t, l)
+			})
 		})
 	}
 }

@@ -22,68 +22,68 @@ const somebodyElse = "8f1b8d3e-5c6f-4f0c-9d8a-0c1f6f0a7b11:42"
 // Every script but the forced unlock acts for its owner only: whoever else holds the lock is left alone.
 func TestScriptsCheckTheOwner(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	usurp := func(name string) (key string) {
-		key = sp.Prefix() + name
-		pipe := rdb.TxPipeline()
-		pipe.Del(ctx, key)
-		pipe.HSet(ctx, key, somebodyElse, 1)
-		pipe.PExpire(ctx, key, time.Minute)
-		if _, err := pipe.Exec(ctx); err != nil {
-			t.Fatal(err)
-		}
-		return key
+	const key = "job"
+	for name, test := range map[string]func(t *testing.T, c *lock.Client, usurp, untouched func()){
+		"acquire": func(t *testing.T, c *lock.Client, usurp, _ func()) {
+			usurp()
+			_, err := c.Mutex(key).TryLock(t.Context())
+			var held *lock.HeldError
+			if !errors.As(err, &held) || held.Owner != somebodyElse || held.Remaining != time.Minute {
+				t.Errorf("TryLock: %v", err)
+			}
+		},
+		"renew": func(t *testing.T, c *lock.Client, usurp, _ func()) {
+			l := try(t, c.Mutex(key))
+			usurp()
+			mustBeLost(t, l, lock.CauseTaken)
+		},
+		"release": func(t *testing.T, c *lock.Client, usurp, _ func()) {
+			l := try(t, c.Mutex(key))
+			usurp()
+			mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+			mustMatch(t, l.Err(), lock.ErrLost)
+		},
+		"hand-over": func(t *testing.T, c *lock.Client, usurp, untouched func()) {
+			l := try(t, c.Mutex(key))
+			ctx, cancel := context.WithCancel(t.Context())
+			waiter := begin(ctx, c.Mutex(key))
+			waiting(t, c, 1)
+			usurp()
+			mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+			untouched()
+			cancel()
+			mustMatch(t, await(t, "Lock", waiter).err, lock.ErrHeld, context.Canceled)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, rdb := t.Context(), redistest.StartFake(t).Client(t)
+				var end time.Time
+				usurp := func() {
+					t.Helper()
+					pipe := rdb.TxPipeline()
+					pipe.Del(ctx, key)
+					pipe.HSet(ctx, key, somebodyElse, 1)
+					pipe.PExpire(ctx, key, time.Minute)
+					must(t, "the other holder", second(pipe.Exec(ctx)))
+					end = time.Now().Add(time.Minute)
+				}
+				untouched := func() {
+					t.Helper()
+					entry, err := rdb.HGetAll(ctx, key).Result()
+					if err != nil || len(entry) != 1 || entry[somebodyElse] != "1" {
+						t.Errorf("the other holder's entry is now %v, %v", entry, err)
+					}
+					if ttl, left := rdb.PTTL(ctx, key).Val(), time.Until(end); ttl != left {
+						t.Errorf("the other holder's lease is now %v, it had %v", ttl, left)
+					}
+				}
+				test(t, newScope(t).open(t, rdb), usurp, untouched)
+				untouched()
+			})
+		})
 	}
-	untouched := func(t *testing.T, key string) {
-		t.Helper()
-		entry, err := rdb.HGetAll(ctx, key).Result()
-		if err != nil || len(entry) != 1 || entry[somebodyElse] != "1" {
-			t.Errorf("the other holder's entry is now %v, %v", entry, err)
-		}
-		ttl, err := rdb.PTTL(ctx, key).Result()
-		if err != nil || ttl > time.Minute || ttl < 30*time.Second {
-			t.Errorf("the other holder's lease is now %v, %v; it had a minute", ttl, err)
-		}
-	}
-	c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-
-	t.Run("acquire", func(t *testing.T) {
-		key := usurp("acquire")
-		_, err := c.Mutex("acquire").TryLock(ctx)
-		var held *lock.HeldError
-		if !errors.As(err, &held) || held.Owner != somebodyElse || held.Remaining > time.Minute || held.Remaining < 30*time.Second {
-			t.Errorf("TryLock: %v", err)
-		}
-		untouched(t, key)
-	})
-	t.Run("renew", func(t *testing.T) {
-		l := try(t, c.Mutex("renew", lock.WithWatchdog(steady)))
-		key := usurp("renew")
-		mustBeLost(t, l, lock.CauseTaken)
-		untouched(t, key)
-	})
-	t.Run("release", func(t *testing.T) {
-		l := try(t, c.Mutex("release"))
-		key := usurp("release")
-		mustMatch(t, l.Release(ctx), lock.ErrLost)
-		mustMatch(t, l.Err(), lock.ErrLost)
-		untouched(t, key)
-	})
-	t.Run("hand-over", func(t *testing.T) {
-		m := c.Mutex("hand-over")
-		l := try(t, m)
-		wctx, cancel := context.WithCancel(ctx)
-		waiter := begin(wctx, m)
-		waiting(t, c, 1)
-		key := usurp("hand-over")
-		mustMatch(t, l.Release(ctx), lock.ErrLost)
-		untouched(t, key)
-		cancel()
-		mustMatch(t, await(t, "Lock", waiter).err, lock.ErrHeld, context.Canceled)
-		untouched(t, key)
-	})
 }
 
 // A program that was restarted under the same name, even with the same pid, is another owner.

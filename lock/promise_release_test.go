@@ -185,7 +185,6 @@ func TestLateRenewalChangesNothing(t *testing.T) {
 // An operation whose ctx ends between two tries says so, and of what the last try failed.
 func TestCtxThatEndsBetweenTriesIsTheError(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
 	type call func(ctx context.Context) error
 	for what, prepare := range map[string]func(t *testing.T, c *lock.Client) call{
 		"Release":            func(t *testing.T, c *lock.Client) call { return try(t, c.Mutex("a")).Release },
@@ -203,23 +202,25 @@ func TestCtxThatEndsBetweenTriesIsTheError(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			rdb, wire := throughProxy(t, sp)
-			c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()+what+":"))
-			call := prepare(t, c)
-			cause := errors.New("the request is over")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			defer cancel(nil)
-			cuts := 0
-			wire.set(redistest.When(redistest.Up, redistest.Cut, redistest.Contains("evalsha"), func(redistest.Chunk) bool {
-				if cuts++; cuts == 2 {
-					cancel(cause)
+			synctest.Test(t, func(t *testing.T) {
+				rdb, wire := throughProxy(t, redistest.StartFake(t))
+				c := newScope(t).open(t, rdb)
+				call := prepare(t, c)
+				cause := errors.New("the request is over")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				cuts := 0
+				wire.set(redistest.When(redistest.Up, redistest.Cut, redistest.Contains("evalsha"), func(redistest.Chunk) bool {
+					if cuts++; cuts == 2 {
+						cancel(cause)
+					}
+					return true
+				}))
+				err := call(ctx)
+				if !errors.Is(err, cause) || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v; it should say that the request is over, and what failed", err)
 				}
-				return true
-			}))
-			err := call(ctx)
-			if !errors.Is(err, cause) || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("%v; it should say that the request is over, and what failed", err)
-			}
+			})
 		})
 	}
 }

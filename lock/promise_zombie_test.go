@@ -98,11 +98,6 @@ func TestInnerContextDoesNotStopRenewal(t *testing.T) {
 // A holder that is stuck blocks others for the limit and one lease at most, and is told.
 func TestZombiesAreCutOff(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond))
-	other := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
 	for name, tc := range map[string]struct {
 		opt    lock.LockOption
 		reason lock.Reason
@@ -111,39 +106,48 @@ func TestZombiesAreCutOff(t *testing.T) {
 		"heartbeat": {lock.WithHeartbeat(750 * time.Millisecond), lock.ReasonHeartbeat}, // between two renewals
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := try(t, c.Mutex(name+":1", tc.opt))
-			next := begin(t.Context(), other.Mutex(name+":1"))
-			_ = mustBeCanceled(t, l, tc.reason)
-			// It is renewed no more: whoever waits has it when the lease has run out, though nobody released it.
-			latest := l.Deadline()
-			after := granted(t, next)
-			await(t, "the lease", l.Ended())
-			if l.Deadline().After(latest) {
-				t.Error("renewed after it was cut off")
-			}
-			var canceled *lock.CanceledError // the loss says why it wasn't renewed
-			if !errors.As(l.Err(), &canceled) || canceled.Reason != tc.reason {
-				t.Errorf("it ended with %v", l.Err())
-			}
-			free(t, after)
-			if n := s.sum(t, telemetry.MetricCancellations, "lockdog.group="+name); n != 1 {
-				t.Errorf("%v cancellations counted, want 1", n)
-			}
-			if n := s.sum(t, telemetry.MetricLosses, "lockdog.group="+name); n != 0 {
-				t.Errorf("%v losses counted: a cancellation is none", n)
-			}
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, s := redistest.StartFake(t), newScope(t)
+				c, other := s.open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond)), newScope(t).open(t, srv.Client(t))
+				l := try(t, c.Mutex(name+":1", tc.opt))
+				next := begin(t.Context(), other.Mutex(name+":1"))
+				_ = mustBeCanceled(t, l, tc.reason)
+				// It is renewed no more: whoever waits has it when the lease has run out, though nobody released it.
+				latest := l.Deadline()
+				after := granted(t, next)
+				await(t, "the lease", l.Ended())
+				if l.Deadline().After(latest) {
+					t.Error("renewed after it was cut off")
+				}
+				var canceled *lock.CanceledError // the loss says why it wasn't renewed
+				if !errors.As(l.Err(), &canceled) || canceled.Reason != tc.reason {
+					t.Errorf("it ended with %v", l.Err())
+				}
+				free(t, after)
+				if n := s.sum(t, telemetry.MetricCancellations, "lockdog.group="+name); n != 1 {
+					t.Errorf("%v cancellations counted, want 1", n)
+				}
+				if n := s.sum(t, telemetry.MetricLosses, "lockdog.group="+name); n != 0 {
+					t.Errorf("%v losses counted: a cancellation is none", n)
+				}
+			})
 		})
 	}
 	t.Run("alive", func(t *testing.T) {
-		l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
-		start := l.Deadline()
-		eventually(t, patience, func() bool {
-			l.Heartbeat()
-			if err := l.Context().Err(); err != nil {
-				t.Fatalf("it was cut off though its heart beats: %v", context.Cause(l.Context()))
-			}
-			return l.Deadline().Sub(start) > 1800*time.Millisecond
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			c := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(1500*time.Millisecond))
+			l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
+			start := l.Deadline()
+			eventually(t, patience, func() bool {
+				l.Heartbeat()
+				if err := l.Context().Err(); err != nil {
+					t.Fatalf("it was cut off though its heart beats: %v", context.Cause(l.Context()))
+				}
+				return l.Deadline().Sub(start) > 1800*time.Millisecond
+			})
+			free(t, l)
 		})
-		free(t, l)
 	})
 }

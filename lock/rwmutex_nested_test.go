@@ -62,79 +62,87 @@ func TestRWDowngrade(t *testing.T) {
 // What ends the read lease that was taken within a write lease, and what doesn't.
 func TestRWDowngradeFollows(t *testing.T) {
 	t.Parallel()
-	r := newRWRig(t)
-	m := r.client().RWMutex("job", lock.WithReentrancy())
-	rlock := func(ctx context.Context) *lock.Lease {
-		t.Helper()
-		l, err := m.RLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+	for name, test := range map[string]func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease){
+		"its own ctx": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+			w := try(t, m)
+			ctx, cancel := context.WithCancel(w.Context())
+			rd := rlock(ctx)
+			cancel()
+			_ = mustBeCanceled(t, rd, lock.ReasonContext)
+			freeAll(t, []*lock.Lease{rd, w})
+		},
+		"its own ctx, and then the release": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+			w := try(t, m)
+			ctx, cancel := context.WithCancel(w.Context())
+			rd := rlock(ctx)
+			cancel()
+			free(t, w)
+			_ = mustBeCanceled(t, rd, lock.ReasonContext)
+			free(t, rd)
+		},
+		"a writer that was joined": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+			ctx, cancel := context.WithCancel(r.ctx())
+			outer, err := m.Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner, err := m.Lock(outer.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			rd := rlock(inner.Context())
+			freeAll(t, []*lock.Lease{inner, outer})
+			always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
+			r.holds("read", rd)
+			cancel()
+			_ = mustBeCanceled(t, rd, lock.ReasonContext)
+			free(t, rd)
+		},
+		"the writer's loss": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+			c := r.client()
+			w := try(t, c.RWMutex("job", lock.WithWatchdog(steady)))
+			rd, err := c.RWMutex("job").RLock(w.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.must(r.rdb.HDel(r.ctx(), r.key(), w.Owner()))
+			mustBeLost(t, w, lock.CauseTaken)
+			mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
+			free(t, rd)
+		},
+		"WithLeaseContext": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+			ctx, cancel := context.WithCancel(r.ctx())
+			rw := r.client()
+			w := try(t, rw.RWMutex("job"))
+			rd, err := rw.RWMutex("job", lock.WithLeaseContext(ctx)).RLock(w.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			free(t, w)
+			if rd.Context().Err() != nil {
+				t.Error("it ended with the writer's release")
+			}
+			cancel()
+			_ = mustBeCanceled(t, rd, lock.ReasonContext)
+			free(t, rd)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRWRig(t)
+				m := r.client().RWMutex("job", lock.WithReentrancy())
+				test(t, r, m, func(ctx context.Context) *lock.Lease {
+					t.Helper()
+					l, err := m.RLock(ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return l
+				})
+			})
+		})
 	}
-	t.Run("its own ctx", func(t *testing.T) {
-		w := try(t, m)
-		ctx, cancel := context.WithCancel(w.Context())
-		rd := rlock(ctx)
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		freeAll(t, []*lock.Lease{rd, w})
-	})
-	t.Run("its own ctx, and then the release", func(t *testing.T) {
-		w := try(t, m)
-		ctx, cancel := context.WithCancel(w.Context())
-		rd := rlock(ctx)
-		cancel()
-		free(t, w)
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
-	t.Run("a writer that was joined", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(r.ctx())
-		outer, err := m.Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inner, err := m.Lock(outer.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		rd := rlock(inner.Context())
-		freeAll(t, []*lock.Lease{inner, outer})
-		always(t, 20*time.Millisecond, func() bool { return rd.Context().Err() == nil })
-		r.holds("read", rd)
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
-	t.Run("the writer's loss", func(t *testing.T) {
-		c := r.client()
-		w := try(t, c.RWMutex("job", lock.WithWatchdog(steady)))
-		rd, err := c.RWMutex("job").RLock(w.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.must(r.rdb.HDel(r.ctx(), r.key(), w.Owner()))
-		mustBeLost(t, w, lock.CauseTaken)
-		mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
-		free(t, rd)
-	})
-	t.Run("WithLeaseContext", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(r.ctx())
-		rw := r.client()
-		w := try(t, rw.RWMutex("job"))
-		rd, err := rw.RWMutex("job", lock.WithLeaseContext(ctx)).RLock(w.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		free(t, w)
-		if rd.Context().Err() != nil {
-			t.Error("it ended with the writer's release")
-		}
-		cancel()
-		_ = mustBeCanceled(t, rd, lock.ReasonContext)
-		free(t, rd)
-	})
 }
 
 // Whoever would wait for itself is told so at once, or joins.

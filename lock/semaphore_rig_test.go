@@ -16,17 +16,27 @@ import (
 // who hears of nothing asks again every third of it.
 const numberLease = 1500 * time.Millisecond
 
-// desk is a server in a bubble, for semaphores and latches.
+// desk is one test's corner of a server, for semaphores and latches.
 type desk struct {
 	*scope
 	t   *testing.T
-	sp  *redistest.Fake
+	sp  spot
 	rdb *redis.Client
 }
 
-func newDesk(t *testing.T) *desk {
+// spot is a [redistest.Fake] or a [redistest.Space].
+type spot interface {
+	Addr() string
+	Prefix() string
+	Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client
+	Keys(tb testing.TB) []string
+}
+
+// newDesk gives one in a bubble.
+func newDesk(t *testing.T) *desk { return newDeskAt(t, redistest.StartFake(t)) }
+
+func newDeskAt(t *testing.T, sp spot) *desk {
 	t.Helper()
-	sp := redistest.StartFake(t)
 	return &desk{scope: newScope(t), t: t, sp: sp, rdb: sp.Client(t)}
 }
 

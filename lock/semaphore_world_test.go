@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -114,56 +113,52 @@ func childTaker(addr, prefix string, say func(string, ...any)) error {
 // Three processes share permits and latches.
 func TestSemaphoreOfProcesses(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		c, ctx := d.client(), t.Context()
-		must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, crowdMost))
-		permits(t, c, "leased", crowdMost)
-		closed(t, c, "gate", 1)
-		closed(t, c, "over", 3)
-		var crowd []*child
-		for range 3 {
-			ch := startChild(t, "crowd", d.sp.Addr(), d.sp.Prefix())
-			ch.expect(t, "ready")
-			crowd = append(crowd, ch)
-		}
-		must(t, "CountDown", c.Latch("gate").CountDown(ctx))
-		ending, end := context.WithTimeout(ctx, 2*patience)
-		defer end()
-		must(t, "Wait", c.Latch("over").Wait(ending))
-		for _, ch := range crowd {
-			ch.expect(t, "done")
-			ch.wait(t)
-		}
-		mustBe(t, "permits", available(t, c.UnleasedSemaphore("bare")), crowdMost)
-		mustBe(t, "permits with leases", available(t, c.Semaphore("leased")), crowdMost)
-		mustBe(t, "permits in Redis", len(d.leases("leased")), 0)
-	})
+	d := newDeskAt(t, redistest.Shared(t))
+	c, ctx := d.client(), t.Context()
+	must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, crowdMost))
+	permits(t, c, "leased", crowdMost)
+	closed(t, c, "gate", 1)
+	closed(t, c, "over", 3)
+	var crowd []*child
+	for range 3 {
+		ch := startChild(t, "crowd", d.sp.Addr(), d.sp.Prefix())
+		ch.expect(t, "ready")
+		crowd = append(crowd, ch)
+	}
+	must(t, "CountDown", c.Latch("gate").CountDown(ctx))
+	ending, end := context.WithTimeout(ctx, 2*patience)
+	defer end()
+	must(t, "Wait", c.Latch("over").Wait(ending))
+	for _, ch := range crowd {
+		ch.expect(t, "done")
+		ch.wait(t)
+	}
+	mustBe(t, "permits", available(t, c.UnleasedSemaphore("bare")), crowdMost)
+	mustBe(t, "permits with leases", available(t, c.Semaphore("leased")), crowdMost)
+	mustBe(t, "permits in Redis", len(d.leases("leased")), 0)
 }
 
 // Of a process that dies, permits with a lease come back, bare ones don't.
 func TestSemaphoreOfADeadProcess(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		c, ctx := d.client(), t.Context()
-		must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, 1))
-		permits(t, c, "leased", 1)
-		ch := startChild(t, "taker", d.sp.Addr(), d.sp.Prefix())
-		ch.expect(t, "taken")
-		leased, bare := begin(ctx, c.Semaphore("leased")), acquiring(ctx, c.UnleasedSemaphore("bare"), 1)
-		always(t, takerLease+numberLease, func() bool { return len(leased) == 0 }) // kept alive
-		ch.kill(t)
-		died := time.Now()
-		l := granted(t, leased)
-		if took := time.Since(died); took > patience/3 {
-			t.Errorf("it took %v", took)
-		}
-		free(t, l)
-		always(t, numberLease, func() bool { return len(bare) == 0 })
-		must(t, "AddPermits", c.UnleasedSemaphore("bare").AddPermits(ctx, 1)) // somebody makes up for it
-		must(t, "Acquire", await(t, "Acquire", bare))
-	})
+	d := newDeskAt(t, redistest.Shared(t))
+	c, ctx := d.client(), t.Context()
+	must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, 1))
+	permits(t, c, "leased", 1)
+	ch := startChild(t, "taker", d.sp.Addr(), d.sp.Prefix())
+	ch.expect(t, "taken")
+	leased, bare := begin(ctx, c.Semaphore("leased")), acquiring(ctx, c.UnleasedSemaphore("bare"), 1)
+	always(t, takerLease+numberLease, func() bool { return len(leased) == 0 }) // kept alive
+	ch.kill(t)
+	died := time.Now()
+	l := granted(t, leased)
+	if took := time.Since(died); took > patience/3 {
+		t.Errorf("it took %v", took)
+	}
+	free(t, l)
+	always(t, numberLease, func() bool { return len(bare) == 0 })
+	must(t, "AddPermits", c.UnleasedSemaphore("bare").AddPermits(ctx, 1)) // somebody makes up for it
+	must(t, "Acquire", await(t, "Acquire", bare))
 }
 
 // TestSemaphoreCluster takes turns on one cluster of three.
@@ -293,7 +288,7 @@ func latchWithATag(t *testing.T, c *redistest.Cluster) {
 			t.Error("it was set all the same")
 		}
 	}
-	d := newDesk(t) // on one server it is well
+	d := newDeskAt(t, redistest.Shared(t)) // on one server it is well
 	single := d.client()
 	l := closed(t, single, "{tag}gate", 1)
 	opened := awaiting(ctx, l)
