@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,14 +154,22 @@ func TestBatch_UnlikeCalls(t *testing.T) {
 // What an ACL forbids to one call fails that call only.
 func TestBatch_ForbiddenKey(t *testing.T) {
 	t.Parallel()
-	r := newBatchRig(t, redistest.WithUser("app", "on", ">secret", "~job*", "~lockdog:fence:*", "&*", "+@all"))
-	all := r.holdTryLock(t.Context(), "job:1", "other", "job:2")
-	r.resume()
-	r.release(<-all[0])
-	if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "NOPERM") {
-		t.Errorf("a forbidden key: %v", err)
-	}
-	r.release(<-all[2])
+	synctest.Test(t, func(t *testing.T) {
+		r := newBatchRig(t)
+		r.srv.SetRefusal(func(cmd string, args ...string) string {
+			if strings.HasPrefix(cmd, "EVAL") && slices.Contains(args, "other") {
+				return "NOPERM No permissions to access a key"
+			}
+			return ""
+		})
+		all := r.holdTryLock(t.Context(), "job:1", "other", "job:2")
+		r.resume()
+		r.release(<-all[0])
+		if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "NOPERM") {
+			t.Errorf("a forbidden key: %v", err)
+		}
+		r.release(<-all[2])
+	})
 }
 
 // A lost batch, or a lost reply to it, is as harmless as that of a single call: each call is tried again.

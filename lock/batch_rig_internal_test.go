@@ -25,22 +25,19 @@ type batchRig struct {
 }
 
 // newBatchRig has a long ReadTimeout: a call whose commands are counted must not be repeated.
-func newBatchRig(t *testing.T, opts ...redistest.Option) *batchRig {
+func newBatchRig(t *testing.T) *batchRig {
 	t.Helper()
-	return newBatchRigWithin(t, 5*time.Second, opts...)
+	return newBatchRigWithin(t, 5*time.Second)
 }
 
 // newBatchRigWithin has this ReadTimeout.
-func newBatchRigWithin(t *testing.T, answer time.Duration, opts ...redistest.Option) *batchRig {
+func newBatchRigWithin(t *testing.T, answer time.Duration) *batchRig {
 	t.Helper()
 	r := &batchRig{t: t, srv: redistest.StartFake(t), key: "job"}
 	r.proxy = redistest.NewProxy(t, r.srv.Addr())
 	r.rdb = r.srv.Client(t)
 	r.c = openFor(t, r.srv.Client(t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = r.proxy.Addr(), answer, answer, true
-		if len(opts) > 0 {
-			o.Username, o.Password = "app", "secret"
-		}
 	}))
 	l, err := r.c.Mutex("job:warm-up").TryLock(t.Context())
 	r.release(outcome{l, err})

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -52,79 +51,64 @@ import (
 
 func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 	t.Parallel()
-	for name, trouble := range map[string]func(t *testing.T, srv *redistest.Server, rdb *redis.Client, wire *wireTap) (over func()){
-		"restart": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
-			if err := rdb.Save(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+	refuses := func(text string, commands ...string) func(*testing.T, *redistest.Fake, *wireTap) func() {
+		return func(_ *testing.T, srv *redistest.Fake, _ *wireTap) func() {
+			srv.SetRefusal(refuseAny(commands, text))
+			return func() { srv.SetRefusal(nil) }
+		}
+	}
+	for name, trouble := range map[string]func(t *testing.T, srv *redistest.Fake, wire *wireTap) (over func()){
+		"restart": func(t *testing.T, srv *redistest.Fake, _ *wireTap) func() {
 			srv.Kill(t)
 			return func() { srv.Restart(t, redistest.KeepData) }
 		},
-		"busy script": func(t *testing.T, srv *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
-			rdb.ConfigSet(t.Context(), "lua-time-limit", "1")
-			ended := make(chan error, 1)
-			go func() { ended <- rdb.Eval(context.Background(), "while true do end", nil).Err() }()
-			return func() {
-				if err := srv.Client(t).ScriptKill(t.Context()).Err(); err != nil {
-					t.Error(err)
-				}
-				if err := await(t, "the script", ended); err == nil {
-					t.Error("the script has ended by itself")
-				}
-			}
-		},
-		"read only": func(t *testing.T, _ *redistest.Server, rdb *redis.Client, _ *wireTap) func() {
-			follow := func(host, port string) {
-				if err := rdb.ReplicaOf(t.Context(), host, port).Err(); err != nil {
-					t.Errorf("REPLICAOF %s %s: %v", host, port, err)
-				}
-			}
-			follow("127.0.0.1", "1") // nobody is there
-			return func() { follow("NO", "ONE") }
-		},
-		"no connection": func(t *testing.T, _ *redistest.Server, _ *redis.Client, wire *wireTap) func() {
+		"busy script": refuses("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", "EVALSHA", "EVAL"),
+		"read only":   refuses("READONLY You can't write against a read only replica.", writes...),
+		"no connection": func(t *testing.T, _ *redistest.Fake, wire *wireTap) func() {
 			wire.proxy.Refuse(t)
 			wire.proxy.CutAll()
 			return func() { wire.proxy.Accept(t) }
 		},
-		"silence": func(_ *testing.T, _ *redistest.Server, _ *redis.Client, wire *wireTap) func() {
+		"silence": func(_ *testing.T, _ *redistest.Fake, wire *wireTap) func() {
 			wire.set(redistest.When(redistest.Down, redistest.Drop))
 			return func() { wire.set(nil) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			rdb, wire := throughProxy(t, srv)
-			s := newScope(t)
-			c := s.open(t, rdb, lock.WithWatchdog(5*time.Second)) // the trouble has to be over before it is
-			failing := func(want float64) {
-				t.Helper()
-				eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricFailing) == want })
-			}
-			renewed := func(l *lock.Lease) {
-				t.Helper()
-				before := l.Deadline()
-				eventually(t, patience, func() bool {
-					if err := l.Err(); err != nil {
-						t.Fatalf("the lease: %v", err)
-					}
-					return l.Deadline().After(before)
-				})
-			}
-			l := try(t, c.Mutex("job"))
-			renewed(l)
-			over := trouble(t, srv, srv.Client(t, answerWithin(10*time.Second)), wire)
-			eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error") > 0 })
-			failing(1)
-			over()
-			renewed(l)
-			renewed(l)
-			failing(0)
-			free(t, l)
-			l = try(t, c.Mutex("job"))
-			renewed(l)
-			free(t, l)
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				rdb, wire := throughProxy(t, srv, once)
+				s := newScope(t)
+				c := s.open(t, rdb, lock.WithWatchdog(5*time.Second)) // the trouble has to be over before it is
+				failing := func(want float64) {
+					t.Helper()
+					eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricFailing) == want })
+				}
+				renewed := func(l *lock.Lease) {
+					t.Helper()
+					before := l.Deadline()
+					eventually(t, patience, func() bool {
+						if err := l.Err(); err != nil {
+							t.Fatalf("the lease: %v", err)
+						}
+						return l.Deadline().After(before)
+					})
+				}
+				l := try(t, c.Mutex("job"))
+				renewed(l)
+				over := trouble(t, srv, wire)
+				eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=error") > 0 })
+				failing(1)
+				over()
+				renewed(l)
+				renewed(l)
+				failing(0)
+				free(t, l)
+				l = try(t, c.Mutex("job"))
+				renewed(l)
+				free(t, l)
+			})
 		})
 	}
 }
@@ -133,7 +117,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
 	sp := redistest.Shared(t)
 	s := newScope(t)
-	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(6*time.Second))
+	c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(10*time.Second))
 	l := try(t, c.Mutex("job"))
 	start, stop := l.Deadline(), make(chan struct{})
 	var wg sync.WaitGroup
@@ -150,7 +134,7 @@ func TestBusyProcessorsDoNotCostTheLease(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().Sub(start) >= 3900*time.Millisecond })
+	eventually(t, patience, func() bool { return l.Err() != nil || l.Deadline().After(start) })
 	close(stop)
 	wg.Wait()
 	free(t, l)

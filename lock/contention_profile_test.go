@@ -294,28 +294,29 @@ func TestContentionProfileOfAQuorum(t *testing.T) {
 // A release finds that another process waits, which nobody here does.
 func TestContentionProfileKnowsOfOtherProcesses(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
 	for _, wait := range []time.Duration{300 * time.Millisecond, 3 * time.Second} { // the latter is told, not granted
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {
 			t.Parallel()
-			// A release that finds nobody subscribed, as on a machine that stands still for a while, wakes all and doesn't know whom.
-			for range 5 {
-				h, w := holdWhileAnotherWaits(t, srv, wait)
-				if w.Waits != 1 || w.Wait < wait || w.Holds != 0 {
-					t.Fatalf("the waiter: %+v", w)
+			synctest.Test(t, func(t *testing.T) {
+				// One release of many wakes all, and doesn't know whom.
+				for range 5 {
+					h, w := holdWhileAnotherWaits(t, redistest.StartFake(t), wait)
+					if w.Waits != 1 || w.Wait < wait || w.Holds != 0 {
+						t.Fatalf("the waiter: %+v", w)
+					}
+					if h.Holds == 1 && h.Hold >= wait {
+						return
+					}
+					t.Logf("the holder: %+v", h)
 				}
-				if h.Holds == 1 && h.Hold >= wait {
-					return
-				}
-				t.Logf("the holder: %+v", h)
-			}
-			t.Error("no release has found the waiter")
+				t.Error("no release has found the waiter")
+			})
 		})
 	}
 }
 
 // holdWhileAnotherWaits returns the stacks of a hold, and of the wait for it of another client.
-func holdWhileAnotherWaits(t *testing.T, srv *redistest.Server, wait time.Duration) (h, w lock.ContentionStack) {
+func holdWhileAnotherWaits(t *testing.T, srv *redistest.Fake, wait time.Duration) (h, w lock.ContentionStack) {
 	var clients [2]*lock.Client
 	for i := range clients {
 		c, err := lock.New(srv.Client(t), lock.WithContentionProfile(1))
@@ -325,7 +326,7 @@ func holdWhileAnotherWaits(t *testing.T, srv *redistest.Server, wait time.Durati
 		t.Cleanup(func() { closeSoon(c) })
 		clients[i] = c
 	}
-	name := "job:" + wait.String()
+	const name = "job"
 	until, done := make(chan struct{}), make(chan error)
 	go func() { done <- holder(t.Context(), clients[0].Mutex(name), "Lock", until) }()
 	eventually(t, patience, func() bool { return len(clients[0].Leases()) == 1 && clients[0].Leases()[0].State == lock.StateHeld })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -46,46 +47,41 @@ func TestDeletedKeyWakesWaiters(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			ctx := t.Context()
-			holder := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-			waiter := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-			held, err := kind.held(holder).Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := make(chan error, 1)
-			go func() {
-				l, err := kind.awaited(waiter).Lock(ctx)
-				if err == nil {
-					err = l.Release(context.WithoutCancel(ctx))
-				}
-				got <- err
-			}()
-			admin := srv.Client(t)
-			eventually(t, patience, func() bool { return len(admin.PubSubChannels(ctx, "redisson*").Val()) > 0 })
-			asked, since := srv.Commands(t)["evalsha"], time.Now()
-			eventually(t, patience, func() bool { // until it has asked once more
-				if n := srv.Commands(t)["evalsha"]; n != asked {
-					asked, since = n, time.Now()
-				}
-				return time.Since(since) > 100*time.Millisecond
-			})
-			if n := admin.Del(ctx, "job").Val(); n != 1 {
-				t.Fatalf("%d keys deleted", n)
-			}
-			<-held.Context().Done()
-			if err := held.Err(); !errors.Is(err, lock.ErrLost) {
-				t.Fatalf("the holder: %v", err)
-			}
-			select {
-			case err := <-got:
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				ctx := t.Context()
+				holder := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+				waiter := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+				held, err := kind.held(holder).Lock(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
-			case <-time.After(lease / 3): // after its lease, as it saw it, the waiter would ask anyway
-				t.Fatal("the holder knows that its lock is gone, and the waiter isn't told")
-			}
+				got := make(chan error, 1)
+				go func() {
+					l, err := kind.awaited(waiter).Lock(ctx)
+					if err == nil {
+						err = l.Release(context.WithoutCancel(ctx))
+					}
+					got <- err
+				}()
+				admin := srv.Client(t)
+				time.Sleep(100 * time.Millisecond) // until it has asked once more
+				if n := admin.Del(ctx, "job").Val(); n != 1 {
+					t.Fatalf("%d keys deleted", n)
+				}
+				<-held.Context().Done()
+				if err := held.Err(); !errors.Is(err, lock.ErrLost) {
+					t.Fatalf("the holder: %v", err)
+				}
+				select {
+				case err := <-got:
+					if err != nil {
+						t.Fatal(err)
+					}
+				case <-time.After(100 * time.Millisecond): // after its lease, as it saw it, the waiter would ask anyway
+					t.Fatal("the holder knows that its lock is gone, and the waiter isn't told")
+				}
+			})
 		})
 	}
 }

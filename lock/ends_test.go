@@ -451,36 +451,37 @@ func playEnds(t *testing.T, subject string, first, second way, order string) {
 // TestOneEndOnRedis has the client close, the holder release and the ctx end at the moment of a loss.
 func TestOneEndOnRedis(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	rdb := sp.Client(t)
-	for i := range 40 {
-		r := &endsRig{scope: newScope(t), t: t, released: make(chan error, 1)}
-		c := r.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-		r.clients = []*lock.Client{c}
-		ctx, cancel := context.WithCancel(t.Context())
-		l, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(ctx)
-		must(t, "TryLock", err)
-		r.l = l
-		control := sp.Prefix() + "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
-		eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] > 0 })
-		_, err = c.Mutex(fmt.Sprintf("job:%d", i)).ForceUnlock(t.Context())
-		must(t, "ForceUnlock", err)
-		if i%2 == 0 {
-			await(t, "Context", l.Context().Done())
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.StartFake(t).Client(t)
+		for i := range 40 {
+			r := &endsRig{scope: newScope(t), t: t, released: make(chan error, 1)}
+			c := r.open(t, rdb)
+			r.clients = []*lock.Client{c}
+			ctx, cancel := context.WithCancel(t.Context())
+			l, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(ctx)
+			must(t, "TryLock", err)
+			r.l = l
+			control := "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
+			eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] > 0 })
+			_, err = c.Mutex(fmt.Sprintf("job:%d", i)).ForceUnlock(t.Context())
+			must(t, "ForceUnlock", err)
+			if i%2 == 0 {
+				await(t, "Context", l.Context().Done())
+			}
+			ended, stop := context.WithCancel(t.Context())
+			stop()
+			var all sync.WaitGroup
+			all.Go(func() { _ = c.Close(ended) })
+			if i%3 == 0 {
+				all.Go(cancel)
+			}
+			all.Wait()
+			cancel()
+			await(t, "Done", l.Ended())
+			eventually(t, patience, func() bool { // it was lost or canceled, and that was told
+				return len(c.Recent()) == 1 && len(r.records(t, telemetry.LogLost))+len(r.records(t, telemetry.LogEnd)) > 0
+			})
+			r.agree(fmt.Sprint("round ", i))
 		}
-		ended, stop := context.WithCancel(t.Context())
-		stop()
-		var all sync.WaitGroup
-		all.Go(func() { _ = c.Close(ended) })
-		if i%3 == 0 {
-			all.Go(cancel)
-		}
-		all.Wait()
-		cancel()
-		await(t, "Done", l.Ended())
-		eventually(t, patience, func() bool { // it was lost or canceled, and that was told
-			return len(c.Recent()) == 1 && len(r.records(t, telemetry.LogLost))+len(r.records(t, telemetry.LogEnd)) > 0
-		})
-		r.agree(fmt.Sprint("round ", i))
-	}
+	})
 }

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -28,7 +26,7 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 				var clients [2]*lock.Client
 				var wires [2]*wireTap
 				for i := range clients {
-					rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.DialerRetries = 1 })
+					rdb, wire := throughProxy(t, srv, once)
 					clients[i], wires[i] = s.open(t, rdb, lock.WithWatchdog(6*time.Second)), wire
 				}
 				bad, good := clients[order[0]], clients[order[1]]

@@ -36,12 +36,14 @@ func TestLongestDurations(t *testing.T) {
 	})
 	t.Run("ReadTimeout", func(t *testing.T) {
 		t.Parallel()
-		sp := redistest.Shared(t)
-		c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) { o.ReadTimeout = longest }), lock.WithKeyPrefix(sp.Prefix()))
-		l := try(t, c.Mutex("job"))
-		if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || !h.Held {
-			t.Errorf("Inspect: %+v, %v", h, err)
-		}
-		free(t, l)
+		synctest.Test(t, func(t *testing.T) {
+			sp := redistest.StartFake(t)
+			c := newScope(t).open(t, sp.Client(t, func(o *redis.Options) { o.ReadTimeout = longest }))
+			l := try(t, c.Mutex("job"))
+			if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || !h.Held {
+				t.Errorf("Inspect: %+v, %v", h, err)
+			}
+			free(t, l)
+		})
 	})
 }

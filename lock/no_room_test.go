@@ -2,11 +2,12 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,95 +16,87 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// TestRenewalWithoutNewConnections has nobody connect any more once a lock is held. The program's own connections still work, so the lease
-// must live.
+// Nobody can connect any more once a lock is held. The program's own connections still work, so the lease must live.
 func TestRenewalWithoutNewConnections(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
-	do := func(t *testing.T, s *redistest.Server, args ...any) {
+	do := func(t *testing.T, rdb *redis.Client, args ...any) {
 		t.Helper()
-		if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, fmt.Sprint(args...), rdb.Do(t.Context(), args...).Err())
 	}
-	for what, bar := range map[string]func(t *testing.T, s *redistest.Server, dials *atomic.Pointer[dialer]){
-		"maxclients": func(t *testing.T, s *redistest.Server, _ *atomic.Pointer[dialer]) {
-			clients, err := s.Client(t).InfoMap(t.Context(), "clients").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, err := strconv.Atoi(clients["Clients"]["connected_clients"])
-			if err != nil {
-				t.Fatal(err)
-			}
-			do(t, s, "CONFIG", "SET", "maxclients", n)
+	for what, bar := range map[string]func(t *testing.T, rdb *redis.Client){
+		"maxclients": func(t *testing.T, rdb *redis.Client) {
+			clients, err := rdb.InfoMap(t.Context(), "clients").Result()
+			must(t, "INFO", err)
+			do(t, rdb, "CONFIG", "SET", "maxclients", clients["Clients"]["connected_clients"])
 		},
-		"credentials": func(t *testing.T, s *redistest.Server, _ *atomic.Pointer[dialer]) {
-			do(t, s, "ACL", "SETUSER", "default", "resetpass", ">another")
-		},
-		"firewall, refused": func(_ *testing.T, _ *redistest.Server, dials *atomic.Pointer[dialer]) {
-			refused := dialer(func(context.Context, string, string) (net.Conn, error) {
-				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-			})
-			dials.Store(&refused)
-		},
-		"firewall, dropped": func(_ *testing.T, _ *redistest.Server, dials *atomic.Pointer[dialer]) {
-			dropped := dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
-				select {
-				case <-ctx.Done():
-				case <-t.Context().Done(): // go-redis dials on when its caller has left
-				}
-				return nil, context.DeadlineExceeded
-			})
-			dials.Store(&dropped)
+		"credentials": func(t *testing.T, rdb *redis.Client) {
+			do(t, rdb, "ACL", "SETUSER", "default", "resetpass", ">another")
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			var dials atomic.Pointer[dialer]
-			plain := dialer((&net.Dialer{}).DialContext)
-			dials.Store(&plain)
-			opts := &redis.Options{
-				Addr: server.Addr(), ReadTimeout: 5 * time.Second, DialTimeout: 5 * time.Second, DialerRetries: 1,
-				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-					return (*dials.Load())(ctx, network, addr)
-				},
+			srv := redistest.Start(t)
+			renewedWithoutNewConnections(t, srv.Client(t), srv.Client(t), 9*time.Second, func() { bar(t, srv.Client(t)) })
+		})
+	}
+	for what, dialed := range map[string]dialer{
+		"firewall, refused": func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		},
+		"firewall, dropped": func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute): // go-redis dials on when its caller has left
 			}
-			rdb := redis.NewClient(opts)
-			defer func() { _ = rdb.Close() }()
-			c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-			l := try(t, c.Mutex("job"))
-			// A subscription for forced unlocks is made with the first grant.
-			eventually(t, patience, func() bool {
-				n, err := server.Client(t).PubSubChannels(t.Context(), "*lockdog:control:*").Result()
-				return err == nil && len(n) == 1
-			})
-			bar(t, server, &dials)
-			second := redis.NewClient(opts)
-			defer func() { _ = second.Close() }()
-			if err := second.Ping(shortly(t)).Err(); err == nil {
-				t.Fatal("a new client got in")
-			}
-			for range 3 {
-				renewedPast(t, l, l.Deadline())
-				if l.Err() != nil {
-					t.Fatalf("the lease ended: %v", l.Err())
+			return nil, context.DeadlineExceeded
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var barred atomic.Bool
+				srv := redistest.StartFake(t)
+				open := func() *redis.Client {
+					return srv.Client(t, func(o *redis.Options) {
+						o.DialerRetries = 1
+						dial := o.Dialer
+						o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+							if barred.Load() {
+								return dialed(ctx, network, addr)
+							}
+							return dial(ctx, network, addr)
+						}
+					})
 				}
-			}
-			if err := rdb.Ping(t.Context()).Err(); err != nil {
-				t.Error(err)
-			}
-			free(t, l)
+				defer time.Sleep(2 * time.Minute) // until go-redis has given up, too
+				renewedWithoutNewConnections(t, open(), open(), 3*time.Second, func() { barred.Store(true) })
+			})
 		})
 	}
 }
 
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
-
-// shortly is a ctx for what has to fail.
-func shortly(t *testing.T) context.Context {
+// renewedWithoutNewConnections bars connections, which the second client doesn't have yet, and looks after a lease of the first.
+func renewedWithoutNewConnections(t *testing.T, rdb, second *redis.Client, lease time.Duration, bar func()) {
+	t.Helper()
+	c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+	l := try(t, c.Mutex("job"))
+	// A subscription for forced unlocks is made with the first grant.
+	eventually(t, patience, func() bool {
+		n, err := rdb.PubSubChannels(t.Context(), "*lockdog:control:*").Result()
+		return err == nil && len(n) == 1
+	})
+	bar()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	t.Cleanup(cancel)
-	return ctx
+	defer cancel()
+	if err := second.Ping(ctx).Err(); err == nil {
+		t.Fatal("a new client got in")
+	}
+	for range 2 {
+		renewedPast(t, l, l.Deadline())
+		must(t, "the lease", l.Err())
+	}
+	must(t, "PING", rdb.Ping(t.Context()).Err())
+	free(t, l)
 }
+
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,50 +31,58 @@ func (p *poison) into(o *redis.Options) {
 func TestPoisonedConnections(t *testing.T) {
 	t.Parallel()
 	const lease, bad = 3 * time.Second, 3
-	srv := redistest.Start(t)
 	t.Run("the program's", func(t *testing.T) {
 		t.Parallel()
-		var p poison
-		rdb := srv.Client(t, p.into)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix("program:"))
-		free(t, try(t, c.Mutex("job"))) // with a good one
-		conns := make([]*redis.Conn, bad)
-		for i := range conns {
-			conns[i] = rdb.Conn()
-			must(t, "SUBSCRIBE", conns[i].Process(t.Context(), redis.NewCmd(t.Context(), "subscribe", "somewhere")))
-		}
-		for _, cn := range conns {
-			must(t, "Close", cn.Close())
-		}
-		for range 2 * bad {
-			free(t, try(t, c.Mutex("job")))
-		}
-		if err := rdb.Get(t.Context(), "job").Err(); err != redis.Nil { //nolint:errorlint // it isn't wrapped
-			t.Errorf("the program's own command: %v", err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var p poison
+			srv := redistest.StartFake(t)
+			rdb := srv.Client(t, p.into)
+			c := newScope(t).open(t, rdb)
+			free(t, try(t, c.Mutex("job"))) // with a good one
+			conns := make([]*redis.Conn, bad)
+			for i := range conns {
+				conns[i] = rdb.Conn()
+				must(t, "SUBSCRIBE", conns[i].Process(t.Context(), redis.NewCmd(t.Context(), "subscribe", "somewhere")))
+			}
+			for _, cn := range conns {
+				must(t, "Close", cn.Close())
+			}
+			for range 2 * bad {
+				free(t, try(t, c.Mutex("job")))
+			}
+			if err := rdb.Get(t.Context(), "job").Err(); err != redis.Nil { //nolint:errorlint // it isn't wrapped
+				t.Errorf("the program's own command: %v", err)
+			}
+		})
 	})
 	t.Run("those for renewals", func(t *testing.T) {
 		t.Parallel()
-		var p poison
-		c := newScope(t).open(t, srv.Client(t, p.into), lock.WithKeyPrefix("renewals:"), lock.WithWatchdog(lease))
-		leases := many(t, c, 5)
-		p.left.Store(bad)
-		for _, l := range leases {
-			renewedPast(t, l, time.Now().Add(lease))
-		}
-		mustAllLive(t, leases)
-		freeAll(t, leases)
+		synctest.Test(t, func(t *testing.T) {
+			var p poison
+			srv := redistest.StartFake(t)
+			c := newScope(t).open(t, srv.Client(t, p.into), lock.WithWatchdog(lease))
+			leases := many(t, c, 5)
+			p.left.Store(bad)
+			for _, l := range leases {
+				renewedPast(t, l, time.Now().Add(lease))
+			}
+			mustAllLive(t, leases)
+			freeAll(t, leases)
+		})
 	})
 	t.Run("those of the client for renewals", func(t *testing.T) {
 		t.Parallel()
-		var p poison
-		p.left.Store(bad)
-		c := newScope(t).open(t, srv.Client(t), lock.WithKeyPrefix("client:"), lock.WithWatchdog(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
-		leases := many(t, c, 5)
-		for _, l := range leases {
-			renewedPast(t, l, time.Now().Add(lease))
-		}
-		mustAllLive(t, leases)
-		freeAll(t, leases)
+		synctest.Test(t, func(t *testing.T) {
+			var p poison
+			srv := redistest.StartFake(t)
+			p.left.Store(bad)
+			c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
+			leases := many(t, c, 5)
+			for _, l := range leases {
+				renewedPast(t, l, time.Now().Add(lease))
+			}
+			mustAllLive(t, leases)
+			freeAll(t, leases)
+		})
 	})
 }

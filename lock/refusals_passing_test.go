@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,35 @@ func (s spell) over(t *testing.T, servers ...*redis.Client) (end func()) {
 	}
 }
 
+// pretend begins such a spell at a fake, and returns what ends it.
+func (s spell) pretend(srv *redistest.Fake) (end func()) {
+	srv.SetRefusal(refuseWrites(s.word + " it writes nothing for a while"))
+	return func() { srv.SetRefusal(nil) }
+}
+
+// grow are the commands that need memory, and writes those that a primary may refuse.
+var (
+	grow   = []string{"SET", "MSET", "INCR", "INCRBY", "DECR", "DECRBY", "HSET", "RPUSH", "ZADD"}
+	writes = append([]string{"DEL", "PERSIST", "PEXPIRE", "PEXPIREAT", "HDEL", "LREM", "ZREM", "ZREMRANGEBYSCORE"}, grow...)
+)
+
+// refuseWrites has a fake say so to what would write.
+func refuseWrites(text string) func(cmd string, _ ...string) string { return refuseAny(writes, text) }
+
+// refuseGrowth is a full Redis.
+func refuseGrowth() func(cmd string, _ ...string) string {
+	return refuseAny(grow, "OOM command not allowed when used memory > 'maxmemory'.")
+}
+
+func refuseAny(commands []string, text string) func(cmd string, _ ...string) string {
+	return func(cmd string, _ ...string) string {
+		if slices.Contains(commands, cmd) {
+			return text
+		}
+		return ""
+	}
+}
+
 // outlasts is a row of the table of refusals.
 func outlasts(s spell) func(*testing.T, *refusal) {
 	return func(t *testing.T, r *refusal) {
@@ -184,7 +214,7 @@ type outlasting struct {
 }
 
 // prepare takes locks, and has others wait for them.
-func prepare(t *testing.T, srv *redistest.Server, k kindOfLock) *outlasting {
+func prepare(t *testing.T, srv *redistest.Fake, k kindOfLock) *outlasting {
 	t.Helper()
 	o := &outlasting{scope: newScope(t), ordeal: ordeal{whose: k.name + ": who"}}
 	c := o.open(t, srv.Client(t))
@@ -228,20 +258,22 @@ func TestRefusalsThatPass(t *testing.T) {
 	for _, spell := range spells {
 		t.Run(spell.word, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			var kinds []*outlasting
-			for _, k := range append([]kindOfLock{several}, allKinds...) {
-				kinds = append(kinds, prepare(t, srv, k))
-			}
-			end := spell.over(t, srv.Client(t))
-			for _, o := range kinds {
-				o.suffer(t, spell.word)
-			}
-			end()
-			for _, o := range kinds {
-				o.outlasted(t)
-				free(t, try(t, o.other))
-			}
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				var kinds []*outlasting
+				for _, k := range append([]kindOfLock{several}, allKinds...) {
+					kinds = append(kinds, prepare(t, srv, k))
+				}
+				end := spell.pretend(srv)
+				for _, o := range kinds {
+					o.suffer(t, spell.word)
+				}
+				end()
+				for _, o := range kinds {
+					o.outlasted(t)
+					free(t, try(t, o.other))
+				}
+			})
 		})
 	}
 }
@@ -252,33 +284,35 @@ func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
 	for _, spell := range spells {
 		t.Run(spell.word, func(t *testing.T) {
 			t.Parallel()
-			srv := redistest.Start(t)
-			ctx, sc := t.Context(), newScope(t)
-			c := sc.open(t, srv.Client(t))
-			s, gate := c.UnleasedSemaphore("sem"), closed(t, c, "gate", 2)
-			_, err := s.TrySetPermits(ctx, 5)
-			must(t, "TrySetPermits", err)
-			must(t, "Acquire", s.Acquire(ctx, 4))
-			o := ordeal{whose: spell.word}
-			o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
-			waiting(t, c, 1)
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				ctx, sc := t.Context(), newScope(t)
+				c := sc.open(t, srv.Client(t))
+				s, gate := c.UnleasedSemaphore("sem"), closed(t, c, "gate", 2)
+				_, err := s.TrySetPermits(ctx, 5)
+				must(t, "TrySetPermits", err)
+				must(t, "Acquire", s.Acquire(ctx, 4))
+				o := ordeal{whose: spell.word}
+				o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
+				waiting(t, c, 1)
 
-			end := spell.over(t, srv.Client(t))
-			o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
-			o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
-			o.begin("AddPermits", 2, func() error { return s.AddPermits(ctx, 10) })
-			o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
-			o.begin("TrySetCount", 1, func() error { _, err := c.Latch("new").TrySetCount(ctx, 7); return err })
-			o.lasts(t, func() bool { return sc.refused(t, "acquire") > 20 && sc.refused(t, "release") > 20 })
-			mustMention(t, s.TryAcquire(ctx, 1), "sem", spell.word)
-			mustBe(t, "permits", available(t, s), 1)
-			_, err = c.Mutex("job").ForceUnlock(ctx)
-			mustMention(t, err, "job", spell.word)
-			end()
-			o.outlasted(t)
-			mustBe(t, "permits", available(t, s), 1-3+2*2+2*10)
-			mustBe(t, "count", count(t, gate), 0)
-			mustBe(t, "count", count(t, c.Latch("new")), 7)
+				end := spell.pretend(srv)
+				o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
+				o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
+				o.begin("AddPermits", 2, func() error { return s.AddPermits(ctx, 10) })
+				o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
+				o.begin("TrySetCount", 1, func() error { _, err := c.Latch("new").TrySetCount(ctx, 7); return err })
+				o.lasts(t, func() bool { return sc.refused(t, "acquire") > 20 && sc.refused(t, "release") > 20 })
+				mustMention(t, s.TryAcquire(ctx, 1), "sem", spell.word)
+				mustBe(t, "permits", available(t, s), 1)
+				_, err = c.Mutex("job").ForceUnlock(ctx)
+				mustMention(t, err, "job", spell.word)
+				end()
+				o.outlasted(t)
+				mustBe(t, "permits", available(t, s), 1-3+2*2+2*10)
+				mustBe(t, "count", count(t, gate), 0)
+				mustBe(t, "count", count(t, c.Latch("new")), 7)
+			})
 		})
 	}
 }
@@ -311,47 +345,46 @@ func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 // What doesn't pass is waited out for one lease, by those behind the first in line, too: not for one lease after the other.
 func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
 	t.Parallel()
-	const waiters = 8
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(ttl))
-	free(t, try(t, c.Mutex("job")))
-	if err := rdb.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody is there
-		t.Fatal(err)
-	}
-	began := time.Now()
-	var all []<-chan taken
-	for range waiters {
-		all = append(all, begin(t.Context(), c.Mutex("job")))
-	}
-	for _, w := range all {
-		mustMention(t, await(t, "Lock", w).err, "job", "READONLY")
-	}
-	if took := time.Since(began); took < ttl || took > waiters/2*ttl {
-		t.Errorf("all have failed after %v, want about %v", took, ttl)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 8
+		srv := redistest.StartFake(t)
+		c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(ttl))
+		free(t, try(t, c.Mutex("job")))
+		srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
+		began := time.Now()
+		var all []<-chan taken
+		for range waiters {
+			all = append(all, begin(t.Context(), c.Mutex("job")))
+		}
+		for _, w := range all {
+			mustMention(t, await(t, "Lock", w).err, "job", "READONLY")
+		}
+		if took := time.Since(began); took < ttl || took > 2*ttl {
+			t.Errorf("all have failed after %v, want about %v", took, ttl)
+		}
+	})
 }
 
 // A ctx or a WithWait that ends meanwhile ends the wait, with what Redis said last.
 func TestRefusalOutlivesTheWait(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	c := newScope(t).open(t, srv.Client(t))
-	end := spells[0].over(t, rdb)
-	defer end()
-	_, err := c.Mutex("job", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
-	mustMention(t, err, "job", "NOREPLICAS")
-	if errors.Is(err, lock.ErrHeld) {
-		t.Errorf("%v: nobody holds it", err)
-	}
-	cause := errors.New("the request is over")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, cause)
-	defer cancel()
-	_, err = c.Mutex("job").Lock(ctx)
-	mustMention(t, err, "job", "NOREPLICAS")
-	mustMatch(t, err, cause)
-	if errors.Is(err, lock.ErrHeld) {
-		t.Errorf("%v: nobody holds it", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c := newScope(t).open(t, srv.Client(t))
+		spells[0].pretend(srv)
+		_, err := c.Mutex("job", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
+		mustMention(t, err, "job", "NOREPLICAS")
+		if errors.Is(err, lock.ErrHeld) {
+			t.Errorf("%v: nobody holds it", err)
+		}
+		cause := errors.New("the request is over")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, cause)
+		defer cancel()
+		_, err = c.Mutex("job").Lock(ctx)
+		mustMention(t, err, "job", "NOREPLICAS")
+		mustMatch(t, err, cause)
+		if errors.Is(err, lock.ErrHeld) {
+			t.Errorf("%v: nobody holds it", err)
+		}
+	})
 }

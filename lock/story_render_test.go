@@ -128,7 +128,7 @@ func (r *renderer) value(kv attribute.KeyValue) string {
 }
 
 var (
-	addresses = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+	addresses = regexp.MustCompile(`(127\.0\.0\.1|fake):\d+`)
 	random    = regexp.MustCompile(`:[0-9a-f]{16}-(\d+)`)
 	broken    = regexp.MustCompile(`^(EOF|(read|write) tcp .*)$`) // which of them, is a matter of who was faster
 )

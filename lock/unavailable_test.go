@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,8 @@ import (
 func TestErrUnavailable(t *testing.T) {
 	t.Parallel()
 	quick := func(o *redis.Options) {
-		o.DialTimeout, o.DialerRetries, o.ReadTimeout, o.WriteTimeout = time.Second, 1, 300*time.Millisecond, 300*time.Millisecond
+		once(o)
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 300*time.Millisecond, 300*time.Millisecond
 	}
 	unavailable := func(t *testing.T, err error, hint string) {
 		t.Helper()
@@ -29,37 +31,41 @@ func TestErrUnavailable(t *testing.T) {
 	}
 	t.Run("down", func(t *testing.T) {
 		t.Parallel()
-		srv := redistest.Start(t)
-		c := newScope(t).open(t, srv.Client(t, quick), lock.WithWatchdog(2*time.Second))
-		m := c.Mutex("job")
-		l := try(t, m)
-		err := c.Mutex("work").Do(t.Context(), func(context.Context, *lock.Lease) error {
-			srv.Kill(t)
-			return nil
-		})
-		if errors.Is(err, lock.ErrLost) {
-			t.Fatalf("the lease of 2 s was lost: %v", err)
-		}
-		mustMatch(t, err, lock.ErrUnconfirmed)
-		unavailable(t, err, "")
-		_, err = m.TryLock(t.Context())
-		unavailable(t, err, "")
-		_, err = m.Inspect(t.Context())
-		unavailable(t, err, "")
-		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			c := newScope(t).open(t, srv.Client(t, quick), lock.WithWatchdog(2*time.Second))
+			m := c.Mutex("job")
+			l := try(t, m)
+			err := c.Mutex("work").Do(t.Context(), func(context.Context, *lock.Lease) error {
+				srv.Kill(t)
+				return nil
+			})
+			if errors.Is(err, lock.ErrLost) {
+				t.Fatalf("the lease of 2 s was lost: %v", err)
+			}
+			mustMatch(t, err, lock.ErrUnconfirmed)
 			unavailable(t, err, "")
-		}
+			_, err = m.TryLock(t.Context())
+			unavailable(t, err, "")
+			_, err = m.Inspect(t.Context())
+			unavailable(t, err, "")
+			if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+				unavailable(t, err, "")
+			}
+		})
 	})
 	t.Run("silent", func(t *testing.T) {
 		t.Parallel()
-		sp := redistest.Shared(t)
-		rdb, e := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(2*time.Second))
-		free(t, try(t, c.Mutex("job")))
-		e.set(redistest.When(redistest.Up, redistest.Drop))
-		_, err := c.Mutex("job").TryLock(t.Context())
-		unavailable(t, err, "")
-		e.set(nil)
+		synctest.Test(t, func(t *testing.T) {
+			sp := redistest.StartFake(t)
+			rdb, e := throughProxy(t, sp)
+			c := newScope(t).open(t, rdb, lock.WithWatchdog(2*time.Second))
+			free(t, try(t, c.Mutex("job")))
+			e.set(redistest.When(redistest.Up, redistest.Drop))
+			_, err := c.Mutex("job").TryLock(t.Context())
+			unavailable(t, err, "")
+			e.set(nil)
+		})
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		t.Parallel()
@@ -70,11 +76,13 @@ func TestErrUnavailable(t *testing.T) {
 	})
 	t.Run("full", func(t *testing.T) {
 		t.Parallel()
-		srv := redistest.Start(t)
-		c := newScope(t).open(t, srv.Client(t, quick))
-		must(t, "CONFIG SET", srv.Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err())
-		_, err := c.Mutex("job").TryLock(t.Context())
-		unavailable(t, err, "maxmemory")
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			c := newScope(t).open(t, srv.Client(t, quick))
+			srv.SetRefusal(refuseGrowth())
+			_, err := c.Mutex("job").TryLock(t.Context())
+			unavailable(t, err, "maxmemory")
+		})
 	})
 	t.Run("too few replicas", func(t *testing.T) {
 		t.Parallel()
@@ -84,28 +92,30 @@ func TestErrUnavailable(t *testing.T) {
 	})
 	t.Run("not", func(t *testing.T) {
 		t.Parallel()
-		srv := redistest.Start(t)
-		c := newScope(t).open(t, srv.Client(t))
-		l := try(t, c.Mutex("job"))
-		must(t, "SET", srv.Client(t).Set(t.Context(), "text", "1", 0).Err())
-		ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		<-ended.Done()
-		for what, err := range map[string]error{
-			"held":      errorOf(c.Mutex("job").TryLock(t.Context())),
-			"wrong key": errorOf(c.Mutex("text").TryLock(t.Context())),
-			"ctx ended": errorOf(c.Mutex("other").Lock(ended)),
-			"bad name":  errorOf(c.Mutex("").Lock(t.Context())),
-		} {
-			if err == nil || errors.Is(err, lock.ErrUnavailable) {
-				t.Errorf("%s: %v", what, err)
+		synctest.Test(t, func(t *testing.T) {
+			srv := redistest.StartFake(t)
+			c := newScope(t).open(t, srv.Client(t))
+			l := try(t, c.Mutex("job"))
+			must(t, "SET", srv.Client(t).Set(t.Context(), "text", "1", 0).Err())
+			ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			<-ended.Done()
+			for what, err := range map[string]error{
+				"held":      errorOf(c.Mutex("job").TryLock(t.Context())),
+				"wrong key": errorOf(c.Mutex("text").TryLock(t.Context())),
+				"ctx ended": errorOf(c.Mutex("other").Lock(ended)),
+				"bad name":  errorOf(c.Mutex("").Lock(t.Context())),
+			} {
+				if err == nil || errors.Is(err, lock.ErrUnavailable) {
+					t.Errorf("%s: %v", what, err)
+				}
 			}
-		}
-		free(t, l)
-		must(t, "Close", c.Close(t.Context()))
-		if err := errorOf(c.Mutex("job").TryLock(t.Context())); errors.Is(err, lock.ErrUnavailable) {
-			t.Errorf("closed: %v", err)
-		}
+			free(t, l)
+			must(t, "Close", c.Close(t.Context()))
+			if err := errorOf(c.Mutex("job").TryLock(t.Context())); errors.Is(err, lock.ErrUnavailable) {
+				t.Errorf("closed: %v", err)
+			}
+		})
 	})
 }
 
@@ -114,15 +124,17 @@ func errorOf[T any](_ T, err error) error { return err }
 // Whoever finds a lock held by the very client that asks is told so: it is another part of the program, and no other pod.
 func TestHeldByThisProcess(t *testing.T) {
 	t.Parallel()
-	sp := redistest.Shared(t)
-	open := func(id string) *lock.Client {
-		return newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID(id))
-	}
-	c, other := open("orders/1"), open("orders/1")
-	l := try(t, c.Mutex("job"))
-	mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "held by this process, as")
-	if err := errorOf(other.Mutex("job").TryLock(t.Context())); err == nil || strings.Contains(err.Error(), "this process") {
-		t.Errorf("another client with the same id: %v", err)
-	}
-	free(t, l)
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		open := func(id string) *lock.Client {
+			return newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithClientID(id))
+		}
+		c, other := open("orders/1"), open("orders/1")
+		l := try(t, c.Mutex("job"))
+		mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "held by this process, as")
+		if err := errorOf(other.Mutex("job").TryLock(t.Context())); err == nil || strings.Contains(err.Error(), "this process") {
+			t.Errorf("another client with the same id: %v", err)
+		}
+		free(t, l)
+	})
 }
