@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,13 +51,18 @@ func (b *breaker) halfOpen() {
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second
-	for shape, open := range map[string]func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient{
-		"one server": func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient {
+	for shape, open := range map[string]func(t *testing.T, srv *redistest.Fake, b *breaker) redis.UniversalClient{
+		"one server": func(t *testing.T, srv *redistest.Fake, b *breaker) redis.UniversalClient {
 			return srv.Client(t, func(o *redis.Options) { o.Limiter = b })
 		},
-		"a ring": func(t *testing.T, srv *redistest.Server, b *breaker) redis.UniversalClient {
+		"a ring": func(t *testing.T, srv *redistest.Fake, b *breaker) redis.UniversalClient {
 			rdb := redis.NewRing(&redis.RingOptions{
 				Addrs: map[string]string{"one": srv.Addr()}, Limiter: b,
+				NewClient: func(o *redis.Options) *redis.Client {
+					u := srv.Universal()
+					o.Dialer, o.PoolSize, o.MaintNotificationsConfig = u.Dialer, u.PoolSize, u.MaintNotificationsConfig
+					return redis.NewClient(o)
+				},
 				HeartbeatFrequency: time.Hour, // to the Ring a shard is down whose heartbeat the Limiter denies
 			})
 			t.Cleanup(func() { _ = rdb.Close() })
@@ -65,38 +71,40 @@ func TestLimiter(t *testing.T) {
 	} {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
-			srv, b := redistest.Start(t), &breaker{}
-			rdb := open(t, srv, b)
-			c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-			l := try(t, c.Mutex("held"))
-			for _, k := range allKinds {
-				free(t, try(t, k.make(c, "kind:"+k.name)))
-			}
-
-			must(t, "SCRIPT FLUSH", srv.Client(t).ScriptFlush(t.Context()).Err())
-			eventually(t, patience, func() bool {
-				b.halfOpen()
-				l, err := c.Mutex("job").TryLock(t.Context())
-				if err == nil {
-					free(t, l)
+			synctest.Test(t, func(t *testing.T) {
+				srv, b := redistest.StartFake(t), &breaker{}
+				rdb := open(t, srv, b)
+				c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+				l := try(t, c.Mutex("held"))
+				for _, k := range allKinds {
+					free(t, try(t, k.make(c, "kind:"+k.name)))
 				}
-				return err == nil
-			})
 
-			if err := rdb.Do(t.Context(), "lpush", "held", "x").Err(); err == nil { // the program's own mistake
-				t.Fatal("a lock took an LPUSH")
-			}
-			opened := time.Now()
-			_, err := c.Mutex("job").TryLock(t.Context())
-			mustMatch(t, err, lock.ErrUnavailable, errOpen)
-			mustMention(t, err, "job", "Limiter")
-			renewedPast(t, l, opened.Add(lease+lease/3))
-			mustAllLive(t, []*lock.Lease{l})
-			b.halfOpen()
-			free(t, l)
-			for i := range 2 { // all at once share a batch
-				freeAll(t, many(t, c, 20+i))
-			}
+				must(t, "SCRIPT FLUSH", srv.Client(t).ScriptFlush(t.Context()).Err())
+				eventually(t, patience, func() bool {
+					b.halfOpen()
+					l, err := c.Mutex("job").TryLock(t.Context())
+					if err == nil {
+						free(t, l)
+					}
+					return err == nil
+				})
+
+				if err := rdb.Do(t.Context(), "lpush", "held", "x").Err(); err == nil { // the program's own mistake
+					t.Fatal("a lock took an LPUSH")
+				}
+				opened := time.Now()
+				_, err := c.Mutex("job").TryLock(t.Context())
+				mustMatch(t, err, lock.ErrUnavailable, errOpen)
+				mustMention(t, err, "job", "Limiter")
+				renewedPast(t, l, opened.Add(lease+lease/3))
+				mustAllLive(t, []*lock.Lease{l})
+				b.halfOpen()
+				free(t, l)
+				for i := range 2 { // all at once share a batch
+					freeAll(t, many(t, c, 20+i))
+				}
+			})
 		})
 	}
 }
