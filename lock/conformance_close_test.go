@@ -14,8 +14,8 @@ var closeBehaviours = []behaviour{
 	{name: "Close/unused", test: closeUnused},
 	{name: "Close/use after it", test: useAfterClose},
 	{name: "Close/waiters", test: closeFailsWaiters},
-	{name: "Close/holders wind down", test: closeLetsHoldersWindDown},
-	{name: "Close/ctx ends with leases left", test: closeGivesUp},
+	{name: "Close/holders wind down", test: closeLetsHoldersWindDown, timed: true},
+	{name: "Close/ctx ends with leases left", test: closeGivesUp, timed: true},
 	{name: "Close/twice", test: closeTwice},
 	{name: "Close/nil ctx", test: closeWithoutCtx},
 }

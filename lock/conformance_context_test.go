@@ -12,13 +12,13 @@ import (
 
 var contextBehaviours = []behaviour{
 	{name: "Context/the end of ctx ends it", test: ctxEndsTheContext},
-	{name: "Context/the end of ctx stops renewal", test: ctxStopsRenewal},
+	{name: "Context/the end of ctx stops renewal", test: ctxStopsRenewal, timed: true},
 	{name: "Context/ended at once", test: ctxEndsAtOnce},
-	{name: "Context/WithLeaseContext", test: leaseContextIsFollowed},
+	{name: "Context/WithLeaseContext", test: leaseContextIsFollowed, timed: true},
 	{name: "Context/WithLeaseContext ended", test: leaseContextEnded},
 	{name: "Context/WithLeaseContext ends while it waits", test: leaseContextEndsTheWait},
 	{name: "Context/values and deadline", test: valuesAndDeadline},
-	{name: "Context/children", test: childrenEnd},
+	{name: "Context/children", test: childrenEnd, timed: true},
 	{name: "Context/asked for after the end", test: contextAfterTheEnd},
 }
 

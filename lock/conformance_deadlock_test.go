@@ -171,6 +171,9 @@ func deadlockBehaviours() (all []behaviour) {
 	add := func(name string, test func(t *testing.T, w *world)) {
 		all = append(all, behaviour{name: name, test: test})
 	}
+	addTimed := func(name string, test func(t *testing.T, w *world)) {
+		all = append(all, behaviour{name: name, test: test, timed: true})
+	}
 	for n := 2; n <= 3; n++ {
 		add(fmt.Sprintf("told/%d clients", n), func(t *testing.T, w *world) {
 			g := ring(t, w, n)
@@ -185,15 +188,15 @@ func deadlockBehaviours() (all []behaviour) {
 			g.allTold(0, 1)
 		})
 	}
-	add("told/one waits for long already", toldLate)
+	addTimed("told/one waits for long already", toldLate)
 	add("told/one client", toldOfOneClient)
 	add("told/a Multi", toldOfMulti)
-	add("told/after FLUSHALL of the graph", toldAfterLoss)
+	addTimed("told/after FLUSHALL of the graph", toldAfterLoss)
 	add("broken/the last granted", brokenLast)
 	add("broken/where asked", brokenWhereAsked)
 	add("broken/a Multi", brokenMulti)
 	for name, scene := range notTangled {
-		add("none/"+name, func(t *testing.T, w *world) {
+		addTimed("none/"+name, func(t *testing.T, w *world) {
 			d, quiet := scene(t, w), 6*time.Second
 			if w.busy() { // time that all shapes take
 				quiet = deadlockToldWithin + time.Second/2

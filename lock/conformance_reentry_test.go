@@ -13,10 +13,10 @@ var reentryBehaviours = []behaviour{
 	{name: "re-entry/not after the release", test: noDeadlockAfterRelease},
 	{name: "re-entry/other locks and clients", test: noReentryElsewhere},
 	{name: "re-entry/join", test: joins},
-	{name: "re-entry/the inner ctx ends", test: innerCtxEnds},
+	{name: "re-entry/the inner ctx ends", test: innerCtxEnds, timed: true},
 	{name: "re-entry/the outer ctx ends", test: outerCtxEnds},
-	{name: "re-entry/the outer is released first", test: outerReleasedFirst},
-	{name: "re-entry/loss ends all", test: lossEndsAll},
+	{name: "re-entry/the outer is released first", test: outerReleasedFirst, timed: true},
+	{name: "re-entry/loss ends all", test: lossEndsAll, timed: true},
 	{name: "re-entry/through another lock", test: joinsThroughAnother},
 	{name: "re-entry/through WithLeaseContext", test: joinsThroughLeaseContext},
 }

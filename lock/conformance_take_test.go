@@ -35,7 +35,7 @@ var takeBehaviours = []behaviour{
 	{name: "ForceUnlock/free", test: forceUnlockOfFree},
 	{name: "ForceUnlock/tells the holder", test: forceUnlockTellsTheHolder},
 	{name: "ForceUnlock/wakes waiters", test: forceUnlockWakes},
-	{name: "Leases and Recent", test: leasesAndRecent},
+	{name: "Leases and Recent", test: leasesAndRecent, timed: true},
 }
 
 func tryLockOfFree(t *testing.T, w *world) {

@@ -20,12 +20,19 @@ import (
 )
 
 const (
-	crowd          = 10_000
 	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
 	perWaiter      = 32 << 10               // bytes, the stack of its goroutine included
 	crowdPatience  = 8 * patience           // a busy machine takes a minute for so many
 )
+
+// crowd is how many wait.
+func crowd() int {
+	if *lock.Full {
+		return 10_000
+	}
+	return 2_000
+}
 
 // A crowd before one name: one subscription, memory in proportion, and each release wakes one waiter, by one command.
 func TestCrowdBeforeOneName(t *testing.T) {
@@ -64,9 +71,9 @@ func TestCrowdOfNames(t *testing.T) {
 func pipelined(t *testing.T, rdb *redis.Client, add func(pipe redis.Pipeliner, i int)) {
 	t.Helper()
 	pipe := rdb.Pipeline()
-	for i := range crowd {
+	for i := range crowd() {
 		add(pipe, i)
-		if pipe.Len() >= 1000 || i == crowd-1 {
+		if pipe.Len() >= 1000 || i == crowd()-1 {
 			if _, err := pipe.Exec(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +106,7 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 		_ = c.Close(ctx)
 		w.all.Wait()
 	})
-	for i := range crowd {
+	for i := range crowd() {
 		var opts []lock.LockOption
 		hasty := i%impatient == 0
 		if hasty {
@@ -121,16 +128,16 @@ func gather(t *testing.T, c *lock.Client, name func(i int) string) *gathering {
 			}
 		})
 	}
-	eventually(t, crowdPatience, func() bool { return w.timedOut.Load() == crowd/impatient })
+	eventually(t, crowdPatience, func() bool { return w.timedOut.Load() == int64(crowd()/impatient) })
 	return w
 }
 
 // look checks what the crowd costs while it waits.
 func (w *gathering) look(t *testing.T, srv *redistest.Server) {
 	t.Helper()
-	const waiters = crowd - crowd/impatient
+	waiters := crowd() - crowd()/impatient
 	waiting(t, w.c, waiters)
-	each := (heapAndStacks() - w.mem) / waiters
+	each := (heapAndStacks() - w.mem) / uint64(waiters)
 	t.Logf("%d waiters: %d bytes each", waiters, each)
 	if each > perWaiter {
 		t.Errorf("%d bytes per waiter, want %d at most", each, perWaiter)
@@ -159,10 +166,10 @@ func (w *gathering) serve(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(crowdPatience):
-		t.Fatalf("%d served, %d timed out, of %d", w.served.Load(), w.timedOut.Load(), crowd)
+		t.Fatalf("%d served, %d timed out, of %d", w.served.Load(), w.timedOut.Load(), crowd())
 	}
-	if n := w.served.Load() + w.timedOut.Load(); n != crowd {
-		t.Errorf("%d of %d were served, or timed out", n, crowd)
+	if n := w.served.Load() + w.timedOut.Load(); n != int64(crowd()) {
+		t.Errorf("%d of %d were served, or timed out", n, crowd())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 )
 
 // The conformance suite over the larger shapes. One set of servers per shape is started once, and its tests run side by
@@ -25,30 +26,32 @@ type shapeServers struct {
 	others []shapeServers                                                                               // of a quorum the other nodes
 }
 
-// serverShapes start the servers of each shape. All clients are made as programs make them.
-var serverShapes = []struct {
-	name  string
-	runs  []run
-	start func(t *testing.T) shapeServers
-}{
-	{"single", everyKind, func(t *testing.T) shapeServers { return universal(redistest.Start(t)) }},
-	{"primary+replica", mutexRuns, func(t *testing.T) shapeServers { return universal(redistest.StartReplicated(t, 1)) }},
-	{"sentinel", everyKind, func(t *testing.T) shapeServers { return universal(redistest.StartSentinel(t, 1)) }},
-	{"cluster 3", append(slices.Clone(everyKind), run{numbers: true, deadlocks: true, protocol: 3}), func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 0)) }},
-	{"cluster 3+3", mutexRuns, func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 1)) }},
-	{"ring 3", mutexRuns, startRingFarm},
-	{"3 servers", []run{{kind: quorums, protocol: 3}}, startQuorumFarm},
+// serverShape starts the servers of a shape. All clients are made as programs make them. The runs full are made with -lock.full only.
+type serverShape struct {
+	name       string
+	runs, full []run
+	start      func(t *testing.T) shapeServers
 }
 
-// mutexRuns are for the Mutex alone; everyKind are all.
+var serverShapes = []serverShape{
+	{"single", append(everyKind, mutexRESP2...), nil, func(t *testing.T) shapeServers { return universal(redistest.Start(t)) }},
+	{"primary+replica", nil, slices.Concat(mutexRESP3, mutexRESP2), func(t *testing.T) shapeServers { return universal(redistest.StartReplicated(t, 1)) }},
+	{"sentinel", mutexRESP3, append(everyKind[1:], mutexRESP2...), func(t *testing.T) shapeServers { return universal(redistest.StartSentinel(t, 1)) }},
+	{"cluster 3", append(everyKind, run{numbers: true, deadlocks: true, protocol: 3}), mutexRESP2, func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 0)) }},
+	{"cluster 3+3", nil, slices.Concat(mutexRESP3, mutexRESP2), func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 1)) }},
+	{"ring 3", mutexRESP3, mutexRESP2, startRingFarm},
+	{"3 servers", []run{{kind: quorums, protocol: 3}}, nil, startQuorumFarm},
+}
+
+// The runs for the Mutex alone, and for all, the Mutex first.
 var (
-	mutexRuns = []run{{kind: mutexes, protocol: 3}, {kind: mutexes, protocol: 2}}
-	everyKind = func() []run {
-		runs := append([]run{{numbers: true, protocol: 3}}, mutexRuns...)
-		for _, k := range allKinds[1:] {
+	mutexRESP2 = []run{{kind: mutexes, protocol: 2}}
+	mutexRESP3 = []run{{kind: mutexes, protocol: 3}}
+	everyKind  = func() (runs []run) {
+		for _, k := range allKinds {
 			runs = append(runs, run{kind: k, protocol: 3})
 		}
-		return runs
+		return slices.Clip(append(runs, run{numbers: true, protocol: 3}))
 	}()
 )
 
@@ -60,7 +63,7 @@ func universal(s interface {
 	return shapeServers{
 		open: func(t *testing.T, protocol int) redis.UniversalClient {
 			o := s.Universal()
-			o.Protocol, o.PoolSize = protocol, 64
+			o.Protocol, o.PoolSize, o.ReadTimeout, o.WriteTimeout = protocol, 64, patience, patience
 			return redistest.Open(t, o)
 		},
 		each: func(t *testing.T, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) {
@@ -85,7 +88,7 @@ func startRingFarm(t *testing.T) shapeServers {
 	}
 	return shapeServers{
 		open: func(t *testing.T, protocol int) redis.UniversalClient {
-			return openRing(t, &redis.RingOptions{Addrs: addrs, Protocol: protocol, PoolSize: 64})
+			return openRing(t, &redis.RingOptions{Addrs: addrs, Protocol: protocol, PoolSize: 64, ReadTimeout: patience, WriteTimeout: patience})
 		},
 		each: func(t *testing.T, rdb redis.UniversalClient, do func(context.Context, *redis.Client) error) {
 			t.Helper()
@@ -111,16 +114,23 @@ func openRing(t *testing.T, o *redis.RingOptions) *redis.Ring {
 	return r
 }
 
-// atOnce bounds the behaviours under way. They mostly wait, so more of them than cores do.
-const atOnce = 30
-
-// TestShapes isn't parallel to other tests: it makes more load than the tests of promises can do with.
+// TestShapes isn't parallel to other tests: it makes more load than they can do with.
 func TestShapes(t *testing.T) {
+	atOnce := 30 // behaviours, which mostly wait
+	var shapes []serverShape
+	for _, s := range serverShapes {
+		if *lock.Full {
+			atOnce, s.runs = 120, slices.Concat(s.runs, s.full)
+		}
+		if len(s.runs) > 0 {
+			shapes = append(shapes, s)
+		}
+	}
 	var report matrix
 	slots := make(chan struct{}, atOnce)
 	var all, starting sync.WaitGroup // servers that start take the time of tests that run
-	starting.Add(len(serverShapes))
-	for _, s := range serverShapes {
+	starting.Add(len(shapes))
+	for _, s := range shapes {
 		all.Go(func() {
 			up := sync.OnceFunc(starting.Done)
 			defer up() // also when -run leaves the shape out
@@ -187,7 +197,7 @@ func (f shapeServers) conform(t *testing.T, r run, slots chan struct{}, report *
 	defer all.Wait()
 	for _, theme := range r.tables(report.begun()) {
 		for i, b := range theme.table {
-			if r.kind.why(b.name) != "" {
+			if r.kind.why(b.name) != "" || b.timed && !*lock.Full {
 				continue
 			}
 			run := func() {

@@ -34,7 +34,11 @@ func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for seed := range uint64(150) {
+	seeds := uint64(30)
+	if *Full {
+		seeds = 300
+	}
+	for seed := range seeds {
 		mem := memory.New()
 		fake := redistest.StartFake(t).Client(t)
 		mini, err := backend.NewRedis(fake, nil)
