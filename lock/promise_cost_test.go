@@ -77,71 +77,71 @@ func TestUnusedClientOpensNothing(t *testing.T) {
 	})
 }
 
-// A thousand locks cost the goroutines and the connections of one; and a thousand waiters those of one.
+// Hundreds of locks cost the goroutines and the connections of one; and hundreds of waiters those of one.
 func TestGoroutinesAreConstant(t *testing.T) {
-	others := goroutines() // of tests before this one, that end when their servers' answers are given up
-	srv := redistest.Start(t)
-	p := redistest.NewProxy(t, srv.Addr())
-	rdb := srv.Client(t, func(o *redis.Options) { o.Addr, o.PoolSize = p.Addr(), 4 })
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(3*time.Second))
-	renewals := func() float64 { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") }
-	// counted waits until every lock was renewed once more, and counts while nothing else is going on.
-	counted := func(locks int) (gs, conns int) {
-		done := renewals() + float64(locks)
-		eventually(t, patience, func() bool { return renewals() >= done })
-		// Calls in flight have a goroutine each, so look for the quietest moment.
-		gs, conns = 1<<30, 1<<30
-		quiet, looks := time.Now().Add(300*time.Millisecond), 0
-		eventually(t, patience, func() bool {
-			gs, conns, looks = min(gs, goroutines()), min(conns, p.Conns()), looks+1
-			return time.Now().After(quiet) && looks > 15
-		})
-		return gs, conns
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const many, lease = 200, 3 * time.Second
+		others := goroutines() // of tests before this one, that end when their servers' answers are given up
+		srv := redistest.StartFake(t)
+		p := redistest.NewProxy(t, srv.Addr())
+		rdb := srv.Client(t, func(o *redis.Options) { o.Addr, o.PoolSize = p.Addr(), 4 })
+		s := newScope(t)
+		c := s.open(t, rdb, lock.WithWatchdog(lease))
+		renewals := func() float64 { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") }
+		// counted lets every lock be renewed once more, and counts while nothing else is going on.
+		counted := func(locks int) (gs, conns int) {
+			before := renewals()
+			time.Sleep(lease / 2)
+			synctest.Wait()
+			if n := renewals() - before; n < float64(locks) {
+				t.Errorf("%v renewals of %d locks", n, locks)
+			}
+			return goroutines(), p.Conns()
+		}
 
-	first := try(t, c.Mutex("job:0"))
-	gsOne, connsOne := counted(1)
-	leases := []*lock.Lease{first}
-	for i := 1; i < 1000; i++ {
-		leases = append(leases, try(t, c.Mutex(fmt.Sprintf("job:%d", i))))
-	}
-	gs, conns := counted(1000)
-	t.Logf("1 lock: %d goroutines, %d connections; 1,000 locks: %d and %d", gsOne, connsOne, gs, conns)
-	// The watchdog may have as many calls in flight as it has batches (4).
-	if gs > gsOne+1 || conns > connsOne+3 {
-		t.Errorf("1,000 locks cost %d goroutines and %d connections, one costs %d and %d", gs, conns, gsOne, connsOne)
-	}
-	if n := s.sum(t, telemetry.MetricLosses); n > 0 {
-		t.Errorf("%v leases lost", n)
-	}
+		first := try(t, c.Mutex("job:0"))
+		gsOne, connsOne := counted(1)
+		leases := []*lock.Lease{first}
+		for i := 1; i < many; i++ {
+			leases = append(leases, try(t, c.Mutex(fmt.Sprintf("job:%d", i))))
+		}
+		gs, conns := counted(many)
+		t.Logf("1 lock: %d goroutines, %d connections; %d locks: %d and %d", gsOne, connsOne, many, gs, conns)
+		// The watchdog may have as many calls in flight as it has batches (4).
+		if gs > gsOne+1 || conns > connsOne+3 {
+			t.Errorf("%d locks cost %d goroutines and %d connections, one costs %d and %d", many, gs, conns, gsOne, connsOne)
+		}
+		if n := s.sum(t, telemetry.MetricLosses); n > 0 {
+			t.Errorf("%v leases lost", n)
+		}
 
-	// Whatever many callers ask at a time, so many ask Redis.
-	const workers = 64
+		// Whatever many callers ask at a time, so many ask Redis.
+		const workers = 64
 
-	// Waiters stand in their callers' goroutines; one connection hears of all releases.
-	ctx, cancel := context.WithCancel(t.Context())
-	callers := make([]<-chan taken, 0, len(leases))
-	for i := range leases {
-		callers = append(callers, begin(ctx, c.Mutex(fmt.Sprintf("job:%d", i))))
-	}
-	waiting(t, c, len(leases))
-	gs, conns = counted(1000)
-	t.Logf("1,000 waiters: %d goroutines, %d connections", gs-len(callers), conns)
-	if gs-len(callers) > gsOne+1+workers || conns > connsOne+3+3 { // the pool of the program has four
-		t.Errorf("1,000 waiters cost %d goroutines and %d connections, none cost %d and %d", gs-len(callers), conns, gsOne, connsOne)
-	}
-	cancel()
-	for _, ch := range callers {
-		await(t, "Lock", ch)
-	}
-	for _, l := range leases {
-		free(t, l)
-	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	eventually(t, patience, func() bool { return goroutines() <= others })
+		// Waiters stand in their callers' goroutines; one connection hears of all releases.
+		ctx, cancel := context.WithCancel(t.Context())
+		callers := make([]<-chan taken, 0, len(leases))
+		for i := range leases {
+			callers = append(callers, begin(ctx, c.Mutex(fmt.Sprintf("job:%d", i))))
+		}
+		waiting(t, c, len(leases))
+		gs, conns = counted(many)
+		t.Logf("%d waiters: %d goroutines, %d connections", many, gs-len(callers), conns)
+		if gs-len(callers) > gsOne+1+workers || conns > connsOne+3+3 { // the pool of the program has four
+			t.Errorf("%d waiters cost %d goroutines and %d connections, none cost %d and %d", many, gs-len(callers), conns, gsOne, connsOne)
+		}
+		cancel()
+		for _, ch := range callers {
+			await(t, "Lock", ch)
+		}
+		for _, l := range leases {
+			free(t, l)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		eventually(t, patience, func() bool { return goroutines() <= others })
+	})
 }
 
 // Renewals never queue behind the program's own commands, though these fill its pool for longer than a lease.
