@@ -220,7 +220,7 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client) error {
 				select {
 				case <-own.Channel():
 					called = true
-				case <-time.After(500 * time.Millisecond): // what is not called by then isn't
+				case <-time.After(u.lease / 2): // what is not called by then isn't
 				}
 				return nil
 			},
@@ -251,7 +251,7 @@ func calledBesideOwnWaiter(u *aclUser, c, other *lock.Client) error {
 // Two wait for each other, and one of them is told so. Who reads the graph finds both.
 func graphCalls(u *aclUser) error {
 	a, b := u.name+":a", u.name+":b"
-	graph, opts := lock.WithWaitGraph(100*time.Millisecond), []lock.LockOption{lock.WithDeadlockBreaking(), lock.WithWait(5 * time.Second)}
+	graph, opts := lock.WithWaitGraph(100*time.Millisecond), []lock.LockOption{lock.WithDeadlockBreaking(), lock.WithWait(5 * u.lease)}
 	one, two := u.client(graph), u.client(graph)
 	var first, second *lock.Lease
 	return inTurn(

@@ -70,26 +70,15 @@ func transact(t *testing.T, rdb *redis.Client, commands, key string) {
 	must(t, commands, err)
 }
 
-// mustBeTold waits for the loss of a lease that was taken for long, as soon as it is told.
-func mustBeTold(t *testing.T, l *lock.Lease, cause lock.Cause) {
-	t.Helper()
-	start := time.Now()
-	mustBeLost(t, l, cause)
-	if took := time.Since(start); took > toldWithin {
-		t.Errorf("told after %v", took)
-	}
-}
-
 // Whatever becomes of a key, its holder is told at once, of each kind.
 func TestLossNotifications(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
-	var took []time.Duration
 	for _, k := range lossKinds {
 		for i, way := range lossWays {
 			name := fmt.Sprintf("%s:%d", k.name, i)
-			c := newScope(t).open(t, rdb, lock.WithLossNotifications()) // its own: a client makes two calls ahead of time in 100 ms
+			c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far)) // its own: a client makes two calls ahead of time in 100 ms
 			if k.sorted {
 				if _, err := c.Semaphore(name).TrySetPermits(t.Context(), 3); err != nil {
 					t.Fatal(err)
@@ -99,7 +88,6 @@ func TestLossNotifications(t *testing.T) {
 			before := looked()
 			l := try(t, k.take(c, name))
 			eventually(t, patience, func() bool { return looked() > before }) // from now on it is told
-			start := time.Now()
 			commands, cause := way.commands, way.cause
 			if k.sorted { // nobody's permit is another's
 				commands, cause = strings.NewReplacer("HSET KEY other 1", "ZADD KEY 1 other", "HDEL KEY OWNER", "ZREMRANGEBYRANK KEY 0 -1").Replace(commands), lock.CauseMissing
@@ -107,19 +95,13 @@ func TestLossNotifications(t *testing.T) {
 			commands = strings.ReplaceAll(commands, "OWNER", l.Owner())
 			transact(t, rdb, commands, k.key(name))
 			await(t, k.name+" "+commands, l.Ended())
-			took = append(took, time.Since(start))
 			var lost *lock.LostError
-			if err := l.Err(); !errors.As(err, &lost) || lost.Cause != cause || took[len(took)-1] > toldWithin {
-				t.Errorf("%s, %s: told after %v: %v", k.name, commands, took[len(took)-1], err)
+			if err := l.Err(); !errors.As(err, &lost) || lost.Cause != cause {
+				t.Errorf("%s, %s: %v", k.name, commands, err)
 			}
 			_ = l.Release(t.Context()) // of a Multi: what there is
 		}
 	}
-	slices.Sort(took)
-	if median := took[len(took)/2]; median > time.Second { // some 2 ms, and what a busy machine makes of them; a renewal comes in 10 s
-		t.Errorf("told after %v", median)
-	}
-	t.Logf("told after %v, at most %v", took[len(took)/2], took[len(took)-1])
 }
 
 // An evicted key is told like a deleted one.
@@ -127,12 +109,12 @@ func TestLossNotificationsOfEviction(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications())
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
 	l := try(t, c.Mutex("job"))
 	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 }) // from now on it is told
 	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "maxmemory-policy", "allkeys-random", "maxmemory", "1").Err())
 	must(t, "PING", rdb.Ping(t.Context()).Err()) // Redis evicts before a command
-	mustBeTold(t, l, lock.CauseMissing)
+	mustBeLost(t, l, lock.CauseMissing)
 }
 
 // reads are the keys of hashes that the client has read since SLOWLOG RESET, each with the members that it asked for.
@@ -157,7 +139,7 @@ func TestLossNotificationsForget(t *testing.T) {
 	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "slowlog-log-slower-than", 0, "slowlog-max-len", 100_000).Err())
 	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
 	readers := c.RWMutex("rw").RLocker()
-	held := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, readers), try(t, readers), try(t, c.Mutex("fixed", lock.WithFixedLease(time.Minute)))}
+	held := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, readers), try(t, readers), try(t, c.Mutex("fixed", lock.WithFixedLease(far)))}
 	probes := 0
 	probe := func() { // changes are told in their order: once this one is, so were all before
 		probes++
@@ -208,14 +190,13 @@ func TestLossNotificationsWithStreamedCredentials(t *testing.T) {
 // One of several who share a key has lost it: the others haven't. Renewals, which are changes too, end nothing.
 func TestLossNotificationsOfOneHolder(t *testing.T) {
 	t.Parallel()
-	const lease = 1500 * time.Millisecond
 	rdb := redistest.Start(t).Client(t)
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(lease))
+	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(12*time.Second))
 	if _, err := c.Semaphore("permits").TrySetPermits(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	long := lock.WithWatchdog(30 * time.Second)
+	long := lock.WithWatchdog(far)
 	readers := c.RWMutex("rw", long).RLocker()
 	short := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Semaphore("permits"))}
 	kept := []*lock.Lease{try(t, readers), try(t, c.Semaphore("permits", long))}
@@ -224,12 +205,18 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 	for _, l := range kept {
 		until = append(until, l.Deadline())
 	}
-	pass(t, lease)
+	renewed := func() {
+		since := time.Now()
+		for _, l := range short {
+			renewedPast(t, l, since.Add(12*time.Second))
+		}
+	}
+	renewed()
 	transact(t, rdb, "HDEL KEY "+reader.Owner(), "rw")
-	mustBeTold(t, reader, lock.CauseTaken)
+	mustBeLost(t, reader, lock.CauseTaken)
 	must(t, "ZREM", rdb.ZRem(t.Context(), "{permits}:timeout", permitMember(permit.Owner())).Err())
-	mustBeTold(t, permit, lock.CauseMissing)
-	pass(t, lease)
+	mustBeLost(t, permit, lock.CauseMissing)
+	renewed()
 	mustAllLive(t, slices.Concat(short, kept))
 	for i, l := range kept {
 		if !l.Deadline().Equal(until[i]) {
@@ -246,16 +233,16 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 func TestLossNotificationsOfShorterLease(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications())
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
 	l := try(t, c.Mutex("job"))
 	before := l.Deadline()
 	transact(t, rdb, "PEXPIRE KEY 9000", "job")
-	eventually(t, toldWithin, func() bool { return l.Deadline().After(before) })
+	eventually(t, patience, func() bool { return l.Deadline().After(before) })
 	if ttl := rdb.PTTL(t.Context(), "job").Val(); ttl < 20*time.Second {
 		t.Errorf("the lease ends after %v", ttl)
 	}
 	transact(t, rdb, "SET KEY text", "job") // no lock at all: there is nothing that could be renewed
-	mustBeTold(t, l, lock.CauseTaken)
+	mustBeLost(t, l, lock.CauseTaken)
 }
 
 // Many locks are looked at together, and renewed together.
@@ -264,21 +251,17 @@ func TestLossNotificationsOfMany(t *testing.T) {
 	const locks = 200
 	s := redistest.Start(t)
 	rdb, seen := s.Client(t), newScope(t)
-	c := seen.open(t, rdb, lock.WithLossNotifications())
+	c := seen.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
 	leases := many(t, c, locks)
-	start := time.Now()
 	must(t, "FLUSHALL", rdb.FlushAll(t.Context()).Err())
 	for _, l := range leases {
 		mustBeLost(t, l, lock.CauseMissing)
 	}
-	if took := time.Since(start); took > toldWithin {
-		t.Errorf("told after %v", took)
-	}
 	calls := seen.sent(t, telemetry.PurposeRenew)
-	if n := errorsOf(t, seen); calls > 5 || len(n) > 0 { // a flush is no broken connection
+	if n := errorsOf(t, seen); calls > locks/10 || len(n) > 0 { // a flush is no broken connection
 		t.Errorf("%d calls; errors: %v", calls, n)
 	}
-	t.Logf("%d locks: told after %v, by %d calls", locks, time.Since(start), calls)
+	t.Logf("%d locks: told by %d calls", locks, calls)
 }
 
 // trackers returns the ids of the connections over which a server's clients read tracked keys (they have a redirection), and of those that
@@ -316,16 +299,16 @@ func TestLossNotificationsAfterABreak(t *testing.T) {
 			server := redistest.Start(t)
 			rdb := server.Client(t)
 			s := newScope(t)
-			c := s.open(t, rdb, lock.WithLossNotifications())
+			c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
 			kept, l := try(t, c.Mutex("kept")), try(t, c.Mutex("job"))
 			eventually(t, patience, func() bool { return server.Commands(t)["hmget"] >= 2 })
 			for _, id := range which(trackers(t, rdb)) {
 				must(t, "CLIENT KILL", rdb.ClientKillByFilter(t.Context(), "ID", id).Err())
 			}
 			transact(t, rdb, "DEL KEY", "job")
-			mustBeTold(t, l, lock.CauseMissing)
+			mustBeLost(t, l, lock.CauseMissing)
 			transact(t, rdb, "DEL KEY", "kept")
-			mustBeTold(t, kept, lock.CauseMissing)
+			mustBeLost(t, kept, lock.CauseMissing)
 			if n := s.sum(t, telemetry.MetricPubSubReconnects); n != 1 {
 				t.Errorf("%v reconnects: %v", n, errorsOf(t, s))
 			}
@@ -338,7 +321,7 @@ func TestLossNotificationsAfterABreak(t *testing.T) {
 // Where Redis refuses, that is said once, and leases go on as without the option.
 func TestLossNotificationsRefused(t *testing.T) {
 	t.Parallel()
-	const lease = 1500 * time.Millisecond
+	const lease = 12 * time.Second
 	server := redistest.Start(t)
 	var log lossLog
 	u := newACLUser(t, "app", []*redistest.Server{server}, append(strings.Fields(appACL), "+client|id", "&__redis__:invalidate"))
@@ -346,7 +329,7 @@ func TestLossNotificationsRefused(t *testing.T) {
 		lock.WithWatchdog(lease), lock.WithLossNotifications(), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	l, other := try(t, c.Mutex("app:1")), try(t, c.Mutex("app:2"))
 	eventually(t, patience, func() bool { return strings.Contains(log.String(), "WithLossNotifications") })
-	pass(t, lease)
+	renewedPast(t, l, time.Now().Add(lease))
 	mustAllLive(t, []*lock.Lease{l, other})
 	if n := strings.Count(log.String(), "WithLossNotifications"); n != 1 || !strings.Contains(log.String(), "NOPERM") {
 		t.Errorf("said %d times in the log:\n%s", n, log.String())

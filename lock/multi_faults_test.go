@@ -191,8 +191,9 @@ func TestMultiInCluster(t *testing.T) {
 	t.Parallel()
 	cl := redistest.StartCluster(t, 0)
 	s := newScope(t)
-	c := s.open(t, openCluster(t, cl), lock.WithWatchdog(steady))
-	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(steady))
+	const lease = 12 * time.Second
+	c := s.open(t, openCluster(t, cl), lock.WithWatchdog(lease))
+	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(lease))
 	calls := func(names ...string) (acquire, release int) {
 		t.Helper()
 		free(t, try(t, c.Multi(names)))
@@ -235,7 +236,7 @@ func TestMultiInCluster(t *testing.T) {
 	moved := time.Now()
 	_, err := other.Multi([]string{"{x}2", "{x}4"}).TryLock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
-	renewedPast(t, held, moved.Add(steady)) // by a call that was made since
+	renewedPast(t, held, moved.Add(lease)) // by a call that was made since
 	fresh := try(t, c.Multi([]string{"{x}5", "{x}6"}))
 	if held.Err() != nil || fresh.Token() == 0 {
 		t.Errorf("while the slot moves: %v, token %d", held.Err(), fresh.Token())

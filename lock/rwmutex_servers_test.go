@@ -63,7 +63,7 @@ func TestRWFullRedis(t *testing.T) {
 // the slot has moved.
 func TestRWSlotMoves(t *testing.T) {
 	t.Parallel()
-	const lease = 5 * time.Second
+	const lease = 12 * time.Second
 	cl := redistest.StartCluster(t, 0)
 	open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
 	r := &rwRig{t, open(), open, "{moving}"}

@@ -33,7 +33,7 @@ func TestStalePrimary(t *testing.T) {
 }
 
 func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalClient, opts ...lock.Option) {
-	const lease = 9 * time.Second
+	const lease = 15 * time.Second
 	servers := redistest.StartSentinel(t, 1)
 	client := func() *lock.Client {
 		rdb := open(servers)
@@ -43,11 +43,10 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 	holder, waiter, other := client(), client(), client()
 
 	l := try(t, holder.Mutex("job"))
-	awaited := try(t, holder.Mutex("awaited"))
-	told := try(t, holder.Mutex("told"))
+	awaited := try(t, holder.Mutex("awaited", lock.WithWatchdog(far)))
+	told := try(t, holder.Mutex("told", lock.WithWatchdog(far)))
 	next := begin(context.Background(), waiter.Mutex("awaited"))
 	waiting(t, waiter, 1)
-	renewedPast(t, l, l.Deadline())
 	old := servers.Primary(t)
 	awaitReplica(t, old)
 	replicated(t, old)
@@ -58,37 +57,26 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 	switched := time.Now()
 
 	// While the lease lives nobody else gets the lock: its renewals are made where others ask for it.
-	for time.Since(switched) < 3*lease/2 {
-		got, err := other.Mutex("job", lock.WithWait(lease/10)).Lock(t.Context())
-		if err == nil {
-			t.Fatalf("a second holder, %v after the switch; the first: %v", time.Since(switched), l.Context().Err())
-		}
-		if l.Err() != nil {
-			t.Fatalf("the lease ended %v after the switch, though its lock lived on: %v", time.Since(switched), l.Err())
-		}
-		mustMatch(t, err, lock.ErrHeld)
-		_ = got
+	renewedPast(t, l, switched.Add(lease))
+	if l.Err() != nil {
+		t.Fatalf("the lease ended, though its lock lived on: %v", l.Err())
 	}
-	if has, err := now.Client(t).HExists(t.Context(), "job", l.Owner()).Result(); err != nil || !has {
+	end, elected := l.Deadline(), now.Client(t)
+	if has, err := elected.HExists(t.Context(), "job", l.Owner()).Result(); err != nil || !has {
 		t.Errorf("the new primary doesn't have the owner %q: %v", l.Owner(), err)
 	}
-
-	// Messages are heard there, too: those for waiters and those for holders.
-	released := time.Now()
-	free(t, awaited)
-	got := granted(t, next)
-	if woken := time.Since(released); woken > lease/3 {
-		t.Errorf("woken %v after the release", woken)
+	if left := elected.PTTL(t.Context(), "job").Val(); time.Now().Add(left).Before(end) {
+		t.Errorf("the new primary has the lock for another %v, its holder for %v", left, time.Until(end))
 	}
-	free(t, got)
-	forced := time.Now()
+	mustMatch(t, second(other.Mutex("job").TryLock(t.Context())), lock.ErrHeld)
+
+	// Messages are heard there, too: those for waiters and those for holders. Their leases are far longer than we wait.
+	free(t, awaited)
+	free(t, granted(t, next))
 	if was, err := other.Mutex("told").ForceUnlock(t.Context()); err != nil || !was {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}
 	mustBeLost(t, told, lock.CauseForced)
-	if after := time.Since(forced); after > lease/6 {
-		t.Errorf("told of the forced unlock after %v", after)
-	}
 	free(t, l)
 }
 
@@ -99,7 +87,7 @@ func TestSilentSentinel(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cluster client %v", cluster), func(t *testing.T) {
 			t.Parallel()
-			const lease = 9 * time.Second
+			const lease = 12 * time.Second
 			servers := redistest.StartSentinel(t, 1)
 			silent, others := servers.Sentinels[0], servers.Sentinels[1:]
 			client := func(sentinels ...*redistest.Server) *lock.Client {
@@ -112,7 +100,6 @@ func TestSilentSentinel(t *testing.T) {
 			}
 			holder, other := client(silent), client(others...)
 			l := try(t, holder.Mutex("job"))
-			renewedPast(t, l, l.Deadline())
 			old := servers.Primary(t)
 			awaitReplica(t, old)
 			replicated(t, old)
@@ -157,9 +144,9 @@ func TestSentinelsDie(t *testing.T) {
 	for _, s := range servers.Sentinels {
 		s.Kill(t)
 	}
+	died := time.Now()
 	for _, l := range leases {
-		end := l.Deadline()
-		eventually(t, lease, func() bool { return l.Err() != nil || l.Deadline().After(end) })
+		eventually(t, 2*lease, func() bool { return l.Err() != nil || l.Deadline().After(died.Add(lease)) })
 		if l.Err() != nil {
 			t.Fatalf("the lease ended: %v", l.Err())
 		}

@@ -116,6 +116,7 @@ func TestTLSAndSecrets(t *testing.T) {
 		}
 	}
 	app := newACLUser(t, "app", []*redistest.Server{srv}, strings.Fields(appACL))
+	app.patient()
 	app.change = func(o *redis.UniversalOptions) { o.Addrs, o.Password, o.TLSConfig = []string{addr}, right, secured() }
 	s := app.scope
 	if err := app.counted(aclKinds["Mutex"](app)); err != nil {

@@ -18,21 +18,17 @@ import (
 // A cluster on its way from a version without sharded pub/sub to one that has it: both kinds of node live in it, and a release has to
 // reach its waiters on either.
 
-// soonWoken is how long a waiter may take to get in after a release whose message it should hear. The leases here are far longer.
-const soonWoken = 6 * time.Second
-
-// mustWake releases a lock, whose waiter must get in soon.
+// mustWake releases a lock, whose waiter must hear of it: the leases here are far longer than we wait.
 func mustWake(t *testing.T, what string, l *lock.Lease, next <-chan taken) *lock.Lease {
 	t.Helper()
-	released := time.Now()
 	if err := l.Release(context.Background()); err != nil {
 		t.Errorf("%s: Release: %v", what, err)
 	}
-	got := granted(t, next)
-	if took := time.Since(released); took > soonWoken {
-		t.Errorf("%s: the waiter got in after %v", what, took)
+	got := await(t, what, next)
+	if got.err != nil {
+		t.Fatalf("%s: Lock: %v", what, got.err)
 	}
-	return got
+	return got.Lease
 }
 
 // behindNode waits until a client's one waiter hears of releases.
@@ -140,12 +136,8 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- turn.wait() }()
 		asleep(t, other, 1)
-		given := time.Now()
 		must(t, what, turn.give())
 		must(t, what, await(t, what, done))
-		if took := time.Since(given); took > soonWoken {
-			t.Errorf("%s: the waiter went on after %v", what, took)
-		}
 	}
 }
 
@@ -212,14 +204,10 @@ func TestStandaloneServersAsACluster(t *testing.T) {
 				node, err := rdb.MasterForKey(t.Context(), name)
 				must(t, "MasterForKey", err)
 				eventually(t, patience, func() bool { return controls(t, node) == 2 })
-				forced := time.Now()
 				if ok, err := holder.Mutex(name).ForceUnlock(t.Context()); !ok || err != nil {
 					t.Errorf("%s: ForceUnlock: %v, %v", name, ok, err)
 				}
 				mustBeLost(t, l, lock.CauseForced)
-				if took := time.Since(forced); took > soonWoken {
-					t.Errorf("%s: the holder knew after %v", name, took)
-				}
 			}
 		})
 	}
@@ -283,8 +271,6 @@ func TestNodeLeavesTheCluster(t *testing.T) {
 		}
 	}
 	c.Remove(t, listening)
-	released := time.Now()
 	free(t, l)
-	free(t, granted(t, next)) // which is far less than the lease
-	t.Logf("woken %v after the release", time.Since(released).Round(time.Millisecond))
+	free(t, granted(t, next))
 }
