@@ -27,8 +27,8 @@ import (
 // the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
 // stands still while anybody waits for one.
 //
-// No client may have to wait for a connection of its pool: go-redis shares its
-// timers for that among all bubbles, and the program would die.
+// Nor may anybody in a bubble wait for a connection of a pool: go-redis would reuse that wait's timer elsewhere, and
+// the runtime ends the program. So pools are large, and a client of which somebody waited for one fails the test.
 type Fake struct {
 	mini *miniredis.Miniredis
 	addr string
@@ -143,8 +143,7 @@ func (f *Fake) Addr() string { return f.addr }
 // Universal gives the options of a client of this server.
 func (f *Fake) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		Addrs: []string{f.addr}, Dialer: dialPipe,
-		PoolSize:                 1000,                                                              // see above
+		Addrs: []string{f.addr}, Dialer: dialPipe, PoolSize: 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
 		DialerRetries:            1, MinRetryBackoff: -1,                                            // a PubSub has its mutex while it pauses between tries to connect
 	}
@@ -161,7 +160,12 @@ func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Clie
 		f(o)
 	}
 	c := redis.NewClient(o)
-	tb.Cleanup(func() { closeClient(tb, c) })
+	tb.Cleanup(func() {
+		if s := c.PoolStats(); s.WaitCount+s.Timeouts > 0 {
+			tb.Error("redistest: in a bubble somebody waited for a connection of a pool, see Fake")
+		}
+		closeClient(tb, c)
+	})
 	return c
 }
 
