@@ -248,31 +248,33 @@ func TestExpiryOfAThousandYears(t *testing.T) {
 // A counter that doesn't hold a token of lockdog starts again, with every kind that draws from it. Text that is no number is somebody else's, and stays.
 func TestCounterOfOthers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newBatchRig(t)
-		ctx := t.Context()
-		for text, foreign := range map[string]bool{"abc": true, "": true, "-1": true, "9007199254740993": false, "9223372036854775807": false, "1e300": true, "nan": true} {
-			last := int64(0)
-			for kind, take := range []func() (*Lease, error){
-				func() (*Lease, error) { return r.c.Multi([]string{"job"}).TryLock(ctx) },
-				func() (*Lease, error) { return r.c.Mutex("job").TryLock(ctx) },
-				func() (*Lease, error) { return r.c.FairMutex("job").TryLock(ctx) },
-			} {
-				r.rdb.Set(ctx, script.FenceKey("", "job"), text, 0)
-				l, err := take()
-				if foreign {
-					if now := r.rdb.Get(ctx, script.FenceKey("", "job")).Val(); !errors.Is(err, ErrInvalid) || now != text {
-						t.Errorf("%q, kind %d: %v, and it is %q", text, kind, err, now)
-					}
-					continue
+	sp := redistest.Shared(t)
+	rdb, ctx := sp.Client(t), t.Context()
+	c := openFor(t, sp.Client(t), WithKeyPrefix(sp.Prefix()))
+	counter := script.FenceKey(sp.Prefix(), sp.Prefix()+"job")
+	for text, foreign := range map[string]bool{"abc": true, "": true, "-1": true, "9007199254740993": false, "9223372036854775807": false, "1e300": true, "nan": true} {
+		last := int64(0)
+		for kind, take := range []func() (*Lease, error){
+			func() (*Lease, error) { return c.Multi([]string{"job"}).TryLock(ctx) },
+			func() (*Lease, error) { return c.Mutex("job").TryLock(ctx) },
+			func() (*Lease, error) { return c.FairMutex("job").TryLock(ctx) },
+		} {
+			rdb.Set(ctx, counter, text, 0)
+			l, err := take()
+			if foreign {
+				if now := rdb.Get(ctx, counter).Val(); !errors.Is(err, ErrInvalid) || now != text {
+					t.Errorf("%q, kind %d: %v, and it is %q", text, kind, err, now)
 				}
-				if err != nil || l.Token() <= last || l.Token() >= 1<<53 {
-					t.Errorf("%q, kind %d: %v, %v", text, kind, l, err)
-					continue
-				}
-				last = l.Token()
-				r.release(outcome{l, err})
+				continue
+			}
+			if err != nil || l.Token() <= last || l.Token() >= 1<<53 {
+				t.Errorf("%q, kind %d: %v, %v", text, kind, l, err)
+				continue
+			}
+			last = l.Token()
+			if err := l.Release(ctx); err != nil {
+				t.Error(err)
 			}
 		}
-	})
+	}
 }

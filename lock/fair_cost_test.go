@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -24,7 +25,19 @@ func TestFairTurnCostsSixCommands(t *testing.T) {
 		before := srv.Commands(t)
 		var all sync.WaitGroup
 		for _, c := range open {
-			all.Go(func() { cycles(t, c.FairMutex("job"), turns) })
+			all.Go(func() {
+				for range turns {
+					l, err := c.FairMutex("job").Lock(t.Context())
+					if err != nil {
+						t.Errorf("Lock: %v", err)
+						return
+					}
+					time.Sleep(time.Millisecond) // so that all the others wait
+					if err := l.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+			})
 		}
 		all.Wait()
 		ran := srv.Commands(t).Since(before)

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,39 +41,36 @@ func goroutines() int {
 
 // A client that takes no lock costs nothing: no goroutine, no connection, no command.
 func TestUnusedClientOpensNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		p := redistest.NewProxy(t, srv.Addr())
-		rdb := srv.Client(t, func(o *redis.Options) {
-			o.Addr = p.Addr()
-			o.MinIdleConns = 0
-			// Where these are required, a second client may not share the first one's handlers.
-			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
-		})
-		before := runtime.NumGoroutine()
-		s := newScope(t)
-		c := s.open(t, rdb)
-		m := c.Mutex("job", lock.WithWait(time.Second))
-		_ = c.Leases()
-		_ = c.Recent()
-		s.series(t, telemetry.MetricHeld)
-		if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
-			t.Error("the empty name is a name")
-		}
-		eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before }) // others' may come for a moment
-		if n := p.Conns(); n != 0 {
-			t.Errorf("%d connections", n)
-		}
-		if err := c.Close(t.Context()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		_, err := m.Lock(t.Context())
-		mustMatch(t, err, lock.ErrClosed)
-		if n := p.Conns(); n != 0 {
-			t.Errorf("%d connections after Close", n)
-		}
+	srv := redistest.Start(t)
+	p := redistest.NewProxy(t, srv.Addr())
+	rdb := srv.Client(t, func(o *redis.Options) {
+		o.Addr = p.Addr()
+		o.MinIdleConns = 0
+		// Where these are required, a second client may not share the first one's handlers.
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
 	})
+	before := runtime.NumGoroutine()
+	s := newScope(t)
+	c := s.open(t, rdb)
+	m := c.Mutex("job", lock.WithWait(time.Second))
+	_ = c.Leases()
+	_ = c.Recent()
+	s.series(t, telemetry.MetricHeld)
+	if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
+		t.Error("the empty name is a name")
+	}
+	eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before }) // others' may come for a moment
+	if n := p.Conns(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	_, err := m.Lock(t.Context())
+	mustMatch(t, err, lock.ErrClosed)
+	if n := p.Conns(); n != 0 {
+		t.Errorf("%d connections after Close", n)
+	}
 }
 
 // Hundreds of locks cost the goroutines and the connections of one; and hundreds of waiters those of one.
@@ -141,48 +137,5 @@ func TestGoroutinesAreConstant(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		eventually(t, patience, func() bool { return goroutines() <= others })
-	})
-}
-
-// Renewals never queue behind the program's own commands, though these fill its pool for longer than a lease.
-func TestFullPoolDoesNotStopRenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		rdb := srv.Client(t, func(o *redis.Options) {
-			o.PoolSize, o.MaxActiveConns, o.PoolTimeout = 2, 2, 100*time.Millisecond
-		})
-		s := newScope(t)
-		c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
-		// The control channel's connection comes out of the same pool's limit: it is there before the pool is full.
-		l := try(t, c.Mutex("job"))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		blocked := make(chan error, 2)
-		for range 2 {
-			go func() { blocked <- rdb.BLPop(ctx, 0, "nothing").Err() }()
-		}
-		clients := srv.Client(t)
-		eventually(t, patience, func() bool {
-			return strings.Contains(clients.Info(t.Context(), "clients").Val(), "blocked_clients:2")
-		})
-		start := l.Deadline()
-		eventually(t, patience, func() bool {
-			if err := l.Err(); err != nil {
-				t.Fatalf("with a full pool: %v", err)
-			}
-			return l.Deadline().Sub(start) > 1500*time.Millisecond
-		})
-		if _, err := c.Mutex("other").TryLock(t.Context()); err == nil {
-			t.Error("TryLock with a full pool succeeded")
-		}
-		if n := s.sum(t, telemetry.MetricErrors, "error.type=pool", "lockdog.operation=acquire"); n == 0 {
-			t.Errorf("errors %v, want some of the pool", s.series(t, telemetry.MetricErrors))
-		}
-		for range 2 {
-			clients.RPush(t.Context(), "nothing", "now")
-			_ = await(t, "BLPOP", blocked)
-		}
-		free(t, l)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,7 +120,7 @@ func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 		if err == nil {
 			t.Error("Release succeeded though nobody answered")
 		}
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 1500*time.Millisecond {
 			t.Errorf("Release took %v, the lease was 1.5 s", took)
 		}
 		mustMatch(t, l.Release(dead), lock.ErrReleased)
@@ -133,7 +132,7 @@ func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 		defer cancel()
 		start = time.Now()
 		mustMatch(t, l.Release(l2ctx), context.DeadlineExceeded) // a live ctx bounds it too
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 300*time.Millisecond {
 			t.Errorf("Release took %v, its ctx 300 ms", took)
 		}
 		srv.Resume(t)
@@ -204,8 +203,7 @@ func TestCtxThatEndsBetweenTriesIsTheError(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				rdb, wire := throughProxy(t, redistest.StartFake(t))
-				c := newScope(t).open(t, rdb)
-				call := prepare(t, c)
+				call := prepare(t, newScope(t).open(t, rdb))
 				cause := errors.New("the request is over")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
@@ -217,7 +215,7 @@ func TestCtxThatEndsBetweenTriesIsTheError(t *testing.T) {
 					return true
 				}))
 				err := call(ctx)
-				if !errors.Is(err, cause) || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				if !errors.Is(err, cause) || !errors.Is(err, io.EOF) {
 					t.Errorf("%v; it should say that the request is over, and what failed", err)
 				}
 			})

@@ -98,56 +98,65 @@ func TestInnerContextDoesNotStopRenewal(t *testing.T) {
 // A holder that is stuck blocks others for the limit and one lease at most, and is told.
 func TestZombiesAreCutOff(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
-		opt    lock.LockOption
-		reason lock.Reason
-	}{
-		"maxhold":   {lock.WithMaxHold(750 * time.Millisecond), lock.ReasonMaxHold},
-		"heartbeat": {lock.WithHeartbeat(750 * time.Millisecond), lock.ReasonHeartbeat}, // between two renewals
+	const limit = 750 * time.Millisecond // between two renewals
+	for reason, opt := range map[lock.Reason]lock.LockOption{
+		lock.ReasonMaxHold: lock.WithMaxHold(limit), lock.ReasonHeartbeat: lock.WithHeartbeat(limit),
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				srv, s := redistest.StartFake(t), newScope(t)
-				c, other := s.open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond)), newScope(t).open(t, srv.Client(t))
-				l := try(t, c.Mutex(name+":1", tc.opt))
-				next := begin(t.Context(), other.Mutex(name+":1"))
-				_ = mustBeCanceled(t, l, tc.reason)
+				srv := redistest.StartFake(t)
+				s := newScope(t)
+				c := s.open(t, srv.Client(t), lock.WithWatchdog(renewedLease))
+				other := newScope(t).open(t, srv.Client(t))
+				began := time.Now()
+				l := try(t, c.Mutex("job", opt))
+				next := begin(t.Context(), other.Mutex("job"))
+				_ = mustBeCanceled(t, l, reason)
+				if held := time.Since(began); held != limit {
+					t.Errorf("it was cut off after %v, want %v", held, limit)
+				}
 				// It is renewed no more: whoever waits has it when the lease has run out, though nobody released it.
 				latest := l.Deadline()
 				after := granted(t, next)
+				if took := time.Since(began); took > limit+renewedLease {
+					t.Errorf("the next got in after %v", took)
+				}
 				await(t, "the lease", l.Ended())
 				if l.Deadline().After(latest) {
 					t.Error("renewed after it was cut off")
 				}
 				var canceled *lock.CanceledError // the loss says why it wasn't renewed
-				if !errors.As(l.Err(), &canceled) || canceled.Reason != tc.reason {
+				if !errors.As(l.Err(), &canceled) || canceled.Reason != reason {
 					t.Errorf("it ended with %v", l.Err())
 				}
 				free(t, after)
-				if n := s.sum(t, telemetry.MetricCancellations, "lockdog.group="+name); n != 1 {
+				if n := s.sum(t, telemetry.MetricCancellations); n != 1 {
 					t.Errorf("%v cancellations counted, want 1", n)
 				}
-				if n := s.sum(t, telemetry.MetricLosses, "lockdog.group="+name); n != 0 {
+				if n := s.sum(t, telemetry.MetricLosses); n != 0 {
 					t.Errorf("%v losses counted: a cancellation is none", n)
 				}
 			})
 		})
 	}
-	t.Run("alive", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			c := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(1500*time.Millisecond))
-			l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
-			start := l.Deadline()
-			eventually(t, patience, func() bool {
-				l.Heartbeat()
-				if err := l.Context().Err(); err != nil {
-					t.Fatalf("it was cut off though its heart beats: %v", context.Cause(l.Context()))
-				}
-				return l.Deadline().Sub(start) > 1800*time.Millisecond
-			})
-			free(t, l)
-		})
+}
+
+const renewedLease = 1500 * time.Millisecond
+
+// A holder whose heart beats isn't cut off.
+func TestHeartbeatKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(renewedLease))
+		l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
+		for range 10 {
+			time.Sleep(time.Second)
+			l.Heartbeat()
+		}
+		if err := context.Cause(l.Context()); err != nil {
+			t.Errorf("it was cut off though its heart beats: %v", err)
+		}
+		free(t, l)
 	})
 }

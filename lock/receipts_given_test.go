@@ -36,7 +36,7 @@ func TestGivenAfterAnOutage(t *testing.T) {
 			if err := c.UnleasedSemaphore("pool").Release(dead, 1); err == nil {
 				t.Error("Release while Redis is away: no error")
 			}
-			if took := time.Since(start); took > patience/3 {
+			if took := time.Since(start); took > 600*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
 			if err := c.Latch("gate").CountDown(ctx); err == nil {
@@ -76,7 +76,7 @@ func TestFullRedis(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	s := newScope(t)
-	c, ctx := s.open(t, rdb, lock.WithWatchdog(steady)), t.Context()
+	c, ctx := s.open(t, rdb, lock.WithWatchdog(10*time.Second)), t.Context()
 	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
 	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
 	if done, err := c.Latch("gate").TrySetCount(ctx, 1); !done || err != nil {
@@ -104,8 +104,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 3))
 	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 2))
-	end := l.Deadline()
-	renewedPast(t, l, end)
+	renewedPast(t, l, l.Deadline())
 	must(t, "the lease", l.Err())
 	if err := l.Release(ctx); err != nil {
 		t.Errorf("Release of a permit: %v", err)
@@ -234,7 +233,7 @@ func TestPermitsOfWhoLeft(t *testing.T) {
 		wire.set(nil)
 		wire.proxy.Release()
 		must(t, "the next", await(t, "the next", next))
-		if took := time.Since(start); took > 5*time.Second { // else it was the net
+		if took := time.Since(start); took > 10*time.Millisecond { // else it was the net
 			t.Errorf("it took %v", took)
 		}
 	})

@@ -152,52 +152,6 @@ func TestRWDeadHolders(t *testing.T) {
 	}
 }
 
-// Where many read, one that lives is enough, and where none does, the lock is free.
-func TestRWManyReadersInRedis(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRWRig(t)
-		c := r.client()
-		var readers []*lock.Lease
-		for range 70 {
-			readers = append(readers, try(t, c.RWMutex("job", lock.WithFixedLease(time.Minute)).RLocker()))
-		}
-		lasting := try(t, c.RWMutex("job").RLocker())
-		heldBy(t, refused(t, c.RWMutex("job")), readers[0]) // the first that Redis came upon
-		free(t, readers[0])
-		r.within(r.key(), far-time.Minute, far) // though it didn't look at all of them
-		if h, err := c.RWMutex("job").Inspect(r.ctx()); err != nil || h.Readers != 70 || h.Owner != lasting.Owner() {
-			t.Errorf("%+v, %v", h, err)
-		}
-		freeAll(t, readers[1:])
-
-		crowd, gone := []any{"mode", "read"}, []string(nil)
-		for i := range 600 { // so many that Redis keeps them in no order
-			gone = append(gone, fmt.Sprint("gone:0123456789abcdef-", i))
-			crowd = append(crowd, gone[i], 1)
-		}
-		eventually(t, patience, func() bool { // where Redis comes upon the one that lives among the first, another has to do
-			r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-			if page, _ := r.rdb.HScan(r.ctx(), r.key(), 0, "", 10).Val(); !slices.Contains(page, lasting.Owner()) {
-				return true
-			}
-			r.must(r.rdb.HDel(r.ctx(), r.key(), gone...))
-			free(t, lasting)
-			lasting = try(t, c.RWMutex("job").RLocker())
-			return false
-		})
-		heldBy(t, refused(t, c.RWMutex("job")), lasting)
-		r.holds("read", lasting)
-		r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-		next := begin(r.ctx(), r.client().RWMutex("job"))
-		r.enlisted(1)
-		r.must(r.rdb.HSet(r.ctx(), r.key(), crowd...))
-		free(t, lasting)
-		free(t, granted(t, next))
-		r.nothing()
-	})
-}
-
 // A forced unlock frees all holders, and tells each of ours.
 func TestRWForceUnlock(t *testing.T) {
 	t.Parallel()

@@ -229,7 +229,7 @@ func TestSemaphorePermitsThatRanOut(t *testing.T) {
 		must(t, "AddPermits", p.AddPermits(ctx, -old))
 		start := time.Now()
 		free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Semaphore("pool"))))
-		if took := time.Since(start); took > 5*time.Second {
+		if took := time.Since(start); took > 10*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
 	})

@@ -25,26 +25,19 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 		s := newScope(t)
 		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
 		var all sync.WaitGroup
-		stop := make(chan struct{})
-		all.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				for _, l := range c.Leases() {
-					if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
-						t.Errorf("a lease without trace or token: %+v", l)
-					}
+		look := func() {
+			for _, l := range c.Leases() {
+				if l.State == lock.StateHeld && (l.TraceID == "" || l.Token == 0) {
+					t.Errorf("a lease without trace or token: %+v", l)
 				}
 			}
-		})
+		}
 		taken := make(chan struct{}, 1)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			all.Go(func() {
 				for range 200 {
 					l, err := c.Mutex(name).TryLock(context.Background())
+					look()
 					if err == nil {
 						err = l.Release(context.Background())
 					}
@@ -68,7 +61,6 @@ func TestGrantsAreVisibleWhole(t *testing.T) {
 		if err := c.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		close(stop)
 		all.Wait()
 	})
 }
