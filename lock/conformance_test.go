@@ -15,7 +15,7 @@ type behaviour struct {
 	name  string
 	test  func(t *testing.T, w *world)
 	alone bool // it needs a server that nobody else uses
-	timed bool // it waits for long: over real servers it is run with -lock.full only
+	timed bool // it waits for long: over real servers it is run with LOCKDOG_FULL only
 }
 
 // theme is a table of the suite.

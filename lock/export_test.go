@@ -1,14 +1,14 @@
 package lock
 
 import (
-	"flag"
+	"os"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
 // Full has tests run in their long forms, too, as `make nightly` does.
-var Full = flag.Bool("lock.full", false, "the long forms: every kind on every shape of server, and more of what is random or many")
+var Full = os.Getenv("LOCKDOG_FULL") != ""
 
 // DeniedPause is for how long the wait graph asks for nothing that the ACL has refused.
 const DeniedPause = deniedPause

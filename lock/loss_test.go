@@ -19,9 +19,6 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The leases here are of 30 s, unless said otherwise: what a holder is told within 5 s, no renewal has told.
-const toldWithin = 5 * time.Second
-
 // lossKinds are the kinds that have leases, with the keys that show who holds one.
 var lossKinds = []struct {
 	name   string

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,7 +81,7 @@ func TestGoroutinesAreConstant(t *testing.T) {
 		others := goroutines() // of tests before this one, that end when their servers' answers are given up
 		srv := redistest.StartFake(t)
 		p := redistest.NewProxy(t, srv.Addr())
-		rdb := srv.Client(t, func(o *redis.Options) { o.Addr, o.PoolSize = p.Addr(), 4 })
+		rdb := srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() })
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithWatchdog(lease))
 		renewals := func() float64 { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") }

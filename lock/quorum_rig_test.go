@@ -16,6 +16,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
+// quorumLease is the lease of a quorum's clients, unless a test says otherwise.
+const quorumLease = 1500 * time.Millisecond
+
 // nodes are the servers of a quorum, each behind a proxy.
 type nodes struct {
 	t       *testing.T
@@ -52,13 +55,13 @@ type party struct {
 	clients []*lock.Client
 }
 
-// quorum returns one, with the lease ttl unless opts say otherwise.
+// quorum returns one, with the lease quorumLease unless opts say otherwise.
 func (ns *nodes) quorum(opts ...lock.Option) *party {
 	ns.t.Helper()
 	p := &party{scope: newScope(ns.t)}
 	for i, s := range ns.servers {
 		rdb := s.Client(ns.t, func(o *redis.Options) { o.Addr = ns.wires[i].proxy.Addr() }, answerWithin(time.Second))
-		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithWatchdog(ttl)}, opts...)...))
+		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithWatchdog(quorumLease)}, opts...)...))
 	}
 	var err error
 	if p.Quorum, err = lock.NewQuorum(p.clients...); err != nil {

@@ -319,7 +319,7 @@ func TestQuorumClose(t *testing.T) {
 		l = granted(t, next)
 		next = begin(t.Context(), b.Mutex("job"))
 		waiting(t, b.clients[0], 1)
-		time.Sleep(ttl / 4)
+		time.Sleep(quorumLease / 4)
 		closed := make(chan error, 1)
 		start := time.Now()
 		go func() { closed <- b.clients[0].Close(context.Background()) }()

@@ -29,7 +29,7 @@ func TestQuorumWaits(t *testing.T) {
 			})
 			subscribed(t, ns.raw[i], 1)
 		}
-		time.Sleep(ttl)
+		time.Sleep(quorumLease)
 		polls := b.sum(t, telemetry.MetricWakeups)
 		ns.servers[1].Kill(t)
 		start := time.Now()
@@ -50,7 +50,7 @@ func TestQuorumWaits(t *testing.T) {
 		l = try(t, a.Mutex("job"))
 		queue := []<-chan taken{begin(t.Context(), b.Mutex("job"))}
 		waiting(t, b.clients[0], 1)
-		time.Sleep(ttl / 4)
+		time.Sleep(quorumLease / 4)
 		sent := b.sent(t, telemetry.PurposeAcquire)
 		for i := range 3 {
 			queue = append(queue, begin(t.Context(), b.Mutex("job")))
@@ -65,10 +65,10 @@ func TestQuorumWaits(t *testing.T) {
 		}
 
 		start = time.Now()
-		fixed := try(t, b.Mutex("job", lock.WithFixedLease(2*ttl)))
+		fixed := try(t, b.Mutex("job", lock.WithFixedLease(2*quorumLease)))
 		l = granted(t, begin(t.Context(), a.Mutex("job")))
-		if took := time.Since(start); took < 2*ttl-ttl/50-2*time.Millisecond || took > 2*ttl+100*time.Millisecond { // the holder knows of its end a margin before
-			t.Errorf("granted after %v, the lease was %v", took, 2*ttl)
+		if took := time.Since(start); took < 2*quorumLease-quorumLease/50-2*time.Millisecond || took > 2*quorumLease+100*time.Millisecond { // the holder knows of its end a margin before
+			t.Errorf("granted after %v, the lease was %v", took, 2*quorumLease)
 		}
 		free(t, l)
 		_ = fixed.Release(t.Context()) // lost long ago
@@ -76,8 +76,8 @@ func TestQuorumWaits(t *testing.T) {
 		var held *lock.HeldError
 		l = try(t, a.Mutex("job"))
 		start = time.Now()
-		_, err := b.Mutex("job", lock.WithWait(ttl)).Lock(t.Context())
-		if took := time.Since(start); took != ttl || !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
+		_, err := b.Mutex("job", lock.WithWait(quorumLease)).Lock(t.Context())
+		if took := time.Since(start); took != quorumLease || !errors.As(err, &held) || held.Name != "job" || held.Owner == "" {
 			t.Errorf("when WithWait is over, after %v: %v", took, err)
 		}
 		why := errors.New("why")

@@ -22,13 +22,13 @@ import (
 const (
 	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
-	perWaiter      = 32 << 10               // bytes, the stack of its goroutine included
+	perWaiter      = 40 << 10               // bytes, the stack of its goroutine included
 	crowdPatience  = 8 * patience           // a busy machine takes a minute for so many
 )
 
 // crowd is how many wait.
 func crowd() int {
-	if *lock.Full {
+	if lock.Full {
 		return 10_000
 	}
 	return 2_000

@@ -26,7 +26,7 @@ type shapeServers struct {
 	others []shapeServers                                                                               // of a quorum the other nodes
 }
 
-// serverShape starts the servers of a shape. All clients are made as programs make them. The runs full are made with -lock.full only.
+// serverShape starts the servers of a shape. All clients are made as programs make them. The runs full are made with LOCKDOG_FULL only.
 type serverShape struct {
 	name       string
 	runs, full []run
@@ -119,7 +119,7 @@ func TestShapes(t *testing.T) {
 	atOnce := 30 // behaviours, which mostly wait
 	var shapes []serverShape
 	for _, s := range serverShapes {
-		if *lock.Full {
+		if lock.Full {
 			atOnce, s.runs = 120, slices.Concat(s.runs, s.full)
 		}
 		if len(s.runs) > 0 {
@@ -197,7 +197,7 @@ func (f shapeServers) conform(t *testing.T, r run, slots chan struct{}, report *
 	defer all.Wait()
 	for _, theme := range r.tables(report.begun()) {
 		for i, b := range theme.table {
-			if r.kind.why(b.name) != "" || b.timed && !*lock.Full {
+			if r.kind.why(b.name) != "" || b.timed && !lock.Full {
 				continue
 			}
 			run := func() {

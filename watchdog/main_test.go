@@ -2,18 +2,20 @@ package watchdog_test
 
 import (
 	"flag"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-var full = flag.Bool("full", false, "the long forms: more random histories, more leases, and for longer")
+// full is for `make nightly`: more random histories, more leases, and for longer.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) {
 	checks := flag.Lookup("rapid.checks").Value
 	_ = checks.Set("25")
 	flag.Parse()
-	if *full {
+	if full {
 		_ = checks.Set("2000")
 	}
 	goleak.VerifyTestMain(m)

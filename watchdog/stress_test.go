@@ -48,7 +48,7 @@ func (l *stressLock) Lost(watchdog.Loss) {
 func TestStress(t *testing.T) {
 	t.Parallel()
 	end := time.Now().Add(500 * time.Millisecond)
-	if *full {
+	if full {
 		end = end.Add(10 * time.Second)
 	}
 	var calls atomic.Int64
@@ -132,7 +132,7 @@ func TestStress(t *testing.T) {
 func TestCloseUnderLoad(t *testing.T) {
 	t.Parallel()
 	rounds := 5
-	if *full {
+	if full {
 		rounds = 200
 	}
 	for range rounds {

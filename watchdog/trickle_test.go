@@ -13,7 +13,7 @@ import (
 
 // long is an hour in the long form, and ten minutes else.
 func long() time.Duration {
-	if *full {
+	if full {
 		return time.Hour
 	}
 	return 10 * time.Minute
@@ -57,7 +57,7 @@ func TestLongIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every = time.Hour
 		n := 10_000
-		if *full {
+		if full {
 			n = 100_000
 		}
 		s, sum := &server{}, newTally()
@@ -83,7 +83,7 @@ func TestLongIntervals(t *testing.T) {
 func TestMassAcquire(t *testing.T) {
 	t.Parallel()
 	counts := []int{1, 2, 255, 256, 257, 1000, 12_345}
-	if *full {
+	if full {
 		counts = append(counts, 60_000)
 	}
 	for _, n := range counts {
@@ -200,7 +200,7 @@ func TestChurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		held, every := 1280, 4*time.Millisecond // each is replaced twice in an interval
-		if *full {
+		if full {
 			held, every = 5000, time.Millisecond
 		}
 		s, sum := &server{}, newTally()

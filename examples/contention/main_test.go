@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -18,7 +17,8 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-var full = flag.Bool("full", false, "the long forms")
+// full is for `make nightly`.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -75,7 +75,7 @@ func TestProfileNamesTheGuiltyLine(t *testing.T) {
 // In the long form the program runs as its comment says, and pprof, which is built for it, reads what it has written.
 func TestPprof(t *testing.T) {
 	t.Parallel()
-	if !*full {
+	if !full {
 		return
 	}
 	written := filepath.Join(t.TempDir(), "locks.pb.gz")

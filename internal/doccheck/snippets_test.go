@@ -1,7 +1,6 @@
 package doccheck_test
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/doc/comment"
@@ -23,7 +22,8 @@ import (
 	"github.com/lockdog/lockdog/dashboards"
 )
 
-var full = flag.Bool("full", false, "the long forms")
+// full is for `make nightly`.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 // frame is what pieces of code stand in that are no whole file: a function with what they use from around them.
 const frame = `package p
@@ -112,7 +112,7 @@ func TestCodeCompiles(t *testing.T) {
 	for _, f := range files {
 		_, _ = check.Check(f.Name.Name, fset, []*ast.File{f}, nil) // Error has been told
 	}
-	if *full {
+	if full {
 		vet(t, compiled)
 	}
 }

@@ -408,7 +408,7 @@ func TestBreak(t *testing.T) {
 func TestManyLocks(t *testing.T) {
 	t.Parallel()
 	locks, others, semaphores := 10_000, 2_000, 500
-	if *full {
+	if full {
 		locks, others = 100_000, 20_000
 	}
 	srv := redistest.Start(t)

@@ -683,7 +683,7 @@ func TestCallbacks_Block(t *testing.T) {
 // Candidates come, fail, lose the lock and go; never do two of them work with a live ctx, nor two at all unless leases are lost.
 func TestRun_OneLeader(t *testing.T) {
 	rounds := 15
-	if *full {
+	if full {
 		rounds = 1000
 	}
 	for _, lossy := range []bool{false, true} {

@@ -1,12 +1,13 @@
 package leader_test
 
 import (
-	"flag"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-var full = flag.Bool("full", false, "the long forms: candidates come and go for longer")
+// full is for `make nightly`: candidates come and go for longer.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -22,7 +22,7 @@ import (
 func TestBatch_AsOneByOne(t *testing.T) {
 	t.Parallel()
 	rounds := 25
-	if *full {
+	if full {
 		rounds = 500
 	}
 	for _, rules := range []string{ // a key that is forbidden has the whole script refused: TestBatch_ForbiddenKey of lock

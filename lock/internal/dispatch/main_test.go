@@ -1,12 +1,13 @@
 package dispatch
 
 import (
-	"flag"
+	"os"
 	"testing"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-var full = flag.Bool("full", false, "the long forms: more random batches, and crowds that stay for longer")
+// full is for `make nightly`: more random batches, and crowds that stay for longer.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -102,7 +102,7 @@ func TestDispatcher_Distance(t *testing.T) {
 				r.s.rtt, r.s.pool = c.rtt, c.pool
 				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the distance is known then
 				rounds := 15
-				if *full {
+				if full {
 					rounds = 100
 				}
 				made := r.crowd(c.callers, time.Duration(rounds)*c.rtt)

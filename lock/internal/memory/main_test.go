@@ -1,12 +1,13 @@
 package memory_test
 
 import (
-	"flag"
+	"os"
 	"testing"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-var full = flag.Bool("full", false, "the long forms: more random commands")
+// full is for `make nightly`: more random commands.
+var full = os.Getenv("LOCKDOG_FULL") != ""
 
 func TestMain(m *testing.M) { redistest.Main(m) }

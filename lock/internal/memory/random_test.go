@@ -56,7 +56,7 @@ func TestRandomCommandsAnswerAsInRedis(t *testing.T) {
 	t.Parallel()
 	s := newSides(t)
 	rounds := 30
-	if *full {
+	if full {
 		rounds = 2000
 	}
 	for range rounds {
