@@ -61,6 +61,7 @@ func program(ctx context.Context, t *testing.T, address string, env []string, ar
 		t.Fatal(err)
 	}
 	cmd = exec.CommandContext(ctx, self, args...)
+	cmd.WaitDelay = 2 * patience // what it leaves behind may have its output
 	cmd.Env = append([]string{
 		asProgram + "=1", "REDIS_URL=" + address, "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "NO_COLOR=1",
 		"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE"), // by default the race detector waits for a second at the end of each process

@@ -105,6 +105,21 @@ func TestRunGuardHasAName(t *testing.T) {
 	s.end(t)
 }
 
+// The guard asks the command to end while lockdog can't, and it does. What it has started, and doesn't, is killed all the same.
+func TestRunEndedByItsGuard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	dir := t.TempDir()
+	first := start(t, server.Addr(), append([]string{"run", "job", "--lease", "10s", "--"}, work(dir,
+		"sh -c \"trap '' TERM; touch "+dir+"/deaf; exec sleep 600\" & trap 'touch "+dir+"/asked; exit 5' TERM; while :; do sleep 0.05; done")...)...)
+	until(t, "the command runs", func() bool { return exists(dir + "/deaf") })
+	send(t, first, syscall.SIGSTOP)
+	until(t, "the guard asks the command to end", func() bool { return exists(dir + "/asked") })
+	send(t, first, syscall.SIGCONT)
+	first.end(t).want(t, exitLost, "", "lost")
+	start(t, server.Addr(), append([]string{"run", "job", "--wait", "forever", "--"}, work(dir, "echo second")...)...).end(t).want(t, 0, "second", "")
+}
+
 // A guard that is stopped goes on, and doesn't keep the program, and so the lock, when the command has ended.
 func TestRunGuardStopped(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -351,6 +352,8 @@ func file(stream any) *os.File {
 	return f
 }
 
+var errNoRenewal = fmt.Errorf("no renewal in time, so it is about to be lost: %w", lock.ErrUnavailable)
+
 // watch sees to the command until it has ended. It returns why the command was ended, nil if it ended itself.
 func (r *running) watch(signals <-chan os.Signal) (why error) {
 	tick := time.NewTicker(max(r.flags.lease/30, 10*time.Millisecond))
@@ -359,6 +362,9 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	for {
 		select {
 		case <-r.child.Done():
+			if why == nil && r.child.Asked() { // its guard was faster: what the command has started may not outlive the lock, either
+				why = r.end(cmp.Or(context.Cause(r.lease.Context()), errNoRenewal))
+			}
 			return why
 		case sig := <-signals:
 			if s, ok := sig.(syscall.Signal); ok {
@@ -376,7 +382,7 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 			case time.Now().Before(limit.Ask):
 				r.child.Extend(limit)
 			default:
-				why = r.end(fmt.Errorf("no renewal in time, so it is about to be lost: %w", lock.ErrUnavailable))
+				why = r.end(errNoRenewal)
 			}
 		}
 	}

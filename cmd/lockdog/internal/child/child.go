@@ -67,6 +67,7 @@ type Child struct {
 	gone     chan struct{} // the guard has ended, and what it left behind
 	status   syscall.WaitStatus
 	orphaned bool // the guard was killed
+	asked    bool // before the command ended it was asked to
 
 	mu     sync.Mutex
 	link   *link
@@ -164,7 +165,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 		case eventStopped:
 			c.stopToo(syscall.Signal(m.a))
 		case eventEnded:
-			ended = true
+			ended, c.asked = true, m.b != 0
 			c.end(syscall.WaitStatus(m.a))
 		}
 	}
@@ -229,6 +230,10 @@ func (c *Child) ExitCode() int {
 
 // Orphaned reports whether the command was killed because its guard was, after Done.
 func (c *Child) Orphaned() bool { return c.orphaned }
+
+// Asked reports whether the command was asked to end before it did, by End or at its limit, after Done. What it has started may go on: call End
+// if nobody has, and Close waits until that is dead, too.
+func (c *Child) Asked() bool { return c.asked }
 
 // Signal sends a signal to the command and all that it started in its process group, unless the command has ended.
 func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }

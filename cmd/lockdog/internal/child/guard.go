@@ -220,7 +220,11 @@ func (g *guarding) note(e ending) {
 		g.link.write(message{eventStopped, int64(e.status.StopSignal()), 0})
 	default:
 		g.ended = true
-		g.link.write(message{eventEnded, int64(e.status), 0})
+		var asked int64
+		if g.asked {
+			asked = 1
+		}
+		g.link.write(message{eventEnded, int64(e.status), asked})
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 	eventTooLate                 // to start it
 	eventFailed                  // to start it, with the error number a
 	eventStopped                 // by the signal a
-	eventEnded                   // with the wait status a
+	eventEnded                   // with the wait status a, and b is 1 if it was asked to
 )
 
 const messageSize = 17
