@@ -37,13 +37,13 @@ nightly: ## what is too long for .ci/run: the long forms of the tests, coverage,
 
 .PHONY: nightly-test nightly-fuzz nightly-soak nightly-sim nightly-chaos nightly-peers nightly-servers
 nightly-test:
-	$(MAKE) test cover PROFILE=yes FULL=yes
+	$(MAKE) test cover PROFILE=yes FULL=yes TIMEOUT=2h
 nightly-fuzz:
 	$(MAKE) fuzz FUZZTIME=60s
 nightly-soak:
 	$(MAKE) soak
 nightly-sim:
-	$(MAKE) sim SIM_RUNS=10000
+	$(MAKE) sim SIM_RUNS=5000 TIMEOUT=2h
 nightly-chaos:
 	$(MAKE) chaos CHAOS_RUNS=300
 nightly-peers:
@@ -132,7 +132,7 @@ peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUN
 	go build -C loadtest/peers -buildvcs=auto -o $(CURDIR)/bin/peers .
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
 
-# SIM_SEED=s is the first seed. A hundred runs take about half a minute on two cores.
+# SIM_SEED=s is the first seed. A hundred runs take about a minute on two cores.
 SIM_RUNS ?= 1000
 SIM_SEED ?= 0
 .PHONY: sim

@@ -1,5 +1,5 @@
 // Package sim runs clients of lockdog through random faults in fake time: the real client over go-redis, proxies of pipes and miniredis, in
-// a synctest bubble. A run is made up from its seed and takes half a minute of fake time. Checked are
+// a synctest bubble. A run is made up from its seed and takes 40 seconds of fake time. Checked are
 //
 //   - exclusion: no two leases of a lock are live at one time, but for readers, and for the permits of a semaphore;
 //   - tokens: those of a lock rise from grant to grant;

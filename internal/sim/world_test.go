@@ -22,7 +22,7 @@ const (
 	procs   = 3
 	workers = 3                // of each process
 	busy    = 20 * time.Second // that faults may come in
-	calm    = 10 * time.Second // that follow
+	calm    = 20 * time.Second // that follow
 	term    = 2 * time.Second  // a lease
 	idle    = 100 * time.Millisecond
 	permits = 2
@@ -332,7 +332,7 @@ func (k *worker) mayFail(l *watched, err error) {
 // hold keeps a lease for a while, and gives it back in one of several ways.
 func (k *worker) hold(l *watched, lease *lock.Lease) {
 	length := time.Duration(k.rng.IntN(300)) * time.Millisecond
-	if k.rng.IntN(12) == 0 { // long enough for renewals
+	if k.rng.IntN(12) == 0 && time.Since(k.w.start) < busy { // long enough for renewals
 		length = time.Duration(1+k.rng.IntN(4)) * term
 	}
 	select {
