@@ -26,10 +26,15 @@ func onWire(rule func(rng *rand.Rand) redistest.Rule) func(*world, *proc, *rand.
 	}
 }
 
-// late delays what goes in a direction.
-func late(d redistest.Direction) func(*rand.Rand) redistest.Rule {
-	return func(rng *rand.Rand) redistest.Rule {
-		return redistest.When(d, redistest.Delay(time.Duration(1+rng.IntN(3000))*time.Millisecond))
+// late delays what goes in a direction. The fault is over when the last of that has arrived.
+func late(d redistest.Direction) func(*world, *proc, *rand.Rand) func() {
+	return func(_ *world, p *proc, rng *rand.Rand) func() {
+		by := time.Duration(1+rng.IntN(3000)) * time.Millisecond
+		p.wire.SetRule(redistest.When(d, redistest.Delay(by)))
+		return func() {
+			p.wire.SetRule(nil)
+			time.Sleep(by)
+		}
 	}
 }
 
@@ -50,8 +55,8 @@ func cutAfterwards(begin func(*world, *proc, *rand.Rand) func()) func(*world, *p
 }
 
 var faults = []fault{
-	{"requests are late", false, onWire(late(redistest.Up))},
-	{"replies and messages are late", false, onWire(late(redistest.Down))},
+	{"requests are late", false, late(redistest.Up)},
+	{"replies and messages are late", false, late(redistest.Down)},
 	{"requests vanish", false, cutAfterwards(onWire(all(redistest.Up, redistest.Drop)))},
 	{"replies and messages vanish", false, cutAfterwards(onWire(all(redistest.Down, redistest.Drop)))},
 	{"requests are held, then delivered", false, onWire(all(redistest.Up, redistest.Hold))},

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	runs = flag.Int("sim.runs", 10, "how many runs")
+	runs = flag.Int("sim.runs", 2, "how many runs")
 	seed = flag.Uint64("sim.seed", 0, "the first run's seed; 0: by the time")
 )
 
