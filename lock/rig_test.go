@@ -264,4 +264,4 @@ func answerWithin(d time.Duration) func(*redis.Options) {
 }
 
 // once is for servers in a bubble that are dead for a while: between two tries go-redis would hold a subscription's mutex, and so the clock stand still.
-func once(o *redis.Options) { o.DialerRetries, o.MaxRetries = 1, -1 }
+func once(o *redis.Options) { o.MaxRetries = -1 }

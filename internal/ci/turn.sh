@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Starts a test binary for `go test -exec`, which builds and tests packages side by side: turn.sh BINARY [ARGUMENT...]. The tests of lock renew
-# leases of a second on real servers, and so run while no others do, except those that need no clock but a fake one: they take what is left of the cores.
+# Starts a test binary for `go test -exec`, which builds and tests packages side by side: turn.sh BINARY [ARGUMENT...]. The tests of lock start
+# many servers, and so run while no others do, except those that need no clock but a fake one: they take what is left of the cores.
 # As they mostly wait, more of them go on at a time.
 set -euo pipefail
 
+# A test binary with -race sleeps for a second at its end, for reports of goroutines that nobody waits for. goleak sees to these.
+export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
 case $1 in
 */lock.test) mode=--exclusive; set -- "$@" -test.parallel=8 ;;
 */watchdog.test | */memory.test | */locktest.test | */sim.test) exec nice -n 19 "$@" ;;
 *) mode=--shared ;;
 esac
-# A test binary with -race sleeps for a second at its end, for reports of goroutines that nobody waits for. goleak sees to these.
-export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
 command -v flock >/dev/null || { echo "flock is missing. Run as root:  apt-get install -y util-linux" >&2; exit 1; }
 exec flock --close "$mode" "$0" "$@"

@@ -155,16 +155,11 @@ func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pi
 // change: the address of a proxy, say. It is closed when the test ends.
 func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
-	o := f.Universal().Simple()
-	for _, f := range change {
-		f(o)
-	}
-	c := redis.NewClient(o)
+	c := newClient(tb, f.Universal(), change)
 	tb.Cleanup(func() {
 		if s := c.PoolStats(); s.WaitCount+s.Timeouts > 0 {
 			tb.Error("redistest: in a bubble somebody waited for a connection of a pool, see Fake")
 		}
-		closeClient(tb, c)
 	})
 	return c
 }

@@ -25,8 +25,8 @@ type link struct {
 
 func newLink(client, server net.Conn) *link {
 	l := &link{client: client, server: server, gone: make(chan struct{})}
-	_, real := client.(*net.TCPConn)
-	l.greeting.Store(!real)
+	_, overTCP := client.(*net.TCPConn)
+	l.greeting.Store(!overTCP)
 	return l
 }
 
@@ -88,11 +88,13 @@ func (p *Proxy) pump(l *link, d Direction) {
 			continue // reads on, so that the sender is not stopped by a full buffer
 		}
 		gate := p.nextGate() // before the rule is asked: a Release that comes meanwhile is for this chunk, too
-		if d == Up && !greets(buf[:n]) {
+		greeting := l.greeting.Load()
+		if greeting && d == Up && !greets(buf[:n]) {
+			greeting = false
 			l.greeting.Store(false)
 		}
 		var v Verdict
-		if !l.greeting.Load() {
+		if !greeting {
 			v = p.judge(Chunk{Conn: l.id, Dir: d, Seq: seq, Data: buf[:n:n]})
 		}
 		switch v.kind {
@@ -123,7 +125,7 @@ func (p *Proxy) pump(l *link, d Direction) {
 	}
 }
 
-// greets reports whether that is how go-redis begins a connection, nothing but.
+// greets reports whether a request is one with which go-redis begins a connection.
 func greets(request []byte) bool {
 	_, rest, ok := bytes.Cut(request, []byte("\r\n$")) // "*3\r\n$5\r\nhello\r\n..."
 	if !ok {

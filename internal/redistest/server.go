@@ -220,7 +220,11 @@ func (s *Server) Universal() *redis.UniversalOptions {
 // change. It is closed when the test ends.
 func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
-	o := s.Universal().Simple()
+	return newClient(tb, s.Universal(), change)
+}
+
+func newClient(tb testing.TB, u *redis.UniversalOptions, change []func(*redis.Options)) *redis.Client {
+	o := u.Simple()
 	for _, f := range change {
 		f(o)
 	}

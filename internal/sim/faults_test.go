@@ -38,9 +38,9 @@ func late(d redistest.Direction) func(*world, *proc, *rand.Rand) func() {
 	}
 }
 
-// all gives a verdict to all that goes in a direction.
-func all(d redistest.Direction, v redistest.Verdict) func(*rand.Rand) redistest.Rule {
-	return func(*rand.Rand) redistest.Rule { return redistest.When(d, v) }
+// all gives a verdict to all that goes in a direction and satisfies the conditions.
+func all(d redistest.Direction, v redistest.Verdict, conditions ...func(redistest.Chunk) bool) func(*rand.Rand) redistest.Rule {
+	return func(*rand.Rand) redistest.Rule { return redistest.When(d, v, conditions...) }
 }
 
 // cutAfterwards resets the connections at a fault's end: what follows a dropped chunk would be dropped, too.
@@ -61,11 +61,9 @@ var faults = []fault{
 	{"replies and messages vanish", false, cutAfterwards(onWire(all(redistest.Down, redistest.Drop)))},
 	{"requests are held, then delivered", false, onWire(all(redistest.Up, redistest.Hold))},
 	{"replies and messages are held, then delivered", false, onWire(all(redistest.Down, redistest.Hold))},
-	{"every third request is cut", false, onWire(func(rng *rand.Rand) redistest.Rule { return every(3, redistest.Up, rng) })},
-	{"every third reply is cut", false, onWire(func(rng *rand.Rand) redistest.Rule { return every(3, redistest.Down, rng) })},
-	{"messages are cut", false, onWire(func(*rand.Rand) redistest.Rule {
-		return redistest.When(redistest.Down, redistest.Cut, redistest.Contains("message"))
-	})},
+	{"every third request is cut", false, onWire(third(redistest.Up))},
+	{"every third reply is cut", false, onWire(third(redistest.Down))},
+	{"messages are cut", false, onWire(all(redistest.Down, redistest.Cut, redistest.Contains("message")))},
 	{"all connections are reset", false, func(_ *world, p *proc, _ *rand.Rand) func() {
 		p.wire.CutAll()
 		return nil
@@ -83,7 +81,7 @@ var faults = []fault{
 		w.redis.Restart(w.t, redistest.KeepData)
 		return nil
 	}},
-	{"Redis restarts without its data", true, func(w *world, p *proc, _ *rand.Rand) func() {
+	{"Redis restarts without its data", true, func(w *world, _ *proc, _ *rand.Rand) func() {
 		w.redis.Restart(w.t, redistest.LoseData)
 		w.ensurePermits()
 		return nil
@@ -112,13 +110,15 @@ var faults = []fault{
 	}},
 }
 
-// every gives a verdict to each n-th chunk of a direction.
-func every(n int, d redistest.Direction, rng *rand.Rand) redistest.Rule {
-	seen := rng.IntN(n)
-	return redistest.When(d, redistest.Cut, func(redistest.Chunk) bool {
-		seen++
-		return seen%n == 0
-	})
+// third cuts the connection at every third chunk of a direction.
+func third(d redistest.Direction) func(*rand.Rand) redistest.Rule {
+	return func(rng *rand.Rand) redistest.Rule {
+		seen := rng.IntN(3)
+		return redistest.When(d, redistest.Cut, func(redistest.Chunk) bool {
+			seen++
+			return seen%3 == 0
+		})
+	}
 }
 
 // ensurePermits gives the semaphores their permits.
@@ -141,34 +141,27 @@ func (w *world) inject(rng *rand.Rand) {
 		}
 		f, p := faults[rng.IntN(len(faults))], w.procs[rng.IntN(len(w.procs))]
 		w.note("fault: %s (process %d)", f.name, p.id)
-		i, j := w.began(f)
+		s := w.began(f)
 		over := f.begin(w, p, rng)
 		if over != nil {
 			time.Sleep(time.Duration(100+rng.IntN(4000)) * time.Millisecond)
 			over()
 		}
-		w.ended(i, j)
+		w.ended(s)
 		w.note("fault over")
 	}
 }
 
-func (w *world) began(f fault) (i, j int) {
+func (w *world) began(f fault) *span {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := span{from: time.Now()}
-	w.faults = append(w.faults, now)
-	if f.loses {
-		w.lossy = append(w.lossy, now)
-		return len(w.faults) - 1, len(w.lossy) - 1
-	}
-	return len(w.faults) - 1, -1
+	s := &span{from: time.Now(), loses: f.loses}
+	w.faults = append(w.faults, s)
+	return s
 }
 
-func (w *world) ended(i, j int) {
+func (w *world) ended(s *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults[i].to = time.Now()
-	if j >= 0 {
-		w.lossy[j].to = time.Now()
-	}
+	s.to = time.Now()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,8 +38,7 @@ type world struct {
 
 	mu       sync.Mutex
 	procs    []*proc
-	faults   []span // those that have begun
-	lossy    []span // of them, those that take locks from their holders
+	faults   []*span // those that have begun
 	events   strings.Builder
 	violated bool
 }
@@ -50,8 +50,11 @@ type proc struct {
 	client atomic.Pointer[lock.Client]
 }
 
-// A span is a stretch of time. Its end is zero while it lasts.
-type span struct{ from, to time.Time }
+// A span is when a fault was there.
+type span struct {
+	from, to time.Time // to is zero while it lasts
+	loses    bool      // locks, from under their holders
+}
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, redis: redistest.StartFake(t), start: time.Now()}
@@ -70,7 +73,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) open(p *proc) *lock.Client {
 	rdb := w.redis.Client(w.t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout = p.wire.Addr(), time.Second, time.Second
-		o.MaxRetries, o.DialerRetries = -1, 1 // go-redis would hold a mutex meanwhile: see redistest.Fake
+		o.MaxRetries = -1 // go-redis would hold a mutex meanwhile: see redistest.Fake
 	})
 	c, err := lock.New(rdb, lock.WithWatchdog(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -100,38 +103,40 @@ func (w *world) violation(format string, args ...any) {
 	w.violated = true
 }
 
-// during reports whether a stretch had anything of these spans, and how long all of them lasted.
-func during(spans []span, from time.Time) (some bool, lasted time.Duration) {
-	for _, s := range spans {
-		end := s.to
-		if end.IsZero() {
-			end = time.Now()
-		}
-		if !end.Before(from) {
-			some = true
-			lasted += end.Sub(s.from)
+// since are the faults that were there at a time or later. mu must be held.
+func (w *world) since(from time.Time) (faults []*span) {
+	for _, s := range w.faults {
+		if s.to.IsZero() || !s.to.Before(from) {
+			faults = append(faults, s)
 		}
 	}
-	return some, lasted
+	return faults
 }
 
 // excused reports whether Redis may have lost what it had granted within the last lease.
 func (w *world) excused() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	some, _ := during(w.lossy, time.Now().Add(-term))
-	return some
+	return slices.ContainsFunc(w.since(time.Now().Add(-term)), func(s *span) bool { return s.loses })
 }
 
 // patience is for how long a lock may have waited that is idle since then.
 func (w *world) patience(since time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	some, lasted := during(w.faults, since.Add(-term))
-	if !some {
+	faults := w.since(since.Add(-term))
+	if len(faults) == 0 {
 		return idle
 	}
-	return idle + lasted + term + 2*time.Second // the ReadTimeout, twice
+	patience := idle + term + 2*time.Second // the ReadTimeout, twice
+	for _, s := range faults {
+		end := s.to
+		if end.IsZero() {
+			end = time.Now()
+		}
+		patience += end.Sub(s.from)
+	}
+	return patience
 }
 
 // run lets workers work while faults come, and then once more.
@@ -329,7 +334,7 @@ func (k *worker) mayFail(l *watched, err error) {
 	k.w.violation("%s: %s failed with %v", l.name, k.id, err)
 }
 
-// hold keeps a lease for a while, and gives it back in one of several ways.
+// hold keeps a lease for a while, and releases it.
 func (k *worker) hold(l *watched, lease *lock.Lease) {
 	length := time.Duration(k.rng.IntN(300)) * time.Millisecond
 	if k.rng.IntN(12) == 0 && time.Since(k.w.start) < busy { // long enough for renewals
