@@ -145,14 +145,15 @@ func (f *Fake) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: []string{f.addr}, Dialer: dialPipe, PoolSize: 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
-		DialerRetries:            1, MinRetryBackoff: -1,                                            // a PubSub has its mutex while it pauses between tries to connect
+		// A PubSub has its mutex while it pauses between tries to connect, and a pause of nothing is a timer due at once, see pipe.
+		DialerRetries: 1, MaxRetries: -1,
 	}
 }
 
 func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }
 
-// Client returns a client with go-redis's defaults but for what the functions
-// change: the address of a proxy, say. It is closed when the test ends.
+// Client returns a client that tries once, with go-redis's defaults but for that
+// and what the functions change: the address of a proxy, say. It is closed when the test ends.
 func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	c := newClient(tb, f.Universal(), change)

@@ -3,6 +3,7 @@ package redistest_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,41 @@ func TestFakeCountsCommandsOfScripts(t *testing.T) {
 		}
 		if sent := f.Commands(t).Since(before); sent["eval"] != 1 || sent["get"] != 1 {
 			t.Errorf("it has counted %v", sent)
+		}
+	})
+}
+
+// With the race detector, a program ends whose bubble has two timers that are due at once: golang.org/issue/78156.
+func TestFakeIsDialedByManyAtOnce(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		rdb := f.Client(t)
+		var wg sync.WaitGroup
+		for range 500 {
+			wg.Go(func() {
+				if err := rdb.Ping(t.Context()).Err(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := f.Commands(t)["hello"]; n < 100 {
+			t.Errorf("there were %d connections, which is no crowd", n)
+		}
+	})
+}
+
+// Neither end reads while it writes.
+func TestFakeTakesLongBatches(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		long := strings.Repeat("x", 1<<10)
+		replies, err := f.Client(t).Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			for range 2000 {
+				p.Echo(t.Context(), long)
+			}
+			return nil
+		})
+		if err != nil || len(replies) != 2000 {
+			t.Errorf("got %d replies, %v", len(replies), err)
 		}
 	})
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // network is what proxies listen on and dial: TCP, or pipes in this process.
@@ -43,17 +41,14 @@ func (tcp) dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // pipes are the connections that need no kernel, so that a synctest bubble sees when all wait.
-var pipes = &pipeNetwork{listeners: make(map[string]*bufconn.Listener)}
+var pipes = &pipeNetwork{listeners: make(map[string]*pipeListener)}
 
 type pipeNetwork struct {
 	lastPort atomic.Int64
 
 	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener
+	listeners map[string]*pipeListener
 }
-
-// pipeSize is what one direction of a pipe holds: more than the largest batch, as neither end reads while it writes.
-const pipeSize = 64 << 10
 
 func (n *pipeNetwork) freeAddr() (string, error) {
 	return fmt.Sprintf("%s:%d", fakeHost, n.lastPort.Add(1)), nil
@@ -65,9 +60,9 @@ func (n *pipeNetwork) listen(addr string) (net.Listener, error) {
 	if n.listeners[addr] != nil {
 		return nil, &net.OpError{Op: "listen", Net: fakeHost, Err: syscall.EADDRINUSE}
 	}
-	l := bufconn.Listen(pipeSize)
+	l := &pipeListener{network: n, addr: addr, dialed: make(chan net.Conn), closed: make(chan struct{})}
 	n.listeners[addr] = l
-	return &pipeListener{Listener: l, network: n, addr: addr}, nil
+	return l, nil
 }
 
 func (n *pipeNetwork) dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -75,26 +70,43 @@ func (n *pipeNetwork) dial(ctx context.Context, addr string) (net.Conn, error) {
 	l := n.listeners[addr]
 	n.mu.Unlock()
 	if l != nil {
-		conn, err := l.DialContext(ctx)
-		if err == nil || ctx.Err() != nil {
-			return conn, err
+		client, server := pipe()
+		select {
+		case l.dialed <- server:
+			return client, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-l.closed:
 		}
 	}
 	return nil, &net.OpError{Op: "dial", Net: fakeHost, Err: syscall.ECONNREFUSED}
 }
 
-// pipeListener gives its address back when it is closed.
 type pipeListener struct {
-	*bufconn.Listener
 	network *pipeNetwork
 	addr    string
+	dialed  chan net.Conn
+	closed  chan struct{}
 }
 
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.dialed:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+// Close gives the address back.
 func (l *pipeListener) Close() error {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
-	if l.network.listeners[l.addr] == l.Listener {
+	if l.network.listeners[l.addr] == l {
 		delete(l.network.listeners, l.addr)
+		close(l.closed)
 	}
-	return l.Listener.Close()
+	return nil
 }

@@ -30,5 +30,5 @@ require (
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	google.golang.org/grpc v1.84.0 // indirect
+	gonum.org/v1/gonum v0.17.0 // indirect
 )

@@ -1,0 +1,116 @@
+package redistest
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// pipe returns the ends of a connection in this process. Unlike [net.Pipe] it
+// holds whatever was written and not yet read, as neither a client nor a server
+// reads while it writes. Unlike bufconn it starts no timer that is due at once:
+// with the race detector, two at a time end a program with a bubble in it
+// (golang.org/issue/78156).
+func pipe() (client, server net.Conn) {
+	up, down := newStream(), newStream()
+	return &pipeEnd{in: down, out: up}, &pipeEnd{in: up, out: down}
+}
+
+// pipeEnd is one end. Writes never wait.
+type pipeEnd struct{ in, out *stream }
+
+func (e *pipeEnd) Read(p []byte) (int, error)         { return e.in.read(p) }
+func (e *pipeEnd) Write(p []byte) (int, error)        { return e.out.write(p) }
+func (e *pipeEnd) LocalAddr() net.Addr                { return pipeAddr{} }
+func (e *pipeEnd) RemoteAddr() net.Addr               { return pipeAddr{} }
+func (e *pipeEnd) SetDeadline(t time.Time) error      { return e.SetReadDeadline(t) }
+func (e *pipeEnd) SetReadDeadline(t time.Time) error  { e.in.setDeadline(t); return nil }
+func (e *pipeEnd) SetWriteDeadline(t time.Time) error { return nil }
+
+// Close lets the other end read what is on its way.
+func (e *pipeEnd) Close() error {
+	e.in.close(net.ErrClosed)
+	e.out.close(io.EOF)
+	return nil
+}
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return fakeHost }
+
+// stream is one direction of a pipe.
+type stream struct {
+	mu       sync.Mutex
+	changed  sync.Cond
+	data     []byte
+	end      error // what read returns after the data; nil: there may be more
+	deadline time.Time
+	timer    *time.Timer // wakes whom the deadline concerns
+}
+
+func newStream() *stream {
+	s := new(stream)
+	s.changed.L = &s.mu
+	return s
+}
+
+func (s *stream) read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		switch {
+		case !s.deadline.IsZero() && !time.Now().Before(s.deadline):
+			return 0, os.ErrDeadlineExceeded
+		case len(s.data) > 0:
+			n := copy(p, s.data)
+			s.data = s.data[n:]
+			return n, nil
+		case s.end != nil:
+			return 0, s.end
+		}
+		s.changed.Wait()
+	}
+}
+
+func (s *stream) write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil {
+		return 0, io.ErrClosedPipe
+	}
+	s.data = append(s.data, p...)
+	s.changed.Broadcast()
+	return len(p), nil
+}
+
+func (s *stream) close(end error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end = end
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.changed.Broadcast()
+}
+
+func (s *stream) setDeadline(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = t
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if wait := time.Until(t); wait > 0 {
+		s.timer = time.AfterFunc(wait, s.wake)
+	}
+	s.changed.Broadcast()
+}
+
+func (s *stream) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed.Broadcast()
+}
