@@ -14,15 +14,9 @@ const tick = time.Second
 // run is the scheduler: the one goroutine that watches the clock. It calls no foreign code.
 func (e *Engine) run() {
 	defer e.wg.Done()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for {
-		select {
-		case <-timer.C:
-		case <-e.kick:
-		case <-e.ctx.Done():
-			return
-		}
 		e.mu.Lock()
 		if e.closed {
 			e.mu.Unlock()
@@ -32,10 +26,19 @@ func (e *Engine) run() {
 		e.pass(now)
 		wait := time.Duration(e.wakeAt - now)
 		e.mu.Unlock()
-		if wait < math.MaxInt64/2 { // else there are no leases: only a kick is waited for
+		switch {
+		case wait <= 0:
+			continue
+		case wait < math.MaxInt64/2:
 			timer.Reset(wait)
-		} else {
+		default: // there are no leases: only a kick is waited for
 			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-e.kick:
+		case <-e.ctx.Done():
+			return
 		}
 	}
 }
