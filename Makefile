@@ -13,7 +13,7 @@ LEAST     := 90
 FUZZTIME  := 3s
 TIMEOUT   := 30m
 # Tests wait for Redis and for leases more than for the processor. Compilers give way to them.
-TESTFLAGS := -race -p=4 -parallel=6 -toolexec='nice -n 19' -exec=$(CURDIR)/internal/ci/turn.sh -shuffle=on -count=1 -timeout=$(TIMEOUT)
+TESTFLAGS := -race -p=4 -parallel=6 -toolexec='nice -n 5' -exec=$(CURDIR)/internal/ci/turn.sh -shuffle=on -count=1 -timeout=$(TIMEOUT)
 COVERFLAGS := -coverpkg=./lock/...,./watchdog/...,./telemetry/... -coverprofile=bin/coverage.out
 
 .PHONY: help
