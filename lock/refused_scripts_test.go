@@ -40,15 +40,11 @@ func TestRefusedScriptsChangeNothing(t *testing.T) {
 			if err := calls(u); err != nil {
 				t.Error(err)
 			}
-			stage.mu.Lock() // a call that was left may still be on its way
-			defer stage.mu.Unlock()
-			stage.seen.Lock()
-			defer stage.seen.Unlock()
-			stage.ended = true
-			if len(stage.runs) < 2 {
-				t.Errorf("tried: %v", stage.runs)
+			runs := stage.end()
+			if len(runs) < 2 {
+				t.Errorf("tried: %v", runs)
 			}
-			t.Logf("tried: %v", stage.runs)
+			t.Logf("tried: %v", runs)
 		})
 	}
 }
@@ -98,11 +94,12 @@ type trials struct {
 	admin, app *redis.Client
 	bySHA      map[string]string // names of scripts
 
-	mu   sync.Mutex // of srv
-	seen sync.Mutex
-	runs map[string]int // of scripts
+	turn    sync.Mutex // of srv
+	running sync.WaitGroup
 
-	ended bool // guarded by both
+	mu    sync.Mutex
+	runs  map[string]int // of scripts
+	ended bool           // a call that was left may still be on its way
 }
 
 const trialsOfEach = 2 // calls of a script that are tried: one is like the other
@@ -135,35 +132,73 @@ func (h *tried) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 var commandOfScript = regexp.MustCompile(`'([a-z]{3,})'`)
 
-// try runs a script once for each command that it has.
-func (s *trials) try(of *redis.Client, args []any) {
-	name := s.bySHA[args[1].(string)]
-	s.seen.Lock()
-	s.runs[name]++
-	enough := s.ended || s.runs[name] > trialsOfEach
-	s.seen.Unlock()
-	if enough {
-		return
-	}
+// end waits for the trials, after which there are no more. It returns how often each script was run.
+func (s *trials) end() map[string]int {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.running.Wait()
+	return s.runs
+}
+
+// wanted reports whether to try a script that is about to run. Then there will be a trial.
+func (s *trials) wanted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
+		return false
+	}
+	s.runs[name]++
+	if s.runs[name] > trialsOfEach {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+// try has a script tried, in the state in which it is about to run. The call doesn't wait for that: its lease and its patience go on.
+func (s *trials) try(of *redis.Client, args []any) {
+	name := s.bySHA[args[1].(string)]
+	if !s.wanted(name) {
 		return
 	}
-	ctx, source := context.Background(), lock.Scripts[name].Source
+	ctx := context.Background()
 	world, err := copyOf(ctx, of)
-	listeners, err2 := s.listen(ctx, of)
+	channels, err2 := listenersOf(ctx, of)
+	if err := errors.Join(err, err2); err != nil {
+		s.t.Errorf("%s: the copy: %v", name, err)
+		s.running.Done()
+		return
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if b, ok := arg.([]byte); ok {
+			args[i] = slices.Clone(b) // of a batch, which is used again
+		}
+	}
+	cleansUp := name == "fair_acquire" && of.ZScore(ctx, "redisson_lock_timeout:{app:a}", somebodyElse).Val() == 1
+	go func() {
+		defer s.running.Done()
+		if !cleansUp { // the dead leave the queue, whoever asks
+			s.run(ctx, name, args, world, channels)
+		}
+	}()
+}
+
+// run runs a script once for each command that it has.
+func (s *trials) run(ctx context.Context, name string, args []any, world dump, channels map[string]int64) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	source := lock.Scripts[name].Source
+	listeners, err := s.listen(ctx, channels)
 	defer func() {
 		for _, l := range listeners {
 			_ = l.Close()
 		}
 	}()
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
 		s.t.Errorf("%s: the copy: %v", name, err)
 		return
-	}
-	if name == "fair_acquire" && of.ZScore(ctx, "redisson_lock_timeout:{app:a}", somebodyElse).Val() == 1 {
-		return // the dead leave the queue, whoever asks
 	}
 	known := s.admin.Command(ctx).Val()
 	commands := []string{"publish"} // in ARGV
@@ -212,15 +247,19 @@ func allRefused(name string, reply any) bool {
 	return false
 }
 
-// listen subscribes to what the clients of a server do.
-func (s *trials) listen(ctx context.Context, of *redis.Client) (listeners []*redis.PubSub, err error) {
-	channels, err := of.PubSubChannels(ctx, "*").Result()
+// listenersOf counts who listens to which channel.
+func listenersOf(ctx context.Context, rdb *redis.Client) (map[string]int64, error) {
+	channels, err := rdb.PubSubChannels(ctx, "*").Result()
 	if err != nil || len(channels) == 0 {
 		return nil, err
 	}
-	counts, err := of.PubSubNumSub(ctx, channels...).Result()
-	for _, channel := range channels {
-		for range counts[channel] {
+	return rdb.PubSubNumSub(ctx, channels...).Result()
+}
+
+// listen subscribes to as many.
+func (s *trials) listen(ctx context.Context, channels map[string]int64) (listeners []*redis.PubSub, err error) {
+	for channel, n := range channels {
+		for range n {
 			l := s.admin.Subscribe(ctx, channel)
 			_, failed := l.Receive(ctx)
 			listeners, err = append(listeners, l), errors.Join(err, failed)
