@@ -151,19 +151,20 @@ func TestWithReplicasSweepsOldBidsOnly(t *testing.T) {
 	rdb, wire := throughProxy(t, r.Primary)
 	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
 	server, replica := r.Primary.Client(t), r.Replicas[0]
-	if err := errors.Join(server.HSet(t.Context(), name, "somebody:1", 1).Err(), server.PExpire(t.Context(), name, time.Second).Err()); err != nil {
-		t.Fatal(err)
+	unlock := func() {
+		t.Helper()
+		must(t, "unlock", errors.Join(server.Del(t.Context(), name).Err(), server.Publish(t.Context(), "redisson_lock__channel:{"+name+"}", "0").Err()))
 	}
-	replica.Pause(t)
+	must(t, "HSET", errors.Join(server.HSet(t.Context(), name, "somebody:1", 1).Err(), server.PExpire(t.Context(), name, far).Err()))
 	next := begin(context.Background(), client.Mutex(name, lock.WithReplicas(1, 300*time.Millisecond)))
 	waiting(t, client, 1)
+	listenedTo(t, server, name)
 	wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("release", client.Leases()[0].Owner)))
+	replica.Pause(t)
+	unlock()
 	wire.proxy.AwaitHeld(t, 1) // the first grant is being undone ...
 	replica.Resume(t)
-	// ... and gone by another way, so that the next attempt can win.
-	if err := errors.Join(server.Del(t.Context(), name).Err(), server.Publish(t.Context(), "redisson_lock__channel:{"+name+"}", "0").Err()); err != nil {
-		t.Fatal(err)
-	}
+	unlock() // ... and gone by another way, so that the next attempt can win
 	l := granted(t, next)
 	wire.set(nil)
 	wire.proxy.Release()
