@@ -62,7 +62,8 @@ func (d *lockdog) warm(ctx context.Context) error {
 		if err := sleepUntil(ctx, time.Now().Add(hold)); err != nil {
 			return err
 		}
-		if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) { // on a machine that stands still; it was only to warm up
+		// On a machine that stands still so short a lease is lost, or has no time for an answer. It was only to warm up.
+		if err := l.Release(ctx); !errors.Is(err, lock.ErrLost) && !errors.Is(err, lock.ErrUnavailable) {
 			return err
 		}
 		return nil
