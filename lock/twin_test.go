@@ -34,17 +34,17 @@ func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	fake := redistest.StartFake(t).Client(t)
+	mini, err := backend.NewRedis(fake, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	seeds := uint64(30)
 	if Full {
 		seeds = 300
 	}
 	for seed := range seeds {
 		mem := memory.New()
-		fake := redistest.StartFake(t).Client(t)
-		mini, err := backend.NewRedis(fake, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		tw := &twins{
 			t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)),
 			sides: []*side{{name: "Redis", b: server}, {name: "memory", b: mem.Backend()}, {name: "miniredis", b: mini}},
