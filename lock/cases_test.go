@@ -78,7 +78,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				srv := redistest.StartFake(t)
-				rdb, wire := throughProxy(t, srv, once)
+				rdb, wire := throughProxy(t, srv)
 				s := newScope(t)
 				c := s.open(t, rdb, lock.WithWatchdog(5*time.Second)) // the trouble has to be over before it is
 				failing := func(want float64) {

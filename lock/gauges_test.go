@@ -26,7 +26,7 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 				var clients [2]*lock.Client
 				var wires [2]*wireTap
 				for i := range clients {
-					rdb, wire := throughProxy(t, srv, once)
+					rdb, wire := throughProxy(t, srv)
 					clients[i], wires[i] = s.open(t, rdb, lock.WithWatchdog(6*time.Second)), wire
 				}
 				bad, good := clients[order[0]], clients[order[1]]

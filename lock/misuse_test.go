@@ -85,7 +85,7 @@ func TestSubscriptionErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
 		s := newScope(t)
-		rdb := srv.Client(t, func(o *redis.Options) { o.DialerRetries, o.DialTimeout = 1, time.Second })
+		rdb := srv.Client(t, func(o *redis.Options) { o.DialTimeout = time.Second })
 		c := s.open(t, rdb, lock.WithWatchdog(far))
 		l := try(t, c.Mutex("job"))
 		next := begin(t.Context(), c.Mutex("job"))

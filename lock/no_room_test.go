@@ -58,7 +58,6 @@ func TestRenewalWithoutNewConnections(t *testing.T) {
 				srv := redistest.StartFake(t)
 				open := func() *redis.Client {
 					return srv.Client(t, func(o *redis.Options) {
-						o.DialerRetries = 1
 						dial := o.Dialer
 						o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 							if barred.Load() {

@@ -262,6 +262,3 @@ func throughProxy(t testing.TB, s interface {
 func answerWithin(d time.Duration) func(*redis.Options) {
 	return func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = d, d }
 }
-
-// once is for servers in a bubble that are dead for a while: between two tries go-redis would hold a subscription's mutex, and so the clock stand still.
-func once(o *redis.Options) { o.MaxRetries = -1 }

@@ -18,7 +18,7 @@ import (
 func TestErrUnavailable(t *testing.T) {
 	t.Parallel()
 	quick := func(o *redis.Options) {
-		once(o)
+		o.MaxRetries = -1
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, 300*time.Millisecond, 300*time.Millisecond
 	}
 	unavailable := func(t *testing.T, err error, hint string) {

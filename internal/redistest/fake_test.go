@@ -21,9 +21,9 @@ func inFakeTime(t *testing.T, test func(t *testing.T, f *redistest.Fake)) {
 	synctest.Test(t, func(t *testing.T) { test(t, redistest.StartFake(t)) })
 }
 
-// once is a client that asks once and waits for d.
-func once(d time.Duration) func(*redis.Options) {
-	return func(o *redis.Options) { o.MaxRetries, o.DialerRetries, o.ReadTimeout = -1, 1, d }
+// answerWithin is a client that waits for d.
+func answerWithin(d time.Duration) func(*redis.Options) {
+	return func(o *redis.Options) { o.ReadTimeout = d }
 }
 
 func TestFakeHasTheBubblesClock(t *testing.T) {
@@ -95,7 +95,7 @@ func TestFakeTakesLongBatches(t *testing.T) {
 
 func TestFakeIsSilentWhilePaused(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
 		f.Pause(t)
 		start := time.Now()
 		if err := rdb.Incr(ctx, "n").Err(); err == nil || time.Since(start) != time.Second {
@@ -111,11 +111,11 @@ func TestFakeIsSilentWhilePaused(t *testing.T) {
 
 func TestFakeRestarts(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
 		sha := rdb.ScriptLoad(ctx, "return 1").Val()
 		rdb.Set(ctx, "k", 1, 0)
 		f.Kill(t)
-		if err := f.Client(t, once(time.Second)).Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := f.Client(t, answerWithin(time.Second)).Ping(ctx).Err(); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("PING of a dead server: %v", err)
 		}
 		if err := rdb.Ping(ctx).Err(); err == nil {
@@ -137,7 +137,7 @@ func TestFakeRestarts(t *testing.T) {
 
 func TestFakeRefuses(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
-		rdb, ctx := f.Client(t, once(time.Second)), t.Context()
+		rdb, ctx := f.Client(t, answerWithin(time.Second)), t.Context()
 		f.SetRefusal(func(cmd string, _ ...string) string {
 			if cmd == "SET" {
 				return "OOM command not allowed"
@@ -161,7 +161,7 @@ func TestFakeRefuses(t *testing.T) {
 func TestFakeBehindAProxy(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
 		p, ctx := redistest.NewProxy(t, f.Addr()), t.Context()
-		rdb := f.Client(t, once(time.Second), func(o *redis.Options) { o.Addr = p.Addr() })
+		rdb := f.Client(t, answerWithin(time.Second), func(o *redis.Options) { o.Addr = p.Addr() })
 		asked := redistest.Contains("incr")
 		for _, tt := range []struct {
 			what  string

@@ -73,7 +73,6 @@ func newWorld(t *testing.T) *world {
 func (w *world) open(p *proc) *lock.Client {
 	rdb := w.redis.Client(w.t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout = p.wire.Addr(), time.Second, time.Second
-		o.MaxRetries = -1 // go-redis would hold a mutex meanwhile: see redistest.Fake
 	})
 	c, err := lock.New(rdb, lock.WithWatchdog(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
