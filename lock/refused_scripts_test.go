@@ -102,7 +102,7 @@ type trials struct {
 	ended bool           // a call that was left may still be on its way
 }
 
-const trialsOfEach = 2 // calls of a script that are tried: one is like the other
+const trialsOfEach = 4 // calls of a script that are tried: one is like the other
 
 func newTrials(t *testing.T) *trials {
 	s := &trials{t: t, srv: redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword)), bySHA: make(map[string]string), runs: make(map[string]int)}
