@@ -14,7 +14,7 @@ const tick = time.Second
 // run is the scheduler: the one goroutine that watches the clock. It calls no foreign code.
 func (e *Engine) run() {
 	defer e.wg.Done()
-	timer := time.NewTimer(tick)
+	timer := time.NewTimer(tick) // set anew before each wait
 	defer timer.Stop()
 	for {
 		e.mu.Lock()

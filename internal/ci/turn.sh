@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Starts a test binary for `go test -exec`, which builds and tests packages side by side: turn.sh BINARY [ARGUMENT...]. The tests of lock start
-# many servers, and so run while no others do, except those that need no clock but a fake one: they take what is left of the cores.
+# many servers, and so run while no others do, except those that need no clock but a fake one: they give way to the others.
 # As they mostly wait, more of them go on at a time.
 set -euo pipefail
 
