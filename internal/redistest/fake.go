@@ -5,32 +5,29 @@ import (
 	"maps"
 	"net"
 	"reflect"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 )
 
-// Fake is a miniredis that is reached over pipes, for tests in a synctest
-// bubble: the real go-redis and the real scripts, in fake time. Its clock is the
-// bubble's. What it lacks, and so needs a [Server]: Cluster, Sentinel and
-// replicas, ACLs, CLIENT TRACKING, persistence, memory limits, and the text of an
-// error that a script raises as a table.
+// Fake is a [fakeredis.Server] for tests in a synctest bubble: the real go-redis
+// and the real scripts, in fake time. Its clock is the bubble's. What it lacks
+// needs a [Server].
 //
 // A connection's start, HELLO and CLIENT, is always answered, whatever Pause and
 // the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
 // stands still while anybody waits for one.
 //
-// Nor may anybody in a bubble wait for a connection of a pool: go-redis would reuse that wait's timer elsewhere, and
-// the runtime ends the program. So pools are large, and a client of which somebody waited for one fails the test.
+// Nor may anybody in a bubble wait for a connection of a pool: a client of which
+// somebody did fails the test.
 type Fake struct {
-	mini *miniredis.Miniredis
+	mini *fakeredis.Server
 	addr string
 
 	mu       sync.Mutex
@@ -51,8 +48,7 @@ func StartFake(tb testing.TB) *Fake {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &Fake{mini: miniredis.NewMiniRedis(), addr: addr, executed: make(Commands)}
-	f.mini.ClockTTL(true)
+	f := &Fake{mini: fakeredis.New(), addr: addr, executed: make(Commands)}
 	f.launch(tb)
 	tb.Cleanup(func() {
 		f.Kill(tb)
@@ -61,15 +57,12 @@ func StartFake(tb testing.TB) *Fake {
 	return f
 }
 
-// launch lets it answer. miniredis has a server as soon as somebody dials.
+// launch lets it answer.
 func (f *Fake) launch(tb testing.TB) {
 	tb.Helper()
-	first, err := f.mini.Dial()
-	if err != nil {
+	if err := f.mini.Open(f.execute); err != nil {
 		tb.Fatalf("redistest: miniredis: %v", err)
 	}
-	_ = first.Close()
-	f.mini.Server().SetPreHook(f.execute)
 	l, err := pipes.listen(f.addr)
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
@@ -77,29 +70,15 @@ func (f *Fake) launch(tb testing.TB) {
 	f.mu.Lock()
 	f.listener = l
 	f.mu.Unlock()
-	srv := f.mini.Server()
 	f.wg.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return // killed
 			}
-			srv.ServeConn(scriptErrors{conn})
+			f.mini.Serve(conn)
 		}
 	})
-}
-
-// scriptErrors words an error in a script as Redis does, which begins with the command's own.
-type scriptErrors struct{ net.Conn }
-
-var scriptError = regexp.MustCompile(`-ERR Error compiling script \(new function\): [^:\r\n]*:([0-9]+): ([^\r\n]*?) stack traceback:[^\r\n]*`)
-
-// Write gets whole replies: miniredis flushes after each command.
-func (c scriptErrors) Write(p []byte) (int, error) {
-	if _, err := c.Conn.Write(scriptError.ReplaceAll(p, []byte("-$2 script: of miniredis, on @user_script:$1."))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // execute is called before each command, also before those of a script, and counts it once it may go on.
@@ -142,12 +121,9 @@ func (f *Fake) Addr() string { return f.addr }
 
 // Universal gives the options of a client of this server.
 func (f *Fake) Universal() *redis.UniversalOptions {
-	return &redis.UniversalOptions{
-		Addrs: []string{f.addr}, Dialer: dialPipe, PoolSize: 1000,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
-		// A PubSub has its mutex while it pauses between tries to connect, and a pause of nothing is a timer due at once, see pipe.
-		DialerRetries: 1, MaxRetries: -1,
-	}
+	o := fakeredis.Options()
+	o.Addrs, o.Dialer = []string{f.addr}, dialPipe
+	return o
 }
 
 func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }

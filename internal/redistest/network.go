@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 )
 
 // network is what proxies listen on and dial: TCP, or pipes in this process.
@@ -70,7 +72,7 @@ func (n *pipeNetwork) dial(ctx context.Context, addr string) (net.Conn, error) {
 	l := n.listeners[addr]
 	n.mu.Unlock()
 	if l != nil {
-		client, server := pipe()
+		client, server := fakeredis.Pipe()
 		select {
 		case l.dialed <- server:
 			return client, nil
@@ -98,7 +100,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+func (l *pipeListener) Addr() net.Addr { return fakeAddr(l.addr) }
 
 // Close gives the address back.
 func (l *pipeListener) Close() error {
@@ -110,3 +112,9 @@ func (l *pipeListener) Close() error {
 	}
 	return nil
 }
+
+// fakeAddr is the address of a listener in pipes.
+type fakeAddr string
+
+func (fakeAddr) Network() string  { return fakeHost }
+func (a fakeAddr) String() string { return string(a) }

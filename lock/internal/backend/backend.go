@@ -8,6 +8,8 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Backend runs scripts and listens to channels. It is safe for concurrent use.
@@ -166,4 +168,10 @@ func NewScript(name, source string) *Script {
 	fips140.WithoutEnforcement(func() { sum = sha1.Sum([]byte(source)) })
 	sha := hex.EncodeToString(sum[:])
 	return &Script{Name: name, Source: source, SHA: sha, digest: sha, source: source}
+}
+
+// IsRunBy reports whether a command runs the script.
+func (s *Script) IsRunBy(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return len(args) > 1 && (args[1] == s.digest || args[1] == s.source)
 }

@@ -1,4 +1,4 @@
-package redistest
+package fakeredis
 
 import (
 	"io"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// pipe returns the ends of a connection in this process. Unlike [net.Pipe] it
+// Pipe returns the ends of a connection in this process. Unlike [net.Pipe] it
 // holds whatever was written and not yet read, as neither a client nor a server
 // reads while it writes. Unlike bufconn it starts no timer that is due at once:
 // with the race detector, two at a time end a program with a bubble in it
 // (golang.org/issue/78156).
-func pipe() (client, server net.Conn) {
+func Pipe() (client, server net.Conn) {
 	up, down := newStream(), newStream()
 	return &pipeEnd{in: down, out: up}, &pipeEnd{in: up, out: down}
 }
@@ -39,7 +39,7 @@ func (e *pipeEnd) Close() error {
 type pipeAddr struct{}
 
 func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return fakeHost }
+func (pipeAddr) String() string  { return "fake" }
 
 // stream is one direction of a pipe.
 type stream struct {

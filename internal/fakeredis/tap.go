@@ -1,0 +1,72 @@
+package fakeredis
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Tap is a [redis.Hook] that holds up or fails what a client sends, each command
+// of a pipeline by itself. A nil function does nothing.
+type Tap struct {
+	// Up is called before a command is sent, at once for all of a pipeline. An
+	// error is what the caller gets instead, and the server nothing.
+	Up func(redis.Cmder) error
+	// Down is called before the caller gets the reply. An error is what it gets
+	// instead.
+	Down func(redis.Cmder) error
+}
+
+// DialHook implements redis.Hook.
+func (Tap) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (t Tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return t.process([]redis.Cmder{cmd}, func([]redis.Cmder) error { return next(ctx, cmd) })
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (t Tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return t.process(cmds, func(cmds []redis.Cmder) error { return next(ctx, cmds) })
+	}
+}
+
+// process sends what passes, and returns the first error.
+func (t Tap) process(cmds []redis.Cmder, send func([]redis.Cmder) error) error {
+	failed := make([]error, len(cmds))
+	if t.Up != nil {
+		var up sync.WaitGroup
+		for i, cmd := range cmds {
+			up.Go(func() { failed[i] = t.Up(cmd) })
+		}
+		up.Wait()
+	}
+	var sent []redis.Cmder
+	for i, cmd := range cmds {
+		if failed[i] == nil {
+			sent = append(sent, cmd)
+		}
+	}
+	var first error
+	if len(sent) > 0 {
+		first = send(sent)
+	}
+	for i, cmd := range cmds {
+		if failed[i] == nil && t.Down != nil {
+			failed[i] = t.Down(cmd)
+		}
+		if failed[i] != nil {
+			cmd.SetErr(failed[i])
+		}
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return first
+}
