@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -353,4 +354,35 @@ func TestScriptsAreSentAgain(t *testing.T) {
 			t.Errorf("%v errors: %v", n, s.series(t, telemetry.MetricErrors))
 		}
 	})
+}
+
+// TryLock asks a Redis that refuses for a while four times, in a tenth of a second.
+func TestTryLockOfARedisThatRefuses(t *testing.T) {
+	t.Parallel()
+	for _, k := range alikes {
+		for _, text := range []string{"BUSY Redis is busy running a script.", "READONLY You can't write against a read only replica.", "LOADING Redis is loading"} {
+			t.Run(k.name+" "+text, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					srv := redistest.StartFake(t)
+					c := newScope(t).open(t, srv.Client(t))
+					asked := 0
+					srv.SetRefusal(func(cmd string, _ ...string) string {
+						if cmd != "EVALSHA" {
+							return ""
+						}
+						asked++
+						return text
+					})
+					began := time.Now()
+					_, err := k.make(c, "job").TryLock(t.Context())
+					took := time.Since(began)
+					srv.SetRefusal(nil)
+					if !errors.Is(err, lock.ErrUnavailable) || asked != 4 || took > 105*time.Millisecond {
+						t.Errorf("%v after %d calls and %v", err, asked, took)
+					}
+				})
+			})
+		}
+	}
 }
