@@ -78,6 +78,14 @@ var failoverFaults = []fault{
 		return func(t *testing.T) { replica.Resume(t) }
 	}), replicated, sentinel, failoverCluster, cluster),
 	only(onVictim("slot moved", nil, moveSlot), cluster),
+	// Clients that heard of neither look two primaries too far back.
+	only(onVictim("slot moved, then failover", nil, func(t *testing.T, r *run, s step, from *redistest.Server) func(*testing.T) {
+		finish := moveSlot(t, r, s, from)
+		return func(t *testing.T) {
+			finish(t)
+			orderFailover(t, r, s, r.rig.victim(t, r.schedule.Targets[s.Target].Name))(t)
+		}
+	}), cluster),
 }
 
 // moveSlot moves the slot of the step's name to another primary: half of its keys at once, the others when it heals.
