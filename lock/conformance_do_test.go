@@ -28,7 +28,7 @@ var doBehaviours = []behaviour{
 func mustBeFree(t *testing.T, w *world, name string) {
 	t.Helper()
 	if ms := w.left(name); ms != -2 {
-		t.Errorf("the lock %q is held yet: PTTL %d", name, ms)
+		t.Errorf("the lock %q is still held: PTTL %d", name, ms)
 	}
 }
 

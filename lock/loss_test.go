@@ -129,7 +129,7 @@ func reads(t *testing.T, rdb *redis.Client) []string {
 	return slices.Compact(keys)
 }
 
-// What is released is forgotten, also where others of the same key are held yet. A fixed lease is never watched.
+// What is released is forgotten, also where others of the same key are still held. A fixed lease is never watched.
 func TestLossNotificationsForget(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

@@ -58,7 +58,7 @@ func TestMultiReentry(t *testing.T) {
 		}
 		free(t, one)
 		if c.exists("b") {
-			t.Error("b is held yet")
+			t.Error("b is still held")
 		}
 
 		// What a Multi joined is given back as what it was taken as.

@@ -112,7 +112,7 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 		free(t, next)
 		for _, name := range []string{"x", "y", "z"} {
 			if c.exists(name) {
-				t.Errorf("%s is held yet", name)
+				t.Errorf("%s is still held", name)
 			}
 		}
 		if got := as.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=acquired"); got != 1 {
@@ -270,7 +270,7 @@ func TestMultiDo(t *testing.T) {
 		})
 		mustMatch(t, err, why, lock.ErrLost)
 		if c.exists("b") {
-			t.Error("b is held yet")
+			t.Error("b is still held")
 		}
 	})
 }

@@ -137,7 +137,7 @@ func TestLostAnswerToAcquire(t *testing.T) {
 				}
 				free(t, l)
 				if f.exists("job") {
-					t.Error("the lock is held yet")
+					t.Error("the lock is still held")
 				}
 			})
 		})
@@ -147,23 +147,31 @@ func TestLostAnswerToAcquire(t *testing.T) {
 // A call that gives up leaves nothing behind, though Redis may have granted the lock or grants it yet.
 func TestGivenUpAcquireIsSwept(t *testing.T) {
 	t.Parallel()
-	for name, verdict := range map[string]redistest.Verdict{"answer lost": redistest.Drop, "answer late": redistest.Hold} {
-		for way, distance := range departures {
-			t.Run(name+" "+way, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					f := newFault(t)
-					f.away(t, distance)
-					f.wire.set(redistest.ReplyTo(verdict, f.wire.script("acquire", "job")))
-					f.givenUp(t, f.c.Mutex("job"), "acquire", "job")
-					f.wire.proxy.Release()
-					time.Sleep(answerTime) // for an answer that never comes
-					synctest.Wait()
-					if n := f.tries("release", "job"); n == 0 || f.exists("job") {
-						t.Errorf("it is held: %v, after %d calls to release it", f.exists("job"), n)
-					}
+	for _, locker := range []struct {
+		acquire string
+		of      func(c *lock.Client) lock.Locker
+	}{
+		{"acquire", func(c *lock.Client) lock.Locker { return c.Mutex("a") }},
+		{"multi_acquire", func(c *lock.Client) lock.Locker { return c.Multi(both) }},
+	} {
+		for name, verdict := range map[string]redistest.Verdict{"answer lost": redistest.Drop, "answer late": redistest.Hold} {
+			for way, distance := range departures {
+				t.Run(locker.acquire+" "+name+" "+way, func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						f := newFault(t)
+						f.away(t, distance)
+						f.wire.set(redistest.ReplyTo(verdict, f.wire.script(locker.acquire, "a")))
+						f.givenUp(t, locker.of(f.c), locker.acquire, "a")
+						f.wire.proxy.Release()
+						time.Sleep(answerTime) // for an answer that never comes
+						synctest.Wait()
+						if n := f.tries("release", "a"); n == 0 || f.exists("a") || f.exists("b") {
+							t.Errorf("it is held: %v, %v, after %d calls to release it", f.exists("a"), f.exists("b"), n)
+						}
+					})
 				})
-			})
+			}
 		}
 	}
 }
@@ -229,7 +237,7 @@ func TestLostAnswerToRelease(t *testing.T) {
 					t.Errorf("%d tries, want 2", n)
 				}
 				if f.exists("job") {
-					t.Error("the lock is held yet")
+					t.Error("the lock is still held")
 				}
 				spans := f.spansNamed("release default")
 				if last := attrsOf(spans[len(spans)-1]); last["lockdog.release.unconfirmed"] != "true" || last["lockdog.outcome"] != "released" {

@@ -22,7 +22,7 @@ import (
 const (
 	impatient      = 2                      // every so many-th waiter has little patience
 	littlePatience = 200 * time.Millisecond // it is over before anybody releases
-	perWaiter      = 40 << 10               // bytes, the stack of its goroutine included
+	perWaiter      = 32 << 10               // bytes, the stack of its goroutine included
 	crowdPatience  = 8 * patience           // a busy machine takes a minute for so many
 )
 
