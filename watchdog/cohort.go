@@ -1,7 +1,5 @@
 package watchdog
 
-import "math/rand/v2"
-
 // stage is where a cohort is between two renewals.
 type stage uint8
 
@@ -23,11 +21,9 @@ type cohort struct {
 	nextBy   int64 // the next renewal must not be later: of leases that joined in flight
 	tries    int   // failed calls since the last success
 	stage    stage
-	offCycle bool // outside the group's rhythm: leases to be renewed once, then to join other cohorts
-	priority uint32
+	offCycle bool  // outside the group's rhythm: leases to be renewed once, then to join other cohorts
 	watchPos int32 // in Engine.watches
 	waitPos  int32 // in the partition's resting, ready or offCycle
-	links    [trees]links
 }
 
 func (c *cohort) hasRoom() bool { return len(c.leases) < c.group.batch }
@@ -41,7 +37,7 @@ func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 	} else {
 		c = new(cohort)
 	}
-	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: offCycle, priority: rand.Uint32()}
+	*c = cohort{group: g, leases: c.leases, nearest: never, nextBy: never, offCycle: offCycle}
 	e.cohorts++
 	g.cohorts++
 	if !offCycle {
@@ -81,7 +77,6 @@ func (e *Engine) join(c *cohort, l *Lease) {
 	if c.stage == planned {
 		g.room--
 		if !c.hasRoom() {
-			g.ring.sumUp(c)
 			g.latest = nil
 		}
 	}
@@ -104,7 +99,6 @@ func (e *Engine) leave(l *Lease) {
 		g := c.group
 		g.room++
 		if last == g.batch-1 {
-			g.ring.sumUp(c)
 			g.latest = nil
 		}
 	}

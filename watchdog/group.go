@@ -20,7 +20,7 @@ type group struct {
 	ttl       int64
 	batch     int // leases per cohort at most
 
-	ring      tree    // the planned cohorts
+	ring      order   // the planned cohorts
 	room      int     // free places in them
 	latest    *cohort // the one with room that is renewed last; nil: not known
 	joinable  *cohort // the last one whose call was started, while that is in flight
@@ -41,7 +41,7 @@ func (e *Engine) groupOf(key groupKey) *group {
 	p.groups++
 	g := &group{
 		engine: e, partition: p, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
-		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval), ring: tree{slot: inRing},
+		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval),
 	}
 	e.groups[key] = g
 	return g
@@ -51,7 +51,7 @@ func (e *Engine) groupOf(key groupKey) *group {
 // that is renewed last, so that calls stay few and no lease is renewed sooner than it needs.
 func (g *group) seat(by int64) *cohort {
 	e := g.engine
-	if g.latest == nil {
+	if g.latest == nil && g.room > 0 {
 		g.latest = g.ring.latestWithRoom(never)
 	}
 	late := g.latest
@@ -108,7 +108,7 @@ func (g *group) phase(by int64) int64 {
 	now := g.engine.now()
 	at := now + mod(g.origin+int64(offset)-now, g.interval)
 
-	if g.ring.root == nil {
+	if len(g.ring) == 0 {
 		return min(at, by)
 	}
 	// The ring closes: after the last renewal comes the first one, an interval later.
@@ -148,7 +148,7 @@ func mod(x, m int64) int64 {
 // shares first: their turn comes before.
 func (g *group) next(c *cohort, sent int64) int64 {
 	due := min(sent+g.interval, c.nextBy)
-	if g.ring.root == nil {
+	if len(g.ring) == 0 {
 		return due
 	}
 	share := g.interval / int64(g.n)

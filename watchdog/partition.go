@@ -12,7 +12,7 @@ type partition struct {
 	calls     int
 	load      uint64 // mean calls per window, as a 32.32 fixed-point number
 
-	plan     tree          // the planned cohorts of all groups
+	plan     order         // the planned cohorts of all groups
 	resting  heap[*cohort] // failed ones, by the time of the next try
 	ready    heap[*cohort] // due ones, by the latest time their call should start
 	offCycle heap[*cohort] // the same, for leases out of rhythm
@@ -24,7 +24,7 @@ func (e *Engine) partitionOf(name string) *partition {
 	if p == nil {
 		pos := func(c *cohort) *int32 { return &c.waitPos }
 		p = &partition{
-			engine: e, name: name, plan: tree{slot: inPlan},
+			engine: e, name: name,
 			resting: heap[*cohort]{pos: pos}, ready: heap[*cohort]{pos: pos}, offCycle: heap[*cohort]{pos: pos},
 		}
 		e.partitions[name] = p

@@ -11,41 +11,40 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The tree answers as a sorted list does.
-func TestTree(t *testing.T) {
+// Cohorts are in order, whatever comes and goes.
+func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &group{batch: 4}
-		tr := tree{slot: rapid.SampledFrom([]int{inRing, inPlan}).Draw(t, "slot")}
+		var o order
 		var list []*cohort
 		times := rapid.Int64Range(0, 60)
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			switch {
 			case len(list) == 0 || rapid.IntRange(0, 9).Draw(t, "op") < 5:
-				c := &cohort{group: g, due: times.Draw(t, "due"), priority: rand.Uint32()}
+				c := &cohort{group: g, due: times.Draw(t, "due")}
 				c.leases = make([]*Lease, rapid.IntRange(1, 4).Draw(t, "leases"))
-				tr.insert(c)
+				o.insert(c)
 				list = append(list, c)
 				slices.SortStableFunc(list, func(a, b *cohort) int { return cmp.Compare(a.due, b.due) })
 			case rapid.Bool().Draw(t, "fill"):
 				c := rapid.SampledFrom(list).Draw(t, "which")
 				c.leases = make([]*Lease, rapid.IntRange(1, 4).Draw(t, "leases"))
-				tr.sumUp(c)
 			default:
 				i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
-				tr.remove(list[i])
+				o.remove(list[i])
 				list = slices.Delete(list, i, i+1)
 			}
-			compare(t, &tr, list, times.Draw(t, "at"))
+			compare(t, o, list, times.Draw(t, "at"))
 		}
 	})
 }
 
-func compare(t *rapid.T, tr *tree, list []*cohort, at int64) {
+func compare(t *rapid.T, o order, list []*cohort, at int64) {
 	var room *cohort
 	widest := int64(0)
 	var before, after *cohort
 	for i, c := range list {
-		if tr.nth(i) != c {
+		if o.nth(i) != c {
 			t.Fatalf("cohort %d is another", i)
 		}
 		if i > 0 {
@@ -60,16 +59,16 @@ func compare(t *rapid.T, tr *tree, list []*cohort, at int64) {
 			after = c
 		}
 	}
-	if tr.nth(len(list)) != nil {
+	if o.nth(len(list)) != nil {
 		t.Fatal("one too many")
 	}
-	if got := tr.latestWithRoom(at); got != room {
+	if got := o.latestWithRoom(at); got != room {
 		t.Fatalf("latestWithRoom %d: %v, want %v", at, got, room)
 	}
-	if b, a := tr.around(at); b != before || a != after {
+	if b, a := o.around(at); b != before || a != after {
 		t.Fatalf("around %d: %v, %v", at, b, a)
 	}
-	start, width := tr.widestGap()
+	start, width := o.widestGap()
 	if width != widest {
 		t.Fatalf("widest gap %d, want %d", width, widest)
 	}
@@ -80,12 +79,12 @@ func compare(t *rapid.T, tr *tree, list []*cohort, at int64) {
 		}
 	}
 	if len(list) == 0 {
-		if tr.nth(0) != nil || tr.firstDue() != never || tr.lastDue() != 0 {
-			t.Fatal("an empty tree shows something")
+		if o.nth(0) != nil || o.firstDue() != never || o.lastDue() != 0 {
+			t.Fatal("an empty order shows something")
 		}
 		return
 	}
-	if tr.nth(0) != list[0] || tr.firstDue() != list[0].due || tr.lastDue() != list[len(list)-1].due {
+	if o.nth(0) != list[0] || o.firstDue() != list[0].due || o.lastDue() != list[len(list)-1].due {
 		t.Fatal("the ends are wrong")
 	}
 }
