@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -126,7 +127,7 @@ func slots(args []any) int {
 	n, seen := 0, map[int]bool{}
 	_, _ = fmt.Sscan(fmt.Sprint(args[2]), &n)
 	for _, key := range args[3 : 3+n] {
-		seen[slot(fmt.Sprint(key))] = true
+		seen[backend.SlotOf(fmt.Sprint(key))] = true
 	}
 	return len(seen)
 }

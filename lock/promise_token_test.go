@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // Promise 6: tokens always. Promise 7: wire-compatible with Redisson.
@@ -110,7 +111,7 @@ func TestOneTokenCounterPerSlot(t *testing.T) {
 				name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
 			}
 			free(t, try(t, c.Mutex(name)))
-			used[slot(name)] = true
+			used[backend.SlotOf(name)] = true
 		}
 		keys, err := rdb.Keys(t.Context(), "*").Result()
 		if err != nil {
@@ -121,34 +122,15 @@ func TestOneTokenCounterPerSlot(t *testing.T) {
 			if _, err := strconv.Atoi(tag); err != nil {
 				t.Errorf("%q was left in Redis", key)
 			}
-			if !used[slot(key)] {
+			if !used[backend.SlotOf(key)] {
 				t.Errorf("%q is in no lock's slot", key)
 			}
-			delete(used, slot(key))
+			delete(used, backend.SlotOf(key))
 		}
 		if len(used) > 0 {
 			t.Errorf("slots %v have no counter, or share one", used)
 		}
 	})
-}
-
-// slot is the hash slot of a key: CRC-16/XMODEM of what is in braces, if there are any.
-func slot(key string) int {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		key, _, _ = strings.Cut(rest, "}")
-	}
-	var crc uint16
-	for _, b := range []byte(key) {
-		crc ^= uint16(b) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % 16384
 }
 
 // redisson is a Java client: its scripts' commands, one after the other (WIRE.md).
