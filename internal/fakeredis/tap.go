@@ -13,8 +13,8 @@ type Tap struct {
 	// Up is called before a command is sent, at once for all of a pipeline. An
 	// error is what the caller gets instead, and the server nothing.
 	Up func(redis.Cmder) error
-	// Down is called before the caller gets the reply. An error is what it gets
-	// instead.
+	// Down is called before the caller gets the reply, or the error that the
+	// command has. An error is what it gets instead.
 	Down func(redis.Cmder) error
 }
 
@@ -24,7 +24,10 @@ func (Tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (t Tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return t.process([]redis.Cmder{cmd}, func([]redis.Cmder) error { return next(ctx, cmd) })
+		return t.process([]redis.Cmder{cmd}, func([]redis.Cmder) error {
+			cmd.SetErr(next(ctx, cmd))
+			return nil
+		})
 	}
 }
 
