@@ -159,7 +159,7 @@ func TestMultiIsOneEntry(t *testing.T) {
 		if d.Summary.Held != 1 || d.Summary.Waiting != 2 || d.Held.names() != "x,y" || d.Waiting.names() != "a a,b,c" {
 			t.Fatalf("%+v", d)
 		}
-		if got := d.Held.Items[0]; got.Kind != "multi" || got.Degraded || got.Have != 2 || got.Need != 2 || got.Members[1].Name != "y" || got.Members[1].Node != "memory" {
+		if got := d.Held.Items[0]; got.Kind != "multi" || got.Degraded || got.Have != 2 || got.Need != 2 || got.Members[1].Name != "y" || got.Members[1].Node != "fake" {
 			t.Errorf("held: %+v", got)
 		}
 		if got := d.Waiting.Items[1]; got.Kind != "multi" || got.WaitsFor != "java" || got.Have != 1 || got.states() != "held waiting absent" || got.Members[0].Owner != d.Waiting.Items[0].WaitsFor {

@@ -1,6 +1,6 @@
 // Package locktest gives tests a lock.Client without a Redis: the real client of package lock, with its watchdog, waiting and
-// telemetry, over a server in memory. It works inside a bubble of testing/synctest, where a lease of thirty seconds
-// runs out in no time:
+// telemetry, over the real go-redis and a miniredis in this process. It opens no socket, and works inside a bubble of
+// testing/synctest, where a lease of thirty seconds runs out in no time:
 //
 //	func TestImportStopsWhenTheLockIsLost(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -17,8 +17,9 @@
 //
 // Inside a bubble call New inside it, too: a client's channels and timers belong to the bubble they were made in.
 //
-// A client listens for what others do with its locks once it has been granted one. Here it misses nothing of Lose and ForceUnlock that comes
-// before that; from a Redis it learns in that moment at its next renewal only, and then a forced loss is lock.CauseMissing.
+// A client begins to listen for what others do with its locks when it has been granted one. Here Lose and ForceUnlock
+// wait until it does, for a millisecond at most in a bubble. Of what a Redis tells before that, it learns at its next
+// renewal only, and then a forced loss is lock.CauseMissing.
 //
 // # Failures and delays
 //
@@ -60,6 +61,8 @@
 //
 // Then Hold tests the 409, FailAcquires(io.EOF) the 503 and FailReleases(io.EOF) the 200, as the example of FailAcquires shows.
 //
-// What the server does is what the scripts of package lock do on a Redis that is one server, and that neither fails nor is slow unless
-// told to. What failovers and clusters do to a lock, it can't show.
+// What the server does is what the scripts of package lock do on a Redis that is one server, and that neither fails nor
+// is slow unless told to. What failovers and clusters do to a lock, it can't show. It has no replicas: that none confirms
+// (lock.WithReplicas), it says at once. It refuses what lock.WithLossNotifications asks for, as a proxy may, which the
+// client logs.
 package locktest

@@ -22,7 +22,8 @@ func Example() {
 	release := srv.Hold("orders:42", "another process")
 	orders := srv.Client().Mutex("orders:42")
 	_, err := orders.TryLock(ctx)
-	fmt.Println(errors.Is(err, lock.ErrHeld), err)
+	var held *lock.HeldError
+	fmt.Println(errors.As(err, &held) && held.Owner == "another process")
 	release()
 
 	lease, err := orders.TryLock(ctx)
@@ -35,7 +36,7 @@ func Example() {
 	fmt.Println(errors.Is(lease.Err(), lock.ErrLost), lease.Err())
 
 	// Output:
-	// true lockdog: lock "orders:42" is held by "another process", for 30s unless renewed
+	// true
 	// true lockdog: lease of lock "orders:42" lost: missing
 }
 

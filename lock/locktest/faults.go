@@ -2,13 +2,15 @@ package locktest
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -33,16 +35,17 @@ var errTimeout error = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineE
 // FailAcquires makes every acquire of every client fail with err, until it is called with nil. See the package documentation for
 // what err may be.
 //
-// An acquire is each request for a lock: of TryLock, Lock and Do of every kind of lock, for each name of a Multi, of TryAcquire and Acquire of an
-// UnleasedSemaphore, and of Latch.Wait. A Quorum has a server for each node, and each fails by itself. Joining a lease that this client
-// already has (lock.WithReentrancy) is no request, and works.
+// An acquire is each request for a lock, or for several names of a Multi: of TryLock, Lock and Do of every kind of lock,
+// of TryAcquire and Acquire of an UnleasedSemaphore, and of Latch.Wait. A Quorum has a server for each node, and each
+// fails by itself. Joining a lease that this client already has (lock.WithReentrancy) is no request, and works.
 func (s *Server) FailAcquires(err error) { s.faults.fail(acquire, err) }
 
 // FailReleases makes every release of every client fail with err, until it is called with nil. The lock stays held, until its lease
 // runs out in Redis; with ErrReplyLost it is released. See the package documentation for what err may be.
 //
-// A release is each request to give something back: of Lease.Release and Do, for each name of a Multi, of Release and AddPermits of a semaphore, and
-// of Latch.CountDown. lockdog sends releases itself, too, where the reply to an acquire was lost.
+// A release is each request to give something back: of Lease.Release and Do of every kind of lock, of Release and
+// AddPermits of a semaphore, and of Latch.CountDown. lockdog sends releases itself, too, where the reply to an acquire
+// was lost.
 //
 // A failing Lease.Release takes until its ctx ends, or else what is left of the lease. Outside a bubble, limit one of the two.
 func (s *Server) FailReleases(err error) { s.faults.fail(release, err) }
@@ -72,19 +75,27 @@ const (
 	operations
 )
 
-func operationOf(call backend.Call) operation {
-	switch call.Script {
-	case script.Acquire.Script, script.FairAcquire.Script, script.WriteAcquire.Script, script.ReadAcquire.Script, script.SemaphoreAcquire.Script,
-		script.UnleasedAcquire.Script, script.LatchWait.Script, script.MultiAcquire:
-		return acquire
-	case script.Release.Script, script.Retain.Script, script.HandOver.Script, script.FairRelease.Script, script.WriteRelease.Script, script.ReadRelease.Script,
-		script.SemaphoreRelease.Script, script.UnleasedUndo.Script, script.SemaphoreAdd.Script, script.LatchCountDown.Script, script.MultiRelease:
-		return release
-	case script.Renew:
-		return renewal
+// operationsBy are those of the scripts that aren't for others, by what a call may have in place of a script.
+var operationsBy = func() map[any]operation {
+	by := make(map[any]operation)
+	for op, scripts := range map[operation][]*backend.Script{
+		acquire: {
+			script.Acquire.Script, script.FairAcquire.Script, script.WriteAcquire.Script, script.ReadAcquire.Script,
+			script.SemaphoreAcquire.Script, script.UnleasedAcquire.Script, script.LatchWait.Script, script.MultiAcquire,
+		},
+		release: {
+			script.Release.Script, script.Retain.Script, script.HandOver.Script, script.FairRelease.Script,
+			script.WriteRelease.Script, script.ReadRelease.Script, script.SemaphoreRelease.Script,
+			script.UnleasedUndo.Script, script.SemaphoreAdd.Script, script.LatchCountDown.Script, script.MultiRelease,
+		},
+		renewal: {script.Renew},
+	} {
+		for _, s := range scripts {
+			by[s.SHA], by[s.Source] = op, op
+		}
 	}
-	return other
-}
+	return by
+}()
 
 // fault is what happens to a call on its way.
 type fault struct {
@@ -118,68 +129,55 @@ func (f *faults) delay(op operation, d time.Duration) {
 	f.of[op].delay = d
 }
 
-// at returns the fault of a call that is sent now.
-func (f *faults) at(call backend.Call, timeout time.Duration) fault {
+// at returns the fault of a command that is sent now.
+func (f *faults) at(cmd redis.Cmder, timeout time.Duration) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if call.Script == script.HandOver.Script && f.of[acquire] != (fault{}) {
+	acquires, releases := f.of[acquire] != (fault{}), f.of[release] != (fault{})
+	switch {
+	case script.HandOver.IsRunBy(cmd) && acquires:
 		// It would acquire, too, for the next waiter. As one that came too late it is followed by a plain release, and the waiter asks itself.
 		return fault{err: redisfail.ErrLate}
+	case script.Batch.IsRunBy(cmd) && (acquires || releases): // then its calls are sent apart
+		return fault{err: ReplyError("ERR locktest: one by one")}
 	}
-	at := f.of[operationOf(call)]
-	if at.delay >= timeout {
+	var at fault
+	if args := cmd.Args(); len(args) > 1 {
+		at = f.of[operationsBy[args[1]]]
+	}
+	switch {
+	case cmd.Name() == "eval": // the server didn't know the script, and was asked after a delay
+		at.delay = 0
+	case at.delay >= timeout:
 		at = fault{cmp.Or(at.err, errTimeout), timeout}
 	}
 	return at
 }
 
-// apply runs a call, or fails in its place.
-func (f fault) apply(run func() (any, error)) (any, error) {
-	if f.err != nil && !errors.Is(f.err, ErrReplyLost) {
-		return nil, f.err
+// tap is on a client's way to the server.
+func (s *Server) tap(timeout time.Duration) fakeredis.Tap {
+	return fakeredis.Tap{
+		Up: func(cmd redis.Cmder) error {
+			f := s.faults.at(cmd, timeout)
+			time.Sleep(f.delay)
+			switch {
+			case f.err != nil && !errors.Is(f.err, ErrReplyLost):
+				return f.err
+			case script.Renew.IsRunBy(cmd):
+				s.cut(cmd)
+			case script.Force.IsRunBy(cmd), script.RWForce.IsRunBy(cmd):
+				for _, h := range s.held(cmd.Args()[3].(string)) { // its first key
+					s.listens(h.owner)
+				}
+			}
+			return nil
+		},
+		Down: func(cmd redis.Cmder) error {
+			f := s.faults.at(cmd, timeout)
+			if errors.Is(f.err, ErrReplyLost) && !redisfail.IsNoScript(cmd.Err()) {
+				return f.err
+			}
+			return nil
+		},
 	}
-	reply, err := run()
-	if f.err != nil {
-		return nil, f.err
-	}
-	return reply, err
-}
-
-// connection is a client's way to the server, with faults.
-type connection struct {
-	backend.Backend
-	faults *faults
-}
-
-// Eval implements backend.Backend.
-func (c connection) Eval(ctx context.Context, call backend.Call) (any, error) {
-	f := c.faults.at(call, c.Timeout())
-	time.Sleep(f.delay)
-	return f.apply(func() (any, error) { return c.Backend.Eval(ctx, call) })
-}
-
-// EvalEach implements backend.Backend. The slowest call delays the others: they share a round trip.
-func (c connection) EvalEach(ctx context.Context, calls []backend.Call) []backend.Result {
-	of, delay := make([]fault, len(calls)), time.Duration(0)
-	for i, call := range calls {
-		of[i] = c.faults.at(call, c.Timeout())
-		delay = max(delay, of[i].delay)
-	}
-	time.Sleep(delay)
-	results := make([]backend.Result, len(calls))
-	for i, call := range calls {
-		results[i].Reply, results[i].Err = of[i].apply(func() (any, error) { return c.Backend.Eval(ctx, call) })
-	}
-	return results
-}
-
-// EvalWait implements backend.Backend.
-func (c connection) EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (reply any, acked int, err error) {
-	f := c.faults.at(call, c.Timeout())
-	time.Sleep(f.delay)
-	reply, err = f.apply(func() (reply any, err error) {
-		reply, acked, err = c.Backend.EvalWait(ctx, call, replicas, timeout)
-		return reply, err
-	})
-	return reply, acked, err
 }

@@ -12,9 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -24,14 +23,14 @@ const Thief = "locktest/thief:1"
 // closeGrace is how long Close waits for leases that are not released.
 const closeGrace = time.Second
 
-// Server is the part of Redis that locks need, in memory, and the clients made for it. The names passed to its methods
-// are keys: they include the prefix of lock.WithKeyPrefix.
+// Server is a Redis in this process, and the clients made for it. The names passed to its methods are keys: they include
+// the prefix of lock.WithKeyPrefix.
 //
 // It is safe for concurrent use. Hold and Lose may fail the test: call them from the test's goroutine.
 type Server struct {
 	t      testing.TB
 	opts   []lock.Option
-	memory *memory.Server
+	fake   *fakeredis.Server
 	faults faults
 	output testOutput
 
@@ -40,6 +39,9 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients []*lock.Client
+	conns   []*redis.Client // of the clients, and admin
+	admin   *redis.Client   // of our own; nil: the server isn't open
+	cutOff  map[place]bool  // whose renewals are refused
 }
 
 // New returns an empty server. The options are the defaults of all its clients. Close is called when the test
@@ -50,7 +52,7 @@ type Server struct {
 //
 // t may be nil, as in an Example: then the caller has to call Close, what would fail the test panics, and the clients log to slog.Default.
 func New(t testing.TB, opts ...lock.Option) *Server {
-	s := &Server{t: t, opts: opts, memory: memory.New()}
+	s := &Server{t: t, opts: opts, fake: fakeredis.New(), cutOff: make(map[place]bool)}
 	if t != nil {
 		t.Helper()
 		s.output.w = t.Output()
@@ -96,31 +98,26 @@ func (s *Server) Client() *lock.Client {
 // New. Options that lock.New rejects fail the test.
 func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	s.helper()
-	c, err := lock.New(provider{backend: connection{s.memory.Backend(), &s.faults}}, slices.Concat(s.opts, opts)...)
+	s.open()
+	rdb := s.connect()
+	rdb.AddHook(s.tap(rdb.Options().ReadTimeout))
+	c, err := lock.New(rdb, slices.Concat(s.opts, opts, []lock.Option{lock.WithRenewalClient(rdb)})...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, rdb)
 	if err != nil {
 		s.fatalf("locktest: NewClient: %v", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.clients = append(s.clients, c)
 	return c
 }
-
-// provider makes lock.New use the server in memory. Its client is nil and never called.
-type provider struct {
-	redis.UniversalClient
-	backend backend.Backend
-}
-
-// LockdogBackend implements backend.Provider.
-func (p provider) LockdogBackend() backend.Backend { return p.backend }
 
 // Close closes all clients. It waits a second for leases to be released. The test's log reports those that are left; they
 // don't fail the test.
 func (s *Server) Close() {
 	s.mu.Lock()
-	clients := s.clients
-	s.clients = nil
+	clients, conns := s.clients, s.conns
+	s.clients, s.conns, s.admin = nil, nil, nil
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
@@ -133,10 +130,14 @@ func (s *Server) Close() {
 		})
 	}
 	closing.Wait()
+	for _, rdb := range conns {
+		_ = rdb.Close()
+	}
+	s.fake.Close()
 }
 
 // Hold makes an owner outside this process hold a lock. The returned function releases the lock and wakes its
-// waiters; a second call does nothing. Until then the lock looks as if it were renewed all the time: its remaining lease is
+// waiters; a second call does nothing. Until then the lock looks as if it were renewed all the time, with a lease of
 // lock.DefaultLease.
 //
 // Holding a lock that is already held fails the test.
@@ -145,10 +146,21 @@ func (s *Server) Hold(name, owner string) (release func()) {
 	if name == "" || owner == "" {
 		s.fatalf("locktest: Hold(%q, %q): a name and an owner are needed", name, owner)
 	}
-	if !s.memory.Keep(name, owner, lock.DefaultLease) {
-		s.fatalf("locktest: Hold(%q, %q): it is held by %q", name, owner, s.memory.Holder(name))
+	s.open()
+	if !s.eval(holdIt, name, owner, lock.DefaultLease.Milliseconds()) {
+		s.fatalf("locktest: Hold(%q, %q): it is held by %q", name, owner, s.holder(name))
 	}
-	return func() { s.memory.Release(name, owner, script.Channel(name)) }
+	s.keep(name, owner)
+	return func() { s.eval(releaseIt, name, owner, script.Channel(name)) }
+}
+
+// keep renews what Hold holds, until that is over.
+func (s *Server) keep(name, owner string) {
+	time.AfterFunc(lock.DefaultLease/3, func() {
+		if s.eval(renewIt, name, owner, lock.DefaultLease.Milliseconds()) {
+			s.keep(name, owner)
+		}
+	})
 }
 
 func (s *Server) helper() {

@@ -37,24 +37,27 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 	permits := held[0].kind == script.HoldsPermit
 	switch {
 	case cause == lock.CauseMissing && permits: // whose holders listen to nobody
-		s.memory.Del(name, held[0].key)
+		s.fake.Del(name)
+		s.fake.Del(held[0].key)
 		return
 	case cause == lock.CauseMissing:
-		s.memory.Del(name)
+		s.fake.Del(name)
 	case cause == lock.CauseTaken && permits:
 		s.fatalf("locktest: Lose(%q, %s): a permit has no place that another could take: missing and unreachable are possible", name, cause)
 	case cause == lock.CauseTaken:
-		s.memory.Take(name, Thief)
+		s.eval(takeIt, name, Thief)
 	case cause == lock.CauseUnreachable:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		for _, h := range held {
-			s.memory.CutOff(h.key, h.member)
+			s.cutOff[h.place] = true
 		}
 		return
 	default:
 		s.fatalf("locktest: Lose(%q, %q): %s", name, cause, insteadOf(cause))
 	}
 	for _, h := range held {
-		s.memory.Notify(h.owner)
+		s.fake.Publish(s.listens(h.owner), h.owner)
 	}
 }
 
@@ -72,11 +75,14 @@ func insteadOf(cause lock.Cause) string {
 	}
 }
 
+// place is where Redis has what stands for an owner.
+type place struct{ key, member string }
+
 // hold is what a lease of one of the server's clients is in Redis.
 type hold struct {
-	owner       string
-	kind        script.Holding
-	key, member string
+	place
+	owner string
+	kind  script.Holding
 }
 
 // held returns the holds of a name that the server's clients have.
@@ -93,8 +99,8 @@ func (s *Server) held(name string) (held []hold) {
 			if l.Kind == semaphoreKind {
 				kind = script.HoldsPermit
 			}
-			h := hold{l.Owner, kind, kind.Key(name), kind.Member(l.Owner)}
-			if s.memory.Holds(h.key, h.member) {
+			h := hold{place{kind.Key(name), kind.Member(l.Owner)}, l.Owner, kind}
+			if s.holds(h.place) {
 				held = append(held, h)
 			}
 		}
@@ -104,11 +110,11 @@ func (s *Server) held(name string) (held []hold) {
 
 // notHeld says why no client of the server can lose a name.
 func (s *Server) notHeld(name string) string {
-	owner := s.memory.Holder(name)
+	owner := s.holder(name)
 	switch {
 	case owner != "":
 		return fmt.Sprintf("it is held by %q, no client of this server", owner)
-	case s.memory.Exists(name):
+	case s.fake.Exists(name):
 		return "no lease of it is held; an UnleasedSemaphore and a Latch have none"
 	default:
 		return "nobody holds it"

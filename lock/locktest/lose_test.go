@@ -79,6 +79,21 @@ func TestLose_Kinds(t *testing.T) {
 	}
 }
 
+// A lease that can't be renewed any more can still be taken away.
+func TestLose_UnreachableAndForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := locktest.New(t)
+		l := take(t, srv.Client())
+		srv.Lose(name, lock.CauseUnreachable)
+		if _, err := srv.NewClient().Mutex(name).ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := cause(t, l); got != lock.CauseForced {
+			t.Errorf("lost as %s", got)
+		}
+	})
+}
+
 // The thief of an RWMutex is a writer, for what is left of the lease.
 func TestLose_ThiefWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

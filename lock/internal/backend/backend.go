@@ -1,5 +1,5 @@
 // Package backend is the seam between the lock package and a server: what a lock needs of Redis, and
-// nothing else. The lock package runs on it over go-redis; lock/locktest runs the same code over memory.
+// nothing else. The lock package runs on it over go-redis; tests run the same code over memory.
 package backend
 
 import (
@@ -73,7 +73,7 @@ const Unnoticed = 250 * time.Millisecond
 const Longest = 100 * 365 * 24 * time.Hour
 
 // Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
-// lock/locktest has one; nobody else can implement it.
+// tests have one; nobody else can implement it.
 type Provider interface{ LockdogBackend() Backend }
 
 // Traits is what the servers allow: which keys a script may have, and how messages are passed on.

@@ -1,0 +1,139 @@
+package locktest
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/lock/internal/script"
+)
+
+// addr is the address of every server. It has no port: those of a Quorum have the same.
+const addr = "fake"
+
+// open has the server answer, until Close.
+func (s *Server) open() {
+	s.helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.admin != nil {
+		return
+	}
+	if err := s.fake.Open(refuseCutOff); err != nil {
+		s.fatalf("locktest: %v", err)
+	}
+	s.admin = s.connect()
+	s.conns = append(s.conns, s.admin)
+}
+
+// connect returns a client of the server.
+func (s *Server) connect() *redis.Client {
+	o := fakeredis.Options().Simple()
+	o.Addr, o.Dialer = addr, s.fake.Dial
+	return redis.NewClient(o)
+}
+
+// holder is the owner that holds a name, "" if it is free or no lock.
+func (s *Server) holder(name string) string {
+	fields, _ := s.fake.HKeys(name)
+	for _, f := range fields {
+		if f != script.MetaField && f != "mode" {
+			return f
+		}
+	}
+	return ""
+}
+
+// holds reports whether what stands for an owner is in its hash, or its sorted set.
+func (s *Server) holds(p place) bool {
+	if s.fake.HGet(p.key, p.member) != "" {
+		return true
+	}
+	expiry, _ := s.fake.ZScore(p.key, p.member)
+	return expiry > 0
+}
+
+// listens waits until an owner's client listens for what others do with its locks, and returns the channel. That begins
+// with the client's first lock.
+func (s *Server) listens(owner string) (channel string) {
+	id, random := script.ClientOf(owner)
+	for range 1000 { // a client that was closed meanwhile never does
+		for _, channel := range s.fake.PubSubChannels("") {
+			if strings.HasSuffix(channel, "lockdog:control:"+id+":"+random) {
+				return channel
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ""
+}
+
+// cutOffKey begins the keys that stand for those of holds that are cut off.
+const cutOffKey = "locktest:cut off:"
+
+// cut has the server refuse, of a call that renews, the holds that are cut off. One that was lost in another way isn't
+// refused: the renewal is to see that.
+func (s *Server) cut(renewal redis.Cmder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	args := renewal.Args()
+	for i := range len(args) - 1 {
+		key, _ := args[i].(string)
+		member, _ := args[i+1].(string)
+		if p := (place{key, member}); s.cutOff[p] && s.holds(p) {
+			args[i] = cutOffKey + key
+		}
+	}
+}
+
+// refuseCutOff is called before each command, also before those of scripts.
+func refuseCutOff(p *server.Peer, _ string, args ...string) (done bool) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], cutOffKey) {
+		return false
+	}
+	p.WriteError("ERR locktest: this lease can't be renewed any more")
+	return true
+}
+
+// What Hold and Lose do to a lock, at once.
+const (
+	holdIt = `
+		if redis.call('exists', KEYS[1]) == 1 then
+			return 0
+		end
+		redis.call('hset', KEYS[1], ARGV[1], '1', '@lockdog', '')
+		return redis.call('pexpire', KEYS[1], ARGV[2])`
+	renewIt = `
+		return redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('pexpire', KEYS[1], ARGV[2])`
+	releaseIt = `
+		if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+			redis.call('del', KEYS[1])
+			redis.call('publish', ARGV[2], '0')
+		end`
+	takeIt = `
+		local left = redis.call('pttl', KEYS[1])
+		local taken = {ARGV[1], '1', '@lockdog', ''}
+		if redis.call('hexists', KEYS[1], 'mode') == 1 then
+			taken = {'mode', 'write', ARGV[1] .. ':write', '1'}
+		end
+		if redis.call('del', KEYS[1]) == 1 then
+			redis.call('hset', KEYS[1], unpack(taken))
+			redis.call('pexpire', KEYS[1], left)
+		end`
+)
+
+// eval runs one of these, and reports whether it returns 1.
+func (s *Server) eval(source, name string, args ...any) bool {
+	s.mu.Lock()
+	admin := s.admin
+	s.mu.Unlock()
+	if admin == nil {
+		return false
+	}
+	n, _ := admin.Eval(context.Background(), source, []string{name}, args...).Int()
+	return n == 1
+}
