@@ -198,12 +198,12 @@ func TestRun_RenewalsFail(t *testing.T) {
 			terms.Add(1)
 			return untilOver(ctx)
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		srv.FailRenewals(errors.New("no route"))
 		time.Sleep(10 * time.Minute)
 		srv.FailRenewals(nil)
 		n := terms.Load()
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		if e.runs(t); n < 10 || terms.Load() > n+1 || !e.IsLeader() {
 			t.Errorf("%d terms while renewals failed, %d after", n, terms.Load()-n)
 		}
@@ -215,7 +215,7 @@ func TestRun_CtxEndsWhileWaiting(t *testing.T) {
 		srv := server(t)
 		srv.Hold(name, "java:1")
 		e := start(t, srv.Client().Mutex(name), untilOver)
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		if e.runs(t); e.IsLeader() {
 			t.Error("leads")
 		}
@@ -275,7 +275,7 @@ func TestRun_CtxEndsWhileLeading(t *testing.T) {
 			succeeded = time.Now()
 			return untilOver(ctx)
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		north.cancel(errWork)
 		synctest.Wait()
 		if north.IsLeader() || south.IsLeader() {
@@ -626,7 +626,7 @@ func TestElector_Check(t *testing.T) {
 				if err := e.Check(0); err != nil {
 					t.Errorf("before: %v", err)
 				}
-				time.Sleep(time.Hour)
+				time.Sleep(ages)
 				if err := e.Check(0); err != nil {
 					t.Errorf("while leading: %v", err)
 				}

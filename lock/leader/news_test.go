@@ -29,10 +29,10 @@ func TestOnNewLeader(t *testing.T) {
 		}
 		wants(99 * time.Millisecond)
 		wants(time.Millisecond, "new leader north")
-		wants(time.Hour)
+		wants(ages)
 		release()
 		wants(0, "elected", "new leader south")
-		wants(time.Hour)
+		wants(ages)
 		srv.Lose(name, lock.CauseTaken)
 		wants(2*time.Second, `deposed: lockdog: lease of lock "leader:reports" lost: taken`, "new leader locktest/thief")
 		wants(time.Minute, "elected", "new leader south")
@@ -86,13 +86,13 @@ func TestOnNewLeader_Cost(t *testing.T) {
 		srv := server(t)
 		asks := &sick{Mutex: srv.Client().Mutex(name)}
 		start(t, asks, untilOver, leader.OnNewLeader(func(string) {}))
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		if n := asks.inspects.Load(); n != 0 {
 			t.Errorf("a leader looked %d times who leads", n)
 		}
 		asksNot := &sick{Mutex: srv.NewClient().Mutex(name)}
 		start(t, asksNot, untilOver)
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		if n := asksNot.inspects.Load(); n != 0 {
 			t.Errorf("it was looked %d times for nobody", n)
 		}
@@ -109,7 +109,7 @@ func TestOnNewLeader_StaleAnswer(t *testing.T) {
 		start(t, m, untilOver, d.told()...)
 		time.Sleep(firstAnswer / 2) // it has been asked
 		release()
-		time.Sleep(time.Hour)
+		time.Sleep(ages)
 		if got := d.String(); got != "elected; new leader south" {
 			t.Errorf("told %q", got)
 		}

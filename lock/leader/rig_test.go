@@ -49,9 +49,12 @@ func (d *diary) told() []leader.Option {
 // quiet keeps logs out of the tests' output.
 func quiet() leader.Option { return leader.WithLogger(slog.New(slog.DiscardHandler)) }
 
+// ages are long enough for whatever happens in the course of a lease.
+const ages = 20 * lock.DefaultLease
+
 func quietly() lock.Option { return lock.WithLogger(slog.New(slog.DiscardHandler)) }
 
-// server is one in memory, whose clients don't log.
+// server is one whose clients don't log.
 func server(t *testing.T, opts ...lock.Option) *locktest.Server {
 	return locktest.New(t, append(opts, quietly())...)
 }
