@@ -13,8 +13,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs in
-// memory, and on a Cluster, where each client's waits are at another node.
+// deadlocks is the suite of the wait graph: what is a deadlock is told by each client that is part of it, and what isn't is told by none. It runs over a
+// fake, and on a Cluster, where each client's waits are at another node.
 var deadlocks = theme{"deadlock", deadlockBehaviours()}
 
 // deadlockToldWithin is how long after the wait that closes a cycle every client in it has told it.
@@ -116,7 +116,7 @@ func (j *job) told(t *testing.T) int {
 	return n
 }
 
-// calmly asks a condition ten times a second at most: reading logs takes a while, and many scenes go on at a time.
+// calmly asks a condition ten times a second at most: reading logs, or running scripts, takes a while, and many scenes go on at a time.
 func calmly(first bool, cond func() bool) func() bool {
 	last, result := time.Time{}, first
 	return func() bool {

@@ -33,7 +33,7 @@ var leaseBehaviours = []behaviour{
 
 func watchedIsKept(t *testing.T, w *world) {
 	l := try(t, w.lock(w.client(), "a"))
-	always(t, 2*ttl, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.left("a") > 0 })
+	always(t, 2*ttl, calmly(true, func() bool { return l.Err() == nil && l.Context().Err() == nil && w.left("a") > 0 }))
 	free(t, l)
 }
 

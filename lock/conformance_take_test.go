@@ -148,14 +148,21 @@ func grantsRise(t *testing.T, w *world, between func()) {
 	}
 }
 
-func tokensRise(t *testing.T, w *world)             { grantsRise(t, w, func() {}) }
-func tokensRiseThroughFlush(t *testing.T, w *world) { grantsRise(t, w, w.raw.flush) }
+func tokensRise(t *testing.T, w *world) { grantsRise(t, w, func() {}) }
+
+func tokensRiseThroughFlush(t *testing.T, w *world) {
+	grantsRise(t, w, func() {
+		w.raw.flush()
+		time.Sleep(time.Millisecond) // a token is Redis's time
+	})
+}
 
 func tokensRiseThroughDel(t *testing.T, w *world) {
 	grantsRise(t, w, func() {
 		for _, key := range w.raw.keys() {
 			w.raw.del(key)
 		}
+		time.Sleep(time.Millisecond) // a token is Redis's time
 	})
 }
 

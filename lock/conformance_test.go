@@ -6,9 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// The conformance suite: tables of behaviours, by theme, run for every kind of lock over every shape of server: here in memory, where time
-// is fake, and in TestShapes over real servers. Another behaviour is one line in the table of its theme
-// (conformance_<theme>_test.go).
+// The conformance suite: tables of behaviours, by theme, run for every kind of lock over every shape of server: here over fakes, and in TestShapes
+// over real servers. Another behaviour is one line in the table of its theme (conformance_<theme>_test.go).
 
 // behaviour is something every lock does, whatever its server.
 type behaviour struct {
@@ -46,7 +45,7 @@ func TestConformance(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%s", k.name, b.name), func(t *testing.T) {
 					t.Parallel()
-					synctest.Test(t, func(t *testing.T) { b.test(t, openMemory(t, k)) })
+					synctest.Test(t, func(t *testing.T) { b.test(t, openFake(t, k)) })
 				})
 			}
 		}
@@ -55,7 +54,7 @@ func TestConformance(t *testing.T) {
 		for _, b := range theme.table {
 			t.Run(theme.name+"/"+b.name, func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { b.test(t, openMemory(t, kindOfLock{})) })
+				synctest.Test(t, func(t *testing.T) { b.test(t, openFake(t, kindOfLock{})) })
 			})
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
 // ttl is the lease of locks in the suite. A busy machine that runs it over real servers renews it in time.
@@ -191,7 +191,8 @@ func (w *world) rest() []string {
 // key is where the lock with a name lives.
 func (w *world) key(name string) string { return w.prefix + name }
 
-func openMemory(t *testing.T, k kindOfLock) *world {
+// openFake is a world of fake servers, for a bubble. Each dial is another client.
+func openFake(t *testing.T, k kindOfLock) *world {
 	w := &world{t: t, kind: k, prefix: "app:"}
 	nodes := 1
 	if k.quorum {
@@ -199,9 +200,9 @@ func openMemory(t *testing.T, k kindOfLock) *world {
 	}
 	var raws severalRaw
 	for range nodes {
-		s := memory.New()
-		raws = append(raws, memoryRaw{s, t})
-		w.dials = append(w.dials, func() redis.UniversalClient { return memoryProvider{backend: s.Backend()} })
+		srv := redistest.StartFake(t)
+		raws = append(raws, redisRaw{t, srv.Client(t), ""})
+		w.dials = append(w.dials, func() redis.UniversalClient { return srv.Client(t) })
 	}
 	w.raw = raws.raw()
 	return w
@@ -214,27 +215,6 @@ type memoryProvider struct {
 }
 
 func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
-
-type memoryRaw struct {
-	*memory.Server
-	t *testing.T
-}
-
-func (r memoryRaw) del(key string)                           { r.Del(key) }
-func (r memoryRaw) flush()                                   { r.Del() }
-func (r memoryRaw) hset(key, f, v string, ttl time.Duration) { r.HSet(key, f, v, ttl) }
-func (r memoryRaw) hgetall(key string) map[string]string     { return r.HGetAll(key) }
-func (r memoryRaw) pttl(key string) int64                    { return r.PTTL(key) }
-func (r memoryRaw) setString(key, text string)               { r.SetString(key, text) }
-func (r memoryRaw) keys() []string                           { return r.Keys() }
-
-func (r memoryRaw) eval(script string, keys []string, args ...any) any {
-	reply, err := r.Backend().Eval(context.Background(), backend.Call{Script: backend.NewScript("raw", script), SendSource: true, Keys: keys, Args: args})
-	if err != nil {
-		r.t.Errorf("raw: %v", err)
-	}
-	return reply
-}
 
 // redisRaw is raw for whatever a universal client reaches.
 type redisRaw struct {
@@ -251,6 +231,7 @@ func (r redisRaw) must(err error) {
 }
 
 func (r redisRaw) del(key string) { r.must(r.rdb.Del(context.Background(), key).Err()) }
+func (r redisRaw) flush()         { r.must(r.rdb.FlushAll(context.Background()).Err()) }
 
 func (r redisRaw) hset(key, field, value string, lease time.Duration) {
 	r.must(r.rdb.HSet(context.Background(), key, field, value).Err())
@@ -279,6 +260,12 @@ func (r redisRaw) eval(script string, keys []string, args ...any) any {
 	reply, err := r.rdb.Eval(context.Background(), script, keys, args...).Result()
 	r.must(err)
 	return reply
+}
+
+func (r redisRaw) keys() []string {
+	keys, err := r.rdb.Keys(context.Background(), r.prefix+"*").Result()
+	r.must(err)
+	return keys
 }
 
 // severalRaw is raw for the nodes of a quorum: it does to all what it is told, and says what the majority has.

@@ -206,6 +206,14 @@ func TestFairQueueExpires(t *testing.T) {
 			d.waits("go:1")
 			d.expires(10*redissonPatience + fairKeep)
 		},
+		"anew whenever a waiter asks": func(d *fairDesk) {
+			d.waits("go:1")
+			for _, key := range d.keys[2:4] {
+				d.rdb.PExpire(d.t.Context(), key, time.Hour)
+			}
+			d.waits("go:1")
+			d.expires(12 * time.Hour)
+		},
 		"never sooner than before": func(d *fairDesk) {
 			d.waits("go:1")
 			for _, key := range d.keys[2:4] {
@@ -249,12 +257,12 @@ func TestFairQueueExpires(t *testing.T) {
 	}
 }
 
-// expires checks that the queue expires, but not before a time.
+// expires checks that the queue expires, but not before a time, nor long after it.
 func (d *fairDesk) expires(least time.Duration) {
 	d.t.Helper()
 	for _, key := range d.keys[2:4] {
-		if left := d.rdb.PTTL(d.t.Context(), key).Val(); left <= least {
-			d.t.Fatalf("%s expires after %v, want more than %v", key, left, least)
+		if left := d.rdb.PTTL(d.t.Context(), key).Val(); left <= least || left > least+25*time.Hour {
+			d.t.Fatalf("%s expires after %v, want %v to a day more", key, left, least)
 		}
 	}
 }

@@ -1,25 +1,14 @@
 package lock_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
-
-// deafBackend is a server that refuses subscriptions.
-type deafBackend struct{ backend.Backend }
-
-func (deafBackend) Subscribe(context.Context, backend.Endpoint) (backend.PubSub, error) {
-	return nil, errors.New("no subscription for you")
-}
 
 // A release in the same process wakes the waiter of every kind although Redis can't tell it; otherwise it would ask twice a second.
 func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
@@ -29,10 +18,9 @@ func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
 			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					w := openMemory(t, kindOfLock{})
-					b := deafBackend{memory.New().Backend()}
-					w.dials[0] = func() redis.UniversalClient { return memoryProvider{backend: b} }
-					c := w.client()
+					srv := redistest.StartFake(t)
+					srv.SetRefusal(refuseAny([]string{"SUBSCRIBE"}, "ERR no subscription for you"))
+					c := openTapped(t, srv, fakeredis.Tap{})
 					l := try(t, holder.make(c, "a", lock.WithWatchdog(far)))
 					next := begin(t.Context(), waiter.make(c, "a", lock.WithWatchdog(far)))
 					<-time.After(time.Minute)
@@ -63,7 +51,7 @@ func TestLossWakesWaitersOfItsProcess(t *testing.T) {
 			t.Run(waiter.name+" waits for "+holder.name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					w := openMemory(t, kindOfLock{})
+					w := openFake(t, kindOfLock{})
 					c := w.client()
 					l := try(t, holder.make(c, "a", lock.WithWatchdog(lease)))
 					next := begin(t.Context(), waiter.make(c, "a", lock.WithWatchdog(far)))

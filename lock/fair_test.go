@@ -135,7 +135,7 @@ func TestFairKeepsThePlace(t *testing.T) {
 		first := r.enqueue(t.Context(), short.FairMutex("job"), 1)
 		second := r.enqueue(t.Context(), r.client().FairMutex("job"), 2)
 		queue := r.queue()
-		always(t, 2*time.Second, func() bool { return slices.Equal(r.queue(), queue) })
+		always(t, 5*time.Second, func() bool { return slices.Equal(r.queue(), queue) })
 		free(t, l)
 		l = granted(t, first)
 		free(t, l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -22,18 +22,12 @@ import (
 
 // store is a server whose keys a test can read and write.
 type store struct {
-	evaluator
-	dial   func() redis.UniversalClient
+	rdb    redis.UniversalClient
 	prefix string
 }
 
-type evaluator interface {
-	eval(script string, keys []string, args ...any) any
-}
-
-func storeInMemory(t *testing.T, prefix string) *store {
-	server := memory.New()
-	return &store{memoryRaw{server, t}, func() redis.UniversalClient { return memoryProvider{backend: server.Backend()} }, prefix}
+func newStore(t *testing.T, prefix string) *store {
+	return &store{redistest.StartFake(t).Client(t), prefix}
 }
 
 // value is what a key may hold: the command that writes it, less the key.
@@ -41,26 +35,37 @@ type value []string
 
 func (v value) String() string { return fmt.Sprintf("%q", []string(v)) }
 
-// put and look work on any server: look says what a key holds, and how long.
-const (
-	put  = `return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))`
-	look = `local out = {redis.call('pttl', KEYS[1])}
-for _, c in ipairs({{'get'}, {'hgetall'}, {'lrange', 0, -1}, {'zrange', 0, -1, 'withscores'}, {'smembers'}, {'xlen'}}) do
-  local held = redis.pcall(c[1], KEYS[1], unpack(c, 2))
-  out[#out + 1] = type(held) == 'table' and not held.err and held or type(held) == 'table' and '-' or held or '-'
-end
-return out`
-)
-
-func (v value) put(r evaluator, key string) {
-	args := []any{}
-	for _, word := range v {
+// put has a key hold a value.
+func (s *store) put(t *testing.T, key string, v value) {
+	t.Helper()
+	args := []any{v[0], key}
+	for _, word := range v[1:] {
 		args = append(args, word)
 	}
-	r.eval(put, []string{key}, args...)
+	must(t, v[0], s.rdb.Do(t.Context(), args...).Err())
 }
 
-func contentOf(r evaluator, key string) string { return fmt.Sprintf("%q", r.eval(look, []string{key})) }
+// content says what a key holds, and how long.
+func (s *store) content(t *testing.T, key string) string {
+	t.Helper()
+	cmds, err := s.rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for _, args := range [][]any{
+			{"pttl", key}, {"get", key}, {"hgetall", key}, {"lrange", key, 0, -1}, {"zrange", key, 0, -1, "withscores"}, {"smembers", key},
+			{"xrange", key, "-", "+"},
+		} {
+			p.Do(t.Context(), args...)
+		}
+		return nil
+	})
+	if !redis.HasErrorPrefix(err, "WRONGTYPE") { // of those that are for other types
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, cmd := range cmds {
+		fmt.Fprintf(&text, "%q ", cmd.(*redis.Cmd).Val())
+	}
+	return text.String()
+}
 
 // call is a call of the library, on a lock with a name.
 type call struct {
@@ -218,20 +223,16 @@ var others = []value{{"rpush", "a", "b"}, {"zadd", "1", "a", "2", "b", "99999999
 // A key of a lock that holds something else is left alone by every call of every kind, and each says so at once.
 func TestForeignKeyIsNoLock(t *testing.T) {
 	t.Parallel()
-	for _, v := range append(append([]value{{"set", "7"}}, foreignHashes...), append(foreignTexts, others...)...) {
-		t.Run(v.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { callsRefuse(t, storeInMemory(t, "app:"), v) })
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		callsRefuse(t, newStore(t, "app:"), slices.Concat([]value{{"set", "7"}}, foreignHashes, foreignTexts, others))
+	})
 }
 
-// ... which a real server decides as the memory does.
+// ... which a real server decides as the fake does.
 func TestForeignKeyIsNoLock_Redis(t *testing.T) {
 	t.Parallel()
 	sp := redistest.Shared(t)
-	w := &store{redisRaw{t, sp.Client(t), sp.Prefix()}, func() redis.UniversalClient { return sp.Client(t) }, sp.Prefix()}
-	for _, v := range []value{
+	callsRefuse(t, &store{sp.Client(t), sp.Prefix()}, []value{
 		{"hset", "email", "a@example.com", "mode", "dark", "volume", "7"},
 		{"hset", "mode", "read", "volume", "7"},
 		{"hset", "mode", "write", "volume", "7"},
@@ -241,42 +242,43 @@ func TestForeignKeyIsNoLock_Redis(t *testing.T) {
 		{"zadd", "1", "a"},
 		{"sadd", "a"},
 		{"xadd", "1-1", "a", "b"},
-	} {
-		t.Run(v.String(), func(t *testing.T) { callsRefuse(t, w, v) })
-	}
+	})
 }
 
-// callsRefuse has all calls meet a value.
-func callsRefuse(t *testing.T, w *store, v value) {
+// callsRefuse has all calls meet each of the values.
+func callsRefuse(t *testing.T, w *store, values []value) {
 	t.Helper()
 	c := openedBy(t, w)
-	calls := lockCalls()
-	if v[0] != "set" || v[1] != "7" {
-		calls = append(calls, numberCalls()...)
+	key := w.prefix + "settings"
+	for _, v := range values {
+		calls := lockCalls()
+		if v[0] != "set" || v[1] != "7" {
+			calls = append(calls, numberCalls()...)
+		}
+		w.put(t, key, v)
+		before := w.content(t, key)
+		for _, call := range calls {
+			what := fmt.Sprintf("%s.%s with %v", call.kind, call.op, v)
+			start := time.Now()
+			err := call.run(t.Context(), c, "settings")
+			if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"settings"`) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if took := time.Since(start); took >= patience {
+				t.Errorf("%s failed after %v", what, took)
+			}
+			if now := w.content(t, key); now != before {
+				t.Fatalf("%s: the key holds %s, it held %s", what, now, before)
+			}
+		}
+		must(t, "DEL", w.rdb.Del(t.Context(), key).Err())
 	}
-	v.put(w, w.prefix+"settings")
-	before := contentOf(w, w.prefix+"settings")
-	for _, call := range calls {
-		what := call.kind + "." + call.op
-		start := time.Now()
-		err := call.run(t.Context(), c, "settings")
-		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), `"settings"`) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if took := time.Since(start); took >= patience {
-			t.Errorf("%s failed after %v", what, took)
-		}
-		if now := contentOf(w, w.prefix+"settings"); now != before {
-			t.Fatalf("%s: the key holds %s, it held %s", what, now, before)
-		}
-	}
-	w.eval(`return redis.call('del', KEYS[1])`, []string{w.prefix + "settings"})
 }
 
 // openedBy returns a client of a world.
 func openedBy(t *testing.T, w *store) *lock.Client {
 	t.Helper()
-	c, err := lock.New(w.dial(), lock.WithKeyPrefix(w.prefix), lock.WithLogger(silent), lock.WithWaitGraph(0))
+	c, err := lock.New(w.rdb, lock.WithKeyPrefix(w.prefix), lock.WithLogger(silent), lock.WithWaitGraph(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +321,7 @@ func TestForeignValuesStay(t *testing.T) {
 		picked := rapid.SliceOfN(rapid.SampledFrom(calls), 1, 6).Draw(rt, "calls")
 		rival, beside := rapid.SampledFrom(calls).Draw(rt, "rival"), rapid.IntRange(-1, 40).Draw(rt, "beside")
 		synctest.Test(t, func(t *testing.T) {
-			w := storeInMemory(t, "")
+			w := newStore(t, "")
 			a, b := openedBy(t, w), openedBy(t, w)
 			key := "settings"
 			if keys := lock.KeysBeside(a, key); beside >= 0 {
@@ -328,8 +330,8 @@ func TestForeignValuesStay(t *testing.T) {
 					v[1] += "." // so long a number may be a token
 				}
 			}
-			v.put(w, key)
-			before := contentOf(w, key)
+			w.put(t, key, v)
+			before := w.content(t, key)
 			done := make(chan struct{})
 			go func() { // somebody else at work: then the lock isn't free
 				defer close(done)
@@ -345,13 +347,13 @@ func TestForeignValuesStay(t *testing.T) {
 					rt.Errorf("%s.%s with %v at its key: %v", call.kind, call.op, v, err)
 				}
 				cancel()
-				if now := contentOf(w, key); now != before {
+				if now := w.content(t, key); now != before {
 					rt.Errorf("%s.%s, or %s.%s: %s holds %s, it held %s", call.kind, call.op, rival.kind, rival.op, key, now, before)
 					break
 				}
 			}
 			<-done
-			if now := contentOf(w, key); now != before {
+			if now := w.content(t, key); now != before {
 				rt.Errorf("%s.%s: %s holds %s, it held %s", rival.kind, rival.op, key, now, before)
 			}
 		})
@@ -363,7 +365,7 @@ func TestPermitsStayInRange(t *testing.T) {
 	t.Parallel()
 	const most = 1<<31 - 1
 	synctest.Test(t, func(t *testing.T) {
-		c := openedBy(t, storeInMemory(t, "app:"))
+		c := openedBy(t, newStore(t, "app:"))
 		for _, pool := range []interface {
 			TrySetPermits(ctx context.Context, n int) (bool, error)
 			AddPermits(ctx context.Context, delta int) error

@@ -19,7 +19,7 @@ func TestLongestDurations(t *testing.T) {
 	t.Run("options", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			c := openedBy(t, storeInMemory(t, "app:"))
+			c := openedBy(t, newStore(t, "app:"))
 			opts := []lock.LockOption{lock.WithWait(longest), lock.WithMaxHold(longest), lock.WithHeartbeat(longest), lock.WithHoldWarning(longest)}
 			for _, m := range []lock.Locker{
 				c.Mutex("mutex", opts...), c.FairMutex("fair", opts...), c.RWMutex("rw", opts...), c.Multi([]string{"one", "two"}, opts...),

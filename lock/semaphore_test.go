@@ -155,6 +155,42 @@ func TestSemaphoreThatNobodySet(t *testing.T) {
 	})
 }
 
+// A semaphore that Redis has lost while it is waited for doesn't keep the waiter waiting without a word, and EnsurePermits lets it go on.
+func TestSemaphoreLostWhileAwaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, waiter := newDesk(t), newScope(t)
+		try(t, permits(t, d.client(), "pool", 1))
+		s := waiter.open(t, d.sp.Client(t)).Semaphore("pool")
+		got := begin(t.Context(), s)
+		time.Sleep(time.Minute)
+		warnings := func() int { return strings.Count(waiter.said(), "EnsurePermits gives it some") }
+		mustBe(t, "warnings while a permit is held", warnings(), 0)
+		must(t, "FLUSHALL", d.rdb.FlushAll(t.Context()).Err())
+		time.Sleep(time.Minute)
+		if warnings() != 1 || !strings.Contains(waiter.said(), "pool") {
+			t.Errorf("%d warnings:\n%s", warnings(), waiter.said())
+		}
+		must(t, "EnsurePermits", s.EnsurePermits(t.Context(), 1))
+		free(t, granted(t, got))
+	})
+}
+
+// Who waits for a permit gets none of a holder that lives, for as long as it likes.
+func TestSemaphorePermitIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		c := d.client(lock.WithWatchdog(lock.DefaultLease), lock.WithWaitGraph(0))
+		l := try(t, permits(t, c, "pool", 1))
+		next := begin(t.Context(), c.Semaphore("pool"))
+		time.Sleep(time.Hour)
+		mustBe(t, "grants", len(next), 0)
+		free(t, l)
+		free(t, granted(t, next))
+	})
+}
+
 // The permit of a holder that has vanished goes to who waits, when its lease ends, and not before.
 func TestSemaphorePermitOfTheVanished(t *testing.T) {
 	t.Parallel()

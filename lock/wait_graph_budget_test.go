@@ -26,7 +26,7 @@ func TestDeadlock_OneAfterTheOther(t *testing.T) {
 }
 
 func oneAfterTheOther(t *testing.T, n, rounds int) {
-	g := newTangle(t, openMemory(t, kindOfLock{}), n)
+	g := newTangle(t, openFake(t, kindOfLock{}), n)
 	var mu sync.Mutex
 	var found []time.Duration
 	var began time.Time // the last wait
@@ -97,7 +97,7 @@ func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := openMemory(t, kindOfLock{})
+				w := openFake(t, kindOfLock{})
 				j := chained(t, w, tt.width, tt.depth).jobs[0]
 				client := j.outer.Owner()[:strings.LastIndex(j.outer.Owner(), "-")]
 				const seconds = 30
