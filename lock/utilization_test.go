@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -27,15 +29,15 @@ func TestWorstUtilization(t *testing.T) {
 }
 
 func testWorstUtilization(t *testing.T, lease time.Duration) {
-	s, srv, step := newScope(t), memory.New(), lease/50
+	s, step := newScope(t), lease/50
 	var away atomic.Bool
-	refuse := func(backend.Call) error {
+	refuse := func(redis.Cmder) error {
 		if away.Load() {
 			return syscall.ECONNREFUSED
 		}
 		return nil
 	}
-	c := openHooked(t, srv, hooked{up: refuse}, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease))
+	c := openTapped(t, redistest.StartFake(t), fakeredis.Tap{Up: refuse}, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease))
 	take := func(name string, opts ...lock.LockOption) *lock.Lease {
 		t.Helper()
 		l, err := c.Mutex(name, opts...).TryLock(context.Background())
