@@ -9,13 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
-// Random histories of several clients, in fake time over the server in memory, beside a model of what a lock is: who holds
+// Random histories of several clients, in fake time, beside a model of what a lock is: who holds
 // it, who may, and what everybody must be told.
 
 const (
@@ -40,7 +42,8 @@ type modelOp struct {
 // ref is the reference: one lock, and who is about it.
 type ref struct {
 	kind    string
-	server  *memory.Server
+	server  *redistest.Fake
+	rdb     *redis.Client
 	clients []*lock.Client
 	holds   []*refHold
 	waits   []*refWait
@@ -119,7 +122,8 @@ func TestModelOfLocks(t *testing.T) {
 }
 
 func (r *ref) play(t *testing.T, ops []modelOp) {
-	r.server = memory.New()
+	r.server = redistest.StartFake(t)
+	r.rdb = r.server.Client(t)
 	for range 3 {
 		r.clients = append(r.clients, r.open(t))
 	}
@@ -147,11 +151,7 @@ func (r *ref) play(t *testing.T, ops []modelOp) {
 }
 
 func (r *ref) open(t *testing.T) *lock.Client {
-	c, err := lock.New(memoryProvider{backend: r.server.Backend()}, lock.WithWatchdog(modelLease), lock.WithLogger(silent))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return openTapped(t, r.server, fakeredis.Tap{}, lock.WithWatchdog(modelLease))
 }
 
 // locker describes the lock.
@@ -289,7 +289,7 @@ func (r *ref) step(t *testing.T, o modelOp) {
 		r.vanish(false)
 		r.unclear = time.Time{}
 	case "del":
-		r.server.Del(modelName)
+		must(t, "DEL", r.rdb.Del(ctx, modelName).Err())
 		r.vanish(true)
 		r.unclear, r.erased = time.Time{}, true
 	case "close":
