@@ -9,7 +9,9 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -17,9 +19,12 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/lmittmann/tint"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/lockdebug"
 )
 
@@ -54,10 +59,23 @@ type shown struct {
 // play has somebody else hold the lock, a caller try and wait, then get it, fail to renew it, and lose it.
 func (h hostile) play(t *testing.T) (seen *shown) {
 	t.Helper()
+	synctest.Test(t, func(t *testing.T) { seen = h.playInBubble(t) })
+	return seen
+}
+
+func (h hostile) playInBubble(t *testing.T) (seen *shown) {
 	seen = &shown{scope: newScope(t)}
 	handlers := slog.NewMultiHandler(slog.NewJSONHandler(seen.scope, nil), tint.NewTextHandler(&seen.tint, &tint.Options{NoColor: true}))
-	server := memory.New()
-	c, err := lock.New(memoryProvider{backend: server.Backend()},
+	srv := redistest.StartFake(t)
+	admin, rdb := srv.Client(t), srv.Client(t)
+	var fails atomic.Bool
+	rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+		if fails.Load() && script.Renew.IsRunBy(cmd) {
+			return errors.New(h.answer)
+		}
+		return nil
+	}})
+	c, err := lock.New(rdb, lock.WithRenewalClient(rdb),
 		lock.WithClientID(h.client), lock.WithTracerProvider(seen.scope.tracer), lock.WithMeterProvider(seen.scope.meter),
 		lock.WithLogger(slog.New(handlers)), lock.WithReentrancy(),
 		lock.WithContentionProfile(0)) // what it shows depends on times; lockdebug's own tests give it hostile names
@@ -82,8 +100,8 @@ func (h hostile) play(t *testing.T) (seen *shown) {
 	defer cancel()
 	m := c.Mutex(h.name, lock.WithGroup(h.group), lock.WithHoldWarning(time.Hour))
 
-	server.HSet(h.name, h.owner, h.count, time.Hour)
-	server.HSet(h.name, "@lockdog", h.meta, 0)
+	must(t, "HSET", admin.HSet(ctx, h.name, h.owner, h.count, "@lockdog", h.meta).Err())
+	must(t, "EXPIRE", admin.Expire(ctx, h.name, time.Hour).Err())
 	if err := note(second(m.TryLock(ctx))); errors.Is(err, lock.ErrInvalid) {
 		seen.refused = true
 		return seen
@@ -93,9 +111,7 @@ func (h hostile) play(t *testing.T) (seen *shown) {
 	}
 	wctx, leave := context.WithCancel(ctx)
 	waiter := begin(wctx, m)
-	for len(c.Leases()) == 0 && len(waiter) == 0 {
-		<-time.After(100 * time.Microsecond)
-	}
+	synctest.Wait()
 	seen.page, seen.json = string(ask("")), ask("?format=json")
 	leave()
 	w := <-waiter
@@ -104,25 +120,21 @@ func (h hostile) play(t *testing.T) (seen *shown) {
 		return seen
 	}
 
-	server.Del()
+	must(t, "FLUSHALL", admin.FlushAll(ctx).Err())
 	l, err := m.TryLock(ctx)
 	if note(err) != nil {
 		return seen
 	}
-	server.FailRenewals(errors.New(h.answer))
-	server.Notify(l.Owner()) // it renews at once
-	for failed := false; !failed && ctx.Err() == nil; {
-		for _, info := range c.Leases() {
-			failed = failed || info.LastError != nil
-		}
-		<-time.After(100 * time.Microsecond)
-	}
-	if ctx.Err() != nil {
-		t.Fatalf("%q: no renewal failed", h)
+	fails.Store(true)
+	time.Sleep(lock.DefaultLease / 3)
+	synctest.Wait()
+	if leases := c.Leases(); len(leases) != 1 || leases[0].LastError == nil {
+		t.Fatalf("%q: no renewal failed: %+v", h, leases)
 	}
 	seen.page += string(ask(""))
-	server.FailRenewals(nil)
-	server.Take(h.name, h.owner)
+	fails.Store(false)
+	must(t, "HSET", admin.HSet(ctx, h.name, h.owner, 1, "@lockdog", "").Err())
+	must(t, "HDEL", admin.HDel(ctx, h.name, l.Owner()).Err())
 	_ = note(l.Release(ctx))
 	seen.page += string(ask(""))
 	seen.complete = true
