@@ -1,12 +1,11 @@
 package lock
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -38,11 +37,7 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c, err := New(memoryProvider{backend: memory.New().Backend()}, WithWaitGraph(0)) // whose replies have another clock than the test
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = c.Close(context.Background()) })
+				c := openFor(t, redistest.StartFake(t).Client(t), WithWaitGraph(0)) // whose replies have another clock than the test
 				m := c.Mutex("job")
 				cl := &claim{lock: &m.lock, owner: c.newOwner()}
 				w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
@@ -78,27 +73,25 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 // Between a waiter's look at an offer and its taking it, a release in this process hands it the lock.
 func TestAcceptAfterHandOver(t *testing.T) {
 	t.Parallel()
-	c, err := New(memoryProvider{backend: memory.New().Backend()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	m := c.Mutex("job")
-	holder := &claim{lock: &m.lock, owner: c.newOwner()}
-	cl := &claim{lock: &m.lock, owner: c.newOwner()}
-	w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
-	c.waits.mu.Lock()
-	w.q.offer = &offer{Offer: script.Offer{Owner: holder.owner, Token: 7, Now: 1_700_000_000_000_000}}
-	c.waits.mu.Unlock()
-	if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnOffered {
-		t.Fatal(next)
-	}
-	h, _, _, _ := c.waits.nextWaiter(&m.lock) // the release of the holder, on another goroutine
-	if h == nil {
-		t.Fatal("it isn't handed over")
-	}
-	h.succeeded(&grant{lock: &m.lock, claim: holder}, releaseReply{})
-	if _, _, ok := c.waits.accept(w); ok {
-		t.Error("it takes the offer, too")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := openFor(t, redistest.StartFake(t).Client(t))
+		m := c.Mutex("job")
+		holder := &claim{lock: &m.lock, owner: c.newOwner()}
+		cl := &claim{lock: &m.lock, owner: c.newOwner()}
+		w := c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil)
+		c.waits.mu.Lock()
+		w.q.offer = &offer{Offer: script.Offer{Owner: holder.owner, Token: 7, Now: 1_700_000_000_000_000}}
+		c.waits.mu.Unlock()
+		if next, _ := c.waits.turnOf(t.Context(), w, &telemetry.Acquire{}); next != turnOffered {
+			t.Fatal(next)
+		}
+		h, _, _, _ := c.waits.nextWaiter(&m.lock) // the release of the holder, on another goroutine
+		if h == nil {
+			t.Fatal("it isn't handed over")
+		}
+		h.succeeded(&grant{lock: &m.lock, claim: holder}, releaseReply{})
+		if _, _, ok := c.waits.accept(w); ok {
+			t.Error("it takes the offer, too")
+		}
+	})
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,56 +10,42 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-type memoryProvider struct {
-	redis.UniversalClient
-	backend backend.Backend
-}
-
-func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
-
 // releaseTakes is how long Redis takes for a release that it doesn't refuse.
 const releaseTakes = 20 * time.Millisecond
-
-// refusing answers the releases of keys that begin with "bad" with an error, and counts them.
-type refusing struct {
-	backend.Backend
-	answer   error
-	releases atomic.Int64
-}
-
-func (b *refusing) Eval(ctx context.Context, call backend.Call) (any, error) {
-	release := call.Script == script.Release.Script || call.Script == script.FairRelease.Script
-	switch {
-	case release && strings.HasPrefix(call.Keys[0], "bad"):
-		b.releases.Add(1)
-		return nil, b.answer
-	case release:
-		time.Sleep(releaseTakes)
-	}
-	return b.Backend.Eval(ctx, call)
-}
 
 const (
 	noPerm     = redisfail.ReplyError("NOPERM this user has no permissions to run the 'evalsha' command")
 	masterDown = redisfail.ReplyError("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.")
 )
 
-// cleanupsRefused runs f in a bubble with a client whose cleanups of "bad" keys are answered so.
-func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client, b *refusing)) {
+// cleanupsRefused runs f in a bubble with a client whose releases of "bad" keys are answered so, and counted.
+func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, rdb *redis.Client, c *Client, releases *atomic.Int64)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &refusing{Backend: memory.New().Backend(), answer: answer}
-		c, err := New(memoryProvider{backend: b})
+		var releases atomic.Int64
+		rdb := redistest.StartFake(t).Client(t)
+		rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			release := script.Release.IsRunBy(cmd) || script.FairRelease.IsRunBy(cmd)
+			switch {
+			case release && cmd.Args()[3] == "bad":
+				releases.Add(1)
+				return answer
+			case release:
+				time.Sleep(releaseTakes)
+			}
+			return nil
+		}})
+		c, err := New(rdb)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(t, c, b)
+		f(t, rdb, c, &releases)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
@@ -72,15 +57,15 @@ func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, c *Client,
 // A lock that can't be cleaned up isn't tried all the time, and after one lease not at all.
 func TestCleanup_LastsForOneLease(t *testing.T) {
 	t.Parallel()
-	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
+	cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
 		(&claim{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpOnce()
 		time.Sleep(2 * DefaultLease)
-		n := b.releases.Load()
+		n := releases.Load()
 		if n < 3 || n > 12 {
 			t.Errorf("%d calls in a lease, want 3 to 12", n)
 		}
 		time.Sleep(time.Hour)
-		if more := b.releases.Load() - n; more > 0 {
+		if more := releases.Load() - n; more > 0 {
 			t.Errorf("%d calls after a lease", more)
 		}
 	})
@@ -90,7 +75,8 @@ func TestCleanup_LastsForOneLease(t *testing.T) {
 func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []error{noPerm, masterDown} {
-		cleanupsRefused(t, answer, func(t *testing.T, c *Client, _ *refusing) {
+		cleanupsRefused(t, answer, func(t *testing.T, rdb *redis.Client, c *Client, _ *atomic.Int64) {
+			rdb.ScriptLoad(t.Context(), script.Release.Source) // else a release takes two calls
 			for range 1000 {
 				(&claim{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpOnce()
 			}
@@ -114,7 +100,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := New(memoryProvider{backend: c.backend})
+			other, err := New(rdb)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,10 +121,10 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 // A claim that was refused before it could leave anything, and whose removal is refused, too, is done with.
 func TestCleanup_RefusedBidOnce(t *testing.T) {
 	t.Parallel()
-	cleanupsRefused(t, noPerm, func(t *testing.T, c *Client, b *refusing) {
+	cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
 		(&claim{lock: &c.FairMutex("bad").lock, owner: c.newOwner()}).cleanUpRefused()
 		time.Sleep(2 * DefaultLease)
-		if n := b.releases.Load(); n != 1 {
+		if n := releases.Load(); n != 1 {
 			t.Errorf("%d calls, want 1", n)
 		}
 	})

@@ -1,12 +1,11 @@
 package lock
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/internal/redistest"
 )
 
 // A composite that ends while its locks are joined takes no further handle. One that comes too late is released: otherwise the outer lease
@@ -14,15 +13,7 @@ import (
 func TestCompositeLeaseJoinsNothingAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(memoryProvider{backend: memory.New().Backend()}, WithReentrancy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), DefaultLease)
-			defer cancel()
-			_ = c.Close(ctx)
-		})
+		c := openFor(t, redistest.StartFake(t).Client(t), WithReentrancy())
 		m := c.Multi([]string{"a", "b"})
 		outer, err := c.Mutex("b").TryLock(t.Context())
 		if err != nil {

@@ -1,27 +1,23 @@
 package lock
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/pubsub"
 )
 
 // stuckBackend lets nobody find out where to listen until it is opened.
 type stuckBackend struct {
 	backend.Backend
-	stuck  *atomic.Bool
 	opened chan struct{}
 }
 
 func (b stuckBackend) Traits() backend.Traits {
-	if b.stuck.Load() {
-		<-b.opened
-	}
+	<-b.opened
 	return b.Backend.Traits()
 }
 
@@ -29,16 +25,12 @@ func (b stuckBackend) Traits() backend.Traits {
 func TestEmptiedQueueDoesNotListen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		stuck := stuckBackend{memory.New().Backend(), &atomic.Bool{}, make(chan struct{})}
-		c, err := New(memoryProvider{backend: stuck})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close(context.Background()) })
+		c := openFor(t, redistest.StartFake(t).Client(t))
+		stuck := stuckBackend{c.backend, make(chan struct{})}
+		c.pubsub = pubsub.New(pubsub.Config{Backend: stuck, Recorder: c.rec, Refused: c.subscriptionRefused, Gone: c.watchElsewhere})
 		m := c.Mutex("job")
 		cl := &claim{lock: &m.lock, owner: c.newOwner()}
 
-		stuck.stuck.Store(true)
 		entered := make(chan *waiter)
 		go func() { entered <- c.waits.enter(t.Context(), &m.lock, cl, acquireParams{}, acquireReply{}, nil) }()
 		synctest.Wait()
@@ -48,7 +40,6 @@ func TestEmptiedQueueDoesNotListen(t *testing.T) {
 		c.waits.mu.Lock()
 		_ = c.waits.leave(c.waits.queues[m.key].head) // what it returns would find nothing to end
 		c.waits.mu.Unlock()
-		stuck.stuck.Store(false)
 		close(stuck.opened)
 		<-entered
 
