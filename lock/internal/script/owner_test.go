@@ -8,8 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
 func TestClientIDOf(t *testing.T) {
@@ -48,7 +46,7 @@ func TestLuaAndGoAgree(t *testing.T) {
 	const says = `local function bit(is) return is and 1 or 0 end
 return {bit(isOwner(ARGV[1])), bit(isCount(ARGV[1])), bit(isNumber(ARGV[1]))}`
 	lua := build("agree", read("owner", "number"), says)
-	server, rdb := memory.New().Backend(), redistest.Start(t).Client(t)
+	rdb := redistest.Start(t).Client(t)
 	bit := func(is bool) int64 {
 		if is {
 			return 1
@@ -58,18 +56,12 @@ return {bit(isOwner(ARGV[1])), bit(isCount(ARGV[1])), bit(isNumber(ARGV[1]))}`
 	agree := func(t interface {
 		Context() context.Context
 		Errorf(string, ...any)
-	}, eval func(context.Context, string) (any, error), text string,
+	}, text string,
 	) {
-		got, err := eval(t.Context(), text)
+		got, err := rdb.Eval(t.Context(), lua.Source, nil, text).Result()
 		if want := []any{bit(IsOwner(text)), bit(IsCount(text)), bit(IsNumber(text))}; err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %v, %v in Lua, %v in Go", text, got, err, want)
 		}
-	}
-	inMemory := func(ctx context.Context, text string) (any, error) {
-		return server.Eval(ctx, backend.Call{Script: lua, SendSource: true, Args: []any{text}})
-	}
-	inRedis := func(ctx context.Context, text string) (any, error) {
-		return rdb.Eval(ctx, lua.Source, nil, text).Result()
 	}
 	for text, owner := range map[string]bool{
 		"host/7:0123456789abcdef-1": true, "a b:0123456789abcdef-1:write": true, "0f0e0d0c-0102-0304-0506-0708090a0b0c:7": true,
@@ -84,10 +76,9 @@ return {bit(isOwner(ARGV[1])), bit(isCount(ARGV[1])), bit(isNumber(ARGV[1]))}`
 		if IsOwner(text) != owner {
 			t.Errorf("%q is an owner: %v", text, !owner)
 		}
-		agree(t, inMemory, text)
-		agree(t, inRedis, text)
+		agree(t, text)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		agree(t, inMemory, rapid.OneOf(rapid.String(), rapid.StringMatching(`.{0,3}:?-?[0-9a-f]{0,17}-?[0-9]{0,3}(:write)?`), rapid.StringMatching(`-?[0-9]{0,18}`)).Draw(t, "text"))
+		agree(t, rapid.OneOf(rapid.String(), rapid.StringMatching(`.{0,3}:?-?[0-9a-f]{0,17}-?[0-9]{0,3}(:write)?`), rapid.StringMatching(`-?[0-9]{0,18}`)).Draw(t, "text"))
 	})
 }
