@@ -12,57 +12,37 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// TestScriptsDoInMemoryAsInRedis runs our scripts, with the same arguments at random, in a real Redis and in the server in memory,
-// and compares every reply, every error, what the locks hold and what was published. The commands that they use are compared
-// one by one in package memory.
-func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
+// TestScriptsDoInMiniredisAsInRedis runs our scripts, with the same arguments at random, in a real Redis and in a fake, and compares every
+// reply, every error, what the locks hold and what was published.
+func TestScriptsDoInMiniredisAsInRedis(t *testing.T) {
 	t.Parallel()
 	space := redistest.Shared(t)
-	rdb := space.Client(t)
-	server, err := backend.NewRedis(rdb, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
+	sides := []*side{{name: "Redis", rdb: space.Client(t)}, {name: "miniredis", rdb: redistest.StartFake(t).Client(t)}}
+	for _, s := range sides {
+		b, err := backend.NewRedis(s.rdb, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	fake := redistest.StartFake(t).Client(t)
-	mini, err := backend.NewRedis(fake, nil)
-	if err != nil {
-		t.Fatal(err)
+		s.b = b
+		defer func() {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
 	}
 	seeds := uint64(30)
 	if Full {
 		seeds = 300
 	}
 	for seed := range seeds {
-		mem := memory.New()
-		tw := &twins{
-			t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)),
-			sides: []*side{{name: "Redis", b: server}, {name: "memory", b: mem.Backend()}, {name: "miniredis", b: mini}},
-			setString: func(key, text string) {
-				mem.SetString(key, text)
-				_ = fake.Set(t.Context(), key, text, 0)
-				if err := rdb.Set(t.Context(), key, text, 0).Err(); err != nil {
-					t.Fatal(err)
-				}
-			},
-			del: func(key string) {
-				mem.Del(key)
-				_ = fake.Del(t.Context(), key)
-				if err := rdb.Del(t.Context(), key).Err(); err != nil {
-					t.Fatal(err)
-				}
-			},
-		}
+		tw := &twins{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), sides: sides}
 		for i := range 2 {
 			tw.places = append(tw.places, newTwinPlace(fmt.Sprintf("%s%d:", space.Prefix(), seed), fmt.Sprintf("n%d{x}", i)))
 		}
@@ -75,14 +55,12 @@ func TestScriptsDoInMemoryAsInRedis(t *testing.T) {
 
 // twins are two servers that are told the same.
 type twins struct {
-	t         *testing.T
-	seed      uint64
-	random    *rand.Rand
-	places    []twinPlace
-	sides     []*side
-	setString func(key, text string)
-	del       func(key string)
-	log       []string
+	t      *testing.T
+	seed   uint64
+	random *rand.Rand
+	places []twinPlace
+	sides  []*side
+	log    []string
 }
 
 // twinPlace is where a lock lives.
@@ -109,6 +87,7 @@ var waitersScript = backend.NewScript("waiters", `return redis.call('zrange', KE
 
 type side struct {
 	name string
+	rdb  *redis.Client
 	b    backend.Backend
 	sub  backend.PubSub
 	last int64 // the last token
@@ -133,7 +112,7 @@ func (tw *twins) run() {
 			tw.t.Fatal(err)
 		}
 		defer func() { _ = sub.Close() }()
-		s.sub = sub
+		s.sub, s.last = sub, 0
 		if err := sub.Subscribe(ctx, channels...); err != nil {
 			tw.t.Fatal(err)
 		}
@@ -224,20 +203,27 @@ func (tw *twins) step() {
 	case n < 24:
 		tw.call(permitScript, p.keys[:1], owner, lease)
 	case n < 25:
-		tw.log = append(tw.log, "del "+p.key)
-		tw.del(p.key)
+		tw.do("del", p.key)
 	case n < 26 && pick(3) == 0:
-		tw.log = append(tw.log, "set "+p.key)
-		tw.setString(p.key, "text")
+		tw.do("set", p.key, "text")
 	case pick(6) == 0:
-		text := []string{"5000000000000000", "no number"}[pick(2)]
-		tw.log = append(tw.log, "set "+p.keys[1]+" "+text)
-		tw.setString(p.keys[1], text)
+		tw.do("set", p.keys[1], []string{"5000000000000000", "no number"}[pick(2)])
 	}
 	for _, q := range tw.places {
 		tw.call(script.Inspect.Script, q.keys[:1])
 	}
 	tw.call(waitersScript, p.waited[2:])
+}
+
+// do sends a command to both.
+func (tw *twins) do(args ...any) {
+	tw.t.Helper()
+	tw.log = append(tw.log, fmt.Sprint(args...))
+	for _, s := range tw.sides {
+		if err := s.rdb.Do(tw.t.Context(), args...).Err(); err != nil {
+			tw.t.Fatalf("%s: %v", s.name, err)
+		}
+	}
 }
 
 // call runs a script on both and compares.
