@@ -1,15 +1,15 @@
 package lock_test
 
 import (
-	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -44,9 +44,9 @@ func TestBatchSpansAreOfWhatIsShown(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, srv := newScope(t), memory.New()
+				s, srv := newScope(t), redistest.StartFake(t)
 				s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans), sdktrace.WithSampler(c.sampler))
-				client := openHooked(t, srv, hooked{}, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter),
+				client := open(t, srv.Client(t), lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter),
 					lock.WithWatchdog(30*time.Second), lock.WithRenewalSpans(c.policy))
 				l := try(t, client.Mutex("job"))
 				for end := time.Now().Add(10 * time.Minute); s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") < 10; {
@@ -60,9 +60,14 @@ func TestBatchSpansAreOfWhatIsShown(t *testing.T) {
 					t.Errorf("%d spans of ten renewals, want %d", n, c.well)
 				}
 				s.spans.Reset()
-				srv.FailRenewals(errors.New("LOADING Redis is loading the dataset in memory"))
+				srv.SetRefusal(func(cmd string, _ ...string) string {
+					if strings.HasPrefix(cmd, "EVAL") {
+						return "LOADING Redis is loading the dataset in memory"
+					}
+					return ""
+				})
 				time.Sleep(11 * time.Second)
-				srv.FailRenewals(nil)
+				srv.SetRefusal(nil)
 				synctest.Wait()
 				failed := s.spansNamed(telemetry.SpanBatch.Name)
 				if len(failed) == 0 || attrsOf(failed[0])["lockdog.outcome"] != "error" {

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -17,9 +17,9 @@ import (
 func TestEveryWaitLinksToItsHolders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, srv := newScope(t), memory.New()
+		s, srv := newScope(t), redistest.StartFake(t)
 		open := func(id string) *lock.Client {
-			return openHooked(t, srv, hooked{}, lock.WithClientID(id), lock.WithTracerProvider(s.tracer))
+			return open(t, srv.Client(t), lock.WithClientID(id), lock.WithTracerProvider(s.tracer))
 		}
 		request := func(name string) context.Context {
 			ctx, span := s.tracer.Tracer("the program").Start(t.Context(), name)
@@ -63,11 +63,11 @@ func TestEveryQuorumWaitLinksToAHolder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScope(t)
-		servers := []*memory.Server{memory.New(), memory.New(), memory.New()}
+		servers := []*redistest.Fake{redistest.StartFake(t), redistest.StartFake(t), redistest.StartFake(t)}
 		open := func(id string) *lock.QuorumMutex {
 			var clients []*lock.Client
 			for _, srv := range servers {
-				clients = append(clients, openHooked(t, srv, hooked{}, lock.WithClientID(id), lock.WithTracerProvider(s.tracer)))
+				clients = append(clients, open(t, srv.Client(t), lock.WithClientID(id), lock.WithTracerProvider(s.tracer)))
 			}
 			q, err := lock.NewQuorum(clients...)
 			if err != nil {

@@ -3,24 +3,23 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
-var errReset = errors.New("connection reset by peer")
-
-// triple is a Quorum of three servers in memory, of which any can be cut off.
+// triple is a Quorum of three servers, of which any can be cut off.
 type triple struct {
 	*lock.Quorum
-	servers []*memory.Server
+	servers []*redistest.Fake
 	clients []*lock.Client
 	down    [3]atomic.Bool
 }
@@ -29,14 +28,8 @@ func newTriple(t *testing.T, opts ...lock.Option) *triple {
 	t.Helper()
 	r := &triple{}
 	for i := range 3 {
-		h := hooked{addr: fmt.Sprintf("10.0.0.%d:6379", i+1), up: func(backend.Call) error {
-			if r.down[i].Load() {
-				return errReset
-			}
-			return nil
-		}}
-		r.servers = append(r.servers, memory.New())
-		r.clients = append(r.clients, openHooked(t, r.servers[i], h, opts...))
+		r.servers = append(r.servers, redistest.StartFake(t))
+		r.clients = append(r.clients, openTapped(t, r.servers[i], cutWhile(&r.down[i]), opts...))
 	}
 	var err error
 	if r.Quorum, err = lock.NewQuorum(r.clients...); err != nil {
@@ -78,23 +71,23 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 			t.Errorf("without the third node: %+v", c)
 		}
 		for i, m := range c.Members {
-			if want := fmt.Sprintf("10.0.0.%d:6379", i+1); m.Node != want || m.Kind != "quorum" || m.Composite != nil {
+			if m.Node != r.servers[i].Addr() || m.Kind != "quorum" || m.Composite != nil {
 				t.Errorf("node %d: %+v", i, m)
 			}
 		}
 		if m := c.Members[2]; !errors.Is(m.LastError, errReset) || m.ErrorAt.IsZero() || m.Owner != "" {
 			t.Errorf("the third: %+v", m)
 		}
-		if other := composite(t, r.clients[1]); other.ID != c.ID || r.clients[0].Leases()[0].Node != "10.0.0.1:6379" {
+		if other := composite(t, r.clients[1]); other.ID != c.ID || r.clients[0].Leases()[0].Node != r.servers[0].Addr() {
 			t.Errorf("the same at another client: %d, %d", other.ID, c.ID)
 		}
 
-		r.servers[1].FailRenewals(errReset)
+		r.down[1].Store(true)
 		began := time.Now()
 		time.Sleep(5 * time.Second)
 		c = composite(t, r.clients[0])
 		m := c.Members[1]
-		if c.State != lock.StateHeld || !errors.Is(c.LastError, errReset) || !strings.Contains(c.LastError.Error(), "at 10.0.0.2:6379: ") ||
+		if c.State != lock.StateHeld || !errors.Is(c.LastError, errReset) || !strings.Contains(c.LastError.Error(), "at "+r.servers[1].Addr()+": ") ||
 			!errors.Is(m.LastError, errReset) || !c.FailingSince.Equal(m.FailingSince) || !m.FailingSince.After(began) || m.ErrorAt.Before(m.FailingSince) || c.Members[0].LastError != nil {
 			t.Errorf("while it fails at one more: %+v", c)
 		}
@@ -108,7 +101,7 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 		ended := r.clients[1].Recent()[0]
 		want := lock.EndedComposite{ID: c.ID, Name: "job", Need: 2, Members: 3, End: "lost"}
-		if ended.Node != "10.0.0.2:6379" || ended.Composite == nil || *ended.Composite != want {
+		if ended.Node != r.servers[1].Addr() || ended.Composite == nil || *ended.Composite != want {
 			t.Errorf("the end: %+v, %+v", ended, ended.Composite)
 		}
 	})
@@ -121,7 +114,7 @@ func TestEndedComposite_HeldOn(t *testing.T) {
 		r := newTriple(t, lock.WithWatchdog(9*time.Second))
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second) // so that all nodes are in
-		r.servers[0].Del("job")
+		del(t, r.servers[0], "job")
 		time.Sleep(5 * time.Second)
 		c := composite(t, r.clients[1])
 		if c.State != lock.StateHeld || c.Held() != 2 || states(c) != "lost held held" || !errors.Is(c.Members[0].LastError, lock.ErrLost) {
@@ -131,7 +124,7 @@ func TestEndedComposite_HeldOn(t *testing.T) {
 			t.Errorf("the end: %+v, %+v", e, e.Composite)
 		}
 		for _, s := range r.servers[1:] {
-			s.Del("job")
+			del(t, s, "job")
 		}
 		mustMatch(t, l.Release(t.Context()), lock.ErrLost)
 		synctest.Wait()
@@ -164,7 +157,13 @@ func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTriple(t, lock.WithWatchdog(9*time.Second))
 		for _, s := range r.servers {
-			s.Keep("job", "java", 2*time.Second)
+			rdb := s.Client(t)
+			must(t, "HSET", rdb.HSet(t.Context(), "job", "java:1", 1).Err())
+			go func() {
+				for rdb.PExpire(t.Context(), "job", 2*time.Second).Err() == nil {
+					time.Sleep(time.Second)
+				}
+			}()
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		began := time.Now()
@@ -173,7 +172,7 @@ func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
 		of := func() lock.LeaseInfo { return r.clients[2].Leases()[0] }
 		info := of()
 		c := info.Composite
-		if c == nil || c.State != lock.StateWaiting || c.Need != 2 || c.WaitsFor != "java" || states(c) != "waiting waiting waiting" || c.LastError != nil || info.Node != "10.0.0.3:6379" {
+		if c == nil || c.State != lock.StateWaiting || c.Need != 2 || c.WaitsFor != "java:1" || states(c) != "waiting waiting waiting" || c.LastError != nil || info.Node != r.servers[2].Addr() {
 			t.Fatalf("it waits: %+v of %+v", info, c)
 		}
 		r.down[2].Store(true)
@@ -197,9 +196,9 @@ func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
 func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := memory.New()
-		c := openHooked(t, srv, hooked{}, lock.WithWatchdog(9*time.Second))
-		held := try(t, openHooked(t, srv, hooked{}).Mutex("b"))
+		srv := redistest.StartFake(t)
+		c := open(t, srv.Client(t), lock.WithWatchdog(9*time.Second))
+		held := try(t, open(t, srv.Client(t)).Mutex("b"))
 		next := begin(t.Context(), c.Multi([]string{"a", "b", "c"}))
 		time.Sleep(time.Second)
 		all := c.Leases()
@@ -215,7 +214,7 @@ func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 		if of = composite(t, c); of.State != lock.StateHeld || of.Held() != 3 || !of.Deadline.Equal(l.Deadline()) {
 			t.Errorf("it is held: %+v", of)
 		}
-		srv.Del("b")
+		del(t, srv, "b")
 		time.Sleep(5 * time.Second)
 		if of = composite(t, c); of.State != lock.StateLost || states(of) != "canceled lost canceled" {
 			t.Errorf("lost: %s, %+v", states(of), of)
@@ -228,16 +227,16 @@ func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 func TestLeaseInfo_ErrorsOfWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := memory.New()
+		srv := redistest.StartFake(t)
 		var down atomic.Bool
-		c := openHooked(t, srv, hooked{addr: "10.0.0.1:6379", up: func(call backend.Call) error {
+		c := openTapped(t, srv, fakeredis.Tap{Up: func(redis.Cmder) error {
 			if down.Load() {
 				time.Sleep(3 * time.Second) // as long as go-redis waits for an answer
 				return errReset
 			}
 			return nil
 		}}, lock.WithWaitGraph(0)) // whose calls may be stuck at the end, too
-		l := try(t, openHooked(t, srv, hooked{}).Mutex("job"))
+		l := try(t, open(t, srv.Client(t)).Mutex("job"))
 		var waiters []<-chan taken
 		for range 2 {
 			fixed := lock.WithFixedLease(time.Minute) // it has to ask: it can't be granted the lock by a message
@@ -245,12 +244,11 @@ func TestLeaseInfo_ErrorsOfWaiters(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		down.Store(true)
-		srv.Release("job", "", "redisson_lock__channel:{job}") // they are told to ask
 		free(t, l)
 		began := time.Now()
 		time.Sleep(4 * time.Second)
 		for _, info := range c.Leases() {
-			if !errors.Is(info.LastError, errReset) || info.ErrorAt.Sub(began) > 3*time.Second+100*time.Millisecond || !info.FailingSince.Equal(info.ErrorAt) || info.Node != "10.0.0.1:6379" {
+			if !errors.Is(info.LastError, errReset) || info.ErrorAt.Sub(began) > 3*time.Second+100*time.Millisecond || !info.FailingSince.Equal(info.ErrorAt) || info.Node != srv.Addr() {
 				t.Errorf("after one try: %+v", info)
 			}
 		}

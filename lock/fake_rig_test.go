@@ -1,7 +1,14 @@
 package lock_test
 
 import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
@@ -14,10 +21,87 @@ func openTapped(t *testing.T, srv *redistest.Fake, tap fakeredis.Tap, opts ...lo
 	t.Helper()
 	rdb := srv.Client(t)
 	rdb.AddHook(tap)
-	c, err := lock.New(rdb, append([]lock.Option{lock.WithLogger(silent), lock.WithRenewalClient(rdb)}, opts...)...)
+	return open(t, rdb, append(opts, lock.WithRenewalClient(rdb))...)
+}
+
+// openBehind returns a client of the fake behind a proxy.
+func openBehind(t *testing.T, srv *redistest.Fake, p *redistest.Proxy, opts ...lock.Option) *lock.Client {
+	t.Helper()
+	return open(t, srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() }), opts...)
+}
+
+func open(t *testing.T, rdb redis.UniversalClient, opts ...lock.Option) *lock.Client {
+	t.Helper()
+	c, err := lock.New(rdb, append([]lock.Option{lock.WithLogger(silent)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeSoon(c) })
 	return c
 }
+
+var errReset = errors.New("connection reset by peer")
+
+// cutWhile returns a tap that lets no command through while cut is set.
+func cutWhile(cut *atomic.Bool) fakeredis.Tap {
+	return fakeredis.Tap{Up: func(redis.Cmder) error {
+		if cut.Load() {
+			return errReset
+		}
+		return nil
+	}}
+}
+
+// del deletes a key, which tells nobody.
+func del(t *testing.T, srv *redistest.Fake, key string) {
+	t.Helper()
+	must(t, "DEL", srv.Client(t).Del(t.Context(), key).Err())
+}
+
+// holderOf is the owner that holds a lock, "" if it is free.
+func holderOf(rdb *redis.Client, name string) (owner string) {
+	for _, field := range rdb.HKeys(context.Background(), name).Val() {
+		if field != "@lockdog" && field != "mode" {
+			owner = field
+		}
+	}
+	return owner
+}
+
+// lose does something to a lock at a server, and has the holder look.
+func lose(t *testing.T, srv *redistest.Fake, name string, how func(*redis.Client)) {
+	t.Helper()
+	rdb := srv.Client(t)
+	owner := holderOf(rdb, name)
+	how(rdb)
+	if i := strings.LastIndexByte(owner, '-'); i > 0 {
+		must(t, "PUBLISH", rdb.Publish(context.Background(), "lockdog:control:"+owner[:i], owner).Err())
+	}
+}
+
+// gate lets nobody through until it is opened.
+type gate struct{ reached, opened chan struct{} }
+
+func newGate() *gate { return &gate{make(chan struct{}, 1), make(chan struct{})} }
+
+// pass waits at the gate.
+func (g *gate) pass() {
+	select {
+	case g.reached <- struct{}{}:
+	default:
+	}
+	<-g.opened
+}
+
+// isOpen reports whether it is.
+func (g *gate) isOpen() bool {
+	select {
+	case <-g.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleepUntil sleeps until then, in a bubble.
+func sleepUntil(then time.Time) { time.Sleep(time.Until(then)) }

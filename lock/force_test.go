@@ -7,13 +7,14 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -21,14 +22,14 @@ import (
 func TestForceUnlockIsAudited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, srv := newScope(t), memory.New()
-		open := func(id string, h hooked) *lock.Client {
-			return openHooked(t, srv, h, lock.WithClientID(id), lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log))
+		s, srv := newScope(t), redistest.StartFake(t)
+		open := func(id string, tap fakeredis.Tap) *lock.Client {
+			return openTapped(t, srv, tap, lock.WithClientID(id), lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log))
 		}
 		sick := false
-		holder := open("holder", hooked{})
-		operator := open("operator", hooked{up: func(c backend.Call) error {
-			if sick && c.Script.Name == "force" {
+		holder := open("holder", fakeredis.Tap{})
+		operator := open("operator", fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if sick && script.Force.IsRunBy(cmd) {
 				return context.DeadlineExceeded
 			}
 			return nil

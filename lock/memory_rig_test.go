@@ -79,30 +79,3 @@ func openHooked(t *testing.T, srv *memory.Server, h hooked, opts ...lock.Option)
 	t.Cleanup(func() { closeSoon(c) })
 	return c
 }
-
-// gate lets nobody through until it is opened.
-type gate struct{ reached, opened chan struct{} }
-
-func newGate() *gate { return &gate{make(chan struct{}, 1), make(chan struct{})} }
-
-// pass waits at the gate.
-func (g *gate) pass() {
-	select {
-	case g.reached <- struct{}{}:
-	default:
-	}
-	<-g.opened
-}
-
-// isOpen reports whether it is.
-func (g *gate) isOpen() bool {
-	select {
-	case <-g.opened:
-		return true
-	default:
-		return false
-	}
-}
-
-// sleepUntil sleeps until then, in a bubble.
-func sleepUntil(then time.Time) { time.Sleep(time.Until(then)) }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -315,7 +314,7 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 func TestDeadlockIsSeenThroughManyForks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := openHooked(t, memory.New(), hooked{})
+		c := open(t, redistest.StartFake(t).Client(t))
 		in := func(ctx, follows context.Context, name string) *lock.Lease {
 			l, err := c.Mutex(name, lock.WithLeaseContext(follows)).TryLock(ctx)
 			must(t, "TryLock", err)

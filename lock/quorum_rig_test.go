@@ -75,11 +75,7 @@ func (ns *nodes) holders(name string) []string {
 	ns.t.Helper()
 	owners := make([]string, len(ns.raw))
 	for i, rdb := range ns.raw {
-		for field := range rdb.HGetAll(context.Background(), name).Val() {
-			if field != "@lockdog" {
-				owners[i] = field
-			}
-		}
+		owners[i] = holderOf(rdb, name)
 	}
 	return owners
 }

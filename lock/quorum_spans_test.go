@@ -1,16 +1,16 @@
 package lock_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
 // A node that a Quorum did without is no error of a request that has the lock; its span says what failed there.
@@ -20,11 +20,11 @@ func TestQuorumMemberThatFailedIsNoError(t *testing.T) {
 		s := newScope(t)
 		clients := make([]*lock.Client, 3)
 		for i := range clients {
-			h := hooked{}
+			var tap fakeredis.Tap
 			if i == 2 {
-				h.up = func(backend.Call) error { return errors.New("connection reset by peer") }
+				tap.Up = func(redis.Cmder) error { return errReset }
 			}
-			clients[i] = openHooked(t, memory.New(), h, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter))
+			clients[i] = openTapped(t, redistest.StartFake(t), tap, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter))
 		}
 		q, err := lock.NewQuorum(clients...)
 		if err != nil {

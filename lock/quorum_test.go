@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -397,21 +397,21 @@ func TestQuorumInput(t *testing.T) {
 func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var servers []*memory.Server
+		var servers []*redistest.Fake
 		var clients []*lock.Client
 		late := map[int]*gate{3: newGate(), 4: newGate()}
 		for i := range 5 {
-			var h hooked
+			var tap fakeredis.Tap
 			if g := late[i]; g != nil {
-				h.up = func(call backend.Call) error {
-					if call.Script == lock.Scripts["acquire"] {
+				tap.Up = func(cmd redis.Cmder) error {
+					if script.Acquire.IsRunBy(cmd) {
 						g.pass()
 					}
 					return nil
 				}
 			}
-			servers = append(servers, memory.New())
-			clients = append(clients, openHooked(t, servers[i], h))
+			servers = append(servers, redistest.StartFake(t))
+			clients = append(clients, openTapped(t, servers[i], tap))
 		}
 		q, err := lock.NewQuorum(clients...)
 		must(t, "NewQuorum", err)
@@ -424,9 +424,7 @@ func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 		close(late[4].opened)
 		must(t, "Close", <-closed)
 
-		owner := servers[0].Holder("job")
-		servers[0].Del("job")
-		servers[0].Notify(owner)
+		lose(t, servers[0], "job", func(rdb *redis.Client) { rdb.Del(t.Context(), "job") })
 		synctest.Wait()
 		if err := l.Err(); err != nil {
 			t.Errorf("held at three of five nodes, it ended: %v", err)

@@ -3,8 +3,6 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,43 +10,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
 // What telemetry says of a lock that has members: a Multi's names, or a Quorum's nodes.
 
 const wholeLease = 9 * time.Second
-
-// electorate is a Quorum of three servers in memory, called n0 to n2. Those that are away refuse every call.
-type electorate struct {
-	*lock.Quorum
-	servers [3]*memory.Server
-	away    [3]atomic.Bool
-}
-
-func newElectorate(t *testing.T, s *scope) *electorate {
-	t.Helper()
-	e := &electorate{}
-	var clients []*lock.Client
-	for i := range e.servers {
-		e.servers[i] = memory.New()
-		refuse := func(backend.Call) error {
-			if e.away[i].Load() {
-				return syscall.ECONNREFUSED
-			}
-			return nil
-		}
-		clients = append(clients, openHooked(t, e.servers[i], hooked{up: refuse, addr: fmt.Sprint("n", i)}, s.options()...))
-	}
-	var err error
-	if e.Quorum, err = lock.NewQuorum(clients...); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
 
 func (s *scope) options() []lock.Option {
 	return []lock.Option{
@@ -74,9 +43,9 @@ func (s *scope) counted(t *testing.T, when string, want map[string]float64) {
 func TestWholeIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for kind, make := range map[string]func(t *testing.T, s *scope) lock.Locker{
-		"quorum": func(t *testing.T, s *scope) lock.Locker { return newElectorate(t, s).Mutex("job:1") },
+		"quorum": func(t *testing.T, s *scope) lock.Locker { return newTriple(t, s.options()...).Mutex("job:1") },
 		"multi": func(t *testing.T, s *scope) lock.Locker {
-			return openHooked(t, memory.New(), hooked{}, s.options()...).Multi([]string{"job:1", "kiosk:1", "zoo:1"})
+			return open(t, redistest.StartFake(t).Client(t), s.options()...).Multi([]string{"job:1", "kiosk:1", "zoo:1"})
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -122,8 +91,8 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScope(t)
-		e := newElectorate(t, s)
-		l := try(t, e.Mutex("job:1"))
+		r := newTriple(t, s.options()...)
+		l := try(t, r.Mutex("job:1"))
 		synctest.Wait()
 		most := func(period time.Duration) (most float64) {
 			for range period / (100 * time.Millisecond) {
@@ -132,7 +101,7 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 			}
 			return most
 		}
-		e.away[2].Store(true)
+		r.down[2].Store(true)
 		if worst := most(3 * wholeLease); worst > 0.36 || worst < 0.3 || l.Err() != nil {
 			t.Errorf("without a node: %.2f of the lease is used up; it ended: %v", worst, l.Err())
 		}
@@ -143,16 +112,16 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 			t.Errorf("members lost: %v", s.series(t, telemetry.MetricMembersLost))
 		}
 		told := s.records(t, telemetry.LogMember)
-		if len(told) != 1 || told[0]["node"] != "n2" || told[0]["level"] != "WARN" || len(s.records(t, telemetry.LogLost)) != 0 {
+		if len(told) != 1 || told[0]["node"] != r.servers[2].Addr() || told[0]["level"] != "WARN" || len(s.records(t, telemetry.LogLost)) != 0 {
 			t.Errorf("the log says %v, %v", told, s.records(t, telemetry.LogLost))
 		}
 		for _, span := range s.spansNamed("lost member job") {
-			if attrsOf(span)["lockdog.node"] != "n2" || span.Status.Code == codes.Error {
+			if attrsOf(span)["lockdog.node"] != r.servers[2].Addr() || span.Status.Code == codes.Error {
 				t.Errorf("%v, %v", span.Attributes, span.Status)
 			}
 		}
 
-		e.away[1].Store(true)
+		r.down[1].Store(true)
 		if worst := most(wholeLease * 9 / 10); worst < 0.7 {
 			t.Errorf("before the loss of the majority %.2f of the lease is used up", worst)
 		}
@@ -180,7 +149,8 @@ func TestSpansOfMembersAreChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScope(t)
 		ctx, request := s.tracer.Tracer("the program").Start(context.Background(), "request")
-		l, err := newElectorate(t, s).Mutex("job:1").Lock(ctx)
+		r := newTriple(t, s.options()...)
+		l, err := r.Mutex("job:1").Lock(ctx)
 		must(t, "Lock", err)
 		time.Sleep(wholeLease / 2)
 		must(t, "Release", l.Release(ctx))
@@ -209,8 +179,8 @@ func TestSpansOfMembersAreChildren(t *testing.T) {
 			"hold member job < held member job": 3, "release member job < release job": 3, "renew batch < ": 3,
 		}
 		for _, name := range []string{"acquire member", "held member", "renew", "hold member", "release member"} {
-			for i := range 3 {
-				want[fmt.Sprintf("%s job at n%d", name, i)] = 1
+			for _, srv := range r.servers {
+				want[fmt.Sprintf("%s job at %s", name, srv.Addr())] = 1
 			}
 		}
 		for what, n := range want {
@@ -232,8 +202,8 @@ func TestWholeIsJoined(t *testing.T) {
 		t.Run(fmt.Sprint("lost ", lose), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, srv := newScope(t), memory.New()
-				m := openHooked(t, srv, hooked{}, s.options()...).Multi([]string{"job:1", "job:2"},
+				s, srv := newScope(t), redistest.StartFake(t)
+				m := open(t, srv.Client(t), s.options()...).Multi([]string{"job:1", "job:2"},
 					lock.WithReentrancy(), lock.WithLeaseContext(context.Background()))
 				outer := try(t, m)
 				inner, err := m.TryLock(outer.Context())
@@ -241,7 +211,7 @@ func TestWholeIsJoined(t *testing.T) {
 				free(t, outer)
 				s.counted(t, "held by who joined", map[string]float64{"lockdog.held": 1, "lockdog.acquisitions": 2, "lockdog.releases": 0})
 				if lose {
-					srv.Del("job:1")
+					del(t, srv, "job:1")
 					<-inner.Ended()
 					synctest.Wait()
 					s.counted(t, "lost", map[string]float64{"lockdog.losses": 1, "lockdog.members.lost": 1, "lockdog.held": 0, "lockdog.hold.duration": 1})
@@ -264,7 +234,7 @@ func TestWholeIsCanceledOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScope(t)
-		c := openHooked(t, memory.New(), hooked{}, s.options()...)
+		c := open(t, redistest.StartFake(t).Client(t), s.options()...)
 		names := []string{"job:1", "job:2", "job:3"}
 		l := try(t, c.Multi(names, lock.WithMaxHold(2*wholeLease), lock.WithHoldWarning(wholeLease)))
 		<-l.Context().Done()

@@ -9,9 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
 const delayedLease, takeoverDelay = 30 * time.Second, 10 * time.Second
@@ -54,15 +53,10 @@ func newDelayed(t *testing.T, kind string) *delayed {
 	t.Helper()
 	d := &delayed{}
 	var mine, theirs []*lock.Client
-	for i := range 3 {
-		srv, addr := memory.New(), fmt.Sprintf("10.0.0.%d:6379", i+1)
-		mine = append(mine, openHooked(t, srv, hooked{addr: addr, up: func(backend.Call) error {
-			if d.cut.Load() {
-				return errReset
-			}
-			return nil
-		}}))
-		theirs = append(theirs, openHooked(t, srv, hooked{addr: addr}))
+	for range 3 {
+		srv := redistest.StartFake(t)
+		mine = append(mine, openTapped(t, srv, cutWhile(&d.cut)))
+		theirs = append(theirs, open(t, srv.Client(t)))
 	}
 	d.holder = delayedKinds[kind](mine, lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay))
 	d.next = delayedKinds[kind](theirs)
@@ -140,9 +134,9 @@ func TestTakeoverDelay_Release(t *testing.T) {
 func TestTakeoverDelay_Remaining(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		srv := memory.New()
+		srv := redistest.StartFake(t)
 		opts := []lock.LockOption{lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
-		c, other := openHooked(t, srv, hooked{}), openHooked(t, srv, hooked{})
+		c, other := open(t, srv.Client(t)), open(t, srv.Client(t))
 		m := c.Mutex("job", opts...)
 		remaining := func(how string) {
 			t.Helper()
@@ -169,6 +163,7 @@ func TestTakeoverDelay_Remaining(t *testing.T) {
 			}
 		}
 		time.Sleep(delayedLease / 3)
+		synctest.Wait()
 		remaining("renewed")
 		free(t, l)
 	})
@@ -177,16 +172,18 @@ func TestTakeoverDelay_Remaining(t *testing.T) {
 // What is wrong with a delay is said by the first use.
 func TestTakeoverDelay_Invalid(t *testing.T) {
 	t.Parallel()
-	c := openHooked(t, memory.New(), hooked{}, lock.WithTakeoverDelay(time.Second)) // as a default it is nothing to what has no lease
-	for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
-		_, err := c.Mutex("job", lock.WithTakeoverDelay(d)).TryLock(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, redistest.StartFake(t).Client(t), lock.WithTakeoverDelay(time.Second)) // as a default it is nothing to what has no lease
+		for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
+			_, err := c.Mutex("job", lock.WithTakeoverDelay(d)).TryLock(t.Context())
+			mustMatch(t, err, lock.ErrInvalid)
+		}
+		mustMatch(t, c.UnleasedSemaphore("s", lock.WithTakeoverDelay(time.Second)).TryAcquire(t.Context(), 1), lock.ErrInvalid)
+		mustMatch(t, c.Latch("l", lock.WithTakeoverDelay(time.Second)).Wait(t.Context()), lock.ErrInvalid)
+		must(t, "Wait", c.Latch("l").Wait(t.Context()))
+		q, err := lock.NewQuorum(c, open(t, redistest.StartFake(t).Client(t)), open(t, redistest.StartFake(t).Client(t)))
+		must(t, "NewQuorum", err)
+		_, err = q.Mutex("job").TryLock(t.Context())
 		mustMatch(t, err, lock.ErrInvalid)
-	}
-	mustMatch(t, c.UnleasedSemaphore("s", lock.WithTakeoverDelay(time.Second)).TryAcquire(t.Context(), 1), lock.ErrInvalid)
-	mustMatch(t, c.Latch("l", lock.WithTakeoverDelay(time.Second)).Wait(t.Context()), lock.ErrInvalid)
-	must(t, "Wait", c.Latch("l").Wait(t.Context()))
-	q, err := lock.NewQuorum(c, openHooked(t, memory.New(), hooked{addr: "10.0.0.2:6379"}), openHooked(t, memory.New(), hooked{addr: "10.0.0.3:6379"}))
-	must(t, "NewQuorum", err)
-	_, err = q.Mutex("job").TryLock(t.Context())
-	mustMatch(t, err, lock.ErrInvalid)
+	})
 }

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -18,12 +18,12 @@ func TestVanishedIsWhoDidNotRenew(t *testing.T) {
 	for _, released := range []time.Duration{time.Second, lease - 2500*time.Microsecond, lease + 100*time.Millisecond, lease + lease/3, 3*lease - time.Millisecond} {
 		t.Run(released.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv := newScope(t), memory.New()
-				held := try(t, openHooked(t, srv, hooked{}, lock.WithWatchdog(lease)).Mutex("job:1"))
-				next := begin(t.Context(), openHooked(t, srv, hooked{}, lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease)).Mutex("job:1"))
+				s, srv := newScope(t), redistest.StartFake(t)
+				held := try(t, open(t, srv.Client(t), lock.WithWatchdog(lease)).Mutex("job:1"))
+				next := begin(t.Context(), open(t, srv.Client(t), lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease)).Mutex("job:1"))
 				time.Sleep(released)
-				srv.Del("job:1") // the message of the release is on its way
-				got := <-next    // patience is too little
+				del(t, srv, "job:1") // the message of the release is on its way
+				got := <-next        // patience is too little
 				if got.err != nil {
 					t.Fatal(got.err)
 				}
@@ -38,10 +38,12 @@ func TestVanishedIsWhoDidNotRenew(t *testing.T) {
 	for _, left := range []time.Duration{lease, 2 * time.Second, 50 * time.Millisecond} {
 		t.Run("vanished, "+left.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv := newScope(t), memory.New()
-				srv.HSet("job:1", "gone:1", "1", left)
+				s, srv := newScope(t), redistest.StartFake(t)
+				rdb := srv.Client(t)
+				must(t, "HSET", rdb.HSet(t.Context(), "job:1", "gone:1", "1").Err())
+				must(t, "PEXPIRE", rdb.PExpire(t.Context(), "job:1", left).Err())
 				start := time.Now()
-				l, err := openHooked(t, srv, hooked{}, lock.WithMeterProvider(s.meter)).Mutex("job:1").Lock(t.Context())
+				l, err := open(t, srv.Client(t), lock.WithMeterProvider(s.meter)).Mutex("job:1").Lock(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
