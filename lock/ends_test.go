@@ -6,22 +6,26 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
 // A lease ends once, whatever meets: all channels tell of the same end.
 
-const endsLease = 30 * time.Second
+const (
+	endsLease = 30 * time.Second
+	endsKey   = "job:1"
+)
 
 // way is one in which a lease ends, or loses its permission to work.
 type way struct {
@@ -49,18 +53,32 @@ func limit(first bool) time.Duration {
 }
 
 var ways = []way{
-	{name: "missing", end: "lost", why: "missing", asks: true, take: func(r *endsRig) { r.lose((*memory.Server).Del) }},
+	{name: "missing", end: "lost", why: "missing", asks: true, take: func(r *endsRig) {
+		r.lose(func(rdb *redis.Client) { rdb.Del(context.Background(), endsKey) })
+	}},
 	{name: "taken", end: "lost", why: "taken", asks: true, like: true, take: func(r *endsRig) {
-		r.lose(func(s *memory.Server, keys ...string) { s.Take(keys[0], "thief") })
+		r.lose(func(rdb *redis.Client) {
+			rdb.Del(context.Background(), endsKey)
+			rdb.HSet(context.Background(), endsKey, "thief:1", 1)
+			rdb.PExpire(context.Background(), endsKey, endsLease)
+		})
 	}},
 	{name: "unreachable", end: "lost", why: "unreachable", asks: true, take: func(r *endsRig) {
-		r.lose(func(s *memory.Server, keys ...string) { s.CutOff(keys[0], s.Holder(keys[0])) })
+		for _, srv := range r.servers {
+			srv.SetRefusal(func(cmd string, args ...string) string {
+				if cmd == "PEXPIREAT" && args[0] == endsKey {
+					return "ERR no renewal" // of this lock, of several
+				}
+				return ""
+			})
+		}
+		r.lose(func(*redis.Client) {})
 		time.Sleep(endsLease)
 	}},
 	{name: "forced", end: "lost", why: "forced", asks: true, like: true, take: func(r *endsRig) {
-		r.lose(func(s *memory.Server, keys ...string) { // through a client of another process
-			_, _ = openHooked(r.t, s, hooked{}).Mutex(keys[0]).ForceUnlock(context.Background())
-		})
+		for _, srv := range r.servers { // through a client of another process
+			_, _ = open(r.t, srv.Client(r.t)).Mutex(endsKey).ForceUnlock(context.Background())
+		}
 	}},
 	{
 		name: "expired", end: "lost", why: "expired", fixed: true, take: func(*endsRig) { time.Sleep(endsLease) },
@@ -93,9 +111,8 @@ type endsRig struct {
 	t        *testing.T
 	of       string // "" of the lease itself, " member" of those that it is made of
 	first    string // the name of the way that is to come first
-	servers  []*memory.Server
+	servers  []*redistest.Fake
 	clients  []*lock.Client
-	keys     []string // those of its locks
 	l        *lock.Lease
 	since    time.Time
 	cancel   context.CancelFunc
@@ -123,18 +140,15 @@ func (s heldUp) Handle(ctx context.Context, r slog.Record) error {
 // subjects are what has a lease.
 var subjects = map[string]func(r *endsRig, opts []lock.LockOption) lock.Locker{
 	"mutex": func(r *endsRig, opts []lock.LockOption) lock.Locker {
-		r.keys = []string{"job:1"}
-		return r.clients[0].Mutex("job:1", opts...)
+		return r.clients[0].Mutex(endsKey, opts...)
 	},
 	"multi": func(r *endsRig, opts []lock.LockOption) lock.Locker {
-		r.keys = []string{"job:1", "job:2"}
-		return r.clients[0].Multi(r.keys, opts...)
+		return r.clients[0].Multi([]string{endsKey, "job:2"}, opts...)
 	},
 	"quorum": func(r *endsRig, opts []lock.LockOption) lock.Locker {
-		r.keys = []string{"job:1"}
 		q, err := lock.NewQuorum(r.clients...)
 		must(r.t, "NewQuorum", err)
-		return q.Mutex("job:1", opts...)
+		return q.Mutex(endsKey, opts...)
 	},
 }
 
@@ -151,16 +165,16 @@ func newEndsRig(t *testing.T, subject string, first way, opts []lock.LockOption,
 	if subject == "quorum" {
 		nodes = 3
 	}
-	h := hooked{down: func(call backend.Call) error {
-		if first.name == "release" && (call.Script == lock.Scripts["release"] || call.Script == lock.Scripts["multi_release"]) {
+	tap := fakeredis.Tap{Down: func(cmd redis.Cmder) error {
+		if first.name == "release" && cmd.Err() == nil && (script.Release.IsRunBy(cmd) || script.MultiRelease.IsRunBy(cmd)) {
 			r.gate.pass()
 		}
 		return nil
 	}}
 	for range nodes {
-		s := memory.New()
-		r.servers = append(r.servers, s)
-		r.clients = append(r.clients, openHooked(t, s, h, lock.WithTracerProvider(r.tracer), lock.WithMeterProvider(r.meter),
+		srv := redistest.StartFake(t)
+		r.servers = append(r.servers, srv)
+		r.clients = append(r.clients, openTapped(t, srv, tap, lock.WithTracerProvider(r.tracer), lock.WithMeterProvider(r.meter),
 			lock.WithLogger(slog.New(heldUp{slog.NewJSONHandler(r, nil), r.gate})), lock.WithWatchdog(endsLease)))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -173,12 +187,9 @@ func newEndsRig(t *testing.T, subject string, first way, opts []lock.LockOption,
 }
 
 // lose does something to the lock at every server, and has the holder look.
-func (r *endsRig) lose(how func(s *memory.Server, keys ...string)) {
-	for _, s := range r.servers {
-		owner := s.Holder(r.keys[0])
-		if how(s, r.keys[0]); owner != "" {
-			s.Notify(owner)
-		}
+func (r *endsRig) lose(how func(*redis.Client)) {
+	for _, srv := range r.servers {
+		lose(r.t, srv, endsKey, how)
 	}
 }
 
@@ -446,42 +457,4 @@ func playEnds(t *testing.T, subject string, first, second way, order string) {
 	if e := ended[r.l.Owner()]; e.End != first.end || e.Why != first.why { // the first name's, which is what is lost
 		t.Errorf("it ended as %s %s, want %s %s", e.End, e.Why, first.end, first.why)
 	}
-}
-
-// TestOneEndOnRedis has the client close, the holder release and the ctx end at the moment of a loss.
-func TestOneEndOnRedis(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		rdb := redistest.StartFake(t).Client(t)
-		for i := range 40 {
-			r := &endsRig{scope: newScope(t), t: t, released: make(chan error, 1)}
-			c := r.open(t, rdb)
-			r.clients = []*lock.Client{c}
-			ctx, cancel := context.WithCancel(t.Context())
-			l, err := c.Mutex(fmt.Sprintf("job:%d", i)).TryLock(ctx)
-			must(t, "TryLock", err)
-			r.l = l
-			control := "lockdog:control:" + l.Owner()[:strings.LastIndexByte(l.Owner(), '-')]
-			eventually(t, patience, func() bool { return rdb.PubSubNumSub(t.Context(), control).Val()[control] > 0 })
-			_, err = c.Mutex(fmt.Sprintf("job:%d", i)).ForceUnlock(t.Context())
-			must(t, "ForceUnlock", err)
-			if i%2 == 0 {
-				await(t, "Context", l.Context().Done())
-			}
-			ended, stop := context.WithCancel(t.Context())
-			stop()
-			var all sync.WaitGroup
-			all.Go(func() { _ = c.Close(ended) })
-			if i%3 == 0 {
-				all.Go(cancel)
-			}
-			all.Wait()
-			cancel()
-			await(t, "Done", l.Ended())
-			eventually(t, patience, func() bool { // it was lost or canceled, and that was told
-				return len(c.Recent()) == 1 && len(r.records(t, telemetry.LogLost))+len(r.records(t, telemetry.LogEnd)) > 0
-			})
-			r.agree(fmt.Sprint("round ", i))
-		}
-	})
 }
