@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
+	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// Nobody waits for what is free: random programs of several clients, over the server in memory behind lines that are slow and lose
+// Nobody waits for what is free: random programs of several clients, over a server behind lines that are slow and lose
 // requests and answers. More of them: go test -run FreeLockIsTaken -rapid.checks=10000.
 
 const (
@@ -198,38 +200,32 @@ func (f *freeRun) setClosed(n int) {
 	f.closed = n
 }
 
-// line is a line that is slow at random, and loses one of so many requests, answers and messages, these with the subscription; 0: none.
-func (f *freeRun) line(seed, client uint64, loses int) hooked {
-	var mu sync.Mutex
+// freeLine is the rule of a line that is slow at random, and loses one of so many requests, answers and messages, each with its
+// connection; 0: none.
+func freeLine(seed, client uint64, loses int) redistest.Rule {
 	rng := rand.New(rand.NewPCG(seed, client))
-	pass := func() (lost bool) {
-		mu.Lock()
-		d := time.Duration(rng.Int64N(int64(3 * time.Millisecond)))
-		if rng.IntN(8) == 0 {
-			d = time.Duration(rng.Int64N(int64(freeSlow)))
+	return func(redistest.Chunk) redistest.Verdict {
+		most := 3 * time.Millisecond
+		switch {
+		case loses > 0 && rng.IntN(loses) == 0:
+			return redistest.Cut
+		case rng.IntN(8) == 0:
+			most = freeSlow
 		}
-		lost = loses > 0 && rng.IntN(loses) == 0
-		mu.Unlock()
-		time.Sleep(d)
-		return lost
+		return redistest.Delay(1 + time.Duration(rng.Int64N(int64(most))))
 	}
-	carry := func(backend.Call) error {
-		if pass() {
-			return io.EOF
-		}
-		return nil
-	}
-	return hooked{up: carry, down: carry, heard: func(backend.Event) error { return carry(backend.Call{}) }}
 }
 
 func (f *freeRun) play(t *testing.T, seed uint64, loses int, programs [][]freeOp) {
 	f.start = time.Now()
-	srv := memory.New()
+	srv := redistest.StartFake(t)
 	for i := range uint64(3) {
-		f.clients = append(f.clients, openHooked(t, srv, f.line(seed, i, loses), lock.WithWatchdog(freeLease)))
+		p := redistest.NewProxy(t, srv.Addr())
+		p.SetRule(freeLine(seed, i, loses))
+		f.clients = append(f.clients, openBehind(t, srv, p, lock.WithWatchdog(freeLease)))
 	}
 	f.room = 1
-	keeper := openHooked(t, srv, hooked{})
+	keeper := open(t, srv.Client(t))
 	switch f.kind {
 	case "semaphore":
 		f.room = freeShared
@@ -312,13 +308,15 @@ func TestGrantOfALostAnswerIsGivenBackWhenTheWaitIsOver(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const wait = 2 * time.Second
-				f, srv := &freeRun{kind: kind}, memory.New()
-				other := openHooked(t, srv, hooked{})
+				acquirers := []*script.Acquirer{script.Acquire, script.FairAcquire, script.WriteAcquire}
+				f, srv := &freeRun{kind: kind}, redistest.StartFake(t)
+				other := open(t, srv.Client(t))
 				held := try(t, f.locker(other, 0))
 				over := time.Now().Add(wait + time.Second) // when an answer is waited for no longer
 				lose := false
-				c := openHooked(t, srv, hooked{down: func(call backend.Call) error {
-					if !lose || !strings.HasSuffix(call.Script.Name, "acquire") {
+				c := openTapped(t, srv, fakeredis.Tap{Down: func(cmd redis.Cmder) error {
+					acquires := func(s *script.Acquirer) bool { return s.IsRunBy(cmd) }
+					if !lose || !slices.ContainsFunc(acquirers, acquires) {
 						return nil
 					}
 					lose = false

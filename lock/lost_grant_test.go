@@ -1,43 +1,44 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
-	"io"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 )
 
 // idle is for how long a lock may be free while somebody waits for it, after any fault but a stopped or cut-off process.
 const idle = 100 * time.Millisecond
 
-// grants reports whether an event is the message that grants somebody the lock.
-func grants(ev backend.Event) bool {
-	return ev.Kind == backend.Message && strings.Count(ev.Payload, "\n") == 2
+// isMessage is a condition for rules: a message that was published.
+var isMessage = redistest.Contains("$7\r\nmessage\r\n")
+
+// grants is a condition for rules: the message that grants somebody the lock, whose text has two line feeds.
+func grants(c redistest.Chunk) bool {
+	return isMessage(c) && bytes.Count(c.Data, []byte("\n"))-bytes.Count(c.Data, []byte("\r\n")) == 2
 }
 
 // A release grants the lock to a client that doesn't hear of it. The lock doesn't wait until the grant is over.
 func TestLostGrantIsFound(t *testing.T) {
 	t.Parallel()
-	cut := func(*lock.Client) error { return io.EOF }
+	cut := func(_ *lock.Client, p *redistest.Proxy) { p.CutAll() }
 	for name, tt := range map[string]struct {
-		leaves bool                     // the waiter gives up before that arrives
-		behind bool                     // ... and another of its client waits
-		lose   func(*lock.Client) error // what happens when the message arrives
+		leaves bool // the waiter gives up before that arrives
+		behind bool // ... and another of its client waits
+		lose   func(*lock.Client, *redistest.Proxy)
 	}{
 		"the subscription is cut":                                 {false, false, cut},
 		"the subscription is cut, and the waiter has left":        {true, false, cut},
 		"the subscription is cut, and another waits in its place": {true, true, cut},
-		"the client is closed": {true, false, func(c *lock.Client) error {
+		"the client is closed": {true, false, func(c *lock.Client, p *redistest.Proxy) {
 			go closeSoon(c)
 			time.Sleep(time.Second)
-			return nil
+			p.Release()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,25 +55,15 @@ func TestLostGrantIsFound(t *testing.T) {
 	}
 }
 
-func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client) error) (granted bool) {
+func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client, *redistest.Proxy)) (granted bool) {
 	t.Helper()
-	srv := memory.New()
-	holder, other := openHooked(t, srv, hooked{}), openHooked(t, srv, hooked{})
+	srv := redistest.StartFake(t)
+	holder, other := open(t, srv.Client(t)), open(t, srv.Client(t))
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	left := make(chan struct{})
-	var c *lock.Client
-	c = openHooked(t, srv, hooked{heard: func(ev backend.Event) error {
-		if granted || !grants(ev) {
-			return nil
-		}
-		granted = true
-		if leaves {
-			leave()
-			<-left
-		}
-		return lose(c)
-	}})
+	p := redistest.NewProxy(t, srv.Addr())
+	p.SetRule(redistest.When(redistest.Down, redistest.Hold, grants, redistest.Nth(1)))
+	c := openBehind(t, srv, p)
 	held := try(t, holder.Mutex("job"))
 	var freed time.Time
 	var all sync.WaitGroup
@@ -98,12 +89,16 @@ func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client)
 		wait(t.Context(), c)
 	}
 	wait(t.Context(), other)
-	go func() {
-		<-first
-		close(left)
-	}()
 	freed = time.Now()
 	free(t, held)
+	synctest.Wait()
+	if granted = p.Held() > 0; granted {
+		if leaves {
+			leave()
+			<-first
+		}
+		lose(c, p)
+	}
 	all.Wait()
 	time.Sleep(5 * time.Second) // a client that is closed meanwhile has closed
 	closeSoon(holder)
@@ -116,19 +111,18 @@ func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client)
 func TestSlowClientLetsGrantsPassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const late, lasts, hold = 4 * time.Second, time.Minute, 20 * time.Millisecond
-		srv := memory.New()
-		read := time.Now() // when a message was read after it had been late for 4 s; those behind it are late by less
-		clients := []*lock.Client{
-			openHooked(t, srv, hooked{heard: func(ev backend.Event) error {
-				if ev.Kind == backend.Message && time.Since(read) > late {
-					time.Sleep(late)
-					read = time.Now()
-				}
-				return nil
-			}}),
-			openHooked(t, srv, hooked{}), openHooked(t, srv, hooked{}),
-		}
+		const late, lasts, hold = 4 * time.Second, time.Minute, 50 * time.Millisecond
+		srv := redistest.StartFake(t)
+		p := redistest.NewProxy(t, srv.Addr())
+		read := time.Now() // when a message is read that is late by 4 s; those behind it are late by less
+		p.SetRule(func(c redistest.Chunk) redistest.Verdict {
+			if c.Dir == redistest.Up || !isMessage(c) || time.Since(read) <= late {
+				return redistest.Pass
+			}
+			read = time.Now().Add(late)
+			return redistest.Delay(late)
+		})
+		clients := []*lock.Client{openBehind(t, srv, p), open(t, srv.Client(t)), open(t, srv.Client(t))}
 		var mu sync.Mutex
 		var stalls []time.Duration // when a lock that was awaited had been free for too long
 		began := time.Now()

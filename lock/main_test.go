@@ -1,9 +1,16 @@
 package lock_test
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m, redistest.FailoverClusterLeak()...) }
+func TestMain(m *testing.M) {
+	if !lock.Full {
+		_ = flag.Set("rapid.checks", "40")
+	}
+	redistest.Main(m, redistest.FailoverClusterLeak()...)
+}
