@@ -7,12 +7,12 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// A request for the first page of 10,000 locks, of which all have to be looked at and put in order.
-func BenchmarkTenThousand(b *testing.B) {
+// A request for the first page of 1,000 locks, of which all have to be looked at and put in order.
+func BenchmarkThousand(b *testing.B) {
 	r := newRig(b, lock.WithFixedLease(1e12))
-	r.hold(names("bulk", 10_000))
+	r.hold(names("bulk", 1_000))
 	for name, target := range map[string]string{
-		"html": "/?format=html", "json": "/?format=json", "filtered": "/?format=html&q=BULK:99", "sorted": "/?format=html&sort=name", "big": "/?format=html&per=1000",
+		"html": "/?format=html", "json": "/?format=json", "filtered": "/?format=html&q=BULK:09", "sorted": "/?format=html&sort=name", "big": "/?format=html&per=1000",
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -281,29 +282,39 @@ func TestLinks(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	r := newRig(t)
-	r.hold(names("bulk", 2_500), lock.WithFixedLease(time.Hour))
-	seen := map[string]bool{}
-	for page := 1; page <= 2; page++ {
-		d := r.json(fmt.Sprintf("?per=1000&page=%d", page))
-		if d.Held.Total != 2_500 || d.Held.Pages != 3 || len(d.Held.Items) != 1000 {
-			t.Fatalf("page %d: %d in all, %d here, %d pages", page, d.Held.Total, len(d.Held.Items), d.Held.Pages)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var taken sync.WaitGroup // together they are few calls
+		for _, name := range names("bulk", 2_500) {
+			taken.Go(func() {
+				if _, err := r.srv.Client().Mutex(name, lock.WithFixedLease(time.Hour)).TryLock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		for _, row := range d.Held.Items {
-			seen[row.Name] = true
+		taken.Wait()
+		seen := map[string]bool{}
+		for page := 1; page <= 2; page++ {
+			d := r.json(fmt.Sprintf("?per=1000&page=%d", page))
+			if d.Held.Total != 2_500 || d.Held.Pages != 3 || len(d.Held.Items) != 1000 {
+				t.Fatalf("page %d: %d in all, %d here, %d pages", page, d.Held.Total, len(d.Held.Items), d.Held.Pages)
+			}
+			for _, row := range d.Held.Items {
+				seen[row.Name] = true
+			}
 		}
-	}
-	if len(seen) != 2_000 {
-		t.Errorf("%d of 2,000 on the pages", len(seen))
-	}
-	page := r.html("?page=25")
-	if strings.Count(page, "<tr") != 101 || !strings.Contains(page, "2,500, here 2,401 to 2,500") || !strings.Contains(page, "page 25 of 25") || strings.Contains(page, ">next<") || !strings.Contains(page, `href="?group=bulk"`) {
-		t.Error("the last page is wrong")
-	}
-	if page := r.html("?page=40"); !strings.Contains(page, "Nothing is on this page.") || !strings.Contains(page, `href="?page=25#held"`) {
-		t.Error("no way back from behind the last page")
-	}
-	if d := r.json("?q=bulk:19"); d.Held.Total != 100 || d.Held.Pages != 1 {
-		t.Errorf("%d match", d.Held.Total)
-	}
+		if len(seen) != 2_000 {
+			t.Errorf("%d of 2,000 on the pages", len(seen))
+		}
+		page := r.html("?page=25")
+		if strings.Count(page, "<tr") != 101 || !strings.Contains(page, "2,500, here 2,401 to 2,500") || !strings.Contains(page, "page 25 of 25") || strings.Contains(page, ">next<") || !strings.Contains(page, `href="?group=bulk"`) {
+			t.Error("the last page is wrong")
+		}
+		if page := r.html("?page=40"); !strings.Contains(page, "Nothing is on this page.") || !strings.Contains(page, `href="?page=25#held"`) {
+			t.Error("no way back from behind the last page")
+		}
+		if d := r.json("?q=bulk:19"); d.Held.Total != 100 || d.Held.Pages != 1 {
+			t.Errorf("%d match", d.Held.Total)
+		}
+	})
 }
