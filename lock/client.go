@@ -54,7 +54,7 @@ type Client struct {
 	counters  script.Counters
 
 	rec        *telemetry.Recorder
-	backend    backend.Backend
+	backend    *backend.Redis
 	dispatcher *dispatch.Dispatcher
 	ops        *operations
 	renewer    *renewer
@@ -93,22 +93,14 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	var be backend.Backend
-	if p, ok := rdb.(backend.Provider); ok {
-		be = p.LockdogBackend()
-	} else {
-		r, err := backend.NewRedis(rdb, cfg.renew)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		be = r
+	be, err := backend.NewRedis(rdb, cfg.renew)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-
 	c := &Client{cfg: cfg, number: newNumber(), backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
 	var random [script.OwnerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"
-	var err error
 	c.rec, err = telemetry.NewRecorder(telemetry.Config{
 		TracerProvider: cfg.tracers, MeterProvider: cfg.meters, Logger: cfg.logger, State: c.state,
 		CallerAttributes: cfg.callerAttributes,

@@ -12,7 +12,6 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // ttl is the lease of locks in the suite. A busy machine that runs it over real servers renews it in time.
@@ -207,14 +206,6 @@ func openFake(t *testing.T, k kindOfLock) *world {
 	w.raw = raws.raw()
 	return w
 }
-
-// memoryProvider makes lock.New use the memory.
-type memoryProvider struct {
-	redis.UniversalClient
-	backend backend.Backend
-}
-
-func (p memoryProvider) LockdogBackend() backend.Backend { return p.backend }
 
 // redisRaw is raw for whatever a universal client reaches.
 type redisRaw struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/lock/locktest"
 )
 
-// profiled is a client over a server in memory, of which every acquire is recorded.
+// profiled is a client over a fake server, of which every acquire is recorded.
 func profiled(t *testing.T) *lock.Client {
 	return locktest.New(t, lock.WithContentionProfile(1), lock.WithLogger(slog.New(slog.DiscardHandler))).Client()
 }

@@ -50,7 +50,12 @@ func (s *store) content(t *testing.T, key string) string {
 	t.Helper()
 	cmds, err := s.rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for _, args := range [][]any{
-			{"pttl", key}, {"get", key}, {"hgetall", key}, {"lrange", key, 0, -1}, {"zrange", key, 0, -1, "withscores"}, {"smembers", key},
+			{"pttl", key},
+			{"get", key},
+			{"hgetall", key},
+			{"lrange", key, 0, -1},
+			{"zrange", key, 0, -1, "withscores"},
+			{"smembers", key},
 			{"xrange", key, "-", "+"},
 		} {
 			p.Do(t.Context(), args...)

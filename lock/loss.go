@@ -8,14 +8,9 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// newTrackers returns nil if the backend isn't a server whose keys others could change.
 func newTrackers(c *Client) *tracking.Trackers {
-	be, ok := c.backend.(tracking.Backend)
-	if !ok {
-		return nil
-	}
 	return tracking.New(tracking.Config{
-		Backend: be, Recorder: c.rec, Verify: c.verify,
+		Backend: c.backend, Recorder: c.rec, Verify: c.verify,
 		Refused: func(err error) {
 			c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
 		},

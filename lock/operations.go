@@ -18,7 +18,7 @@ import (
 // operations are what is done to a lock in Redis: what each sends, how it reads the reply, and when it tries again.
 type operations struct {
 	dispatcher    *dispatch.Dispatcher
-	backend       backend.Backend
+	backend       *backend.Redis
 	rec           *telemetry.Recorder
 	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 }

@@ -19,7 +19,7 @@ import (
 // renewals, and reports what came of it.
 type renewer struct {
 	dispatcher *dispatch.Dispatcher
-	backend    backend.Backend
+	backend    *backend.Redis
 	rec        *telemetry.Recorder
 	losses     *telemetry.Burst // of leases whose deadline passed
 }
@@ -31,7 +31,7 @@ type round struct {
 	end   time.Time
 }
 
-func newRenewer(d *dispatch.Dispatcher, b backend.Backend, rec *telemetry.Recorder) *renewer {
+func newRenewer(d *dispatch.Dispatcher, b *backend.Redis, rec *telemetry.Recorder) *renewer {
 	return &renewer{dispatcher: d, backend: b, rec: rec, losses: rec.NewBurst()}
 }
 

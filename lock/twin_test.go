@@ -88,7 +88,7 @@ var waitersScript = backend.NewScript("waiters", `return redis.call('zrange', KE
 type side struct {
 	name string
 	rdb  *redis.Client
-	b    backend.Backend
+	b    *backend.Redis
 	sub  backend.PubSub
 	last int64 // the last token
 }

@@ -12,13 +12,13 @@ import (
 
 // stuckBackend lets nobody find out where to listen until it is opened.
 type stuckBackend struct {
-	backend.Backend
+	*backend.Redis
 	opened chan struct{}
 }
 
 func (b stuckBackend) Traits() backend.Traits {
 	<-b.opened
-	return b.Backend.Traits()
+	return b.Redis.Traits()
 }
 
 // A hand-over can empty a queue before its first waiter has subscribed. Then the subscription must not stay.

@@ -8,7 +8,7 @@ set -euo pipefail
 export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
 case $1 in
 */lock.test) mode=--exclusive; set -- "$@" -test.parallel=8 ;;
-*/watchdog.test | */memory.test | */locktest.test | */sim.test) exec nice -n 5 "$@" ;;
+*/watchdog.test | */locktest.test | */sim.test) exec nice -n 5 "$@" ;;
 *) mode=--shared ;;
 esac
 command -v flock >/dev/null || { echo "flock is missing. Run as root:  apt-get install -y util-linux" >&2; exit 1; }

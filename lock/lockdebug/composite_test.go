@@ -16,7 +16,7 @@ import (
 	"github.com/lockdog/lockdog/lock/locktest"
 )
 
-// newQuorum is one of three servers in memory, and a page of its clients.
+// newQuorum is one of three fake servers, and a page of its clients.
 func newQuorum(t *testing.T) (*lock.Quorum, []*locktest.Server, *rig) {
 	t.Helper()
 	var servers []*locktest.Server

@@ -19,7 +19,7 @@ import (
 	"github.com/lockdog/lockdog/lock/locktest"
 )
 
-// rig is a page with clients over a server in memory.
+// rig is a page with clients over a fake server.
 type rig struct {
 	t    testing.TB
 	srv  *locktest.Server

@@ -1,5 +1,4 @@
-// Package backend is the seam between the lock package and a server: what a lock needs of Redis, and
-// nothing else. The lock package runs on it over go-redis; tests run the same code over memory.
+// Package backend is what locks need of Redis, over go-redis: scripts that run once, and subscriptions, in every shape of Redis.
 package backend
 
 import (
@@ -12,69 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Backend runs scripts and listens to channels. It is safe for concurrent use.
-type Backend interface {
-	// Eval runs a script on the server, exactly once: nothing below it may send the call again.
-	// The context may be ignored until Timeout has passed.
-	Eval(ctx context.Context, call Call) (any, error)
-
-	// Prepare learns what Node needs to know. It is called before the first Eval, again until it has
-	// succeeded once, and does I/O only where there is more than one server.
-	Prepare(ctx context.Context, key string) error
-
-	// Node names the server that a key lives on, "" where that isn't known (yet). Keys of one node can be renewed in
-	// one call. It does no I/O.
-	Node(key string) string
-
-	// Layout is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
-	// happens. It does no I/O.
-	Layout() string
-	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
-	// primary. Then Node names that. It is false when that isn't known as ctx ends: nothing that was done meanwhile can be relied on.
-	Follow(ctx context.Context) bool
-	// Moved says that a key was not where Node had it, or that nobody answered there.
-	Moved(ctx context.Context)
-
-	// Traits is what the servers allow: which keys a script may have, and how messages are passed on. It doesn't change.
-	Traits() Traits
-
-	// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
-	EvalEach(ctx context.Context, calls []Call) []Result
-
-	// Soon is after how long a call with Soon set gives up: Unnoticed, or Timeout where calls can't be made to; 0 where not even that is
-	// known, as they may be redirected.
-	Soon() time.Duration
-
-	// EvalWait runs a script and then waits, on the very connection it ran on, until so many replicas have its writes. It
-	// says how many have.
-	EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
-
-	// Subscribe returns a connection that listens to no channel yet, but can to those of a node.
-	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
-
-	// Control is where a client listens to be told that its grant of a lock was taken away.
-	Control(key string) Endpoint
-
-	// PoolSize is how many connections the program's client has to one server, at most.
-	PoolSize() int
-
-	// Timeout is how long the server's answer is waited for.
-	Timeout() time.Duration
-
-	// Close gives back what the backend opened itself; never the program's own client.
-	Close() error
-}
-
 // Unnoticed is so short that hardly anybody minds waiting for it, and so long that a server in good health doesn't need it, nor does a
 // process that was throttled for a moment.
 const Unnoticed = 250 * time.Millisecond
 
 // Longest is what durations that a program chooses are cut to: nobody lives to see the difference, and what is added to them never overflows.
 const Longest = 100 * 365 * 24 * time.Hour
-
-// Provider is a redis.UniversalClient that brings a backend of its own instead of a connection to Redis. Only
-// tests have one; nobody else can implement it.
-type Provider interface{ LockdogBackend() Backend }
 
 // Traits is what the servers allow: which keys a script may have, and how messages are passed on.
 type Traits struct {

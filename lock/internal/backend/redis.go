@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// Redis is the backend over go-redis. Acquires and releases go through the program's client. Renewals
-// go through another one, so that they never queue behind the program's own commands.
+// Redis runs scripts and listens to channels. Acquires and releases go through the program's client. Renewals
+// go through another one, so that they never queue behind the program's own commands. It is safe for concurrent use.
 type Redis struct {
 	rdb redis.UniversalClient
 	topology
@@ -32,10 +32,17 @@ type Redis struct {
 // topology is what differs between the shapes of Redis.
 type topology interface {
 	Prepare(ctx context.Context, key string) error
+	// Node names the server that a key lives on, "" where that isn't known (yet). Keys of one node can be renewed in
+	// one call. It does no I/O.
 	Node(key string) string
+	// Layout is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
+	// happens. It does no I/O.
 	Layout() string
+	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
+	// primary. Then Node names that. It is false when that isn't known as ctx ends: nothing that was done meanwhile can be relied on.
 	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
+	// Traits doesn't change.
 	Traits() Traits
 	// clientOf is the program's client of the one server that key lives on.
 	clientOf(ctx context.Context, key string) (*redis.Client, error)
@@ -43,7 +50,9 @@ type topology interface {
 	at(ctx context.Context, node string) (*redis.Client, error)
 	// optionsAt are the options for a client of our own to a node, with so many connections, as those of rdb, the program's client of it.
 	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
+	// Subscribe returns a connection that listens to no channel yet, but can to those of a node.
 	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
+	// Control is where a client listens to be told that its grant of a lock was taken away.
 	Control(key string) Endpoint
 	// during returns a context that ends when a connection of ours to a node has to.
 	during(node string) context.Context
@@ -184,7 +193,8 @@ type soonContext struct {
 
 func (c *soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// Prepare implements Backend.
+// Prepare learns what Node needs to know. It is called before the first Eval, again until it has
+// succeeded once, and does I/O only where there is more than one server.
 func (b *Redis) Prepare(ctx context.Context, key string) error {
 	if err := b.topology.Prepare(ctx, key); err != nil {
 		return err
@@ -192,7 +202,8 @@ func (b *Redis) Prepare(ctx context.Context, key string) error {
 	return b.limitedBy(ctx, b.topology, key)
 }
 
-// Eval implements Backend.
+// Eval runs a script on the server, exactly once: nothing below it may send the call again.
+// The context may be ignored until Timeout has passed.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	b.beforeSent(&call)
 	reply, err := b.eval(ctx, call)
@@ -230,7 +241,7 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	return cmd.Result()
 }
 
-// EvalEach implements Backend.
+// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
 func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	results := make([]Result, len(calls))
 	for i := range calls {
@@ -274,8 +285,8 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// EvalWait implements Backend. WAIT speaks of the writes of its own connection, so both go through one, of the one
-// server that has the key. There go-redis follows no redirection of a cluster.
+// EvalWait runs a script and then waits until so many replicas have its writes. It says how many have. WAIT speaks of the writes of
+// its own connection, so both go through one, of the one server that has the key. There go-redis follows no redirection of a cluster.
 func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error) {
 	rdb, err := b.clientOf(ctx, call.Keys[0])
 	if err != nil {
@@ -344,7 +355,7 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 	return cmd.Result()
 }
 
-// Moved implements Backend.
+// Moved says that a key was not where Node had it, or that nobody answered there.
 func (b *Redis) Moved(ctx context.Context) {
 	b.topology.Moved(ctx)
 	if b.renewTopology != nil {
@@ -352,16 +363,17 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// Soon implements Backend.
+// Soon is after how long a call with Soon set gives up: Unnoticed, or Timeout where calls can't be made to; 0 where not even that is
+// known, as they may be redirected.
 func (b *Redis) Soon() time.Duration { return b.soon }
 
-// PoolSize implements Backend.
+// PoolSize is how many connections the program's client has to one server, at most.
 func (b *Redis) PoolSize() int { return b.pool }
 
-// Timeout implements Backend.
+// Timeout is how long the server's answer is waited for.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
 
-// Close implements Backend.
+// Close gives back what was opened here; never the program's own client.
 func (b *Redis) Close() error {
 	b.close()
 	if b.renewTopology != nil {

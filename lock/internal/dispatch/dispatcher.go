@@ -21,16 +21,29 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
+// Backend is the part of backend.Redis that a Dispatcher needs.
+type Backend interface {
+	Prepare(ctx context.Context, key string) error
+	Node(key string) string
+	Moved(ctx context.Context)
+	Traits() backend.Traits
+	PoolSize() int
+	Soon() time.Duration
+	Eval(ctx context.Context, call backend.Call) (any, error)
+	EvalEach(ctx context.Context, calls []backend.Call) []backend.Result
+	EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
+}
+
 // Config is what a Dispatcher needs. All fields are required.
 type Config struct {
-	Backend  backend.Backend
+	Backend  Backend
 	Recorder *telemetry.Recorder
 	Panicked func(v any, stack []byte) // is told of a panic during a call, in a hook of the program's client for example
 }
 
 // Dispatcher sends calls. It is safe for concurrent use.
 type Dispatcher struct {
-	backend  backend.Backend
+	backend  Backend
 	rec      *telemetry.Recorder
 	panicked func(v any, stack []byte)
 	closed   chan struct{}

@@ -11,17 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
-	"github.com/lockdog/lockdog/lock/internal/memory"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// servers are nodes in memory: a key's is what is before its colon. Calls whose first key contains "hang" get their reply after answer is
-// closed.
+// servers are nodes of one fake: a key's is what is before its colon. Calls whose first key contains "hang" get their reply after answer
+// is closed.
 type servers struct {
-	backend.Backend
+	*backend.Redis
 	answer chan struct{}
 	rtt    time.Duration
 	pool   int
@@ -58,7 +58,7 @@ func (s *servers) Eval(ctx context.Context, call backend.Call) (any, error) {
 	if strings.Contains(call.Keys[0], "hang") {
 		<-s.answer
 	}
-	return s.Backend.Eval(ctx, call)
+	return s.Redis.Eval(context.WithoutCancel(ctx), call) // which is under way
 }
 
 func (s *servers) EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (any, int, error) {
@@ -83,7 +83,17 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 			t.Fatal(err)
 		}
 		defer rec.Close()
-		r := &rig{t: t, s: &servers{Backend: memory.New().Backend(), answer: make(chan struct{}), pool: 1000}}
+		rdb := redistest.StartFake(t).Client(t)
+		for _, s := range []*backend.Script{script.Acquire.Script, script.Batch, script.Inspect.Script} { // so that none has to be sent twice
+			if err := rdb.ScriptLoad(t.Context(), s.Source).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := backend.NewRedis(rdb, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{t: t, s: &servers{Redis: b, answer: make(chan struct{}), pool: 1000}}
 		r.d = New(Config{Backend: r.s, Recorder: rec, Panicked: func(v any, _ []byte) { t.Errorf("panic: %v", v) }})
 		f(t, r)
 		if !r.d.isClosed() {

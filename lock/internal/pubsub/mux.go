@@ -25,9 +25,18 @@ type Listener interface {
 	Message(payload string)
 }
 
+// Backend is the part of backend.Redis that a Mux needs.
+type Backend interface {
+	Node(channel string) string
+	Traits() backend.Traits
+	Subscribe(ctx context.Context, at backend.Endpoint) (backend.PubSub, error)
+	Moved(ctx context.Context)
+	Follow(ctx context.Context) bool
+}
+
 // Config is what a Mux needs. All fields are required.
 type Config struct {
-	Backend  backend.Backend
+	Backend  Backend
 	Recorder *telemetry.Recorder
 
 	// Refused is called when a server refuses subscriptions, and with a nil error when it accepts them again.

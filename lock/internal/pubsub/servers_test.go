@@ -13,10 +13,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// servers is a backend.Backend of several nodes. A message is heard on the node of its channel only. Faults are injected.
+// servers are several nodes. A message is heard on the node of its channel only. Faults are injected.
 type servers struct {
-	backend.Backend // nothing else is called
-
 	mu       sync.Mutex
 	owners   map[string]string // node by channel, "a" without an entry
 	conns    []*conn           // open ones
