@@ -93,6 +93,7 @@ type trials struct {
 	srv        *redistest.Server
 	admin, app *redis.Client
 	bySHA      map[string]string // names of scripts
+	known      map[string]*redis.CommandInfo
 
 	turn    sync.Mutex // of srv
 	running sync.WaitGroup
@@ -107,6 +108,7 @@ const trialsOfEach = 4 // calls of a script that are tried: one is like the othe
 func newTrials(t *testing.T) *trials {
 	s := &trials{t: t, srv: redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword)), bySHA: make(map[string]string), runs: make(map[string]int)}
 	s.admin = s.srv.Client(t)
+	s.known = s.admin.Command(t.Context()).Val()
 	s.app = s.srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
 	for name, script := range lock.Scripts {
 		s.bySHA[script.SHA], s.bySHA[script.Source] = name, name
@@ -200,24 +202,28 @@ func (s *trials) run(ctx context.Context, name string, args []any, world dump, c
 		s.t.Errorf("%s: the copy: %v", name, err)
 		return
 	}
-	known := s.admin.Command(ctx).Val()
 	commands := []string{"publish"} // in ARGV
 	for _, m := range commandOfScript.FindAllStringSubmatch(source, -1) {
-		if known[m[1]] != nil {
+		if s.known[m[1]] != nil {
 			commands = append(commands, m[1])
 		}
 	}
 	slices.Sort(commands)
+	var before []string
 	for _, command := range slices.Compact(commands) {
 		rules := []string{"resetkeys", "allkeys", "resetchannels", "allchannels", "+@all", "-" + command}
 		if err := errors.Join(s.admin.FlushAll(ctx).Err(), world.restore(ctx, s.admin), s.admin.ACLSetUser(ctx, "app", rules...).Err()); err != nil {
 			s.t.Errorf("%s: the copy: %v", name, err)
 			return
 		}
-		before, err := stateOf(ctx, s.admin)
+		if before == nil {
+			if before, err = stateOf(ctx, s.admin); err != nil {
+				s.t.Error(err)
+			}
+		}
 		reply, refused := s.app.Do(ctx, append([]any{"eval", source}, args[2:]...)...).Result()
-		after, err2 := stateOf(ctx, s.admin)
-		if err := errors.Join(err, err2); err != nil {
+		after, err := stateOf(ctx, s.admin)
+		if err != nil {
 			s.t.Error(err)
 		}
 		spent := func(line string) bool { // a receipt that nobody asks for any more
