@@ -402,19 +402,21 @@ func (r *endsRig) agreeLease(what string, ended map[string]lock.EndedLease) {
 	}
 }
 
-// TestOneEnd plays every pair of ends: one after the other, the second while the first is being told, and both at once.
+// TestOneEnd plays every pair of ends: one after the other, the second while the first is being told, and both at once. A Multi and a Quorum, which
+// end as their locks do, have one of the three each in the short form.
 func TestOneEnd(t *testing.T) {
 	t.Parallel()
 	for subject := range subjects {
-		for _, first := range ways {
-			for _, second := range ways {
+		for i, first := range ways {
+			for j, second := range ways {
 				if !first.with(second) || subject != "mutex" && (first.like || second.like) {
 					continue
 				}
-				for _, order := range []string{"then", "during", "and"} {
-					if order == "during" && first.end == "closed" && second.end == "closed" { // the second Close waits in a sync.Once, for which no bubble waits
-						continue
-					}
+				orders := []string{"then", "during", "and"}
+				if subject != "mutex" && !lock.Full {
+					orders = orders[(i+j)%3:][:1]
+				}
+				for _, order := range orders {
 					what := fmt.Sprintf("%s: %s %s %s", subject, first.name, order, second.name)
 					t.Run(what, func(t *testing.T) {
 						t.Parallel()
