@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if !lock.Full {
-		_ = flag.Set("rapid.checks", "40")
+		_ = flag.Set("rapid.checks", "25")
 	}
 	redistest.Main(m, redistest.FailoverClusterLeak()...)
 }
