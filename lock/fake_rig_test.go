@@ -40,6 +40,9 @@ func open(t *testing.T, rdb redis.UniversalClient, opts ...lock.Option) *lock.Cl
 	return c
 }
 
+// isEval reports whether a command runs a script.
+func isEval(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }
+
 var errReset = errors.New("connection reset by peer")
 
 // cutWhile returns a tap that lets no command through while cut is set.

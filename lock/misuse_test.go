@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -210,37 +211,26 @@ func TestRefusedSubscriptionIsSeen(t *testing.T) {
 	})
 }
 
-// panics is a hook that does so at scripts.
-type panics struct {
-	redistest.Hook
-	on atomic.Bool
-}
-
-func (h *panics) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if h.on.Load() && strings.HasPrefix(cmd.Name(), "eval") {
-			panic("boom")
-		}
-		return err
-	}
-}
-
 // A panic in a hook of the program's client is the call's error, wherever the call is made, and what the call took is given back.
 func TestHookThatPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
 		rdb := sp.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-		hook := &panics{}
-		rdb.AddHook(hook)
+		var on atomic.Bool
+		rdb.AddHook(fakeredis.Tap{Down: func(cmd redis.Cmder) error {
+			if on.Load() && isEval(cmd) {
+				panic("boom")
+			}
+			return nil
+		}})
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
 		for range 2 { // the first is sent by a worker, the second by its caller
-			hook.on.Store(true)
+			on.Store(true)
 			_, err := c.Mutex("job").TryLock(t.Context())
 			mustMention(t, err, "panic", "boom")
-			hook.on.Store(false)
+			on.Store(false)
 			eventually(t, patience, func() bool {
 				l, err := c.Mutex("job").TryLock(t.Context())
 				return err == nil && l.Release(t.Context()) == nil
@@ -254,21 +244,6 @@ func TestHookThatPanics(t *testing.T) {
 	})
 }
 
-// evals is a hook that counts scripts.
-type evals struct {
-	redistest.Hook
-	n atomic.Int64
-}
-
-func (h *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			h.n.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // The hooks of the program's client see every call, as redisotel's do for its spans.
 func TestHooksSeeEveryCall(t *testing.T) {
 	t.Parallel()
@@ -276,15 +251,20 @@ func TestHooksSeeEveryCall(t *testing.T) {
 		for _, heeds := range []bool{false, true} {
 			srv := redistest.StartFake(t)
 			rdb := srv.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = heeds })
-			hook := &evals{}
-			rdb.AddHook(hook)
+			var seen atomic.Int64
+			rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+				if isEval(cmd) {
+					seen.Add(1)
+				}
+				return nil
+			}})
 			c := newScope(t).open(t, rdb, lock.WithWatchdog(far))
 			for range 20 {
 				free(t, try(t, c.Mutex("job")))
 			}
 			sent := srv.Commands(t)
-			if n := sent["evalsha"] + sent["eval"]; hook.n.Load() != n {
-				t.Errorf("ContextTimeoutEnabled %v: the hook saw %d of %d scripts", heeds, hook.n.Load(), n)
+			if n := sent["evalsha"] + sent["eval"]; seen.Load() != n {
+				t.Errorf("ContextTimeoutEnabled %v: the hook saw %d of %d scripts", heeds, seen.Load(), n)
 			}
 		}
 	})

@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/backend"
@@ -105,23 +105,6 @@ func TestMultiReplicas(t *testing.T) {
 	})
 }
 
-// fussy is a proxy that wants all keys in one slot.
-type fussy struct {
-	redistest.Hook
-	refused atomic.Int32
-}
-
-func (f *fussy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && slots(cmd.Args()) > 1 {
-			f.refused.Add(1)
-			cmd.SetErr(crossSlot{})
-			return crossSlot{}
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // slots is how many slots the keys of an EVALSHA are in.
 func slots(args []any) int {
 	n, seen := 0, map[int]bool{}
@@ -137,13 +120,20 @@ func TestMultiBehindAFussyProxy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
-		rdb, hook := sp.Client(t), &fussy{}
-		rdb.AddHook(hook)
+		rdb := sp.Client(t)
+		var refused atomic.Int32
+		rdb.AddHook(fakeredis.Tap{Up: func(cmd redis.Cmder) error { // a proxy that wants all keys in one slot
+			if isEval(cmd) && slots(cmd.Args()) > 1 {
+				refused.Add(1)
+				return crossSlot{}
+			}
+			return nil
+		}})
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
 		for range 2 {
 			free(t, try(t, c.Multi([]string{"a", "b", "c"})))
-			if n := hook.refused.Load(); n != 1 {
+			if n := refused.Load(); n != 1 {
 				t.Errorf("%d calls were refused, want 1", n)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 )
@@ -37,19 +38,6 @@ func within(t *testing.T, what string, call func(ctx context.Context) error) {
 	}
 }
 
-// callCounter counts the commands that a client is about to send.
-type callCounter struct {
-	redistest.Hook
-	calls atomic.Int64
-}
-
-func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.calls.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
 func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,8 +53,11 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		held := try(t, c.Mutex("held"))
 		s := newScope(t)
 		hooked := srv.Client(t, answerWithin(sluggish))
-		asked := &callCounter{}
-		hooked.AddHook(asked)
+		var asked atomic.Int64
+		hooked.AddHook(fakeredis.Tap{Up: func(redis.Cmder) error {
+			asked.Add(1)
+			return nil
+		}})
 		other := s.open(t, hooked)
 		m := other.Mutex("held")
 		waiter := begin(t.Context(), m)
@@ -95,9 +86,9 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		}
 
 		// Close is bounded by its ctx, though every worker hangs, and fails who waits for the lock or for Redis.
-		before := asked.calls.Load()
+		before := asked.Load()
 		stuck := begin(context.Background(), other.Mutex("stuck"))
-		eventually(t, patience, func() bool { return asked.calls.Load() > before })
+		eventually(t, patience, func() bool { return asked.Load() > before })
 		for name, c := range map[string]*lock.Client{"holder": c, "waiter": other} {
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
