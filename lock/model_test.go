@@ -17,8 +17,8 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// Random histories of several clients, in fake time, beside a model of what a lock is: who holds
-// it, who may, and what everybody must be told.
+// Random histories of several clients, in fake time, are compared with a model of a lock: who holds it, who may take it, and what everybody must be
+// told.
 
 const (
 	modelLease    = 3 * time.Second

@@ -176,7 +176,7 @@ func TestSemaphoreLostWhileAwaited(t *testing.T) {
 	})
 }
 
-// Who waits for a permit gets none of a holder that lives, for as long as it likes.
+// A live holder keeps its permit, however long others wait for one.
 func TestSemaphorePermitIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

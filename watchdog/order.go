@@ -3,8 +3,7 @@ package watchdog
 import "slices"
 
 // order is planned cohorts in the order of their renewals. They are few beside
-// their leases, 4,000 for a million: so what looks at each takes microseconds,
-// and is asked once a cohort at most.
+// their leases, 4,000 for a million: looking at each takes microseconds.
 type order []*cohort
 
 // firstDue and lastDue are its ends; never and 0 when it is empty.

@@ -53,27 +53,25 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve answers a connection until Close; at once closed, if that was before.
-func (s *Server) Serve(conn net.Conn) {
+// Serve answers a connection until Close. After that it closes it, and reports
+// false.
+func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.serving == nil {
 		_ = conn.Close()
-		return
+		return false
 	}
 	s.serving.ServeConn(scriptErrors{conn})
+	return true
 }
 
 // Dial is for [redis.Options].Dialer.
 func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
-	s.mu.Lock()
-	closed := s.serving == nil
-	s.mu.Unlock()
-	if closed {
+	client, srv := Pipe()
+	if !s.Serve(srv) {
 		return nil, &net.OpError{Op: "dial", Net: pipeAddr{}.Network(), Err: syscall.ECONNREFUSED}
 	}
-	client, srv := Pipe()
-	s.Serve(srv)
 	return client, nil
 }
 
