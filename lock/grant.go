@@ -239,6 +239,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 	if f.OthersWait || f.Granted {
 		g.othersWait()
 	}
+	g.client().waits.outlived(g.claim)
 	kept := isAhead(g.keepUntil()) // then nothing is to be removed
 	if !kept && isAhead(g.claim.lateWriteUntil()) {
 		g.claim.cleanUpLater()

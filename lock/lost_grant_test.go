@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/fakeredis"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
 // idle is for how long a lock may be free while somebody waits for it, after any fault but a stopped or cut-off process.
@@ -105,6 +110,49 @@ func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client,
 	closeSoon(other)
 	closeSoon(c)
 	return granted
+}
+
+// A waiter gets the lock while its slot moves, and the wait set, still at another node, keeps its entry. By that a later release grants it the lock
+// once more. Those who wait then don't notice.
+func TestGrantToWhomHasHadIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb, set := srv.Client(t), "lockdog_wait:{job}"
+		loadScripts(t, rdb)
+		var moving atomic.Bool
+		holder, c := open(t, srv.Client(t)), openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
+			if moving.Load() && isEval(cmd) && cmd.Args()[2] != 1 {
+				return redisfail.ReplyError("TRYAGAIN Multiple keys request during rehashing of slot")
+			}
+			return nil
+		}})
+		try(t, holder.Mutex("job", lock.WithFixedLease(time.Minute)))
+		first := begin(t.Context(), c.Mutex("job"))
+		inSet(t, srv, "job", 1)
+		entry := rdb.ZRange(t.Context(), set, 0, -1).Val()[0]
+		moving.Store(true)
+		del(t, srv, "job")
+		rdb.Publish(t.Context(), "redisson_lock__channel:{job}", "0")
+		l := granted(t, first)
+		moving.Store(false)
+		free(t, l)
+
+		rdb.ZAdd(t.Context(), set, redis.Z{Score: float64(time.Now().UnixMicro()), Member: entry})
+		held := try(t, holder.Mutex("job"))
+		second := begin(t.Context(), c.Mutex("job"))
+		inSet(t, srv, "job", 2)
+		listener := rdb.Subscribe(t.Context(), "redisson_lock__channel:{job}") // as many as there are entries
+		defer func() { _ = listener.Close() }()
+		synctest.Wait()
+		freed := time.Now()
+		free(t, held)
+		l = granted(t, second)
+		if stood := time.Since(freed); stood > idle {
+			t.Errorf("the lock was free for %v", stood)
+		}
+		free(t, l)
+	})
 }
 
 // Messages reach a client late. It lets a grant pass once, not again and again: from then on it is woken, and others ask when it doesn't.

@@ -133,7 +133,8 @@ func (q *waitQueue) giveUp(claim *claim) {
 	}
 }
 
-// leavers are the claims that were given up lately, while the wait set may have had their entries. What a release grants them is given back.
+// leavers are the claims that were given up or released lately, while the wait set may have had their entries. What a release grants them is given
+// back.
 type leavers struct {
 	claims map[string]*claim // by owner
 	oldest []leaver
@@ -144,7 +145,7 @@ type leaver struct {
 	until time.Time
 }
 
-// add notes that a claim was given up.
+// add notes that nobody wants the lock by a claim any more.
 func (l *leavers) add(cl *claim) {
 	now := time.Now()
 	for len(l.oldest) > 0 && now.After(l.oldest[0].until) {
@@ -165,6 +166,17 @@ func (l *leavers) decline(owner string) {
 		delete(l.claims, owner)
 		cl.cleanUpOnce()
 	}
+}
+
+// outlived is called when a grant has been released. Where the wait set may still have the claim's entry, as its node was another than the lock's
+// when the claim was granted, a release may grant it the lock once more.
+func (ws *waitQueues) outlived(cl *claim) {
+	if !cl.mayBeGranted() {
+		return
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.leavers.add(cl)
 }
 
 // declineLast declines what the last waiter of a queue that has ended was granted, or may be: nobody may be there to hear of it.
