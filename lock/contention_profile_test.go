@@ -114,10 +114,13 @@ func TestContentionProfileNamesTheCaller(t *testing.T) {
 					}
 					h, w := stackOf(t, c, "holder"), stackOf(t, c, "waiterFor")
 					near := func(d time.Duration) bool { return (d - 2*time.Second).Abs() < 100*time.Millisecond }
-					if h.Kind != kind || h.Group != "default" || h.Waits != 0 || h.Holds != 1 || !near(h.Hold) || h.Held != 0 {
+					// A Multi's names are released one by one: a waiter may wait for the next, too. Since when, the release doesn't know: the whole hold counts.
+					again := kind == "multi" && w.Waits <= 3
+					held := near(h.Hold) || again && near(h.Hold-time.Second)
+					if h.Kind != kind || h.Group != "default" || h.Waits != 0 || h.Holds != 1 || !held || h.Held != 0 {
 						t.Errorf("the holder: %+v", h)
 					}
-					if w.Waits != 1 || !near(w.Wait) || w.Waiting != 0 || w.Held != 0 || w.Holds != 0 {
+					if w.Waits != 1 && !again || !near(w.Wait) || w.Waiting != 0 || w.Held != 0 || w.Holds != 0 {
 						t.Errorf("the waiter: %+v", w)
 					}
 					if got := len(c.Contention().Stacks); got != 2 {
