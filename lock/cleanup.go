@@ -43,7 +43,7 @@ func (cl *claim) cleanUp() {
 // is left to cleanUp.
 func (cl *claim) undo() {
 	ctx := telemetry.Untraced(context.Background())
-	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, cleanup.Timeout); err != nil || cl.mayWriteLate() {
+	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, cleanup.Timeout, false); err != nil || cl.mayWriteLate() {
 		cl.cleanUp()
 	}
 }
@@ -79,7 +79,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 		t.Patience = receiptPatience
 	}
 	t.Remove = func(ctx context.Context) error {
-		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout)
+		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout, true)
 		return err
 	}
 	lk.c.cleaner.Add(t)

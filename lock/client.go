@@ -182,8 +182,10 @@ func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 
 // Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
 // ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. Locks not released by then are left to
-// expire, and the error counts them. It doesn't count those for which Release returned an error. No goroutine of the client outlives Close
-// by more than the ReadTimeout of the Redis client. Later calls wait for the first and return what it did.
+// expire, and the error counts them. It doesn't count those for which Release returned an error. What calls that failed may have left in Redis is
+// removed before Close returns: after a lost connection that takes up to the ReadTimeout of the Redis client, in which a delayed request may still
+// arrive. If ctx has ended it is removed soon afterwards, and once: no goroutine of the client outlives Close by more than twice the ReadTimeout.
+// Later calls wait for the first and return what it did.
 //
 // Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
@@ -213,17 +215,18 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
 	within(ctx, c.graph.close)
-	if c.awaitReleases(ctx) {
-		c.waits.declineAll()
-		c.cleaner.Drain(ctx)
-	}
+	c.awaitReleases(ctx)
+	c.waits.declineAll()
 	c.grants.seal()
 	within(ctx, c.engine.Close)
 	if n, names := c.unreleased(); n > 0 {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, c.cleaner.Close, c.dispatcher.Close)
+	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, func() {
+		c.dispatcher.Close() // afterwards it is known what its calls have left
+		c.cleaner.Close(ctx)
+	})
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
 		c.closeErr = fmt.Errorf("lockdog: closing the connections for renewals: %w", err)
 	}
@@ -231,16 +234,16 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 }
 
 // awaitReleases waits until all locks are released, or ctx ends. After a while it says for which.
-func (c *Client) awaitReleases(ctx context.Context) bool {
+func (c *Client) awaitReleases(ctx context.Context) {
 	drained := c.grants.drained()
 	warn := time.NewTimer(DefaultLease)
 	defer warn.Stop()
 	for {
 		select {
 		case <-drained:
-			return true
+			return
 		case <-ctx.Done():
-			return false
+			return
 		case <-warn.C:
 			n, names := c.unreleased()
 			c.logger().Warn("lockdog: Close waits for locks that are not released", "locks", n, "names", names)

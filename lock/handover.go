@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -88,11 +87,12 @@ func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entrie
 	return next, q, entries, !heard
 }
 
-// failed is called if the try to hand the lock over failed, with the time until which that may still happen. The release goes on without it.
-func (h *handOver) failed(f redisfail.Failure, until time.Time) {
+// failed is called if the try to hand the lock over failed, with the time until which that may still happen; zero: it can't. The release goes on
+// without it.
+func (h *handOver) failed(until time.Time) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
-	if f.Unclear { // the waiter may have the lock, or still get it: it finds out by asking
+	if !until.IsZero() { // the waiter may have the lock, or still get it: it finds out by asking
 		h.claim.noteLateWrite(until)
 		if h.w.q == nil { // it has left
 			h.claim.cleanUp()

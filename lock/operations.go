@@ -135,7 +135,7 @@ func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Releas
 		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
 		if params.next != nil {
-			params.next.failed(what, expires)
+			params.next.failed(expires)
 			params.next = nil
 			if params.entries.TakeOut == params.entries.Add { // it waits again, and may have been entered
 				params.entries.TakeOut = ""
@@ -176,11 +176,12 @@ type releaseParams struct {
 	entries   script.Entries
 	next      *handOver // to whom the first try hands the lock, unless another process waits; nil: to nobody
 	keepUntil time.Time // until when the lock stays taken; zero, or over: it doesn't
+	alone     bool      // it goes through DoAlone of the dispatcher
 }
 
-// releaseOnce gives the lock back in one try.
-func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration) (releaseReply, error) {
-	params := releaseParams{wake: script.WakeOneAnnounced}
+// releaseOnce gives the lock back in one try, within timeout. alone: see DoAlone of the dispatcher; then only ctx bounds it.
+func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration, alone bool) (releaseReply, error) {
+	params := releaseParams{wake: script.WakeOneAnnounced, alone: alone}
 	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.entry()
 	}
@@ -191,7 +192,7 @@ func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time
 	return f, err
 }
 
-// sendRelease is one try. It also returns until when a hand-over without a reply may still happen.
+// sendRelease is one try. If it fails, it also returns until when the hand-over may still happen; zero: it doesn't.
 func (o *operations) sendRelease(ctx context.Context, claim *claim, params releaseParams, timeout time.Duration) (f releaseReply, expires time.Time, err error) {
 	kind := claim.lock.kind
 	traits := o.backend.Traits()
@@ -212,30 +213,34 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
 		c.Window = min(lease, o.backend.Timeout())
-		expires = time.Now().Add(c.Window)
 	}
 	window := c.Window
-	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-		if window > 0 { // it was sent by now
+	if params.alone {
+		o.dispatcher.DoAlone(ctx, c)
+	} else if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
+		if window > 0 { // it may have been sent, by now at the latest
 			expires = time.Now().Add(window)
 		}
 		return releaseReply{}, expires, left
 	}
 	defer o.dispatcher.Recycle(c)
-	if !c.LateWriteUntil.IsZero() {
-		expires = c.LateWriteUntil
-	}
 	if c.Err != nil {
-		if kind.isCounterUpdate && redisfail.Classify(c.Err).Unclear {
-			claim.noteLateWrite(expires)
+		if redisfail.Classify(c.Err).Unclear {
+			expires = c.LateWriteUntil
+			if kind.isCounterUpdate {
+				claim.noteLateWrite(expires)
+			}
 		}
 		return releaseReply{}, expires, c.Err
 	}
 	reply, err := script.ParseRelease(c.Reply)
 	if err = c.Learn(reply.Now, reply.Late, err); err != nil {
+		if !reply.Late {
+			expires = c.LateWriteUntil // whatever that reply means
+		}
 		return releaseReply{}, expires, err
 	}
-	return releaseReply{ReleaseReply: reply, sent: c.Sent}, expires, nil
+	return releaseReply{ReleaseReply: reply, sent: c.Sent}, time.Time{}, nil
 }
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.

@@ -176,6 +176,106 @@ func TestGivenUpAcquireIsSwept(t *testing.T) {
 	}
 }
 
+// An acquire is still on its way when its caller leaves, and the cleanup overtakes it. Nobody holds the lock then, also if the client closes meanwhile.
+func TestAcquireThatOutlivesItsCall(t *testing.T) {
+	t.Parallel()
+	const leaves, arrives = 20 * time.Millisecond, 30 * time.Millisecond
+	ways := map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"its deadline": endsAfter(leaves), "it is canceled": canceledAfter(leaves),
+	}
+	closes := map[string]time.Duration{"": 0, ", and Close": time.Minute, ", and a short Close": time.Millisecond}
+	for script, of := range map[string]func(c *lock.Client) lock.Locker{
+		"acquire":           func(c *lock.Client) lock.Locker { return c.Mutex("job") },
+		"fair_acquire":      func(c *lock.Client) lock.Locker { return c.FairMutex("job") },
+		"write_acquire":     func(c *lock.Client) lock.Locker { return c.RWMutex("job") },
+		"semaphore_acquire": func(c *lock.Client) lock.Locker { return c.Semaphore("job") },
+		"multi_acquire":     func(c *lock.Client) lock.Locker { return c.Multi([]string{"job", "other"}) },
+	} {
+		for way, leave := range ways {
+			for also, closes := range closes {
+				t.Run(script+" "+way+also, func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						srv := redistest.StartFake(t)
+						rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+						loadScripts(t, srv.Client(t))
+						c, other := open(t, rdb), open(t, srv.Client(t))
+						if pool, ok := of(other).(*lock.Semaphore); ok {
+							must(t, "EnsurePermits", pool.EnsurePermits(t.Context(), 1))
+						}
+						wire.set(redistest.When(redistest.Down, redistest.Delay(10*time.Millisecond))) // too slow to be waited for by the caller itself
+						free(t, try(t, c.Mutex("warm-up")))
+						wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script(script, "job")))
+						start := time.Now()
+						ctx, cancel := leave(t.Context())
+						defer cancel()
+						if _, err := of(c).TryLock(ctx); err == nil {
+							t.Fatal("it got the lock")
+						}
+						wire.set(nil)
+						closed := make(chan error, 1)
+						go func() {
+							defer close(closed)
+							if closes > 0 {
+								ctx, cancel := context.WithTimeout(context.Background(), closes)
+								defer cancel()
+								closed <- c.Close(ctx)
+							}
+						}()
+						sleepUntil(start.Add(arrives))
+						wire.proxy.Release()
+						must(t, "Close", <-closed)
+						sleepUntil(start.Add(arrives + idle))
+						free(t, try(t, of(other)))
+					})
+				})
+			}
+		}
+	}
+}
+
+func endsAfter(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+}
+
+func canceledAfter(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(d, cancel)
+		return ctx, cancel
+	}
+}
+
+// A release that hands the lock to a waiter of its client arrives when Close has given up on both. The lock is free then.
+func TestHandOverThatOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	for way, distance := range departures {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				f.away(t, distance)
+				held := try(t, f.c.Mutex("job"))
+				waiter := begin(t.Context(), f.c.Mutex("job"))
+				time.Sleep(idle) // in which it asks, and learns that it has to wait
+				f.wire.set(redistest.When(redistest.Up, redistest.Hold, f.wire.script("hand_over", "job")))
+				released := make(chan error, 1)
+				go func() { released <- held.Release(context.Background()) }()
+				f.wire.proxy.AwaitHeld(t, 1)
+				closeSoon(f.c)
+				mustMatch(t, await(t, "Lock", waiter).err, lock.ErrClosed)
+				f.wire.set(nil)
+				f.wire.proxy.Release()
+				_ = await(t, "Release", released)
+				time.Sleep(idle)
+				if owner := holderOf(f.rdb, "job"); owner != "" {
+					t.Errorf("%s holds the lock, a waiter of a client that is closed", owner)
+				}
+			})
+		})
+	}
+}
+
 // An acquire that the network delays past its own release must not resurrect the lock.
 func TestLateAcquireChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -181,7 +181,7 @@ func (t *quorumTry) release(granted []vote) {
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease)); err != nil || v.claim.mayWriteLate() {
+			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease), false); err != nil || v.claim.mayWriteLate() {
 				v.claim.cleanUp()
 			}
 		})

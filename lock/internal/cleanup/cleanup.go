@@ -16,13 +16,12 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Timeout bounds one run of a task.
+// Timeout bounds one run of a task. go-redis may take as long as its ReadTimeout to notice.
 const Timeout = time.Second
 
 const (
-	refusedPause = 5 * time.Second       // before a task that was refused runs again
-	taskSpacing  = 2 * time.Millisecond  // per queued task, after a failure: an outage may leave thousands, and must not be made worse
-	drainPoll    = 10 * time.Millisecond // between two looks of Drain
+	refusedPause = 5 * time.Second      // before a task that was refused runs again
+	taskSpacing  = 2 * time.Millisecond // per queued task, after a failure: an outage may leave thousands, and must not be made worse
 )
 
 // Task removes an entry from Redis.
@@ -41,15 +40,21 @@ type Task struct {
 
 // Cleaner runs tasks in the background. It is safe for concurrent use.
 type Cleaner struct {
+	gaveUp chan struct{}
+
 	mu     sync.Mutex
 	byNode map[string]*queue
 	closed bool
 }
 
 // New returns a Cleaner without tasks.
-func New() *Cleaner { return &Cleaner{byNode: make(map[string]*queue)} }
+func New() *Cleaner { return &Cleaner{gaveUp: make(chan struct{}), byNode: make(map[string]*queue)} }
 
-// Add schedules a task. After Close it does nothing.
+func (c *Cleaner) newQueue() *queue {
+	return &queue{gaveUp: c.gaveUp, wake: make(chan struct{}, 1), closing: c.closed}
+}
+
+// Add schedules a task. After Close it runs as Close would have run it, and nobody waits for that.
 func (c *Cleaner) Add(t *Task) {
 	last := t.LateWriteUntil
 	if t.Due.After(last) {
@@ -58,58 +63,52 @@ func (c *Cleaner) Add(t *Task) {
 	t.until = last.Add(t.Patience)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
 	q := c.byNode[t.Node]
-	if q == nil {
-		q = &queue{closed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	switch {
+	case c.closed:
+		q = c.newQueue()
+	case q == nil:
+		q = c.newQueue()
 		c.byNode[t.Node] = q
 	}
 	q.add(t)
 }
 
-// Close drops the remaining tasks: Redis lets their entries expire.
-func (c *Cleaner) Close() {
+// Close runs each task once more, and waits for that: until ctx ends also for the time when no delayed call can write any more. Where a task fails,
+// all of its node are dropped. Redis lets their entries expire.
+func (c *Cleaner) Close(ctx context.Context) {
 	c.mu.Lock()
 	c.closed = true
 	all := c.byNode
 	c.mu.Unlock()
 	for _, q := range all {
-		close(q.closed)
+		q.close()
 	}
-	for _, q := range all {
-		q.done.Wait()
-	}
-}
-
-// Drain waits until no task is due, or until ctx ends.
-func (c *Cleaner) Drain(ctx context.Context) {
-	for c.pending(time.Now()) && redisfail.Sleep(ctx, drainPoll) {
-	}
-}
-
-// pending reports whether a task is due.
-func (c *Cleaner) pending(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, q := range c.byNode {
-		if q.pending(now) {
-			return true
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, q := range all {
+			q.done.Wait()
 		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
-	return false
+	close(c.gaveUp)
+	<-done
 }
 
 // queue has the tasks of one node. Its goroutine runs only while there are any.
 type queue struct {
-	closed chan struct{}
+	gaveUp <-chan struct{} // see Close of Cleaner
+	wake   chan struct{}
+	done   sync.WaitGroup
 
 	mu      sync.Mutex
 	running bool
-	wake    chan struct{}
+	closing bool
 	tasks   taskHeap
-	done    sync.WaitGroup
 }
 
 func (q *queue) add(t *Task) {
@@ -121,9 +120,34 @@ func (q *queue) add(t *Task) {
 		q.done.Go(q.run)
 		return
 	}
+	q.look()
+}
+
+// look makes run look again which task is next.
+func (q *queue) look() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
+	}
+}
+
+// close makes all tasks due.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closing = true
+	for _, t := range q.tasks {
+		t.Due = time.Now()
+	}
+	q.look()
+}
+
+// drop drops the tasks that are not due, if none is.
+func (q *queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.tasks) > 0 && q.tasks[0].Due.After(time.Now()) {
+		q.tasks = nil
 	}
 }
 
@@ -136,32 +160,29 @@ func (q *queue) run() {
 			q.mu.Unlock()
 			return
 		}
-		next := q.tasks[0]
+		next, closing := q.tasks[0], q.closing
+		wait := time.Until(next.Due)
 		q.mu.Unlock()
 
-		if wait := time.Until(next.Due); wait > 0 {
+		if wait > 0 {
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:
 			case <-q.wake:
 				timer.Stop()
 				continue
-			case <-q.closed:
+			case <-q.gaveUp:
 				timer.Stop()
-				return
+				q.drop()
+				continue
 			}
 		}
-		select {
-		case <-q.closed:
-			return
-		default:
-		}
-		q.try(next)
+		q.try(next, closing)
 	}
 }
 
-// try runs a task once, and schedules it again unless it is finished.
-func (q *queue) try(t *Task) {
+// try runs a task once, and schedules it again unless it is finished. closing says whether Close had been called before.
+func (q *queue) try(t *Task, closing bool) {
 	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), Timeout)
 	defer cancel()
 	began := time.Now()
@@ -184,17 +205,17 @@ func (q *queue) try(t *Task) {
 		}
 		t.Due = time.Now().Add(pause + time.Duration(len(q.tasks))*taskSpacing)
 	}
-	if finished || t.Due.After(t.until) {
+	switch {
+	case q.closing && !closing: // what it was to remove may have come meanwhile
+		t.Due = time.Now()
+		heap.Fix(&q.tasks, t.index)
+	case closing && err != nil:
+		q.tasks = nil
+	case finished, t.Due.After(t.until):
 		heap.Remove(&q.tasks, t.index)
-	} else {
+	default:
 		heap.Fix(&q.tasks, t.index)
 	}
-}
-
-func (q *queue) pending(now time.Time) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.tasks) > 0 && !q.tasks[0].Due.After(now)
 }
 
 // taskHeap has the task that is due next on top.

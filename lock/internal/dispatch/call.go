@@ -78,11 +78,14 @@ func (c *Call) Learn(now int64, late bool, err error) error {
 	return nil
 }
 
-// stamp notes that the call is sent now, and counts its not-after from now.
+// stamp notes that the call is sent now, and counts its not-after from now. That is the deadline of its caller's ctx at the latest.
 func (c *Call) stamp(now time.Time) {
 	c.Sent = now
 	if c.Expires() {
 		until := now.Add(c.Window)
+		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
+			until = end
+		}
 		c.SetNotAfter(c.node.Clock.At(until))
 		c.LateWriteUntil = until.Add(c.node.Clock.ahead()) // the server may count from so much earlier
 	}

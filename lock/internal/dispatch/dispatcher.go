@@ -206,6 +206,12 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (l
 	}
 }
 
+// DoAlone sends a call in this goroutine, by itself, and also after Close.
+func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
+	c.ctx = ctx
+	d.sendInline(c)
+}
+
 var (
 	// ErrNoReply is the outcome of a call without a reply within its caller's patience.
 	ErrNoReply = redisfail.NewTimeout("lockdog: timeout: no answer of Redis in time")
