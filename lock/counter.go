@@ -16,7 +16,7 @@ const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 // count reads the number.
 func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
-		reply, err := lk.c.ops.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) {
+		reply, err := lk.c.ops.simple(ctx, telemetry.OpInspect, func(r *script.Request) {
 			script.CountArgs(r, lk.key, what)
 		})
 		if err != nil {

@@ -83,7 +83,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		if oneKey {
 			args.Counter = nil
 		}
-		c := o.dispatcher.Call(claim.lock.key, telemetry.PurposeAcquire)
+		c := o.dispatcher.Call(telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
 		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
 		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
@@ -209,7 +209,7 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 		releaser, lease = kind.handOver, to.lease
 		args.Next = script.Next{Owner: next.claim.owner, Lease: to.leaseArg, Traceparent: next.claim.traceparent, Subscribed: next.subscribed}
 	}
-	c := o.dispatcher.Call(claim.lock.key, telemetry.PurposeRelease)
+	c := o.dispatcher.Call(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
 		c.Window = min(lease, o.backend.Timeout())
@@ -245,7 +245,7 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 
 // force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
 func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
-	reply, err := o.simple(ctx, telemetry.OpForceUnlock, lk.key, func(r *script.Request) {
+	reply, err := o.simple(ctx, telemetry.OpForceUnlock, func(r *script.Request) {
 		lk.kind.force.Args(r, script.ForceArgs{
 			Lock: lk.keys(), Publish: o.backend.Traits().Publish, Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
 		})
@@ -262,7 +262,7 @@ func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []st
 
 // inspect reads the lock's entry.
 func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
-	reply, err := o.simple(ctx, telemetry.OpInspect, lk.key, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
+	reply, err := o.simple(ctx, telemetry.OpInspect, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
 	if err != nil {
 		return script.InspectReply{}, err
 	}
@@ -270,13 +270,13 @@ func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply
 }
 
 // simple runs a script that can be repeated safely.
-func (o *operations) simple(ctx context.Context, op telemetry.Operation, key string, args func(*script.Request)) (any, error) {
+func (o *operations) simple(ctx context.Context, op telemetry.Operation, args func(*script.Request)) (any, error) {
 	var err error
 	for try := range maxTries {
 		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
 			break
 		}
-		c := o.dispatcher.Call(key, telemetry.PurposeOther)
+		c := o.dispatcher.Call(telemetry.PurposeOther)
 		args(&c.Request)
 		if left := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()); left != nil {
 			err = failedOf(ctx, err, left)

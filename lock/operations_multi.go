@@ -51,7 +51,7 @@ func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claim
 
 func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeout time.Duration) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
-	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeAcquire)
+	c := o.dispatcher.Call(telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
 	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
 	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
@@ -141,7 +141,7 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 
 // sendReleaseAll is one try.
 func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, timeout time.Duration) ([]releaseReply, []error, error) {
-	c := o.dispatcher.Call(claims[0].lock.key, telemetry.PurposeRelease)
+	c := o.dispatcher.Call(telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
 	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		return nil, nil, left

@@ -332,7 +332,7 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.claim.lock
-	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, lk.key, func(r *script.Request) {
+	reply, err := lk.c.ops.simple(ctx, telemetry.OpAcquire, func(r *script.Request) {
 		script.RaiseArgs(r, v.claim.scriptClaim(), token)
 	})
 	if err != nil {

@@ -152,7 +152,7 @@ func (r *waitRecords) send(change script.WaitsChange, now time.Time) (known bool
 func (r *waitRecords) sendOnce(ctx context.Context, patience time.Duration, change script.WaitsChange, now time.Time) (known bool, err error) {
 	key := script.WaitsKey(r.g.c.cfg.prefix, r.g.random)
 	r.g.budget.tokens--
-	err = r.g.call(ctx, key, patience, writeWindow, func(q *script.Request) { script.WaitsWriteArgs(q, key, change) }, func(c *dispatch.Call) error {
+	err = r.g.call(ctx, patience, writeWindow, func(q *script.Request) { script.WaitsWriteArgs(q, key, change) }, func(c *dispatch.Call) error {
 		reply, err := script.ParseWaitsWrite(c.Reply)
 		known = reply.Known
 		return c.Learn(reply.Now, reply.Late, err)
@@ -175,15 +175,15 @@ func (r *waitRecords) enlist(now time.Time) {
 	r.enlisted = now
 	key := script.WaitingKey(r.g.c.cfg.prefix)
 	r.g.budget.tokens--
-	_ = r.g.call(r.g.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
+	_ = r.g.call(r.g.ctx, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
 }
 
 // call makes one call for the wait graph, and has its reply read. Without a reply the script writes nothing after the window, if it has a not-after.
-func (g *waitGraph) call(ctx context.Context, key string, patience, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
+func (g *waitGraph) call(ctx context.Context, patience, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := g.c.dispatcher.Call(key, telemetry.PurposeOther)
+	c := g.c.dispatcher.Call(telemetry.PurposeOther)
 	args(&c.Request)
 	c.Window = window
 	if left := g.c.dispatcher.Do(ctx, c, patience); left != nil {

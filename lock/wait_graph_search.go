@@ -171,7 +171,7 @@ func (g *waitGraph) nudge(cycles []waitgraph.Cycle) {
 	defer cancel()
 	g.budget.tokens -= float64(len(channels))
 	inParallel(len(channels), func(i int) {
-		_ = g.call(ctx, keys[i], graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
+		_ = g.call(ctx, graphPatience, 0, func(q *script.Request) { script.WaitsNudgeArgs(q, keys[i], channels[i], nudge) },
 			func(*dispatch.Call) error { return nil }) // it looks by itself, later
 	})
 }
@@ -259,7 +259,7 @@ func (s *deadlockSearch) readHolders(all []waitgraph.Awaited) (owners []string) 
 	found, errs := make([]waitgraph.Holders, len(names)), make([]error, len(names))
 	inParallel(len(names), func(i int) {
 		key := s.g.c.cfg.prefix + names[i]
-		errs[i] = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
+		errs[i] = s.g.call(s.ctx, graphPatience, 0, func(q *script.Request) { script.HoldersArgs(q, key, waitgraph.MaxHolders) },
 			func(c *dispatch.Call) (err error) {
 				found[i].Mode, found[i].Owners, err = script.ParseHolders(c.Reply)
 				return err
@@ -317,7 +317,7 @@ func (s *deadlockSearch) readWaits(owners []string) {
 		a, fields := &answers[i], byClient[clients[i]]
 		key := script.WaitsKey(s.g.c.cfg.prefix, clients[i])
 		a.sent = time.Now()
-		a.err = s.g.call(s.ctx, key, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
+		a.err = s.g.call(s.ctx, graphPatience, 0, func(q *script.Request) { script.WaitsReadArgs(q, key, fields) },
 			func(c *dispatch.Call) (err error) {
 				a.age, a.texts, err = script.ParseWaitsRead(c.Reply, len(fields))
 				return err

@@ -25,12 +25,13 @@ type Call struct {
 	Acked          int // replicas that have the script's writes
 	Err            error
 
-	node        *Node
+	node        *Node // since Do
 	purpose     telemetry.Purpose
 	unbatchable bool // it is sent in a batch of its own
 	ctx         context.Context
 	state       atomic.Int32 // waiting, then what came first
 	done        chan struct{}
+	over        <-chan struct{} // closed when nobody needs the call any more; nil: somebody does
 	timer       *time.Timer
 }
 
@@ -47,10 +48,10 @@ const (
 	abandoned
 )
 
-// Call returns a call to the node of a key, with no script yet. Recycle takes it back, unless its caller left.
-func (d *Dispatcher) Call(key string, purpose telemetry.Purpose) *Call {
+// Call returns a call with no script yet. Recycle takes it back, unless its caller left.
+func (d *Dispatcher) Call(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
-	c.node, c.purpose = d.Node(key), purpose
+	c.purpose = purpose
 	c.Window, c.Owner, c.Replicas = 0, nil, 0
 	c.Sent, c.LateWriteUntil, c.Reply, c.Acked, c.Err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)

@@ -49,7 +49,10 @@ type Dispatcher struct {
 	closed   chan struct{}
 	running  sync.WaitGroup // workers, and callers that send their own calls
 	calls    sync.Pool
-	prepared atomic.Bool // the backend knows its servers
+
+	prepared   atomic.Bool   // the backend knows its servers
+	ready      chan struct{} // closed when it does
+	unprepared Node          // has the calls that prepare it
 
 	mu             sync.Mutex
 	nodes          atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
@@ -97,7 +100,7 @@ const (
 
 // New returns a Dispatcher. It starts nothing until there is a call.
 func New(cfg Config) *Dispatcher {
-	d := &Dispatcher{backend: cfg.Backend, rec: cfg.Recorder, panicked: cfg.Panicked, closed: make(chan struct{})}
+	d := &Dispatcher{backend: cfg.Backend, rec: cfg.Recorder, panicked: cfg.Panicked, closed: make(chan struct{}), ready: make(chan struct{})}
 	d.nodes.Store(&map[string]*Node{})
 	d.calls.New = func() any {
 		timer := time.NewTimer(time.Hour)
@@ -146,10 +149,39 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 
 // Do sends a call and waits for its reply, the end of ctx, the end of patience or Close, whichever is first. A call that is sent inline may
 // notice the last three late, by the backend's Soon. If it leaves before the reply, Do says why: the cause of ctx, that the Dispatcher is closed,
-// or ErrNoReply. Then the call belongs to its worker, and its Owner is told what came of it.
+// or ErrNoReply. Then the call belongs to its worker, if it was sent, and its Owner is told what came of it.
 //
 // A deadline of ctx that passes is ErrNoReply, too, once a server in good health would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (left error) {
+	began := time.Now()
+	if !d.prepared.Load() {
+		if left := d.prepare(ctx, c, began, patience); left != nil || c.Err != nil {
+			return left
+		}
+		patience -= time.Since(began)
+	}
+	c.node = d.Node(c.Keys[0])
+	return d.do(ctx, c, began, patience)
+}
+
+// prepare waits until the backend knows its servers, so that the call can be given to its own and waits for no other. What prepares is a call
+// with the same script, as a crowd that may share batches has few in flight. It is over once any has succeeded: a server that is asked may hang.
+func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, patience time.Duration) (left error) {
+	p := d.Call(c.purpose) // isn't recycled: a worker may have it still
+	p.node, p.over = &d.unprepared, d.ready
+	p.Script, p.Keys = c.Script, []string{c.Keys[0]}
+	left = d.do(ctx, p, began, patience)
+	switch {
+	case d.prepared.Load():
+		return nil
+	case left == nil:
+		c.Err = p.Err
+	}
+	return left
+}
+
+// do is Do for a call whose node is known.
+func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
 	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, patience))
@@ -174,7 +206,6 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (l
 		return nil
 	}
 
-	began := time.Now()
 	slow := min(patience, slowBatch)
 	c.timer.Reset(slow)
 	defer c.timer.Stop()
@@ -190,6 +221,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (l
 				slow = patience
 				continue
 			}
+		case <-c.over:
 		case <-ctx.Done():
 		case <-d.closed:
 		}
@@ -208,7 +240,7 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (l
 
 // DoAlone sends a call in this goroutine, by itself, and also after Close.
 func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
-	c.ctx = ctx
+	c.ctx, c.node = ctx, d.Node(c.Keys[0])
 	d.sendInline(c)
 }
 

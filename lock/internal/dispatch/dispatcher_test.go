@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,9 @@ type servers struct {
 	answer chan struct{}
 	rtt    time.Duration
 	pool   int
+	ask    func(ctx context.Context, key string) error // learns which nodes there are; nil: they are known
+
+	asked atomic.Bool
 
 	mu       sync.Mutex
 	sent     []string // the keys of each call
@@ -36,7 +40,21 @@ func (s *servers) Traits() backend.Traits {
 	return backend.Traits{MultiLockScripts: true, Publish: "publish"}
 }
 
+func (s *servers) Prepare(ctx context.Context, key string) error {
+	if s.ask == nil {
+		return nil
+	}
+	err := s.ask(ctx, key)
+	if err == nil {
+		s.asked.Store(true)
+	}
+	return err
+}
+
 func (s *servers) Node(key string) string {
+	if s.ask != nil && !s.asked.Load() {
+		return ""
+	}
 	node, _, _ := strings.Cut(key, ":")
 	return node
 }
@@ -117,7 +135,7 @@ func (r *rig) inspect(key string) <-chan error {
 func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call)) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		c := r.d.Call(key, telemetry.PurposeAcquire)
+		c := r.d.Call(telemetry.PurposeAcquire)
 		args(c)
 		c.Window, c.Owner = time.Second, owner
 		if left := r.d.Do(ctx, c, time.Minute); left != nil {
@@ -203,6 +221,65 @@ func TestDispatcher_SlowBatch(t *testing.T) {
 		r.wantSent("a:hang-2", "a:1")
 		r.want("the call", done, nil)
 		close(r.s.answer)
+	})
+}
+
+// Before it is known which nodes there are, calls wait for that, and for no node.
+func TestDispatcher_UnknownNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		known := make(chan struct{})
+		r.s.ask = func(context.Context, string) error { <-known; return nil }
+		r.hang("a", leastShared+1)
+		batched, single := r.acquire(t.Context(), "b:1", nil), r.inspect("b:2")
+		r.wantSent()
+		close(known)
+		synctest.Wait()
+		r.want("a call to another node than that which hangs", batched, nil)
+		r.want("one that shares no batch", single, nil)
+		r.want("the next", r.acquire(t.Context(), "b:3", nil), nil)
+		close(r.s.answer)
+	})
+}
+
+// A server that hangs as it is asked which nodes there are delays nobody once another has answered.
+func TestDispatcher_UnknownNodesAskedTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.s.ask = func(_ context.Context, key string) error {
+			if strings.HasPrefix(key, "a:") {
+				<-r.s.answer
+			}
+			return nil
+		}
+		first, second := r.acquire(t.Context(), "a:1", nil), r.acquire(t.Context(), "a:2", nil)
+		r.wantSent()
+		r.want("the call that was answered", r.acquire(t.Context(), "b:1", nil), nil)
+		r.want("the first that wasn't", first, nil)
+		r.want("the second", second, nil)
+		close(r.s.answer)
+	})
+}
+
+// A call fails if it can't be known where it belongs, and the next asks again. A caller that leaves meanwhile leaves nothing.
+func TestDispatcher_UnknownNodesNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		refused, tell := errors.New("refused"), make(chan error)
+		r.s.ask = func(context.Context, string) error { return <-tell }
+		failed := r.acquire(t.Context(), "a:1", nil)
+		tell <- refused
+		r.want("the call", failed, refused)
+
+		ctx, leave := context.WithCancel(t.Context())
+		var o owner
+		left := r.acquire(ctx, "a:2", &o)
+		leave()
+		r.want("one whose caller leaves", left, context.Canceled)
+		next := r.acquire(t.Context(), "a:3", nil)
+		tell <- refused
+		tell <- nil
+		r.want("the next", next, nil)
+		if r.wantSent("a:3"); len(r.s.sent) != 1 || len(o.told) > 0 {
+			t.Errorf("%q were sent, and the owner was told %v", r.s.sent, o.told)
+		}
 	})
 }
 

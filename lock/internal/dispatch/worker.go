@@ -187,9 +187,11 @@ func (d *Dispatcher) runBatch(w *worker) {
 // dispatch sends the batch.
 func (d *Dispatcher) dispatch(w *worker) {
 	defer d.recoverPanic(w.calls...)
-	switch len(w.calls) {
-	case 0:
-	case 1:
+	switch {
+	case len(w.calls) == 0:
+	case w.node == &d.unprepared:
+		d.sendPreparation(w.calls[0])
+	case len(w.calls) == 1:
 		d.send(w.calls[0])
 	default:
 		d.sendAll(w)
@@ -215,15 +217,18 @@ func (d *Dispatcher) recoverPanic(calls ...*Call) {
 	}
 }
 
+// sendPreparation has the backend learn its servers, unless it knows them by now.
+func (d *Dispatcher) sendPreparation(c *Call) {
+	if d.prepared.Load() {
+		return
+	}
+	if c.Err = d.backend.Prepare(c.ctx, c.Keys[0]); c.Err == nil && !d.prepared.Swap(true) {
+		close(d.ready)
+	}
+}
+
 // send runs one call.
 func (d *Dispatcher) send(c *Call) {
-	if !d.prepared.Load() {
-		if c.Err = d.backend.Prepare(c.ctx, c.Keys[0]); c.Err != nil {
-			return
-		}
-		d.prepared.Store(true)
-		c.node = d.Node(c.Keys[0]) // for its clock
-	}
 	c.stamp(time.Now())
 	if c.Replicas > 0 {
 		c.Reply, c.Acked, c.Err = d.evalWait(c)
