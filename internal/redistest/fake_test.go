@@ -61,18 +61,22 @@ func TestFakeCountsCommandsOfScripts(t *testing.T) {
 // With the race detector, a program ends whose bubble has two timers that are due at once: golang.org/issue/78156.
 func TestFakeIsDialedByManyAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, f *redistest.Fake) {
+		const crowd = 500
 		rdb := f.Client(t)
+		f.Pause(t) // so that nobody is done with a connection that the next could use
 		var wg sync.WaitGroup
-		for range 500 {
+		for range crowd {
 			wg.Go(func() {
 				if err := rdb.Ping(t.Context()).Err(); err != nil {
 					t.Error(err)
 				}
 			})
 		}
+		synctest.Wait()
+		f.Resume(t)
 		wg.Wait()
-		if n := f.Commands(t)["hello"]; n < 100 {
-			t.Errorf("there were %d connections, which is no crowd", n)
+		if n := f.Commands(t)["hello"]; n != crowd {
+			t.Errorf("there were %d connections, want %d", n, crowd)
 		}
 	})
 }
