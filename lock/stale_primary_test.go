@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,8 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 	// Messages are heard there, too: those for waiters and those for holders. Their leases are far longer than we wait.
 	free(t, awaited)
 	free(t, granted(t, next))
+	control := "lockdog:control:" + told.Owner()[:strings.LastIndexByte(told.Owner(), '-')]
+	eventually(t, patience, func() bool { return elected.PubSubNumSub(t.Context(), control).Val()[control] == 1 }) // since the renewal above
 	if was, err := other.Mutex("told").ForceUnlock(t.Context()); err != nil || !was {
 		t.Errorf("ForceUnlock: %v, %v", was, err)
 	}

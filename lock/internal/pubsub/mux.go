@@ -5,7 +5,7 @@
 // every Up, and polls after a Down.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It is two goroutines: one
-// receives, and reconnects; one sends. A subscription is one channel; its states are drawn at the type state.
+// receives, and reconnects; one sends, and checks. A subscription is one channel; its states are drawn at the type state.
 package pubsub
 
 import (

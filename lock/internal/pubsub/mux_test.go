@@ -369,6 +369,36 @@ func TestMux_ChannelMoves(t *testing.T) {
 	}
 }
 
+// The server is checked as often as the documentation says, whether the connection is silent or not.
+func TestMux_ChecksRegularly(t *testing.T) {
+	const waiting, control = 3 * time.Second, 30 * time.Second
+	for name, tt := range map[string]struct{ messages, checks time.Duration }{
+		"silence":                {time.Hour, waiting},
+		"messages":               {waiting - 1, waiting},
+		"a control channel only": {time.Hour, control},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newServers()
+				m, _ := newMux(t, s)
+				m.Control(backend.Endpoint{Node: "a"}, "ctl", &listener{})
+				if tt.checks == waiting {
+					m.Listen("c", &listener{})
+				}
+				const checks = 20
+				end := time.Now().Add(checks*tt.checks + tt.checks/2)
+				for left := time.Until(end); left > 0; left = time.Until(end) {
+					after(min(left, tt.messages))
+					s.publish("c", "hello")
+				}
+				if s.follows != checks {
+					t.Errorf("%d checks, want %d: one every %v", s.follows, checks, tt.checks)
+				}
+			})
+		})
+	}
+}
+
 // A control channel stays at its endpoint, until a cluster's node is gone.
 func TestMux_Control(t *testing.T) {
 	for _, bus := range []bool{true, false} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
@@ -12,8 +13,11 @@ import (
 
 const maxChannelsPerCommand = 500
 
-// send subscribes and unsubscribes what has changed, until ctx ends. It returns errUnwanted when no subscription is left.
+// send subscribes and unsubscribes what has changed, and checks the server, until ctx ends. It returns errUnwanted when no subscription is left.
 func (s *subscriber) send(ctx context.Context, conn *connection) error {
+	checked := time.Now()
+	tick := time.NewTimer(waitingTimeout)
+	defer tick.Stop()
 	for {
 		subscribe, unsubscribe, err := s.changes()
 		if err == nil {
@@ -27,6 +31,12 @@ func (s *subscriber) send(ctx context.Context, conn *connection) error {
 		}
 		select {
 		case <-s.kick:
+		case <-tick.C:
+			if now := time.Now(); now.Sub(checked) >= s.timeout() {
+				checked = now
+				s.check(conn, 0)
+			}
+			tick.Reset(waitingTimeout)
 		case <-ctx.Done():
 			return nil
 		}

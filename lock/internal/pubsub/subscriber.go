@@ -56,10 +56,10 @@ type subscriber struct {
 // connection is the state of a subscriber that ends with its connection. It is guarded by Mux.mu.
 type connection struct {
 	backend.PubSub
-	established bool // a subscription was acknowledged, and none refused since
-	singly      bool // a subscription was refused: send one channel per command, so that only that is refused
-	checking    bool // whether the server is still where the channels are published
-	checked     time.Time
+	established bool      // a subscription was acknowledged, and none refused since
+	singly      bool      // a subscription was refused: send one channel per command, so that only that is refused
+	checking    bool      // whether the server is still where the channels are published
+	checked     time.Time // when the last check began
 }
 
 // add takes a subscription. It is called with Mux.mu held.
@@ -197,9 +197,7 @@ func (s *subscriber) abandonControl() {
 func (s *subscriber) receive(conn *connection) error {
 	m := s.mux
 	for pinged := false; ; {
-		timeout := s.timeout()
-		ev, err := conn.Receive(m.ctx, timeout)
-		s.check(conn, timeout)
+		ev, err := conn.Receive(m.ctx, s.timeout())
 		var refusal redis.Error
 		switch {
 		case err == nil:
@@ -223,7 +221,7 @@ func (s *subscriber) receive(conn *connection) error {
 	}
 }
 
-// timeout is how long the connection may be silent.
+// timeout is how long the connection may be silent, and the time between two checks.
 func (s *subscriber) timeout() time.Duration {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
@@ -335,8 +333,8 @@ func (s *subscriber) retry(pause time.Duration, moved bool) {
 	})
 }
 
-// check looks whether the connection's server is still where the channels are published, unless it did so within the interval. A server
-// that has left the cluster, or has handed on its slots, goes on answering PING.
+// check looks whether the connection's server is still where the channels are published, unless the last check began within the interval.
+// A server that has left the cluster, or has handed on its slots, goes on answering PING.
 func (s *subscriber) check(conn *connection, interval time.Duration) {
 	m := s.mux
 	m.mu.Lock()
@@ -344,7 +342,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 	if conn.checking || time.Since(conn.checked) < interval || m.ctx.Err() != nil {
 		return
 	}
-	conn.checking = true
+	conn.checking, conn.checked = true, time.Now()
 	channels := slices.Collect(maps.Keys(s.subs))
 	m.done.Go(func() {
 		m.cfg.Backend.Follow(m.ctx) // at a primary that was replaced, nobody is counted as a listener, and hardly anything is published
@@ -362,7 +360,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.relocate(s)
-		conn.checking, conn.checked = false, time.Now()
+		conn.checking = false
 		if !current {
 			conn.checked = time.Time{} // check again soon: the layout may not be known
 		}
