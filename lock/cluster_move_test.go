@@ -110,7 +110,7 @@ func TestClusterFailover(t *testing.T) {
 		return l, next
 	}
 
-	// Asked to step down, it hands everything on. Who listens to it goes on hearing what its successor publishes.
+	// Asked to step down, it hands everything on. Who listens to it hears what its successor publishes, once that knows it as its replica.
 	l, next := awaitWaiter(lock.WithWatchdog(far))
 	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(12*time.Second)))
 	replicated(t, old)
@@ -119,7 +119,7 @@ func TestClusterFailover(t *testing.T) {
 	renewedPast(t, brief, brief.Deadline())
 	free(t, brief)
 	elected := replica.Client(t)
-	eventually(t, patience, func() bool { // it passes messages on to the replicas that it knows
+	eventually(t, patience, func() bool {
 		for line := range strings.Lines(elected.ClusterNodes(t.Context()).Val()) {
 			if strings.Contains(line, fmt.Sprintf(":%d@", old.Port())) && strings.Contains(line, "slave") {
 				return true
@@ -221,4 +221,31 @@ func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 		}
 	}
 	free(t, l)
+}
+
+// Who fell asleep before its slot began to leave listens where the release isn't published any more.
+func asleepBeforeTheWay(t *testing.T, c *redistest.Cluster) {
+	for _, name := range []string{"{only its key}", "{all its keys}"} {
+		t.Run(name, func(t *testing.T) {
+			holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+			waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+			slot := c.Slot(t, name)
+			l := try(t, holder.Mutex(name))
+			next := begin(context.Background(), waiter.Mutex(name))
+			asleep(t, waiter, 1)
+			m := c.Migrate(t, slot, otherNode(t, c, slot))
+			if name == "{only its key}" {
+				m.MoveKeys(t, name)
+			} else {
+				m.MoveKeys(t)
+			}
+			free(t, l)
+			l = granted(t, next)
+			next = begin(context.Background(), holder.Mutex(name))
+			waiting(t, holder, 1)
+			m.Finish(t)
+			free(t, l)
+			free(t, granted(t, next))
+		})
+	}
 }

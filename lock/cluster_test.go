@@ -61,6 +61,7 @@ func TestCluster(t *testing.T) {
 	t.Run("slot by slot where that is refused", func(t *testing.T) { renewedSlotBySlot(t, c) })
 	t.Run("renewed without asking for the layout", func(t *testing.T) { renewedWithoutAsking(t, c) })
 	t.Run("a lock is released on the way", func(t *testing.T) { releasedOnTheWay(t, c) })
+	t.Run("its waiter fell asleep before the way", func(t *testing.T) { asleepBeforeTheWay(t, c) })
 	t.Run("a subscription follows its slot", func(t *testing.T) { subscriptionFollows(t, c) })
 	t.Run("losses are told at every node", func(t *testing.T) { toldAtEveryNode(t, c) })
 	t.Run("a silent node is alone", func(t *testing.T) { silentNodeIsAlone(t, c) })

@@ -62,9 +62,9 @@ type PubSub interface {
 	Ping(ctx context.Context) error
 	// Receive waits for the next event. ErrIdle after timeout without one; any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
-	// Current reports whether the server that it is connected to is still where these channels are published. It may ask that
-	// server.
-	Current(ctx context.Context, channels []string) bool
+	// Current is ErrGone if the server that it is connected to isn't where these channels are published, not all of them; any other error says
+	// nothing of that. Otherwise it returns those that the server is handing on: they may be published elsewhere already. It may ask that server.
+	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }
 

@@ -63,7 +63,9 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 }
 
 // Current implements PubSub: there is one server.
-func (p *redisPubSub) Current(context.Context, []string) bool { return true }
+func (p *redisPubSub) Current(context.Context, []string) (leaving map[string]bool, err error) {
+	return leaving, nil
+}
 
 // ringPubSub listens at a shard.
 type ringPubSub struct {
@@ -73,9 +75,9 @@ type ringPubSub struct {
 }
 
 // Current implements PubSub.
-func (p *ringPubSub) Current(ctx context.Context, _ []string) bool {
+func (p *ringPubSub) Current(ctx context.Context, _ []string) (map[string]bool, error) {
 	_, err := p.ring.at(ctx, p.addr)
-	return err == nil
+	return nil, err
 }
 
 // clusterPubSub listens to plain channels at a node.
@@ -86,25 +88,22 @@ type clusterPubSub struct {
 }
 
 // Current implements PubSub: any primary with slots will do.
-func (p *clusterPubSub) Current(ctx context.Context, _ []string) bool {
-	if !p.serves() {
-		return false
-	}
+func (p *clusterPubSub) Current(ctx context.Context, _ []string) (map[string]bool, error) {
 	owns, err := p.owns(ctx)
-	return err != nil || owns.any()
+	if err == nil && len(owns.ranges) == 0 {
+		err = ErrGone
+	}
+	return nil, err
 }
 
-// serves reports whether the node is a primary of the layout as the program's client has it now.
-func (p *clusterPubSub) serves() bool {
-	_, err := p.cluster.at(context.Background(), p.node.Options().Addr)
-	return !errors.Is(err, ErrGone)
-}
-
-// owns asks the node which slots it has. An error is no reason to leave it: without cluster mode it knows nothing of slots, and one that
-// doesn't answer doesn't answer PING, either.
+// owns asks the node which slots it has. It is ErrGone where the node is no primary of the layout as the program's client has it now. Any other
+// error is no reason to leave it: without cluster mode it knows nothing of slots, and one that doesn't answer doesn't answer PING, either.
 func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
+	if _, err := p.cluster.at(ctx, p.node.Options().Addr); err != nil {
+		return ownSlots{}, err
+	}
 	if p.cluster.mute.Load() {
-		return nil, errMute
+		return ownSlots{}, errMute
 	}
 	text, err := p.node.ClusterNodes(ctx).Result()
 	if redisfail.IsForbidden(err) || redisfail.IsNotCluster(err) {
@@ -197,26 +196,40 @@ func (p *shardedPubSub) learn(has sharding) error {
 	return nil
 }
 
-// Current implements PubSub. The node is asked: it ends the subscriptions to sharded channels when their slot leaves for another shard, but not
-// when it becomes a replica in its own, and of plain channels it says nothing. The layout may be old.
-func (p *shardedPubSub) Current(ctx context.Context, channels []string) bool {
-	if !p.serves() {
-		return false
-	}
+// Current implements PubSub. The node is asked, as the layout may be old: it ends the subscriptions to sharded channels when their slot has left
+// for another shard, but not while the slot's keys leave one by one, nor when it becomes a replica in its own shard, to which the new primary
+// doesn't pass messages on before it knows that; and of plain channels it says nothing.
+func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving map[string]bool, err error) {
 	owns, err := p.owns(ctx)
-	return err != nil || !slices.ContainsFunc(channels, func(channel string) bool { return !owns.has(SlotOf(channel)) })
+	if err != nil {
+		return nil, err
+	}
+	leaving = make(map[string]bool)
+	for _, channel := range channels {
+		slot := SlotOf(channel)
+		if !owns.has(slot) {
+			return nil, ErrGone
+		}
+		if slices.Contains(owns.leaving, slot) {
+			leaving[channel] = true
+		}
+	}
+	return leaving, nil
 }
 
-// ownSlots are the slots that a node has, as ranges.
-type ownSlots [][2]int
-
-func (o ownSlots) any() bool { return len(o) > 0 }
+// ownSlots are the slots that a node has.
+type ownSlots struct {
+	ranges  [][2]int
+	leaving []int // those of which it moves the keys to another node: who asks for a key that has left is sent there
+}
 
 func (o ownSlots) has(slot int) bool {
-	return slices.ContainsFunc(o, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
+	return slices.ContainsFunc(o.ranges, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
 }
 
-// readOwnSlots reads them from a node's answer to CLUSTER NODES: "<id> <address> myself,master - <4 more> <slots>...".
+// readOwnSlots reads them from a node's answer to CLUSTER NODES: "<id> <address> myself,master - <4 more> <slots>...". A slot that comes or
+// leaves is named once more, as "[<slot>-<-<id>]" or "[<slot>->-<id>]". One that leaves by Valkey's atomic migration isn't, as all its keys leave
+// at one moment.
 func readOwnSlots(text string) (own ownSlots) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -224,14 +237,20 @@ func readOwnSlots(text string) (own ownSlots) {
 			continue
 		}
 		for _, r := range fields[8:] {
+			if before, _, leaves := strings.Cut(r, "->-"); leaves {
+				if slot, err := strconv.Atoi(strings.TrimPrefix(before, "[")); err == nil {
+					own.leaving = append(own.leaving, slot)
+				}
+				continue
+			}
 			first, last, several := strings.Cut(r, "-")
 			if !several {
 				last = first
 			}
 			from, err := strconv.Atoi(first)
 			to, err2 := strconv.Atoi(last)
-			if err == nil && err2 == nil { // else it is a slot on its way, named once more
-				own = append(own, [2]int{from, to})
+			if err == nil && err2 == nil {
+				own.ranges = append(own.ranges, [2]int{from, to})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -90,13 +91,23 @@ func (h told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 	const addr, channel = "127.0.0.1:1", "{k}"
 	slot := backend.SlotOf(channel)
+	const primary = "id " + addr + "@2 myself,master - 0 0 1 connected "
+	const replica = "id " + addr + "@2 myself,slave id2 0 0 1 connected\n"
+	const other = "id2 127.0.0.1:3@4 master - 0 0 1 connected 0-16383\n"
 	for name, tt := range map[string]struct {
-		nodes string
-		want  bool
+		nodes  string
+		want   error
+		leaves bool
 	}{
-		"a primary":                {fmt.Sprint("id ", addr, "@2 myself,master - 0 0 1 connected 0-16383\n"), true},
-		"a replica":                {fmt.Sprint("id ", addr, "@2 myself,slave id2 0 0 1 connected\nid2 127.0.0.1:3@4 master - 0 0 1 connected 0-16383\n"), false},
-		"a primary of other slots": {fmt.Sprint("id ", addr, "@2 myself,master - 0 0 1 connected ", slot+1, "-16383\n"), false},
+		"a primary":                 {primary + "0-16383\n", nil, false},
+		"a replica":                 {replica + other, backend.ErrGone, false},
+		"a primary of other slots":  {fmt.Sprint(primary, slot+1, "-16383\n"), backend.ErrGone, false},
+		"a primary of that slot":    {fmt.Sprint(primary, "0 ", slot, "\n"), nil, false},
+		"that slot leaves":          {fmt.Sprint(other, primary, "0-16383 [", slot, "->-id2]\n"), nil, true},
+		"that slot leaves, too":     {fmt.Sprint(primary, "0-16383 [7-<-id2] [8->-id3] [", slot, "->-id2] [9->-id2]\n"), nil, true},
+		"another slot leaves":       {fmt.Sprint(primary, "0-16383 [", slot+1, "->-id2]\n"), nil, false},
+		"that slot comes":           {fmt.Sprint(primary, "0-7 [", slot, "-<-id2]\n"), backend.ErrGone, false},
+		"it is being given it back": {fmt.Sprint(primary, "0-16383 [", slot, "-<-id2]\n"), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{
@@ -123,8 +134,9 @@ func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = ps.Close() }()
-			if got := ps.Current(t.Context(), []string{channel}); got != tt.want {
-				t.Errorf("current: %v, want %v", got, tt.want)
+			leaving, err := ps.Current(t.Context(), []string{channel})
+			if !errors.Is(err, tt.want) || leaving[channel] != tt.leaves {
+				t.Errorf("it leaves: %v, %v; want %v, %v", leaving[channel], err, tt.leaves, tt.want)
 			}
 		})
 	}

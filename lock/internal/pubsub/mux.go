@@ -2,7 +2,8 @@
 // is heard only on the node of its channel.
 //
 // What a Listener may rely on: after Up, no message is missed until Down. A caller that waits for a lock therefore tries again after
-// every Up, and polls after a Down.
+// every Up, and polls after a Down. Where a server doesn't say that it has lost a channel, or begins to, messages may be missed
+// until the next check, within 3 s; Down or Up follows.
 //
 // A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It is two goroutines: one
 // receives, and reconnects; one sends, and checks. A subscription is one channel; its states are drawn at the type state.
@@ -181,7 +182,7 @@ func (m *Mux) relocate(from *subscriber) {
 			continue
 		}
 		delete(from.subs, channel)
-		if sub.state == subscribed {
+		if sub.held() {
 			from.subs[channel] = &subscription{channel: channel, state: subscribed} // without listeners it is unsubscribed
 		}
 		from.change(channel)

@@ -369,6 +369,54 @@ func TestMux_ChannelMoves(t *testing.T) {
 	}
 }
 
+// While a channel's slot leaves its node, messages may be published elsewhere. A check finds that out, and whether it is over.
+func TestMux_SlotLeaves(t *testing.T) {
+	for name, then := range map[string]struct {
+		what func(s *servers)
+		told []string // both listeners together, sorted
+		at   string   // where the channel is subscribed to then
+	}{
+		"it stays after all":    {func(s *servers) { s.leaving = nil }, []string{"up", "up"}, "a"},
+		"it has left":           {func(s *servers) { s.leaving = nil; s.handOn("c", "b") }, []string{"down", "down", "up", "up"}, "b"},
+		"... unnoticed":         {func(s *servers) { s.leaving, s.owners["c"], s.hidden = nil, "b", true }, []string{"up", "up"}, "b"},
+		"the connection breaks": {func(s *servers) { s.leaving = nil; s.cutAll() }, []string{"down", "down", "up", "up"}, "a"},
+		"the node says nothing": {func(s *servers) { s.leaving, s.mute = nil, true }, nil, "a"},
+		"it goes on":            {func(*servers) {}, nil, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newServers()
+				m, _ := newMux(t, s)
+				var l, stays, late listener
+				m.Listen("c", &l)
+				m.Listen("d", &stays)
+				after(2 * time.Second)
+				s.with(func() { s.leaving = map[string]bool{"c": true} })
+				after(time.Second)
+				l.want(t, "the listener, at the first check", "up", "down")
+				m.Listen("c", &late)
+				after(time.Minute)
+				l.want(t, "the listener, later")
+				late.want(t, "who comes meanwhile")
+
+				s.with(func() { then.what(s) })
+				after(4 * time.Second)
+				if told := slices.Sorted(slices.Values(append(l.heard(), late.heard()...))); !slices.Equal(told, then.told) {
+					t.Errorf("both listeners were told %q, want %q", told, then.told)
+				}
+				for _, node := range []string{"a", "b"} {
+					if got := s.subscribed(node); slices.Contains(got, "c") != (node == then.at) {
+						t.Errorf("subscribed at %s: %q; want the channel at %s alone", node, got, then.at)
+					}
+				}
+				if name != "the connection breaks" {
+					stays.want(t, "that of another channel", "up")
+				}
+			})
+		})
+	}
+}
+
 // The server is checked as often as the documentation says, whether the connection is silent or not.
 func TestMux_ChecksRegularly(t *testing.T) {
 	const waiting, control = 3 * time.Second, 30 * time.Second

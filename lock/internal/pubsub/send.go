@@ -64,9 +64,12 @@ func (s *subscriber) changes() (subscribe, unsubscribe []string, err error) {
 	if len(s.subs) == 0 {
 		return nil, nil, errUnwanted
 	}
-	slices.SortFunc(subscribe, func(a, b string) int { return strings.Compare(b, a) }) // see Mux.Listen
+	slices.SortFunc(subscribe, longerFirst)
 	return subscribe, unsubscribe, nil
 }
+
+// longerFirst is the order in which channels come up: see Mux.Listen.
+func longerFirst(a, b string) int { return strings.Compare(b, a) }
 
 func (s *subscriber) write(conn *connection, channels []string, command func(context.Context, ...string) error) error {
 	m := s.mux

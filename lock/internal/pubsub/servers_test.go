@@ -2,6 +2,7 @@ package pubsub_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -26,6 +27,8 @@ type servers struct {
 	closes   bool            // SUBSCRIBE ends the connection
 	gone     map[string]bool // nodes that can't be connected to
 	hidden   bool            // Node and Current don't know of the last moves
+	leaving  map[string]bool // channels that are being handed on, as Current says
+	mute     bool            // Current says nothing
 	follows  int             // calls of Follow
 }
 
@@ -83,18 +86,18 @@ func (s *servers) publish(channel, payload string) {
 }
 
 // cut breaks all connections.
-func (s *servers) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *servers) cut() { s.with(s.cutAll) }
+
+func (s *servers) cutAll() {
 	for _, c := range slices.Clone(s.conns) {
 		c.close()
 	}
 }
 
 // move gives a channel to another node. The old one ends the subscriptions to it.
-func (s *servers) move(channel, to string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *servers) move(channel, to string) { s.with(func() { s.handOn(channel, to) }) }
+
+func (s *servers) handOn(channel, to string) {
 	s.owners[channel] = to
 	for _, c := range s.conns {
 		if c.channels[channel] && c.node != to {
@@ -196,10 +199,16 @@ func (c *conn) Ping(context.Context) error {
 
 func (c *conn) Close() error { return c.do(c.close) }
 
-func (c *conn) Current(_ context.Context, channels []string) bool {
+func (c *conn) Current(_ context.Context, channels []string) (leaving map[string]bool, err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return !slices.ContainsFunc(channels, func(channel string) bool { return c.node != "" && c.s.owner(channel) != c.node })
+	switch {
+	case slices.ContainsFunc(channels, func(channel string) bool { return c.node != "" && c.s.owner(channel) != c.node }):
+		return nil, backend.ErrGone
+	case c.s.mute:
+		return nil, net.ErrClosed
+	}
+	return maps.Clone(c.s.leaving), nil
 }
 
 func (c *conn) Receive(ctx context.Context, timeout time.Duration) (ev backend.Event, err error) {

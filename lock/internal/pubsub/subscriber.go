@@ -333,8 +333,8 @@ func (s *subscriber) retry(pause time.Duration, moved bool) {
 	})
 }
 
-// check looks whether the connection's server is still where the channels are published, unless the last check began within the interval.
-// A server that has left the cluster, or has handed on its slots, goes on answering PING.
+// check looks whether the connection's server is still where the channels are published, and whether they are about to leave it, unless the last
+// check began within the interval. A server that has left the cluster, or has handed on its slots, goes on answering PING.
 func (s *subscriber) check(conn *connection, interval time.Duration) {
 	m := s.mux
 	m.mu.Lock()
@@ -343,14 +343,14 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 		return
 	}
 	conn.checking, conn.checked = true, time.Now()
-	channels := slices.Collect(maps.Keys(s.subs))
+	channels := slices.SortedFunc(maps.Keys(s.subs), longerFirst)
 	m.done.Go(func() {
-		m.cfg.Backend.Follow(m.ctx) // at a primary that was replaced, nobody is counted as a listener, and hardly anything is published
-		if m.cfg.Backend.Traits().PerNode {
+		if !m.cfg.Backend.Follow(m.ctx) { // at a primary that was replaced, nobody is counted as a listener, and hardly anything is published
 			redisfail.Sleep(m.ctx, movedPause) // the new layout comes in the background
 		}
-		current := conn.Current(m.ctx, channels)
-		if !current {
+		leaving, err := conn.Current(m.ctx, channels)
+		gone := errors.Is(err, backend.ErrGone)
+		if gone {
 			m.cfg.Backend.Moved(m.ctx)
 			redisfail.Sleep(m.ctx, movedPause)
 			if s.at.Bus {
@@ -361,8 +361,20 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 		defer m.mu.Unlock()
 		m.relocate(s)
 		conn.checking = false
-		if !current {
-			conn.checked = time.Time{} // check again soon: the layout may not be known
+		if gone {
+			conn.checked = time.Time{} // a Recheck needn't wait: the layout may not be known
+		}
+		if err != nil || s.conn != conn {
+			return
+		}
+		for _, channel := range channels {
+			switch sub := s.subs[channel]; {
+			case sub == nil:
+			case leaving[channel]:
+				sub.on(leaves)
+			default:
+				sub.on(stays)
+			}
 		}
 	})
 }

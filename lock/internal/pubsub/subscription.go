@@ -2,21 +2,25 @@ package pubsub
 
 // state is what is known of a subscription at the server, over the present connection.
 //
-//	           SUBSCRIBE sent               acknowledged
-//	pending ──────────────────▶ requested ────────────────▶ subscribed
-//	   ▲                            │                           │
-//	   │                            │ refused                   │ ended by the server:
-//	   │ retried after a pause      ▼                           │ the slot has moved
-//	   └─────────────────────── rejected ◀──────────────────────┘
+//	           SUBSCRIBE sent               acknowledged                its slot leaves
+//	pending ──────────────────▶ requested ────────────────▶ subscribed ─────────────────▶ leaving
+//	   ▲                            │                           │  ▲                        │ │
+//	   │                            │ refused                   │  └────────────────────────┘ │
+//	   │ retried after a pause      ▼                           │   its slot stays after all  │
+//	   └─────────────────────── rejected ◀──────────────────────┴─────────────────────────────┘
+//	                                      ended by the server: the slot has moved
 //
 // A refusal doesn't name its channel. It rejects all that are requested; where one of them is acknowledged after all, it is
 // subscribed. From every state a lost connection, or a move to another node, leads back to pending.
+//
+// Only in subscribed is every message received: while a slot leaves, some are published at the node that it moves to.
 type state uint8
 
 const (
 	pending state = iota
 	requested
 	subscribed
+	leaving // subscribed, where the slot's keys are on their way to another node
 	rejected
 )
 
@@ -29,6 +33,8 @@ const (
 	refused                   // by the server
 	ended                     // by the server, without an UNSUBSCRIBE
 	retried                   // the pause after a rejection is over
+	leaves                    // the channel's slot is on its way to another node, says a check
+	stays                     // it isn't
 	relocated                 // the channel lives on another node
 	disconnected
 )
@@ -54,7 +60,13 @@ func (sub *subscription) on(e event) bool {
 	case e == refused && was == requested:
 		sub.state, sub.refused = rejected, true
 		sub.tell(Listener.Down)
-	case e == ended && was == subscribed: // otherwise it acknowledges an UNSUBSCRIBE that was sent before the last SUBSCRIBE
+	case e == leaves && was == subscribed:
+		sub.state = leaving
+		sub.tell(Listener.Down)
+	case e == stays && was == leaving:
+		sub.state = subscribed
+		sub.tell(Listener.Up)
+	case e == ended && sub.held(): // otherwise it acknowledges an UNSUBSCRIBE that was sent before the last SUBSCRIBE
 		sub.state = rejected
 		sub.tell(Listener.Down)
 	case e == retried && was == rejected:
@@ -72,6 +84,9 @@ func (sub *subscription) on(e event) bool {
 	}
 	return true
 }
+
+// held reports whether the server has the subscription.
+func (sub *subscription) held() bool { return sub.state == subscribed || sub.state == leaving }
 
 func (sub *subscription) tell(what func(Listener)) {
 	for _, l := range sub.listeners {

@@ -19,13 +19,20 @@ func TestSubscription_Transitions(t *testing.T) {
 	}
 	const up, down = "up", "down"
 	table := map[event]map[state]result{ // whatever isn't in it changes nothing
-		sent:         {pending: {requested, ""}},
-		acknowledged: {pending: {subscribed, up}, requested: {subscribed, up}, subscribed: {subscribed, up}, rejected: {subscribed, up}},
-		refused:      {requested: {rejected, down}},
-		ended:        {subscribed: {rejected, down}},
-		retried:      {rejected: {pending, ""}},
-		relocated:    {pending: {pending, ""}, requested: {pending, ""}, subscribed: {pending, down}, rejected: {pending, ""}},
-		disconnected: {pending: {pending, down}, requested: {pending, down}, subscribed: {pending, down}, rejected: {pending, down}},
+		sent: {pending: {requested, ""}},
+		acknowledged: {
+			pending: {subscribed, up}, requested: {subscribed, up}, rejected: {subscribed, up},
+			subscribed: {subscribed, up}, leaving: {subscribed, up},
+		},
+		refused:   {requested: {rejected, down}},
+		ended:     {subscribed: {rejected, down}, leaving: {rejected, down}},
+		retried:   {rejected: {pending, ""}},
+		leaves:    {subscribed: {leaving, down}},
+		stays:     {leaving: {subscribed, up}},
+		relocated: {pending: {pending, ""}, requested: {pending, ""}, subscribed: {pending, down}, leaving: {pending, ""}, rejected: {pending, ""}},
+		disconnected: {
+			pending: {pending, down}, requested: {pending, down}, subscribed: {pending, down}, leaving: {pending, down}, rejected: {pending, down},
+		},
 	}
 	for e := sent; e <= disconnected; e++ {
 		for from := pending; from <= rejected; from++ {
