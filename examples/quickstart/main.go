@@ -1,12 +1,9 @@
-// Command quickstart shows lockdog at work, in 8 seconds and without anything installed: two services, one
-// lock, and everything that can happen to it.
+// Command quickstart shows lockdog at work, in 8 seconds and without anything installed: a lock that is renewed, waited for, in
+// trouble, and lost.
 //
 //	go run ./examples/quickstart
 //
-// The lines it prints are spans that lockdog made and OpenTelemetry's SDK exported, with a few notes between them: your
-// tracing backend would show the same. -h lists the flags.
-//
-// story.go has the story, service.go what a program sets up.
+// story.go is what happens. What tells of it is what lockdog emits: spans, log lines and metrics. telemetry.go prints them.
 package main
 
 import (
@@ -16,142 +13,99 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/lockdog/lockdog/telemetry/otelsetup"
+	"github.com/lockdog/lockdog/lock"
+	"github.com/lockdog/lockdog/lock/lockdebug"
 )
-
-// The exit codes.
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as in shells
-)
-
-// closeTimeout bounds the end. No lock is held by then, so only a dead collector uses it up.
-const closeTimeout = 3 * time.Second
-
-const usage = `quickstart shows lockdog at work, in 8 seconds: a lock acquired, renewed, waited for, in trouble, lost and
-released. It needs nothing installed: the Redis it uses is embedded.
-
-usage: quickstart [flags]
-
-`
-
-const environment = `
-NO_COLOR=1 turns colours off, and so does a pipe. The OTEL_* variables apply; see package otelsetup.
-Exit codes: 0 when the story is told, 2 for bad flags, 1 for other errors.
-`
-
-// flags are those of the command line.
-type flags struct {
-	redis         *redis.Options // nil: embedded
-	otlp, metrics string
-}
 
 func main() {
+	addr := flag.String("metrics", "", "serve /metrics and /debug/locks at `ADDR`, such as localhost:9464, until Ctrl-C")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, *addr, os.Stdout)
+	interrupted := ctx.Err() != nil
 	stop()
-	os.Exit(code)
-}
-
-// run is the whole program, and returns its exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis would log lost connections to stderr; here they are part of the story
-
-	fail := func(code int, err error) int {
-		_, _ = fmt.Fprintln(stderr, "quickstart:", err)
-		return code
-	}
-	f, err := parse(args, stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return fail(exitUsage, fmt.Errorf("%w\nquickstart -h lists the flags", err))
-	}
-	err = play(ctx, f, newPrinter(stdout))
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, otelsetup.ErrConfig):
-		return fail(exitUsage, err)
-	case ctx.Err() != nil:
-		return fail(exitInterrupted, errors.New("interrupted"))
-	default:
-		return fail(exitFailed, err)
-	}
-}
-
-// parse reads the command line; -h prints the usage.
-func parse(args []string, stdout io.Writer) (f flags, err error) {
-	set := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run prints errors
-	set.Usage = func() {}
-	set.Func("redis", "use the real server at `ADDR`: host:port, or a URL like redis://user:password@host:6379/0.\n"+
-		"All keys start with \""+keyPrefix+"\"; small counters of tokens stay behind", func(s string) (err error) {
-		f.redis, err = redisOptions(s)
-		return err
-	})
-	set.Func("otlp", "send the traces to a collector or Jaeger at `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318", func(s string) error {
-		if f.otlp = s; s == "" {
-			return errors.New("it is empty")
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "quickstart:", err)
+		if interrupted {
+			os.Exit(130) // as in shells
 		}
-		return nil
-	})
-	set.Func("metrics", "serve /metrics and /debug/locks at `ADDR`, and stay until interrupted", func(s string) error {
-		f.metrics = s
-		if _, _, err := net.SplitHostPort(s); err != nil {
-			return errors.New("want host:port, such as localhost:9464")
-		}
-		return nil
-	})
-	err = set.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		_, _ = fmt.Fprint(stdout, usage)
-		set.SetOutput(stdout)
-		set.PrintDefaults()
-		_, _ = fmt.Fprint(stdout, environment)
-	case err == nil && set.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", set.Arg(0))
+		os.Exit(1)
 	}
-	return f, err
 }
 
-// play tells the story, and cleans up.
-func play(ctx context.Context, f flags, out *printer) (err error) {
-	redis, err := startRedis(ctx, f.redis)
+// run starts a Redis in this process and, if there is an address, a server of pages.
+func run(ctx context.Context, addr string, out io.Writer) error {
+	logging.Disable() // go-redis would log errors that lockdog's spans and log lines have
+	mini, err := miniredis.Run()
 	if err != nil {
 		return err
 	}
-	defer redis.close()
-	s := &story{printer: out, redis: redis, seen: newRecord(), flags: f}
-	defer func() {
-		// Also after an interrupt: release what is held, and send the last spans.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		err = errors.Join(err, s.close(ctx))
-	}()
-	if err := s.open(ctx); err != nil {
+	defer mini.Close()
+	mini.ClockTTL(true) // else leases would never run out
+	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
+	defer func() { _ = rdb.Close() }()
+
+	_, _ = fmt.Fprintln(out, "This is what lockdog tells of a lock: its spans, as they end, and its log. Attributes that say little are left out.")
+	var pages *http.ServeMux
+	if addr != "" {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = l.Close() }()
+		pages = http.NewServeMux()
+		go func() { _ = http.Serve(l, pages) }()
+		_, _ = fmt.Fprintf(out, "Metrics are at http://%s/metrics, and all locks at http://%[1]s/debug/locks, until you press Ctrl-C.\n", l.Addr())
+	}
+	return play(ctx, out, rdb, mini.SetError, pages)
+}
+
+// play makes the services, and plays the story. With pages it then holds a lock until ctx ends, for them to show.
+func play(ctx context.Context, out io.Writer, rdb redis.UniversalClient, refuse func(reply string), pages *http.ServeMux) (err error) {
+	end := context.WithoutCancel(ctx) // after Ctrl-C there is still something to close and to send
+	providers, logger, err := startTelemetry(ctx, out)
+	if err != nil {
 		return err
 	}
-	if err := s.tell(ctx); err != nil {
+	defer func() { err = errors.Join(err, providers.Shutdown(end)) }()
+
+	var clients []*lock.Client
+	for _, service := range []string{"orders", "billing", "operator"} { // usually a process each
+		c, err := lock.New(rdb, lock.WithClientID(service), lock.WithWatchdog(leaseTime), lock.WithLogger(logger))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close(end) }()
+		clients = append(clients, c)
+	}
+	if pages != nil {
+		pages.Handle("/metrics", providers.Handler())
+		pages.Handle("/debug/locks", lockdebug.Handler(lockdebug.Options{Clients: clients}))
+	}
+
+	s := story{out: out, logger: logger, orders: clients[0], billing: clients[1], operator: clients[2], refuse: refuse}
+	if err := s.play(ctx); err != nil {
 		return err
 	}
-	if err := out.counters(s.shared.Registry); err != nil {
+	if err := printCounters(out, providers.Registry); err != nil {
 		return err
 	}
-	s.next()
-	if s.url != "" {
-		return s.stay(ctx)
+	if pages == nil {
+		s.title("Go on: -metrics localhost:9464 serves the metrics and a page of all locks, and with\n" +
+			"OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 the spans go to Jaeger, too.")
+		return nil
 	}
-	return nil
+	return s.orders.Mutex("report:daily", lock.WithWatchdog(lock.DefaultLease)).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
+		<-ctx.Done()
+		return nil
+	})
 }

@@ -1,234 +1,181 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/creack/pty"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
-
-// acts are the lines that each act must show, in this order. {orders} stands for its owner.
-var acts = []string{
-	`(?m)^1\. orders takes the lock order:42`,
-	`orders   acquire  order:42 taken in .*, token \d{16}`,
-	`(?m)^2\. While orders works`,
-	`orders   renew    #1 \[=+ +\] \d[\d.]*m?s left: renewed in .*, lag `,
-	`orders   renew    #2 \[=+ +\] \d[\d.]*m?s left: renewed in .*, lag `,
-	`orders   renew    #3 \[=+ +\] \d[\d.]*m?s left: renewed in .*, lag `,
-	`(?m)^3\. billing wants the same lock`,
-	`billing  waiting  order:42 is held by {orders}`,
-	`(?m)^4\. .*Renewals fail`,
-	`orders   renew    #\d+ .*left: attempt 1 failed, (loading|network)`,
-	`orders   renew    #\d+ .*left: attempt 2 failed, (loading|network)`,
-	`redis    answers  again`,
-	`orders   renew    #\d+ .*left: renewed in .*, at attempt \d+`,
-	`(?m)^5\. orders is done`,
-	`(?s)orders   release  order:42 released in .*?billing  renew `, // between them, in any order, what anywhere lists
-	`(?m)^6\. An operator`,
-	`billing  lost     order:42, cause: forced`,
-	`lock lost .*name=order:42 .*token=\d{16} cause=forced .*trace_id=[0-9a-f]{32}`,
-	`billing  ctx      ended: lockdog: lease of lock "order:42" lost: forced: ForceUnlock by "operator"`,
-	`What Prometheus would read`,
-	`lockdog_acquisitions_total +acquired 2\n`,
-	`lockdog_renewals_total +error \d+  missing 1  renewed \d+\n`,
-	`lockdog_losses_total +forced 1\n`,
-	`lockdog_releases_total +released 1\n`,
+func TestMain(m *testing.M) {
+	if os.Getenv("QUICKSTART") != "" { // set by command
+		main()
+		os.Exit(0)
+	}
+	redistest.Main(m)
 }
 
-// anywhere are lines whose place is left open.
-var anywhere = []string{
-	`billing  acquire  order:42 taken in .*, token \d{16}, blocked by {orders}`,
-	`orders   hold     order:42 was held for .*, until released`,
-	`billing  hold     order:42 was held for .*, until lost`,
-}
+// ordered has to be shown in this order.
+const ordered = `
+1\. orders takes
+INF span acquire order took=0s name=order:42 outcome=acquired owner=orders:\S+ token=\d{15} trace_id=[0-9a-f]{8}
+2\. While orders works
+INF span renew order took=0s name=order:42 ordinal=1 attempt=1 remaining=1.97 outcome=renewed trace_id=
+INF span renew order .* ordinal=2 .* outcome=renewed
+INF span renew order .* ordinal=3 .* outcome=renewed
+3\. billing wants
+4\. Redis refuses
+WRN span renew order .* ordinal=5 attempt=1 .* outcome=error
+WRN lock renewal failed name=order:42 owner=orders:.* attempt=1 .* error="LOADING Redis
+WRN span renew order .* ordinal=5 attempt=2 .* outcome=error
+INF span renew order .* ordinal=5 .* outcome=renewed
+INF lock renewal recovered
+5\. orders is done
+INF span release order .* outcome=released owner=orders:
+INF span renew order .* ordinal=1 .* outcome=renewed
+6\. An operator
+WRN span lost order .* cause=forced name=order:42 owner=billing:
+ERR lock lost name=order:42 owner=billing:\S+ token=\d{15} cause=forced .* trace_id=[0-9a-f]{8}
+What Prometheus would read
+lockdog_acquisitions_total{lockdog_group="order",lockdog_outcome="acquired"} 2
+lockdog_losses_total{lockdog_cause="forced",lockdog_group="order"} 1
+lockdog_renewals_total{lockdog_group="order",lockdog_outcome="error"} [2-9]
+INF span acquire report .* name=report:daily outcome=acquired`
 
-// readStory checks that text tells it.
-func readStory(t *testing.T, text string) {
-	t.Helper()
-	owners := strings.NewReplacer("{orders}", `orders:[0-9a-f]{16}-\d+`)
-	rest := text
-	for _, act := range acts {
-		at := regexp.MustCompile(owners.Replace(act)).FindStringIndex(rest)
-		if at == nil {
-			t.Fatalf("not shown, or not in its place: %s\n\n%s", act, text)
-		}
-		rest = rest[at[1]:]
-	}
-	for _, line := range anywhere {
-		if !regexp.MustCompile(owners.Replace(line)).MatchString(text) {
-			t.Errorf("not shown: %s\n\n%s", line, text)
-		}
-	}
-	if strings.Contains(text, "\x1b[") {
-		t.Error("colour in what is no terminal")
-	}
-}
+// anywhere is shown by several goroutines, so that the order varies.
+const anywhere = `
+INF span hold order took=6s .* owner=orders:.* end=released
+INF span place order 42 took=6s
+INF span acquire order took=2.5s .* outcome=acquired owner=billing:.* blocked_by=orders:
+INF span hold order took=1.5s .* owner=billing:.* end=lost
+WRN billing stops its work cause="lockdog: lease of lock \\"order:42\\" lost: forced: ForceUnlock by \\"operator\\"" trace_id=
+WRN lock unlocked by force name=order:42 owner=billing:\S+ by=operator caller=`
 
+// TestStory reads what is printed, and looks at the pages.
 func TestStory(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), nil, &out, &errs); code != 0 || errs.Len() > 0 {
-		t.Fatalf("exit code %d: %s\n%s", code, &errs, &out)
-	}
-	if took := time.Since(start); took > storyTime {
-		t.Errorf("took %v", took)
-	}
-	readStory(t, out.String())
-}
-
-// TestStoryOnRealRedis also stays for the metrics, until it is interrupted.
-func TestStoryOnRealRedis(t *testing.T) {
-	t.Parallel()
-	addr := redistest.Start(t).Addr()
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	var errs bytes.Buffer
-	out := &watched{text: "report:daily taken", found: make(chan struct{})}
-	code := make(chan int, 1)
-	go func() { code <- run(ctx, []string{"-redis", addr, "-metrics", "127.0.0.1:0"}, out, &errs) }()
-
-	select {
-	case <-out.found:
-	case c := <-code:
-		t.Fatalf("exit code %d: %s\n%s", c, &errs, &out.buf)
-	}
-	metrics := regexp.MustCompile(`http://\S+/metrics`).FindString(out.String())
-	if page := get(t, metrics); !strings.Contains(page, `lockdog_held{lockdog_group="report"} 1`) {
-		t.Errorf("GET %s:\n%s", metrics, page)
-	}
-	locks := regexp.MustCompile(`http://\S+/debug/locks`).FindString(out.String())
-	if page := get(t, locks); !strings.Contains(page, "<bdi>report:daily</bdi>") || !strings.Contains(page, "2 clients") {
-		t.Errorf("GET %s:\n%s", locks, page)
-	}
-	interrupt()
-	if c := <-code; c != 0 || errs.Len() > 0 {
-		t.Errorf("exit code %d: %s", c, &errs)
-	}
-	readStory(t, out.String())
-
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	left, err := rdb.Keys(context.Background(), "*").Result()
-	for _, key := range left {
-		if !strings.HasPrefix(key, keyPrefix+"lockdog:fence:") {
-			t.Errorf("left behind: %s", key)
-		}
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestInterrupt(t *testing.T) {
-	t.Parallel()
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	var errs bytes.Buffer
-	out := &watched{text: "renew    #1", found: make(chan struct{})}
-	code := make(chan int, 1)
-	go func() { code <- run(ctx, nil, out, &errs) }()
-	<-out.found
-	interrupt()
-	if c := <-code; c != exitInterrupted || errs.String() != "quickstart: interrupted\n" {
-		t.Errorf("exit code %d: %s\n%s", c, &errs, out)
-	}
-}
-
-// TestEmbeddedExpires shows that leases run out on the embedded Redis, as miniredis left alone has them never do.
-func TestEmbeddedExpires(t *testing.T) {
-	t.Parallel()
-	r, err := startRedis(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
-	rdb := r.client()
-	defer func() { _ = rdb.Close() }()
-	if err := rdb.Set(t.Context(), "a", "b", 200*time.Millisecond).Err(); err != nil {
-		t.Fatal(err)
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
-		n, err := rdb.Exists(t.Context(), "a").Result()
+	synctest.Test(t, func(t *testing.T) {
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n == 0 {
-			return
+		defer func() { _ = out.Close() }()
+		fake := redistest.StartFake(t)
+		refuse := func(reply string) { fake.SetRefusal(func(string, ...string) string { return reply }) }
+		pages := http.NewServeMux()
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- play(ctx, out, fake.Client(t), refuse, pages) }()
+		time.Sleep(time.Minute)
+		for path, want := range map[string]string{"/metrics": `lockdog_held{lockdog_group="report"} 1`, "/debug/locks": "<bdi>report:daily</bdi>"} {
+			rec := httptest.NewRecorder()
+			pages.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+			if !strings.Contains(rec.Body.String(), want) {
+				t.Errorf("GET %s: want %s in\n%s", path, want, rec.Body)
+			}
 		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("200 ms last longer than 10 s")
+		interrupt()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
+
+		text, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(anywhere[1:]) {
+			if !regexp.MustCompile(strings.TrimSuffix(line, "\n")).Match(text) {
+				t.Errorf("not shown: %s", line)
+			}
+		}
+		rest := text
+		for line := range strings.Lines(ordered[1:]) {
+			at := regexp.MustCompile(strings.TrimSuffix(line, "\n")).FindIndex(rest)
+			if at == nil {
+				t.Errorf("not shown, or not in its place: %s", line)
+				break
+			}
+			rest = rest[at[1]:]
+		}
+		if t.Failed() || strings.Contains(string(text), "\x1b[") {
+			t.Errorf("without colour this was to be shown:\n%s", text)
+		}
+	})
+}
+
+// command is the program in a process of its own.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "QUICKSTART=1", "NO_COLOR=")
+	return cmd
+}
+
+// TestProgram starts it in a terminal, looks at the pages, and presses Ctrl-C.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "-metrics", "127.0.0.1:0")
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = terminal.Close() }()
+	var text string
+	for r := bufio.NewReader(terminal); !strings.Contains(text, "2. While orders works"); {
+		line, err := r.ReadString('\n')
+		if text += line; err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	if !strings.Contains(text, "\x1b[") {
+		t.Errorf("no colour in a terminal:\n%s", text)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for path, want := range map[string]string{"/metrics": `lockdog_acquisitions_total{lockdog_group="order"`, "/debug/locks": "3 clients"} {
+		resp, err := client.Get(regexp.MustCompile(`http://[0-9.:]+` + path).FindString(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("GET %s: %v, want %s in\n%s", path, err, want, body)
+		}
+	}
+	if _, err := terminal.Write([]byte{3}); err != nil { // Ctrl-C
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(terminal)
+	want := 130
+	if strings.Contains(string(rest), "acquire report") {
+		want = 0 // the machine is so slow that the story was over
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != want {
+		t.Errorf("%v, want exit code %d\n%s", err, want, rest)
 	}
 }
 
 func TestFlags(t *testing.T) {
-	tests := []struct {
-		args []string
+	t.Parallel()
+	for arg, want := range map[string]struct {
 		code int
 		says string
-	}{
-		{[]string{"-h"}, 0, "-otlp ENDPOINT"},
-		{[]string{"-x"}, exitUsage, "-x"},
-		{[]string{"now"}, exitUsage, `"now"`},
-		{[]string{"-redis", "localhost"}, exitUsage, "host:port"},
-		{[]string{"-redis", "http://localhost:1"}, exitUsage, "http"},
-		{[]string{"-redis", ""}, exitUsage, `"" for flag -redis: want host:port`},
-		{[]string{"-metrics", "9464"}, exitUsage, "host:port"},
-		{[]string{"-otlp", "ftp://localhost"}, exitUsage, "ftp://localhost"},
-		{[]string{"-metrics", "256.0.0.1:1"}, exitFailed, "-metrics 256.0.0.1:1"},
-		{[]string{"-redis", "127.0.0.1:1"}, exitFailed, "no Redis at 127.0.0.1:1"},
-	}
-	for _, test := range tests {
-		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			var out, errs bytes.Buffer
-			code := run(t.Context(), test.args, &out, &errs)
-			says, silent := &errs, &out
-			if test.code == 0 {
-				says, silent = &out, &errs
-			}
-			if code != test.code || !strings.Contains(says.String(), test.says) || silent.Len() > 0 {
-				t.Errorf("exit code %d, stdout %q, stderr %q", code, &out, &errs)
-			}
-		})
-	}
-}
-
-func TestTracingOff(t *testing.T) {
-	t.Setenv("OTEL_SDK_DISABLED", "true")
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), nil, &out, &errs); code != exitFailed || !strings.Contains(errs.String(), "OTEL_SDK_DISABLED") {
-		t.Errorf("exit code %d: %s", code, &errs)
-	}
-}
-
-// TestColour draws on something that looks like a terminal.
-func TestColour(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = null.Close() }()
-	t.Setenv("NO_COLOR", "")
-	if p := newPrinter(null); !p.colour || p.paint(red, "x") != "\x1b[91mx\x1b[0m" {
-		t.Error("no colour on a terminal")
-	}
-	t.Setenv("NO_COLOR", "1")
-	if p := newPrinter(null); p.colour || p.paint(red, "x") != "x" {
-		t.Error("colour in spite of NO_COLOR")
+	}{"-h": {0, "-metrics ADDR"}, "-x": {2, "-metrics ADDR"}, "-metrics=9464": {1, "quickstart: listen tcp"}} {
+		cmd := command(t, arg)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != want.code || !strings.Contains(string(out), want.says) {
+			t.Errorf("%s: %v, want exit code %d and %q:\n%s", arg, err, want.code, want.says, out)
+		}
 	}
 }
