@@ -17,10 +17,11 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Tell what on this Redis will hurt locks",
-		Long: `Tell what on this Redis will hurt locks: settings that lose them, missing rights, clocks, slowness, nodes that are down. It connects as the service would,
-takes and releases locks of names that nobody uses, and deletes their keys. One token counter stays for each --name.
+		Long: `Tell what on this Redis will hurt locks: settings that lose them, missing rights, clocks, slowness, nodes that are down. It connects as the
+service would, takes and releases locks of names that nobody uses, and deletes their keys. One token counter stays for each --name.
 
-Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict unless each of them is ok.`,
+Each finding has an id, what was found, what that means and what to do. Exits with 1 if one of them is a failure; with --strict unless each of
+them is ok.`,
 		Example: `  lockdog doctor --user app --name job                    may touch job*
   lockdog doctor --kind mutex --kind semaphore --strict   for CI`,
 		Args:              args(0, 0, ""),
@@ -47,29 +48,26 @@ Each finding has an id, what was found, what that means and what to do. Exits wi
 			if err := a.printFindings(findings); err != nil {
 				return err
 			}
-			if bad(findings, strict) {
+			if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level != doctor.OK }) {
 				return &exitError{code: exitNo}
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also for a warning, and for what couldn't be checked")
-	cmd.Flags().StringVar(&opts.Name, "name", "", "beginning of the names of locks that the user may touch; its tries get names such as NAME:lockdog-doctor-...")
-	cmd.Flags().StringSliceVar(&opts.Kinds, "kind", nil, "kind of lock or option that the service uses: a right it lacks is a failure, and other kinds aren't tried")
+	cmd.Flags().StringVar(&opts.Name, "name", "",
+		"beginning of the names of locks that the user may touch; its tries get names such as NAME:lockdog-doctor-...")
+	cmd.Flags().StringSliceVar(&opts.Kinds, "kind", nil,
+		"kind of lock or option that the service uses: a right it lacks is a failure, and other kinds aren't tried")
 	completeWords(cmd, "kind", doctor.Kinds()...)
 	return cmd
-}
-
-// bad reports whether the exit code is to be 1.
-func bad(findings []doctor.Finding, strict bool) bool {
-	return slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level != doctor.OK })
 }
 
 // marks are the levels as people read them.
 var marks = map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "WARN", doctor.Fail: "FAIL", doctor.Unknown: "?"}
 
-// printFindings prints them, the worst last, where it stays on a terminal, and how many there are of each level. With --json it prints them alone, the
-// worst first.
+// printFindings prints them, the worst last, where it stays on a terminal, and how many there are of each level. With --json it prints them alone,
+// the worst first.
 func (a *app) printFindings(findings []doctor.Finding) error {
 	if a.json {
 		for _, f := range findings {
@@ -79,24 +77,16 @@ func (a *app) printFindings(findings []doctor.Finding) error {
 		}
 		return nil
 	}
+	var out strings.Builder
 	count := make(map[doctor.Level]int)
 	for _, f := range slices.Backward(findings) {
 		count[f.Level]++
-		where := f.ID
-		if f.Node != "" {
-			where += " " + f.Node
-		}
-		lines := fmt.Sprintf("%-4s  %s: %s\n", marks[f.Level], text.Safe(where), text.OneLine(f.Found))
-		if f.Means != "" {
-			lines += "      means: " + text.OneLine(f.Means) + "\n"
-		}
-		if f.Fix != "" {
-			lines += "      do:    " + text.OneLine(f.Fix) + "\n"
-		}
-		if _, err := fmt.Fprint(a.stdout, lines); err != nil {
-			return err
+		fmt.Fprintf(&out, "%-4s  %s: %s\n", marks[f.Level], text.Safe(strings.TrimSpace(f.ID+" "+f.Node)), text.OneLine(f.Found))
+		if f.Level != doctor.OK {
+			fmt.Fprintf(&out, "      means: %s\n      do:    %s\n", text.OneLine(f.Means), text.OneLine(f.Fix))
 		}
 	}
-	_, err := fmt.Fprintf(a.stdout, "\n%d failed, %d warnings, %d unknown, %d ok\n", count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
+	_, err := fmt.Fprintf(a.stdout, "%s\n%d failed, %d warnings, %d unknown, %d ok\n",
+		&out, count[doctor.Fail], count[doctor.Warn], count[doctor.Unknown], count[doctor.OK])
 	return err
 }

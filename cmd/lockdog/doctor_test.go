@@ -31,7 +31,7 @@ func TestDoctorHealthy(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithConfig("appendonly", "yes"))
 	r := lockdog(t, "redis://"+s.Addr(), nil, "doctor", "--strict")
-	r.want(t, exitOK, "0 failed, 0 warnings, 0 unknown", "")
+	r.want(t, exitOK, "0 failed, 0 warnings, 0 unknown, 30 ok", "")
 	for _, key := range s.Client(t).Keys(t.Context(), "*").Val() {
 		if !strings.HasPrefix(key, "lockdog:fence:") && s.Client(t).PTTL(t.Context(), key).Val() <= 0 {
 			t.Errorf("left behind: %s", key)

@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/fips140"
-	"errors"
-	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,286 +16,254 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
 )
 
-// askInfo reads sections of INFO.
-func askInfo(ctx context.Context, rdb *redis.Client, section string) (info, error) {
-	text, err := rdb.Info(ctx, section).Result()
-	return parseInfo(text), err
+// refusals are in what Redis says where the ACL forbids something, to a caller or to a script.
+var refusals = []string{"NOPERM", "ACL failure", "user executing the script can't"}
+
+// refused reports whether the ACL forbids it.
+func refused(err error) bool { return mentions(err, refusals...) }
+
+// mentions reports whether an error has one of these texts.
+func mentions(err error, texts ...string) bool {
+	return err != nil && slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(err.Error()), strings.ToLower(s)) })
 }
 
-// askConfig reads settings. What is refused is left out.
-func askConfig(ctx context.Context, rdb *redis.Client, names ...string) info {
-	config := make(info)
-	for _, name := range names {
-		values, err := rdb.ConfigGet(ctx, name).Result()
+// parseInfo reads the fields of INFO, or of CLUSTER INFO.
+func parseInfo(text string) facts {
+	f := make(facts)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			f[name] = value
+		}
+	}
+	return f
+}
+
+var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "maxclients", "tracking-table-max-keys"}
+
+// askInfo asks for the fields of INFO, and for settings. Those that it may not ask are left out.
+func askInfo(ctx context.Context, t *target, n node) {
+	text, err := n.rdb.Info(ctx).Result()
+	f := parseInfo(text)
+	for _, name := range settings {
+		setting, err := n.rdb.ConfigGet(ctx, name).Result()
 		if err != nil {
 			break // many services refuse CONFIG
 		}
-		for k, v := range values {
-			config[k] = v
-		}
+		maps.Copy(f, setting)
 	}
-	return config
+	t.tell("info", n.name, f.derive(), err)
 }
 
-// serverFindings are those that INFO tells.
-func serverFindings(ctx context.Context, _ *target, n node) []Finding {
-	var findings []Finding
-	ask := func(id, section string, judge func(info) []Finding) {
-		if i, err := askInfo(ctx, n.rdb, section); err != nil {
-			findings = append(findings, unknown(id, "", err))
-		} else {
-			findings = append(findings, judge(i)...)
+// derive adds to the fields of INFO what the table reads and none of them says.
+func (f facts) derive() facts {
+	for _, product := range []string{"Valkey", "Redict", "Dragonfly", "Redis"} { // each has the version of Redis that it is like, too
+		if version := f[strings.ToLower(product)+"_version"]; version != "" {
+			major, _, _ := strings.Cut(version, ".")
+			f["server"], f["release"] = product+" "+version, product+" "+major
+			break
 		}
 	}
-	ask("server", "server", func(i info) []Finding { return []Finding{evaluateServer(i)} })
-	ask("role", "replication", func(i info) []Finding {
-		role := evaluateRole(i)
-		if role.Level != OK {
-			return []Finding{role}
+	f["replicas"] = f["connected_slaves"] + " replicas"
+	if f["connected_slaves"] == "1" {
+		f["replicas"] = "1 replica"
+	}
+	var lag int
+	for _, value := range f { // such as slave0:ip=127.0.0.1,port=6380,state=online,offset=14,lag=1
+		_, rest, _ := strings.Cut(value, ",lag=")
+		seconds, _, _ := strings.Cut(rest, ",")
+		n, _ := strconv.Atoi(seconds)
+		lag = max(lag, n)
+	}
+	f["lag"] = strconv.Itoa(lag)
+	return f
+}
+
+// askCluster asks a node for the state of the Cluster.
+func askCluster(ctx context.Context, t *target) {
+	if t.server.Mode != connect.Cluster || len(t.nodes) == 0 { // which askNodes has told
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+	defer cancel()
+	text, err := t.nodes[0].rdb.ClusterInfo(ctx).Result()
+	t.tell("cluster", "", parseInfo(text), err)
+	text, err = t.nodes[0].rdb.ClusterNodes(ctx).Result()
+	f, down := parseNodes(text)
+	t.tell("cluster_nodes", "", f, err)
+	for _, addr := range down {
+		t.tell("cluster_node", addr, facts{}, nil)
+	}
+}
+
+// parseNodes reads CLUSTER NODES: which nodes are down, how many primaries there are, and which of these have no replica that is up. A primary
+// without slots doesn't count.
+func parseNodes(text string) (f facts, down []string) {
+	primaries, replicas := make(map[string]string), make(map[string]bool) // id -> address, ids of their primaries
+	for line := range strings.Lines(text) {
+		w := strings.Fields(line)
+		if len(w) < 8 {
+			continue
 		}
-		return []Finding{role, evaluateReplicas(i, askConfig(ctx, n.rdb, "min-*-to-write"))}
-	})
-	ask("eviction", "memory", func(i info) []Finding {
-		stats, _ := askInfo(ctx, n.rdb, "stats")
-		return evaluateMemory(i, stats)
-	})
-	ask("tracking", "stats", func(i info) []Finding {
-		return []Finding{evaluateTracking(i, askConfig(ctx, n.rdb, "tracking-table-max-keys"))}
-	})
-	ask("connections", "clients", func(i info) []Finding {
-		return []Finding{evaluateConnections(i, askConfig(ctx, n.rdb, "maxclients"))}
-	})
-	return findings
-}
-
-// persistenceFindings tell what a restart does.
-func persistenceFindings(ctx context.Context, _ *target, n node) []Finding {
-	i, err := askInfo(ctx, n.rdb, "persistence")
-	if err != nil {
-		return []Finding{unknown("persistence", "", err)}
-	}
-	return evaluatePersistence(i, askConfig(ctx, n.rdb, "save", "appendfsync", "stop-writes-on-bgsave-error"))
-}
-
-// writeFindings write a key, where the node serves its slot.
-func writeFindings(ctx context.Context, t *target, n node) []Finding {
-	key := t.key + ":write"
-	t.probe(key)
-	err := n.rdb.Set(ctx, key, 1, t.opts.Timeout).Err()
-	switch {
-	case err == nil, redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
-		if err != nil {
-			return nil // the key is another node's, and what it says of the ACL is said below
+		addr, _, _ := strings.Cut(w[1], "@")
+		flags := strings.Split(w[2], ",")
+		primary, serves := slices.Contains(flags, "master"), len(w) > 8
+		if primary && serves {
+			primaries[w[0]] = addr
 		}
-		return []Finding{{ID: "write", Level: OK, Found: "a key could be written"}}
-	case refused(err):
-		return nil // the rights are checked below
+		switch fails := slices.Contains(flags, "fail") || slices.Contains(flags, "fail?"); {
+		case fails && (serves || !primary):
+			down = append(down, addr)
+		case !primary:
+			replicas[w[3]] = true
+		}
 	}
-	f := Finding{ID: "write", Level: Fail, Found: "a key can't be written: " + err.Error(), Means: "no lock can be taken", Fix: "look at what Redis says, and at its log"}
-	if redis.HasErrorPrefix(err, "READONLY") {
-		f.Fix = "let -u point at the primary, or at the Sentinels"
-	}
-	return []Finding{f}
+	f = facts{"primaries": strconv.Itoa(len(primaries))}
+	maps.DeleteFunc(primaries, func(id, _ string) bool { return replicas[id] })
+	f["bare"] = strings.Join(slices.Sorted(maps.Values(primaries)), ", ")
+	return f, down
 }
 
-// clockFindings compare clocks.
-func clockFindings(ctx context.Context, t *target) []Finding {
+// reading is the clock of a server: how far it is ahead of ours, and how wrong that may be.
+type reading struct {
+	node          string
+	ahead, unsure time.Duration
+}
+
+// askClocks asks primaries and replicas for the time.
+func askClocks(ctx context.Context, t *target) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
 	var mu sync.Mutex
-	var findings []Finding
 	var all []reading
-	read := func(ctx context.Context, name string, rdb *redis.Client) error {
+	read := func(ctx context.Context, rdb *redis.Client, name string) error {
 		_ = rdb.Ping(ctx).Err() // the connection is there when the time is asked
 		sent := time.Now()
 		at, err := rdb.Time(ctx).Result()
 		half := time.Since(sent) / 2
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			findings = append(findings, unknown("clock", name, err))
-			return nil
+		r := reading{name, at.Sub(sent.Add(half)), half}
+		t.tell("clock", name, r.facts(), err)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, r)
 		}
-		all = append(all, reading{name, at.Sub(sent.Add(half)), half})
 		return nil
 	}
 	for _, n := range t.nodes {
-		_ = read(ctx, n.name, n.rdb)
+		_ = read(ctx, n.rdb, n.name)
 	}
 	if cluster, ok := t.server.UniversalClient.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachSlave(ctx, func(ctx context.Context, rdb *redis.Client) error { return read(ctx, rdb.Options().Addr, rdb) })
+		_ = cluster.ForEachSlave(ctx, func(ctx context.Context, rdb *redis.Client) error { return read(ctx, rdb, rdb.Options().Addr) })
 	}
-	return append(findings, evaluateClocks(all)...)
+	if len(all) > 1 {
+		t.tell("clocks", "", compare(all), nil)
+	}
 }
+
+func (r reading) facts() facts {
+	return facts{"ahead": inMS(r.ahead), "unsure": inMS(r.unsure), "off": inMS(r.ahead.Abs() - r.unsure)}
+}
+
+// compare says how far clocks are apart at least.
+func compare(all []reading) facts {
+	by := func(a, b reading) int { return cmp.Compare(a.ahead, b.ahead) }
+	first, last := slices.MinFunc(all, by), slices.MaxFunc(all, by)
+	apart := max(0, last.ahead-first.ahead-first.unsure-last.unsure)
+	return facts{"apart": inMS(apart), "first": first.node, "last": last.node}
+}
+
+func inMS(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
 const (
 	pings    = 100
-	pingFrom = 5 * time.Millisecond // one PING to the next
+	pingFrom = 5 * time.Millisecond // an answer to the next PING
 )
 
-// latencyFindings send PINGs, for half a second or the time of a check.
-func latencyFindings(ctx context.Context, _ *target, n node) []Finding {
-	var trips []time.Duration
-	tick := time.NewTicker(pingFrom)
-	defer tick.Stop()
+// askLatency sends PINGs, for half a second or the time of a question.
+func askLatency(ctx context.Context, t *target, n node) {
 	conn := n.rdb.Conn()
 	defer func() { _ = conn.Close() }()
-	if err := conn.Ping(ctx).Err(); err != nil {
-		return []Finding{unknown("latency", "", err)}
-	}
-	for len(trips) < pings && ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			continue
-		}
+	err := conn.Ping(ctx).Err() // connects
+	var trips []time.Duration
+	for err == nil && len(trips) < pings {
+		time.Sleep(pingFrom)
 		sent := time.Now()
-		if err := conn.Ping(ctx).Err(); err != nil && ctx.Err() == nil {
-			return []Finding{unknown("latency", "", err)}
-		}
+		err = conn.Ping(ctx).Err()
 		trips = append(trips, time.Since(sent))
 	}
+	if ctx.Err() != nil && len(trips) > 0 {
+		err = nil // what wasn't answered in time counts, too
+	}
+	t.tell("latency", n.name, percentiles(trips), err)
+}
+
+// percentiles are how long round trips took.
+func percentiles(trips []time.Duration) facts {
 	if len(trips) == 0 {
-		return []Finding{unknown("latency", "", context.Cause(ctx))}
+		return facts{}
 	}
-	return []Finding{evaluateLatency(trips)}
+	slices.Sort(trips)
+	n := len(trips)
+	at := func(i int) string { return trips[i].Round(10 * time.Microsecond).String() }
+	return facts{"p50": at(n / 2), "p99": at(n * 99 / 100), "max": at(n - 1), "pings": strconv.Itoa(n)}
 }
 
-// scriptFindings run a script as lockdog does.
-func scriptFindings(ctx context.Context, _ *target, n node) []Finding {
-	const text = "return 1 -- lockdog doctor"
+// askScripts runs a script as lockdog does.
+func askScripts(ctx context.Context, t *target, n node) {
 	var script *redis.Script
-	fips140.WithoutEnforcement(func() { script = redis.NewScript(text) }) // by SHA-1, which is only a name here
-	err := n.rdb.Eval(ctx, text, nil).Err()
+	fips140.WithoutEnforcement(func() { script = redis.NewScript("return 1 -- lockdog doctor") }) // by SHA-1, which is only a name here
+	err := script.Eval(ctx, n.rdb, nil).Err()
+	sent := time.Now()
 	if err == nil {
-		sent := time.Now()
-		if err = n.rdb.EvalSha(ctx, script.Hash(), nil).Err(); err == nil {
-			return []Finding{{ID: "scripts", Level: OK, Found: fmt.Sprintf("scripts run; one took %v", time.Since(sent).Round(10*time.Microsecond))}}
-		}
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			return []Finding{{
-				ID: "scripts", Level: Warn, Found: "a script is forgotten at once", Means: "each call sends its script again, which costs time; there may be several servers behind this address",
-				Fix: "connect to the server itself",
-			}}
-		}
+		err = script.EvalSha(ctx, n.rdb, nil).Err()
 	}
-	return []Finding{{ID: "scripts", Level: Fail, Found: "a script can't run: " + err.Error(), Means: "no lock can be taken", Fix: "allow EVAL and EVALSHA (docs/ACL.md), or look at what Redis says"}}
+	t.tell("scripts", n.name, facts{"took": time.Since(sent).Round(10 * time.Microsecond).String()}, err)
 }
 
-// pubsubFindings send a message to themselves.
-func pubsubFindings(ctx context.Context, t *target, n node) []Finding {
-	const means = "waiters of other processes aren't woken by a release: they try when the holder's lease should have ended"
-	channel := prefixed("redisson_lock__channel", t.key)
-	findings := []Finding{message(ctx, "pubsub", n.rdb.Subscribe(ctx, channel), func() error { return n.rdb.Publish(ctx, channel, "0").Err() }, means)}
+// askPubSub sends a message to itself.
+func askPubSub(ctx context.Context, t *target, n node) {
+	channel := "redisson_lock__channel:" + tagged(t.key)
+	ask := func(id string, sub *redis.PubSub, publish func(ctx context.Context, channel string, message any) *redis.IntCmd) {
+		defer func() { _ = sub.Close() }()
+		_, err := sub.Receive(ctx)
+		if err == nil {
+			err = publish(ctx, channel, "0").Err()
+		}
+		if err == nil {
+			_, err = sub.ReceiveMessage(ctx)
+		}
+		t.tell("pubsub", n.name, facts{"id": id}, err)
+	}
+	ask("pubsub", n.rdb.Subscribe(ctx, channel), n.rdb.Publish)
 	if t.server.Mode == connect.Cluster {
-		f := message(ctx, "pubsub_sharded", n.rdb.SSubscribe(ctx, channel), func() error { return n.rdb.SPublish(ctx, channel, "0").Err() }, means)
-		if !strings.Contains(f.Found, "MOVED") { // the channel is another node's
-			findings = append(findings, f)
-		}
+		ask("pubsub_sharded", n.rdb.SSubscribe(ctx, channel), n.rdb.SPublish)
 	}
-	return findings
 }
 
-// message is what comes of a round trip of a message.
-func message(ctx context.Context, id string, sub *redis.PubSub, publish func() error, means string) Finding {
-	defer func() { _ = sub.Close() }()
-	err := func() error {
-		if _, err := sub.Receive(ctx); err != nil {
-			return err
-		}
-		if err := publish(); err != nil {
-			return err
-		}
-		_, err := sub.ReceiveMessage(ctx)
-		return err
-	}()
-	if err != nil {
-		return Finding{ID: id, Level: Warn, Found: "a message doesn't come back: " + err.Error(), Means: means, Fix: "allow SUBSCRIBE, PUBLISH and the channels (docs/ACL.md); connect without a proxy"}
-	}
-	return Finding{ID: id, Level: OK, Found: "a message came back"}
-}
-
-// proxyFindings look for something between us and the server.
-func proxyFindings(ctx context.Context, t *target, n node) []Finding {
-	var signs []string
+// askProxy looks for signs of something between us and the server.
+func askProxy(ctx context.Context, t *target, n node) {
 	conn := n.rdb.Conn()
 	defer func() { _ = conn.Close() }()
 	ids, runs := make(map[int64]bool), make(map[string]bool)
-	var errs []error
+	errs := []error{conn.Do(ctx, "hello").Err()}
 	for range 5 {
-		if id, err := conn.ClientID(ctx).Result(); err == nil {
-			ids[id] = true
-		} else {
-			errs = append(errs, err)
-		}
-		if text, err := n.rdb.Info(ctx, "server").Result(); err == nil {
-			runs[parseInfo(text)["run_id"]] = true
-		} else {
-			errs = append(errs, err)
-		}
+		id, err1 := conn.ClientID(ctx).Result()
+		text, err2 := n.rdb.Info(ctx, "server").Result()
+		ids[id], runs[parseInfo(text)["run_id"]] = true, true
+		errs = append(errs, err1, err2)
 	}
-	if len(ids) > 1 {
-		signs = append(signs, "CLIENT ID differs on one connection")
+	delete(ids, 0) // where it wasn't told
+	delete(runs, "")
+	f := facts{"ids": strconv.Itoa(len(ids)), "runs": strconv.Itoa(len(runs))}
+	if i := slices.IndexFunc(errs, func(err error) bool { return mentions(err, "unknown command") }); i >= 0 {
+		f["unknown"] = errs[i].Error()
 	}
-	if len(runs) > 1 {
-		signs = append(signs, "run_id differs from call to call")
+	err := n.rdb.Eval(ctx, "return 1", []string{t.key, t.key + "x"}).Err()
+	if t.server.Mode != connect.Cluster && mentions(err, "slot") {
+		f["slots"] = err.Error()
 	}
-	for _, err := range append(errs, conn.Do(ctx, "hello").Err()) {
-		if err != nil && strings.Contains(strings.ToLower(err.Error()), "unknown command") {
-			signs = append(signs, "a command is unknown: "+err.Error())
-			break
-		}
+	if len(ids)+len(runs) > 0 || f["unknown"]+f["slots"] != "" {
+		errs = nil
 	}
-	if t.server.Mode != connect.Cluster {
-		two := []string{t.key, t.sibling("b") + "x"}
-		if err := n.rdb.Eval(ctx, "return 1", two).Err(); err != nil && strings.Contains(strings.ToUpper(err.Error()), "SLOT") {
-			signs = append(signs, "a script may not have keys of two slots: "+err.Error())
-		}
-	}
-	switch {
-	case len(signs) > 0:
-		return []Finding{{
-			ID: "proxy", Level: Warn, Found: "there seems to be a proxy: " + strings.Join(signs, "; "), Means: "lockdog isn't tested with proxies; messages and tracking need a connection of their own",
-			Fix: "connect to the server itself",
-		}}
-	case len(ids) == 0 && len(runs) == 0:
-		return []Finding{unknown("proxy", "", errs[0])}
-	}
-	return []Finding{{ID: "proxy", Level: OK, Found: "no sign of a proxy"}}
-}
-
-// clusterFindings tell of a Cluster as a whole.
-func clusterFindings(ctx context.Context, t *target) []Finding {
-	if t.server.Mode != connect.Cluster {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
-	if len(t.nodes) == 0 {
-		return []Finding{unknown("cluster", "", errors.New("no primary answers"))}
-	}
-	var text, nodes string
-	var err error
-	for _, n := range t.nodes {
-		if text, err = n.rdb.ClusterInfo(ctx).Result(); err == nil {
-			nodes, err = n.rdb.ClusterNodes(ctx).Result()
-			break
-		}
-	}
-	if text == "" {
-		return []Finding{unknown("cluster", "", err)}
-	}
-	findings := evaluateCluster(parseInfo(text), nodes)
-	if err != nil {
-		findings = append(findings, unknown("cluster_replicas", "", err))
-	}
-	return findings
-}
-
-// prefixed is how keys and channels beside a lock are named.
-func prefixed(prefix, key string) string {
-	if strings.Contains(key, "{") {
-		return prefix + ":" + key
-	}
-	return prefix + ":{" + key + "}"
+	t.tell("proxy", n.name, f, cmp.Or(errs...))
 }

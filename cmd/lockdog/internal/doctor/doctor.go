@@ -1,11 +1,10 @@
-// Package doctor finds out what on a Redis will hurt locks. It asks the servers, tries what locks do, and says what to set. It removes the keys of its tries,
-// except for one token counter per name, which lockdog never deletes.
+// Package doctor finds out what on a Redis will hurt locks. It asks the servers, and tries what locks do; all of that brings out facts. Then it looks
+// up in a table what these mean. It removes the keys of its tries, except for one token counter per name, which lockdog never deletes.
 package doctor
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +45,17 @@ type Finding struct {
 type Options struct {
 	Name    string        // names of probe locks begin with it
 	Kinds   []string      // those the service uses, nil: not known
-	Timeout time.Duration // of each check
+	Timeout time.Duration // of each question
+}
+
+// facts are what a question brought out: fields of INFO and CONFIG GET by their names, and others by names of ours. "error" is what failed.
+type facts map[string]string
+
+// answer has the facts about one thing. The checks of the table that are about it judge them.
+type answer struct {
+	about string
+	node  string
+	facts facts
 }
 
 // node is a primary, or the single server.
@@ -55,154 +64,118 @@ type node struct {
 	rdb  *redis.Client
 }
 
-// target is what is checked.
+// target is what is asked.
 type target struct {
 	server *connect.Server
 	opts   Options
-	nodes  []node
-	key    string // of the probe lock, with the key prefix
-	name   string // of the probe lock, without it
+	nodes  []node   // that answer
+	name   string   // of the probe lock
+	key    string   // of the probe lock: its name after the key prefix
+	names  int      // that were made of name
+	keys   []string // to delete at the end
 
-	mu   sync.Mutex
-	keys []string // to delete at the end
+	mu      sync.Mutex // guards what follows, and nodes while they are looked for
+	answers []answer
 }
 
-// check looks at one thing.
-type check struct {
-	id  string // of its finding where it can't be made
-	run func(ctx context.Context, t *target) []Finding
+// questions are asked one after the other.
+var questions = []func(ctx context.Context, t *target){
+	askNodes, askCluster, askClocks, perNode(askInfo), perNode(askLatency), perNode(askScripts), perNode(askPubSub), perNode(askProxy),
+	perNode(askRights), askLocks,
 }
 
-// checks are in the order in which they run.
-var checks = []check{
-	{"cluster", clusterFindings},
-	{"server", perNode(serverFindings)},
-	{"write", perNode(writeFindings)},
-	{"persistence", perNode(persistenceFindings)},
-	{"clock", clockFindings},
-	{"latency", perNode(latencyFindings)},
-	{"scripts", perNode(scriptFindings)},
-	{"pubsub", perNode(pubsubFindings)},
-	{"proxy", perNode(proxyFindings)},
-	{"acl", rightsFindings},
-	{"kinds", kindFindings},
-}
-
-// Run makes all checks. The worst findings come first. The error is that of ctx.
-func Run(ctx context.Context, server *connect.Server, opts Options) (findings []Finding, err error) {
-	t := &target{server: server, opts: opts}
-	t.name = probe.Name(server.Prefix, opts.Name, "lockdog-doctor")
-	t.key = server.Prefix + t.name
+// Run asks all questions, and judges the answers. The worst findings come first. The error is that of ctx.
+func Run(ctx context.Context, server *connect.Server, opts Options) ([]Finding, error) {
+	name := probe.Name(server.Prefix, opts.Name, "lockdog-doctor")
+	key := server.Prefix + name
+	t := &target{server: server, opts: opts, name: name, key: key, keys: []string{key, key + ":text", key + ":none"}}
 	defer t.cleanUp(ctx)
-	findings = t.findNodes(ctx)
-	for _, c := range checks {
-		if ctx.Err() != nil {
+	for _, ask := range questions {
+		if ask(ctx, t); ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		findings = append(findings, c.run(ctx, t)...)
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(a.Level.rank(), b.Level.rank()) })
-	return findings, nil
+	return judge(t.answers), nil
 }
 
-// findNodes fills in the nodes that answer. Those that don't are findings.
-func (t *target) findNodes(ctx context.Context) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
+// tell notes an answer.
+func (t *target) tell(about, node string, f facts, err error) {
+	if err != nil {
+		f["error"] = err.Error()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers = append(t.answers, answer{about, node, f})
+}
+
+// perNode asks all nodes at once.
+func perNode(ask func(ctx context.Context, t *target, n node)) func(context.Context, *target) {
+	return func(ctx context.Context, t *target) {
+		ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, n := range t.nodes {
+			all.Go(func() { ask(ctx, t, n) })
+		}
+		all.Wait()
+	}
+}
+
+// askNodes finds the nodes that answer.
+func askNodes(ctx context.Context, t *target) {
 	cluster, ok := t.server.UniversalClient.(*redis.ClusterClient)
 	if !ok {
 		if rdb, ok := t.server.UniversalClient.(*redis.Client); ok {
 			t.nodes = []node{{"", rdb}}
 		}
-		return nil
+		return
 	}
-	var mu sync.Mutex
-	var findings []Finding
+	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
+	defer cancel()
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
 		n := node{rdb.Options().Addr, rdb}
-		err := rdb.Ping(ctx).Err()
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil && !refused(err) {
-			findings = append(findings, Finding{
-				"node_reachable", Fail, n.name, "no answer: " + err.Error(),
-				"locks in its slots can't be taken, renewed or released", "start the node, or let a replica take over",
-			})
+		if err := rdb.Ping(ctx).Err(); err != nil && !refused(err) {
+			t.tell("nodes", n.name, facts{}, err)
 			return nil
 		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		t.nodes = append(t.nodes, n)
 		return nil
 	})
 	if err != nil {
-		findings = append(findings, unknown("node_reachable", "", err))
+		t.tell("nodes", "", facts{}, err)
 	}
 	slices.SortFunc(t.nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
-	return findings
 }
 
-// perNode makes a check at all nodes at once, each with the time of a check.
-func perNode(at func(ctx context.Context, t *target, n node) []Finding) func(context.Context, *target) []Finding {
-	return func(ctx context.Context, t *target) (all []Finding) {
-		results := make([][]Finding, len(t.nodes))
-		var done sync.WaitGroup
-		for i, n := range t.nodes {
-			done.Go(func() {
-				ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-				defer cancel()
-				results[i] = at(ctx, t, n)
-				for j := range results[i] {
-					results[i][j].Node = n.name
-				}
-			})
+// fresh is a new name of a lock in the slot of the probe lock. Its keys are deleted at the end.
+func (t *target) fresh() string {
+	for {
+		t.names++
+		name := fmt.Sprintf("%s-%d", t.name, t.names)
+		if key := t.server.Prefix + name; probe.SlotOf(key) == probe.SlotOf(t.key) {
+			t.keys = append(t.keys, key, "lockdog_wait:"+tagged(key), tagged(key)+":timeout")
+			return name
 		}
-		done.Wait()
-		return slices.Concat(results...)
 	}
 }
 
-// probe notes keys that are to be deleted at the end.
-func (t *target) probe(keys ...string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.keys = append(t.keys, keys...)
+// tagged is a key as it stands in the names of what belongs to it.
+func tagged(key string) string {
+	if strings.Contains(key, "{") {
+		return key
+	}
+	return "{" + key + "}"
 }
 
-// cleanUp deletes the probe keys, also after Ctrl-C.
+// cleanUp deletes the keys, also after Ctrl-C.
 func (t *target) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.opts.Timeout)
 	defer cancel()
-	slices.Sort(t.keys)
-	for _, key := range slices.Compact(t.keys) {
+	for _, key := range t.keys {
 		if t.server.Del(ctx, key).Err() != nil {
 			_ = t.server.PExpire(ctx, key, time.Second).Err()
-		}
-	}
-}
-
-// unknown is the finding of a check that couldn't be made.
-func unknown(id, node string, err error) Finding {
-	f := Finding{ID: id, Level: Unknown, Node: node, Found: "can't be checked: " + err.Error(), Means: "it may be right or wrong", Fix: "check it by hand"}
-	if refused(err) {
-		f.Fix = "run doctor as a user who may, or check it by hand"
-	}
-	return f
-}
-
-// refused reports whether the ACL forbids it.
-func refused(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "NOPERM") || errors.As(err, new(redis.Error)) &&
-		(strings.Contains(err.Error(), "ACL failure") || strings.Contains(err.Error(), "user executing the script can't")) ||
-		strings.Contains(err.Error(), "NOPERM"))
-}
-
-// sibling is another name in the slot of a probe's.
-func (t *target) sibling(suffix string) string {
-	for i := 0; ; i++ {
-		if name := fmt.Sprintf("%s-%s%d", t.name, suffix, i); probe.SlotOf(t.server.Prefix+name) == probe.SlotOf(t.key) {
-			return name
 		}
 	}
 }

@@ -3,9 +3,9 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,9 +15,6 @@ import (
 
 // rules are those of the Mutex, and what each other kind and option needs beside them.
 var rules = append([]acl.Row{acl.Mutex}, acl.Others...)
-
-// optional are the rows that are checked only if the user chose them.
-var optional = map[string]bool{"quorum": true, acl.RedissonTokens: true, acl.Replicas: true, acl.LossNotifications: true}
 
 // Kinds are what Options.Kinds may have.
 func Kinds() (ids []string) {
@@ -29,253 +26,145 @@ func Kinds() (ids []string) {
 	return ids
 }
 
-// slow are the rules of a Mutex without which it works, with what is lost.
+// uses reports whether the user said that the service uses a kind.
+func (t *target) uses(id string) bool { return slices.Contains(t.opts.Kinds, id) }
+
+// chosen reports whether a row of the rules is to be checked.
+func (t *target) chosen(id string) bool {
+	switch id {
+	case acl.Mutex.ID, acl.OneOfSeveral, acl.WaitGraph: // which no program has to ask for
+		return true
+	case acl.OnCluster:
+		return t.server.Mode == connect.Cluster
+	case "quorum", acl.RedissonTokens, acl.Replicas, acl.LossNotifications: // which few programs ask for
+		return t.uses(id)
+	}
+	return t.opts.Kinds == nil || t.uses(id)
+}
+
+// rows are those to be checked.
+func (t *target) rows() []acl.Row {
+	return slices.DeleteFunc(slices.Clone(rules), func(r acl.Row) bool { return !t.chosen(r.ID) })
+}
+
+// slow are the rules of a Mutex without which it works, but waits longer.
 var slow = map[string]bool{
 	"+publish": true, "+pubsub|numsub": true, "&redisson_lock__channel:*": true, "&lockdog:control:*": true, "+subscribe": true, "+unsubscribe": true,
 	"+ping": true, "+mget": true, "+mset": true,
 }
 
-// tries are commands as they are tried. "K" is a key that holds a text, "N" one that doesn't exist, "C" a channel. Redis checks rights before anything but the
-// number of arguments, so most fail, or find nothing, on purpose.
+// tries are commands as they are tried, and what tries the key or the channel P of a rule. K is a key that holds a text, N one that doesn't exist,
+// C a channel. Redis checks rights before anything but the number of arguments, so most fail, or find nothing, on purpose.
 var tries = map[string]string{
-	"evalsha": "evalsha 0000000000000000000000000000000000000000 0", "eval": "eval return(1) 0", "ping": "ping", "time": "time", "hgetall": "hgetall N",
-	"hexists": "hexists N f", "hmget": "hmget N f", "hset": "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000",
-	"pexpireat": "pexpireat N 1", "set": "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N", "publish": "publish C 0",
-	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1", "zrem": "zrem N m", "zscore": "zscore N m",
-	"lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m", "rpush": "rpush K m", "zcount": "zcount N 0 1",
-	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f", "hscan": "hscan N 0", "hlen": "hlen N", "hkeys": "hkeys N",
-	"zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1", "decr": "decr K", "decrby": "decrby K 1", "wait": "wait 0 1",
-	"client|id": "client id", "client|tracking": "client tracking off", "zmscore": "zmscore N m", "cluster|slots": "cluster slots",
-	"spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
+	"~": "pttl P; hdel P lockdog-doctor", "&": "publish P 0", "evalsha": "evalsha 0000000000000000000000000000000000000000 0",
+	"eval": "eval return(1) 0", "ping": "ping", "time": "time", "hgetall": "hgetall N", "hexists": "hexists N f", "hmget": "hmget N f",
+	"hset": "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000", "pexpireat": "pexpireat N 1",
+	"set": "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N", "publish": "publish C 0",
+	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1", "zrem": "zrem N m",
+	"zscore": "zscore N m", "lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m", "rpush": "rpush K m", "zcount": "zcount N 0 1",
+	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f", "hscan": "hscan N 0", "hlen": "hlen N",
+	"hkeys": "hkeys N", "zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1", "decr": "decr K",
+	"decrby": "decrby K 1", "wait": "wait 0 1", "client|id": "client id", "client|tracking": "client tracking off", "zmscore": "zmscore N m",
+	"cluster|slots": "cluster slots", "spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
 }
 
-// askRight reports whether Redis refuses what a rule allows, and how it says so. Where that can't be known because another right is missing, it does: otherwise who
-// does what the finding says would be told of the next right only then.
-func (t *target) askRight(ctx context.Context, rdb *redis.Client, rule string) (missing bool, says string) {
-	channel := prefixed("redisson_lock__channel", t.key)
-	var err error
-	switch rule[0] {
-	case '~':
-		key := t.place(rule[1:])
-		for _, command := range [][]any{{"pttl", key}, {"hdel", key, "lockdog-doctor"}} { // to read, to write: nothing, as some keys are in use
-			if err = rdb.Do(ctx, command...).Err(); refused(err) && !aboutCommand(err) {
-				return true, err.Error()
+// askRights tries each right of docs/ACL.md.
+func askRights(ctx context.Context, t *target, n node) {
+	lacks, err := t.lacking(ctx, n.rdb)
+	if err != nil {
+		t.tell("rights", n.name, facts{"id": "acl"}, err)
+		return
+	}
+	for _, row := range t.rows() {
+		f := facts{"id": "acl_" + row.ID, "row": row.ID, "kind": row.Kind}
+		if t.opts.Name == "" {
+			f["hint"] = ". If the user may touch certain names only, say with which they begin: --name job"
+		}
+		var missing []string
+		for _, rule := range row.Rules() {
+			if says, ok := lacks[rule]; ok {
+				missing = append(missing, t.spell(rule, t.server.Prefix+cmp.Or(t.opts.Name, "lockdog-doctor")))
+				f["says"] = cmp.Or(f["says"], says)
+				if (row.ID == acl.Mutex.ID || t.uses(row.ID)) && !slow[rule] {
+					f["needed"] = "yes"
+				}
 			}
 		}
-		return false, ""
-	case '&':
-		place := t.place(rule[1:])
-		if err = rdb.Publish(ctx, place, "0").Err(); refused(err) && aboutCommand(err) {
-			err = first(rdb.Subscribe(ctx, place))(ctx)
-		}
-		return refused(err), text(err)
+		f["missing"] = strings.Join(missing, " ")
+		t.tell("rights", n.name, f, nil)
 	}
-	switch command := rule[1:]; command {
-	case "subscribe":
-		err = first(rdb.Subscribe(ctx, channel))(ctx)
-	case "ssubscribe":
-		err = first(rdb.SSubscribe(ctx, channel))(ctx)
-	case "unsubscribe", "sunsubscribe":
-		err = unsubscribe(ctx, rdb, channel, command == "sunsubscribe")
-	default:
-		var args []any
-		for word := range strings.FieldsSeq(tries[command]) {
-			switch word {
-			case "K":
-				word = t.key + ":text"
-			case "N":
-				word = t.key + ":none"
-			case "C":
-				word = channel
+}
+
+// lacking are the rules that Redis refuses, with what it says. A channel that can't be tried without another right is among them: otherwise who
+// gives what a finding names would be told of the channel only then.
+func (t *target) lacking(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
+	words := map[string]string{"K": t.key + ":text", "N": t.key + ":none", "C": "redisson_lock__channel:" + tagged(t.key)}
+	lacks, sent, pipe := make(map[string]string), make(map[string][]*redis.Cmd), rdb.Pipeline()
+	note := func(rule string, err error) {
+		if refused(err) && (rule[0] == '&' || aboutCommand(err) == (rule[0] == '+')) {
+			lacks[rule] = err.Error()
+		}
+	}
+	pipe.Set(ctx, words["K"], "x", t.opts.Timeout)
+	for _, row := range t.rows() {
+		for _, rule := range row.Rules() {
+			if strings.HasSuffix(rule, "subscribe") {
+				note(rule, subscribe(ctx, rdb, rule[1:], words["C"]))
+				continue
 			}
-			args = append(args, word)
+			words["P"] = t.place(rule)
+			for command := range strings.SplitSeq(cmp.Or(tries[rule[1:]], tries[rule[:1]]), ";") {
+				var args []any
+				for word := range strings.FieldsSeq(command) {
+					args = append(args, cmp.Or(words[word], word))
+				}
+				sent[rule] = append(sent[rule], pipe.Do(ctx, args...))
+			}
 		}
-		err = rdb.Do(ctx, args...).Err()
 	}
-	return refused(err) && aboutCommand(err), text(err)
-}
-
-// place is the key or channel of a rule's pattern for the probe lock.
-func (t *target) place(pattern string) string {
-	fixed := strings.TrimSuffix(pattern, "*")
-	prefix, tail, named := strings.Cut(fixed, "job")
-	switch {
-	case named && pattern == "job*":
-		return t.key
-	case named && strings.HasPrefix(tail, "*}:"):
-		if strings.Contains(t.key, "{") {
-			return t.key + ":lockdog-doctor"
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for rule, cmds := range sent {
+		for _, cmd := range cmds {
+			err := cmd.Err()
+			if err != nil && !errors.As(err, new(redis.Error)) {
+				return nil, err
+			}
+			if rule[0] == '&' && refused(err) && aboutCommand(err) {
+				err = subscribe(ctx, rdb, "subscribe", t.place(rule))
+			}
+			note(rule, err)
 		}
-		return "{" + t.key + "}:lockdog-doctor"
-	case named:
-		return prefixed(strings.TrimSuffix(prefix, ":{"), t.key)
-	case pattern == fixed && strings.HasPrefix(fixed, "lockdog:"):
-		return t.server.Prefix + fixed
-	case strings.HasPrefix(fixed, "lockdog:"):
-		return t.server.Prefix + fixed + t.name
-	case strings.HasPrefix(fixed, "__redis__:"), strings.HasSuffix(fixed, "__"):
-		if strings.HasSuffix(fixed, "__") {
-			return fixed + "{" + t.key + "}"
-		}
-		return fixed
 	}
-	return prefixed(strings.TrimSuffix(fixed, ":"), t.key)
+	return lacks, nil
 }
 
-// aboutCommand reports whether a refusal is about the command, and not about its keys or channels.
-func aboutCommand(err error) bool {
-	return err != nil && !strings.Contains(err.Error(), "access a") && !strings.Contains(err.Error(), "access one of") && !strings.Contains(err.Error(), "access at least")
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// first reads the answer to a subscription.
-func first(sub *redis.PubSub) func(context.Context) error {
-	return func(ctx context.Context) error {
-		defer func() { _ = sub.Close() }()
-		_, err := sub.Receive(ctx)
-		return err
-	}
-}
-
-// unsubscribe subscribes, and ends that.
-func unsubscribe(ctx context.Context, rdb *redis.Client, channel string, sharded bool) error {
-	sub, end := rdb.Subscribe(ctx, channel), (*redis.PubSub).Unsubscribe
-	if sharded {
-		_ = sub.Close()
-		sub, end = rdb.SSubscribe(ctx, channel), (*redis.PubSub).SUnsubscribe
-	}
+// subscribe sends SUBSCRIBE or a command like it, on a connection of its own, and awaits the answer.
+func subscribe(ctx context.Context, rdb *redis.Client, command, channel string) error {
+	sub := rdb.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()
-	if _, err := sub.Receive(ctx); err != nil {
-		if refused(err) && aboutCommand(err) { // so the right to end it can't be tried
-			return err
-		}
-		return nil
+	send := map[string]func(context.Context, ...string) error{
+		"subscribe": sub.Subscribe, "unsubscribe": sub.Unsubscribe, "ssubscribe": sub.SSubscribe, "sunsubscribe": sub.SUnsubscribe,
 	}
-	if err := end(sub, ctx, channel); err != nil {
+	if err := send[command](ctx, channel); err != nil {
 		return err
 	}
 	_, err := sub.Receive(ctx)
 	return err
 }
 
-// rightsFindings try each right of docs/ACL.md at each node.
-func rightsFindings(ctx context.Context, t *target) []Finding {
-	return perNode(func(ctx context.Context, t *target, n node) (findings []Finding) {
-		t.probe(t.key+":text", t.key+":none", t.key)
-		lacking, says := make(map[string]bool), make(map[string]string)
-		var mu sync.Mutex
-		var all sync.WaitGroup
-		tried, room := make(map[string]bool), make(chan struct{}, 4) // the text is there before what needs it
-		_ = n.rdb.Set(ctx, t.key+":text", "x", t.opts.Timeout).Err()
-		for _, row := range rules {
-			if !t.chosen(row.ID) {
-				continue
-			}
-			for _, rule := range row.Rules() {
-				if tried[rule] {
-					continue
-				}
-				tried[rule] = true
-				all.Go(func() {
-					room <- struct{}{}
-					defer func() { <-room }()
-					missing, said := t.askRight(ctx, n.rdb, rule)
-					mu.Lock()
-					defer mu.Unlock()
-					lacking[rule], says[rule] = missing, said
-				})
-			}
-		}
-		all.Wait()
-		if ctx.Err() != nil {
-			return []Finding{unknown("acl", "", ctx.Err())}
-		}
-		for _, row := range rules {
-			if t.chosen(row.ID) {
-				findings = append(findings, t.judge(row, lacking, says))
-			}
-		}
-		return findings
-	})(ctx, t)
+// aboutCommand reports whether a refusal is about the command, and not about its keys or channels.
+func aboutCommand(err error) bool { return !strings.Contains(err.Error(), " access ") }
+
+// place is a key or a channel that a rule allows. No lock uses it.
+func (t *target) place(rule string) string {
+	return strings.ReplaceAll(t.spell(rule, t.key), "*", tagged(t.key))[1:]
 }
 
-// chosen reports whether a row of the rules is to be checked.
-func (t *target) chosen(id string) bool {
-	switch {
-	case id == acl.Mutex.ID || id == acl.OneOfSeveral || id == acl.WaitGraph: // which no program has to ask for
-		return true
-	case id == acl.OnCluster:
-		return t.server.Mode == connect.Cluster
-	case t.opts.Kinds == nil:
-		return !optional[id]
+// spell is a rule for locks whose keys begin with key.
+func (t *target) spell(rule, key string) string {
+	tag, end := "{"+key, "}"
+	if strings.Contains(key, "{") {
+		tag, end = key, ""
 	}
-	return t.uses(id)
-}
-
-// uses reports whether the user said that the service uses a kind.
-func (t *target) uses(id string) bool {
-	return slices.Contains(t.opts.Kinds, id)
-}
-
-// judge is the finding about the rights of a row.
-func (t *target) judge(row acl.Row, lacking map[string]bool, says map[string]string) Finding {
-	f := Finding{ID: "acl_" + row.ID, Level: OK, Found: row.Kind + ": no right is missing"}
-	isMutex := row.ID == acl.Mutex.ID
-	var missing []string
-	var quoted string
-	level := Warn // a kind that the service may not use
-	for _, rule := range row.Rules() {
-		if !lacking[rule] {
-			continue
-		}
-		missing, quoted = append(missing, t.rule(rule)), cmp.Or(quoted, says[rule])
-		if isMutex && !slow[rule] || t.uses(row.ID) && !isMutex {
-			level = Fail
-		}
-	}
-	if len(missing) == 0 {
-		return f
-	}
-	f.Level, f.Found = level, row.Kind+": missing "+strings.Join(missing, " ")+" ("+quoted+")"
-	f.Fix = "give the Redis user these rules; docs/ACL.md lists all"
-	if t.opts.Name == "" {
-		f.Fix += ". If the user may touch certain names only, say with which they begin: --name job"
-	}
-	switch {
-	case row.ID == acl.OneOfSeveral:
-		f.Means = "a release wakes a waiter in each process, and not one of all: all but one find the lock taken again"
-	case row.ID == acl.WaitGraph:
-		f.Means = "no deadlock across processes is found, or waits of a second aren't shown"
-		f.Fix += "; WithWaitGraph(0) does without"
-	case row.ID == acl.OnCluster:
-		f.Level, f.Means = Fail, "clients can't find the nodes, or waiters aren't woken"
-	case isMutex && level == Warn:
-		f.Means = "locks work, but waiters of other processes may try only when the holder's lease should have ended, and many locks at once take longer"
-	case level == Warn:
-		f.Means = "this kind fails for this user, or is slow; that is right if the service doesn't use it (--kind says which it uses)"
-	default:
-		f.Means = "calls of this kind fail"
-	}
-	return f
-}
-
-// rule is a rule with the names of this service in it.
-func (t *target) rule(rule string) string {
-	name := t.opts.Name
-	if name == "" {
-		name = "lockdog-doctor"
-	}
-	rule = strings.ReplaceAll(rule, "job", t.server.Prefix+name)
-	for _, part := range []string{"~lockdog:", "&lockdog:"} {
-		if strings.HasPrefix(rule, part) {
-			return rule[:1] + t.server.Prefix + rule[1:]
-		}
-	}
-	return rule
+	return strings.NewReplacer("{job*}", tag+"*"+end, "{job", tag, "job", key, "lockdog:", t.server.Prefix+"lockdog:").Replace(rule)
 }
