@@ -40,19 +40,13 @@ type Task struct {
 
 // Cleaner runs tasks in the background. It is safe for concurrent use.
 type Cleaner struct {
-	gaveUp chan struct{}
-
 	mu     sync.Mutex
 	byNode map[string]*queue
-	closed bool
+	gaveUp <-chan struct{} // closed when Close waits no longer; nil: it wasn't called
 }
 
 // New returns a Cleaner without tasks.
-func New() *Cleaner { return &Cleaner{gaveUp: make(chan struct{}), byNode: make(map[string]*queue)} }
-
-func (c *Cleaner) newQueue() *queue {
-	return &queue{gaveUp: c.gaveUp, wake: make(chan struct{}, 1), closing: c.closed}
-}
+func New() *Cleaner { return &Cleaner{byNode: make(map[string]*queue)} }
 
 // Add schedules a task. After Close it runs as Close would have run it, and nobody waits for that.
 func (c *Cleaner) Add(t *Task) {
@@ -64,11 +58,8 @@ func (c *Cleaner) Add(t *Task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.byNode[t.Node]
-	switch {
-	case c.closed:
-		q = c.newQueue()
-	case q == nil:
-		q = c.newQueue()
+	if q == nil {
+		q = &queue{wake: make(chan struct{}, 1), gaveUp: c.gaveUp}
 		c.byNode[t.Node] = q
 	}
 	q.add(t)
@@ -77,38 +68,29 @@ func (c *Cleaner) Add(t *Task) {
 // Close runs each task once more, and waits for that: until ctx ends also for the time when no delayed call can write any more. Where a task fails,
 // all of its node are dropped. Redis lets their entries expire.
 func (c *Cleaner) Close(ctx context.Context) {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	c.mu.Lock()
-	c.closed = true
 	all := c.byNode
+	c.byNode, c.gaveUp = make(map[string]*queue), ctx.Done()
 	c.mu.Unlock()
 	for _, q := range all {
-		q.close()
+		q.close(ctx.Done())
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, q := range all {
-			q.done.Wait()
-		}
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	for _, q := range all {
+		q.done.Wait()
 	}
-	close(c.gaveUp)
-	<-done
 }
 
 // queue has the tasks of one node. Its goroutine runs only while there are any.
 type queue struct {
-	gaveUp <-chan struct{} // see Close of Cleaner
-	wake   chan struct{}
-	done   sync.WaitGroup
+	wake chan struct{}
+	done sync.WaitGroup
 
 	mu      sync.Mutex
 	running bool
-	closing bool
 	tasks   taskHeap
+	gaveUp  <-chan struct{} // that of the Cleaner
 }
 
 func (q *queue) add(t *Task) {
@@ -132,10 +114,10 @@ func (q *queue) look() {
 }
 
 // close makes all tasks due.
-func (q *queue) close() {
+func (q *queue) close(gaveUp <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closing = true
+	q.gaveUp = gaveUp
 	for _, t := range q.tasks {
 		t.Due = time.Now()
 	}
@@ -160,7 +142,7 @@ func (q *queue) run() {
 			q.mu.Unlock()
 			return
 		}
-		next, closing := q.tasks[0], q.closing
+		next, gaveUp := q.tasks[0], q.gaveUp
 		wait := time.Until(next.Due)
 		q.mu.Unlock()
 
@@ -171,17 +153,17 @@ func (q *queue) run() {
 			case <-q.wake:
 				timer.Stop()
 				continue
-			case <-q.gaveUp:
+			case <-gaveUp:
 				timer.Stop()
 				q.drop()
 				continue
 			}
 		}
-		q.try(next, closing)
+		q.try(next, gaveUp != nil)
 	}
 }
 
-// try runs a task once, and schedules it again unless it is finished. closing says whether Close had been called before.
+// try runs a task once, and schedules it again unless it is finished. closing: Close was called before.
 func (q *queue) try(t *Task, closing bool) {
 	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), Timeout)
 	defer cancel()
@@ -206,7 +188,7 @@ func (q *queue) try(t *Task, closing bool) {
 		t.Due = time.Now().Add(pause + time.Duration(len(q.tasks))*taskSpacing)
 	}
 	switch {
-	case q.closing && !closing: // what it was to remove may have come meanwhile
+	case q.gaveUp != nil && !closing: // what it was to remove may have come meanwhile
 		t.Due = time.Now()
 		heap.Fix(&q.tasks, t.index)
 	case closing && err != nil:
