@@ -153,8 +153,9 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 //
 // A deadline of ctx that passes is ErrNoReply, too, once a server in good health would have answered.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (left error) {
-	began := time.Now()
+	var began time.Time // zero: now, which a call that is sent inline needn't know
 	if !d.prepared.Load() {
+		began = time.Now()
 		if left := d.prepare(ctx, c, began, patience); left != nil || c.Err != nil {
 			return left
 		}
@@ -180,7 +181,7 @@ func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, pati
 	return left
 }
 
-// do is Do for a call whose node is known.
+// do is Do for a call whose node is known, and whose caller began to wait then.
 func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
@@ -206,6 +207,9 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience 
 		return nil
 	}
 
+	if began.IsZero() {
+		began = time.Now()
+	}
 	slow := min(patience, slowBatch)
 	c.timer.Reset(slow)
 	defer c.timer.Stop()
