@@ -399,7 +399,7 @@ func TestRunSignaledBeforeTheCommand(t *testing.T) {
 func TestRunHeartbeatHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := granted(t, server.Addr(), runFlags{lease: 1500 * time.Millisecond, grace: 500 * time.Millisecond, heartbeatFile: "file", heartbeat: time.Minute})
+	r := granted(t, server.Addr(), runFlags{lease: 8 * time.Second, grace: 2 * time.Second, heartbeatFile: "file", heartbeat: time.Minute})
 	over := make(chan struct{})
 	defer close(over)
 	r.stat = func(string) (os.FileInfo, error) {
@@ -411,7 +411,7 @@ func TestRunHeartbeatHangs(t *testing.T) {
 	}
 	signals := make(chan os.Signal, 1)
 	defer signal.Stop(signals)
-	time.AfterFunc(2*r.flags.lease, func() { signals <- syscall.SIGUSR1 })
+	time.AfterFunc(r.flags.lease*3/2, func() { signals <- syscall.SIGUSR1 })
 	err := r.run(t.Context(), signals, []string{"sh", "-c", "trap 'exit 5' USR1; while :; do sleep 0.05; done"})
 	if code := exitCode(t.Context(), err); code != 5 {
 		t.Errorf("exit code %d, %v", code, err)
@@ -611,7 +611,7 @@ func TestRunLosesItsLock(t *testing.T) {
 func TestRunMaxHold(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "3s", "--max-hold", "1s", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
+	lockdog(t, server.Addr(), nil, "run", "job", "--lease", "9s", "--max-hold", "3s", "--", "sleep", "600").want(t, exitOvertime, "", "may not go on")
 }
 
 func TestRunHeartbeat(t *testing.T) {
@@ -655,7 +655,12 @@ func TestRunSurvivesFailover(t *testing.T) {
 	}
 	s.Failover(t)
 	second := start(t, address, append([]string{"run", "job", "--lease", "15s", "--wait", "forever", "--"}, work(dir, "echo second")...)...)
-	time.Sleep(6 * time.Second) // more than a renewal
+	primary, left := s.Primary(t).Client(t), time.Hour
+	until(t, "the new primary has a renewal", func() bool {
+		before := left
+		left = primary.PTTL(t.Context(), "job").Val()
+		return left > before
+	})
 	if err := os.WriteFile(dir+"/over", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

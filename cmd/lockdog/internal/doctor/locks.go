@@ -15,7 +15,7 @@ import (
 const (
 	probeLease = 5 * time.Second
 	renewLease = 3 * time.Second // of the locks that are held over a renewal
-	wakeWithin = time.Second     // a release wakes a waiter within that
+	wakeWithin = probeLease / 2  // a release wakes a waiter within that; without it, the waiter tries when the lease should have ended
 	lookEvery  = 5 * time.Millisecond
 )
 
