@@ -348,11 +348,7 @@ func TestShutdown(t *testing.T) {
 	span.End()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
-	err := p.Shutdown(ctx)
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("took %v", took)
-	}
+	err := p.Shutdown(ctx) // or the test doesn't end
 	if err == nil || !strings.HasPrefix(err.Error(), "otelsetup: shutdown: ") {
 		t.Errorf("error %v", err)
 	}

@@ -189,14 +189,11 @@ func TestReplica(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	a, b := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-	began := time.Now()
-	refuses(t, connect.ErrConnect, []string{a, "refused"}, "-u", a)
-	refuses(t, connect.ErrConnect, []string{a, b, "refused"}, "-u", a+","+b)
-	refuses(t, connect.ErrConnect, []string{"/nowhere/s", "no such file"}, "-u", "/nowhere/s")
+	// What refuses is told at once, and not after the timeout.
+	refuses(t, connect.ErrConnect, []string{a, "refused"}, "-u", a, "--timeout", "24h")
+	refuses(t, connect.ErrConnect, []string{a, b, "refused"}, "-u", a+","+b, "--timeout", "24h")
+	refuses(t, connect.ErrConnect, []string{"/nowhere/s", "no such file"}, "-u", "/nowhere/s", "--timeout", "24h")
 	refuses(t, connect.ErrConnect, []string{"nowhere.invalid"}, "-u", "nowhere.invalid:1", "--timeout", "1s")
-	if took := time.Since(began); took > 6*time.Second {
-		t.Errorf("took %v", took)
-	}
 }
 
 func TestSilentServer(t *testing.T) {
@@ -210,7 +207,7 @@ func TestSilentServer(t *testing.T) {
 	for _, args := range [][]string{{"-u", addr}, {"-u", "rediss://" + addr}} {
 		began := time.Now()
 		refuses(t, connect.ErrConnect, []string{addr, "no answer within --timeout 300ms"}, append(args, "--timeout", "300ms")...)
-		if took := time.Since(began); took < 300*time.Millisecond || took > 3*time.Second {
+		if took := time.Since(began); took < 300*time.Millisecond {
 			t.Errorf("%q: took %v", args, took)
 		}
 	}
@@ -220,12 +217,8 @@ func TestSilentServer(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	began := time.Now()
-	if _, err := flags(t, "-u", addr, "--timeout", "1m").Open(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, connect.ErrConnect) {
+	if _, err := flags(t, "-u", addr, "--timeout", "24h").Open(ctx); !errors.Is(err, context.Canceled) || !errors.Is(err, connect.ErrConnect) {
 		t.Error(err)
-	}
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("it took %v to give up", took)
 	}
 }
 
