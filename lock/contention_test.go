@@ -23,7 +23,7 @@ import (
 
 const contenders = 32
 
-// contendFor is how long: most of the others' ways are the Mutex's, too.
+// contendFor is how long at least: most of the others' ways are the Mutex's, too. They go on until each has had the lock, for 5 minutes at most.
 func contendFor(k kindOfLock) time.Duration {
 	if k.name == mutexes.name {
 		return 10 * time.Second
@@ -60,9 +60,15 @@ func takeTurns(t *testing.T, k kindOfLock) {
 		ch.expect(t, "ready")
 	}
 	for _, ch := range procs {
-		if _, err := fmt.Fprintln(ch.stdin, "go"); err != nil {
-			t.Fatal(err)
+		ch.tell(t, "go")
+	}
+	for _, ch := range procs {
+		if line := <-ch.lines; line != "served" {
+			t.Fatalf("the child says %q", line)
 		}
+	}
+	for _, ch := range procs {
+		ch.tell(t, "stop")
 	}
 	var turns []turn
 	for i, ch := range procs {
@@ -131,28 +137,43 @@ func childContender(addr, kind string, say func(string, ...any)) error {
 	}
 	defer closeSoon(c)
 	say("ready")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+	told := bufio.NewReader(os.Stdin)
+	if _, err := told.ReadString('\n'); err != nil {
 		return err
 	}
 	k := allKinds[slices.IndexFunc(allKinds, func(k kindOfLock) bool { return k.name == kind })]
-	turns, err := contend(k.make(c, "contended"), contendFor(k))
+	turns, err := contend(k.make(c, "contended"), contendFor(k), func() {
+		say("served")
+		_, _ = told.ReadString('\n') // its end says so, too
+	})
 	for _, tn := range turns {
 		say("%d %d %d %d %d", tn.goroutine, tn.token, tn.asked, tn.start, tn.end)
 	}
 	return err
 }
 
-func contend(m lock.Locker, d time.Duration) ([]turn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+// contend goes on for d, until each goroutine has had the lock, and then until served returns.
+func contend(m lock.Locker, d time.Duration, served func()) ([]turn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var (
 		wg    sync.WaitGroup
+		first sync.WaitGroup // a turn of each
 		mu    sync.Mutex
 		turns []turn
 		errs  []error
 	)
+	first.Add(contenders)
+	go func() {
+		time.Sleep(d)
+		first.Wait()
+		served()
+		cancel()
+	}()
 	for g := range contenders {
 		wg.Go(func() {
+			had := sync.OnceFunc(first.Done)
+			defer had()
 			for ctx.Err() == nil {
 				asked := machineTime()
 				l, err := m.Lock(ctx)
@@ -168,6 +189,7 @@ func contend(m lock.Locker, d time.Duration) ([]turn, error) {
 					return
 				}
 				if tn := hold(l); tn.start > 0 {
+					had()
 					tn.goroutine, tn.asked = g, asked
 					mu.Lock()
 					turns = append(turns, tn)
