@@ -40,7 +40,7 @@ var Others = []Row{
 	{"rw_mutex", "RWMutex", "~{job*}:* &redisson_rwlock:*", "+get +hget +hscan +hlen +zadd +zrem +zrange +zremrangebyscore"},
 	{"semaphore", "Semaphore", "~{job*}:* &redisson_sc:*", "+get +incr +incrby +decr +zadd +zrem +zscore +zrange +zrangebyscore +zcount"},
 	{"unleased_semaphore", "UnleasedSemaphore", "~{job*}:* &redisson_sc:*", "+get +incrby +decrby"},
-	{"latch", "Latch", "~{job*}:* &redisson_countdownlatch__channel__*", "+get +decr"},
+	{"latch", "Latch", "~{job*}:* &redisson_countdownlatch__channel__*", "+get +incrby"},
 	{"multi", "Multi", "", "+get"},
 	{"quorum", "Quorum", "", "+get"},
 	{RedissonTokens, "WithRedissonTokens", "~redisson_lock_token:{job*", ""},

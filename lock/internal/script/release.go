@@ -55,11 +55,11 @@ var (
 
 // The scripts that change a counter.
 var (
-	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell", "number"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell", "number"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
-	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell", "number", "permits"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
-	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell", "number"), keys: receiptKeys, channel: LatchChannel, more: amount}
-	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell", "number"), keys: receiptKeys, channel: LatchChannel, more: once}
+	SemaphoreAdd    = &Releaser{Script: load("semaphore_add", "clock", "tell", "number", "once"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreSet    = &Releaser{Script: load("semaphore_set", "clock", "tell", "number", "once"), keys: receiptKeys, channel: SemaphoreChannel, more: amount}
+	SemaphoreEnsure = &Releaser{Script: load("semaphore_ensure", "clock", "tell", "number", "permits", "once"), keys: receiptAndPermitKeys, channel: SemaphoreChannel, more: amount}
+	LatchSet        = &Releaser{Script: load("latch_set", "clock", "tell", "number", "once"), keys: receiptKeys, channel: LatchChannel, more: amount}
+	LatchCountDown  = &Releaser{Script: load("latch_count_down", "clock", "tell", "number", "once"), keys: receiptKeys, channel: LatchChannel, more: once}
 )
 
 func wake(r *Request, a ReleaseArgs) {

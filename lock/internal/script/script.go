@@ -1,7 +1,8 @@
 // Package script knows the Lua scripts: what each takes, which keys it touches and what its reply means. Nobody else knows a position in KEYS, in
 // ARGV or in a reply.
 //
-// Each .lua file begins with its KEYS, ARGV and replies. A file without them is a fragment: it is put before the scripts that share it.
+// Each .lua file begins with its KEYS, ARGV and replies, or says which other file has them. A file that returns nothing by itself is a fragment: it is
+// put before the scripts that share it.
 package script
 
 import (

@@ -1,0 +1,56 @@
+-- What the scripts that change a counter have in common. Each takes effect once for its owner, however often it is sent.
+--
+-- KEYS[1]  the counter: a number; absent = 0
+-- KEYS[2]  the owner's receipt: the change is done
+-- KEYS[..] last, receipts that nobody will ask for any more
+-- ARGV[1]  owner
+-- ARGV[2]  channel that waiters listen on
+-- ARGV[3]  'publish', or 'spublish' where channels are sharded
+-- ARGV[4]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
+-- ARGV[5]  how long the receipt is kept, ms
+--
+-- Returns  {1, now}     done, by this call or an earlier one
+--          {0, now, 0}  not to be done
+--          {3, now}     came too late, wrote nothing
+if redis.call('exists', KEYS[2]) == 1 then
+  return {1, now}
+end
+if late(ARGV[4]) then
+  return {3, now}
+end
+local value = redis.call('get', KEYS[1])
+if value and not isNumber(value) then
+  return noNumber()
+end
+
+-- keepReceipt writes the receipt. The keys from spent on are receipts that go. A Redis that is full refuses SET and INCRBY, but not after a DEL
+-- in the same script.
+local function keepReceipt(spent)
+  redis.call('del', KEYS[2], unpack(KEYS, spent))
+  redis.call('set', KEYS[2], '1', 'px', ARGV[5])
+end
+
+-- add writes the receipt and adds to the counter, then publishes what message, of the new number, returns; nothing if that is false. It returns the
+-- reply of the script, and the new number. What an ACL refuses isn't done. The number isn't SET, which would end an expiry that somebody gave it.
+local function add(delta, spent, message)
+  keepReceipt(spent)
+  local left = redis.pcall('incrby', KEYS[1], string.format('%.0f', delta))
+  if type(left) == 'table' then
+    redis.call('del', KEYS[2])
+    return left
+  end
+  local text, heard, refused = message(left)
+  if text then
+    heard, refused = tell(ARGV[3], ARGV[2], text)
+  end
+  if refused then
+    if value then
+      redis.call('incrby', KEYS[1], string.format('%.0f', -delta))
+    else
+      redis.call('del', KEYS[1])
+    end
+    redis.call('del', KEYS[2])
+    return redis.error_reply(refused)
+  end
+  return {1, now}, left
+end
