@@ -12,7 +12,7 @@ func BenchmarkThousand(b *testing.B) {
 	r := newRig(b, lock.WithFixedLease(1e12))
 	r.hold(names("bulk", 1_000))
 	for name, target := range map[string]string{
-		"html": "/?format=html", "json": "/?format=json", "filtered": "/?format=html&q=BULK:09", "sorted": "/?format=html&sort=name", "big": "/?format=html&per=1000",
+		"first": "/", "filtered": "/?q=BULK:09", "sorted": "/?sort=name", "big": "/?per=1000",
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -3,32 +3,30 @@ package lockdebug_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"html"
 	"image"
 	"image/color"
 	_ "image/png" // of screenshots
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/lockdebug"
 )
 
-// What a browser makes of the page. No script can run in it: the Content-Security-Policy, which Chromium enforces,
-// allows none, so that all that is seen here works without JavaScript.
+// What a browser makes of the page, under the Content-Security-Policy, which Chromium enforces.
 
 // site serves a page under a prefix, and remembers what was asked for.
 type site struct {
@@ -80,81 +78,211 @@ func chromium(t *testing.T, ctx context.Context, address string, flags ...string
 	return cmd
 }
 
-// browse runs Chromium once and returns what it printed. The page must ask for nothing but itself, and be content with its
-// Content-Security-Policy.
+// browse runs Chromium for a second of its own time, which stands still while it waits for an answer, and returns the DOM. The page must
+// ask for nothing but itself and its JSON, and be content with its Content-Security-Policy.
 func browse(t *testing.T, s *site, query string, flags ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
-	cmd := chromium(t, ctx, s.URL+mounted+query, flags...)
+	cmd := chromium(t, ctx, s.URL+mounted+query, append([]string{"--virtual-time-budget=1500", "--dump-dom"}, flags...)...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, &log)
 	}
-	if at := strings.Index(log.String(), "CONSOLE"); at >= 0 {
-		t.Errorf("%s: the browser complains: %s", query, log.String()[at:])
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "CONSOLE") && !strings.Contains(line, "the server responded with a status of") {
+			t.Errorf("%s: the browser complains: %s", query, line)
+		}
 	}
 	for len(s.asked) > 0 {
-		if got := (<-s.asked).uri; got != mounted+query {
+		if got := (<-s.asked).uri; got != mounted+query && got != mounted+"?format=json&"+strings.TrimPrefix(query, "?") {
 			t.Errorf("the page asked for %s", got)
 		}
 	}
 	return out.String()
 }
 
-func TestBrowserReadsNames(t *testing.T) {
+var (
+	unseen  = regexp.MustCompile(`(?s)<(style|script|noscript)>.*?</(style|script|noscript)>|<option>`)
+	rowTag  = regexp.MustCompile(`<(?:tr|div|li) class="((?:member )?(?:bad|warn|member))[^"]*">`)
+	linkTag = regexp.MustCompile(`<a [^>]*href="([^"]*)"[^>]*>`)
+	cellEnd = regexp.MustCompile(`</t[hd]>`)
+	block   = regexp.MustCompile(`</?(tr|li|ul|ol|p|h1|h2|div|nav|form|header|section|title|label)\b[^>]*>`)
+	anyTag  = regexp.MustCompile(`<[^>]*>`)
+	newline = regexp.MustCompile(`\s*\n\s*`)
+)
+
+// reads is the DOM as text, a line for each row of a table, with where links lead and what is coloured.
+func reads(dom string) string {
+	dom = linkTag.ReplaceAllString(rowTag.ReplaceAllString(unseen.ReplaceAllString(dom, ""), "\n[$1] "), "($1) ")
+	dom = anyTag.ReplaceAllString(block.ReplaceAllString(cellEnd.ReplaceAllString(dom, " |"), "\n"), "")
+	return strings.TrimSpace(html.UnescapeString(newline.ReplaceAllString(dom, "\n"))) + "\n"
+}
+
+// serves is a page whose JSON is this one.
+func serves(status int, contentType, body string) http.Handler {
+	page := lockdebug.Handler(lockdebug.Options{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.RawQuery, "format=json&") {
+			page.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	})
+}
+
+// still is a page of locks in trouble, and with evil names, as it was once in a bubble, for a browser, which can't be in one.
+func still(t *testing.T) (page http.Handler, d document) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := troubled(t, lock.WithContentionProfile(1))
+		r.hold(evil)
+		d = r.json("?per=1000")
+		page = serves(http.StatusOK, "application/json", ask(r.page, http.MethodGet, "/debug/locks?per=1000").Body.String())
+	})
+	return page, d
+}
+
+// TestPage looks at a document that has all that the page can show.
+func TestPage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.hold(evil, lock.WithFixedLease(time.Hour))
-	dom := browse(t, newSite(t, r.page), "", "--dump-dom")
-	if !strings.Contains(dom, "<title>Locks: 10 held, 0 waiting</title>") || strings.Contains(dom, "<script") || strings.Contains(dom, "<img") {
-		t.Errorf("a name became markup:\n%s", dom)
+	document := unmarshal(t)
+	s := newSite(t, serves(http.StatusOK, "application/json", document))
+	shot := filepath.Join(t.ArtifactDir(), "page.png")
+	const query = "?q=%26&group=a%26b&per=2&page=2&sort=name&refresh=off"
+	dom := browse(t, s, query, "--window-size=1200,1700", "--screenshot="+shot)
+	looksDrawn(t, shot, false)
+	want, err := os.ReadFile("testdata/page.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if n := strings.Count(dom, `<th scope="row">`); n != len(evil) {
-		t.Errorf("%d rows of %d", n, len(evil))
+	if got := reads(dom); got != string(want) {
+		t.Errorf("it reads otherwise than testdata/page.txt:\n%s", got)
 	}
-	if !strings.Contains(dom, "<bdi>&lt;script&gt;document.title=\"owned\"&lt;/script&gt;</bdi>") {
-		t.Error("the name isn't shown as it is")
+	for _, part := range []string{
+		`<time datetime="2026-11-26T04:59:58.766Z" title="since 2026-11-26T04:59:58.766Z">1.2 s</time>`, `<option value="a&amp;b">a&amp;b</option>`,
+		`<meter aria-label="lease left" max="30" low="6" high="15" optimum="30" value="4.25"></meter>`, `rel="noopener noreferrer">4bf92f3577b34da6a3ce929d0e0e4736</a>`,
+		`<a href="?" id="everything">`, `<span title="github.com/acme/shop/orders.(*Service).Change /src/orders/service.go:42">`, `<input type="hidden" name="per" value="2"><input type="hidden" name="refresh" value="off">`,
+	} {
+		if !strings.Contains(dom, part) {
+			t.Errorf("not in the DOM: %s", part)
+		}
+	}
+	page := lockdebug.Handler(lockdebug.Options{})
+	links := regexp.MustCompile(`\((\?[^)#]*)`).FindAllStringSubmatch(string(want), -1)
+	for _, option := range regexp.MustCompile(`<option>(\w+)`).FindAllStringSubmatch(dom, -1) {
+		key := "?state="
+		if w := ask(page, http.MethodGet, "/"+key+option[1]); w.Code != http.StatusOK {
+			key = "?sort="
+		}
+		links = append(links, []string{"", key + option[1]})
+	}
+	for _, link := range links {
+		if w := ask(page, http.MethodGet, "/debug/locks"+link[1]); w.Code != http.StatusOK {
+			t.Errorf("%s: %d", link[1], w.Code)
+		}
+	}
+	if len(links) < 30 {
+		t.Errorf("%d links and options", len(links))
 	}
 }
 
-func TestBrowserFollowsPages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	s := newSite(t, r.page)
-	if dom := draw(t, s, "zero", "--window-size=1400,600"); strings.Contains(dom, "<table") || !strings.Contains(dom, "No lock is held.") {
-		t.Errorf("without locks:\n%s", dom)
+// unmarshal is testdata/document.json, which has no field that the real one hasn't.
+func unmarshal(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/document.json")
+	if err != nil {
+		t.Fatal(err)
 	}
-	r.hold(names("bulk", 250), lock.WithFixedLease(time.Hour))
-	next := regexp.MustCompile(`<a href="([^"#]*)#held" rel="next"`)
-	first := regexp.MustCompile(`<th scope="row"><bdi>([^<]*)`)
-	query := "?sort=name"
-	for _, want := range []string{"bulk:0000", "bulk:0100"} {
-		dom := browse(t, s, query, "--dump-dom")
-		m := first.FindStringSubmatch(dom)
-		if n := strings.Count(dom, `<th scope="row">`); n != 100 || m[1] != want {
-			t.Fatalf("%s: %d rows from %v; want %s", query, n, m, want)
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(new(document)); err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestPageOfLocks looks, on a phone in the dark, at locks in every kind of trouble, and at names that would like to be something else.
+func TestPageOfLocks(t *testing.T) {
+	t.Parallel()
+	page, d := still(t)
+	s := newSite(t, page)
+	shot := filepath.Join(t.ArtifactDir(), "phone-dark.png")
+	dom := browse(t, s, "?per=1000", "--window-size=500,1200", "--screenshot="+shot, "--blink-settings=preferredColorScheme=0")
+	looksDrawn(t, shot, true)
+	for tag, want := range map[string]int{"<script": 1, "<style": 1, "<h1": 1, "<img": 0, "</title": 1} {
+		if n := strings.Count(strings.ReplaceAll(dom, `document.title="owned"`, ""), tag); n != want {
+			t.Errorf("%d of %s: a name became markup", n, tag)
 		}
-		link := next.FindStringSubmatch(dom)
-		if link == nil {
-			t.Fatalf("%s: no link to the next page", query)
+	}
+	text := reads(dom)
+	if strings.ContainsAny(text, "\u202e\u200f\x00") ||
+		!strings.Contains(text, `"user\u202egnp.exe\u200f"`) || !strings.Contains(text, `"two\nlines\tand\u0000nul"`) {
+		t.Error("a name changes the text around it")
+	}
+	all := append(d.Held.Items, append(d.Waiting.Items, d.Ended.Items...)...)
+	for _, r := range all {
+		if !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+			return strings.Contains(line, r.Owner) && strings.Contains(line, r.Kind) && strings.Contains(line, r.TraceID) &&
+				(strings.Contains(line, r.Name) || strings.ContainsAny(r.Name, "\u202e\n")) // which are quoted
+		}) {
+			t.Errorf("not on the page: %+v", r)
 		}
-		// As the browser resolves it: the page knows nothing of where it is mounted.
-		here, err := url.Parse(s.URL + mounted + query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		there, err := here.Parse(html.UnescapeString(link[1]))
-		if err != nil || there.Path != mounted {
-			t.Fatalf("%s leads to %v, %v", link[1], there, err)
-		}
-		query = "?" + there.RawQuery
+	}
+	if n := strings.Count(dom, `<th scope="row"`); n != len(all)+len(d.Busiest) || n < 20 {
+		t.Errorf("%d rows of %d and %d", n, len(all), len(d.Busiest))
+	}
+	if want := fmt.Sprintf("Locks: %d held, %d waiting", d.Summary.Held, d.Summary.Waiting); !strings.Contains(text, want) {
+		t.Errorf("it doesn't say %q", want)
 	}
 }
 
-// TestBrowserLoadsAgain waits for the page to ask for itself, with its query.
-func TestBrowserLoadsAgain(t *testing.T) {
+// TestPageWithout looks at what is missing: locks, matches, an answer, or a query that can be understood.
+func TestPageWithout(t *testing.T) {
+	t.Parallel()
+	plain := lockdebug.Handler(lockdebug.Options{TraceURL: "<b>"})
+	var answers atomic.Int32
+	for _, test := range []struct {
+		page  http.Handler
+		query string
+		says  []string
+	}{
+		{plain, "", []string{
+			"No lock is held.", "Nobody waits.", "Nothing was lost or canceled in the last hour.", "No acquire was recorded",
+			"Locks: 0 held, 0 waiting", `the TraceURL "<b>" is not used`, `id="everything" hidden`,
+		}},
+		{plain, "?q=a&state=degraded", []string{"Held 0\nNothing here matches the filter.\nLost and canceled 0\nNothing here matches the filter.\n"}},
+		{plain, "?page=%3Ci%3E&refresh=1", []string{"Locks: not understood\n", `page is "<i>"; allowed: 1 to 1000000`, `id="everything">Show everything`}},
+		{serves(http.StatusBadGateway, "text/html", "<b>no"), "?refresh=1", []string{
+			"Locks: no answer\n", "The locks can't be loaded: the answer is no JSON, and has the status 502",
+		}},
+		{serves(http.StatusInternalServerError, "application/json", `{"error": "lockdebug: <b>"}`), "", []string{
+			"The locks can't be loaded: lockdebug: <b>",
+		}},
+		{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it answers once, and is asked again
+			if strings.HasPrefix(r.URL.RawQuery, "format=json&") && answers.Add(1) > 1 {
+				panic(http.ErrAbortHandler)
+			}
+			plain.ServeHTTP(w, r)
+		}), "?refresh=1&state=held", []string{"Locks: no answer\n", "What is below is old. It was tried to load it again: ", "Nothing here matches the filter."}},
+	} {
+		t.Run(test.query, func(t *testing.T) {
+			t.Parallel()
+			dom := browse(t, newSite(t, test.page), test.query)
+			for _, want := range test.says {
+				if text := reads(dom); !strings.Contains(text+dom, want) {
+					t.Errorf("it doesn't say %q:\n%s", want, text)
+				}
+			}
+		})
+	}
+}
+
+// TestPageLoadsAgain waits for the page to ask for its JSON, with its query.
+func TestPageLoadsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRig(t).page)
 	const query = "?refresh=1&q=orders"
@@ -164,16 +292,16 @@ func TestBrowserLoadsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first time.Time
-	for i := range 3 {
+	for i := range 4 {
 		select {
 		case got := <-s.asked:
-			if got.uri != mounted+query {
-				t.Errorf("request %d is for %s", i, got.uri)
+			if want := mounted + map[bool]string{true: query, false: "?format=json&refresh=1&q=orders"}[i == 0]; got.uri != want {
+				t.Errorf("request %d is for %s, want %s", i, got.uri, want)
 			}
 			switch took := got.at.Sub(first); {
-			case i == 0:
+			case i == 1:
 				first = got.at
-			case i == 2 && took < time.Second:
+			case i == 3 && took < time.Second:
 				t.Errorf("two requests came within %v of the first; want two seconds", took)
 			}
 		case <-ctx.Done():
@@ -184,79 +312,7 @@ func TestBrowserLoadsAgain(t *testing.T) {
 	_ = cmd.Wait() // it was interrupted
 }
 
-// TestBrowserDraws makes screenshots, in light and dark, wide and as narrow as a phone. `go test -artifacts` keeps them.
-func TestBrowserDraws(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, still(t, inAllStates))
-	draw(t, s, "light", "--window-size=1400,1000")
-	draw(t, s, "phone-dark", "--window-size=500,1200", "--blink-settings=preferredColorScheme=0")
-}
-
-// inAllStates has a lock of every kind in every state.
-func inAllStates(t *testing.T) *rig {
-	t.Helper()
-	traced := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tracetest.NewSpanRecorder()))
-	q, servers, _ := newQuorum(t)
-	r := newRig(t, lock.WithWatchdog(20*time.Second), lock.WithTracerProvider(traced), lock.WithContentionProfile(1))
-	servers[2].Hold("invoice:42", "java")
-	for name, m := range map[string]lock.Locker{
-		"invoice:42": q.Mutex("invoice:42"), "multi": r.srv.Client().Multi([]string{"account:alice", "account:bob", "stock:7"}),
-	} {
-		l, err := m.TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.held[name] = l
-	}
-	r.page = lockdebug.Handler(lockdebug.Options{
-		Clients:  []*lock.Client{r.srv.Client(), servers[0].Client(), servers[1].Client(), servers[2].Client()},
-		TraceURL: "https://jaeger.example.com/trace/{trace_id}",
-	})
-	r.hold(append(names("orders", 6), evil...))
-	r.hold([]string{"import:customers"})
-	r.hold([]string{"report:daily"}, lock.WithWatchdog(10*time.Minute)) // its thief has it for as long, and others wait
-	r.hold([]string{"billing:export"}, lock.WithFixedLease(time.Hour))
-	r.hold([]string{"cache:warmup"}, lock.WithWatchdog(600*time.Millisecond), lock.WithMaxHold(200*time.Millisecond))
-	for range 3 {
-		r.wait("report:daily")
-	}
-	r.srv.Lose("report:daily", lock.CauseTaken)
-	r.srv.Lose("orders:0003", lock.CauseMissing)
-	<-r.held["orders:0003"].Ended()
-	<-r.held["cache:warmup"].Ended()
-	r.hold([]string{"stock:count"}, lock.WithWatchdog(10*time.Second))
-	r.srv.FailRenewals(errSick)
-	time.Sleep(5 * time.Second)
-	synctest.Wait()
-	if r.json("").Summary.Failing == 0 {
-		t.Error("no renewal failed")
-	}
-	return r
-}
-
-// still is a page as it was once in a bubble, for a browser, which can't be in one.
-func still(t *testing.T, set func(*testing.T) *rig) (page http.Handler) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		shown := ask(set(t).page, http.MethodGet, "/debug/locks?refresh=off")
-		page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			maps.Copy(w.Header(), shown.Header())
-			_, _ = w.Write(shown.Body.Bytes())
-		})
-	})
-	return page
-}
-
-// draw makes a screenshot, and checks that there is something to see. It returns the DOM.
-func draw(t *testing.T, s *site, name string, flags ...string) string {
-	t.Helper()
-	shot := filepath.Join(t.ArtifactDir(), name+".png")
-	dom := browse(t, s, "?refresh=off", append(flags, "--dump-dom", "--screenshot="+shot)...)
-	looksDrawn(t, shot, strings.Contains(name, "dark"))
-	return dom
-}
-
-// looksDrawn checks that a picture is dark or light, and has something on it.
+// looksDrawn checks that a picture is dark or light, and has something on it. `go test -artifacts` keeps it.
 func looksDrawn(t *testing.T, path string, dark bool) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -40,7 +40,7 @@ func TestBusiestLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lock.WithContentionProfile(1))
-		if d := r.json(""); d.Busiest == nil || len(d.Busiest) != 0 || !strings.Contains(r.html(""), "No acquire was recorded") {
+		if d := r.json(""); d.Busiest == nil || len(d.Busiest) != 0 {
 			t.Errorf("without a lock: %+v", d.Busiest)
 		}
 		c := r.srv.Client()
@@ -57,29 +57,13 @@ func TestBusiestLocks(t *testing.T) {
 			!strings.Contains(b.HeldBy, "lockdebug_test.(*rig).keep ") || !strings.Contains(b.HeldBy, "/busiest_test.go:") || !strings.Contains(b.AwaitedBy, "keep.func") {
 			t.Errorf("%+v", b)
 		}
-		page := r.html("")
-		row := rowOf(page[strings.Index(page, `id="busiest"`):], "stock:7")
-		for _, want := range []string{"18", "66 %", ">0.4<", ">7<", ">lockdebug_test.(*rig).keep busiest_test.go:", ">stock<"} {
-			if !strings.Contains(row, want) {
-				t.Errorf("the row doesn't say %q: %s", want, row)
-			}
-		}
-		if !strings.Contains(rowOf(page, "script&gt;"), "261 ms") {
-			t.Errorf("a wait of less than a second is shown as %s", rowOf(page, "script&gt;"))
-		}
-		if strings.Contains(page, "<script>") || !strings.Contains(page, `a\nb&lt;script&gt;`) {
-			t.Error("a name isn't shown as text")
-		}
 		for query, want := range map[string]int{"?group=orders": 1, "?q=STOCK": 1, "?q=nothing": 0, "?state=held": 3} {
 			if got := r.json(query).Busiest; len(got) != want {
 				t.Errorf("%s: %+v", query, got)
 			}
 		}
-		if strings.Contains(r.html("?state=held"), `id="busiest"`) || strings.Contains(newRig(t).html(""), `id="busiest"`) {
-			t.Error("it is shown among the held, or without a profile")
-		}
 		r.page = lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{c}, RedactName: func(string) string { return "secret" }})
-		if text := r.html("") + fmt.Sprint(r.json("").Busiest); strings.Contains(text, "stock:7") || !strings.Contains(text, "secret") {
+		if text := fmt.Sprint(r.json("").Busiest); strings.Contains(text, "stock:7") || !strings.Contains(text, "secret") {
 			t.Error("a name isn't redacted")
 		}
 	})

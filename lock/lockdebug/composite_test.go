@@ -32,13 +32,6 @@ func newQuorum(t *testing.T) (*lock.Quorum, []*locktest.Server, *rig) {
 	return q, servers, &rig{t: t, srv: servers[0], page: lockdebug.Handler(lockdebug.Options{Clients: clients})}
 }
 
-// rowOf is the row that has text in it, of the page.
-func rowOf(page, text string) string {
-	before, after, _ := strings.Cut(page, text)
-	end, _, _ := strings.Cut(after, "</tr>")
-	return before[max(strings.LastIndex(before, "<tr"), 0):] + text + end
-}
-
 func TestQuorumIsOneEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, servers, r := newQuorum(t)
@@ -57,15 +50,6 @@ func TestQuorumIsOneEntry(t *testing.T) {
 			got.Node != "" || got.Owner != l.Owner() || got.Token != l.Token() || !strings.Contains(got.Members[2].LastError, `held by "java"`) {
 			t.Errorf("two of three: %+v", got)
 		}
-		page := r.html("")
-		for _, want := range []string{
-			"<b>1</b> held", `<li class="warn"><a href="?state=degraded#held"><b>1</b> degraded`, `<tr class="warn">`,
-			`<b class="state">degraded</b><small class="parts">2 of 3 nodes, needs 2</small>`, `<td>quorum</td>`, `<tr class="member">`, `<tr class="member warn">`, ">3 nodes<",
-		} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
 		if d := r.json("?state=degraded&q=" + got.Members[1].Owner); d.Held.Total != 1 {
 			t.Errorf("not found by the owner at one of its nodes")
 		}
@@ -76,9 +60,6 @@ func TestQuorumIsOneEntry(t *testing.T) {
 		if got = d.Held.Items[0]; d.Summary.Failing != 1 || !got.Failing || got.FailingFor <= 0 || !got.Members[1].Failing || got.Members[0].Failing || !strings.Contains(got.LastError, errSick.Error()) {
 			t.Errorf("it can't be renewed at a majority: %+v", got)
 		}
-		if page = r.html(""); !strings.Contains(rowOf(page, "2 of 3 nodes"), `<tr class="bad">`) || !strings.Contains(page, `<tr class="member bad">`) {
-			t.Error("the page raises no alarm")
-		}
 
 		<-l.Ended()
 		synctest.Wait()
@@ -86,9 +67,6 @@ func TestQuorumIsOneEntry(t *testing.T) {
 		got = d.Held.Items[0]
 		if d.Summary.LostLastHour != 1 || d.Summary.Canceled != 1 || got.State != "lost" || got.Have != 1 || got.states() != "canceled lost absent" {
 			t.Errorf("lost: %+v, %+v", d.Summary, got)
-		}
-		if page = r.html(""); !strings.Contains(rowOf(page, "1 of 3 nodes, needs 2"), `<tr class="bad">`) {
-			t.Error("the page doesn't say that it is lost")
 		}
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Fatal(err)
@@ -117,9 +95,6 @@ func TestQuorumThatWasHeldOn(t *testing.T) {
 		}
 		if end := d.Ended.Items[0]; end.State != "degraded" || end.states() != "lost" || end.Why != "missing" {
 			t.Errorf("ended: %+v", end)
-		}
-		if page := r.html("?state=degraded"); !strings.Contains(page, "held on without what is below") || strings.Contains(page, `<tr class="bad">`) {
-			t.Error("the page raises an alarm, or doesn't say that the lock was held on")
 		}
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -165,12 +140,6 @@ func TestMultiIsOneEntry(t *testing.T) {
 		if got := d.Waiting.Items[1]; got.Kind != "multi" || got.WaitsFor != "java" || got.Have != 1 || got.states() != "held waiting absent" || got.Members[0].Owner != d.Waiting.Items[0].WaitsFor {
 			t.Errorf("waiting: %+v", got)
 		}
-		page := r.html("")
-		for _, want := range []string{`<small class="parts">2 of 2 names, needs 2</small>`, `<small class="parts">1 of 3 names, needs 3</small>`, "<th><bdi>y</bdi></th>", "<b>1</b> held", "<b>2</b> waiting"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
 		leaveToo()
 		leave()
 		if err := l.Release(t.Context()); err != nil {
@@ -183,17 +152,17 @@ func TestMultiIsOneEntry(t *testing.T) {
 func TestRedaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lock.WithClientID("tenant-4711"), lock.WithGroup("cart"))
-		hidden := func(secrets map[string]string) func(string) string {
+		hidden := func(as string, secrets map[string]string) func(string) string {
 			return func(s string) string {
 				if secrets[s] == "" {
-					secrets[s] = fmt.Sprintf("hidden-%d", 9999-len(secrets))
+					secrets[s] = fmt.Sprintf("%s-%d", as, 9999-len(secrets))
 				}
 				return secrets[s]
 			}
 		}
 		names, owners := map[string]string{}, map[string]string{}
 		r.page = lockdebug.Handler(lockdebug.Options{
-			Clients: []*lock.Client{r.srv.Client()}, RedactName: hidden(names), RedactOwner: hidden(owners),
+			Clients: []*lock.Client{r.srv.Client()}, RedactName: hidden("hidden", names), RedactOwner: hidden("secret", owners),
 		})
 		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "short:4711", "id"}, lock.WithWatchdog(6*time.Second))
 		m, err := r.srv.Client().Multi([]string{"cart:4711", "pay:4711"}).TryLock(t.Context())
@@ -205,17 +174,16 @@ func TestRedaction(t *testing.T) {
 		r.srv.Lose("lost:4711", lock.CauseTaken)
 		r.srv.Lose("cart:4711", lock.CauseMissing)
 		time.Sleep(time.Second)
-		r.srv.FailRenewals(fmt.Errorf(`ERR key 4711 of tenant-4711: lock "id", %w`, &lock.HeldError{Name: "other:4711", Owner: "java-4711"}))
+		r.srv.FailRenewals(fmt.Errorf(`ERR key 4711 of tenant-4711: lock "id", %w`, errors.Join(
+			&lock.HeldError{Name: "other:4711", Owner: "java-4711"}, &lock.HeldError{Name: "another:4711", Owner: "go-4711"})))
 		time.Sleep(3 * time.Second)
 		d := r.json("?per=1000")
 		if d.Summary.Failing == 0 || d.Ended.Total != 2 || d.Waiting.Total != 1 || len(names) < 8 || len(owners) < 5 {
 			t.Fatalf("%+v, %d names, %d owners", d.Summary, len(names), len(owners))
 		}
-		for _, query := range []string{"?format=html", "?format=json"} {
-			all := ask(r.page, http.MethodGet, "/"+query).Body.String()
-			if at := strings.Index(all, "4711"); at >= 0 || strings.Contains(all, `lock \"id\"`) {
-				t.Errorf("%s: ...%s...", query, all[max(at-200, 0):min(max(at, 0)+50, len(all))])
-			}
+		all := ask(r.page, http.MethodGet, "/?format=json").Body.String()
+		if at := strings.Index(all, "4711"); at >= 0 || strings.Contains(all, `lock \"id\"`) {
+			t.Errorf("...%s...", all[max(at-200, 0):min(max(at, 0)+50, len(all))])
 		}
 		if d := r.json("?q=user"); d.Held.Total != 0 {
 			t.Error("found by what isn't shown")

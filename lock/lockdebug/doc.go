@@ -8,8 +8,11 @@
 //
 // It also serves the contention profile: see below.
 //
-// It is read-only, sends nothing to Redis unless Options.Fleet is given, and works without JavaScript and without other resources. It has no
-// authentication: like pprof, it belongs on a private port.
+// It is read-only, and sends nothing to Redis unless Options.Fleet is given. It has no authentication: like pprof, it belongs on a private port.
+//
+// What it serves is JSON, indented for people: `curl localhost:6060/debug/locks` shows all there is. A browser, which asks for HTML, gets
+// a page that loads that JSON from where it comes from itself, and shows it. The page needs JavaScript and no other resource; where there
+// is none, as in w3m, it links to the JSON. Its Content-Security-Policy allows that script alone, which makes text of whatever it is given.
 //
 // It shows what the given clients know. A holder in another process is shown only as the owner that a waiter of this process
 // waits for; see [lock.Mutex.Inspect] for more.
@@ -22,7 +25,8 @@
 //
 // # All processes
 //
-// With Options.Fleet, a [fleet.Reader], the page also draws who waits for whom in all processes, and the deadlocks, as [fleet.Reader.Graph] finds them:
+// With Options.Fleet, a [fleet.Reader], the page also shows who waits for whom in all processes, and the deadlocks, as
+// [fleet.Reader.Graph] finds them:
 //
 //	reader, err := fleet.New(rdb, "")
 //	if err != nil {
@@ -33,12 +37,14 @@
 //		Fleet:   reader,
 //	}))
 //
-// Each response reads that from Redis. If it takes longer than 2 s, or fails, the page says so, and shows the rest. Requests at the same time share one reading. The drawing has up to 60 boxes, parts with a
-// deadlock first; the table below it and the JSON have up to 100 waits. Of the query, only state matters to it: it is there if waits are.
+// Each response with the JSON reads that from Redis. If it takes longer than 2 s, or fails, the page says so, and shows the rest. Requests at
+// the same time share one reading. Up to 100 waits are shown, those in deadlocks first: as a tree, like that of `lockdog graph`, in which
+// below each lock is who waits for it, and below that which awaited locks they hold meanwhile. Of the query, only state matters to it: it
+// is there if waits are.
 //
 // # Queries
 //
-// Parameters apply to the page and to the JSON. The response to an invalid value is 400, with a text that names what is allowed.
+// Parameters apply to the page and to the JSON. The response to an invalid value is 400; the JSON, and so the page, names what is allowed.
 // An empty value counts as none.
 //
 //	q        only entries with this text in name, kind, node, group, owner, trace id, or the owner waited for; case doesn't matter
@@ -47,9 +53,9 @@
 //	sort     trouble (default), age, remaining or name
 //	page     1 to 1000000, of every list
 //	per      rows of each list on a page, 1 to 1000; default 100
-//	refresh  seconds after which the page loads itself again, 1 to 3600, or off; default 5
+//	refresh  seconds after which the page loads the JSON again, 1 to 3600, or off; default 5
 //	seconds  with the profile: what happens in so many seconds from now on, 1 to 300, and less than the WriteTimeout of the server
-//	format   html, json or profile; default: what the Accept header prefers, html if it has no preference
+//	format   html, json or profile; default: what the Accept header prefers, json if it has no preference, as that of curl
 //
 // Sorted by trouble, leases that are failing, expiring or lost come first, those with the least time left before the others; then
 // degraded ones; then canceled ones; then the rest, the oldest first. Waiters are always sorted by age or name, and ended leases by
@@ -70,6 +76,7 @@
 //	  lost_last_hour, canceled_last_hour    leases that ended so; canceled includes closed
 //	  oldest_hold_seconds, oldest_hold_name of the oldest lock held
 //	  ended_since                           since when all ended leases are known: an hour ago, or later
+//	groups      those of all that is held, awaited or has ended, whatever the query
 //	page, per_page
 //	graph       only with Options.Fleet, see below
 //	held, waiting, ended   objects, each with
@@ -156,5 +163,5 @@
 //
 // `go tool pprof http://localhost:6060/debug/locks/profile` reads it. It has groups of locks in it, and no names.
 //
-// A response other than 200 is an object with the field error.
+// A response other than 200 is an object with the field error, unless it is the page.
 package lockdebug

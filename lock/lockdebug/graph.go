@@ -18,8 +18,7 @@ const (
 
 // graphReader reads the graph for all requests: never twice at the same time, as Redis may be slow.
 type graphReader struct {
-	reader  *fleet.Reader
-	timeout time.Duration
+	reader *fleet.Reader
 
 	mu      sync.Mutex
 	running *graphReading // nil: none
@@ -34,7 +33,8 @@ type graphReading struct {
 
 var errGraphTimeout = errors.New("no answer from Redis in time")
 
-// read waits for a reading that began before or begins now, but no longer than the timeout: a client of go-redis may be set up to ignore deadlines of a ctx.
+// read waits for a reading that began before or begins now, but no longer than the timeout: a client of go-redis may be set up to ignore
+// deadlines of a ctx.
 func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {
 	r.mu.Lock()
 	one := r.running
@@ -44,7 +44,7 @@ func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {
 		go r.run(one)
 	}
 	r.mu.Unlock()
-	late := time.NewTimer(r.timeout)
+	late := time.NewTimer(graphTimeout)
 	defer late.Stop()
 	select {
 	case <-one.done:
@@ -57,7 +57,7 @@ func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {
 }
 
 func (r *graphReader) run(one *graphReading) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), r.timeout, errGraphTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), graphTimeout, errGraphTimeout)
 	defer cancel()
 	one.graph, one.err = r.reader.Graph(ctx)
 	r.mu.Lock()
@@ -75,51 +75,32 @@ type graph struct {
 	Unreadable int           `json:"unreadable,omitzero"`
 	Cycles     [][]cycleWait `json:"cycles"`
 	Waits      []graphWait   `json:"waits"`
+}
 
-	Drawing *drawing `json:"-"` // nil: there is nothing to draw
-	Timeout seconds  `json:"-"`
+// party is who holds a lock, or waits for it.
+type party struct {
+	Owner    string    `json:"owner"`
+	ClientID string    `json:"client_id,omitempty"` // not with RedactOwner: owners begin with it
+	Since    time.Time `json:"since,omitzero"`
+	Age      *float64  `json:"age_seconds,omitempty"`
+	TraceID  string    `json:"trace_id,omitempty"`
+	TraceURL string    `json:"trace_url,omitempty"`
 }
 
 // graphWait is a call of Lock that has waited for long.
 type graphWait struct {
-	Name     string        `json:"name"`
-	Kind     string        `json:"kind"`
-	Owner    string        `json:"owner"`
-	ClientID string        `json:"client_id,omitempty"` // not with RedactOwner
-	Since    time.Time     `json:"since"`
-	Age      seconds       `json:"age_seconds"`
-	TraceID  string        `json:"trace_id,omitempty"`
-	TraceURL string        `json:"trace_url,omitempty"`
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	party
 	Deadlock bool          `json:"deadlock,omitzero"`
 	HeldBy   []graphHolder `json:"held_by,omitempty"`
 	Held     int           `json:"held"` // how many hold the lock
 	Holds    []graphHold   `json:"holds,omitempty"`
 }
 
-// Who is how the page names it.
-func (w graphWait) Who() string { return who(w.ClientID, w.Owner) }
-
-// Others are how many more hold the lock.
-func (w graphWait) Others() int { return w.Held - len(w.HeldBy) }
-
 type graphHolder struct {
-	Owner    string    `json:"owner"`
-	ClientID string    `json:"client_id,omitempty"`
-	Redisson bool      `json:"redisson,omitzero"`
-	Since    time.Time `json:"since,omitzero"`
-	TraceID  string    `json:"trace_id,omitempty"`
-	TraceURL string    `json:"trace_url,omitempty"`
-	Age      *seconds  `json:"age_seconds,omitempty"`
-
-	waits []int // that carry its lease
-}
-
-// Who is how the page names it.
-func (h graphHolder) Who() string {
-	if h.Redisson {
-		return "Redisson " + h.Owner
-	}
-	return who(h.ClientID, h.Owner)
+	party
+	Redisson bool `json:"redisson,omitzero"`
 }
 
 type graphHold struct {
@@ -130,48 +111,26 @@ type graphHold struct {
 
 // cycleWait is a wait for the lease that the next one of the cycle holds; the last waits for that of the first.
 type cycleWait struct {
-	Name       string    `json:"name"`
-	Owner      string    `json:"owner"`
-	ClientID   string    `json:"client_id,omitempty"`
-	Since      time.Time `json:"since"`
-	Age        seconds   `json:"age_seconds"`
-	TraceID    string    `json:"trace_id,omitempty"`
-	TraceURL   string    `json:"trace_url,omitempty"`
-	HoldsName  string    `json:"holds_name"`
-	HoldsOwner string    `json:"holds_owner"`
-}
-
-// Who is how the page names it.
-func (c cycleWait) Who() string { return who(c.ClientID, c.Owner) }
-
-func who(clientID, owner string) string {
-	if clientID != "" {
-		return clientID
-	}
-	return owner
+	Name string `json:"name"`
+	party
+	HoldsName  string `json:"holds_name"`
+	HoldsOwner string `json:"holds_owner"`
 }
 
 // graph reads who waits for whom. Everything in it is redacted.
-func (h *handler) graph(ctx context.Context, now time.Time) *graph {
-	g, err := h.graphs.read(ctx) // others may have the same: it isn't changed
-	r := h.redactor()
-	out := &graph{Total: len(g.Waits), More: g.More, Unreadable: g.Unreadable, Cycles: [][]cycleWait{}, Waits: []graphWait{}, Timeout: seconds(h.graphs.timeout)}
-	if !g.Time.IsZero() {
-		out.Time = utc(g.Time)
-	}
+func (v *view) graph(ctx context.Context) *graph {
+	g, err := v.graphs.read(ctx) // others may have the same: it isn't changed
+	out := &graph{Time: utc(g.Time), Total: len(g.Waits), More: g.More, Unreadable: g.Unreadable, Cycles: [][]cycleWait{}, Waits: []graphWait{}}
 	all := make([]graphWait, len(g.Waits))
 	for i := range g.Waits {
-		all[i] = h.graphWait(r, &g, i, now)
+		all[i] = v.graphWait(&g, i)
 	}
 	for _, c := range g.Cycles {
 		var cycle []cycleWait
 		for _, step := range c {
 			w := &all[step.Wait]
 			w.Deadlock = true
-			cycle = append(cycle, cycleWait{
-				Name: w.Name, Owner: w.Owner, ClientID: w.ClientID, Since: w.Since, Age: w.Age, TraceID: w.TraceID, TraceURL: w.TraceURL,
-				HoldsName: r.names.replace(step.Holds.Name), HoldsOwner: r.owners.replace(step.Holds.Owner),
-			})
+			cycle = append(cycle, cycleWait{w.Name, w.party, v.names.replace(step.Holds.Name), v.owners.replace(step.Holds.Owner)})
 		}
 		if len(out.Cycles) < mostCycles {
 			out.Cycles = append(out.Cycles, cycle)
@@ -184,49 +143,28 @@ func (h *handler) graph(ctx context.Context, now time.Time) *graph {
 			}
 		}
 	}
-	out.Drawing = draw(&g, all)
-	out.Error = r.text(err)
+	out.Error = v.textOf(err)
 	return out
 }
 
-func (h *handler) graphWait(r *redactor, g *fleet.Graph, i int, now time.Time) graphWait {
+func (v *view) graphWait(g *fleet.Graph, i int) graphWait {
 	w := &g.Waits[i]
-	out := graphWait{
-		Name: r.names.replace(w.Name), Kind: w.Kind, Owner: r.owners.replace(w.Waiter), ClientID: r.clientID(w.ClientID), Since: utc(w.Since), Age: since(w.Since, now),
-		TraceID: w.TraceID, TraceURL: h.traceLink(w.TraceID),
-	}
+	out := graphWait{Name: v.names.replace(w.Name), Kind: w.Kind, party: v.party(w.Waiter, w.ClientID, w.TraceID, w.Since)}
 	if l := g.Awaited(i); l != nil {
 		out.Held = l.Held
-		for _, holder := range l.Holders[:min(len(l.Holders), mostHolders)] {
-			one := graphHolder{
-				Owner: r.owners.replace(holder.Owner), ClientID: r.clientID(holder.ClientID), Redisson: holder.Redisson,
-				TraceID: holder.TraceID, TraceURL: h.traceLink(holder.TraceID), waits: g.Carriers(l.Name, holder.Owner),
-			}
-			if !holder.Since.IsZero() {
-				age := since(holder.Since, now)
-				one.Since, one.Age = utc(holder.Since), &age
-			}
-			out.HeldBy = append(out.HeldBy, one)
+		for _, h := range l.Holders[:min(len(l.Holders), mostHolders)] {
+			out.HeldBy = append(out.HeldBy, graphHolder{v.party(h.Owner, h.ClientID, h.TraceID, h.Since), h.Redisson})
 		}
 	}
 	for _, hold := range w.Holds {
-		out.Holds = append(out.Holds, graphHold{Name: r.names.replace(hold.Name), Owner: r.owners.replace(hold.Owner), Token: hold.Token})
+		out.Holds = append(out.Holds, graphHold{v.names.replace(hold.Name), v.owners.replace(hold.Owner), hold.Token})
 	}
 	return out
 }
 
-// clientID is the id of a client, unless owners are redacted: they begin with it.
-func (r *redactor) clientID(id string) string {
-	if r.owners.redact != nil {
-		return ""
+func (v *view) party(owner, client, trace string, began time.Time) party {
+	if v.owners.redact != nil {
+		client = ""
 	}
-	return id
-}
-
-// Listed is how many waits are listed, if those aren't all; otherwise 0.
-func (g *graph) Listed() int {
-	if len(g.Waits) == g.Total {
-		return 0
-	}
-	return len(g.Waits)
+	return party{v.owners.replace(owner), client, utc(began), since(began, v.now), trace, v.traceLink(trace)}
 }

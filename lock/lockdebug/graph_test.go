@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,9 +89,6 @@ func TestGraph(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newGraphRig(t)
-		if page := r.html(""); !strings.Contains(page, "Nobody has waited for long.") || strings.Contains(page, "<svg") || strings.Contains(page, "deadlock") {
-			t.Errorf("without waits: %s", page)
-		}
 		if g := r.json("").Graph; g.Total != 0 || g.Cycles == nil || g.Waits == nil || g.Error != "" || g.Time.IsZero() {
 			t.Errorf("without waits: %+v", g)
 		}
@@ -114,37 +109,10 @@ func TestGraph(t *testing.T) {
 				t.Errorf("%d: %+v", i, h)
 			}
 		}
-		page := r.html("")
-		for _, want := range []string{
-			"<b>1</b> deadlock<", "<b>Deadlock</b>: each of these 2 waits for the next one", "<li><bdi>billing</bdi> holds <b><bdi>account:42</bdi></b> and waits for <b><bdi>stock:7</bdi></b>",
-			`<svg class="graph" role="img" aria-label="4 of 4 waits: arrows lead`, "There is a deadlock over ", ">DEADLOCK, waits 1 min", `href="https://jaeger.example.com/trace/` + graphTrace,
-			">not known if it waits<", "mutex, held 2 min",
-		} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
-		for part, want := range map[string]int{`<g class="lock stuck">`: 2, `<g class="wait stuck">`: 2, `<g class="wait">`: 2, `<g class="holder">`: 1, `<path class="arrow stuck"`: 4, `<path class="arrow"`: 3} {
-			if n := strings.Count(page, part); n != want {
-				t.Errorf("%d times %s, want %d", n, part, want)
-			}
-		}
-		if page := r.html("?state=held"); strings.Contains(page, `id="graph"`) {
-			t.Error("the graph is shown where waits aren't")
-		}
-		if d := r.json("?state=lost"); d.Graph != nil {
-			t.Error("the graph is read where waits aren't shown")
+		if r.json("?state=waiting").Graph == nil || r.json("?state=lost").Graph != nil {
+			t.Error("the graph is read where waits aren't shown, or isn't where they are")
 		}
 	})
-}
-
-// Without Options.Fleet nothing of it is on the page.
-func TestNoGraphWithoutFleet(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	if page := r.html(""); strings.Contains(page, `id="graph"`) || strings.Contains(page, "<svg") || r.json("").Graph != nil {
-		t.Error("there is a graph")
-	}
 }
 
 func TestGraphIsRedacted(t *testing.T) {
@@ -158,54 +126,17 @@ func TestGraphIsRedacted(t *testing.T) {
 		if err := r.rdb.HSet(t.Context(), "lockdog:waits:{"+strings.Repeat("f", 16)+"}", "x", 1).Err(); err != nil {
 			t.Fatal(err)
 		}
-		for _, text := range []string{r.html(""), ask(r.page, http.MethodGet, "/?format=json").Body.String()} {
-			if !strings.Contains(text, "name-10") || !strings.Contains(text, "owner-") {
-				t.Error("nothing was replaced")
-			}
-			for _, secret := range []string{"account:42", "stock:7", "billing", "orders", "java", "0f0e0d0c"} {
-				if strings.Contains(text, secret) {
-					t.Errorf("it says %q", secret)
-				}
+		text := ask(r.page, http.MethodGet, "/?format=json").Body.String()
+		if !strings.Contains(text, "name-10") || !strings.Contains(text, "owner-") {
+			t.Error("nothing was replaced")
+		}
+		for _, secret := range []string{"account:42", "stock:7", "billing", "orders", "java", "0f0e0d0c"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("it says %q", secret)
 			}
 		}
 	})
 }
-
-// Names come from whoever can write to Redis: nothing of them is markup.
-func TestGraphOfHostileNames(t *testing.T) {
-	t.Parallel()
-	names := []string{`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "</svg></title><b>", "\u202etxt", "line\nbreak"}
-	s := newSite(t, still(t, func(t *testing.T) *rig {
-		r := newGraphRig(t)
-		for i, name := range names {
-			r.waits(names[(i+2)%len(names)][:5], i+1, name, names[(i+1)%len(names)])
-		}
-		return r.rig
-	}))
-	dom := browse(t, s, "?refresh=off", "--dump-dom")
-	for _, mark := range []string{"<script", "<img", "<b>\n", "\u202e"} {
-		if strings.Contains(dom, mark) {
-			t.Errorf("%s is on the page", mark)
-		}
-	}
-	if strings.Count(dom, "</svg>") != 1 || strings.Count(dom, "<li><bdi>") != len(names) || strings.Count(dom, "<rect") != 2*len(names) {
-		t.Errorf("the page isn't whole:\n%s", dom)
-	}
-}
-
-// A browser draws it, in light and dark, wide and narrow, with what the Content-Security-Policy allows.
-func TestBrowserDrawsGraph(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, still(t, func(t *testing.T) *rig {
-		r := newGraphRig(t)
-		r.deadlock()
-		return r.rig
-	}))
-	draw(t, s, "graph", "--window-size=1400,1000")
-	draw(t, s, "graph-phone-dark", "--window-size=500,1200", "--blink-settings=preferredColorScheme=0")
-}
-
-var boxOnPage = regexp.MustCompile(`<rect x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"`)
 
 // However many wait, the page is one that somebody can read.
 func TestGraphIsBounded(t *testing.T) {
@@ -219,54 +150,11 @@ func TestGraphIsBounded(t *testing.T) {
 			r.waits(fmt.Sprintf("job-%d", i), 1000+i, fmt.Sprintf("lock-%d", i), fmt.Sprintf("mine-%d", i))
 		}
 		r.deadlock()
-		page := r.html("")
 		g := r.json("").Graph
 		if g.Total != 454 || len(g.Waits) != 100 || !g.Waits[0].Deadlock || !g.Waits[1].Deadlock {
 			t.Errorf("%d of %d waits", len(g.Waits), g.Total)
 		}
-		boxes := boxOnPage.FindAllStringSubmatch(page, -1)
-		if len(boxes) < 20 || len(boxes) > 60 {
-			t.Errorf("%d boxes", len(boxes))
-		}
-		for _, want := range []string{">297 more<", "here 100", " of 454 waits", "DEADLOCK"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
-		if len(page) > 150_000 {
-			t.Errorf("the page has %d bytes", len(page))
-		}
-		checkPlaces(t, page)
 	})
-}
-
-// checkPlaces checks that no box lies over another, and all are in the picture.
-func checkPlaces(t *testing.T, page string) {
-	t.Helper()
-	size := regexp.MustCompile(`viewBox="0 0 (\d+) (\d+)"><?`).FindStringSubmatch(page)
-	if size == nil {
-		t.Fatal("no drawing")
-	}
-	number := func(s string) int {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	var rects [][4]int
-	for _, m := range boxOnPage.FindAllStringSubmatch(page, -1) {
-		one := [4]int{number(m[1]), number(m[2]), number(m[3]), number(m[4])}
-		if one[0]+one[2] > number(size[1]) || one[1]+one[3] > number(size[2]) {
-			t.Errorf("%v is outside %v", one, size[1:])
-		}
-		for _, other := range rects {
-			if one[0] < other[0]+other[2] && other[0] < one[0]+one[2] && one[1] < other[1]+other[3] && other[1] < one[1]+one[3] {
-				t.Errorf("%v lies over %v", one, other)
-			}
-		}
-		rects = append(rects, one)
-	}
 }
 
 // Redis that doesn't answer costs the graph, not the page; and pages that are loaded again and again don't add up.
@@ -299,15 +187,6 @@ func TestGraphOfSilentRedis(t *testing.T) {
 		if n := proxy.Conns(); n > 5 {
 			t.Errorf("%d connections: the readings add up", n)
 		}
-		page := r.html("")
-		for _, want := range []string{"Redis can't be read, or not all of it: <bdi>no answer from Redis in time</bdi>", "<bdi>here</bdi>"} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
-		if strings.Contains(page, "Nobody has waited for long") {
-			t.Error("it says that nobody waits")
-		}
 		proxy.SetRule(nil)
 		proxy.Release()
 		time.Sleep(10 * time.Second) // until the last of go-redis's tries has ended
@@ -327,7 +206,7 @@ func TestGraphOfCanceledRequest(t *testing.T) {
 		proxy.SetRule(redistest.When(redistest.Up, redistest.Hold))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/debug/locks", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/debug/locks?format=json", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,9 @@ package lockdebug
 
 import (
 	"bytes"
+	"crypto/sha256"
+	_ "embed" // the page
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/fleet"
@@ -38,8 +40,8 @@ type Options struct {
 	// different owners; otherwise the page can't show who waits for whom.
 	RedactOwner func(owner string) string
 
-	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response then reads that from Redis, for at most 2 s; responses at the
-	// same time share one reading.
+	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response with the JSON
+	// then reads that from Redis, for at most 2 s; responses at the same time share one reading.
 	Fleet *fleet.Reader
 }
 
@@ -69,60 +71,69 @@ func Handler(o Options) http.Handler {
 		h.traceURL = o.TraceURL
 	}
 	if o.Fleet != nil {
-		h.graphs = &graphReader{reader: o.Fleet, timeout: graphTimeout}
+		h.graphs = &graphReader{reader: o.Fleet}
 	}
 	h.host, _ = os.Hostname() // "" if unknown
 	return h
 }
 
+//go:embed page.html
+var page string
+
+// contentSecurity allows the page its own style and script, its form, and requests to where it comes from. It has browsers refuse
+// whatever would make markup or code of a text. Without the empty icon, they would request /favicon.ico.
+var contentSecurity = "default-src 'none'; style-src " + hashOf("style") + "; script-src " + hashOf("script") + "; connect-src 'self'; " +
+	"img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// hashOf is the source of what the page has in its element of this name.
+func hashOf(element string) string {
+	_, text, _ := strings.Cut(page, "<"+element+">")
+	text, _, _ = strings.Cut(text, "</"+element+">")
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	status := http.StatusOK
 	q, err := parseQuery(r.URL.RawQuery)
-	if err == nil && q.wantsProfile(r.URL.Path) {
+	status, contentType := http.StatusOK, "application/json"
+	profile := q["format"] == formatProfile || q["format"] == "" && strings.HasSuffix(r.URL.Path, "/profile")
+	if err == nil && profile {
 		err = q.outlasts(r)
 	}
-	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		header.Set("Allow", "GET, HEAD")
-		status, err = http.StatusMethodNotAllowed, fmt.Errorf("the method is %q; GET and HEAD are allowed", r.Method)
-	case err != nil:
+	if err != nil {
 		status = http.StatusBadRequest
 	}
-	if err == nil && q.wantsProfile(r.URL.Path) {
-		h.profile(w, r, q)
-		return
-	}
-	asJSON := q["format"] == formatJSON || q["format"] == "" && prefersJSON(r.Header.Values("Accept"))
-
-	v := view{Query: q}
-	if err != nil {
-		v = view{Refused: err.Error(), Query: defaultQuery()}
-	} else {
-		now := time.Now()
-		v.snapshot = h.snapshot(q, now)
-		if h.graphs != nil && v.ShowsWaiting() {
-			v.Graph = h.graph(r.Context(), now)
-		}
-	}
-	body, contentType, err := v.render(asJSON)
-	if err != nil { // a bug in this package
-		status, contentType, body = failed(err)
-	}
-	respond(w, r, status, contentType, body)
-}
-
-// failed is the response that tells of a bug in this package.
-func failed(err error) (status int, contentType string, body []byte) {
-	return http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("lockdebug: " + err.Error() + "\n")
-}
-
-func respond(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
+	asPage := q["format"] == formatHTML || q["format"] == "" && !profile && prefersHTML(r.Header.Values("Accept"))
 	header := w.Header()
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		status, err = http.StatusMethodNotAllowed, fmt.Errorf("the method is %q; GET and HEAD are allowed", r.Method)
+		asPage = false
+	}
+	var body bytes.Buffer
+	switch {
+	case asPage: // of a bad query, too: the JSON, which it asks for, says what is wrong
+		contentType = "text/html; charset=utf-8"
+		body.WriteString(page)
+	case err != nil:
+		err = encode(&body, map[string]string{"error": err.Error()})
+	case profile:
+		contentType = "application/octet-stream"
+		if err = h.profile(&body, r, q); err == nil {
+			header.Set("Content-Disposition", `attachment; filename="locks.pb.gz"`)
+		}
+	default:
+		err = encode(&body, h.snapshot(r.Context(), q))
+	}
+	if err != nil && !asPage { // a bug in this package
+		status, contentType = http.StatusInternalServerError, "application/json"
+		body.Reset()
+		_ = encode(&body, map[string]string{"error": "lockdebug: " + err.Error()})
+	}
 	header.Set("Content-Type", contentType)
 	if r.Method != http.MethodHead { // its response may lack what a GET's takes long to make, and so not know the length
-		header.Set("Content-Length", strconv.Itoa(len(body)))
+		header.Set("Content-Length", strconv.Itoa(body.Len()))
 	}
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
@@ -131,28 +142,19 @@ func respond(w http.ResponseWriter, r *http.Request, status int, contentType str
 	header.Set("Referrer-Policy", "no-referrer") // the query may have names in it
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone
+		_, _ = body.WriteTo(w) // the client may be gone
 	}
 }
 
-func (v *view) render(asJSON bool) (body []byte, contentType string, err error) {
-	var b bytes.Buffer
-	if !asJSON {
-		err = pages.Execute(&b, v)
-		return b.Bytes(), "text/html; charset=utf-8", err
-	}
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "  ") // people read it, too
-	if v.Refused != "" {
-		err = enc.Encode(map[string]string{"error": v.Refused})
-	} else {
-		err = enc.Encode(v.snapshot)
-	}
-	return b.Bytes(), "application/json", err
+// encode writes JSON that people can read, too.
+func encode(to *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(to)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
 }
 
-// prefersJSON reports whether the Accept headers prefer JSON to HTML.
-func prefersJSON(accept []string) bool {
+// prefersHTML reports whether the Accept headers prefer HTML to JSON, or name it with the same quality. Those of browsers do.
+func prefersHTML(accept []string) bool {
 	qualities := map[string]float64{} // by media range
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		name, params, err := mime.ParseMediaType(part)
@@ -175,7 +177,8 @@ func prefersJSON(accept []string) bool {
 		}
 		return 0
 	}
-	return quality("application/json", "application/*", "*/*") > quality("text/html", "text/*", "*/*")
+	html, asJSON := quality("text/html", "text/*", "*/*"), quality("application/json", "application/*", "*/*")
+	return html > asJSON || html == asJSON && qualities["text/html"] > 0
 }
 
 // traceIDMark stands for the trace id in Options.TraceURL.

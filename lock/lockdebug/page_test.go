@@ -3,9 +3,7 @@ package lockdebug_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,21 +96,6 @@ func TestTrouble(t *testing.T) {
 		if e := d.Ended.Items[1]; e.State != "lost" || e.Why != "taken" || e.Error == "" || e.Age < 20 || e.Age > 21 || !e.Ended.After(e.Since) {
 			t.Errorf("lost: %+v", e)
 		}
-
-		page := r.html("")
-		for _, want := range []string{
-			"<b>6</b> held", "<b>2</b> waiting", "<b>1</b> failing", "<b>2</b> lost", `oldest held for <b>50 s</b>: <bdi>steady</bdi>`,
-			"<b class=\"state\">failing</b>", errSick.Error(), "max_hold: held for longer than WithMaxHold allows",
-			"another owner has it", "gone from Redis", " in trouble) Locks: 6 held, 2 waiting</title>",
-			`<meta http-equiv="refresh" content="5">`, `>2</a></td>`, "Held <small>6</small>",
-		} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
-		if strings.Contains(page, ">freed<") {
-			t.Error("an ordinary release is listed")
-		}
 	})
 }
 
@@ -177,12 +160,6 @@ func TestFilters(t *testing.T) {
 				t.Errorf("%s: the summary is that of a filter: %+v", query, d.Summary)
 			}
 		}
-		if page := r.html("?state=lost"); strings.Contains(page, `id="held"`) || strings.Contains(page, `id="waiting"`) || !strings.Contains(page, `id="ended"`) {
-			t.Error("lists that can't have what was asked for are on the page")
-		}
-		if page := r.html("?q=nothing"); strings.Count(page, "Nothing here matches the filter.") != 3 {
-			t.Error("the page doesn't say that the filter leaves nothing")
-		}
 	})
 }
 
@@ -225,7 +202,6 @@ func TestCanceledAndClosed(t *testing.T) {
 func TestForgottenEndsAreSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		note := regexp.MustCompile(`Known are the last (.*) only`)
 		end := func(n int, how func()) {
 			for range n {
 				r.hold([]string{"brief"})
@@ -263,45 +239,9 @@ func TestForgottenEndsAreSaid(t *testing.T) {
 		if since := d.Summary.EndedSince; r.json("?q=stolen").Ended.Total != 0 || !since.Equal(second) {
 			t.Errorf("with one more: known are those since %v, want %v, %+v", since, second, d.Summary)
 		}
-		page := r.html("")
-		if m := note.FindStringSubmatch(page); m == nil || m[1] != "5 min" || !strings.Contains(page, "<b>1,000</b> lost</a> <small>in 5 min</small>") {
-			t.Errorf("the page says %q", m)
-		}
 		time.Sleep(time.Hour)
-		if d := r.json(""); d.Time.Sub(d.Summary.EndedSince) != time.Hour || note.MatchString(r.html("")) {
+		if d := r.json(""); d.Time.Sub(d.Summary.EndedSince) != time.Hour {
 			t.Error("said although an hour is known")
-		}
-	})
-}
-
-func TestAges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lock.WithFixedLease(100*24*time.Hour))
-		r.hold([]string{"old"})
-		start := time.Now()
-		for _, age := range []struct {
-			d    time.Duration
-			want string
-		}{
-			{0, "0 s"},
-			{1234 * time.Millisecond, "1.2 s"},
-			{9 * time.Second, "9 s"},
-			{59*time.Second + 999*time.Millisecond, "59 s"},
-			{3*time.Minute + 7*time.Second, "3 min 7 s"},
-			{time.Hour + 59*time.Second, "1 h"},
-			{5*time.Hour + 3*time.Minute, "5 h 3 min"},
-			{52 * time.Hour, "2 d 4 h"},
-		} {
-			time.Sleep(time.Until(start.Add(age.d)))
-			row := r.json("").Held.Items[0]
-			if row.Age != age.d.Seconds() {
-				t.Errorf("age_seconds is %v after %v", row.Age, age.d)
-			}
-			since := start.UTC().Format("2006-01-02T15:04:05.000Z07:00")
-			want := fmt.Sprintf(`<time datetime="%s" title="since %s">%s</time>`, since, since, age.want)
-			if !strings.Contains(r.html(""), want) {
-				t.Errorf("after %v the page doesn't have %s", age.d, want)
-			}
 		}
 	})
 }
@@ -336,9 +276,6 @@ func TestSeveralClients(t *testing.T) {
 			if len(row.TraceID) != 32 || row.TraceURL != link {
 				t.Errorf("trace of %s: %q, %q", row.Name, row.TraceID, row.TraceURL)
 			}
-			if !strings.Contains(r.html(""), `<a href="`+link+`" rel="noopener noreferrer">`+row.TraceID+`</a>`) {
-				t.Errorf("no link to %s", link)
-			}
 			if found := r.json("?q=" + strings.ToUpper(row.TraceID)); found.Held.Total+found.Waiting.Total != 1 {
 				t.Errorf("not found by its trace: %s", row.Name)
 			}
@@ -349,15 +286,6 @@ func TestSeveralClients(t *testing.T) {
 func TestNobody(t *testing.T) {
 	for _, clients := range [][]*lock.Client{nil, {nil}, {locktest.New(t).Client()}} {
 		r := &rig{t: t, page: lockdebug.Handler(lockdebug.Options{Clients: clients})}
-		page := r.html("")
-		for _, want := range []string{"No lock is held.", "Nobody waits.", "Nothing was lost or canceled in the last hour.", "<title>Locks: 0 held, 0 waiting</title>", `<link rel="icon" href="data:,">`} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
-		if strings.Contains(page, "<table") || strings.Contains(page, "<nav") {
-			t.Error("an empty table")
-		}
 		raw := ask(r.page, http.MethodGet, "/?format=json").Body.String()
 		if strings.Count(raw, `"items": []`) != 3 || strings.Contains(raw, "null") {
 			t.Errorf("JSON: %s", raw)

@@ -1,7 +1,7 @@
 package lockdebug
 
 import (
-	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +13,7 @@ import (
 type redactor struct {
 	names, owners replacements
 	all           *strings.Replacer // of both, in texts; nil until needed
+	known         int               // how many it knows
 }
 
 // replacements are the texts that were replaced, and what they were replaced by.
@@ -24,8 +25,8 @@ type replacements struct {
 // minReplaced is the length from which a name is replaced anywhere in an error; shorter ones only where they are quoted.
 const minReplaced = 4
 
-func (h *handler) redactor() *redactor {
-	return &redactor{
+func (h *handler) redactor() redactor {
+	return redactor{
 		names:  replacements{h.redactName, map[string]string{}},
 		owners: replacements{h.redactOwner, map[string]string{}},
 	}
@@ -55,28 +56,16 @@ func (r *replacements) joined(s string) string {
 	return r.replace(s)
 }
 
-// lease redacts a lease and its members, except their errors: these may have names in them that are seen later.
-func (r *redactor) lease(l *lease) {
-	name := r.names.replace
-	if l.id != 0 && l.Kind == kindMulti {
-		name = r.names.joined
-	}
-	l.Name, l.Owner, l.WaitsFor = name(l.Name), r.owners.replace(l.Owner), r.owners.replace(l.WaitsFor)
-	for i := range l.members {
-		r.lease(&l.members[i])
-	}
-}
-
-// text returns the text of an error, redacted and not too long; "" without one.
-func (r *redactor) text(err error) string {
+// textOf returns the text of an error, redacted and not too long; "" without one.
+func (r *redactor) textOf(err error) string {
 	if err == nil {
 		return ""
 	}
 	text := err.Error()
 	if r.names.redact != nil || r.owners.redact != nil {
 		r.learn(err)
-		if r.all == nil {
-			r.all = r.replacer()
+		if n := len(r.names.seen) + len(r.owners.seen); r.all == nil || n > r.known {
+			r.all, r.known = r.replacer(), n
 		}
 		text = r.all.Replace(text)
 	}
@@ -88,50 +77,43 @@ func (r *redactor) text(err error) string {
 
 // learn finds names and owners in the errors of package lock: those of locks that aren't listed.
 func (r *redactor) learn(err error) {
-	known := len(r.names.seen) + len(r.owners.seen)
-	var held *lock.HeldError
-	var replicas *lock.ReplicasError
-	if errors.As(err, &held) {
-		r.names.replace(held.Name)
-		r.owners.replace(held.Owner)
+	switch e := err.(type) { //nolint:errorlint // all that it wraps are looked at, too
+	case *lock.HeldError:
+		r.names.replace(e.Name)
+		r.owners.replace(e.Owner)
+	case *lock.ReplicasError:
+		r.names.replace(e.Name)
+	case *lock.LostError:
+		r.names.replace(e.Name)
+	case *lock.CanceledError:
+		r.names.replace(e.Name)
 	}
-	if errors.As(err, &replicas) {
-		r.names.replace(replicas.Name)
-	}
-	var lost *lock.LostError
-	for e := err; errors.As(e, &lost); e = lost.Unwrap() {
-		r.names.replace(lost.Name)
-	}
-	var canceled *lock.CanceledError
-	for e := err; errors.As(e, &canceled); e = canceled.Unwrap() {
-		r.names.replace(canceled.Name)
-	}
-	if len(r.names.seen)+len(r.owners.seen) > known {
-		r.all = nil
+	switch e := err.(type) { //nolint:errorlint // as above
+	case interface{ Unwrap() error }:
+		r.learn(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			r.learn(one)
+		}
 	}
 }
 
 // replacer replaces what was seen, the longest first, also in the form in which errors quote it.
 func (r *redactor) replacer() *strings.Replacer {
-	type pair struct{ from, to string }
-	var pairs []pair
+	by := map[string]string{}
 	for _, seen := range []map[string]string{r.names.seen, r.owners.seen} {
 		for from, to := range seen {
 			quoted := strconv.Quote(from)
 			if len(from) < minReplaced {
-				pairs = append(pairs, pair{quoted, strconv.Quote(to)})
+				by[quoted] = strconv.Quote(to)
 				continue
 			}
-			pairs = append(pairs, pair{from, to})
-			if inner := quoted[1 : len(quoted)-1]; inner != from {
-				pairs = append(pairs, pair{inner, to})
-			}
+			by[from], by[quoted[1:len(quoted)-1]] = to, to
 		}
 	}
-	slices.SortFunc(pairs, func(a, b pair) int { return len(b.from) - len(a.from) })
-	list := make([]string, 0, 2*len(pairs))
-	for _, p := range pairs {
-		list = append(list, p.from, p.to)
+	var list []string
+	for _, from := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return len(b) - len(a) }) {
+		list = append(list, from, by[from])
 	}
 	return strings.NewReplacer(list...)
 }

@@ -64,12 +64,6 @@ func TestWaiterWithoutAnswer(t *testing.T) {
 		if w.Kind != "mutex" || w.Node != p.Addr() || w.FailingFor <= 0 || !w.FailingSince.After(w.Since) {
 			t.Errorf("waiting: %+v", w)
 		}
-		page := r.html("?state=waiting")
-		for _, want := range []string{"connection refused", "<small>failing for <time", p.Addr(), "<td>mutex</td>", `<tr class="warn">`} {
-			if !strings.Contains(page, want) {
-				t.Errorf("the page doesn't say %q", want)
-			}
-		}
 		p.Accept(t)
 		time.Sleep(2 * time.Second) // for go-redis, which dials each second until it gets through
 	})

@@ -3,12 +3,9 @@ package lockdebug_test
 import (
 	"encoding/json"
 	"fmt"
-	"html"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,21 +38,13 @@ func TestBadQueries(t *testing.T) {
 		"?q=a;page=2":                        "semicolon",
 		"?state=<script>":                    `state is "<script>"`,
 	} {
-		for _, accept := range []string{"text/html", "application/json"} {
-			w := ask(page, http.MethodGet, "/debug/locks"+query, "Accept", accept)
-			text := html.UnescapeString(w.Body.String())
-			if accept == "application/json" {
-				var refused struct{ Error string }
-				if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil {
-					t.Errorf("%s: %v", query, err)
-				}
-				text = refused.Error
-			} else if strings.Contains(w.Body.String(), "<script") || strings.Contains(w.Body.String(), "http-equiv") {
-				t.Errorf("%s: not escaped, or loads itself again", query)
-			}
-			if w.Code != http.StatusBadRequest || !strings.Contains(text, says) {
-				t.Errorf("%s as %s: %d, %s; want 400 and %q", query, accept, w.Code, text, says)
-			}
+		if w := ask(page, http.MethodGet, "/debug/locks"+query, "Accept", "text/html"); w.Code != http.StatusBadRequest || !strings.HasPrefix(w.Body.String(), "<!DOCTYPE html>") {
+			t.Errorf("%s: %d, %.50s; want 400 and the page, which asks what is wrong", query, w.Code, w.Body)
+		}
+		w := ask(page, http.MethodGet, "/debug/locks"+query)
+		var refused struct{ Error string }
+		if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil || w.Code != http.StatusBadRequest || !strings.Contains(refused.Error, says) {
+			t.Errorf("%s: %d, %s, %v; want 400 and %q", query, w.Code, w.Body, err, says)
 		}
 	}
 	both := ask(page, http.MethodGet, "/?page=x&per=y&format=json").Body.String()
@@ -72,7 +61,7 @@ func TestMethodsAndHeaders(t *testing.T) {
 			t.Errorf("%s: %d, Allow %q", method, w.Code, w.Header().Get("Allow"))
 		}
 	}
-	for _, target := range []string{"/", "/?format=json", "/?page=0"} {
+	for _, target := range []string{"/", "/?format=html", "/?page=0"} {
 		get, head := ask(page, http.MethodGet, target), ask(page, http.MethodHead, target)
 		if head.Body.Len() != 0 || head.Code != get.Code || get.Header().Get("Content-Length") != fmt.Sprint(get.Body.Len()) {
 			t.Errorf("HEAD %s: %d with %d bytes; GET: %d, Content-Length %s", target, head.Code, head.Body.Len(), get.Code, get.Header().Get("Content-Length"))
@@ -86,7 +75,7 @@ func TestMethodsAndHeaders(t *testing.T) {
 				}
 			}
 			policy := h.Get("Content-Security-Policy")
-			if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "script") {
+			if !regexp.MustCompile(`^default-src 'none'; style-src 'sha256-[^']+'; script-src 'sha256-[^']+'; connect-src 'self'; .*; require-trusted-types-for 'script'`).MatchString(policy) {
 				t.Errorf("%s: Content-Security-Policy: %s", target, policy)
 			}
 		}
@@ -100,23 +89,25 @@ func TestAccept(t *testing.T) {
 		query  string
 		json   bool
 	}{
-		{nil, "", false},
-		{[]string{"*/*"}, "", false},
+		{nil, "", true},
+		{[]string{"*/*"}, "", true}, // curl
 		{[]string{"application/json"}, "", true},
 		{[]string{"application/json", "text/html"}, "", false},
 		{[]string{"application/json; q=0.9, text/html;q=0.8"}, "", true},
 		{[]string{"application/json;q=0.8,text/html"}, "", false},
 		{[]string{"text/html;q=0.8", "application/*"}, "", true},
-		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, "", false},
-		{[]string{"application/json, text/plain, */*"}, "", false},
+		{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, "", false}, // browsers
+		{[]string{"text/html, text/*;q=0.5, image/*, application/*"}, "", false},                 // w3m
+		{[]string{"application/json, text/plain, */*"}, "", true},
 		{[]string{"application/json, */*;q=0.1"}, "", true},
+		{[]string{"text/*, */*;q=0.1"}, "", false},
 		{[]string{"text/*;q=0, */*"}, "", true},
-		{[]string{"application/json;q=0"}, "", false},
-		{[]string{"application/json;q=nan"}, "", false},
-		{[]string{"application/json;q=2"}, "", false},
-		{[]string{"image/png"}, "", false},
-		{[]string{",;;=,/"}, "", false},
-		{[]string{"APPLICATION/JSON"}, "", true},
+		{[]string{"application/json;q=0, */*"}, "", false},
+		{[]string{"text/html;q=nan"}, "", true},
+		{[]string{"text/html;q=2"}, "", true},
+		{[]string{"image/png"}, "", true},
+		{[]string{",;;=,/"}, "", true},
+		{[]string{"TEXT/HTML"}, "", false},
 		{[]string{"text/html"}, "?format=json", true},
 		{[]string{"application/json"}, "?format=html", false},
 	} {
@@ -153,13 +144,8 @@ func TestTraceURLs(t *testing.T) {
 		if (says == "") != (warnings == "") || !strings.Contains(warnings, says) {
 			t.Errorf("%q: %q; want %q", template, warnings, says)
 		}
-		if page := r.html(""); strings.Contains(page, `role="alert"`) != (says != "") || !strings.Contains(html.UnescapeString(page), warnings) {
-			t.Errorf("%q: the page doesn't say %q", template, warnings)
-		}
 	}
 }
-
-var textField = regexp.MustCompile(`name="q" value="([^"]*)"`)
 
 // evil are names that would like to be something else.
 var evil = []string{
@@ -175,7 +161,8 @@ var evil = []string{
 	strings.Repeat("long", 256),
 }
 
-func TestEscapes(t *testing.T) {
+// Names are in the JSON as they are, and can be asked for.
+func TestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.hold(evil)
@@ -186,42 +173,15 @@ func TestEscapes(t *testing.T) {
 			r.srv.Lose(name, lock.CauseTaken)
 		}
 		synctest.Wait()
-		page := r.html("")
-		if strings.Contains(page, "<script") || strings.Contains(page, "<img") || strings.Count(page, "<h1>") != 1 || strings.Count(page, "</style>") != 1 {
-			t.Error("a name became markup")
-		}
-		if !utf8.ValidString(page) || strings.ContainsAny(page, "\u202e\u200f\x00") {
-			t.Error("a name changes the text around it")
-		}
-		for _, shown := range []string{`"user\u202egnp.exe\u200f"`, `"two\nlines\tand\x00nul"`, `<script>document.title="owned"</script>`, "שלום:עולם", "a  b", evil[9]} {
-			if cell := `<th scope="row"><bdi>` + escape(shown) + "</bdi></th>"; !strings.Contains(page, cell) {
-				t.Errorf("not on the page: %s", cell)
-			}
-		}
-		d := r.json("?per=1000")
-		seen := map[string]bool{}
-		for _, row := range append(d.Held.Items, append(d.Waiting.Items, d.Ended.Items...)...) {
-			seen[row.Name] = true
-		}
 		for _, name := range evil {
-			if !seen[name] {
-				t.Errorf("JSON has another name than %q", name)
-			}
-			q := "?q=" + url.QueryEscape(name)
-			if d := r.json(q); d.Waiting.Total == 0 {
+			if d := r.json("?q=" + url.QueryEscape(name)); d.Waiting.Total == 0 || d.Waiting.Items[0].Name != name {
 				t.Errorf("not found: %q", name)
 			}
-			kept := textField.FindStringSubmatch(r.html(q))
-			if kept == nil || html.UnescapeString(kept[1]) != strings.ReplaceAll(name, "\x00", "\ufffd") {
-				t.Errorf("%s: the form keeps %q", q, kept)
-			}
+		}
+		if raw := ask(r.page, http.MethodGet, "/").Body.String(); strings.ContainsAny(raw, "<>&\x00") {
+			t.Error("it would be markup where it is taken for HTML")
 		}
 	})
-}
-
-// escape is how html/template writes text.
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;", "`", "&#96;").Replace(s)
 }
 
 func TestInvalidUTF8InErrors(t *testing.T) {
@@ -233,50 +193,6 @@ func TestInvalidUTF8InErrors(t *testing.T) {
 		raw := ask(r.page, http.MethodGet, "/?format=json").Body.Bytes()
 		if !json.Valid(raw) || !utf8.Valid(raw) || !strings.Contains(string(raw), "garbage") {
 			t.Errorf("JSON: %s", raw)
-		}
-		if page := r.html(""); !utf8.ValidString(page) || !strings.Contains(page, `garbage: \xff\xfe`) {
-			t.Error("the error isn't readable")
-		}
-	})
-}
-
-var href = regexp.MustCompile(`href="(\?[^"#]*)`)
-
-// TestLinks follows every link of the page, with a query that must be kept.
-func TestLinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.hold(names("a&b", 5))
-		r.wait("a&b:0001")
-		synctest.Wait()
-		const query = "?q=%26&per=2&page=2&sort=name&refresh=off&group=a%26b&state=held"
-		links := map[string]bool{}
-		for _, m := range href.FindAllStringSubmatch(r.html(query), -1) {
-			links[html.UnescapeString(m[1])] = true
-		}
-		for link := range links {
-			if w := ask(r.page, http.MethodGet, "/debug/locks"+link); w.Code != http.StatusOK {
-				t.Errorf("%s: %d", link, w.Code)
-			}
-		}
-		for _, want := range []string{
-			"?", // show everything
-			"?group=a%26b&page=3&per=2&q=%26&refresh=off&sort=name&state=held",
-			"?group=a%26b&per=2&q=%26&refresh=off&sort=name&state=held", // page 1
-			"?group=a%26b&page=2&per=2&q=%26&sort=name&state=held",      // go on
-			"?format=json&group=a%26b&page=2&per=2&q=%26&sort=name&state=held",
-			"?per=2&refresh=off&sort=name&state=failing",
-		} {
-			if !links[want] {
-				t.Errorf("no link to %s among %v", want, slices.Sorted(maps.Keys(links)))
-			}
-		}
-		if page := r.html(query); strings.Contains(page, "http-equiv") || strings.Contains(page, "<form method=\"get\" action") ||
-			!strings.Contains(page, `<input type="hidden" name="per" value="2">`) || !strings.Contains(page, `<input type="hidden" name="refresh" value="off">`) {
-			t.Error("the form forgets, or a paused page loads itself")
-		}
-		if page := r.html("?refresh=60"); !strings.Contains(page, `<meta http-equiv="refresh" content="60">`) {
-			t.Error("no refresh after 60 s")
 		}
 	})
 }
@@ -306,12 +222,8 @@ func TestThousands(t *testing.T) {
 		if len(seen) != 2_000 {
 			t.Errorf("%d of 2,000 on the pages", len(seen))
 		}
-		page := r.html("?page=25")
-		if strings.Count(page, "<tr") != 101 || !strings.Contains(page, "2,500, here 2,401 to 2,500") || !strings.Contains(page, "page 25 of 25") || strings.Contains(page, ">next<") || !strings.Contains(page, `href="?group=bulk"`) {
-			t.Error("the last page is wrong")
-		}
-		if page := r.html("?page=40"); !strings.Contains(page, "Nothing is on this page.") || !strings.Contains(page, `href="?page=25#held"`) {
-			t.Error("no way back from behind the last page")
+		if d := r.json("?page=40"); len(d.Held.Items) != 0 || d.Held.Pages != 25 || len(d.Groups) != 1 || d.Groups[0] != "bulk" {
+			t.Errorf("behind the last page: %d of %d, groups %q", len(d.Held.Items), d.Held.Pages, d.Groups)
 		}
 		if d := r.json("?q=bulk:19"); d.Held.Total != 100 || d.Held.Pages != 1 {
 			t.Errorf("%d match", d.Held.Total)

@@ -95,16 +95,6 @@ func ask(page http.Handler, method, target string, headers ...string) *httptest.
 	return w
 }
 
-// html is the page for a query.
-func (r *rig) html(query string) string {
-	r.t.Helper()
-	w := ask(r.page, http.MethodGet, "/debug/locks"+query)
-	if w.Code != http.StatusOK {
-		r.t.Fatalf("GET %s: %d\n%s", query, w.Code, w.Body)
-	}
-	return w.Body.String()
-}
-
 // document is the JSON, as the package documentation has it.
 type document struct {
 	Time     time.Time
@@ -120,6 +110,7 @@ type document struct {
 		OldestHoldName                                       string    `json:"oldest_hold_name"`
 		EndedSince                                           time.Time `json:"ended_since"`
 	}
+	Groups               []string
 	Page                 int
 	PerPage              int `json:"per_page"`
 	Held, Waiting, Ended rows

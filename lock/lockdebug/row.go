@@ -2,38 +2,61 @@ package lockdebug
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock"
 )
 
-// row shows a lease, or a member of one. Its fields are left out where there is nothing to say.
+// The states of rows, and the values of ?state=. A lease that is failing, expiring or degraded is also held.
+const (
+	stateHeld     = string(lock.StateHeld)
+	stateCanceled = string(lock.StateCanceled)
+	stateWaiting  = string(lock.StateWaiting)
+	stateLost     = string(lock.StateLost)
+	stateFailing  = "failing"
+	stateExpiring = "expiring"
+	stateDegraded = "degraded"
+	stateClosed   = "closed"
+	stateReleased = "released" // not shown
+)
+
+// expiryShare defines expiring: less than a fifth of the lease is left. No renewal should be that late.
+const expiryShare = 5
+
+// Ranks of trouble, the worst first.
+const (
+	rankAtRisk = iota
+	rankDegraded
+	rankCanceled
+	rankFine
+)
+
+// row is a lock that is held, waited for, or has ended; of a Multi or a Quorum the whole, or a member.
 type row struct {
 	Name         string    `json:"name"`
 	Kind         string    `json:"kind,omitempty"`
 	Group        string    `json:"group,omitempty"`
 	State        string    `json:"state"`
 	Node         string    `json:"node,omitempty"`
-	Owner        *string   `json:"owner,omitempty"` // of a member only if there is one
+	Owner        string    `json:"owner,omitempty"`
 	Token        int64     `json:"token,omitzero"`
 	Since        time.Time `json:"since,omitzero"`
-	Age          *seconds  `json:"age_seconds,omitempty"`
+	Age          *float64  `json:"age_seconds,omitempty"`
 	TraceID      string    `json:"trace_id,omitempty"`
 	TraceURL     string    `json:"trace_url,omitempty"`
 	Have         *int      `json:"have,omitempty"`
 	Need         *int      `json:"need,omitempty"`
-	Members      []row     `json:"members,omitempty"`
-	Lease        *seconds  `json:"lease_seconds,omitempty"`
-	Remaining    *seconds  `json:"remaining_seconds,omitempty"`
+	Members      []*row    `json:"members,omitempty"`
+	Lease        *float64  `json:"lease_seconds,omitempty"`
+	Remaining    *float64  `json:"remaining_seconds,omitempty"`
 	Deadline     time.Time `json:"deadline,omitzero"`
 	NextRenewal  time.Time `json:"next_renewal,omitzero"`
 	LastError    string    `json:"last_error,omitempty"`
 	LastErrorAt  time.Time `json:"last_error_at,omitzero"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	FailingFor   seconds   `json:"failing_seconds,omitzero"`
+	FailingFor   *float64  `json:"failing_seconds,omitempty"`
 	Failing      bool      `json:"failing,omitzero"`
 	Expiring     bool      `json:"expiring,omitzero"`
 	Degraded     bool      `json:"degraded,omitzero"`
@@ -44,163 +67,181 @@ type row struct {
 	Why          string    `json:"why,omitempty"`
 	Error        string    `json:"error,omitempty"`
 
-	// Of the page:
-	Query    query   `json:"-"`
-	Label    string  `json:"-"` // the name; of a member of a Quorum, its node
-	Class    string  `json:"-"`
-	Member   bool    `json:"-"`
-	Where    string  `json:"-"` // of a composite: "3 nodes"
-	Detail   string  `json:"-"` // what Error says that the other columns don't
-	RenewsIn seconds `json:"-"`
-	EndedAgo seconds `json:"-"`
+	err  error // names may be in it that are seen later: see tell
+	rank int
 }
 
-// rows makes rows of leases.
-type rows struct {
-	*redactor
-	h       *handler
-	query   query
-	waiters map[string]int // by the owner they wait for
-	now     time.Time
-}
-
-// list sorts leases and makes rows of the page that was asked for.
-func (r *rows) list(all []*lease, sort string) list {
-	slices.SortFunc(all, compareBy(sort))
-	page, per := r.query.number("page"), r.query.number("per")
-	first := min((page-1)*per, len(all))
-	out := list{Total: len(all), Pages: max(1, (len(all)+per-1)/per), Items: []row{}, Number: page, First: first + 1, Query: r.query}
-	for _, l := range all[first:min(first+per, len(all))] {
-		out.Items = append(out.Items, r.row(l))
+// part is a member that hasn't ended, and what others have like it.
+func (v *view) part(l *lock.LeaseInfo) *row {
+	r := &row{
+		Name: v.names.replace(l.Name), State: string(l.State), Node: l.Node, Token: l.Token,
+		Owner: v.owners.replace(l.Owner), WaitsFor: v.owners.replace(l.WaitsFor),
+		LastErrorAt: utc(l.ErrorAt), FailingSince: utc(l.FailingSince), FailingFor: since(l.FailingSince, v.now),
+		Failing: l.State == lock.StateHeld && l.LastError != nil, err: l.LastError, rank: rankFine,
 	}
-	return out
+	r.WaitsFor = r.WaitsFor[:min(len(r.WaitsFor), maxTextBytes)] // a query has to have room for it
+	if l.State != lock.StateWaiting && !l.Deadline.IsZero() {
+		r.Lease, r.Remaining = new(seconds(l.Lease)), new(seconds(l.Deadline.Sub(v.now)))
+		r.Deadline, r.NextRenewal = utc(l.Deadline), utc(l.NextRenewal)
+	}
+	return r
 }
 
-func (r *rows) row(l *lease) row {
-	out := r.common(l)
-	age := since(l.Since, cmp.Or(l.ended, r.now))
-	out.Kind, out.Group, out.Owner, out.Since, out.Age = l.Kind, l.Group, &l.Owner, utc(l.Since), &age
-	out.TraceID, out.TraceURL = l.TraceID, r.h.traceLink(l.TraceID)
+// lease is a lock that hasn't ended.
+func (v *view) lease(l *lock.LeaseInfo) *row {
+	r := v.part(l)
+	r.Reason, r.Expiring = string(l.Reason), l.State == lock.StateHeld && l.Deadline.Sub(v.now) < l.Lease/expiryShare
 	switch {
-	case !l.ended.IsZero():
-		out.Class = "warn"
-		if out.State == stateLost {
-			out.Class = "bad"
+	case r.Failing, r.Expiring, r.State == stateLost:
+		r.rank = rankAtRisk
+	case r.State == stateCanceled:
+		r.rank = rankCanceled
+	}
+	return v.whole(r, l.Kind, l.Group, l.TraceID, l.Since, v.now)
+}
+
+// whole completes what isn't a member.
+func (v *view) whole(r *row, kind, group, trace string, began, until time.Time) *row {
+	r.Kind, r.Group, r.TraceID, r.TraceURL, r.Since, r.Age = kind, group, trace, v.traceLink(trace), utc(began), since(began, until)
+	return r
+}
+
+// composite is a Multi or a Quorum that hasn't ended.
+func (v *view) composite(c *lock.CompositeInfo) *row {
+	info := c.LeaseInfo
+	info.Name = "" // of a Multi it is several
+	r := v.lease(&info)
+	r.Name, r.Have, r.Need = v.nameOfComposite(c.Name, c.Kind), new(c.Held()), &c.Need
+	for i := range c.Members {
+		m := v.part(&c.Members[i])
+		r.Members = append(r.Members, m)
+		r.Degraded = r.Degraded || r.State == stateHeld && (m.State != stateHeld || m.err != nil)
+	}
+	if r.Degraded {
+		r.rank = min(r.rank, rankDegraded)
+	}
+	return r
+}
+
+func (v *view) nameOfComposite(name, kind string) string {
+	if kind == "multi" {
+		return v.names.joined(name)
+	}
+	return v.names.replace(name)
+}
+
+// endOfPart is a member that has ended, and what others have like it.
+func (v *view) endOfPart(e *lock.EndedLease) *row {
+	return &row{
+		Name: v.names.replace(e.Name), State: e.End, Node: e.Node, Token: e.Token, Owner: v.owners.replace(e.Owner),
+		Ended: utc(e.Ended), Why: e.Why, err: e.Err, rank: rankFine,
+	}
+}
+
+// end is a lock that has ended.
+func (v *view) end(e *lock.EndedLease) *row {
+	return v.whole(v.endOfPart(e), e.Kind, e.Group, e.TraceID, e.Since, e.Ended)
+}
+
+// endOfComposite is the end of a Multi or a Quorum, of which these members have ended. It is degraded if it was held on without them.
+func (v *view) endOfComposite(members []*lock.EndedLease) *row {
+	slices.SortFunc(members, func(a, b *lock.EndedLease) int { return b.Ended.Compare(a.Ended) })
+	last, state := *members[0], stateDegraded
+	for _, end := range []string{stateClosed, stateCanceled, stateLost} { // the last that is found counts
+		i := slices.IndexFunc(members, func(m *lock.EndedLease) bool { return m.Composite.End == end && m.End == end })
+		if i >= 0 {
+			last, state = *members[i], end
 		}
-	case l.State == lock.StateWaiting:
-		if out.LastError != "" {
-			out.Class = "warn"
+	}
+	var parts []*row
+	for _, m := range members {
+		parts = append(parts, v.endOfPart(m))
+		if m.Since.Before(last.Since) {
+			last.Since = m.Since
 		}
-	default:
-		waiters := l.waiters(r.waiters)
-		out.Waiters, out.Expiring, out.Degraded, out.Reason = &waiters, l.expiring, l.degraded, string(l.Reason)
-		out.timing(l, r.now)
+	}
+	r := v.end(&last)
+	r.Name, r.Node, r.State, r.Members = v.nameOfComposite(last.Composite.Name, last.Kind), "", state, parts
+	return r
+}
+
+// tell fills in the texts of errors.
+func (v *view) tell(r *row) {
+	into := &r.LastError
+	if !r.Ended.IsZero() {
+		into = &r.Error
+	}
+	*into = v.textOf(r.err)
+	for _, m := range r.Members {
+		v.tell(m)
+	}
+}
+
+// over reports whether a lock must not be worked under any more, but isn't released.
+func (r *row) over() bool {
+	return r.Ended.IsZero() && (r.State == stateCanceled || r.State == stateLost)
+}
+
+// countWaiters returns how many wait for the lock, given how many wait for each owner.
+func (r *row) countWaiters(byOwner map[string]int) int {
+	if r.Members == nil {
+		return byOwner[r.Owner]
+	}
+	n := 0
+	for _, m := range r.Members {
+		if m.Owner != "" && m.State != stateWaiting {
+			n += byOwner[m.Owner]
+		}
+	}
+	return n
+}
+
+// matches reports whether the query lists the row.
+func (v *view) matches(r *row) bool {
+	return (v.query["group"] == "" || v.query["group"] == r.Group) && r.is(v.query["state"]) && r.contains(v.text)
+}
+
+func (r *row) is(state string) bool {
+	switch state {
+	case "", r.State:
+		return true
+	case stateHeld:
+		return r.State == string(lock.StateReleasing)
+	case stateCanceled:
+		return r.over()
+	case stateDegraded:
+		return r.Degraded
+	case stateFailing:
+		return r.Failing
+	case stateExpiring:
+		return r.Expiring
+	}
+	return false
+}
+
+// contains reports whether a text in lower case is in the row.
+func (r *row) contains(text string) bool {
+	return anyContains(text, r.Name, r.Kind, r.Group, r.Node, r.Owner, r.TraceID, r.WaitsFor) ||
+		slices.ContainsFunc(r.Members, func(m *row) bool { return m.contains(text) })
+}
+
+func anyContains(text string, fields ...string) bool {
+	return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(strings.ToLower(field), text) })
+}
+
+// compareBy returns the order of ?sort=. Equal rows are in the order of age, so that they stay where they are when the page is
+// loaded again; those that have ended, the last first.
+func compareBy(sort string) func(a, b *row) int {
+	return func(a, b *row) int {
+		n := 0
 		switch {
-		case l.rank == rankAtRisk:
-			out.Class = "bad"
-		case l.degraded, out.Reason != "":
-			out.Class = "warn"
+		case sort == sortName:
+			n = cmp.Compare(a.Name, b.Name)
+		case sort == sortTrouble && a.rank != b.rank:
+			return cmp.Compare(a.rank, b.rank)
+		case sort == sortRemaining, sort == sortTrouble && a.rank != rankFine:
+			n = a.Deadline.Compare(b.Deadline)
 		}
-	}
-	if l.id == 0 {
-		return out
-	}
-	nodes := l.Kind == kindQuorum
-	if l.ended.IsZero() {
-		out.Have, out.Need = &l.have, &l.need
-		out.Where = thousands(len(l.members)) + " names"
-		if nodes {
-			out.Where = thousands(len(l.members)) + " nodes"
-		}
-	}
-	for i := range l.members {
-		out.Members = append(out.Members, r.member(&l.members[i], nodes, out.Class))
-	}
-	return out
-}
-
-// member makes the row of a member. What is wrong with it is as bad as it is for the whole.
-func (r *rows) member(m *lease, nodes bool, whole string) row {
-	out := r.common(m)
-	out.Member = true
-	if m.Owner != "" {
-		out.Owner = &m.Owner
-	}
-	if nodes {
-		out.Label = out.Node
-	}
-	if m.ended.IsZero() {
-		if !m.Deadline.IsZero() {
-			out.timing(m, r.now)
-		}
-		if out.LastError != "" || m.State == lock.StateLost || nodes && m.State == lock.StateAbsent {
-			out.Class = cmp.Or(whole, "warn")
-		}
-	}
-	return out
-}
-
-// common makes what all rows have.
-func (r *rows) common(l *lease) row {
-	out := row{
-		Name: l.Name, State: string(l.State), Node: l.Node, Token: l.Token, Failing: l.failing,
-		WaitsFor: l.WaitsFor[:min(len(l.WaitsFor), maxTextBytes)], // a link has to have room for it
-		Label:    l.Name, Query: r.query,
-	}
-	var lost *lock.LostError
-	if errors.As(l.LastError, &lost) {
-		out.Detail = r.text(lost.Unwrap())
-	}
-	if !l.ended.IsZero() {
-		out.Ended, out.EndedAgo, out.Why, out.Error = utc(l.ended), since(l.ended, r.now), l.why, r.text(l.LastError)
-		return out
-	}
-	out.LastError = r.text(l.LastError)
-	if lost != nil && l.State == lock.StateLost { // without the name of the lock
-		out.LastError = string(lost.Cause)
-		if out.Detail != "" {
-			out.LastError += ": " + out.Detail
-		}
-	}
-	if !l.ErrorAt.IsZero() {
-		out.LastErrorAt = utc(l.ErrorAt)
-	}
-	if !l.FailingSince.IsZero() {
-		out.FailingSince, out.FailingFor = utc(l.FailingSince), since(l.FailingSince, r.now)
-	}
-	return out
-}
-
-func (r *row) timing(l *lease, now time.Time) {
-	lease, remaining := seconds(l.Lease), seconds(l.Deadline.Sub(now))
-	r.Lease, r.Remaining, r.Deadline = &lease, &remaining, utc(l.Deadline)
-	if !l.NextRenewal.IsZero() {
-		r.NextRenewal, r.RenewsIn = utc(l.NextRenewal), seconds(l.NextRenewal.Sub(now))
+		return cmp.Or(n, b.Ended.Compare(a.Ended), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Owner, b.Owner))
 	}
 }
-
-// Shown is the state that matters most.
-func (r row) Shown() string {
-	switch {
-	case r.Failing:
-		return stateFailing
-	case r.Expiring:
-		return stateExpiring
-	case r.Degraded:
-		return stateDegraded
-	}
-	return r.State
-}
-
-// Parts tells how many members of a composite are held; "" for other locks.
-func (r row) Parts() string {
-	if r.Have == nil {
-		return ""
-	}
-	return fmt.Sprintf("%s of %s, needs %s", thousands(*r.Have), r.Where, thousands(*r.Need))
-}
-
-// LowMark and HighMark are where the bar of a lease changes its colour: below the lower the lease is expiring; below the upper a
-// renewal is late, as it was due with two thirds left.
-func (r row) LowMark() float64  { return (*r.Lease / expiryShare).Float() }
-func (r row) HighMark() float64 { return (*r.Lease / 2).Float() }

@@ -1,7 +1,9 @@
 package lockdebug
 
 import (
+	"context"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +17,7 @@ const (
 	remembered = 1000      // leases whose End isn't released, in the memory of a client: see lock.Client.Recent
 )
 
-// snapshot is the JSON, and most of what the page shows.
+// snapshot is the JSON.
 type snapshot struct {
 	Time     time.Time `json:"time"`
 	Host     string    `json:"host,omitempty"`
@@ -23,16 +25,14 @@ type snapshot struct {
 	Clients  int       `json:"clients"`
 	Warnings []string  `json:"warnings"`
 	Summary  summary   `json:"summary"`
+	Groups   []string  `json:"groups"`
 	Page     int       `json:"page"`
 	PerPage  int       `json:"per_page"`
 	Held     list      `json:"held"`
 	Waiting  list      `json:"waiting"`
 	Ended    list      `json:"ended"`
 	Graph    *graph    `json:"graph,omitempty"`
-	Busiest  []busy    `json:"busiest"`
-	Profiled bool      `json:"-"` // a client has a contention profile
-
-	Groups []string `json:"-"`
+	Busiest  []*busy   `json:"busiest"`
 }
 
 // summary counts everything, whatever the query.
@@ -45,93 +45,106 @@ type summary struct {
 	Canceled   int       `json:"canceled"`
 	Lost       int       `json:"lost_last_hour"`
 	Stopped    int       `json:"canceled_last_hour"`
-	Oldest     seconds   `json:"oldest_hold_seconds"`
+	Oldest     float64   `json:"oldest_hold_seconds"`
 	OldestName string    `json:"oldest_hold_name,omitempty"`
 	EndedSince time.Time `json:"ended_since"`
-	Partial    bool      `json:"-"` // EndedSince is less than an hour ago
 }
 
-// list is one page of the leases that match the query.
+// list is one page of the rows that match the query.
 type list struct {
-	Total int   `json:"total"`
-	Pages int   `json:"pages"`
-	Items []row `json:"items"`
+	Total int    `json:"total"`
+	Pages int    `json:"pages"`
+	Items []*row `json:"items"`
+}
 
-	Number int   `json:"-"` // of the page
-	First  int   `json:"-"` // number of the first item, from 1
-	Query  query `json:"-"`
+// view makes the snapshot for one request.
+type view struct {
+	*handler
+	redactor
+	query   query
+	text    string // that was asked for, in lower case
+	now     time.Time
+	waiters map[string]int // by the owner they wait for
 }
 
 // snapshot collects what the clients hold, wait for and have lost.
-func (h *handler) snapshot(q query, now time.Time) snapshot {
-	s := snapshot{
-		Time: utc(now), Host: h.host, PID: os.Getpid(), Clients: len(h.clients), Warnings: h.warnings,
-		Page: q.number("page"), PerPage: q.number("per"),
+func (h *handler) snapshot(ctx context.Context, q query) *snapshot {
+	v := &view{handler: h, redactor: h.redactor(), query: q, text: strings.ToLower(q["q"]), now: time.Now(), waiters: map[string]int{}}
+	s := &snapshot{
+		Time: utc(v.now), Host: h.host, PID: os.Getpid(), Clients: len(h.clients), Warnings: h.warnings,
+		Page: q.number("page"), PerPage: q.number("per"), Busiest: v.busiest(),
 	}
-	r := &rows{h: h, redactor: h.redactor(), query: q, waiters: map[string]int{}, now: now}
-	leases := h.leases(r.redactor, now)
-	ended, known := h.ended(r.redactor, now)
-	s.Summary.EndedSince, s.Summary.Partial = utc(known), known.After(now.Add(-reach))
-
-	var held, waiting, gone []*lease
+	ended, known := v.ended()
+	s.Summary.EndedSince = utc(known)
+	var held, waiting, gone []*row
 	groups := map[string]bool{}
-	text := strings.ToLower(q["q"])
-	for _, all := range [][]lease{leases, ended} {
-		for i := range all {
-			l, into := &all[i], &held
-			s.Summary.count(l, now)
-			groups[l.Group] = true
-			switch {
-			case !l.ended.IsZero():
-				into = &gone
-			case l.State == lock.StateWaiting:
-				r.waiters[l.WaitsFor]++
-				into = &waiting
-			}
-			if l.matches(q["group"], q["state"], text) {
-				*into = append(*into, l)
-			}
+	for _, r := range append(v.leases(), ended...) {
+		into := &held
+		switch {
+		case !r.Ended.IsZero():
+			into = &gone
+		case r.State == stateWaiting:
+			v.waiters[r.WaitsFor]++
+			into = &waiting
+		}
+		s.Summary.count(r)
+		groups[r.Group] = true
+		if v.matches(r) {
+			*into = append(*into, r)
 		}
 	}
-	s.Groups = slices.Sorted(maps.Keys(groups))
+	s.Groups = slices.AppendSeq([]string{}, maps.Keys(groups))
+	slices.Sort(s.Groups)
 	sort := q["sort"]
-	s.Held = r.list(held, sort)
+	s.Held = v.list(held, sort)
+	for _, r := range s.Held.Items {
+		r.Waiters = new(r.countWaiters(v.waiters))
+	}
 	if sort != sortName {
 		sort = sortAge
 	}
-	s.Waiting, s.Ended = r.list(waiting, sort), r.list(gone, sort)
-	s.Busiest, s.Profiled = h.busiest(r.redactor, q, text)
+	s.Waiting, s.Ended = v.list(waiting, sort), v.list(gone, sort)
+	if h.graphs != nil && (q["state"] == "" || q["state"] == stateWaiting) {
+		s.Graph = v.graph(ctx)
+	}
 	return s
 }
 
+// list sorts rows, and completes those of the page that was asked for.
+func (v *view) list(all []*row, sort string) list {
+	slices.SortFunc(all, compareBy(sort))
+	page, per := v.query.number("page"), v.query.number("per")
+	first := min((page-1)*per, len(all))
+	out := list{Total: len(all), Pages: max(1, (len(all)+per-1)/per), Items: append([]*row{}, all[first:min(first+per, len(all))]...)}
+	for _, r := range out.Items {
+		v.tell(r)
+	}
+	return out
+}
+
 // leases returns what all clients hold and wait for. A composite may be known to several clients; it is taken once.
-func (h *handler) leases(r *redactor, now time.Time) []lease {
-	var out []lease
+func (v *view) leases() (out []*row) {
 	seen := map[uint64]bool{}
-	for _, c := range h.clients {
+	for _, c := range v.clients {
 		infos := c.Leases()
-		out = slices.Grow(out, len(infos))
 		for i := range infos {
-			if of := infos[i].Composite; of != nil {
-				if seen[of.ID] {
-					continue
-				}
+			if of := infos[i].Composite; of == nil {
+				out = append(out, v.lease(&infos[i]))
+			} else if !seen[of.ID] {
 				seen[of.ID] = true
+				out = append(out, v.composite(of))
 			}
-			l := newLease(&infos[i], now)
-			r.lease(&l)
-			out = append(out, l)
 		}
 	}
 	return out
 }
 
 // ended returns what was lost or canceled within the last hour, and since when all of it is known.
-func (h *handler) ended(r *redactor, now time.Time) (out []lease, known time.Time) {
-	since := now.Add(-reach)
+func (v *view) ended() (out []*row, known time.Time) {
+	since := v.now.Add(-reach)
 	known = since
-	composites := map[uint64][]lock.EndedLease{}
-	for _, c := range h.clients {
+	composites := map[uint64][]*lock.EndedLease{}
+	for _, c := range v.clients {
 		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
 		if len(recent) >= remembered && recent[0].Ended.After(known) {
 			known = recent[0].Ended // the client has forgotten older ones
@@ -141,50 +154,58 @@ func (h *handler) ended(r *redactor, now time.Time) (out []lease, known time.Tim
 			switch {
 			case e.Ended.Before(since):
 			case e.Composite != nil:
-				composites[e.Composite.ID] = append(composites[e.Composite.ID], *e)
+				composites[e.Composite.ID] = append(composites[e.Composite.ID], e)
 			default:
-				out = append(out, newEnded(e))
+				out = append(out, v.end(e))
 			}
 		}
 	}
 	for _, members := range composites {
-		out = append(out, newEndedComposite(members))
-	}
-	for i := range out {
-		r.lease(&out[i])
+		out = append(out, v.endOfComposite(members))
 	}
 	return out, known
 }
 
-func (s *summary) count(l *lease, now time.Time) {
-	if !l.ended.IsZero() {
-		switch string(l.State) {
-		case stateLost:
-			s.Lost++
-		case stateDegraded:
-		default:
-			s.Stopped++
-		}
+func (s *summary) count(r *row) {
+	switch {
+	case r.Ended.IsZero():
+	case r.State == stateLost:
+		s.Lost++
+		return
+	case r.State == stateDegraded:
+		return
+	default:
+		s.Stopped++
 		return
 	}
-	if l.State == lock.StateWaiting {
+	if r.State == stateWaiting {
 		s.Waiting++
 		return
 	}
 	s.Held++
-	if l.over() {
-		s.Canceled++
+	for _, one := range []struct {
+		is bool
+		n  *int
+	}{{r.over(), &s.Canceled}, {r.Degraded, &s.Degraded}, {r.Failing, &s.Failing}, {r.Expiring, &s.Expiring}} {
+		if one.is {
+			*one.n++
+		}
 	}
-	if l.degraded {
-		s.Degraded++
-	}
-	if l.failing {
-		s.Failing++
-	}
-	if l.expiring {
-		s.Expiring++
-	}
-	if age := since(l.Since, now); s.OldestName == "" || age > s.Oldest {
-		s.Oldest, s.OldestName = age, l.Name
+	if r.Age != nil && (s.OldestName == "" || *r.Age > s.Oldest) {
+		s.Oldest, s.OldestName = *r.Age, r.Name
 	}
 }
+
+// seconds is a duration as it is shown: to the millisecond.
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+// since is the time from then to now, nil if then isn't known. It is 0 if then is later, as a lock may be taken after now was read.
+func since(then, now time.Time) *float64 {
+	if then.IsZero() {
+		return nil
+	}
+	return new(seconds(max(now.Sub(then), 0)))
+}
+
+// utc is a time as it is shown: in UTC, to the millisecond.
+func utc(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
