@@ -241,7 +241,7 @@ func (c *client) summarize(counts *counts) error {
 	s := history.Event{At: now(), What: history.Summary, Counts: all}
 	c.noteEnded()
 	for l := range c.ended {
-		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why, Member: l.Composite != nil || c.Apart})
+		s.Ended = append(s.Ended, history.Ended{Owner: l.Owner, End: l.End, Why: l.Why, Member: l.Composite != nil || l.Kind == "quorum"})
 	}
 	c.diary.note(s)
 	return nil
