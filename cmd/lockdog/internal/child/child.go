@@ -264,11 +264,12 @@ func (c *Child) order(m message) {
 }
 
 // Close ends the guard, after Done. After End, or if the guard was killed, it waits until nothing is left of what the command started, either. It reports false if
-// something can't be killed.
+// something isn't dead in time: it can't be killed, or has no CPU to die.
 func (c *Child) Close() bool {
 	c.mu.Lock()
+	ending := c.ending
 	wait := max(time.Until(c.killAt)+helpAfter, 0) + goneWithin
-	if !c.ending {
+	if !ending {
 		wait = leftWithin
 		_ = c.guard.Process.Kill()
 	}
@@ -279,6 +280,9 @@ func (c *Child) Close() bool {
 	case <-c.gone:
 		return true
 	case <-late.C:
+		if ending || c.orphaned {
+			c.kill() // the guard and this process may only have had no CPU for it, and nobody else will
+		}
 		return false
 	}
 }
@@ -290,15 +294,21 @@ func (c *Child) killOrphans() {
 	}
 	for {
 		_, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		left := descendants(c.others)
-		if errors.Is(err, syscall.ECHILD) || len(c.others) > 0 && len(left) == 0 {
+		left := c.kill()
+		if errors.Is(err, syscall.ECHILD) || len(c.others) > 0 && left == 0 {
 			return
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(killPause)
 	}
+}
+
+// kill kills all that is below this process but for the others, and returns how many there were.
+func (c *Child) kill() int {
+	left := descendants(c.others)
+	for _, pid := range left {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return len(left)
 }
 
 // CannotRun is the exit code that shells have for a command that couldn't be started.
