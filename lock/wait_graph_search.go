@@ -13,15 +13,9 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// A cycle is a deadlock if all of it was true at one moment. It is seen by reading one thing after the other, and what others have written may be old. So it is
-// seen twice, some time apart, with the same leases and waits, and the second time every wait of another client in a hash that was refreshed
-// since the first time. Then each of the waits lasted, and each of the leases was held, when it had been seen for the first time. A lease that is
-// released between the two, a wait that ends, a client that dies or can't be reached: each of them leaves a cycle that isn't seen twice so.
-//
 // The wait that closes a cycle is the last to last, so its client sees the cycle first, and nudges those of the others. Each finds the cycle by itself.
 
 const (
-	confirmPause = 250 * time.Millisecond // after a refresh was due, until all in the cycle are refreshed; each pause is twice the one before
 	lookPause    = 500 * time.Millisecond // between the first two looks for a wait; each pause is twice the one before
 	maxLookPause = 10 * time.Second
 	nudgedApart  = 200 * time.Millisecond // from the last look, for a nudge to have an effect
@@ -37,14 +31,12 @@ type searchState struct {
 	looks  int
 	nudged bool // since the last look
 
-	cycle string          // the key of a cycle that was seen; "": none
-	seen  time.Time       // when it had been seen for the first time
-	pause time.Duration   // until it is looked at again, unless all in it were refreshed
-	told  map[string]bool // by key of the cycle
+	sighting waitgraph.Sighting
+	told     map[string]bool // by key of the cycle
 }
 
 // unconfirmed reports whether a cycle was seen once.
-func (s *searchState) unconfirmed() bool { return s.cycle != "" && !s.told[s.cycle] }
+func (s *searchState) unconfirmed() bool { return s.sighting.Key != "" && !s.told[s.sighting.Key] }
 
 // urgent reports whether a look is one that finds a deadlock: the wait that closes a cycle is the last to last, so the cycle is seen by the first look for it,
 // by those of the others that this nudges, and by a second one of each.
@@ -123,7 +115,7 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	cycle, state := s.graph.Through(lw.record.Waiter), &lw.search
 	if cycle == nil {
 		if !s.partial {
-			state.cycle = ""
+			state.sighting = waitgraph.Sighting{}
 		}
 		return
 	}
@@ -131,17 +123,13 @@ func (g *waitGraph) conclude(lw *lastingWait, s *deadlockSearch, at time.Time) {
 	switch {
 	case state.told[key]:
 		return
-	case state.cycle != key:
-		state.cycle, state.seen, state.pause = key, at, confirmPause
-		state.next = later(at.Add(waitgraph.SightingsApart), s.lastRefresh(cycle).Add(waitgraph.RefreshEvery+waitgraph.RefreshLag))
+	case state.sighting.Key != key:
+		state.sighting = waitgraph.Sight(cycle, at)
+		state.next = state.sighting.Next
 		s.sighted = append(s.sighted, cycle)
 		return
-	case at.Sub(state.seen) < waitgraph.SightingsApart:
-		state.next = state.seen.Add(waitgraph.SightingsApart)
-		return
-	case !s.refreshedSince(cycle, state.seen):
-		state.next = at.Add(state.pause)
-		state.pause *= 2
+	case !state.sighting.Confirmed(cycle, at):
+		state.next = state.sighting.Next
 		return
 	}
 	if state.told == nil || len(state.told) >= maxTold {
@@ -181,11 +169,10 @@ type deadlockSearch struct {
 	ctx       context.Context // ends the search: what wasn't read by then is unknown
 	g         *waitGraph
 	graph     waitgraph.Graph
-	refreshed map[string]time.Time // by waiter, of other clients: when its hash was refreshed, at the earliest
-	left      int                  // commands that it may still send
-	partial   bool                 // something couldn't be read
-	sighted   []waitgraph.Cycle    // for the first time
-	forbidden error                // by the ACL: no client's waits can be read
+	left      int               // commands that it may still send
+	partial   bool              // something couldn't be read
+	sighted   []waitgraph.Cycle // for the first time
+	forbidden error             // by the ACL: no client's waits can be read
 
 	asked   map[string]bool              // locks of which the holders were asked for
 	holders map[string]waitgraph.Holders // those that are known
@@ -194,7 +181,7 @@ type deadlockSearch struct {
 
 func newDeadlockSearch(ctx context.Context, g *waitGraph) *deadlockSearch {
 	s := &deadlockSearch{
-		ctx: ctx, g: g, refreshed: make(map[string]time.Time),
+		ctx: ctx, g: g,
 		asked: make(map[string]bool), holders: make(map[string]waitgraph.Holders), owners: make(map[string]bool),
 	}
 	for _, lw := range g.lasting { // of this client all is known
@@ -352,26 +339,10 @@ func (s *deadlockSearch) add(client, owner, text string, refreshed time.Time) {
 	for _, w := range waits {
 		carries := slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return h.Owner == owner })
 		if carries && of(w.Waiter) && !slices.ContainsFunc(w.Holds, func(h waitgraph.Hold) bool { return !of(h.Owner) }) {
+			w.Refreshed = refreshed
 			s.graph.Add(w)
-			s.refreshed[w.Waiter] = refreshed
 		}
 	}
-}
-
-// refreshedSince reports whether the waits of other clients were refreshed after a time.
-func (s *deadlockSearch) refreshedSince(cycle waitgraph.Cycle, t time.Time) bool {
-	return !slices.ContainsFunc(cycle, func(step waitgraph.Step) bool {
-		at, others := s.refreshed[step.Wait.Waiter]
-		return others && !at.After(t)
-	})
-}
-
-// lastRefresh is when the last of the waits of other clients was refreshed; zero: all are this client's.
-func (s *deadlockSearch) lastRefresh(cycle waitgraph.Cycle) (last time.Time) {
-	for _, step := range cycle {
-		last = later(last, s.refreshed[step.Wait.Waiter])
-	}
-	return last
 }
 
 // inParallel calls f for each of n, and waits for all.

@@ -2,6 +2,8 @@ package waitgraph
 
 import (
 	"cmp"
+	"context"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -68,16 +70,6 @@ func (g *Graph) SetHolders(name string, h Holders) {
 	}
 	g.holders[name] = h
 	g.next = nil
-}
-
-// Waits returns the waits, sorted by waiter.
-func (g *Graph) Waits() []Wait {
-	waits := make([]Wait, 0, len(g.waits))
-	for _, w := range g.waits {
-		waits = append(waits, *w)
-	}
-	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Compare(a.Waiter, b.Waiter) })
-	return waits
 }
 
 // Step is one wait of a cycle.
@@ -174,17 +166,25 @@ func (g *Graph) Through(waiter string) Cycle {
 	return nil
 }
 
-// Cycles returns the shortest cycle through each wait that is part of one; those that several waits share, once.
-func (g *Graph) Cycles() []Cycle {
+// Cycles returns cycles until ctx ends, and no more than a number: for each wait that is part of one at least one, the shortest of the first of them to wait.
+func (g *Graph) Cycles(ctx context.Context, most int) []Cycle {
 	var all []Cycle
-	known := map[string]bool{}
-	for _, w := range g.Waits() {
-		c := g.Through(w.Waiter)
-		if c == nil || known[c.Key()] {
+	known := map[string]bool{} // waiters that are in one
+	for _, w := range slices.SortedFunc(maps.Values(g.waits), func(a, b *Wait) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Waiter, b.Waiter))
+	}) {
+		if ctx.Err() != nil || len(all) == most {
+			break
+		}
+		if known[w.Waiter] {
 			continue
 		}
-		known[c.Key()] = true
-		all = append(all, c)
+		if c := g.Through(w.Waiter); c != nil {
+			all = append(all, c)
+			for _, s := range c {
+				known[s.Wait.Waiter] = true
+			}
+		}
 	}
 	return all
 }

@@ -83,7 +83,7 @@ func TestGraph_Cycles(t *testing.T) {
 			rand.Shuffle(len(tt.lines), func(i, j int) { tt.lines[i], tt.lines[j] = tt.lines[j], tt.lines[i] })
 			g := graph(t, tt.lines...)
 			var got []string
-			for _, c := range g.Cycles() {
+			for _, c := range g.Cycles(t.Context(), 100) {
 				got = append(got, text(c))
 				for _, s := range c { // whoever is in it finds one
 					if own := g.Through(s.Wait.Waiter); own.Index(s.Wait.Waiter) < 0 {
@@ -111,13 +111,13 @@ func TestGraph_Bounds(t *testing.T) {
 	}
 	g := ring(waitgraph.MaxDepth)
 	want := g.Through("00")
-	if len(want) != waitgraph.MaxDepth || want[0].Wait.Waiter != "00" || len(g.Cycles()) != 1 {
-		t.Fatalf("%d cycles, %s", len(g.Cycles()), text(want))
+	if len(want) != waitgraph.MaxDepth || want[0].Wait.Waiter != "00" || len(g.Cycles(t.Context(), 100)) != 1 {
+		t.Fatalf("%d cycles, %s", len(g.Cycles(t.Context(), 100)), text(want))
 	}
 	if got := g.Through("07"); got.Key() != want.Key() || got.Index("07") != 7 {
 		t.Errorf("%s", text(got))
 	}
-	if got := ring(waitgraph.MaxDepth + 1).Cycles(); got != nil {
+	if got := ring(waitgraph.MaxDepth+1).Cycles(t.Context(), 100); got != nil {
 		t.Errorf("%s", text(got[0]))
 	}
 

@@ -42,6 +42,7 @@ type Wait struct {
 	Traceparent string    // of its acquire, "" unless that is sampled
 	Holds       []Hold    // the live leases of the same Client that its ctx carries
 	Breaks      bool      // it may be chosen to fail: WithDeadlockBreaking
+	Refreshed   time.Time // of another client, not encoded: when that had refreshed it, at the earliest, by the clock of this process
 }
 
 // Awaited is what a wait waits for. What may follow the wait depends on nothing else.

@@ -124,7 +124,7 @@ func FuzzDecode(f *testing.F) {
 				g.SetHolders(h.Name, waitgraph.Holders{Owners: []string{h.Owner}})
 			}
 		}
-		for _, c := range g.Cycles() {
+		for _, c := range g.Cycles(t.Context(), 100) {
 			c.Victim()
 		}
 	})
