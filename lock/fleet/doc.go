@@ -36,6 +36,7 @@
 //
 //   - Of a Graph: waits that haven't lasted for a second (or what WithWaitGraph sets), those of Redisson and of versions of lockdog before WithWaitGraph, and those of programs whose
 //     Redis user may not write the records; of the waits that carry the same lease and wait for the same lock all but one; leases that a wait's ctx doesn't carry; and deadlocks through semaphores, latches and Quorums, or through a lock with more than 100 readers.
+//   - Of a read-write lock with more than 10,000 readers, which of the others let their leases run out: they count. So do all waiters behind the first 10,000 in a queue.
 //   - Who holds the permits of a semaphore: Redis has no names of them, only when each runs out.
 //   - Unleased semaphores and latches: in Redis each is a number like any other.
 //   - A lock that nobody holds while some wait for it, as between two holders: Locks doesn't list it, Look shows it.

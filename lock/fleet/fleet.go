@@ -77,15 +77,15 @@ type Reader struct {
 // New returns a Reader of the locks whose clients have a key prefix, "" for none: what they give to WithKeyPrefix. The client is that of a single server, of
 // a Cluster, or a failover client of Sentinels.
 func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
+	ok := false
 	switch c := rdb.(type) {
 	case *redis.Client:
-		if c != nil {
-			return &Reader{rdb, prefix}, nil
-		}
+		ok = c != nil
 	case *redis.ClusterClient:
-		if c != nil {
-			return &Reader{rdb, prefix}, nil
-		}
+		ok = c != nil
+	}
+	if ok {
+		return &Reader{rdb, prefix}, nil
 	}
 	return nil, fmt.Errorf("%w: the client must be a *redis.Client or a *redis.ClusterClient, not %T", ErrInvalid, rdb)
 }
@@ -96,30 +96,18 @@ func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
 	if name == "" { // no lock has it, so "free" would be a wrong answer
 		return Lock{}, fmt.Errorf("%w: the lock's name is empty", ErrInvalid)
 	}
-	lock, err := r.look(ctx, r.prefix+name)
-	if err != nil && !errors.Is(err, ErrNotALock) {
-		return Lock{}, fmt.Errorf("fleet: %q: %w", r.prefix+name, err)
-	}
-	if err == nil {
-		lock.addWaits(r.lastingWaits(ctx)[name])
-	}
-	return lock, err
-}
-
-func (r *Reader) look(ctx context.Context, key string) (Lock, error) {
+	key := r.prefix + name
 	node, err := r.nodeOf(ctx, key)
 	if err != nil {
-		return Lock{}, err
+		return Lock{}, fmt.Errorf("fleet: %q: %w", key, err)
 	}
-	locks, err := r.read(ctx, node, []string{key}, (*batch).hashes, true)
+	locks, err := r.read(ctx, node, []string{key}, (*batch).locks, true)
 	if errors.Is(err, ErrNotALock) {
-		number, numErr := r.read(ctx, node, []string{key}, (*batch).semaphores, true)
-		if !errors.Is(numErr, ErrNotALock) { // otherwise the first error says more
-			locks, err = number, numErr
-		}
+		return Lock{}, err
 	}
 	if err != nil {
-		return Lock{}, err
+		return Lock{}, fmt.Errorf("fleet: %q: %w", key, err)
 	}
+	locks[0].addWaits(r.lastingWaits(ctx)[name])
 	return locks[0], nil
 }

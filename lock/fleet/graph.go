@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,8 +21,10 @@ import (
 // MostWaits bounds how many waits a Graph has, and how many clients' waits are read.
 const MostWaits = 1000
 
-// waitPages is how many answers of at most scanCount records are read of one client.
-const waitPages = 20
+const (
+	mostCycles  = 100                    // of a Graph
+	confirmRoom = 100 * time.Millisecond // that is left between a reading and the deadline of the ctx, at least
+)
 
 // Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long, the locks they wait for, and who holds
 // those. How long is for each client to say, with lock.WithWaitGraph: by default a second.
@@ -36,7 +39,6 @@ type Graph struct {
 
 	carried map[lease][]int // which waits carry a lease
 	locks   map[string]int  // where a lock is in Locks, by name
-	waits   map[string]int  // where a wait is in Waits, by waiter
 }
 
 // lease is what a wait may carry.
@@ -53,8 +55,6 @@ type Wait struct {
 	SpanID   string    // of the acquire
 	Holds    []Hold    // the leases that it carries: those in its ctx, of the same client
 	Breaks   bool      // it has WithDeadlockBreaking
-
-	refreshed time.Time // when its client had refreshed its records, at the earliest, by this process's clock; zero: not known
 }
 
 // Hold is a lease that a Wait carries, so that it isn't released before the wait ends.
@@ -87,25 +87,194 @@ type CycleWait struct {
 // See the package documentation for what it can't see.
 func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 	began := time.Now()
-	g, err := r.graph(ctx)
-	if len(g.Cycles) == 0 {
-		return g, err
+	g, found, err := r.graph(ctx)
+	seen := time.Now()
+	sightings := map[string]*waitgraph.Sighting{}
+	var next time.Time // zero: nothing is to be confirmed
+	for _, c := range found {
+		s := waitgraph.Sight(c, seen)
+		sightings[s.Key], next = &s, later(next, s.Next)
 	}
-	return r.confirm(ctx, g, err, time.Since(began))
+	earliest := seen.Add(waitgraph.SightingsApart)
+	for took := seen.Sub(began); !next.IsZero(); {
+		if last := seen.Add(waitgraph.StaleAfter); next.After(last) { // a record that hasn't been refreshed until then is stale, so no cycle has it
+			next = later(last, earliest)
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			// A reading that the deadline cuts off is worth nothing. So the last one ends before it, even if that is before the refreshes are due: some may have been made.
+			if latest := deadline.Add(-2*took - confirmRoom); latest.Before(next) {
+				next = latest
+			}
+			if next.Before(earliest) {
+				return g, errors.Join(err, unconfirmed(context.DeadlineExceeded))
+			}
+		}
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return g, errors.Join(err, unconfirmed(context.Cause(ctx)))
+		}
+		began = time.Now()
+		again, found, againErr := r.graph(ctx)
+		if againErr != nil && ctx.Err() != nil {
+			return g, errors.Join(err, unconfirmed(context.Cause(ctx)))
+		}
+		g, err = again, againErr
+		now := time.Now()
+		took, earliest, next = now.Sub(began), now.Add(1), time.Time{} // in a bubble of testing/synctest a reading takes no time
+		for _, c := range found {
+			switch s := sightings[c.Key()]; {
+			case s == nil: // it is new
+			case s.Confirmed(c, now):
+				g.add(c)
+			default:
+				next = later(next, s.Next)
+			}
+		}
+	}
+	return g, err
 }
 
-// graph reads once.
-func (r *Reader) graph(ctx context.Context) (Graph, error) {
-	var g Graph
-	clients, err := r.waitingClients(ctx, &g)
-	if err != nil {
-		return Graph{}, fmt.Errorf("fleet: %q: %w", script.WaitingKey(r.prefix), err)
+func unconfirmed(why error) error {
+	return fmt.Errorf("fleet: a cycle could not be confirmed: %w", why)
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	errs := r.readWaits(ctx, &g, clients)
-	errs = append(errs, r.readAwaited(ctx, &g)...)
+	return b
+}
+
+// add adds a cycle.
+func (g *Graph) add(found waitgraph.Cycle) {
+	var c Cycle
+	for _, step := range found {
+		at := slices.IndexFunc(g.Waits, func(w Wait) bool { return w.Waiter == step.Wait.Waiter })
+		c = append(c, CycleWait{Wait: at, Holds: Hold(step.Hold)})
+	}
+	g.Cycles = append(g.Cycles, c)
+}
+
+// graph reads once. It returns the cycles apart.
+func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
+	var g Graph
+	waits, errs := r.readWaits(ctx, &g)
+	if g.Time.IsZero() {
+		return Graph{}, nil, errors.Join(errs...)
+	}
+	errs = append(errs, r.readAwaited(ctx, &g, waits)...)
+	var search waitgraph.Graph
+	for _, w := range waits {
+		wait := Wait{Waiter: w.Waiter, ClientID: script.ClientIDOf(w.Waiter), Name: w.Name, Kind: w.Kind, Since: w.Since, Breaks: w.Breaks}
+		wait.TraceID, wait.SpanID = parseTrace(w.Traceparent)
+		for _, h := range w.Holds {
+			wait.Holds = append(wait.Holds, Hold(h))
+		}
+		g.Waits = append(g.Waits, wait)
+		if time.Since(w.Refreshed) < waitgraph.StaleAfter { // its client seems to live
+			search.Add(w)
+		}
+	}
+	for _, l := range g.Locks {
+		if l.Held > len(l.Holders) { // not all are known
+			continue
+		}
+		holders := waitgraph.Holders{Mode: l.Mode}
+		for _, h := range l.Holders {
+			holders.Owners = append(holders.Owners, h.Owner)
+		}
+		search.SetHolders(l.Name, holders)
+	}
 	g.index()
-	g.findCycles(ctx)
-	return g, errors.Join(errs...)
+	return g, search.Cycles(ctx, mostCycles), errors.Join(errs...)
+}
+
+// index fills the maps of the Graph.
+func (g *Graph) index() {
+	g.carried, g.locks = map[lease][]int{}, map[string]int{}
+	for i, w := range g.Waits {
+		for _, h := range w.Holds {
+			if l := (lease{h.Name, h.Owner}); !slices.Contains(g.carried[l], i) {
+				g.carried[l] = append(g.carried[l], i)
+			}
+		}
+	}
+	for i, l := range g.Locks {
+		g.locks[l.Name] = i
+	}
+}
+
+// readWaits reads the waits of all clients, the longest first. The nodes are asked at the same time, so that one that doesn't answer leaves time for the others. The Graph is told
+// how complete they are, and the time, unless it can't be known which clients have waits.
+func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []error) {
+	clients, err := r.waitingClients(ctx, g)
+	if err != nil {
+		return nil, []error{fmt.Errorf("fleet: %q: %w", script.WaitingKey(r.prefix), err)}
+	}
+	if deadline, ok := ctx.Deadline(); ok { // the rest is for their locks
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	clientOf := map[string]string{}
+	for _, random := range clients {
+		if bytes, err := hex.DecodeString(random); err != nil || len(bytes) != script.OwnerRandomBytes {
+			g.Unreadable++
+			continue
+		}
+		clientOf[script.WaitsKey(r.prefix, random)] = random
+	}
+	var mu sync.Mutex
+	var waits []waitgraph.Wait
+	var refused []error
+	seen := map[string]bool{}
+	add := func(client, text string, refreshed time.Time) {
+		list, err := waitgraph.Decode(text)
+		if err != nil {
+			g.Unreadable++
+		}
+		for _, w := range list {
+			switch _, random := script.ClientOf(w.Waiter); {
+			case random != client: // another program's text
+				g.Unreadable++
+			case !seen[w.Waiter]: // it is there once for each lease it carries
+				w.Refreshed = refreshed
+				waits, seen[w.Waiter] = append(waits, w), true
+			}
+		}
+	}
+	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
+		pipe := node.Pipeline()
+		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
+		for i, key := range keys { // before the records: a wait in them may have ended when a later refresh was made
+			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
+		}
+		asked := time.Now()
+		if _, err := r.exec(ctx, pipe); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i, key := range keys {
+			fields, cursor, err := records[i].Result()
+			if err = cmp.Or(err, lives[i].Err()); err != nil {
+				refused = append(refused, fmt.Errorf("fleet: %q: %w", key, err))
+				continue
+			}
+			g.More = g.More || cursor != 0
+			for f := 1; f < len(fields); f += 2 {
+				add(clientOf[key], fields[f], refreshedAt(asked, lives[i].Val()))
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(waits, func(a, b waitgraph.Wait) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Waiter, b.Waiter), cmp.Compare(a.Name, b.Name))
+	})
+	g.More = g.More || len(waits) > MostWaits
+	return waits[:min(len(waits), MostWaits)], append(errs, refused...)
 }
 
 // waitingClients reads which clients have waits.
@@ -115,159 +284,21 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	from := redis.UniversalClient(node)
-	for {
-		now, err := from.Time(ctx).Result()
-		if err != nil {
-			return nil, err
-		}
-		after := "(" + strconv.FormatInt(now.UnixMilli(), 10)
-		clients, err := from.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: MostWaits + 1}).Result()
-		if from != r.rdb && movedSlot(err) {
-			from = r.rdb // follows slots
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		g.Time, g.More = now, len(clients) > MostWaits
-		return clients[:min(len(clients), MostWaits)], nil
+	now, err := node.Time(ctx).Result()
+	if err != nil {
+		return nil, err
 	}
-}
-
-// waitsHash is a client's hash of waits, which is being read.
-type waitsHash struct {
-	random, key string
-	refreshed   time.Time // at the earliest; zero: not known
-	fields      []string  // texts of records
-	cursor      uint64
-	more        bool
-	err         error
-}
-
-// readWaits reads the waits of clients. The nodes are asked at the same time, so that one that doesn't answer leaves time for the others.
-func (r *Reader) readWaits(ctx context.Context, g *Graph, clients []string) []error {
-	if deadline, ok := ctx.Deadline(); ok { // the rest is for their locks
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-		defer cancel()
+	pipe := node.Pipeline()
+	clients := pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf", Count: MostWaits + 1})
+	if _, err := r.exec(ctx, pipe); err != nil {
+		return nil, err
 	}
-	hashes := map[string]*waitsHash{}
-	for _, random := range clients {
-		if isRandom(random) {
-			key := script.WaitsKey(r.prefix, random)
-			hashes[key] = &waitsHash{random: random, key: key}
-		} else {
-			g.Unreadable++
-		}
+	if clients.Err() != nil {
+		return nil, clients.Err()
 	}
-	errs := r.atNodes(ctx, slices.Sorted(maps.Keys(hashes)), func(ctx context.Context, node *redis.Client, keys []string) error {
-		var some []*waitsHash
-		for _, key := range keys {
-			some = append(some, hashes[key])
-		}
-		return r.readHashesOfWaits(ctx, node, some)
-	})
-	seen := map[string]bool{}
-	for _, key := range slices.Sorted(maps.Keys(hashes)) {
-		h := hashes[key]
-		if h.err != nil {
-			errs = append(errs, fmt.Errorf("fleet: %q: %w", h.key, h.err))
-		}
-		g.More = g.More || h.more
-		for _, text := range h.fields {
-			waits, err := waitgraph.Decode(text)
-			if err != nil {
-				g.Unreadable++
-				continue
-			}
-			for _, w := range waits {
-				_, random := script.ClientOf(w.Waiter)
-				switch {
-				case seen[w.Waiter]: // it is there once for each lease it carries
-				case random != h.random: // another program's text
-					g.Unreadable++
-				default:
-					wait := newWait(w)
-					wait.refreshed = h.refreshed
-					g.Waits = append(g.Waits, wait)
-					seen[w.Waiter] = true
-				}
-			}
-		}
-	}
-	slices.SortFunc(g.Waits, func(a, b Wait) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Waiter, b.Waiter), cmp.Compare(a.Name, b.Name))
-	})
-	if len(g.Waits) > MostWaits {
-		g.Waits, g.More = g.Waits[:MostWaits], true
-	}
-	return errs
-}
-
-func newWait(w waitgraph.Wait) Wait {
-	wait := Wait{Waiter: w.Waiter, ClientID: script.ClientIDOf(w.Waiter), Name: w.Name, Kind: w.Kind, Since: w.Since, Breaks: w.Breaks}
-	wait.TraceID, wait.SpanID = parseTrace(w.Traceparent)
-	for _, h := range w.Holds {
-		wait.Holds = append(wait.Holds, Hold{Name: h.Name, Kind: h.Kind, Owner: h.Owner, Token: h.Token})
-	}
-	return wait
-}
-
-// readHashesOfWaits reads hashes that a node should have.
-func (r *Reader) readHashesOfWaits(ctx context.Context, node *redis.Client, hashes []*waitsHash) error {
-	from := redis.UniversalClient(node)
-	for pages := 0; len(hashes) > 0; pages++ {
-		var moved, rest []*waitsHash
-		for some := range slices.Chunk(hashes, readCount) {
-			pipe := from.Pipeline()
-			lives, answers := make([]*redis.IntCmd, len(some)), make([]*redis.ScanCmd, len(some))
-			for i, h := range some {
-				if h.cursor == 0 { // before the records: a wait in them may have ended when a later refresh was made
-					lives[i] = askPTTL(ctx, pipe, h.key)
-				}
-				answers[i] = pipe.HScan(ctx, h.key, h.cursor, "", scanCount)
-			}
-			sent := time.Now()
-			if err := exec(ctx, pipe); err != nil {
-				return err
-			}
-			for i, h := range some {
-				fields, cursor, err := answers[i].Result()
-				if lives[i] != nil && err == nil {
-					err = lives[i].Err()
-				}
-				switch {
-				case from != r.rdb && movedSlot(err):
-					moved = append(moved, h)
-					continue
-				case err != nil:
-					h.err = err
-					continue
-				}
-				if lives[i] != nil {
-					h.refreshed = refreshedAt(sent, lives[i].Val())
-				}
-				for f := 1; f < len(fields); f += 2 {
-					h.fields = append(h.fields, fields[f])
-				}
-				if h.cursor = cursor; cursor == 0 {
-					continue
-				}
-				if pages >= waitPages {
-					h.more = true
-					continue
-				}
-				rest = append(rest, h)
-			}
-		}
-		if len(rest) == 0 && len(moved) > 0 {
-			from = r.rdb // follows slots
-			rest, moved = moved, nil
-		}
-		hashes = append(rest, moved...)
-	}
-	return nil
+	list := clients.Val()
+	g.Time, g.More = now, len(list) > MostWaits
+	return list[:min(len(list), MostWaits)], nil
 }
 
 // refreshedAt is when records were refreshed, at the earliest, if a server that was asked at a time says how long they live. It is zero if they live for
@@ -279,73 +310,27 @@ func refreshedAt(asked time.Time, ms int64) time.Time {
 	return asked.Add(-max(script.WaitsLife-script.Millis(ms), 0))
 }
 
-// movedSlot reports whether a node no longer has the slot of a key.
-func movedSlot(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
-}
-
 // readAwaited reads the locks that are awaited.
-func (r *Reader) readAwaited(ctx context.Context, g *Graph) []error {
-	hashes, semaphores := map[string]bool{}, map[string]bool{}
-	for _, w := range g.Waits {
-		switch w.Kind {
-		case "semaphore":
-			semaphores[r.prefix+w.Name] = true
-		case "unleased_semaphore", "latch": // numbers, which nobody holds
-		default:
-			hashes[r.prefix+w.Name] = true
-		}
+func (r *Reader) readAwaited(ctx context.Context, g *Graph, waits []waitgraph.Wait) []error {
+	keys := map[string]bool{}
+	for _, w := range waits {
+		keys[r.prefix+w.Name] = true
 	}
 	var mu sync.Mutex
 	var refused []error
-	read := func(keys map[string]bool, how func(*batch, context.Context) error) []error {
-		return r.atNodes(ctx, slices.Sorted(maps.Keys(keys)), func(ctx context.Context, node *redis.Client, keys []string) error {
-			for some := range slices.Chunk(keys, readCount) {
-				locks, err := r.read(ctx, node, some, how, false)
-				mu.Lock()
-				g.Locks = append(g.Locks, locks...)
-				var part *refusedError
-				if errors.As(err, &part) {
-					refused, err = append(refused, fmt.Errorf("fleet: %q: %w", part.first, part)), nil
-				}
-				mu.Unlock()
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	errs := append(read(hashes, (*batch).hashes), read(semaphores, (*batch).semaphores)...)
+	errs := r.atNodes(ctx, maps.Keys(keys), func(ctx context.Context, node *redis.Client, keys []string) error {
+		locks, err := r.read(ctx, node, keys, (*batch).locks, false)
+		mu.Lock()
+		defer mu.Unlock()
+		g.Locks = append(g.Locks, locks...)
+		var part *refusedError
+		if errors.As(err, &part) {
+			refused, err = append(refused, fmt.Errorf("fleet: %q: %w", part.first, part)), nil
+		}
+		return err
+	})
 	slices.SortFunc(g.Locks, func(a, b Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return append(errs, refused...)
-}
-
-// atNodes calls a function for each primary that has some of the keys, for all of them at the same time.
-func (r *Reader) atNodes(ctx context.Context, keys []string, read func(ctx context.Context, node *redis.Client, keys []string) error) []error {
-	byNode := map[*redis.Client][]string{}
-	var errs []error
-	for _, key := range keys {
-		node, err := r.nodeOf(ctx, key)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("fleet: %q: %w", key, err))
-			continue
-		}
-		byNode[node] = append(byNode[node], key)
-	}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for node, keys := range byNode {
-		all.Go(func() {
-			if err := read(ctx, node, keys); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("fleet: %s: %w", node.Options().Addr, err))
-			}
-		})
-	}
-	all.Wait()
-	return errs
 }
 
 // Carriers are the waits that carry a holder's lease of a lock, as indices in Waits: while they wait, it isn't released.
@@ -362,48 +347,62 @@ func (g *Graph) Awaited(wait int) *Lock {
 // Filter returns the parts of the graph that have to do with a name that matches a pattern, which is one as for Locks; "" is "*". Those are the waits for such a lock, the waits that carry
 // a lease of one, and all that they are connected with.
 func (g *Graph) Filter(pattern string) (Graph, error) {
-	if pattern == "" {
-		pattern = "*"
+	matches, err := matcher(pattern)
+	if err != nil {
+		return Graph{}, err
 	}
-	if err := checkPattern(pattern); err != nil {
-		return Graph{}, patternError(pattern, err)
-	}
-	parts := partition{map[string]string{}}
+	touching := map[string][]int{} // by the name of a lock: the waits that are for it, or carry a lease of it
 	for i, w := range g.Waits {
-		parts.join(waitNode(i), w.Name)
+		touching[w.Name] = append(touching[w.Name], i)
 		for _, h := range w.Holds {
-			parts.join(waitNode(i), h.Name)
+			touching[h.Name] = append(touching[h.Name], i)
 		}
 	}
-	wanted := map[string]bool{}
-	for i, w := range g.Waits {
-		if matches(pattern, w.Name) || slices.ContainsFunc(w.Holds, func(h Hold) bool { return matches(pattern, h.Name) }) {
-			wanted[parts.of(waitNode(i))] = true
+	names, waits := map[string]bool{}, map[int]bool{} // that are wanted
+	var want func(name string)
+	want = func(name string) {
+		if names[name] {
+			return
+		}
+		names[name] = true
+		for _, i := range touching[name] {
+			if waits[i] {
+				continue
+			}
+			waits[i] = true
+			want(g.Waits[i].Name)
+			for _, h := range g.Waits[i].Holds {
+				want(h.Name)
+			}
+		}
+	}
+	for name := range touching {
+		if matches(name) {
+			want(name)
 		}
 	}
 	out := *g
 	out.Waits, out.Locks, out.Cycles = nil, nil, nil
 	now := map[int]int{} // where a wait is now
 	for i, w := range g.Waits {
-		if wanted[parts.of(waitNode(i))] {
+		if waits[i] {
 			now[i] = len(out.Waits)
 			out.Waits = append(out.Waits, w)
 		}
 	}
 	for _, l := range g.Locks {
-		if wanted[parts.of(l.Name)] {
+		if names[l.Name] {
 			out.Locks = append(out.Locks, l)
 		}
 	}
 	for _, c := range g.Cycles {
-		if _, ok := now[c[0].Wait]; !ok {
-			continue
+		if waits[c[0].Wait] {
+			moved := slices.Clone(c)
+			for i := range moved {
+				moved[i].Wait = now[c[i].Wait]
+			}
+			out.Cycles = append(out.Cycles, moved)
 		}
-		moved := slices.Clone(c)
-		for i := range moved {
-			moved[i].Wait = now[c[i].Wait]
-		}
-		out.Cycles = append(out.Cycles, moved)
 	}
 	out.index()
 	return out, nil

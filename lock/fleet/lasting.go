@@ -13,18 +13,13 @@ import (
 const waitsPatience = time.Second
 
 // lastingWaits reads the waits of the wait graph, by the lock that they are for. What can't be read, or isn't for this user to read, is left out.
-func (r *Reader) lastingWaits(ctx context.Context) map[string][]Wait {
+func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	ctx, cancel := context.WithTimeout(ctx, waitsPatience)
 	defer cancel()
-	var g Graph
-	byName := map[string][]Wait{}
-	clients, err := r.waitingClients(ctx, &g)
-	if err != nil {
-		return byName
-	}
-	_ = r.readWaits(ctx, &g, clients)
-	for _, w := range g.Waits {
-		if w.refreshed.IsZero() || time.Since(w.refreshed) < waitgraph.StaleAfter {
+	waits, _ := r.readWaits(ctx, &Graph{})
+	byName := map[string][]waitgraph.Wait{}
+	for _, w := range waits {
+		if w.Refreshed.IsZero() || time.Since(w.Refreshed) < waitgraph.StaleAfter {
 			byName[w.Name] = append(byName[w.Name], w)
 		}
 	}
@@ -33,7 +28,7 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]Wait {
 
 // addWaits adds waits for the lock, the longest first, that aren't among its waiters. Beside a lock Redis knows at most one wait of a client, and none
 // for a Semaphore; the wait graph has all that last. One that has ended is there until its client writes next.
-func (l *Lock) addWaits(waits []Wait) {
+func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	lasting, clients := map[string]bool{}, map[string]bool{}
 	for _, w := range waits {
 		if slices.ContainsFunc(l.Holders, func(h Holder) bool { return h.Owner == w.Waiter }) {
@@ -66,7 +61,7 @@ func (l *Lock) addWaits(waits []Wait) {
 			continue
 		}
 		l.Waiting++
-		l.Waiters = append(l.Waiters, Waiter{Owner: w.Waiter, ClientID: w.ClientID, TraceID: w.TraceID, SpanID: w.SpanID, Since: w.Since})
+		l.Waiters = append(l.Waiters, waiterOf(w.Waiter, w.Traceparent, w.Since))
 	}
 	if l.Kind != Fair { // in a queue, those come first that have a place in Redis
 		slices.SortStableFunc(l.Waiters, func(a, b Waiter) int { return a.Since.Compare(b.Since) })

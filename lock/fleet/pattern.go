@@ -1,108 +1,80 @@
 package fleet
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
-// patternError is the error of a pattern that checkPattern refuses.
-func patternError(pattern string, err error) error {
-	return fmt.Errorf("%w: the pattern %q %w: write \\ before what is to stand for itself", ErrInvalid, pattern, err)
+// matcher returns what reports whether a name matches a pattern of Redis's, "" for "*". It refuses what Redis would take for something that nobody means.
+func matcher(pattern string) (func(name string) bool, error) {
+	refuse := func(what string) error {
+		return fmt.Errorf("%w: the pattern %q %s: write \\ before what is to stand for itself", ErrInvalid, pattern, what)
+	}
+	var re strings.Builder
+	re.WriteString(`(?s)\A`)
+	for p := cmp.Or(pattern, "*"); p != ""; {
+		c := p[0]
+		p = p[1:]
+		switch c {
+		case '*':
+			re.WriteString(`.*`)
+		case '?':
+			re.WriteString(`.`)
+		case '[':
+			class, rest, closed := class(p)
+			if !closed {
+				return nil, refuse("has a [ without a ]")
+			}
+			re.WriteString(class)
+			p = rest
+		case '\\':
+			if p == "" {
+				return nil, refuse(`ends in a \`)
+			}
+			re.WriteString(literal(p[0]))
+			p = p[1:]
+		default:
+			re.WriteString(literal(c))
+		}
+	}
+	matches := regexp.MustCompile(re.String() + `\z`).MatchString
+	return func(name string) bool { return matches(runes(name)) }, nil
+}
+
+// class is the class that a pattern goes on with behind its '[', for a regexp; and the rest of the pattern. A class may be empty, which it may not in a regexp.
+func class(p string) (re, rest string, closed bool) {
+	re = `[\x{100}`
+	if rest, not := strings.CutPrefix(p, "^"); not {
+		re, p = `[^\x{100}`, rest
+	}
+	for p != "" && p[0] != ']' {
+		switch {
+		case p[0] == '\\' && len(p) >= 2:
+			re, p = re+literal(p[1]), p[2:]
+		case len(p) >= 3 && p[1] == '-':
+			re, p = re+literal(min(p[0], p[2]))+"-"+literal(max(p[0], p[2])), p[3:]
+		default:
+			re, p = re+literal(p[0]), p[1:]
+		}
+	}
+	rest, closed = strings.CutPrefix(p, "]")
+	return re + "]", rest, closed
+}
+
+func literal(c byte) string { return fmt.Sprintf(`\x%02x`, c) }
+
+// runes makes a rune of each byte of a name: Redis matches byte by byte.
+func runes(name string) string {
+	list := make([]rune, len(name))
+	for i := range list {
+		list[i] = rune(name[i])
+	}
+	return string(list)
 }
 
 // escape makes a pattern of a text that matches that text alone.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
-}
-
-// checkPattern refuses what Redis would take for something that nobody means.
-func checkPattern(pattern string) error {
-	for pattern != "" {
-		switch pattern[0] {
-		case '\\':
-			if len(pattern) == 1 {
-				return errors.New(`ends in a \`)
-			}
-			pattern = pattern[2:]
-		case '[':
-			_, rest, closed := class(pattern, 0)
-			if !closed {
-				return errors.New("has a [ without a ]")
-			}
-			pattern = rest
-		default:
-			pattern = pattern[1:]
-		}
-	}
-	return nil
-}
-
-// matches reports whether a name matches a pattern of Redis's, byte by byte as Redis does.
-func matches(pattern, name string) bool {
-	starred, again := "", "" // where to go on if the rest doesn't match: behind the last '*', with one byte more for it
-	star := false
-	for {
-		switch {
-		case pattern != "" && pattern[0] == '*':
-			pattern = pattern[1:]
-			starred, again, star = pattern, name, true
-			continue
-		case pattern == "" && name == "":
-			return true
-		case pattern != "" && name != "":
-			if ok, rest := matchesByte(pattern, name[0]); ok {
-				pattern, name = rest, name[1:]
-				continue
-			}
-		}
-		if !star || again == "" {
-			return false
-		}
-		again = again[1:]
-		pattern, name = starred, again
-	}
-}
-
-// matchesByte reports whether what a pattern begins with, which is no '*', matches a byte; and the rest of the pattern.
-func matchesByte(pattern string, c byte) (ok bool, rest string) {
-	switch pattern[0] {
-	case '?':
-		return true, pattern[1:]
-	case '[':
-		ok, rest, _ = class(pattern, c)
-		return ok, rest
-	case '\\':
-		if len(pattern) > 1 {
-			pattern = pattern[1:]
-		}
-	}
-	return pattern[0] == c, pattern[1:]
-}
-
-// class reports whether the class that a pattern begins with has a byte; the rest of the pattern; and whether the class was closed.
-func class(pattern string, c byte) (has bool, rest string, closed bool) {
-	p := pattern[1:]
-	not := strings.HasPrefix(p, "^")
-	if not {
-		p = p[1:]
-	}
-	for p != "" && p[0] != ']' {
-		switch {
-		case p[0] == '\\' && len(p) >= 2:
-			has = has || p[1] == c
-			p = p[2:]
-		case len(p) >= 3 && p[1] == '-':
-			from, to := min(p[0], p[2]), max(p[0], p[2])
-			has = has || from <= c && c <= to
-			p = p[3:]
-		default:
-			has = has || p[0] == c
-			p = p[1:]
-		}
-	}
-	if p != "" {
-		p, closed = p[1:], true
-	}
-	return has != not, p, closed
 }

@@ -1,15 +1,17 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
 const (
@@ -17,6 +19,7 @@ const (
 	// took to answer since the last one, so that it never has more than half of Redis's time.
 	scanCount = 1000
 	readCount = 100        // how many keys are read at a time
+	mostRead  = 10_000     // how many readers of a lock, waiters in a queue, and records of a client are looked at
 	permits   = ":timeout" // ends the key that has a semaphore's permits
 )
 
@@ -28,11 +31,10 @@ const (
 // or ctx.
 func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
-		if pattern == "" {
-			pattern = "*"
-		}
-		if err := checkPattern(pattern); err != nil {
-			yield(Lock{}, patternError(pattern, err))
+		pattern = cmp.Or(pattern, "*")
+		matches, err := matcher(pattern)
+		if err != nil {
+			yield(Lock{}, err)
 			return
 		}
 		nodes, err := r.nodes(ctx)
@@ -40,11 +42,11 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 			yield(Lock{}, fmt.Errorf("fleet: nodes of the Cluster: %w", err))
 			return
 		}
-		s := &scan{reader: r, pattern: pattern, yield: yield, seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{}}
+		s := &scan{Reader: r, pattern: pattern, matches: matches, yield: yield, seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{}}
 		failed := map[*redis.Client]bool{}
 		fail := func(node *redis.Client, err error) bool {
 			failed[node] = true
-			return yield(Lock{}, fmt.Errorf("fleet: %s: %w", node.Options().Addr, err)) && ctx.Err() == nil
+			return yield(Lock{}, atNode(node, err)) && ctx.Err() == nil
 		}
 		for _, pass := range []func(context.Context, *redis.Client) (bool, error){s.hashes, s.semaphores} {
 			for _, node := range nodes {
@@ -68,44 +70,20 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 	}
 }
 
-// nodes are the primaries.
-func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
-	cluster, ok := r.rdb.(*redis.ClusterClient)
-	if !ok {
-		return []*redis.Client{r.rdb.(*redis.Client)}, nil
-	}
-	var mu sync.Mutex
-	var nodes []*redis.Client
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	})
-	return nodes, err
-}
-
-// nodeOf is the primary that has a key.
-func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
-	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, key)
-	}
-	return r.rdb.(*redis.Client), nil
-}
-
 // scan is one run of Locks.
 type scan struct {
-	reader  *Reader
+	*Reader
 	pattern string
+	matches func(name string) bool // it
 	yield   func(Lock, error) bool
-	waits   map[string][]Wait               // by the name of the lock that they are for; nil: not read yet
+	waits   map[string][]waitgraph.Wait     // by the name of the lock that they are for; nil: not read yet
 	seen    map[string]bool                 // types and keys of locks: SCAN may return a key more than once
 	refused map[*redis.Client]*refusedError // keys that the user may not read
 }
 
 // hashes yields the locks of a node that are hashes. It reports whether the loop goes on.
 func (s *scan) hashes(ctx context.Context, node *redis.Client) (bool, error) {
-	return s.each(ctx, node, escape(s.reader.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string { return []string{key} })
+	return s.each(ctx, node, escape(s.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string { return []string{key} })
 }
 
 // semaphores yields the semaphores of a node that have been used: by the keys of their permits.
@@ -113,7 +91,7 @@ func (s *scan) semaphores(ctx context.Context, node *redis.Client) (bool, error)
 	return s.each(ctx, node, "*"+permits, "zset", (*batch).semaphores, func(key string) []string {
 		var of []string
 		for _, key := range semaphoresOf(key) {
-			if name, ok := strings.CutPrefix(key, s.reader.prefix); ok && matches(s.pattern, name) {
+			if name, ok := strings.CutPrefix(key, s.prefix); ok && s.matches(name) {
 				of = append(of, key)
 			}
 		}
@@ -158,7 +136,7 @@ func (s *scan) each(
 			some := fresh[:min(len(fresh), readCount)]
 			fresh = fresh[len(some):]
 			began = time.Now()
-			locks, err := s.reader.read(ctx, node, some, how, false)
+			locks, err := s.read(ctx, node, some, how, false)
 			busy += time.Since(began)
 			var part *refusedError
 			switch {
@@ -176,7 +154,7 @@ func (s *scan) each(
 				}
 				s.seen[kind+l.Key] = true
 				if s.waits == nil { // not before Redis has answered
-					s.waits = s.reader.lastingWaits(ctx)
+					s.waits = s.lastingWaits(ctx)
 				}
 				l.addWaits(s.waits[l.Name])
 				if !s.yield(l, nil) {

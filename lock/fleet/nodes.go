@@ -1,0 +1,92 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// nodes are the primaries.
+func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
+	cluster, ok := r.rdb.(*redis.ClusterClient)
+	if !ok {
+		return []*redis.Client{r.rdb.(*redis.Client)}, nil
+	}
+	var mu sync.Mutex
+	var nodes []*redis.Client
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node)
+		return nil
+	})
+	return nodes, err
+}
+
+// nodeOf is the primary that has a key.
+func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
+	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return r.rdb.(*redis.Client), nil
+}
+
+// atNodes calls a function for each primary that has some of the keys, with some at a time, and for all primaries at the same time.
+func (r *Reader) atNodes(ctx context.Context, keys iter.Seq[string], read func(ctx context.Context, node *redis.Client, keys []string) error) []error {
+	byNode := map[*redis.Client][]string{}
+	var errs []error
+	for _, key := range slices.Sorted(keys) {
+		node, err := r.nodeOf(ctx, key)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("fleet: %q: %w", key, err))
+			continue
+		}
+		byNode[node] = append(byNode[node], key)
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for node, keys := range byNode {
+		all.Go(func() {
+			for some := range slices.Chunk(keys, readCount) {
+				if err := read(ctx, node, some); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, atNode(node, err))
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+func atNode(node *redis.Client, err error) error {
+	return fmt.Errorf("fleet: %s: %w", node.Options().Addr, err)
+}
+
+// exec sends a node's commands, and those again whose slot has left it, to where that is now: moved says that there are such. The error is of those that got no answer; what a server
+// refused is for each command to say.
+func (r *Reader) exec(ctx context.Context, pipe redis.Pipeliner) (moved bool, err error) {
+	for pipe.Len() > 0 {
+		cmds, _ := pipe.Exec(ctx)
+		pipe = r.rdb.Pipeline()
+		for _, cmd := range cmds {
+			var answer redis.Error
+			switch err := cmd.Err(); {
+			case !moved && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")):
+				cmd.SetErr(nil)
+				_ = pipe.Process(ctx, cmd)
+			case err != nil && !errors.As(err, &answer):
+				return moved, err
+			}
+		}
+		moved = moved || pipe.Len() > 0
+	}
+	return moved, nil
+}
