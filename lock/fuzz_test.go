@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/watchdog"
@@ -104,8 +104,8 @@ func FuzzNames(f *testing.F) {
 		keys := keysOf(lk, "")
 		slot := plainSlot(key)
 		for _, part := range []string{script.Channel(key), keys[0], keys[1]} {
-			if plainSlot(part) != slot || backend.SlotOf(part) != slot {
-				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), backend.SlotOf(part), slot)
+			if plainSlot(part) != slot || hashslot.Of(part) != slot {
+				t.Errorf("%q lives in slot %d (%d), its lock in %d", part, plainSlot(part), hashslot.Of(part), slot)
 			}
 		}
 		if !strings.HasPrefix(keys[1], prefix) {

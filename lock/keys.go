@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -48,7 +48,7 @@ func checkBraces(what, s string) error {
 	if !strings.ContainsAny(s, "{}") {
 		return nil
 	}
-	if _, ok := backend.HashTag(s); !ok {
+	if _, ok := hashslot.Tagged(s); !ok {
 		return fmt.Errorf("%w: %s %q has braces that are no hash tag; use none, or first a non-empty {tag}", ErrInvalid, what, s)
 	}
 	return nil

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -73,8 +73,8 @@ func TestBracesGiveOneTag(t *testing.T) {
 			continue
 		}
 		for _, key := range append(keysBeside(&Client{receipts: newReceipts()}, name), script.Channel(name), script.RWChannel(name), script.SemaphoreChannel(name)) {
-			if got := backend.SlotOf(key); got != backend.SlotOf(tag) {
-				t.Errorf("%q has %q in slot %d, its tag %q is in %d", name, key, got, tag, backend.SlotOf(tag))
+			if got := hashslot.Of(key); got != hashslot.Of(tag) {
+				t.Errorf("%q has %q in slot %d, its tag %q is in %d", name, key, got, tag, hashslot.Of(tag))
 			}
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -97,7 +97,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 // hearable reports whether the latch's channel can be published on where the latch lives.
 func (lk *lock) hearable(ctx context.Context) error {
 	key, channel := lk.key, script.LatchChannel(lk.key)
-	if backend.SlotOf(key) == backend.SlotOf(channel) {
+	if hashslot.Of(key) == hashslot.Of(channel) {
 		return nil
 	}
 	if lk.c.backend.Traits().PerNode {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -355,9 +355,9 @@ func (c *Client) oneScript(keys []string) bool {
 	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
 		return true
 	}
-	tag, ok := backend.HashTag(keys[0])
+	tag, ok := hashslot.Tagged(keys[0])
 	return ok && !slices.ContainsFunc(keys, func(key string) bool {
-		other, ok := backend.HashTag(key)
+		other, ok := hashslot.Tagged(key)
 		return !ok || other != tag
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/fakeredis"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -110,7 +110,7 @@ func slots(args []any) int {
 	n, seen := 0, map[int]bool{}
 	_, _ = fmt.Sscan(fmt.Sprint(args[2]), &n)
 	for _, key := range args[3 : 3+n] {
-		seen[backend.SlotOf(fmt.Sprint(key))] = true
+		seen[hashslot.Of(fmt.Sprint(key))] = true
 	}
 	return len(seen)
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // Promise 6: tokens always. Promise 7: wire-compatible with Redisson.
@@ -111,7 +111,7 @@ func TestOneTokenCounterPerSlot(t *testing.T) {
 				name = fmt.Sprintf("{tenant %d}:%d", i%10, i)
 			}
 			free(t, try(t, c.Mutex(name)))
-			used[backend.SlotOf(name)] = true
+			used[hashslot.Of(name)] = true
 		}
 		keys, err := rdb.Keys(t.Context(), "*").Result()
 		if err != nil {
@@ -122,10 +122,10 @@ func TestOneTokenCounterPerSlot(t *testing.T) {
 			if _, err := strconv.Atoi(tag); err != nil {
 				t.Errorf("%q was left in Redis", key)
 			}
-			if !used[backend.SlotOf(key)] {
+			if !used[hashslot.Of(key)] {
 				t.Errorf("%q is in no lock's slot", key)
 			}
-			delete(used, backend.SlotOf(key))
+			delete(used, hashslot.Of(key))
 		}
 		if len(used) > 0 {
 			t.Errorf("slots %v have no counter, or share one", used)

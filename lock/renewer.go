@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
@@ -181,7 +182,7 @@ func (r *renewer) callApart(ctx context.Context, b *watchdog.Batch, which []int)
 	for _, i := range which {
 		part := i
 		if !declaredOnly {
-			part = backend.SlotOf(grantOf(b.Leases[i]).lock.key)
+			part = hashslot.Of(grantOf(b.Leases[i]).lock.key)
 		}
 		apart[part] = append(apart[part], i)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // What servers do to read-write locks.
@@ -121,7 +121,7 @@ func TestRWSlotMoves(t *testing.T) {
 	r.must(r.rdb.Set(r.ctx(), key("lockdog_turn"), 1, 0)) // as after a writer
 
 	slot := cl.Slot(t, r.prefix)
-	counter := "{moving}lockdog:fence:{" + backend.SlotTag(slot) + "}"
+	counter := "{moving}lockdog:fence:{" + hashslot.Tag(slot) + "}"
 	m := cl.Migrate(t, slot, otherNode(t, cl, slot))
 	for _, part := range [][]string{
 		{r.prefix + "none"},

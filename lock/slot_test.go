@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/lock/internal/backend"
 )
 
 // TestSlotIsThatOfRedis asks a Redis Cluster node for the slots of names of every kind, and of all the tags of
@@ -26,8 +26,8 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 		}
 		keys = append(keys, string(key))
 	}
-	for slot := range backend.Slots {
-		tag := backend.SlotTag(slot)
+	for slot := range hashslot.Count {
+		tag := hashslot.Tag(slot)
 		keys = append(keys, "lockdog:fence:{"+tag+"}")
 	}
 	answers := make([]*redis.IntCmd, len(keys))
@@ -42,9 +42,9 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 	}
 	seen := make(map[int]bool)
 	for i, key := range keys {
-		slot := backend.SlotOf(key)
+		slot := hashslot.Of(key)
 		if int64(slot) != answers[i].Val() {
-			t.Errorf("backend.SlotOf(%q) is %d, Redis says %d", key, slot, answers[i].Val())
+			t.Errorf("hashslot.Of(%q) is %d, Redis says %d", key, slot, answers[i].Val())
 		}
 		if strings.HasPrefix(key, "lockdog:fence:") {
 			if i := len(seen); slot != i {
@@ -53,7 +53,7 @@ func TestSlotIsThatOfRedis(t *testing.T) {
 			seen[slot] = true
 		}
 	}
-	if len(seen) != backend.Slots {
+	if len(seen) != hashslot.Count {
 		t.Errorf("%d tags", len(seen))
 	}
 }

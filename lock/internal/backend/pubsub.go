@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
@@ -206,7 +207,7 @@ func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving
 	}
 	leaving = make(map[string]bool)
 	for _, channel := range channels {
-		slot := SlotOf(channel)
+		slot := hashslot.Of(channel)
 		if !owns.has(slot) {
 			return nil, ErrGone
 		}

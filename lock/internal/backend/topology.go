@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
 // ErrGone matches the outcome of looking for a server that isn't one of them any more.
@@ -165,7 +167,7 @@ func (c *cluster) Layout() string {
 	if !c.given {
 		return ""
 	}
-	return "made up " + c.Node(SlotTag(0))
+	return "made up " + c.Node(hashslot.Tag(0))
 }
 
 // Follow asks for the layout where the servers don't tell that it has changed: those behind a layout that the program makes up, as
@@ -178,7 +180,7 @@ func (c *cluster) Follow(ctx context.Context) bool {
 		return false
 	}
 	for _, r := range *c.slots.Load() {
-		node, err := c.rdb.MasterForKey(ctx, SlotTag(r.Start))
+		node, err := c.rdb.MasterForKey(ctx, hashslot.Tag(r.Start))
 		if err == nil && len(r.Nodes) > 0 && node.Options().NodeAddress != r.Nodes[0].Addr {
 			c.rdb.ReloadState(ctx)
 			return false
@@ -225,7 +227,7 @@ func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	var node *redis.Client
 	var err error
 	if at.Node == "" && at.Bus {
-		node, err = c.rdb.MasterForKey(ctx, SlotTag(rand.IntN(Slots)))
+		node, err = c.rdb.MasterForKey(ctx, hashslot.Tag(rand.IntN(hashslot.Count)))
 	} else {
 		node, err = c.at(ctx, at.Node)
 	}
@@ -242,8 +244,8 @@ func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 // at is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
 // that of an address; so every slot is tried until one lives there.
 func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
-	for slot := range Slots {
-		node, err := c.rdb.MasterForKey(ctx, SlotTag(slot))
+	for slot := range hashslot.Count {
+		node, err := c.rdb.MasterForKey(ctx, hashslot.Tag(slot))
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock/internal/backend"
 )
@@ -16,11 +17,11 @@ import (
 // A layout may have nobody for a slot: that of a node that was reset has no slots at all. go-redis then names some node, which must not be
 // taken for the one where the lock lives.
 func TestNodeOfASlotWithoutOne(t *testing.T) {
-	served := func(key string) bool { return backend.SlotOf(key) < backend.Slots/2 }
+	served := func(key string) bool { return hashslot.Of(key) < hashslot.Count/2 }
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 		slots := make([]redis.ClusterSlot, 32)
 		for i := range slots {
-			width := backend.Slots / 2 / len(slots)
+			width := hashslot.Count / 2 / len(slots)
 			slots[i] = redis.ClusterSlot{
 				Start: i * width, End: (i+1)*width - 1, Nodes: []redis.ClusterNode{{Addr: fmt.Sprint("127.0.0.1:", i+1)}}, // nobody is there
 			}
@@ -39,7 +40,7 @@ func TestNodeOfASlotWithoutOne(t *testing.T) {
 	for i := range 100 {
 		key := fmt.Sprint("k", i)
 		if at := b.Node(key); (at != "") != served(key) {
-			t.Errorf("the lock of slot %d is said to live at %q", backend.SlotOf(key), at)
+			t.Errorf("the lock of slot %d is said to live at %q", hashslot.Of(key), at)
 		}
 	}
 }
@@ -90,7 +91,7 @@ func (h told) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // The layout of the program's client may be old. What a node is, the node knows.
 func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 	const addr, channel = "127.0.0.1:1", "{k}"
-	slot := backend.SlotOf(channel)
+	slot := hashslot.Of(channel)
 	const primary = "id " + addr + "@2 myself,master - 0 0 1 connected "
 	const replica = "id " + addr + "@2 myself,slave id2 0 0 1 connected\n"
 	const other = "id2 127.0.0.1:3@4 master - 0 0 1 connected 0-16383\n"
@@ -112,7 +113,7 @@ func TestSubscriptionIsCurrentWhereTheNodeHasTheSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{
 				ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-					return []redis.ClusterSlot{{Start: 0, End: backend.Slots - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+					return []redis.ClusterSlot{{Start: 0, End: hashslot.Count - 1, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 				},
 				NewClient: func(o *redis.Options) *redis.Client {
 					c := redis.NewClient(o)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -97,7 +97,7 @@ func (s *subscriber) split(conn *connection, channels []string) (commands [][]st
 	for _, channel := range channels {
 		slot := 0
 		if s.mux.cfg.Backend.Traits().OneSlot && !s.at.Bus {
-			slot = backend.SlotOf(channel)
+			slot = hashslot.Of(channel)
 		}
 		bySlot[slot] = append(bySlot[slot], channel)
 	}

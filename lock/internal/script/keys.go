@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
 // fencePart begins the name of a token counter, after the key prefix.
@@ -69,16 +69,16 @@ func JavaCounter(key string) string { return prefixed("redisson_lock_token", key
 // FenceKey is the counter from which a lock draws its tokens. There is one per slot: their number is bounded, and one script may use the lock and
 // the counter.
 func FenceKey(prefix, key string) string {
-	return prefix + fencePart + "{" + backend.SlotTag(backend.SlotOf(key)) + "}"
+	return prefix + fencePart + "{" + hashslot.Tag(hashslot.Of(key)) + "}"
 }
 
 // Counters remembers the FenceKey of each slot, boxed as calls take it: making it for every call would cost as much as the rest of the call. It is
 // bounded, however many names there are: 128 KiB, and a few MB once all slots were used.
-type Counters [backend.Slots]atomic.Pointer[any]
+type Counters [hashslot.Count]atomic.Pointer[any]
 
 // Of returns the counter of a key.
 func (cs *Counters) Of(prefix, key string) any {
-	at := &cs[backend.SlotOf(key)]
+	at := &cs[hashslot.Of(key)]
 	if known := at.Load(); known != nil {
 		return *known
 	}

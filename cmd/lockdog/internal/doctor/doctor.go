@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/probe"
+	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
 // Level is how bad a finding is.
@@ -154,7 +155,7 @@ func (t *target) fresh() string {
 	for {
 		t.names++
 		name := fmt.Sprintf("%s-%d", t.name, t.names)
-		if key := t.server.Prefix + name; probe.SlotOf(key) == probe.SlotOf(t.key) {
+		if key := t.server.Prefix + name; hashslot.Of(key) == hashslot.Of(t.key) {
 			t.keys = append(t.keys, key, "lockdog_wait:"+tagged(key), tagged(key)+":timeout")
 			return name
 		}
