@@ -96,21 +96,12 @@ func sortLocks(locks []fleet.Lock, order string) {
 		var first int
 		switch order {
 		case byAge:
-			first = compareSince(a, b)
+			first = text.Earlier(text.Since(a), text.Since(b))
 		case byWaiting:
 			first = cmp.Compare(b.Waiting, a.Waiting)
 		}
 		return cmp.Or(first, cmp.Compare(a.Name, b.Name))
 	})
-}
-
-// compareSince puts the older hold first, and those of which it isn't known last.
-func compareSince(a, b fleet.Lock) int {
-	s, t := text.Since(a), text.Since(b)
-	if s.IsZero() || t.IsZero() {
-		return cmp.Compare(t.UnixMicro(), s.UnixMicro())
-	}
-	return s.Compare(t)
 }
 
 func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
@@ -128,15 +119,11 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 	var rows text.Rows
 	rows.Add("NAME", "KIND", "HOLDER", "FOR", "LEASE LEFT", "WAITING")
 	for _, l := range locks {
-		kind := string(l.Kind)
-		if l.Mode != "" {
-			kind += " " + l.Mode
-		}
 		left := "-"
 		if l.Held > 0 {
 			left = text.Span(l.Remaining)
 		}
-		rows.Add(text.Safe(l.Name), kind, text.Holder(l), text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
+		rows.Add(text.Safe(l.Name), text.Kind(l), text.Holder(l), text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
 	}
 	_, err := fmt.Fprint(a.stdout, rows.String())
 	return err

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,10 +56,10 @@ Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds
 
 // printLock prints all that is known of a lock.
 func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var rows text.Rows
 	row := func(name, value string) {
 		if value != "" {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", name, value)
+			rows.Add(name, value)
 		}
 	}
 	state := "free"
@@ -89,7 +88,6 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		row("next lease left", text.Left(l.Remaining))
 	}
 	for _, h := range l.Holders {
-		row("", "")
 		row("holder", text.Owner(h.Owner, h.ClientID, h.Redisson))
 		row("  owner", text.Safe(h.Owner))
 		if l.Mode != "" {
@@ -124,5 +122,6 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		}
 		row("  waiter", line)
 	}
-	return w.Flush()
+	_, err := io.WriteString(out, rows.String())
+	return err
 }

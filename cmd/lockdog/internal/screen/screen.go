@@ -215,24 +215,11 @@ func sorted(locks []changes.Seen, order Order) []int {
 	}
 	switch order {
 	case ByAge:
-		slices.SortStableFunc(rows, func(a, b int) int { return earlier(text.Since(locks[a].Lock), text.Since(locks[b].Lock)) })
+		slices.SortStableFunc(rows, func(a, b int) int { return text.Earlier(text.Since(locks[a].Lock), text.Since(locks[b].Lock)) })
 	case ByWaiting:
 		slices.SortStableFunc(rows, func(a, b int) int {
-			return cmp.Or(cmp.Compare(locks[b].Waiting, locks[a].Waiting), earlier(locks[a].LongestWait, locks[b].LongestWait))
+			return cmp.Or(cmp.Compare(locks[b].Waiting, locks[a].Waiting), text.Earlier(locks[a].LongestWait, locks[b].LongestWait))
 		})
 	}
 	return rows
-}
-
-// earlier puts the earlier time first, and those that aren't known last.
-func earlier(a, b time.Time) int {
-	switch {
-	case a.IsZero() && b.IsZero():
-		return 0
-	case a.IsZero():
-		return 1
-	case b.IsZero():
-		return -1
-	}
-	return a.Compare(b)
 }

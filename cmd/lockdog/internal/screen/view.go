@@ -170,9 +170,7 @@ var columns = []column{
 		}
 		return text.Safe(l.Name)
 	}},
-	{"KIND", 13, 0, func(_ *Model, l *changes.Seen) string {
-		return strings.TrimSpace(string(l.Kind) + " " + text.Safe(l.Mode))
-	}},
+	{"KIND", 13, 0, func(_ *Model, l *changes.Seen) string { return text.Kind(l.Lock) }},
 	{"HOLDER", 14, 1, func(_ *Model, l *changes.Seen) string { return text.Holder(l.Lock) }},
 	{"FOR", 6, 0, func(m *Model, l *changes.Seen) string { return text.Age(text.Since(l.Lock), m.shown.now) }},
 	{"LEFT", 6, 0, func(m *Model, l *changes.Seen) string { return m.left(l) }},

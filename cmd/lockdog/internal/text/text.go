@@ -108,6 +108,17 @@ func Since(l fleet.Lock) time.Time {
 	return first
 }
 
+// Earlier puts the earlier time first, and those that aren't known last.
+func Earlier(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return b.Compare(a)
+	}
+	return a.Compare(b)
+}
+
+// Kind is what a lock is, and how it is held.
+func Kind(l fleet.Lock) string { return strings.TrimSpace(string(l.Kind) + " " + Safe(l.Mode)) }
+
 // Reason is the text of an error that may be several, on one line: each text once.
 func Reason(err error) string {
 	var texts []string
