@@ -44,11 +44,10 @@ type deadlock struct {
 func newDeadlock(c waitgraph.Cycle, broken bool) *deadlock {
 	d := &deadlock{broken: broken}
 	for _, s := range c {
-		w := DeadlockWait{Name: s.Wait.Name, Owner: s.Wait.Waiter, ClientID: script.ClientIDOf(s.Wait.Waiter), HoldsName: s.Hold.Name, HoldsOwner: s.Hold.Owner, Since: s.Wait.Since}
-		if sc, ok := telemetry.ParseTraceparent(s.Wait.Traceparent); ok {
-			w.TraceID = sc.TraceID().String()
-		}
-		d.cycle = append(d.cycle, w)
+		d.cycle = append(d.cycle, DeadlockWait{
+			Name: s.Wait.Name, Owner: s.Wait.Waiter, ClientID: script.ClientIDOf(s.Wait.Waiter), HoldsName: s.Hold.Name, HoldsOwner: s.Hold.Owner,
+			TraceID: traceID(s.Wait.Traceparent), Since: s.Wait.Since,
+		})
 	}
 	return d
 }
