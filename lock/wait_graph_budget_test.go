@@ -17,10 +17,10 @@ import (
 // Services that try again after a deadlock, as the docs show it, run into the next. Each is found as soon as the first.
 func TestDeadlock_OneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	for n := 2; n <= 4; n++ {
+	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprint(n, " clients"), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { oneAfterTheOther(t, n, 20) })
+			synctest.Test(t, func(t *testing.T) { oneAfterTheOther(t, n, 8) })
 		})
 	}
 }
@@ -93,14 +93,14 @@ func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		width, depth int
 		nudged       bool
-	}{{1, 12, false}, {1, 12, true}, {8, 4, false}, {8, 4, true}} {
+	}{{1, 12, false}, {1, 12, true}, {4, 4, true}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := openFake(t, kindOfLock{})
 				j := chained(t, w, tt.width, tt.depth).jobs[0]
 				client := j.outer.Owner()[:strings.LastIndex(j.outer.Owner(), "-")]
-				const seconds = 30
+				const seconds = 20
 				for range 10 * seconds {
 					if tt.nudged {
 						w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
