@@ -12,57 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// Promise 3: ctx covers wait and lease. Promise 4: Release always stops renewal first.
-
-// When ctx ends the lease is renewed no more, but lasts: time to wind down, and to release.
-func TestEndedContextLeavesTimeToRelease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		rdb := sp.Client(t)
-		const lease = 1500 * time.Millisecond
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
-		gone := errors.New("the user has gone")
-		ended := func(name string, opts ...lock.LockOption) *lock.Lease {
-			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), userKey{}, "ann"))
-			l, err := c.Mutex(name, opts...).Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d, ok := l.Context().Deadline(); ok {
-				t.Errorf("Context().Deadline() = %v: gRPC and SQL would adopt it", d)
-			}
-			if l.Context().Value(userKey{}) != "ann" {
-				t.Error("Context() has lost a value of ctx")
-			}
-			cancel(gone)
-			canceled := mustBeCanceled(t, l, lock.ReasonContext)
-			mustMatch(t, canceled, gone)
-			if err := l.Err(); err != nil {
-				t.Errorf("the lease itself ended at once: %v", err)
-			}
-			return l
-		}
-
-		released, left := ended("released", lock.WithWatchdog(far)), ended("left")
-		// What its holder still does is protected.
-		always(t, 150*time.Millisecond, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"released").Val() == 1 })
-		free(t, released)
-		if rdb.Exists(t.Context(), sp.Prefix()+"released").Val() != 0 {
-			t.Error("the release has not freed the lock")
-		}
-		// Who never releases loses it by the clock, with no renewal between.
-		latest := left.Deadline()
-		await(t, "the lease", left.Ended())
-		mustMatch(t, left.Err(), lock.ErrLost)
-		if left.Deadline().After(latest) {
-			t.Error("it was renewed after its ctx had ended")
-		}
-		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), sp.Prefix()+"left").Val() == 0 })
-	})
-}
-
-type userKey struct{}
+// Promise 4: Release always stops renewal first. (Promise 3, that ctx covers wait and lease: conformance_context_test.go.)
 
 // While the release is on its way the lock is renewed no more, however long that takes.
 func TestReleaseStopsRenewalFirst(t *testing.T) {

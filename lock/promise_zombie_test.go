@@ -69,32 +69,6 @@ func TestReentryTakesNoRoundTrip(t *testing.T) {
 	})
 }
 
-// An inner ctx that ended leaves the outer lease renewed.
-func TestInnerContextDoesNotStopRenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithReentrancy())
-		outer := try(t, c.Mutex("job"))
-		ctx, cancel := context.WithCancel(outer.Context())
-		inner, err := c.Mutex("job").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		_ = mustBeCanceled(t, inner, lock.ReasonContext)
-		start := outer.Deadline()
-		eventually(t, patience, func() bool {
-			if err := outer.Context().Err(); err != nil {
-				t.Fatalf("the outer lease: %v", context.Cause(outer.Context()))
-			}
-			return outer.Deadline().Sub(start) > 900*time.Millisecond
-		})
-		free(t, inner)
-		free(t, outer)
-	})
-}
-
 // A holder that is stuck blocks others for the limit and one lease at most, and is told.
 func TestZombiesAreCutOff(t *testing.T) {
 	t.Parallel()
@@ -143,20 +117,3 @@ func TestZombiesAreCutOff(t *testing.T) {
 }
 
 const renewedLease = 1500 * time.Millisecond
-
-// A holder whose heart beats isn't cut off.
-func TestHeartbeatKeepsTheLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newScope(t).open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(renewedLease))
-		l := try(t, c.Mutex("alive", lock.WithHeartbeat(1200*time.Millisecond)))
-		for range 10 {
-			time.Sleep(time.Second)
-			l.Heartbeat()
-		}
-		if err := context.Cause(l.Context()); err != nil {
-			t.Errorf("it was cut off though its heart beats: %v", err)
-		}
-		free(t, l)
-	})
-}

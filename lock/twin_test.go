@@ -37,7 +37,7 @@ func TestScriptsDoInMiniredisAsInRedis(t *testing.T) {
 			}
 		}()
 	}
-	seeds := uint64(30)
+	seeds := uint64(20)
 	if Full {
 		seeds = 300
 	}
