@@ -30,7 +30,7 @@ import (
 //	5  one bad key starves the others               TestOneBadKeySpoilsNoBatch; watchdog TestSickPartition, TestOneBadLeaseInABatch
 //	6  a re-entered, lost lock starves the next     TestNextHolderAfterReenteredLossIsRenewed
 //	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
-//	8  an interrupted caller is renewed             TestEndedContextLeavesTimeToRelease; behaviour Context/the end of ctx stops renewal
+//	8  an interrupted caller is renewed             behaviours Context/the end of ctx ends it, Context/the end of ctx stops renewal
 //	   no feed-dog, no maximum                      TestZombiesAreCutOff; behaviours WithMaxHold, WithHeartbeat/...
 //	   goroutines leak on unlock                    TestGoroutinesAreConstant, and goleak in TestMain
 //	9  lock and unlock multiply the timers          TestChurnLeavesNothingBehind; watchdog TestCyclesLeaveNothingBehind
@@ -63,6 +63,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 			return func() { srv.Restart(t, redistest.KeepData) }
 		},
 		"busy script": refuses("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", "EVALSHA", "EVAL"),
+		"loading":     refuses("LOADING Redis is loading the dataset in memory", "EVALSHA", "EVAL", "PING"),
 		"read only":   refuses("READONLY You can't write against a read only replica.", writes...),
 		"no connection": func(t *testing.T, _ *redistest.Fake, wire *wireTap) func() {
 			wire.proxy.Refuse(t)

@@ -54,21 +54,32 @@ func cleanupsRefused(t *testing.T, answer error, f func(t *testing.T, rdb *redis
 	})
 }
 
-// A lock that can't be cleaned up isn't tried all the time, and after one lease not at all.
+// A lock that can't be cleaned up isn't tried all the time, and after one lease not at all. A claim that was refused before it could leave anything
+// is done with when its removal is refused, too.
 func TestCleanup_LastsForOneLease(t *testing.T) {
 	t.Parallel()
-	cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
-		(&claim{lock: &c.Mutex("bad").lock, owner: c.newOwner()}).cleanUpOnce()
-		time.Sleep(2 * DefaultLease)
-		n := releases.Load()
-		if n < 3 || n > 12 {
-			t.Errorf("%d calls in a lease, want 3 to 12", n)
-		}
-		time.Sleep(time.Hour)
-		if more := releases.Load() - n; more > 0 {
-			t.Errorf("%d calls after a lease", more)
-		}
-	})
+	for _, tt := range []struct {
+		of          func(*Client) lock
+		cleanUp     func(*claim)
+		least, most int64 // calls in a lease
+	}{
+		{func(c *Client) lock { return c.Mutex("bad").lock }, (*claim).cleanUpOnce, 3, 12},
+		{func(c *Client) lock { return c.FairMutex("bad").lock }, (*claim).cleanUpRefused, 1, 1},
+	} {
+		cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
+			lk := tt.of(c)
+			tt.cleanUp(&claim{lock: &lk, owner: c.newOwner()})
+			time.Sleep(2 * DefaultLease)
+			n := releases.Load()
+			if n < tt.least || n > tt.most {
+				t.Errorf("%d calls in a lease, want %d to %d", n, tt.least, tt.most)
+			}
+			time.Sleep(time.Hour)
+			if more := releases.Load() - n; more > 0 {
+				t.Errorf("%d calls after a lease", more)
+			}
+		})
+	}
 }
 
 // What is refused holds up nothing else, and a Close waits for what isn't.
@@ -116,18 +127,6 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 			_ = late.Release(t.Context())
 		})
 	}
-}
-
-// A claim that was refused before it could leave anything, and whose removal is refused, too, is done with.
-func TestCleanup_RefusedBidOnce(t *testing.T) {
-	t.Parallel()
-	cleanupsRefused(t, noPerm, func(t *testing.T, _ *redis.Client, c *Client, releases *atomic.Int64) {
-		(&claim{lock: &c.FairMutex("bad").lock, owner: c.newOwner()}).cleanUpRefused()
-		time.Sleep(2 * DefaultLease)
-		if n := releases.Load(); n != 1 {
-			t.Errorf("%d calls, want 1", n)
-		}
-	})
 }
 
 // The latest of the times that several goroutines note is kept.

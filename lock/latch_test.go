@@ -142,7 +142,7 @@ func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		rdb, wire := throughProxy(t, d.sp)
-		loadScripts(t, d.rdb)
+		loadScripts(t, d.rdb, "latch_wait")
 		c, other, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), d.client(), t.Context()
 		gate := closed(t, other, "gate", 1)
 		first := awaiting(ctx, c.Latch("gate"))

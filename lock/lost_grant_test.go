@@ -119,7 +119,7 @@ func TestGrantToWhomHasHadIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
 		rdb, set := srv.Client(t), "lockdog_wait:{job}"
-		loadScripts(t, rdb)
+		loadScripts(t, rdb, "acquire", "release")
 		var moving atomic.Bool
 		holder, c := open(t, srv.Client(t)), openTapped(t, srv, fakeredis.Tap{Up: func(cmd redis.Cmder) error {
 			if moving.Load() && isEval(cmd) && cmd.Args()[2] != 1 {

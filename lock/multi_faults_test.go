@@ -25,6 +25,7 @@ func TestMultiLostAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFault(t)
+		loadScripts(t, f.rdb, "multi_acquire", "multi_release")
 		free(t, try(t, f.c.Multi(both)))
 		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
 		l := try(t, f.c.Multi(both))

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"regexp"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
 // Promise 1: mutual exclusion as far as Redis gives it. (That no two hold the lock at a time is in contention_test.go.)
@@ -110,35 +108,4 @@ func TestOwnersOfARestartedProgramDiffer(t *testing.T) {
 		free(t, l)
 		free(t, other)
 	})
-}
-
-// A Redis that is full refuses new locks, and says so; those that are held are still renewed and released.
-func TestFullServerStillRenewsAndReleases(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(10*time.Second))
-	warm := try(t, c.Mutex("warm:up"))
-	free(t, warm) // the release script is known to the server
-	l := try(t, c.Mutex("job:1"))
-
-	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := rdb.Set(ctx, "k", "v", 0).Err(); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Fatalf("SET on a full server: %v", err)
-	}
-	if _, err := c.Mutex("job:2").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") || !strings.Contains(err.Error(), "job:2") {
-		t.Errorf("TryLock on a full server: %v, want Redis's OOM and the lock's name", err)
-	}
-	if n := s.sum(t, telemetry.MetricErrors, "error.type=oom", "lockdog.operation=acquire"); n != 1 {
-		t.Errorf("%v errors counted as oom, want 1", n)
-	}
-	renewedPast(t, l, l.Deadline())
-	free(t, l)
-	if n, err := rdb.Exists(ctx, "job:1", "job:2").Result(); err != nil || n != 0 {
-		t.Errorf("%d locks left, %v", n, err)
-	}
 }

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,51 +67,6 @@ func TestGivenOnADeadContext(t *testing.T) {
 		must(t, "CountDown", c.Latch("gate").CountDown(dead))
 		mustBe(t, "count", d.value("gate"), "")
 	})
-}
-
-// A Redis that is full grants nothing, but takes what is given back.
-func TestFullRedis(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	rdb := srv.Client(t)
-	s := newScope(t)
-	c, ctx := s.open(t, rdb, lock.WithWatchdog(10*time.Second)), t.Context()
-	must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
-	must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
-	if done, err := c.Latch("gate").TrySetCount(ctx, 1); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	if done, err := c.Semaphore("leases").TrySetPermits(ctx, 2); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	l, err := c.Semaphore("leases").Lock(ctx)
-	must(t, "Lock", err)
-	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "1").Err())
-
-	other := newScope(t).open(t, srv.Client(t))
-	if err := other.UnleasedSemaphore("pool").Release(ctx, 1); err != nil { // nobody's receipts are there to be deleted
-		t.Errorf("Release: %v", err)
-	}
-	if err := c.Latch("gate").CountDown(ctx); err != nil {
-		t.Errorf("CountDown: %v", err)
-	}
-	if err := other.UnleasedSemaphore("pool").TryAcquire(ctx, 1); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("TryAcquire: %v", err)
-	}
-	if _, err := other.Semaphore("leases").TryLock(ctx); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("TryLock: %v", err)
-	}
-	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 3))
-	must(t, "EnsurePermits", other.Semaphore("leases").EnsurePermits(ctx, 2))
-	renewedPast(t, l, l.Deadline())
-	must(t, "the lease", l.Err())
-	if err := l.Release(ctx); err != nil {
-		t.Errorf("Release of a permit: %v", err)
-	}
-	must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	mustBe(t, "permits", available(t, c.UnleasedSemaphore("pool")), 1)
-	mustBe(t, "permits with leases", available(t, c.Semaphore("leases")), 2)
-	must(t, "Wait", c.Latch("gate").Wait(ctx))
 }
 
 // A request that comes when its receipt may be gone already changes nothing: it is too late.

@@ -186,67 +186,68 @@ func TestServerThatNeverAnswers(t *testing.T) {
 // after 6 s, and the next one works.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t, app()...) // that user may send the PING that finds out
-	rdb, wire := throughProxy(t, srv, func(o *redis.Options) { o.Username, o.Password = "app", appPassword })
-	s := newScope(t)
-	// Without the wait graph, whose calls the wire could take for what is to be dropped.
-	c, other := s.open(t, rdb, lock.WithWaitGraph(0)), newScope(t).open(t, srv.Client(t))
-	short := try(t, other.Mutex("job:short", lock.WithWatchdog(steady)))
-	long := try(t, other.Mutex("job:long"))
-	second := begin(t.Context(), c.Mutex("job:long"))
-	first := begin(t.Context(), c.Mutex("job:short"))
-	admin := srv.Client(t)
-	listenedTo(t, admin, "job:short")
-	listenedTo(t, admin, "job:long")
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		rdb, wire := throughProxy(t, srv)
+		s := newScope(t)
+		// Without the wait graph, whose calls the wire could take for what is to be dropped.
+		c, other := s.open(t, rdb, lock.WithWaitGraph(0)), newScope(t).open(t, srv.Client(t))
+		short := try(t, other.Mutex("job:short", lock.WithWatchdog(ttl)))
+		long := try(t, other.Mutex("job:long"))
+		second := begin(t.Context(), c.Mutex("job:long"))
+		first := begin(t.Context(), c.Mutex("job:short"))
+		asleep(t, c, 2)
 
-	dead := make(map[int]bool)
-	wire.set(func(ch redistest.Chunk) redistest.Verdict {
-		data := bytes.ToLower(ch.Data) // of the server: what a script's source says on its way there is none
-		if ch.Dir == redistest.Down && (bytes.Contains(data, []byte("message")) || bytes.Contains(data, []byte("pong"))) {
-			if len(dead) == 0 {
-				dead[ch.Conn] = true
+		dead := make(map[int]bool)
+		wire.set(func(ch redistest.Chunk) redistest.Verdict {
+			data := bytes.ToLower(ch.Data) // of the server: what a script's source says on its way there is none
+			if ch.Dir == redistest.Down && (bytes.Contains(data, []byte("message")) || bytes.Contains(data, []byte("pong"))) {
+				if len(dead) == 0 {
+					dead[ch.Conn] = true
+				}
 			}
+			if dead[ch.Conn] {
+				return redistest.Drop
+			}
+			return redistest.Pass
+		})
+		began := time.Now()
+		free(t, short)
+		free(t, granted(t, first))
+		if took := time.Since(began); took > ttl {
+			t.Errorf("the waiter came in after %v; the holder's lease was %v", took, ttl)
 		}
-		if dead[ch.Conn] {
-			return redistest.Drop
+		eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubReconnects) == 1 })
+		if took := time.Since(began); took < 2*time.Second {
+			t.Errorf("reconnected after %v already", took)
 		}
-		return redistest.Pass
+		if n := s.refused(t, "subscribe", "timeout"); n != 1 {
+			t.Errorf("errors %v, want one of the subscription", s.series(t, telemetry.MetricErrors))
+		}
+		asleep(t, c, 1)
+		freed := time.Now()
+		free(t, long)
+		free(t, granted(t, second)) // by a message: DefaultLease is longer
+		if took := time.Since(freed); took > idle {
+			t.Errorf("the next waiter came in after %v", took)
+		}
 	})
-	began := time.Now()
-	free(t, short)
-	free(t, granted(t, first))
-	if took := time.Since(began); took > 2*steady {
-		t.Errorf("the waiter came in after %v; the holder's lease was %v", took, steady)
-	}
-	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubReconnects) == 1 })
-	if took := time.Since(began); took < 2*time.Second {
-		t.Errorf("reconnected after %v already", took)
-	}
-	if n := s.sum(t, telemetry.MetricErrors, "lockdog.operation=subscribe", "error.type=timeout"); n != 1 {
-		t.Errorf("errors %v, want one of the subscription", s.series(t, telemetry.MetricErrors))
-	}
-	listenedTo(t, admin, "job:long")
-	eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricPubSubConnected) == 1 })
-	free(t, long)
-	l := granted(t, second) // by a message: DefaultLease is longer than we wait
-	free(t, l)
 }
 
 // Where nobody listens, no command is sent, and none is counted: Redis knows of none either.
 func TestCommandsThatWereNotSentAreNotCounted(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
-	defer func() { _ = rdb.Close() }()
-	s := newScope(t)
-	c := s.open(t, rdb)
-	_, err := c.Mutex("job").TryLock(t.Context())
-	mustMention(t, err, "job", "refused")
-	if n := s.sum(t, telemetry.MetricErrors, "error.type=network"); n == 0 || n != s.sum(t, telemetry.MetricErrors) {
-		t.Errorf("errors %v, want those of each try, type network", s.series(t, telemetry.MetricErrors))
-	}
-	if n := s.sum(t, telemetry.MetricCommands); n != 0 {
-		t.Errorf("%v commands are counted", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv, s := redistest.StartFake(t), newScope(t)
+		srv.Kill(t)
+		mustMention(t, errorOf(s.open(t, srv.Client(t)).Mutex("job").TryLock(t.Context())), "job", "refused")
+		if n := s.refused(t, "acquire", "network"); n == 0 || float64(n) != s.sum(t, telemetry.MetricErrors) {
+			t.Errorf("errors %v, want those of each try, type network", s.series(t, telemetry.MetricErrors))
+		}
+		if n := s.sum(t, telemetry.MetricCommands); n != 0 {
+			t.Errorf("%v commands are counted", n)
+		}
+	})
 }
 
 // Who waits polls until its subscription is confirmed: the connection may have died in silence before, when nobody was there to mind.

@@ -3,16 +3,11 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -21,93 +16,6 @@ import (
 
 // A primary may refuse all writes for a while: after a failover, until a replica has caught up, or while it can't write to its disk. What
 // waits, holds or releases a lock then has to outlast that.
-
-// spell is such a while.
-type spell struct {
-	word  string // what the server says
-	begin func(t *testing.T, rdb *redis.Client)
-	end   func(t *testing.T, rdb *redis.Client)
-}
-
-var spells = []spell{
-	{
-		word:  "NOREPLICAS",
-		begin: func(t *testing.T, rdb *redis.Client) { configure(t, rdb, "min-replicas-to-write", "1") },
-		end:   func(t *testing.T, rdb *redis.Client) { configure(t, rdb, "min-replicas-to-write", "0") },
-	},
-	{
-		word: "MISCONF",
-		begin: func(t *testing.T, rdb *redis.Client) {
-			if err := os.Mkdir(dumpOf(t, rdb), 0o700); err != nil { // no snapshot can be moved there
-				t.Fatal(err)
-			}
-			configure(t, rdb, "save", "900 1")
-			snapshot(t, rdb)
-		},
-		end: func(t *testing.T, rdb *redis.Client) {
-			if err := os.Remove(dumpOf(t, rdb)); err != nil {
-				t.Fatal(err)
-			}
-			snapshot(t, rdb)
-		},
-	},
-}
-
-func configure(t *testing.T, rdb *redis.Client, directive, value string) {
-	t.Helper()
-	if err := rdb.ConfigSet(context.Background(), directive, value).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// dumpOf is where a server keeps its snapshot.
-func dumpOf(t *testing.T, rdb *redis.Client) string {
-	t.Helper()
-	where, err := rdb.ConfigGet(context.Background(), "d*").Result()
-	if err != nil || where["dir"] == "" || where["dbfilename"] == "" {
-		t.Fatalf("%v, %v", where, err)
-	}
-	return filepath.Join(where["dir"], where["dbfilename"])
-}
-
-// snapshot has a server try to make one.
-func snapshot(t *testing.T, rdb *redis.Client) {
-	t.Helper()
-	if err := rdb.BgSave(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// over begins a spell at some servers, and returns what ends it. Either waits until it is so.
-func (s spell) over(t *testing.T, servers ...*redis.Client) (end func()) {
-	t.Helper()
-	refuses := func(rdb *redis.Client) bool {
-		err := rdb.Set(context.Background(), "probe", 1, 0).Err()
-		if err != nil && !strings.HasPrefix(err.Error(), s.word) {
-			t.Fatal(err)
-		}
-		return err != nil
-	}
-	for _, rdb := range servers {
-		s.begin(t, rdb)
-		eventually(t, patience, func() bool { return refuses(rdb) })
-	}
-	return func() {
-		t.Helper()
-		for _, rdb := range servers {
-			s.end(t, rdb)
-		}
-		for _, rdb := range servers {
-			eventually(t, patience, func() bool { return !refuses(rdb) })
-		}
-	}
-}
-
-// pretend begins such a spell at a fake, and returns what ends it.
-func (s spell) pretend(srv *redistest.Fake) (end func()) {
-	srv.SetRefusal(refuseWrites(s.word + " it writes nothing for a while"))
-	return func() { srv.SetRefusal(nil) }
-}
 
 // grow are the commands that need memory, and writes those that a primary may refuse.
 var (
@@ -132,13 +40,8 @@ func refuseAny(commands []string, text string) func(cmd string, _ ...string) str
 	}
 }
 
-// outlasts is a row of the table of refusals.
-func outlasts(s spell) func(*testing.T, *refusal) {
-	return func(t *testing.T, r *refusal) {
-		var end func()
-		r.keptThrough(t, "readonly", s.word, func() { end = s.over(t, r.rdb) }, func() { end() })
-	}
-}
+// noReplicas is what a primary answers to writes that has too few replicas. What other servers say, and that it passes, is in package redisfail.
+const noReplicas = "NOREPLICAS Not enough good replicas to write."
 
 // ordeal is calls that are made in a spell, or before it, none of which may fail.
 type ordeal struct {
@@ -201,7 +104,7 @@ var several = kindOfLock{
 }
 
 // group is how many wait for the same.
-const group = 10
+const group = 4
 
 // outlasting is a kind of lock in a spell.
 type outlasting struct {
@@ -235,111 +138,96 @@ func prepare(t *testing.T, srv *redistest.Fake, k kindOfLock) *outlasting {
 }
 
 // suffer goes on in the spell, until all calls were refused over and over.
-func (o *outlasting) suffer(t *testing.T, word string) {
+func (o *outlasting) suffer(t *testing.T) {
 	t.Helper()
 	o.begin("releases", 1, func() error { return o.given.Release(context.Background()) })
 	o.begin("releases what nobody waits for", 1, func() error { return o.spare.Release(context.Background()) })
 	o.begin("asks for a free lock", group, lockAndRelease(o.free))
-	o.lasts(t, func() bool { return o.refused(t, "acquire") > 5*group && o.refused(t, "release") > 8 })
+	o.lasts(t, func() bool {
+		return o.refused(t, "acquire", "readonly") > 5*group && o.refused(t, "release", "readonly") > 8
+	})
 	_, err := o.other.TryLock(t.Context())
-	mustMention(t, err, "other", word)
-}
-
-// refused is how often a primary that takes no writes said so.
-func (s *scope) refused(t *testing.T, operation string) int {
-	t.Helper()
-	return int(s.sum(t, telemetry.MetricErrors, "lockdog.operation="+operation, "error.type=readonly"))
+	mustMention(t, err, "other", "NOREPLICAS")
 }
 
 // Whoever waits for a lock, or gives one back, outlasts a primary that refuses writes for a while, and gets what it wanted long before a lease
-// is over. So does a call that only begins to wait meanwhile. (Leases are kept: TestRefusals.)
+// is over. So does a call that only begins to wait meanwhile. (Leases are kept: TestRenewalGoesOnAfterTrouble.)
 func TestRefusalsThatPass(t *testing.T) {
 	t.Parallel()
-	for _, spell := range spells {
-		t.Run(spell.word, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				srv := redistest.StartFake(t)
-				var kinds []*outlasting
-				for _, k := range append([]kindOfLock{several}, allKinds...) {
-					kinds = append(kinds, prepare(t, srv, k))
-				}
-				end := spell.pretend(srv)
-				for _, o := range kinds {
-					o.suffer(t, spell.word)
-				}
-				end()
-				for _, o := range kinds {
-					o.outlasted(t)
-					free(t, try(t, o.other))
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		var kinds []*outlasting
+		for _, k := range append([]kindOfLock{several}, allKinds...) {
+			kinds = append(kinds, prepare(t, srv, k))
+		}
+		srv.SetRefusal(refuseWrites(noReplicas))
+		for _, o := range kinds {
+			o.suffer(t)
+		}
+		srv.SetRefusal(nil)
+		for _, o := range kinds {
+			o.outlasted(t)
+			free(t, try(t, o.other))
+		}
+	})
 }
 
 // The numbers of semaphores and latches are changed as often as was asked for, be it late.
 func TestRefusalsThatPassChangeNumbersOnce(t *testing.T) {
 	t.Parallel()
-	for _, spell := range spells {
-		t.Run(spell.word, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				srv := redistest.StartFake(t)
-				ctx, sc := t.Context(), newScope(t)
-				c := sc.open(t, srv.Client(t))
-				s, gate := c.UnleasedSemaphore("sem"), closed(t, c, "gate", 2)
-				_, err := s.TrySetPermits(ctx, 5)
-				must(t, "TrySetPermits", err)
-				must(t, "Acquire", s.Acquire(ctx, 4))
-				o := ordeal{whose: spell.word}
-				o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
-				waiting(t, c, 1)
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		ctx, sc := t.Context(), newScope(t)
+		c := sc.open(t, srv.Client(t))
+		s, gate := c.UnleasedSemaphore("sem"), closed(t, c, "gate", 2)
+		_, err := s.TrySetPermits(ctx, 5)
+		must(t, "TrySetPermits", err)
+		must(t, "Acquire", s.Acquire(ctx, 4))
+		o := ordeal{whose: "a call of"}
+		o.begin("Wait", 1, func() error { return gate.Wait(ctx) })
+		waiting(t, c, 1)
 
-				end := spell.pretend(srv)
-				o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
-				o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
-				o.begin("AddPermits", 2, func() error { return s.AddPermits(ctx, 10) })
-				o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
-				o.begin("TrySetCount", 1, func() error { _, err := c.Latch("new").TrySetCount(ctx, 7); return err })
-				o.lasts(t, func() bool { return sc.refused(t, "acquire") > 20 && sc.refused(t, "release") > 20 })
-				mustMention(t, s.TryAcquire(ctx, 1), "sem", spell.word)
-				mustBe(t, "permits", available(t, s), 1)
-				_, err = c.Mutex("job").ForceUnlock(ctx)
-				mustMention(t, err, "job", spell.word)
-				end()
-				o.outlasted(t)
-				mustBe(t, "permits", available(t, s), 1-3+2*2+2*10)
-				mustBe(t, "count", count(t, gate), 0)
-				mustBe(t, "count", count(t, c.Latch("new")), 7)
-			})
+		srv.SetRefusal(refuseWrites(noReplicas))
+		o.begin("Acquire", 3, func() error { return s.Acquire(ctx, 1) })
+		o.begin("Release", 2, func() error { return s.Release(ctx, 2) })
+		o.begin("AddPermits", 2, func() error { return s.AddPermits(ctx, 10) })
+		o.begin("CountDown", 2, func() error { return gate.CountDown(ctx) })
+		o.begin("TrySetCount", 1, func() error { _, err := c.Latch("new").TrySetCount(ctx, 7); return err })
+		o.lasts(t, func() bool {
+			return sc.refused(t, "acquire", "readonly") > 20 && sc.refused(t, "release", "readonly") > 20
 		})
-	}
+		mustMention(t, s.TryAcquire(ctx, 1), "sem", "NOREPLICAS")
+		mustBe(t, "permits", available(t, s), 1)
+		_, err = c.Mutex("job").ForceUnlock(ctx)
+		mustMention(t, err, "job", "NOREPLICAS")
+		srv.SetRefusal(nil)
+		o.outlasted(t)
+		mustBe(t, "permits", available(t, s), 1-3+2*2+2*10)
+		mustBe(t, "count", count(t, gate), 0)
+		mustBe(t, "count", count(t, c.Latch("new")), 7)
+	})
 }
 
 // A Quorum outlasts it at all of its nodes.
 func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 	t.Parallel()
-	for _, spell := range spells {
-		t.Run(spell.word, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ns := startNodes(t, 3)
-				p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
-				given := p.everywhere(t, p.Mutex("given"))
-				o := ordeal{whose: "who"}
-				o.begin("waits", group, lockAndRelease(p.Mutex("given")))
-				waiting(t, p.clients[0], group)
-				ns.refuse(spell.word + " no writes for a while")
-				o.begin("releases", 1, func() error { return given.Release(context.Background()) })
-				o.begin("asks for a free lock", group, lockAndRelease(p.Mutex("free")))
-				o.lasts(t, func() bool { return p.refused(t, "acquire") > 5*group && p.refused(t, "release") > 20 })
-				ns.refuse("")
-				o.outlasted(t)
-				eventually(t, patience, func() bool { return ns.held("given") == 0 && ns.held("free") == 0 })
-			})
+	synctest.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3)
+		p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
+		given := p.everywhere(t, p.Mutex("given"))
+		o := ordeal{whose: "who"}
+		o.begin("waits", group, lockAndRelease(p.Mutex("given")))
+		waiting(t, p.clients[0], group)
+		ns.refuse(noReplicas)
+		o.begin("releases", 1, func() error { return given.Release(context.Background()) })
+		o.begin("asks for a free lock", group, lockAndRelease(p.Mutex("free")))
+		o.lasts(t, func() bool {
+			return p.refused(t, "acquire", "readonly") > 5*group && p.refused(t, "release", "readonly") > 20
 		})
-	}
+		ns.refuse("")
+		o.outlasted(t)
+		eventually(t, patience, func() bool { return ns.held("given") == 0 && ns.held("free") == 0 })
+	})
 }
 
 // What doesn't pass is waited out for one lease, by those behind the first in line, too: not for one lease after the other.
@@ -371,7 +259,7 @@ func TestRefusalOutlivesTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
 		c := newScope(t).open(t, srv.Client(t))
-		spells[0].pretend(srv)
+		srv.SetRefusal(refuseWrites(noReplicas))
 		_, err := c.Mutex("job", lock.WithWait(300*time.Millisecond)).Lock(t.Context())
 		mustMention(t, err, "job", "NOREPLICAS")
 		if errors.Is(err, lock.ErrHeld) {
@@ -386,5 +274,55 @@ func TestRefusalOutlivesTheWait(t *testing.T) {
 		if errors.Is(err, lock.ErrHeld) {
 			t.Errorf("%v: nobody holds it", err)
 		}
+	})
+}
+
+// TryLock asks a Redis that refuses for a while four times, in a tenth of a second.
+func TestTryLockOfARedisThatRefuses(t *testing.T) {
+	t.Parallel()
+	for _, k := range alikes {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				srv, s := redistest.StartFake(t), newScope(t)
+				c := s.open(t, srv.Client(t))
+				for kind, text := range map[string]string{
+					"busy": "BUSY Redis is busy running a script.", "readonly": "READONLY You can't write against a read only replica.",
+					"loading": "LOADING Redis is loading the dataset in memory",
+				} {
+					asked := 0
+					srv.SetRefusal(func(cmd string, _ ...string) string {
+						if cmd != "EVALSHA" {
+							return ""
+						}
+						asked++
+						return text
+					})
+					began := time.Now()
+					_, err := k.make(c, "job").TryLock(t.Context())
+					took := time.Since(began)
+					srv.SetRefusal(nil)
+					if !errors.Is(err, lock.ErrUnavailable) || asked != 4 || s.refused(t, "acquire", kind) != 4 || took > 105*time.Millisecond {
+						t.Errorf("%v after %d calls and %v; counted: %v", err, asked, took, s.series(t, telemetry.MetricErrors))
+					}
+				}
+			})
+		})
+	}
+}
+
+// A replica says who holds a lock, but takes none, nor takes it away.
+func TestReplicaOfAHeldLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c := newScope(t).open(t, srv.Client(t))
+		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("held"))
+		srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
+		mustMention(t, errorOf(c.Mutex("job").TryLock(t.Context())), "job", "READONLY")
+		mustMatch(t, errorOf(c.Mutex("held").TryLock(t.Context())), lock.ErrHeld)
+		mustMention(t, errorOf(c.Mutex("held").ForceUnlock(t.Context())), "held", "READONLY")
+		srv.SetRefusal(nil)
+		free(t, l)
 	})
 }

@@ -307,6 +307,7 @@ func TestRWLostAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFault(t)
+		loadScripts(t, f.rdb, "read_acquire", "read_release", "write_acquire", "write_release")
 		r := &rwRig{t, f.rdb, nil, ""}
 		m := f.c.RWMutex("job")
 		for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {

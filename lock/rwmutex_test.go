@@ -251,7 +251,7 @@ func TestRWWriterBehindAReaderOfItsClient(t *testing.T) {
 		sp := redistest.StartFake(t)
 		r := rwRigOf(t, sp, "")
 		rdb, wire := throughProxy(t, sp)
-		loadScripts(t, sp.Client(t))
+		loadScripts(t, sp.Client(t), "read_acquire", "read_release", "write_acquire", "write_release")
 		holder := r.client()
 		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
 		held := try(t, holder.RWMutex("job").RLocker())

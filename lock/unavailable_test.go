@@ -54,19 +54,6 @@ func TestErrUnavailable(t *testing.T) {
 			}
 		})
 	})
-	t.Run("silent", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			sp := redistest.StartFake(t)
-			rdb, e := throughProxy(t, sp)
-			c := newScope(t).open(t, rdb, lock.WithWatchdog(2*time.Second))
-			free(t, try(t, c.Mutex("job")))
-			e.set(redistest.When(redistest.Up, redistest.Drop))
-			_, err := c.Mutex("job").TryLock(t.Context())
-			unavailable(t, err, "")
-			e.set(nil)
-		})
-	})
 	t.Run("wrong password", func(t *testing.T) {
 		t.Parallel()
 		srv := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all"))

@@ -34,6 +34,7 @@ func TestUnclearOutcomes(t *testing.T) {
 		srv := redistest.StartFake(t)
 		s := [2]*scope{newScope(t), newScope(t)} // of the clients whose wire has a trap, and of the others
 		var sum tally
+		loadScripts(t, srv.Client(t), "acquire", "renew", "release", "hand_over")
 		lanes := make([]*lane, unclearLanes)
 		for i := range lanes {
 			lanes[i] = newLane(t, srv, s, &sum, i)
@@ -121,7 +122,6 @@ func newLane(t *testing.T, srv *redistest.Fake, s [2]*scope, sum *tally, i int) 
 	}
 	through, wire := throughProxy(t, srv, answerWithin(200*time.Millisecond), func(o *redis.Options) { o.MaxRetries = 3 })
 	ln.wire = wire
-	loadScripts(t, ln.rdb)
 	ln.a, ln.b = s[0].open(t, through, lock.WithWatchdog(unclearLease)), s[1].open(t, ln.rdb, lock.WithWatchdog(unclearLease))
 	for _, c := range []*lock.Client{ln.a, ln.b} { // they know the clock from here on
 		ln.told("Release", ln.release(ln.take(c)))

@@ -36,6 +36,7 @@ func TestClassify_NoReply(t *testing.T) {
 		moved  bool
 	}{
 		{&PanicError{Value: "a hook"}, Failure{Kind: telemetry.ErrorOther, Unclear: true}, false, false},
+		{&DeniedError{Err: errors.New("breaker: open")}, Failure{Kind: telemetry.ErrorOther, Retry: true, Unclear: true}, false, false},
 		{ErrElsewhere, retried(telemetry.ErrorClusterdown), false, true},
 		{ErrLate, retried(telemetry.ErrorTimeout), false, true},
 		{ErrClosed, final(telemetry.ErrorOther), false, false},

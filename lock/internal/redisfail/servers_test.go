@@ -58,6 +58,19 @@ var provokedAlone = []provoked{
 		configure(t, rdb, "maxmemory", "1")
 		writes(rdb, says)
 	}, telemetry.ErrorOOM, false},
+	{"a server that loads its data", []redistest.Option{
+		redistest.WithConfig("enable-debug-command", "yes"), redistest.WithConfig("key-load-delay", "100000"), // µs
+		redistest.WithConfig("rdbcompression", "no"), redistest.WithConfig("loading-process-events-interval-bytes", "1024"),
+	}, func(t *testing.T, srv *redistest.Server, says func(error)) {
+		rdb, reloading := bare(t, srv), bare(t, srv)
+		for i := range 80 {
+			must(t, "SET", rdb.Set(t.Context(), fmt.Sprint("filler:", i), strings.Repeat("x", 1024), 0).Err())
+		}
+		go reloading.Do(context.Background(), "debug", "reload")
+		eventually(t, func() bool { return rdb.Get(t.Context(), "a").Err() != redis.Nil }) //nolint:errorlint // it isn't wrapped
+		says(rdb.Get(t.Context(), "a").Err())
+		says(rdb.Eval(t.Context(), "return redis.call('get', KEYS[1])", []string{"a"}).Err())
+	}, telemetry.ErrorLoading, true},
 	{"a script that doesn't end", []redistest.Option{redistest.WithConfig("lua-time-limit", "10")}, func(t *testing.T, srv *redistest.Server, says func(error)) {
 		rdb, endless := bare(t, srv), bare(t, srv)
 		ended := make(chan error, 1)
