@@ -25,10 +25,11 @@ PROFILE ?=
 FULL    ?=
 export LOCKDOG_FULL := $(FULL)
 .PHONY: test
-test: setup ## all tests, with the race detector
+test: setup ## all tests but the peers', with the race detector
 	@echo "== test"
 	mkdir -p bin
 	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./...
+	cd loadtest && go test $(TESTFLAGS) . ./internal/...
 
 # Each part by itself, so that one that fails hides no other. Takes hours.
 .PHONY: nightly
@@ -61,6 +62,7 @@ lint: bin/golangci-lint ## golangci-lint: go vet and more, with the import rules
 	@echo "== lint"
 	bin/golangci-lint config verify
 	bin/golangci-lint run
+	cd loadtest && ../bin/golangci-lint run
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the code as lint wants it
@@ -111,17 +113,11 @@ mixin-check: setup bin/golangci-lint ## fail when what is committed is not what 
 	@echo "== mixin-check"
 	cd internal/tools && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
 
-# A module of its own, so that the peers are in nobody's module graph: what the other targets do for ours is done here for it.
-.PHONY: peers-vet
-peers-vet: ## compile the comparison with other lock libraries
-	@echo "== peers-vet"
-	cd loadtest/peers && go vet ./...
-
 # Takes less than a minute.
 .PHONY: peers-check
-peers-check: setup bin/golangci-lint ## tidy, vet, lint and tests of the comparison with other lock libraries, which is a module of its own
+peers-check: setup ## tests of the comparison with other lock libraries; lint has it compiled
 	@echo "== peers-check"
-	cd loadtest/peers && go mod tidy -diff && go vet ./... && ../../bin/golangci-lint run && go test -race -count=1 -timeout=$(TIMEOUT) ./...
+	cd loadtest && go test -race -count=1 -timeout=$(TIMEOUT) ./peers/...
 
 # 5 rounds of 2 s each take about half an hour. The tests come first: nothing may run beside what is measured.
 PEERS_ROUNDS  ?= 5
@@ -129,7 +125,7 @@ PEERS_SECONDS ?= 2
 .PHONY: peers
 peers: peers-check ## compare with other lock libraries side by side, PEERS_ROUNDS times PEERS_SECONDS, and check the targets
 	@echo "== peers"
-	go build -C loadtest/peers -buildvcs=auto -o $(CURDIR)/bin/peers .
+	go build -C loadtest -buildvcs=auto -o $(CURDIR)/bin/peers ./peers
 	bin/peers -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) -json bin/peers.json
 
 # SIM_SEED=s is the first seed. A hundred runs take about a minute on two cores.
@@ -199,6 +195,7 @@ vuln: ## known vulnerabilities in what we import, by govulncheck; needs the netw
 tidy-check: ## fail when go.mod or go.sum is not what the imports need
 	@echo "== tidy"
 	go mod tidy -diff
+	cd loadtest && go mod tidy -diff
 
 # The tools have a module of their own, so that ours does not list what they need. Go's build cache makes the second
 # build a matter of seconds.

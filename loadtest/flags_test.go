@@ -166,10 +166,10 @@ func TestRedissonNeedsJava(t *testing.T) {
 func TestCommandHasNoPassword(t *testing.T) {
 	t.Parallel()
 	const addr = "redis://me:secret@localhost:6379/1"
-	if got := command([]string{"-redis=" + addr, "-locks", "20"}, addr); got != "go run ./loadtest -redis=redis://me:xxxxx@localhost:6379/1 -locks 20" {
+	if got := command([]string{"-redis=" + addr, "-locks", "20"}, addr); got != "go run -C loadtest . -redis=redis://me:xxxxx@localhost:6379/1 -locks 20" {
 		t.Error(got)
 	}
-	if got := command([]string{"-redis", "localhost:1"}, "localhost:1"); got != "go run ./loadtest -redis localhost:1" {
+	if got := command([]string{"-redis", "localhost:1"}, "localhost:1"); got != "go run -C loadtest . -redis localhost:1" {
 		t.Error(got)
 	}
 }

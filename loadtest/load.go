@@ -61,7 +61,7 @@ func load(ctx context.Context, f flags, args []string, stdout, stderr io.Writer)
 
 // command is what was typed, without a password: reports are passed around.
 func command(args []string, addr string) string {
-	words := []string{"go run ./loadtest"}
+	words := []string{"go run -C loadtest ."}
 	for _, arg := range args {
 		if addr != "" {
 			arg = strings.ReplaceAll(arg, addr, redacted(addr))

@@ -1,10 +1,10 @@
 // Command loadtest measures what renewing locks costs Redis: how many calls, how much CPU time and network N watched locks add, and what
 // that does to everybody else. It compares no renewal, a watchdog per lock, and lockdog's batches, in one run.
 //
-//	go run ./loadtest                      # two and a half minutes; needs redis-server
-//	go run ./loadtest -html report.html    # with charts
-//	go run ./loadtest -soak 5m             # a million locks in one process
-//	go run ./loadtest -wave                # mass acquire, cut connections, a stopped process
+//	go run -C loadtest .                      # two and a half minutes; needs redis-server
+//	go run -C loadtest . -html report.html    # with charts
+//	go run -C loadtest . -soak 5m             # a million locks in one process
+//	go run -C loadtest . -wave                # mass acquire, cut connections, a stopped process
 //
 // -h lists the flags and explains each figure.
 package main

@@ -19,11 +19,11 @@ func buildRedisson(ctx context.Context, out *progress) ([]string, error) {
 			return nil, fmt.Errorf("%s: %w", needs, err)
 		}
 	}
-	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lockdog/lockdog").Output()
+	module, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/lockdog/lockdog/loadtest").Output()
 	if err != nil {
 		return nil, fmt.Errorf("the Redisson client is built from source: run this within lockdog's repository: %w", err)
 	}
-	dir := filepath.Join(strings.TrimSpace(string(module)), "loadtest", "redisson")
+	dir := filepath.Join(strings.TrimSpace(string(module)), "redisson")
 	out.say("building the Redisson client with mvn")
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()

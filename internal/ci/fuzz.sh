@@ -11,13 +11,13 @@ packages=$(xargs -r dirname <<<"$files" | sort -u)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# once fuzzes a target. Go's engine sometimes calls the end of its own time a failure, without an input that failed: then it is asked again.
+# once fuzzes a target, from within its folder, as that may be of another module. Go's engine sometimes calls the end of its own time a failure, without an input that failed: then it is asked again.
 once() {
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "$duration" "$1" 2>&1 | tee "$log"
+	go test -C "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$duration" . 2>&1 | tee "$log"
 }
 
 for package in $packages; do
-	targets=$(go test -list '^Fuzz' "$package") # on a line of its own: in a for, a failure would go unnoticed
+	targets=$(go test -C "$package" -list '^Fuzz' .) # on a line of its own: in a for, a failure would go unnoticed
 	for target in $(awk '/^Fuzz/' <<<"$targets"); do
 		echo "fuzz $package $target $duration"
 		once "$package" "$target" || {

@@ -1,11 +1,10 @@
 // Command peers compares lockdog with other lock libraries for Redis, and with the least that a lock can cost, side by side
 // in one run. It checks what lockdog promises of that.
 //
-//	make peers        # from the module's root
+//	make peers        # from the repository's root
 //
 // Each library runs in its own processes with its own redis-server, which start anew in each round; the rounds are
-// interleaved. Ratios are those of medians over the rounds. It is a separate module: the other libraries never
-// enter the module graph of lockdog's users.
+// interleaved. Ratios are those of medians over the rounds.
 package main
 
 import (

@@ -26,7 +26,7 @@ func sampleReport() *report.Report {
 		Events: []report.Event{{At: 1, What: "</script><b>measured"}},
 	}
 	return &report.Report{
-		Kind: "compare", Command: "go run ./loadtest <flags>", Complete: true, Rows: []report.Row{none, classic, ours},
+		Kind: "compare", Command: "go run -C loadtest . <flags>", Complete: true, Rows: []report.Row{none, classic, ours},
 		Settings: report.Settings{Foreground: 300, Context: "context.Background()"},
 		Targets: []report.Target{
 			{What: "locks lost", Got: "0", Want: "0", Met: true, Hard: true},
@@ -148,7 +148,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"uPlot=function", "The MIT License", `"timeline_100ms":[0,1,0]`, "<td>batched</td>", "for 10,000 locks; 1,000 with a watchdog per lock",
-		"go run ./loadtest &lt;flags&gt;", `class="missed"`, "655 B",
+		"go run -C loadtest . &lt;flags&gt;", `class="missed"`, "655 B",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
