@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/internal/server"
 	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
@@ -20,10 +20,10 @@ import (
 type bench struct {
 	flags
 	out        *progress
-	own        *server.Redis // nil with -redis
-	servers    []string      // addresses of the nodes
-	addrs      []string      // ... for the holders: with -rtt the proxy's
-	proxy      *delay.Proxy  // nil without -rtt
+	stop       func() error // the servers; nil with -redis
+	servers    []string     // addresses of the nodes
+	addrs      []string     // ... for the holders: with -rtt the proxy's
+	proxy      *delay.Proxy // nil without -rtt
 	sampler    *sample.Sampler
 	foreground fleet.Fleet[wire.Reply] // nil without
 	redisson   []string                // the command of its client
@@ -44,10 +44,9 @@ func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error
 		}
 	}
 	if f.redis == "" {
-		if b.own, err = server.Start(ctx, f.cluster); err != nil {
+		if b.servers, b.stop, err = redistest.Launch(f.cluster); err != nil {
 			return nil, err
 		}
-		b.servers = b.own.Addrs()
 	}
 	b.addrs = b.servers
 	if f.rtt > 0 {
@@ -78,7 +77,7 @@ func (b *bench) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if info.Cluster && b.own == nil {
+	if info.Cluster && b.stop == nil {
 		return fmt.Errorf("-redis %s is a node of a cluster, of which the others would not be measured; use -cluster", b.redis)
 	}
 	b.version = info.Version
@@ -118,8 +117,8 @@ func (b *bench) close() error {
 	if b.proxy != nil {
 		errs = append(errs, b.proxy.Close())
 	}
-	if b.own != nil {
-		errs = append(errs, b.own.Stop())
+	if b.stop != nil {
+		errs = append(errs, b.stop())
 	}
 	return errors.Join(errs...)
 }

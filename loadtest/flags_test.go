@@ -158,7 +158,7 @@ func TestRedissonNeedsJava(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 	errs.Reset()
-	if code := run(t.Context(), nil, &out, &errs); code != cli.Failed || !strings.Contains(errs.String(), "apt-get install redis-server") {
+	if code := run(t.Context(), nil, &out, &errs); code != cli.Failed || !strings.Contains(errs.String(), "apt-get install -y redis-server") {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 }

@@ -5,7 +5,6 @@ go 1.26.0
 replace github.com/lockdog/lockdog => ..
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/lockdog/lockdog v0.0.0
@@ -34,5 +33,4 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
-	gonum.org/v1/gonum v0.17.0 // indirect
 )

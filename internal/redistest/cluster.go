@@ -43,7 +43,9 @@ func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluste
 		configs[i] = cfg.forNode(i)
 	}
 	c := &Cluster{Nodes: startServers(tb, configs...)}
-	c.form(tb)
+	if err := c.form(); err != nil {
+		tb.Fatal(err)
+	}
 	c.replicate(tb)
 	await(tb, "cluster ready", c.Nodes, func(ctx context.Context, s *Server) error {
 		return c.complete(ctx, s, 1+replicasPerPrimary)
@@ -52,8 +54,7 @@ func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluste
 }
 
 // form gives out the slots and introduces the nodes to each other.
-func (c *Cluster) form(tb testing.TB) {
-	tb.Helper()
+func (c *Cluster) form() error {
 	ctx, cancel := adminContext()
 	defer cancel()
 	var errs []error
@@ -74,8 +75,9 @@ func (c *Cluster) form(tb testing.TB) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		tb.Fatalf("redistest: form cluster: %v", err)
+		return fmt.Errorf("redistest: form cluster: %w", err)
 	}
+	return nil
 }
 
 // replicate makes the nodes after the primaries their replicas, in turn.

@@ -64,6 +64,7 @@ type config struct {
 	adminPassword string
 	sentinel      bool
 	before7       bool
+	apart         bool // in a process group of its own
 	onNode        []func(node int, c *config)
 }
 

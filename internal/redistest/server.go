@@ -116,7 +116,7 @@ func (c config) binary() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("redistest: these tests need a real Redis 7.0 or newer: run"+
+		return "", fmt.Errorf("redistest: a real Redis 7.0 or newer is needed: run"+
 			" `apt-get update && apt-get install -y redis-server` (make test does), or set LOCKDOG_REDIS_SERVER: %w", err)
 	}
 	return path, nil
@@ -134,7 +134,11 @@ func (s *Server) launch(bin string) error {
 	if len(s.cfg.env) > 0 {
 		cmd.Env = append(os.Environ(), s.cfg.env...)
 	}
-	p, err := proc.Start(cmd)
+	start := proc.Start
+	if s.cfg.apart {
+		start = proc.StartApart
+	}
+	p, err := start(cmd)
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,20 @@ const shapeLimit = 60 * time.Second
 // startServers starts servers side by side and stops them when the test ends.
 func startServers(tb testing.TB, configs ...config) []*Server {
 	tb.Helper()
+	servers, err := launchAll(configs...)
+	tb.Cleanup(func() {
+		if err := stopAll(servers); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return servers
+}
+
+// launchAll returns also what runs when another did not start.
+func launchAll(configs ...config) ([]*Server, error) {
 	servers := make([]*Server, len(configs))
 	errs := make([]error, len(configs))
 	var wg sync.WaitGroup
@@ -23,20 +38,15 @@ func startServers(tb testing.TB, configs ...config) []*Server {
 		wg.Go(func() { servers[i], errs[i] = startServer(cfg) })
 	}
 	wg.Wait()
-	tb.Cleanup(func() {
-		for _, s := range servers {
-			if s == nil {
-				continue
-			}
-			if err := s.stop(); err != nil {
-				tb.Error(err)
-			}
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
-		tb.Fatal(err)
+	return slices.DeleteFunc(servers, func(s *Server) bool { return s == nil }), errors.Join(errs...)
+}
+
+func stopAll(servers []*Server) error {
+	var errs []error
+	for _, s := range servers {
+		errs = append(errs, s.stop())
 	}
-	return servers
+	return errors.Join(errs...)
 }
 
 // await polls every one of the servers that runs until try is content with it.
@@ -46,15 +56,22 @@ func await(tb testing.TB, what string, servers []*Server, try func(context.Conte
 		if s.process().Ended() {
 			continue
 		}
-		err := poll(shapeLimit, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, adminLimit)
-			defer cancel()
-			return try(ctx, s)
-		})
-		if err != nil {
-			tb.Fatalf("redistest: %s, server %d: %v", what, s.port, err)
+		if err := s.await(what, try); err != nil {
+			tb.Fatal(err)
 		}
 	}
+}
+
+func (s *Server) await(what string, try func(context.Context, *Server) error) error {
+	err := poll(shapeLimit, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, adminLimit)
+		defer cancel()
+		return try(ctx, s)
+	})
+	if err != nil {
+		return fmt.Errorf("redistest: %s, server %d: %w", what, s.port, err)
+	}
+	return nil
 }
 
 // byPort finds the server that listens at port.

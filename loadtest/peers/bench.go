@@ -12,10 +12,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/internal/server"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/pin"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
@@ -99,15 +99,15 @@ func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.F
 
 // alone measures with a Redis that nobody else uses.
 func (b *bench) alone(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
-	own, err := server.Start(ctx, w.cluster)
+	servers, stop, err := redistest.Launch(w.cluster)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, own.Stop()) }()
+	defer func() { err = errors.Join(err, stop()) }()
 	if w.rtt == 0 {
-		return b.from(ctx, w, name, own.Addrs(), own.Addrs())
+		return b.from(ctx, w, name, servers, servers)
 	}
-	proxy, err := delay.Start(own.Addrs()[0], w.rtt)
+	proxy, err := delay.Start(servers[0], w.rtt)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (b *bench) alone(ctx context.Context, w *workload, name string) (f figures.
 	if err != nil {
 		return nil, err
 	}
-	if f, err = b.from(ctx, w, name, []string{proxy.Addr()}, own.Addrs()); err == nil {
+	if f, err = b.from(ctx, w, name, []string{proxy.Addr()}, servers); err == nil {
 		f[figures.RoundTrip] = micros(took)
 	}
 	return f, err

@@ -40,7 +40,7 @@ func figuresOf(w *workload, name string, results []*work.Result, e sample.Info) 
 	}
 	seconds := results[0].Seconds
 	f[figures.P50], f[figures.P99] = micros(times.Quantile(.5)), micros(times.Quantile(.99))
-	f[figures.Longest] = millis(times.Max())
+	f[figures.Longest] = millis(times.Most)
 	f[figures.Rate] = window / seconds
 	perOp := func(k figures.Key, x float64) {
 		if all > 0 {

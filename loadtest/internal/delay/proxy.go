@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	// MaxRTT is the longest round trip.
-	MaxRTT = 10 * time.Second
-
+	// chunkSize is what is read at once, at most.
+	chunkSize = 16 << 10
 	// maxChunks is how many chunks may be on their way, of all connections together. While there are as many, nothing is read.
 	maxChunks = 1 << 16
 
@@ -44,12 +43,6 @@ type chunk struct {
 
 // Start listens on a free port of loopback for connections to target, host:port, and puts it at a distance of rtt.
 func Start(target string, rtt time.Duration) (*Proxy, error) {
-	if rtt < 0 || rtt > MaxRTT {
-		return nil, fmt.Errorf("a round trip of %v: want 0 to %v", rtt, MaxRTT)
-	}
-	if _, _, err := net.SplitHostPort(target); err != nil {
-		return nil, fmt.Errorf("delay: want host:port: %w", err)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("delay: %w", err)
@@ -103,19 +96,13 @@ func (p *Proxy) forward(client *net.TCPConn) {
 		return
 	}
 	server := conn.(*net.TCPConn)
-	up, down := newStream(client, server), newStream(server, client)
-	cut := func() {
-		up.cut()
-		down.cut()
-	}
-	stopped := make(chan struct{})
-	unwatch := context.AfterFunc(p.ctx, func() {
-		defer close(stopped)
-		cut()
-	})
+	ctx, cut := context.WithCancel(p.ctx)
+	defer cut()
 	var both sync.WaitGroup
-	for _, s := range []*stream{up, down} {
-		both.Go(func() { p.read(s) })
+	for _, s := range []*stream{newStream(client, server), newStream(server, client)} {
+		stop := context.AfterFunc(ctx, s.cut)
+		defer stop()
+		both.Go(func() { p.read(ctx, s) })
 		both.Go(func() {
 			if s.write() != nil {
 				cut() // the receiver has gone
@@ -123,29 +110,23 @@ func (p *Proxy) forward(client *net.TCPConn) {
 		})
 	}
 	both.Wait()
-	if !unwatch() {
-		<-stopped
-	}
-	cut()
+	_, _ = client.Close(), server.Close() // closed already where they were cut
 }
 
 // read sends what a stream's sender says on its way.
-func (p *Proxy) read(s *stream) {
+func (p *Proxy) read(ctx context.Context, s *stream) {
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := s.from.Read(buf)
 		c := chunk{due: time.Now().Add(p.oneWay), stream: s}
 		if n > 0 {
 			c.data = append(c.data, buf[:n]...)
-			if !s.reserve(n) {
-				return
-			}
 		} else if err == nil {
 			continue
 		}
 		select {
 		case p.chunks <- c:
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		if c.data == nil { // also of a connection that broke: a proxy can't pass that on
@@ -184,4 +165,57 @@ func (p *Proxy) wait(until time.Time) bool {
 		nap(left)
 	}
 	return true
+}
+
+// stream is one direction of a connection.
+type stream struct {
+	from, to *net.TCPConn
+
+	mu      sync.Mutex
+	changed sync.Cond
+	ready   net.Buffers // has arrived, and is to be written
+	ended   bool        // nothing comes after ready
+}
+
+func newStream(from, to *net.TCPConn) *stream {
+	s := &stream{from: from, to: to}
+	s.changed.L = &s.mu
+	return s
+}
+
+// deliver has data written; nil is the end.
+func (s *stream) deliver(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if data == nil {
+		s.ended = true
+	} else {
+		s.ready = append(s.ready, data)
+	}
+	s.changed.Signal()
+}
+
+// write passes on what has arrived, and then the end.
+func (s *stream) write() error {
+	for {
+		s.mu.Lock()
+		for len(s.ready) == 0 && !s.ended {
+			s.changed.Wait()
+		}
+		ready := s.ready
+		s.ready = nil
+		s.mu.Unlock()
+		if len(ready) == 0 {
+			return s.to.CloseWrite()
+		}
+		if _, err := ready.WriteTo(s.to); err != nil {
+			return err
+		}
+	}
+}
+
+// cut ends both directions at once.
+func (s *stream) cut() {
+	_, _ = s.from.Close(), s.to.Close() // no error would tell anybody anything
+	s.deliver(nil)
 }

@@ -117,7 +117,7 @@ func TestRoundTrip(t *testing.T) { // not parallel: the others keep all CPUs bus
 	}
 }
 
-// What is said comes back as it was, in chunks of all sizes on many connections, more bytes than may be on their way.
+// What is said comes back as it was, in chunks of all sizes on several connections.
 func TestContent(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo(t), 5*time.Millisecond)
@@ -188,7 +188,8 @@ func TestManyAtOnce(t *testing.T) {
 // Close ends everything at once, whatever is on its way. That no goroutine is left, the end of all tests shows.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	p := start(t, echo(t), delay.MaxRTT)
+	const far = 10 * time.Second
+	p := start(t, echo(t), far)
 	conns := []net.Conn{dial(t, p), dial(t, p)}
 	for _, conn := range conns {
 		if _, err := conn.Write([]byte("hello")); err != nil {
@@ -204,7 +205,7 @@ func TestClose(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}
-	if took := time.Since(began); took > delay.MaxRTT/4 {
+	if took := time.Since(began); took > far/4 {
 		t.Errorf("it took %v", took)
 	}
 	if conn, err := net.Dial("tcp", p.Addr()); err == nil {
@@ -246,22 +247,5 @@ func TestNobodyThere(t *testing.T) {
 	}
 	if err := p.Close(); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Error(err)
-	}
-}
-
-func TestStart_bad(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		target string
-		rtt    time.Duration
-		says   string
-	}{
-		{"127.0.0.1:1", -1, "want 0 to 10s"},
-		{"127.0.0.1:1", delay.MaxRTT + 1, "want 0 to 10s"},
-		{"localhost", 0, "want host:port"},
-	} {
-		if _, err := delay.Start(test.target, test.rtt); err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s, %v: %v", test.target, test.rtt, err)
-		}
 	}
 }

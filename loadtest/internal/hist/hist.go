@@ -1,33 +1,37 @@
-// Package hist counts durations in HDR histograms that child processes send as JSON and their parent merges.
+// Package hist counts durations, in child processes that send what they counted as JSON to a parent that merges it.
 package hist
 
 import (
-	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-const digits = 3 // significant ones: a quantile is at most 0.1 % too large
+// width is that of a bin, as a share of what is in it: a quantile is at most half of that off.
+const width = 0.001
 
 // Hist counts durations. The zero value is empty and ready to use.
 type Hist struct {
-	bins *hdrhistogram.Histogram // in ns; nil while empty
-	most time.Duration           // exact
+	Bins map[int]int64 `json:"bins"`   // counts, by the logarithm of the duration in ns, in steps of width; -1: of no duration
+	Most time.Duration `json:"max_ns"` // exact
 }
 
 // Add counts a duration. A negative one, of a clock that stepped, counts as 0.
 func (h *Hist) Add(d time.Duration) { h.add(d, 1) }
 
 func (h *Hist) add(d time.Duration, n int64) {
-	if h.bins == nil {
-		h.bins = hdrhistogram.New(1, math.MaxInt64, digits)
+	if h.Bins == nil {
+		h.Bins = make(map[int]int64)
 	}
-	d = max(d, 0)
-	_ = h.bins.RecordValues(int64(d), n) // the range has every duration
-	h.most = max(h.most, d)
+	bin := -1
+	if d > 0 {
+		bin = int(math.Log(float64(d)) / width)
+	}
+	h.Bins[bin] += n
+	h.Most = max(h.Most, d)
 }
 
 // AddExponential adds a data point of an OpenTelemetry histogram, in seconds. Its buckets are a few percent wide; each value
@@ -48,8 +52,8 @@ func (h *Hist) AddExponential(p metricdata.ExponentialHistogramDataPoint[float64
 			h.add(seconds(min(max(middle, least), most)), int64(n))
 		}
 	}
-	if ok && h.bins != nil {
-		h.most = max(h.most, seconds(most))
+	if ok {
+		h.Most = max(h.Most, seconds(most))
 	}
 }
 
@@ -57,64 +61,36 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // Merge adds what another has counted.
 func (h *Hist) Merge(o Hist) {
-	if o.bins == nil {
-		return
+	if h.Bins == nil {
+		h.Bins = make(map[int]int64)
 	}
-	h.add(o.most, 0)
-	h.bins.Merge(o.bins)
+	for bin, n := range o.Bins {
+		h.Bins[bin] += n
+	}
+	h.Most = max(h.Most, o.Most)
 }
 
 // Count is the number of durations.
-func (h *Hist) Count() int64 {
-	if h.bins == nil {
-		return 0
+func (h *Hist) Count() (n int64) {
+	for _, k := range h.Bins {
+		n += k
 	}
-	return h.bins.TotalCount()
+	return n
 }
-
-// Max is the longest duration.
-func (h *Hist) Max() time.Duration { return h.most }
 
 // Quantile is the duration that a share q of all does not exceed; 0 of none.
 func (h *Hist) Quantile(q float64) time.Duration {
-	if h.bins == nil || q >= 1 {
-		return h.most
+	rank := max(int64(math.Ceil(q*float64(h.Count()))), 1)
+	for _, bin := range slices.Sorted(maps.Keys(h.Bins)) {
+		if rank -= h.Bins[bin]; rank > 0 {
+			continue
+		}
+		if middle := math.Exp((float64(bin) + .5) * width); bin < 0 {
+			return 0
+		} else if q < 1 && middle < float64(h.Most) {
+			return time.Duration(middle)
+		}
+		break
 	}
-	return min(time.Duration(h.bins.ValueAtQuantile(100*q)), h.most)
-}
-
-// message is a Hist in JSON.
-type message struct {
-	Bins string        `json:"bins"` // in the format of HdrHistogram, base64
-	Most time.Duration `json:"max_ns"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (h Hist) MarshalJSON() ([]byte, error) {
-	if h.bins == nil {
-		return []byte("null"), nil
-	}
-	bins, err := h.bins.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(message{string(bins), h.most})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (h *Hist) UnmarshalJSON(b []byte) error {
-	*h = Hist{}
-	if string(b) == "null" {
-		return nil
-	}
-	var m message
-	if err := json.Unmarshal(b, &m); err != nil {
-		return err
-	}
-	bins, err := hdrhistogram.Decode([]byte(m.Bins))
-	if err != nil {
-		return err
-	}
-	h.bins, h.most = bins, m.Most
-	return nil
+	return h.Most
 }

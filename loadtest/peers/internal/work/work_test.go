@@ -245,7 +245,7 @@ func TestStuck(t *testing.T) {
 	if r == nil || r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if longest := r.Times.Max(); longest < cfg.Window*9/10 || longest > cfg.Window {
+	if longest := r.Times.Most; longest < cfg.Window*9/10 || longest > cfg.Window {
 		t.Errorf("waited %v of %v", longest, cfg.Window)
 	}
 	if code := c.finish(); code != 0 {
