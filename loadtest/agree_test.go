@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
+	"github.com/lockdog/lockdog/loadtest/internal/child"
 )
 
 // TestAgreeOnBusyMachine: the counts agree even when Redis and a client are read at different times. The client is stopped while
@@ -18,7 +18,7 @@ func TestAgreeOnBusyMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := openBench(t.Context(), f, newProgress(io.Discard))
+	b, err := openBench(t.Context(), f, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestAgreeOnBusyMachine(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	h, err := b.hold(t.Context(), wire.PerLock, 300, f.interval(), func(h *holders) error {
+	h, err := b.hold(t.Context(), child.PerLock, 300, f.interval(), func(h *holders) error {
 		if err := h.fleet[0].Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}

@@ -4,137 +4,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
 // bench is what all measurements share: a Redis, the sampler that watches it, and the foreground traffic.
 type bench struct {
 	flags
-	out        *progress
-	stop       func() error // the servers; nil with -redis
-	servers    []string     // addresses of the nodes
-	addrs      []string     // ... for the holders: with -rtt the proxy's
-	proxy      *delay.Proxy // nil without -rtt
-	sampler    *sample.Sampler
-	foreground fleet.Fleet[wire.Reply] // nil without
-	redisson   []string                // the command of its client
-	version    string                  // of Redis
+	progress io.Writer
+	began    time.Time
+	servers  []string       // addresses of the nodes
+	addrs    []string       // ... for the holders: with -rtt the proxy's
+	closers  []func() error // what was opened, in order
+	sampler  *sample.Sampler
+	traffic  fleet.Fleet[child.Reading] // of the foreground; nil without
+	redisson []string                   // the command of its client
+	version  string                     // of Redis
 }
 
 // openBench starts what is needed.
-func openBench(ctx context.Context, f flags, out *progress) (_ *bench, err error) {
-	b := &bench{flags: f, out: out, servers: []string{f.redis}}
+func openBench(ctx context.Context, f flags, progress io.Writer) (_ *bench, err error) {
+	b := &bench{flags: f, progress: progress, began: time.Now()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if f.has(wire.Redisson) {
-		if b.redisson, err = buildRedisson(ctx, out); err != nil {
+	if slices.Contains(f.modes, child.Redisson) {
+		if b.redisson, err = b.buildRedisson(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if f.redis == "" {
-		if b.servers, b.stop, err = redistest.Launch(f.cluster); err != nil {
-			return nil, err
-		}
+	var stop func() error
+	if b.servers, stop, err = redistest.Launch(f.cluster); err != nil {
+		return nil, err
 	}
+	b.closers = append(b.closers, stop)
 	b.addrs = b.servers
 	if f.rtt > 0 {
-		if b.proxy, err = delay.Start(b.servers[0], f.rtt); err != nil {
+		proxy, err := delay.Start(b.servers[0], f.rtt)
+		if err != nil {
 			return nil, err
 		}
-		b.addrs = []string{b.proxy.Addr()}
-	}
-	return b, b.watch(ctx)
-}
-
-// watch begins to sample.
-func (b *bench) watch(ctx context.Context) error {
-	var servers []*redis.Options
-	for _, addr := range b.servers {
-		o, err := wire.Options(addr)
-		if err != nil {
-			return err
-		}
-		servers = append(servers, o)
+		b.closers = append(b.closers, proxy.Close)
+		b.addrs = []string{proxy.Addr()}
 	}
 	// It outlives an interrupt: the end of the last measurement is read after it.
-	var err error
-	if b.sampler, err = sample.New(context.WithoutCancel(ctx), servers); err != nil {
-		return fmt.Errorf("no Redis to measure: %w", err)
+	if b.sampler, err = sample.New(context.WithoutCancel(ctx), b.servers); err != nil {
+		return nil, err
 	}
+	b.closers = append(b.closers, b.sampler.Close)
 	info, err := b.sampler.Look(ctx)
-	if err != nil {
-		return err
-	}
-	if info.Cluster && b.stop == nil {
-		return fmt.Errorf("-redis %s is a node of a cluster, of which the others would not be measured; use -cluster", b.redis)
-	}
 	b.version = info.Version
-	return nil
-}
-
-// traffic starts or stops the foreground traffic, where there is to be one.
-func (b *bench) traffic(ctx context.Context, on bool) (err error) {
-	if b.foreground != nil && !on {
-		err, b.foreground = b.foreground.Close(), nil
-		return err
-	}
-	if b.foreground != nil || !on || b.flags.foreground == 0 {
-		return nil
-	}
-	err = b.foreground.Start(nil, wire.Config{ // it tells what Redis does to others, which a distance would hide
-		Role: wire.Foreground, Addrs: b.servers, Cluster: b.cluster, Seed: b.seed, Rate: b.flags.foreground,
-	})
-	if err != nil {
-		return err
-	}
-	for _, do := range []string{wire.DoWarm, wire.DoAcquire} {
-		if _, err := b.foreground.Ask(ctx, wire.Request{Do: do}); err != nil {
-			return fmt.Errorf("foreground: %w", err)
-		}
-	}
-	return nil
+	return b, err
 }
 
 // close ends everything.
 func (b *bench) close() error {
-	var errs []error
-	errs = append(errs, b.foreground.Close())
-	if b.sampler != nil {
-		errs = append(errs, b.sampler.Close())
+	err := b.traffic.Close()
+	for _, f := range slices.Backward(b.closers) {
+		err = errors.Join(err, f())
 	}
-	if b.proxy != nil {
-		errs = append(errs, b.proxy.Close())
+	return err
+}
+
+// say tells what comes next.
+func (b *bench) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// wait lets time pass.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
-	if b.stop != nil {
-		errs = append(errs, b.stop())
+}
+
+// setTraffic starts or stops the foreground traffic, where there is to be one.
+func (b *bench) setTraffic(ctx context.Context, on bool) (err error) {
+	if !on {
+		err, b.traffic = b.traffic.Close(), nil
+		return err
 	}
-	return errors.Join(errs...)
+	if b.traffic != nil || b.foreground == 0 {
+		return nil
+	}
+	// It tells what Redis does to others, which a distance would hide.
+	err = b.traffic.Start(nil, child.Config{Role: child.Foreground, Addrs: b.servers, Cluster: b.cluster, Rate: b.foreground})
+	for _, do := range []string{child.Warm, child.Acquire} {
+		if err == nil {
+			_, err = b.traffic.Ask(ctx, fleet.Request{Do: do})
+		}
+	}
+	return err
 }
 
 // configs are those of the clients of a mode, which share the locks.
-func (b *bench) configs(mode string, locks int, hold time.Duration) []wire.Config {
-	var configs []wire.Config
+func (b *bench) configs(mode string, locks int, hold time.Duration) []child.Config {
+	var configs []child.Config
 	for i := range b.clients {
 		first, next := locks*i/b.clients, locks*(i+1)/b.clients
-		configs = append(configs, wire.Config{
-			Role: mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), Seed: b.seed, First: first, Locks: next - first,
+		configs = append(configs, child.Config{
+			Role: mode, Addrs: b.addrs, Cluster: b.cluster, RTT: b.rtt.Seconds(), First: first, Locks: next - first,
 			Lease: b.lease.Seconds(), Hold: hold.Seconds(), Churn: b.churn / float64(b.clients),
 		})
 	}
 	return configs
 }
-
-// has reports whether a mode is to be measured.
-func (f *flags) has(mode string) bool { return slices.Contains(f.modes, mode) }

@@ -1,10 +1,9 @@
-// Command loadtest measures what renewing locks costs Redis: how many calls, how much CPU time and network N watched locks add, and what
+// Command loadtest measures what renewing locks costs Redis: how many calls and how much CPU time N watched locks add, and what
 // that does to everybody else. It compares no renewal, a watchdog per lock, and lockdog's batches, in one run.
 //
 //	go run -C loadtest .                      # two and a half minutes; needs redis-server
-//	go run -C loadtest . -html report.html    # with charts
+//	go run -C loadtest . -html report.html    # with a picture
 //	go run -C loadtest . -soak 5m             # a million locks in one process
-//	go run -C loadtest . -wave                # mass acquire, cut connections, a stopped process
 //
 // -h lists the flags and explains each figure.
 package main
@@ -12,7 +11,10 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/child"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
@@ -25,5 +27,29 @@ func main() { cli.Main(child.Main, run) }
 
 // run is the whole program, up to its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return cli.Run(ctx, "loadtest", usage, parse, func(f flags) error { return load(ctx, f, args, stdout, stderr) }, args, stdout, stderr)
+	return cli.Run(ctx, "loadtest", usage, parse, func(f flags) error {
+		rep, err := load(ctx, f, stderr)
+		if rep == nil || len(rep.rows) == 0 {
+			return err
+		}
+		rep.command = "go run -C loadtest . " + strings.Join(args, " ")
+		return errors.Join(err, rep.print(stdout), rep.save(f.html), errors.Join(rep.faults...))
+	}, args, stdout, stderr)
+}
+
+// load measures what was asked for, and reports whatever came of it, also when it was interrupted.
+func load(ctx context.Context, f flags, progress io.Writer) (*report, error) {
+	b, err := openBench(ctx, f, progress)
+	if err != nil {
+		return nil, err
+	}
+	rep := &report{b: b, load: cli.LoadAverage()}
+	if f.soak > 0 {
+		err = b.soakAll(ctx, rep)
+	} else {
+		err = b.compare(ctx, rep)
+	}
+	err = errors.Join(err, b.close())
+	rep.took, rep.complete = time.Since(b.began), err == nil
+	return rep, err
 }

@@ -12,7 +12,7 @@ import (
 const buildTimeout = 10 * time.Minute // the first time it downloads Redisson
 
 // buildRedisson builds the Java client and returns the command that runs it.
-func buildRedisson(ctx context.Context, out *progress) ([]string, error) {
+func (b *bench) buildRedisson(ctx context.Context) ([]string, error) {
 	const needs = "redisson needs a JDK (17 or newer) and Maven: run `apt-get install default-jdk-headless maven`"
 	for _, tool := range []string{"java", "javac", "mvn"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -24,7 +24,7 @@ func buildRedisson(ctx context.Context, out *progress) ([]string, error) {
 		return nil, fmt.Errorf("the Redisson client is built from source: run this within lockdog's repository: %w", err)
 	}
 	dir := filepath.Join(strings.TrimSpace(string(module)), "redisson")
-	out.say("building the Redisson client with mvn")
+	b.say("building the Redisson client with mvn")
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	mvn := exec.CommandContext(ctx, "mvn", "-q", "-B", "package")

@@ -14,9 +14,9 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/delay"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/pin"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
@@ -82,41 +82,51 @@ func (b *bench) sound() error {
 	return errors.Join(errs...)
 }
 
-// cell measures one peer at one work, once.
+// cell measures one peer at one work, once, with a Redis that nobody else uses.
 func (b *bench) cell(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*b.window+cellSlack)
 	defer cancel()
-	if !w.oneCPU {
-		return b.alone(ctx, w, name)
+	if w.oneCPU {
+		undo, err := pin.One() // the children and their Redis have the same
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, undo()) }()
 	}
-	undo, err := pin.One() // the children and their Redis have the same
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, undo()) }()
-	return b.alone(ctx, w, name)
-}
-
-// alone measures with a Redis that nobody else uses.
-func (b *bench) alone(ctx context.Context, w *workload, name string) (f figures.Figures, err error) {
 	servers, stop, err := redistest.Launch(w.cluster)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	cfg := work.Config{
+		Kind: w.kind, Peer: name, Addrs: servers, Cluster: w.cluster, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
+		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
+	}
+	if w.kind == work.Shared {
+		dir, err := os.MkdirTemp("", "lockdog-peers-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		cfg.Witness = filepath.Join(dir, "witness")
+		if err := witness.Create(cfg.Witness); err != nil {
+			return nil, err
+		}
+	}
 	if w.rtt == 0 {
-		return b.from(ctx, w, name, servers, servers)
+		return measure(ctx, w, cfg, servers)
 	}
 	proxy, err := delay.Start(servers[0], w.rtt)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, proxy.Close()) }()
+	cfg.Addrs = []string{proxy.Addr()}
 	took, err := roundTrip(ctx, proxy.Addr())
 	if err != nil {
 		return nil, err
 	}
-	if f, err = b.from(ctx, w, name, []string{proxy.Addr()}, servers); err == nil {
+	if f, err = measure(ctx, w, cfg, servers); err == nil {
 		f[figures.RoundTrip] = micros(took)
 	}
 	return f, err
@@ -142,30 +152,9 @@ func roundTrip(ctx context.Context, addr string) (_ time.Duration, err error) {
 	return took[pings/2], nil
 }
 
-// from measures clients that connect to addrs; servers are where INFO is asked for.
-func (b *bench) from(ctx context.Context, w *workload, name string, addrs, servers []string) (f figures.Figures, err error) {
-	dir, err := os.MkdirTemp("", "lockdog-peers-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-
-	cfg := work.Config{
-		Kind: w.kind, Peer: name, Addrs: addrs, Cluster: w.cluster, HeedCtx: b.ctx, Lease: w.lease(), Goroutines: w.goroutines, Pause: w.pause,
-		Warm: min(max(b.window/warmShare, leastWarm), mostWarm), Window: b.window,
-	}
-	if w.kind == work.Shared {
-		cfg.Witness = filepath.Join(dir, "witness")
-		if err := witness.Create(cfg.Witness); err != nil {
-			return nil, err
-		}
-	}
-	return measure(ctx, w, cfg, servers)
-}
-
-// measure has the processes measure at the same time.
+// measure has the processes measure at the same time. INFO is asked for at addrs.
 func measure(ctx context.Context, w *workload, cfg work.Config, addrs []string) (_ figures.Figures, err error) {
-	var crew fleet.Fleet[work.Reply]
+	var crew fleet.Fleet[work.Result]
 	defer func() { err = errors.Join(err, crew.Close()) }()
 	for i := range w.processes {
 		cfg.Process = i
@@ -173,32 +162,22 @@ func measure(ctx context.Context, w *workload, cfg work.Config, addrs []string) 
 			return nil, err
 		}
 	}
-	if _, err := crew.Replies(ctx); err != nil { // they are warm
+	if _, err := crew.Ask(ctx, fleet.Request{Do: work.Warm}); err != nil {
 		return nil, err
 	}
-	var nodes []*redis.Options
-	for _, addr := range addrs {
-		nodes = append(nodes, &redis.Options{Addr: addr})
-	}
-	servers := sample.Open(nodes)
+	servers := sample.Open(addrs)
 	defer func() { err = errors.Join(err, servers.Close()) }()
 	before, err := servers.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	replies, err := crew.Ask(ctx, work.Go)
+	results, err := crew.Ask(ctx, fleet.Request{Do: work.Go})
 	if err != nil {
 		return nil, err
 	}
 	after, err := servers.Look(ctx)
 	if err != nil {
 		return nil, err
-	}
-	results := make([]*work.Result, len(replies))
-	for i, r := range replies {
-		if results[i] = r.Result; r.Result == nil {
-			return nil, errors.New("a process reported nothing")
-		}
 	}
 	return figuresOf(w, cfg.Peer, results, after.Since(before)), nil
 }

@@ -33,7 +33,6 @@ type flags struct {
 	rounds int
 	window time.Duration
 	works  []workload
-	ctx    bool
 	json   string
 }
 
@@ -49,7 +48,6 @@ func parse(args []string) (f flags, err error) {
 	seconds := set.Float64("seconds", 2, "")
 	works, peers := set.String("works", "", ""), set.String("peers", "", "")
 	set.IntVar(&f.rounds, "rounds", 5, "")
-	set.BoolVar(&f.ctx, "ctx", false, "")
 	set.StringVar(&f.json, "json", "", "")
 	if err := set.Parse(args); err != nil {
 		return f, err

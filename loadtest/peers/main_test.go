@@ -16,9 +16,9 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
@@ -37,8 +37,8 @@ func TestFlags(t *testing.T) {
 	if err != nil || f.rounds != 5 || f.window != 2*time.Second || len(f.works) != len(workloads) || f.json != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	f, err = parse([]string{"-rounds", "2", "-seconds", "0.25", "-works", "held, single", "-peers", "lockdog,raw-evalsha", "-ctx"})
-	if err != nil || !f.ctx || f.rounds != 2 || f.window != 250*time.Millisecond || len(f.works) != 2 {
+	f, err = parse([]string{"-rounds", "2", "-seconds", "0.25", "-works", "held, single", "-peers", "lockdog,raw-evalsha"})
+	if err != nil || f.rounds != 2 || f.window != 250*time.Millisecond || len(f.works) != 2 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	// In the order of the table, each with those of its peers that were asked for.
@@ -111,8 +111,8 @@ func TestWorkloads(t *testing.T) {
 }
 
 // result is what a process would report.
-func result(counts ...int64) *work.Result {
-	r := &work.Result{Seconds: 2, Counts: counts, CPU: 300 * time.Microsecond, Mallocs: 1200, Bytes: 60000}
+func result(counts ...int64) work.Result {
+	r := work.Result{Seconds: 2, Counts: counts, CPU: 300 * time.Microsecond, Mallocs: 1200, Bytes: 60000}
 	for _, c := range counts {
 		r.All += c
 	}
@@ -146,13 +146,13 @@ func TestFiguresOfOperations(t *testing.T) {
 		"set": {Calls: 30}, "evalsha": {Calls: 30}, "get": {Calls: 30}, "del": {Calls: 30}, "info": {Calls: 1},
 	}}
 	r := result(10, 20)
-	near(t, figuresOf(look("many"), peer.Floor, []*work.Result{r}, e), figures.Figures{
+	near(t, figuresOf(look("many"), peer.Floor, []work.Result{r}, e), figures.Figures{
 		figures.P50: 50_000, figures.P99: 99_000, figures.Longest: 100, figures.Rate: 15, figures.Allocs: 40, figures.Bytes: 2000,
 		figures.ClientCPU: 10, figures.RedisCPU: 30, figures.Commands: 2, figures.InLua: 2, figures.Overlaps: 0,
 	})
 	// Of a peer that takes locks with scripts, SET is called by those.
-	near(t, figuresOf(look("many"), peer.Redislock, []*work.Result{r}, e), figures.Figures{figures.Commands: 1, figures.InLua: 3})
-	f := figuresOf(look("many"), peer.Floor, []*work.Result{{Seconds: 1, Counts: []int64{0}}}, sample.Info{})
+	near(t, figuresOf(look("many"), peer.Redislock, []work.Result{r}, e), figures.Figures{figures.Commands: 1, figures.InLua: 3})
+	f := figuresOf(look("many"), peer.Floor, []work.Result{{Seconds: 1, Counts: []int64{0}}}, sample.Info{})
 	if _, ok := f[figures.Commands]; ok || f[figures.Rate] != 0 {
 		t.Errorf("of no operation: %v", f)
 	}
@@ -169,11 +169,11 @@ func TestFiguresOfHandoffs(t *testing.T) {
 	a.Handoffs.Add(100 * time.Microsecond)
 	b.Handoffs.Add(300 * time.Microsecond)
 	b.Handoffs.Add(200 * time.Microsecond)
-	near(t, figuresOf(look("processes"), peer.Lockdog, []*work.Result{a, b}, e), figures.Figures{
+	near(t, figuresOf(look("processes"), peer.Lockdog, []work.Result{a, b}, e), figures.Figures{
 		figures.Handoffs: 8, figures.Commands: 3, figures.InLua: 5, figures.Goroutines: 3, figures.Processes: 1.5,
 		figures.HandoffP50: 200, figures.Overlaps: 3, figures.Stuck: 1, figures.Unserved: 3,
 	})
-	one := figuresOf(look("queue"), peer.Lockdog, []*work.Result{a}, e)
+	one := figuresOf(look("queue"), peer.Lockdog, []work.Result{a}, e)
 	near(t, one, figures.Figures{figures.Handoffs: 10, figures.Commands: 60. / 22, figures.Goroutines: 2})
 	if _, ok := one[figures.Processes]; ok {
 		t.Errorf("of one process: %v", one)
@@ -182,12 +182,12 @@ func TestFiguresOfHandoffs(t *testing.T) {
 
 func TestFiguresOfLosses(t *testing.T) {
 	t.Parallel()
-	r := &work.Result{Told: map[string]work.Told{
+	r := work.Result{Told: map[string]work.Told{
 		work.ByDel:      {After: []time.Duration{3e6, 7e6, 5e6}},
 		work.ByFlushall: {After: []time.Duration{1e6}, Never: 2},
 		work.ByForce:    {Never: 1},
 	}}
-	f := figuresOf(look("loss"), peer.Lockdog, []*work.Result{r}, sample.Info{})
+	f := figuresOf(look("loss"), peer.Lockdog, []work.Result{r}, sample.Info{})
 	near(t, f, figures.Figures{figures.ToldDel: 7, figures.ToldFlush: 1, figures.ToldNever: 3})
 	if _, ok := f[figures.ToldForce]; ok {
 		t.Errorf("%v", f)

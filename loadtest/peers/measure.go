@@ -3,18 +3,18 @@ package main
 import (
 	"time"
 
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/loadtest/internal/sample"
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )
 
 // figuresOf computes what one measurement shows.
-func figuresOf(w *workload, name string, results []*work.Result, e sample.Info) figures.Figures {
+func figuresOf(w *workload, name string, results []work.Result, e sample.Info) figures.Figures {
 	f := figures.Figures{figures.Overlaps: 0}
 	if w.kind == work.Loss {
-		told(f, results[0])
+		told(f, &results[0])
 		return f
 	}
 	var all, window, mallocs, bytes float64

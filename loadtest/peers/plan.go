@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
 )

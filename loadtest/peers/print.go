@@ -5,12 +5,10 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/lockdog/lockdog/loadtest/internal/cli"
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 )
 
 // heads are the columns' titles.
@@ -30,27 +28,24 @@ func (b *bench) print(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(tw, format, args...) } // Flush tells
+	var tables []figures.Table
 	for _, w := range b.works {
 		if len(b.rounds[w.name]) == 0 {
 			continue
 		}
-		printf("\n%s\n", w.title)
-		titles := []string{"(" + w.name + ")"}
+		t := figures.Table{Title: w.title, Heads: []string{"(" + w.name + ")"}}
 		if w.base != "" {
-			titles = append(titles, "× "+w.base)
+			t.Heads = append(t.Heads, "× "+w.base)
 		}
 		for _, k := range w.columns {
-			titles = append(titles, heads[k])
+			t.Heads = append(t.Heads, heads[k])
 		}
-		printf("%s\t\n", strings.Join(titles, "\t"))
 		for _, name := range w.peers {
-			printf("%s\t\n", strings.Join(b.row(&w, name), "\t"))
+			t.Rows = append(t.Rows, b.row(&w, name))
 		}
+		tables = append(tables, t)
 	}
-	printf("\n")
-	if err := tw.Flush(); err != nil {
+	if err := figures.Print(out, tables); err != nil {
 		return err
 	}
 	for _, v := range b.verdicts() {
@@ -75,10 +70,7 @@ func (b *bench) row(w *workload, name string) []string {
 		cells = append(cells, ratio)
 	}
 	for _, k := range w.columns {
-		cell := "–"
-		if x, ok := rounds.Get(k); ok {
-			cell = figures.Number(x)
-		}
+		cell := rounds.Text(k)
 		if low, high, ok := rounds.Span(k); ok && k == w.key {
 			cell += fmt.Sprintf(" (%s–%s)", figures.Number(low), figures.Number(high))
 		}

@@ -10,72 +10,90 @@ import (
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/loadtest/internal/child"
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// talk runs a child, here, that is asked one thing after the other, and returns its replies.
-func talk(t *testing.T, cfg wire.Config, requests ...wire.Request) []wire.Reply {
-	t.Helper()
-	in, parent := io.Pipe()
-	replies, out := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		code <- child.Main(in, out)
-		_ = out.Close()
-	}()
-	send := func(v any) {
-		if err := json.NewEncoder(parent).Encode(v); err != nil {
-			t.Error(err)
-		}
-	}
-	send(cfg)
-	var got []wire.Reply
-	lines := json.NewDecoder(replies)
-	for _, req := range requests {
-		send(req)
-		var r wire.Reply
-		if err := lines.Decode(&r); err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, r)
-	}
-	_ = parent.Close()
-	if c := <-code; c != 0 {
-		t.Errorf("exit code %d", c)
-	}
-	return got
+// reply is a line of a child's.
+type reply struct {
+	Error  string
+	Result child.Reading
 }
 
-func do(what string) wire.Request { return wire.Request{Do: what} }
+// talker is a child that runs here.
+type talker struct {
+	t   *testing.T
+	in  *io.PipeWriter
+	out *json.Decoder
+	end chan int
+}
+
+func start(t *testing.T, cfg child.Config) *talker {
+	t.Helper()
+	theirIn, in := io.Pipe()
+	out, theirOut := io.Pipe()
+	c := &talker{t, in, json.NewDecoder(out), make(chan int, 1)}
+	go func() {
+		c.end <- child.Main(theirIn, theirOut)
+		_ = theirOut.Close()
+	}()
+	c.send(cfg)
+	return c
+}
+
+func (c *talker) send(v any) {
+	c.t.Helper()
+	if err := json.NewEncoder(c.in).Encode(v); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ask wants an answer that is no error.
+func (c *talker) ask(what string) child.Reading {
+	c.t.Helper()
+	c.send(fleet.Request{Do: what})
+	var r reply
+	if err := c.out.Decode(&r); err != nil || (r.Error != "") != (what == "dance") {
+		c.t.Fatalf("%s: %v %s", what, err, r.Error)
+	}
+	return r.Result
+}
+
+func (c *talker) finish() {
+	c.t.Helper()
+	_ = c.in.Close()
+	if code := <-c.end; code != 0 {
+		c.t.Errorf("exit code %d", code)
+	}
+}
 
 // TestHolders takes and releases locks in every mode that is Go.
 func TestHolders(t *testing.T) {
 	t.Parallel()
-	for seed, mode := range []string{wire.None, wire.PerLock, wire.Batched} {
+	for _, mode := range []string{child.None, child.PerLock, child.Batched} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			cfg := wire.Config{Role: mode, Addrs: []string{srv.Addr()}, Seed: uint64(seed), First: 5, Locks: 10, Lease: 30, Hold: 60}
-			got := talk(t, cfg, do(wire.DoWarm), do(wire.DoRead), do(wire.DoAcquire), do(wire.DoRead), do(wire.DoWeigh), do("dance"), do(wire.DoRelease))
-			for i, r := range got {
-				if (r.Error != "") != (i == 5) {
-					t.Errorf("%s: %s", r.Did, r.Error)
-				}
-			}
+			c := start(t, child.Config{Role: mode, Addrs: []string{srv.Addr()}, First: 5, Locks: 10, Lease: 30, Hold: 60})
+			c.ask(child.Warm)
+			c.ask(child.Read)
+			c.ask(child.Acquire)
+			r := c.ask(child.Read)
 			// Nothing was renewed yet: nine locks are nine calls at most, some together, after the one of the warming up. Renewals of
 			// the warming up may still be on their way, a call for all of them.
-			late := map[string]int64{wire.None: 3, wire.Batched: 3}[mode]
-			if r := got[3].Reading; r == nil || r.Counts[wire.Calls]["acquire"] < 1 || r.Counts[wire.Calls]["acquire"] > 9 || r.Counts[wire.Calls]["renew"] > late || r.Total(wire.Losses) != 0 || r.CPU <= 0 {
+			late := map[string]int64{child.None: 3, child.Batched: 3}[mode]
+			if n := r.Count(child.Calls, "acquire"); n < 1 || n > 9 || r.Count(child.Calls, "renew") > late || r.Total(child.Losses) != 0 || r.CPU <= 0 {
 				t.Errorf("%+v", r)
 			}
-			if w := got[4].Weight; w == nil || w.Heap <= 0 || w.Stacks <= 0 || w.Goroutines <= 0 {
-				t.Errorf("%+v", w)
+			if r := c.ask(child.Weigh); r.Heap <= 0 || r.Stacks <= 0 || r.Goroutines <= 0 {
+				t.Errorf("%+v", r)
 			}
-			if r := got[6]; r.Released != 10 || r.Lost != 0 {
+			c.ask("dance")
+			if r := c.ask(child.Release); r.Released != 10 || r.Lost != 0 {
 				t.Errorf("released %d, lost %d", r.Released, r.Lost)
 			}
+			c.finish()
 		})
 	}
 }
@@ -83,44 +101,20 @@ func TestHolders(t *testing.T) {
 // TestLost: a lock that somebody took away is told when it is released.
 func TestLost(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{wire.PerLock, wire.Batched} {
+	for _, mode := range []string{child.PerLock, child.Batched} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			rdb := srv.Client(t)
-			cfg := wire.Config{Role: mode, Addrs: []string{srv.Addr()}, Seed: 1, Locks: 3, Lease: 30}
-			in, parent := io.Pipe()
-			replies, out := io.Pipe()
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				child.Main(in, out)
-			}()
-			lines := json.NewDecoder(replies)
-			var r wire.Reply
-			ask := func(v any) {
-				t.Helper()
-				if err := json.NewEncoder(parent).Encode(v); err != nil {
-					t.Fatal(err)
-				}
-				if err := lines.Decode(&r); err != nil || r.Error != "" {
-					t.Fatalf("%v %s", err, r.Error)
-				}
-			}
-			if err := json.NewEncoder(parent).Encode(cfg); err != nil {
-				t.Fatal(err)
-			}
-			ask(do(wire.DoWarm))
-			ask(do(wire.DoAcquire))
-			if n, err := rdb.Del(t.Context(), wire.Name(1, 1)).Result(); err != nil || n != 1 {
+			c := start(t, child.Config{Role: mode, Addrs: []string{srv.Addr()}, Locks: 3, Lease: 30})
+			c.ask(child.Warm)
+			c.ask(child.Acquire)
+			if n, err := srv.Client(t).Del(t.Context(), child.Name(1)).Result(); err != nil || n != 1 {
 				t.Fatalf("%d keys, %v", n, err)
 			}
-			ask(do(wire.DoRelease))
-			if r.Released != 2 || r.Lost != 1 {
+			if r := c.ask(child.Release); r.Released != 2 || r.Lost != 1 {
 				t.Errorf("released %d, lost %d", r.Released, r.Lost)
 			}
-			_ = parent.Close()
-			<-ended
+			c.finish()
 		})
 	}
 }
@@ -129,27 +123,38 @@ func TestLost(t *testing.T) {
 func TestForeground(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	cfg := wire.Config{Role: wire.Foreground, Addrs: []string{srv.Addr()}, Rate: 2000}
-	requests := []wire.Request{do(wire.DoWarm), do(wire.DoAcquire)}
+	c := start(t, child.Config{Role: child.Foreground, Addrs: []string{srv.Addr()}, Rate: 2000})
+	c.ask(child.Warm)
+	c.ask(child.Acquire)
+	var all child.Reading
 	for range 200 {
-		requests = append(requests, do(wire.DoRead))
+		r := c.ask(child.Read)
+		all.Add(&r)
 	}
-	var sent, measured int64
-	for _, r := range talk(t, cfg, append(requests, do(wire.DoRelease), do(wire.DoRead))...) {
-		if r.Error != "" {
-			t.Errorf("%s: %s", r.Did, r.Error)
-		}
-		if r.Reading != nil {
-			sent += r.Reading.Total(wire.Sent)
-			measured += r.Reading.Time(wire.Latency).Count()
-			if n := r.Reading.Total(wire.Errors); n != 0 {
-				t.Errorf("%d errors", n)
-			}
-		}
+	c.ask(child.Release)
+	r := c.ask(child.Read)
+	all.Add(&r)
+	c.finish()
+	latency, executed := all.Times[child.Latency], srv.Commands(t)
+	sent, want := all.Total(child.Sent), executed["get"]+executed["set"]-1000 // the thousand keys are set first
+	if sent == 0 || sent != latency.Count() || sent != want || all.Total(child.Errors) != 0 {
+		t.Errorf("sent %d, measured %d, executed %d: %v", sent, latency.Count(), want, all.Counts)
 	}
-	c := srv.Commands(t)
-	if executed := c["get"] + c["set"] - 1000; sent == 0 || sent != measured || sent != executed { // the thousand keys are set first
-		t.Errorf("sent %d, measured %d, executed %d", sent, measured, executed)
+}
+
+// The names of the Java client are the same: what was measured first is the same locks again.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	if name := child.Name(0); name != "loadtest:e220a8397b1dcdaf" {
+		t.Error(name)
+	}
+	seen := make(map[string]bool)
+	for i := range 100_000 {
+		name := child.Name(i)
+		if seen[name] {
+			t.Fatalf("%s twice", name)
+		}
+		seen[name] = true
 	}
 }
 
@@ -159,7 +164,6 @@ func TestBadInput(t *testing.T) {
 		"":    0, // the parent was gone at once
 		"x\n": 1,
 		`{"role":"dancer","addrs":["localhost:1"]}` + "\n":                                 1,
-		`{"role":"batched","addrs":["nowhere"]}` + "\n":                                    1,
 		`{"role":"batched","addrs":["localhost:1"],"lease":0.001}` + "\n":                  1,
 		fmt.Sprintf(`{"role":"batched","addrs":["localhost:1"],"lease":%v}`, 30) + "\nx\n": 1,
 	} {
@@ -173,12 +177,14 @@ func TestBadInput(t *testing.T) {
 // TestEndOfInput: a child whose parent is gone releases what it holds.
 func TestEndOfInput(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{wire.PerLock, wire.Batched} {
+	for _, mode := range []string{child.PerLock, child.Batched} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			cfg := wire.Config{Role: mode, Addrs: []string{srv.Addr()}, Seed: 3, Locks: 10, Lease: 30}
-			talk(t, cfg, do(wire.DoWarm), do(wire.DoAcquire))
+			c := start(t, child.Config{Role: mode, Addrs: []string{srv.Addr()}, Locks: 10, Lease: 30})
+			c.ask(child.Warm)
+			c.ask(child.Acquire)
+			c.finish()
 			left, err := srv.Client(t).Keys(t.Context(), "loadtest:*").Result()
 			if err != nil || len(left) > 0 {
 				t.Errorf("left behind: %v, %v", left, err)

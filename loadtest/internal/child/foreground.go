@@ -10,8 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
 )
 
 const (
@@ -25,7 +23,7 @@ var foregroundValue = strings.Repeat("x", 100)
 // foreground is ordinary traffic: GETs, and a SET in ten, at random times. Commands do not wait for replies to earlier ones, and their
 // latency counts from the time they were due. A Redis that stands still therefore shows in all commands due meanwhile.
 type foreground struct {
-	cfg          *wire.Config
+	cfg          *Config
 	rdb          redis.UniversalClient
 	latency      metric.Float64Histogram
 	sent, failed func(context.Context)
@@ -34,10 +32,10 @@ type foreground struct {
 	done chan struct{}
 }
 
-func newForeground(cfg *wire.Config, rdb redis.UniversalClient, m *meter) *foreground {
+func newForeground(cfg *Config, rdb redis.UniversalClient, m *meter) *foreground {
 	return &foreground{
 		cfg: cfg, rdb: rdb, stop: func() {},
-		latency: m.histogram(wire.Latency, "s"), sent: m.counter(wire.Sent), failed: m.counter(wire.Errors),
+		latency: m.histogram(Latency, "s"), sent: m.counter(Sent), failed: m.counter(Errors),
 	}
 }
 
@@ -56,7 +54,7 @@ func (f *foreground) acquire(context.Context, time.Duration) error {
 	f.stop, f.done = stop, make(chan struct{})
 	go func() {
 		defer close(f.done)
-		_ = paced(ctx, foregroundLimit, arrivals(f.cfg.Rate, f.cfg.Seed, 1), f.send) // errors are counted
+		_ = paced(ctx, foregroundLimit, arrivals(f.cfg.Rate), f.send) // errors are counted
 	}()
 	return nil
 }

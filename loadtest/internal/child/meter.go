@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
+	"github.com/lockdog/lockdog/loadtest/internal/hist"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // counted are the counters that are read, with the attribute that tells their counts apart.
 var counted = map[string]attribute.Key{
-	wire.Renewals: telemetry.KeyOutcome, wire.Calls: telemetry.KeyPurpose, wire.Losses: telemetry.KeyCause, wire.Late: "", wire.Sent: "", wire.Errors: "",
+	Renewals: telemetry.KeyOutcome, Calls: telemetry.KeyPurpose, Losses: telemetry.KeyCause, Late: "", Sent: "", Errors: "",
 }
 
 // meter is the OpenTelemetry SDK, read by hand. Each reading starts anew.
@@ -37,14 +37,9 @@ type meter struct {
 }
 
 func newMeter() *meter {
-	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(k sdk.InstrumentKind) metricdata.Temporality {
-		if k == sdk.InstrumentKindUpDownCounter {
-			return metricdata.CumulativeTemporality
-		}
-		return metricdata.DeltaTemporality
-	}))
+	reader := sdk.NewManualReader(sdk.WithTemporalitySelector(func(sdk.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
 	var views []sdk.View
-	for _, name := range []string{wire.Batch, wire.Lag, wire.Utilization, wire.Latency} {
+	for _, name := range []string{Batch, Lag, Utilization, Latency} {
 		views = append(views, sdk.NewView(sdk.Instrument{Name: name},
 			sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: histBuckets, MaxScale: histScale}}))
 	}
@@ -67,13 +62,13 @@ func (m *meter) counter(name string, attrs ...attribute.KeyValue) func(context.C
 }
 
 // read reports what was recorded since the last time.
-func (m *meter) read(ctx context.Context) (*wire.Reading, error) {
+func (m *meter) read(ctx context.Context) (Reading, error) {
 	var data metricdata.ResourceMetrics
 	if err := m.reader.Collect(ctx, &data); err != nil {
-		return nil, fmt.Errorf("collect metrics: %w", err)
+		return Reading{}, fmt.Errorf("collect metrics: %w", err)
 	}
 	now := fleet.CPUTime()
-	r := &wire.Reading{CPU: (now - m.cpu).Seconds(), Goroutines: runtime.NumGoroutine(), Counts: make(map[string]map[string]int64)}
+	r := Reading{CPU: (now - m.cpu).Seconds(), Goroutines: runtime.NumGoroutine(), Counts: make(map[string]int64), Times: make(map[string]hist.Hist)}
 	m.cpu = now
 	for _, scope := range data.ScopeMetrics {
 		for _, one := range scope.Metrics {
@@ -82,16 +77,15 @@ func (m *meter) read(ctx context.Context) (*wire.Reading, error) {
 				key, ok := counted[one.Name]
 				for _, p := range d.DataPoints {
 					if value, _ := p.Attributes.Value(key); ok && p.Value != 0 {
-						r.Count(one.Name, value.AsString(), p.Value)
-					}
-					if one.Name == wire.Held {
-						r.Held += int(p.Value)
+						r.Counts[one.Name+"/"+value.AsString()] += p.Value
 					}
 				}
 			case metricdata.ExponentialHistogram[float64]:
+				h := r.Times[one.Name]
 				for _, p := range d.DataPoints {
-					r.Time(one.Name).AddExponential(p)
+					h.AddExponential(p)
 				}
+				r.Times[one.Name] = h
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -46,25 +45,12 @@ func each(ctx context.Context, first, n int, over time.Duration, do func(ctx con
 }
 
 // arrivals are due at random times, so many per second on average: an open loop.
-func arrivals(rate float64, seed, stream uint64) func(int) (time.Time, bool) {
-	random := rand.New(rand.NewPCG(seed, stream))
+func arrivals(rate float64) func(int) (time.Time, bool) {
 	next := time.Now()
 	return func(int) (time.Time, bool) {
-		next = next.Add(seconds(random.ExpFloat64() / rate))
+		next = next.Add(seconds(rand.ExpFloat64() / rate))
 		return next, true
 	}
-}
-
-// releaseAll releases n locks, and counts those that were still ours and those that were not.
-func releaseAll(ctx context.Context, n int, release func(ctx context.Context, i int) (ours, lost int64, err error)) (int, int, error) {
-	var released, gone atomic.Int64
-	err := each(ctx, 0, n, 0, func(ctx context.Context, i int) error {
-		ours, lost, err := release(ctx, i)
-		released.Add(ours)
-		gone.Add(lost)
-		return err
-	})
-	return int(released.Load()), int(gone.Load()), err
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {

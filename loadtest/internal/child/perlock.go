@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/lockdog/lockdog/loadtest/internal/wire"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -38,7 +37,6 @@ const lateAt = 0.8
 // perLock is the classic watchdog, as Redisson had it up to 3.2x and as it is written by hand in Go: for each lock a goroutine with
 // a ticker, which starts when the lock is acquired, and a call at each tick. It counts as lockdog does: the cost of counting is the same.
 type perLock struct {
-	cfg   *wire.Config
 	rdb   redis.UniversalClient
 	lease time.Duration
 	locks []*tickingLock
@@ -56,21 +54,21 @@ type tickingLock struct {
 	stop chan struct{}
 }
 
-func newPerLock(cfg *wire.Config, rdb redis.UniversalClient, m *meter) *perLock {
+func newPerLock(cfg *Config, rdb redis.UniversalClient, m *meter) role {
 	count := func(name string, key attribute.Key, value string) func(context.Context) {
 		return m.counter(name, key.String(value))
 	}
-	return &perLock{
-		cfg: cfg, rdb: rdb, lease: seconds(cfg.Lease), locks: make([]*tickingLock, cfg.Locks),
-		lag: m.histogram(wire.Lag, "s"), batch: m.histogram(wire.Batch, "s"), utilization: m.histogram(wire.Utilization, "1"),
-		acquires: count(wire.Calls, telemetry.KeyPurpose, string(telemetry.PurposeAcquire)),
-		renews:   count(wire.Calls, telemetry.KeyPurpose, string(telemetry.PurposeRenew)),
-		releases: count(wire.Calls, telemetry.KeyPurpose, string(telemetry.PurposeRelease)),
-		renewed:  count(wire.Renewals, telemetry.KeyOutcome, string(telemetry.RenewalRenewed)),
-		failed:   count(wire.Renewals, telemetry.KeyOutcome, string(telemetry.RenewalError)),
-		missing:  count(wire.Losses, telemetry.KeyCause, string(telemetry.LossMissing)),
-		late:     m.counter(wire.Late),
-	}
+	return holder{&perLock{
+		rdb: rdb, lease: seconds(cfg.Lease), locks: make([]*tickingLock, cfg.Locks),
+		lag: m.histogram(Lag, "s"), batch: m.histogram(Batch, "s"), utilization: m.histogram(Utilization, "1"),
+		acquires: count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeAcquire)),
+		renews:   count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeRenew)),
+		releases: count(Calls, telemetry.KeyPurpose, string(telemetry.PurposeRelease)),
+		renewed:  count(Renewals, telemetry.KeyOutcome, string(telemetry.RenewalRenewed)),
+		failed:   count(Renewals, telemetry.KeyOutcome, string(telemetry.RenewalError)),
+		missing:  count(Losses, telemetry.KeyCause, string(telemetry.LossMissing)),
+		late:     m.counter(Late),
+	}, cfg}
 }
 
 // call runs a script as redis.Script.Run does, and then counts the calls: in a storm thousands wait for a connection, which Redis
@@ -86,36 +84,24 @@ func (p *perLock) call(ctx context.Context, count func(context.Context), s *redi
 	return n == 1, err
 }
 
-// warm fills the pool.
-func (p *perLock) warm(ctx context.Context) error {
-	err := each(ctx, 0, atOnce, 0, func(ctx context.Context, i int) error {
-		name := fmt.Sprint("loadtest:warm:", wire.Name(p.cfg.Seed, p.cfg.First), ":", i)
-		if _, err := p.call(ctx, p.acquires, acquireScript, name); err != nil {
-			return err
-		}
-		_, err := p.call(ctx, p.releases, releaseScript, name)
-		return err
-	})
-	if err != nil {
+func (p *perLock) warmUp(ctx context.Context, name string) error {
+	if _, err := p.call(ctx, p.acquires, acquireScript, name); err != nil {
 		return err
 	}
-	return p.acquireOne(ctx, 0)
+	_, err := p.call(ctx, p.releases, releaseScript, name)
+	return err
 }
 
-func (p *perLock) acquire(ctx context.Context, over time.Duration) error {
-	return each(ctx, 1, p.cfg.Locks, over, p.acquireOne)
-}
-
-func (p *perLock) acquireOne(ctx context.Context, i int) error {
-	l := &tickingLock{name: wire.Name(p.cfg.Seed, p.cfg.First+i), stop: make(chan struct{})}
+func (p *perLock) take(ctx context.Context, i int, name string) error {
 	sent := time.Now()
-	ok, err := p.call(ctx, p.acquires, acquireScript, l.name)
+	ok, err := p.call(ctx, p.acquires, acquireScript, name)
+	if err == nil && !ok {
+		err = fmt.Errorf("lock %s is held", name)
+	}
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return fmt.Errorf("lock %s is held: does another load test use this Redis, with the same -seed?", l.name)
-	}
+	l := &tickingLock{name: name, stop: make(chan struct{})}
 	p.locks[i] = l
 	p.all.Go(func() { p.keep(l, sent) })
 	return nil
@@ -130,7 +116,7 @@ func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
 		case <-l.stop:
 			return
 		case due := <-ticker.C:
-			if !p.renew(l, due, &confirmed) {
+			if !p.renew(l.name, due, &confirmed) {
 				return
 			}
 		}
@@ -138,11 +124,11 @@ func (p *perLock) keep(l *tickingLock, confirmed time.Time) {
 }
 
 // renew reports whether the lock is still ours.
-func (p *perLock) renew(l *tickingLock, due time.Time, confirmed *time.Time) bool {
+func (p *perLock) renew(name string, due time.Time, confirmed *time.Time) bool {
 	ctx := context.Background()
 	sent := time.Now()
 	p.lag.Record(ctx, max(sent.Sub(due), 0).Seconds())
-	ok, err := p.call(ctx, p.renews, renewScript, l.name)
+	ok, err := p.call(ctx, p.renews, renewScript, name)
 	now := time.Now()
 	p.batch.Record(ctx, now.Sub(sent).Seconds())
 	used := now.Sub(*confirmed).Seconds() / p.lease.Seconds()
@@ -162,23 +148,24 @@ func (p *perLock) renew(l *tickingLock, due time.Time, confirmed *time.Time) boo
 	return ok || err != nil
 }
 
-func (p *perLock) release(ctx context.Context) (released, lost int, err error) {
+func (p *perLock) begin() {}
+
+func (p *perLock) stop() error {
 	for _, l := range p.locks {
 		if l != nil {
 			close(l.stop)
 		}
 	}
 	p.all.Wait()
-	return releaseAll(ctx, len(p.locks), func(ctx context.Context, i int) (ours, lost int64, err error) {
-		if p.locks[i] == nil {
-			return 0, 0, nil // the run was interrupted while locks were acquired
-		}
-		ok, err := p.call(ctx, p.releases, releaseScript, p.locks[i].name)
-		if err == nil && !ok {
-			lost = 1
-		} else if ok {
-			ours = 1
-		}
-		return ours, lost, err
-	})
+	return nil
 }
+
+func (p *perLock) drop(ctx context.Context, i int) (taken, ours bool, err error) {
+	if p.locks[i] == nil {
+		return false, false, nil
+	}
+	ours, err = p.call(ctx, p.releases, releaseScript, p.locks[i].name)
+	return true, ours, err
+}
+
+func (p *perLock) end(context.Context) error { return nil }

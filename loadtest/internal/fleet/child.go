@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,8 +21,16 @@ const childEnv = "LOCKDOG_LOADTEST_CHILD"
 // IsChild reports whether this process was started by Fleet.Start.
 func IsChild() bool { return os.Getenv(childEnv) != "" }
 
-// Serve runs a child, up to its exit code. serve gets the lines of the input; its ctx ends with them, as the parent is gone then.
-func Serve(in io.Reader, out io.Writer, serve func(ctx context.Context, lines <-chan []byte, out *json.Encoder) error) int {
+// Worker is what a child does.
+type Worker[R any] interface {
+	// Do does what is asked. Its ctx ends when the parent is gone.
+	Do(ctx context.Context, request Request) (R, error)
+	// Close ends the work, also where it was interrupted.
+	Close() error
+}
+
+// Serve runs a child, up to its exit code: open makes the worker of its configuration.
+func Serve[C, R any](in io.Reader, out io.Writer, open func(cfg C) (Worker[R], error)) int {
 	// Losses and errors that are made on purpose are reported as figures.
 	logging.Disable()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -36,11 +45,41 @@ func Serve(in io.Reader, out io.Writer, serve func(ctx context.Context, lines <-
 			lines <- bytes.Clone(sc.Bytes())
 		}
 	}()
-	if err := serve(ctx, lines, json.NewEncoder(out)); err != nil {
+	if err := serve(ctx, lines, json.NewEncoder(out), open); err != nil {
 		fmt.Fprintln(os.Stderr, "child process:", err)
 		return 1
 	}
 	return 0
+}
+
+func serve[C, R any](ctx context.Context, lines <-chan []byte, out *json.Encoder, open func(cfg C) (Worker[R], error)) (err error) {
+	first, ok := <-lines
+	if !ok {
+		return nil // the parent was gone at once
+	}
+	var cfg C
+	if err := json.Unmarshal(first, &cfg); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	w, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for line := range lines {
+		var request Request
+		if err := json.Unmarshal(line, &request); err != nil {
+			return fmt.Errorf("request: %w", err)
+		}
+		var r reply[R]
+		if r.Result, err = w.Do(ctx, request); err != nil {
+			r.Error = err.Error()
+		}
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CPUTime is what this process has used, in user and system mode.

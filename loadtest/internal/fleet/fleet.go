@@ -1,5 +1,5 @@
 // Package fleet runs child processes that talk with their parent in lines of JSON. The first line that a child reads is its
-// configuration. A child whose input ends, ends.
+// configuration, each later one a Request, which it answers with a line. A child whose input ends, ends.
 package fleet
 
 import (
@@ -21,20 +21,26 @@ import (
 // lastWait is how long a child may take to end after its input has ended.
 const lastWait = 20 * time.Second
 
-// Reply is what a child answers.
-type Reply interface {
-	// Failure is the error that the child reports, or "".
-	Failure() string
+// Request asks a child to do something.
+type Request struct {
+	Do   string  `json:"do"`
+	Over float64 `json:"over,omitempty"` // seconds that it is to take
 }
 
-// Fleet is the children that do the same work.
-type Fleet[R Reply] []*Member[R]
+// reply is a child's answer.
+type reply[R any] struct {
+	Error  string `json:"error,omitempty"`
+	Result R      `json:"result"`
+}
+
+// Fleet is the children that do the same work. They answer with an R.
+type Fleet[R any] []*Member[R]
 
 // Member is one child process.
-type Member[R Reply] struct {
+type Member[R any] struct {
 	*proc.Process
 	in      io.WriteCloser
-	replies chan R // closed at the end of its output
+	replies chan reply[R] // closed at the end of its output
 	stderr  tail
 }
 
@@ -53,7 +59,7 @@ func (f *Fleet[R]) Start(command []string, cfg any) error {
 	if err != nil {
 		return err
 	}
-	m := &Member[R]{in: in, replies: make(chan R, 8)}
+	m := &Member[R]{in: in, replies: make(chan reply[R], 8)}
 	out, theirOut := io.Pipe()
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, theirOut, &m.stderr
 	if m.Process, err = proc.StartApart(cmd); err != nil {
@@ -76,7 +82,7 @@ func (m *Member[R]) listen(out io.Reader) {
 		if err != nil {
 			return
 		}
-		var r R
+		var r reply[R]
 		if json.Unmarshal(line, &r) == nil {
 			m.replies <- r
 		} else {
@@ -87,18 +93,18 @@ func (m *Member[R]) listen(out io.Reader) {
 
 func (m *Member[R]) send(v any) error { return json.NewEncoder(m.in).Encode(v) }
 
-func (m *Member[R]) reply(ctx context.Context) (r R, err error) {
+func (m *Member[R]) result(ctx context.Context) (result R, err error) {
 	select {
 	case <-ctx.Done():
-		return r, context.Cause(ctx)
+		return result, context.Cause(ctx)
 	case r, ok := <-m.replies:
-		if !ok {
-			return r, m.failed(errors.Join(errors.New("it ended"), m.Wait(time.Second)))
+		switch {
+		case !ok:
+			return result, m.failed(errors.Join(errors.New("it ended"), m.Wait(time.Second)))
+		case r.Error != "":
+			return result, m.failed(errors.New(r.Error))
 		}
-		if text := r.Failure(); text != "" {
-			return r, m.failed(errors.New(text))
-		}
-		return r, nil
+		return r.Result, nil
 	}
 }
 
@@ -106,23 +112,18 @@ func (m *Member[R]) failed(err error) error {
 	return fmt.Errorf("child process %d: %w\n%s", m.PID(), err, &m.stderr)
 }
 
-// Replies waits for one reply of each child.
-func (f Fleet[R]) Replies(ctx context.Context) ([]R, error) {
-	replies, errs := make([]R, len(f)), make([]error, len(f))
-	for i, m := range f {
-		replies[i], errs[i] = m.reply(ctx)
-	}
-	return replies, errors.Join(errs...)
-}
-
-// Ask sends all children a request, one right after the other, and waits for their replies.
-func (f Fleet[R]) Ask(ctx context.Context, request any) ([]R, error) {
+// Ask sends all children a request, one right after the other, and waits for their answers.
+func (f Fleet[R]) Ask(ctx context.Context, request Request) ([]R, error) {
 	for _, m := range f {
 		if err := m.send(request); err != nil {
 			return nil, m.failed(errors.Join(err, m.Wait(time.Second)))
 		}
 	}
-	return f.Replies(ctx)
+	results, errs := make([]R, len(f)), make([]error, len(f))
+	for i, m := range f {
+		results[i], errs[i] = m.result(ctx)
+	}
+	return results, errors.Join(errs...)
 }
 
 // Close ends the children's input and waits until they have ended.

@@ -2,82 +2,93 @@ package fleet_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 )
 
-// echo is a reply that is what was said, as children made of cat give.
-type echo struct {
-	Text  string `json:"text"`
-	Error string `json:"error"`
+// echo is a child that says what it is, and what it was asked for.
+type echo struct{ name string }
+
+func (e echo) Do(ctx context.Context, request fleet.Request) (string, error) {
+	switch request.Do {
+	case "fail":
+		return "", errors.New("as was asked")
+	case "wait":
+		<-ctx.Done()
+	case "garbage":
+		fmt.Println("no reply")
+	}
+	return e.name + request.Do, nil
 }
 
-func (e echo) Failure() string { return e.Error }
+func (e echo) Close() error {
+	if e.name == "bad" {
+		return errors.New("a bad end")
+	}
+	return nil
+}
 
 func TestMain(m *testing.M) {
 	if fleet.IsChild() {
-		os.Exit(fleet.Serve(os.Stdin, os.Stdout, func(ctx context.Context, lines <-chan []byte, out *json.Encoder) error {
-			for line := range lines {
-				if err := out.Encode(echo{Text: string(line)}); err != nil {
-					return err
-				}
+		os.Exit(fleet.Serve(os.Stdin, os.Stdout, func(name string) (fleet.Worker[string], error) {
+			if name == "nobody" {
+				return nil, errors.New("nobody is here")
 			}
-			return ctx.Err() // it has ended
+			return echo{name}, nil
 		}))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func TestFleet_Ask(t *testing.T) {
-	t.Parallel()
-	var f fleet.Fleet[echo]
-	for i := range 3 {
-		if err := f.Start([]string{"cat"}, echo{Text: fmt.Sprint(i)}); err != nil {
+func start(t *testing.T, names ...string) *fleet.Fleet[string] {
+	t.Helper()
+	var f fleet.Fleet[string]
+	for _, name := range names {
+		if err := f.Start(nil, name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, err := f.Replies(t.Context())
-	if err != nil || len(first) != 3 || first[2].Text != "2" {
-		t.Errorf("%v, %v", first, err)
+	return &f
+}
+
+func TestFleet_Ask(t *testing.T) {
+	t.Parallel()
+	f := start(t, "a", "b")
+	all, err := f.Ask(t.Context(), fleet.Request{Do: strings.Repeat("x", 10_000)})
+	if err != nil || len(all) != 2 || !strings.HasPrefix(all[0], "axx") || !strings.HasPrefix(all[1], "bxx") {
+		t.Errorf("%v, %v", all, err)
 	}
-	all, err := f.Ask(t.Context(), echo{Text: strings.Repeat("x", 1<<20)})
-	if err != nil || len(all) != 3 || len(all[1].Text) != 1<<20 {
-		t.Errorf("%d replies, %v", len(all), err)
-	}
-	if _, err := f.Ask(t.Context(), echo{Error: "too late"}); err == nil || strings.Count(err.Error(), "too late") != 3 {
+	if _, err := f.Ask(t.Context(), fleet.Request{Do: "fail"}); err == nil || strings.Count(err.Error(), "as was asked") != 2 {
 		t.Error(err)
+	}
+	if all, err := f.Ask(t.Context(), fleet.Request{Do: "garbage"}); err != nil || all[0] != "agarbage" {
+		t.Errorf("%v, %v", all, err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no patience"))
-	if _, err := f.Replies(ctx); err == nil || !strings.Contains(err.Error(), "no patience") {
-		t.Error(err)
-	}
 	for range 20 { // more than anybody reads
-		_, _ = f.Ask(ctx, echo{})
+		_, _ = f.Ask(ctx, fleet.Request{}) // an answer, or no patience
 	}
+	// The ctx of their work ends with their input.
+	_, _ = f.Ask(ctx, fleet.Request{Do: "wait"})
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// What a child complains about is in the error of its end; so is what it prints that is no reply.
+// What a child complains about is in the error of its end.
 func TestFleet_Ended(t *testing.T) {
 	t.Parallel()
-	var f fleet.Fleet[echo]
-	if err := f.Start([]string{"sh", "-c", "read line; echo no reply; echo oops >&2; exit 3"}, echo{}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := f.Replies(t.Context())
-	for _, want := range []string{"it ended", "exit status 3", "no reply", "oops"} {
+	f := start(t, "nobody")
+	_, err := f.Ask(t.Context(), fleet.Request{Do: "x"})
+	for _, want := range []string{"exit status 1", "nobody is here"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}
@@ -85,24 +96,18 @@ func TestFleet_Ended(t *testing.T) {
 	if err := f.Close(); err == nil {
 		t.Error("no error")
 	}
-	if err := f.Start([]string{"/no/such/program"}, echo{}); err == nil {
+	if err := start(t, "bad").Close(); err == nil || !strings.Contains(err.Error(), "a bad end") {
+		t.Error(err)
+	}
+	if err := f.Start([]string{"/no/such/program"}, ""); err == nil {
 		t.Error("no error")
 	}
-}
-
-// This program itself is a child where no command is given. The ctx of its work ends with its input.
-func TestFleet_Self(t *testing.T) {
-	t.Parallel()
-	var f fleet.Fleet[echo]
-	if err := f.Start(nil, "hello"); err != nil {
+	// A line that is no reply goes with what it complains about.
+	var other fleet.Fleet[string]
+	if err := other.Start([]string{"sh", "-c", "read line; echo no reply; echo oops >&2; exit 3"}, ""); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if replies, err := f.Replies(ctx); err != nil || replies[0].Text != `"hello"` {
-		t.Errorf("%v, %v", replies, err)
-	}
-	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if err := other.Close(); err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "oops") {
 		t.Error(err)
 	}
 }

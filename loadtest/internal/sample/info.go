@@ -20,15 +20,13 @@ type Info struct {
 	At       time.Time       // by the server's clock
 	Commands map[string]Stat // by lower-case name, "client|setinfo" for subcommands
 	CPU      time.Duration   // used by the whole process
-	In, Out  int64           // bytes received and sent
 	Version  string
-	Cluster  bool
 }
 
 // ErrOld means that the server's INFO lacks what is needed.
 var ErrOld = errors.New("this Redis is too old or answers INFO in another way; 7.0 or newer is needed")
 
-// Parse reads the sections server, stats, cpu and commandstats.
+// Parse reads the sections server, cpu and commandstats.
 func Parse(text string) (Info, error) {
 	info := Info{Commands: make(map[string]Stat)}
 	var errs []error
@@ -45,16 +43,10 @@ func Parse(text string) (Info, error) {
 		switch field {
 		case "redis_version":
 			info.Version = value
-		case "redis_mode":
-			info.Cluster = value == "cluster"
 		case "server_time_usec":
 			info.At = time.UnixMicro(int64(number(value)))
 		case "used_cpu_sys", "used_cpu_user":
 			info.CPU += time.Duration(number(value) * float64(time.Second))
-		case "total_net_input_bytes":
-			info.In = int64(number(value))
-		case "total_net_output_bytes":
-			info.Out = int64(number(value))
 		default:
 			name, ok := strings.CutPrefix(field, "cmdstat_")
 			if !ok {
@@ -77,7 +69,7 @@ func Parse(text string) (Info, error) {
 
 // Since is what happened after an earlier look. Commands that were not called are left out.
 func (i Info) Since(earlier Info) Info {
-	d := Info{At: i.At, Commands: make(map[string]Stat), CPU: i.CPU - earlier.CPU, In: i.In - earlier.In, Out: i.Out - earlier.Out}
+	d := Info{At: i.At, Commands: make(map[string]Stat), CPU: i.CPU - earlier.CPU}
 	for name, s := range i.Commands {
 		before := earlier.Commands[name]
 		if s.Calls != before.Calls {
@@ -96,6 +88,5 @@ func (i *Info) add(o Info) {
 		sum := i.Commands[name]
 		i.Commands[name] = Stat{Calls: sum.Calls + s.Calls, CPU: sum.CPU + s.CPU}
 	}
-	i.At, i.Version, i.Cluster = o.At, o.Version, o.Cluster
-	i.CPU, i.In, i.Out = i.CPU+o.CPU, i.In+o.In, i.Out+o.Out
+	i.At, i.Version, i.CPU = o.At, o.Version, i.CPU+o.CPU
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,33 +26,15 @@ type Point struct {
 }
 
 // Servers are asked for INFO over one connection each.
-type Servers []*conn
+type Servers []*redis.Client
 
-// conn counts its bytes, which Look subtracts.
-type conn struct {
-	mu      sync.Mutex // one question at a time: bytes belong to the question under way
-	rdb     *redis.Client
-	in, out atomic.Int64 // as the server sees it: in is what we wrote
-}
-
-// Open makes clients of servers, given as options.
-func Open(servers []*redis.Options) Servers {
+// Open makes clients of servers.
+func Open(addrs []string) Servers {
 	var s Servers
-	for _, o := range servers {
-		c := &conn{}
-		own := *o
-		own.PoolSize, own.MinIdleConns, own.DisableIdentity, own.Protocol, own.MaxRetries = 1, 0, true, 2, -1
-		own.ReadTimeout, own.DialerRetries = sampleTimeout, 1
-		dial := redis.NewDialer(&own)
-		own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			nc, err := dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &counted{nc, c}, nil
-		}
-		c.rdb = redis.NewClient(&own)
-		s = append(s, c)
+	for _, addr := range addrs {
+		s = append(s, redis.NewClient(&redis.Options{
+			Addr: addr, PoolSize: 1, DisableIdentity: true, Protocol: 2, MaxRetries: -1, ReadTimeout: sampleTimeout, DialerRetries: 1,
+		}))
 	}
 	return s
 }
@@ -63,32 +43,14 @@ func Open(servers []*redis.Options) Servers {
 func (s Servers) Close() error {
 	var errs []error
 	for _, c := range s {
-		errs = append(errs, c.rdb.Close())
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// counted is a connection whose bytes are counted.
-type counted struct {
-	net.Conn
-	c *conn
-}
-
-func (n *counted) Read(b []byte) (int, error) {
-	k, err := n.Conn.Read(b)
-	n.c.out.Add(int64(k))
-	return k, err
-}
-
-func (n *counted) Write(b []byte) (int, error) {
-	k, err := n.Conn.Write(b)
-	n.c.in.Add(int64(k))
-	return k, err
-}
-
-// Look reads all of Info now. The bytes and the CPU time of these questions are subtracted.
+// Look reads all of Info now. The CPU time of these questions is subtracted.
 func (s Servers) Look(ctx context.Context) (Info, error) {
-	return s.ask(ctx, "server", "stats", "cpu", "commandstats")
+	return s.ask(ctx, "server", "cpu", "commandstats")
 }
 
 // ask asks all servers at the same time.
@@ -96,7 +58,7 @@ func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
 	infos, errs := make([]Info, len(s)), make([]error, len(s))
 	var all sync.WaitGroup
 	for i, c := range s {
-		all.Go(func() { infos[i], errs[i] = c.ask(ctx, sections) })
+		all.Go(func() { infos[i], errs[i] = ask(ctx, c, sections) })
 	}
 	all.Wait()
 	var sum Info
@@ -106,17 +68,12 @@ func (s Servers) ask(ctx context.Context, sections ...string) (Info, error) {
 	return sum, errors.Join(errs...)
 }
 
-func (c *conn) ask(ctx context.Context, sections []string) (Info, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	text, err := c.rdb.Info(ctx, sections...).Result()
+func ask(ctx context.Context, c *redis.Client, sections []string) (Info, error) {
+	text, err := c.Info(ctx, sections...).Result()
 	if err != nil {
-		return Info{}, fmt.Errorf("INFO of %s: %w", c.rdb.Options().Addr, err)
+		return Info{}, fmt.Errorf("INFO of %s: %w", c.Options().Addr, err)
 	}
 	info, err := Parse(text)
-	// In what the server says, this question is counted and its answer is not.
-	info.In -= c.in.Load()
-	info.Out -= c.out.Load() - int64(len(text))
 	info.CPU -= info.Commands["info"].CPU
 	return info, err
 }
@@ -133,9 +90,9 @@ type Sampler struct {
 	done chan struct{}
 }
 
-// New connects to servers, given as options, and starts to sample.
-func New(ctx context.Context, servers []*redis.Options) (*Sampler, error) {
-	s := &Sampler{Servers: Open(servers), done: make(chan struct{})}
+// New connects to servers and starts to sample.
+func New(ctx context.Context, addrs []string) (*Sampler, error) {
+	s := &Sampler{Servers: Open(addrs), done: make(chan struct{})}
 	ctx, s.stop = context.WithCancel(ctx)
 	if _, err := s.Look(ctx); err != nil {
 		close(s.done)
@@ -170,19 +127,6 @@ func (s *Sampler) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// Cut closes the connections of all clients but the sampler's own.
-func (s Servers) Cut(ctx context.Context) error {
-	var errs []error
-	for _, c := range s {
-		c.mu.Lock()
-		for _, kind := range []string{"normal", "pubsub"} {
-			errs = append(errs, c.rdb.Do(ctx, "client", "kill", "type", kind, "skipme", "yes").Err())
-		}
-		c.mu.Unlock()
-	}
-	return errors.Join(errs...)
 }
 
 // Take returns the samples since the last call of Take, and the error that ended the sampling, if one did.

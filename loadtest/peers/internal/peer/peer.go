@@ -78,7 +78,6 @@ type Teller interface {
 type Config struct {
 	Addrs   []string
 	Cluster bool
-	HeedCtx bool // of go-redis's clients: ContextTimeoutEnabled
 	Lease   time.Duration
 	Callers int // goroutines that call at the same time
 
@@ -118,8 +117,5 @@ func SendsSet(name string) bool {
 
 // connect makes a client as most programs do: with go-redis's defaults, but for the peers that are Pooled.
 func connect(cfg Config) redis.UniversalClient {
-	if cfg.Cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cfg.Addrs, ContextTimeoutEnabled: cfg.HeedCtx, PoolSize: cfg.poolSize})
-	}
-	return redis.NewClient(&redis.Options{Addr: cfg.Addrs[0], ContextTimeoutEnabled: cfg.HeedCtx, PoolSize: cfg.poolSize})
+	return redis.NewUniversalClient(&redis.UniversalOptions{Addrs: cfg.Addrs, IsClusterMode: cfg.Cluster, PoolSize: cfg.poolSize})
 }

@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,40 +14,45 @@ import (
 )
 
 // Main is the whole life of a child, up to its exit code.
-func Main(in io.Reader, out io.Writer) int { return fleet.Serve(in, out, serve) }
-
-// serve sets up, warms up, measures when told to, and reports.
-func serve(ctx context.Context, lines <-chan []byte, out *json.Encoder) (err error) {
-	var cfg Config
-	if err := json.Unmarshal(<-lines, &cfg); err != nil {
-		return fmt.Errorf("config: %w", err)
-	}
-	measure, done, err := prepare(ctx, &cfg)
-	defer func() { err = errors.Join(err, done()) }()
-	if err := report(out, Reply{}, err); err != nil {
-		return err
-	}
-	if _, ok := <-lines; !ok { // Go
-		return nil
-	}
-	r, err := measure()
-	if err := report(out, Reply{Result: r}, err); err != nil {
-		return err
-	}
-	for range lines { // until the others have ended, too
-	}
-	return nil
+func Main(in io.Reader, out io.Writer) int {
+	return fleet.Serve(in, out, func(cfg Config) (fleet.Worker[Result], error) { return &worker{cfg: &cfg}, nil })
 }
 
-func report(out *json.Encoder, r Reply, err error) error {
-	if err != nil {
-		r = Reply{Error: err.Error()}
+// worker is a child: it sets up, warms up, measures when told to, and reports.
+type worker struct {
+	cfg     *Config
+	loop    *loop          // nil of a Loss, and before the warm-up
+	closers []func() error // of what is open, in order
+}
+
+// Do implements fleet.Worker.
+func (w *worker) Do(ctx context.Context, request fleet.Request) (Result, error) {
+	switch {
+	case request.Do == Warm:
+		return Result{}, w.warm(ctx)
+	case request.Do == Go && w.cfg.Kind == Loss:
+		return lose(ctx, w.cfg)
+	case request.Do == Go && w.loop != nil:
+		return w.loop.run(ctx, w.cfg.Window)
 	}
-	return out.Encode(r)
+	return Result{}, fmt.Errorf("%q can't be asked for now", request.Do)
+}
+
+// Close implements fleet.Worker.
+func (w *worker) Close() error {
+	if w.loop != nil && w.loop.left {
+		abandon(w.loop.locks)
+		return nil
+	}
+	var errs []error
+	for _, f := range slices.Backward(w.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Config) peer() peer.Config {
-	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, HeedCtx: c.HeedCtx, Lease: c.Lease, Callers: c.Goroutines}
+	return peer.Config{Addrs: c.Addrs, Cluster: c.Cluster, Lease: c.Lease, Callers: c.Goroutines}
 }
 
 // abandon closes what goroutines that were left behind still use, as far as that can be done in time. They end with the process.
@@ -64,60 +68,48 @@ func abandon(locks peer.Locks) {
 	}
 }
 
-// prepare does what comes before the window. done is never nil.
-func prepare(ctx context.Context, cfg *Config) (measure func() (*Result, error), done func() error, err error) {
-	var closers []func() error
-	done = func() error {
-		var errs []error
-		for _, f := range slices.Backward(closers) {
-			errs = append(errs, f())
-		}
-		return errors.Join(errs...)
+// warm does what comes before the window.
+func (w *worker) warm(ctx context.Context) error {
+	if err := w.cfg.check(); err != nil || w.cfg.Kind == Loss {
+		return err
 	}
-	if err := cfg.check(); err != nil {
-		return nil, done, err
-	}
-	if cfg.Kind == Loss {
-		return func() (*Result, error) { return lose(ctx, cfg) }, done, nil
-	}
-	locks, err := peer.Open(cfg.Peer, cfg.peer())
+	locks, err := w.open()
 	if err != nil {
-		return nil, done, err
+		return err
 	}
-	l := &loop{cfg: cfg, locks: locks}
-	closers = append(closers, locks.Close)
-	closeAll := done
-	done = func() error {
-		if l.left {
-			abandon(locks)
-			return nil
-		}
-		return closeAll()
-	}
-	switch cfg.Kind {
+	w.loop = &loop{cfg: w.cfg, locks: locks}
+	switch w.cfg.Kind {
 	case Shared:
-		if l.w, err = witness.Open(cfg.Witness, cfg.Process); err != nil {
-			return nil, done, err
+		if w.loop.w, err = witness.Open(w.cfg.Witness, w.cfg.Process); err != nil {
+			return err
 		}
-		closers = append(closers, l.w.Close)
+		w.closers = append(w.closers, w.loop.w.Close)
 	case Held:
-		holder, err := peer.Open(cfg.Peer, cfg.peer())
+		holder, err := w.open()
 		if err != nil {
-			return nil, done, err
+			return err
 		}
-		closers = append(closers, holder.Close)
-		h, err := holder.Lock(ctx, newLane(cfg, 0).names[0])
+		h, err := holder.Lock(ctx, newLane(w.cfg, 0).names[0])
 		if err != nil {
-			return nil, done, err
+			return err
 		}
-		closers = append(closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
+		w.closers = append(w.closers, func() error { return h.Release(context.WithoutCancel(ctx)) })
 	}
-	r, err := l.run(ctx, cfg.Warm)
-	if err == nil && r.All == 0 && cfg.Kind != Shared { // of a Shared others may have had all turns
+	r, err := w.loop.run(ctx, w.cfg.Warm)
+	if err == nil && r.All == 0 && w.cfg.Kind != Shared { // of a Shared others may have had all turns
 		err = errors.New("no operation ended")
 	}
 	if err != nil {
-		return nil, done, fmt.Errorf("warming up: %w", err)
+		return fmt.Errorf("warming up: %w", err)
 	}
-	return func() (*Result, error) { return l.run(ctx, cfg.Window) }, done, nil
+	return nil
+}
+
+// open starts the peer, until the end.
+func (w *worker) open() (peer.Locks, error) {
+	locks, err := peer.Open(w.cfg.Peer, w.cfg.peer())
+	if err == nil {
+		w.closers = append(w.closers, locks.Close)
+	}
+	return locks, err
 }

@@ -67,7 +67,7 @@ func newLane(cfg *Config, number int) *lane {
 }
 
 // run has every goroutine work for that long.
-func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
+func (l *loop) run(ctx context.Context, window time.Duration) (Result, error) {
 	lanes := make([]*lane, l.cfg.Goroutines)
 	for i := range lanes {
 		lanes[i] = newLane(l.cfg, i)
@@ -94,11 +94,11 @@ func (l *loop) run(ctx context.Context, window time.Duration) (*Result, error) {
 			l.left = true
 		}
 	}
-	r := &Result{Seconds: min(time.Since(began), window).Seconds()}
-	used.end(r)
+	r := Result{Seconds: min(time.Since(began), window).Seconds()}
+	used.end(&r)
 	var errs []error
 	for _, n := range lanes {
-		errs = append(errs, n.sum(r))
+		errs = append(errs, n.sum(&r))
 	}
 	if l.w != nil {
 		r.Overlaps = l.w.Overlaps()

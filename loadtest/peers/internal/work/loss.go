@@ -20,15 +20,15 @@ const (
 
 // lose acquires a lock over and over, takes it away from its holder, and measures how long the holder does not know. It goes through
 // all ways at least once, and on until the window is over.
-func lose(ctx context.Context, cfg *Config) (*Result, error) {
+func lose(ctx context.Context, cfg *Config) (r Result, err error) {
 	holder, err := openTeller(cfg)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer func() { _ = holder.Close() }() // of locks it knows to be lost
 	other, err := openTeller(cfg)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer func() { _ = other.Close() }()
 	rdb := redis.NewClient(&redis.Options{Addr: cfg.Addrs[0]})
@@ -39,7 +39,7 @@ func lose(ctx context.Context, cfg *Config) (*Result, error) {
 		ByFlushall: func() error { return rdb.FlushAll(ctx).Err() },
 		ByForce:    func() error { return other.Force(ctx, lossName) },
 	}
-	r := &Result{Told: make(map[string]Told), Counts: []int64{0}}
+	r = Result{Told: make(map[string]Told), Counts: []int64{0}}
 	began := time.Now()
 	for i := 0; i < len(LossWays) || time.Since(began) < cfg.Window; i++ {
 		way := LossWays[i%len(LossWays)]
@@ -49,7 +49,7 @@ func lose(ctx context.Context, cfg *Config) (*Result, error) {
 		case errors.Is(err, errNever):
 			told.Never++
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", way, err)
+			return r, fmt.Errorf("%s: %w", way, err)
 		default:
 			told.After = append(told.After, after)
 		}

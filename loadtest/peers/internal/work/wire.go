@@ -16,13 +16,12 @@ const (
 	Loss     = "loss"     // how long until a holder is told that its lock is gone
 )
 
-// Config is the first line that a process reads.
+// Config describes a process.
 type Config struct {
 	Kind       string        `json:"kind"`
 	Peer       string        `json:"peer"`
 	Addrs      []string      `json:"addrs"`
 	Cluster    bool          `json:"cluster"`
-	HeedCtx    bool          `json:"heed_ctx"`
 	Lease      time.Duration `json:"lease"`
 	Process    int           `json:"process"` // number of this one, from 0
 	Goroutines int           `json:"goroutines"`
@@ -32,17 +31,11 @@ type Config struct {
 	Witness    string        `json:"witness"` // file of the Shared's witness
 }
 
-// Go is the second line: begin to measure.
-const Go = "go"
-
-// Reply is a line that a process writes: one when it is warm, one with what it has measured.
-type Reply struct {
-	Error  string  `json:"error,omitempty"`
-	Result *Result `json:"result,omitempty"`
-}
-
-// Failure implements fleet.Reply.
-func (r Reply) Failure() string { return r.Error }
+// The requests, in their order.
+const (
+	Warm = "warm" // does what comes before the window
+	Go   = "go"   // measures
+)
 
 // Result is what one process has measured. The window is that of Config; an operation that was under way at its end
 // counts in All, but in no rate.

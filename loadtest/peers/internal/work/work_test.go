@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/fleet"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/peer"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/witness"
 	"github.com/lockdog/lockdog/loadtest/peers/internal/work"
@@ -47,23 +48,31 @@ func start(t *testing.T, cfg work.Config) *child {
 
 func (c *child) send(v any) {
 	c.t.Helper()
-	line, err := json.Marshal(v)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.line(string(line))
-}
-
-func (c *child) line(s string) {
-	c.t.Helper()
-	if _, err := io.WriteString(c.in, s+"\n"); err != nil {
+	if err := json.NewEncoder(c.in).Encode(v); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *child) reply() work.Reply {
+// reply is a line of a child's.
+type reply struct {
+	Error  string
+	Result work.Result
+}
+
+func (c *child) ask(what string) {
 	c.t.Helper()
-	var r work.Reply
+	c.send(fleet.Request{Do: what})
+}
+
+func (c *child) warm() reply {
+	c.t.Helper()
+	c.ask(work.Warm)
+	return c.reply()
+}
+
+func (c *child) reply() reply {
+	c.t.Helper()
+	var r reply
 	if err := c.out.Decode(&r); err != nil {
 		c.t.Fatal(err)
 	}
@@ -77,15 +86,15 @@ func (c *child) finish() int {
 }
 
 // measure runs all of it.
-func measure(t *testing.T, cfg work.Config) *work.Result {
+func measure(t *testing.T, cfg work.Config) work.Result {
 	t.Helper()
 	c := start(t, cfg)
-	if r := c.reply(); r.Error != "" || r.Result != nil {
+	if r := c.warm(); r.Error != "" {
 		t.Fatalf("warm: %+v", r)
 	}
-	c.line(work.Go)
+	c.ask(work.Go)
 	r := c.reply()
-	if r.Error != "" || r.Result == nil {
+	if r.Error != "" {
 		t.Fatalf("%+v", r)
 	}
 	if code := c.finish(); code != 0 {
@@ -138,15 +147,18 @@ func TestShared(t *testing.T) {
 	one := start(t, cfg)
 	cfg.Process = 1
 	two := start(t, cfg)
-	one.reply()
-	two.reply()
-	one.line(work.Go)
-	two.line(work.Go)
-	a, b := one.reply().Result, two.reply().Result
-	if one.finish() != 0 || two.finish() != 0 || a == nil || b == nil {
+	one.ask(work.Warm)
+	two.ask(work.Warm)
+	if one.reply().Error+two.reply().Error != "" {
 		t.Fatal("it failed")
 	}
-	for _, r := range []*work.Result{a, b} {
+	one.ask(work.Go)
+	two.ask(work.Go)
+	a, b := one.reply(), two.reply()
+	if one.finish() != 0 || two.finish() != 0 || a.Error+b.Error != "" {
+		t.Fatal("it failed")
+	}
+	for _, r := range []work.Result{a.Result, b.Result} {
 		if r.Between == 0 || r.Handed < r.Between || r.All < r.Handed || r.Window.Between > r.Between || r.Handoffs.Count() > r.Between {
 			t.Errorf("%+v", r)
 		}
@@ -194,8 +206,8 @@ func TestLoss(t *testing.T) {
 func TestLossUntold(t *testing.T) {
 	t.Parallel()
 	c := start(t, config(redistest.Start(t), work.Loss, peer.Floor, 1))
-	c.reply()
-	c.line(work.Go)
+	c.warm()
+	c.ask(work.Go)
 	if r := c.reply(); !strings.Contains(r.Error, "tells no holder") {
 		t.Errorf("%+v", r)
 	}
@@ -213,11 +225,11 @@ func TestHeldNoMore(t *testing.T) {
 	} {
 		srv := redistest.Start(t)
 		c := start(t, config(srv, work.Held, peer.Lockdog, 1))
-		c.reply()
+		c.warm()
 		if err := spoil(t.Context(), srv.Client(t)); err != nil {
 			t.Fatal(err)
 		}
-		c.line(work.Go)
+		c.ask(work.Go)
 		if r := c.reply(); !strings.Contains(r.Error, "TryLock of a lock that is held") {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -236,13 +248,13 @@ func TestStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := start(t, cfg)
-	c.reply()
+	c.warm()
 	if err := rdb.Set(t.Context(), "peers:shared", "somebody", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.line(work.Go)
+	c.ask(work.Go)
 	r := c.reply().Result
-	if r == nil || r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
+	if r.Stuck != 1 || r.All != 0 || figures.Ratio(r.Counts) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if longest := r.Times.Most; longest < cfg.Window*9/10 || longest > cfg.Window {
@@ -258,13 +270,13 @@ func TestSlowRelease(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	c := start(t, config(srv, work.Distinct, peer.Lockdog, 16))
-	c.reply()
-	c.line(work.Go)
+	c.warm()
+	c.ask(work.Go)
 	time.Sleep(c.cfg.Window / 2) // in the midst of it
 	srv.Pause(t)
 	time.Sleep(c.cfg.Window + 2500*time.Millisecond) // longer than the grace
 	srv.Resume(t)
-	if r := c.reply(); r.Error != "" || r.Result == nil || r.Result.All == 0 {
+	if r := c.reply(); r.Error != "" || r.Result.All == 0 {
 		t.Errorf("%+v", r)
 	}
 	if code := c.finish(); code != 0 {
@@ -277,12 +289,12 @@ func TestLeftBehind(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	c := start(t, config(srv, work.Distinct, peer.Floor, 8))
-	c.reply()
+	c.warm()
 	srv.Pause(t)
-	c.line(work.Go)
+	c.ask(work.Go)
 	r := c.reply() // before go-redis's timeout of 5 s and another try
 	srv.Resume(t)
-	if r.Error != "" || r.Result == nil || r.Result.All != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
+	if r.Error != "" || r.Result.All != 0 || r.Result.Stuck != 8 || r.Result.Unserved != 8 {
 		t.Fatalf("%+v", r)
 	}
 	if p50 := r.Result.Times.Quantile(.5); p50 < c.cfg.Window*9/10 || p50 > c.cfg.Window*101/100 {
@@ -307,20 +319,20 @@ func TestEnds(t *testing.T) {
 		cfg := good
 		spoil(&cfg)
 		c := start(t, cfg)
-		if r := c.reply(); r.Error == "" {
+		if r := c.warm(); r.Error == "" {
 			t.Errorf("%s: no error", name)
 		}
 		c.finish()
 	}
 	c := start(t, good)
-	c.reply()
+	c.warm()
 	if code := c.finish(); code != 0 {
 		t.Errorf("ended before it began: exit code %d", code)
 	}
 	good.Window = time.Hour
 	c = start(t, good)
-	c.reply()
-	c.line(work.Go)
+	c.warm()
+	c.ask(work.Go)
 	_ = c.in.Close() // while it works; what it says then nobody hears
 	_ = c.reply()
 	<-c.end

@@ -9,7 +9,6 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
-import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -20,7 +19,7 @@ import org.redisson.config.Config;
 
 /**
  * A child process of the load test that holds its locks through Redisson. Like the others it reads a line of JSON with its configuration, then
- * one for each request, and answers each with a line. See loadtest/internal/wire.
+ * one for each request, and answers each with a line. See loadtest/internal/fleet and loadtest/internal/child.
  */
 public final class Client {
     private static final Gson GSON = new Gson();
@@ -78,33 +77,22 @@ public final class Client {
             cfg.getAsJsonArray("addrs").forEach(a -> cluster.addNodeAddress("redis://" + a.getAsString()));
             return config;
         }
-        String addr = cfg.getAsJsonArray("addrs").get(0).getAsString();
-        URI uri = URI.create(addr.contains("://") ? addr : "redis://" + addr);
-        String path = uri.getPath() == null ? "" : uri.getPath().replace("/", "");
-        config.useSingleServer()
-                .setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + (uri.getPort() < 0 ? 6379 : uri.getPort()))
-                .setDatabase(path.isEmpty() ? 0 : Integer.parseInt(path));
-        if (uri.getUserInfo() != null) {
-            String[] user = uri.getUserInfo().split(":", 2);
-            if (!user[0].isEmpty()) {
-                config.setUsername(user[0]);
-            }
-            config.setPassword(user.length > 1 ? user[1] : null);
-        }
+        config.useSingleServer().setAddress("redis://" + cfg.getAsJsonArray("addrs").get(0).getAsString());
         return config;
     }
 
     private static JsonObject answer(Holder holder, JsonObject request) {
         String what = request.get("do").getAsString();
         JsonObject reply = new JsonObject();
-        reply.addProperty("did", what);
+        JsonObject result = new JsonObject();
+        reply.add("result", result);
         try {
             switch (what) {
                 case "warm" -> holder.warm();
                 case "acquire" -> holder.acquire(request.has("over") ? request.get("over").getAsDouble() : 0);
-                case "weigh" -> reply.add("weight", weigh());
-                case "read" -> reply.add("reading", holder.read(cpuTime()));
-                case "release" -> holder.release(reply);
+                case "weigh" -> weigh(result);
+                case "read" -> holder.read(result, cpuTime());
+                case "release" -> holder.release(result);
                 default -> throw new IllegalArgumentException("unknown request " + what);
             }
         } catch (Exception e) {
@@ -113,14 +101,12 @@ public final class Client {
         return reply;
     }
 
-    private static JsonObject weigh() {
+    private static void weigh(JsonObject weight) {
         System.gc();
         System.gc();
-        JsonObject weight = new JsonObject();
         weight.addProperty("heap", ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed());
         weight.addProperty("stacks", 0);
         weight.addProperty("goroutines", ManagementFactory.getThreadMXBean().getThreadCount());
-        return weight;
     }
 
     private static double cpuTime() {

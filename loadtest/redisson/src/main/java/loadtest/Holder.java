@@ -19,17 +19,14 @@ final class Holder {
     private static final long THREAD = 1; // who holds them: any number will do
 
     private final RedissonClient redisson;
-    private final long seed;
     private final int first;
     private final RLock[] locks;
-    private final AtomicInteger held = new AtomicInteger();
     private volatile boolean stopped;
     private boolean released;
     private double cpu;
 
     Holder(RedissonClient redisson, JsonObject cfg) {
         this.redisson = redisson;
-        this.seed = Long.parseUnsignedLong(cfg.get("seed").getAsString());
         this.first = cfg.get("first").getAsInt();
         this.locks = new RLock[cfg.get("locks").getAsInt()];
     }
@@ -57,20 +54,16 @@ final class Holder {
         RFuture<Boolean> taken = lock.tryLockAsync(THREAD);
         return taken.thenAccept(ok -> {
             if (!ok) {
-                throw new IllegalStateException(lock.getName() + " is held: does another load test use this Redis, with the same -seed?");
+                throw new IllegalStateException(lock.getName() + " is held");
             }
             locks[i] = lock;
-            held.incrementAndGet();
         });
     }
 
-    JsonObject read(double cpuTime) {
-        JsonObject reading = new JsonObject();
+    void read(JsonObject reading, double cpuTime) {
         reading.addProperty("cpu", cpuTime - cpu);
         reading.addProperty("goroutines", ManagementFactory.getThreadMXBean().getThreadCount());
-        reading.addProperty("held", held.get());
         cpu = cpuTime;
-        return reading;
     }
 
     void release(JsonObject reply) throws Exception {
@@ -97,9 +90,9 @@ final class Holder {
         reply.addProperty("lost", lost.get());
     }
 
-    /** The same names as wire.Name gives. */
+    /** The same names as child.Name gives. */
     private String name(int i) {
-        long x = seed + (i + 1) * 0x9E3779B97F4A7C15L;
+        long x = (i + 1) * 0x9E3779B97F4A7C15L;
         x = (x ^ x >>> 30) * 0xBF58476D1CE4E5B9L;
         x = (x ^ x >>> 27) * 0x94D049BB133111EBL;
         return String.format("loadtest:%016x", x ^ x >>> 31);

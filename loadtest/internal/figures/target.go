@@ -114,15 +114,3 @@ func (v Verdict) String() string {
 	}
 	return fmt.Sprintf("%-7s %-9s %s: %s, rounds %s to %s; wanted %s", word, by, v.What, got, Number(v.Low), Number(v.High), want)
 }
-
-// Number writes a figure with three digits, or all before the point.
-func Number(x float64) string {
-	switch a := math.Abs(x); {
-	case a >= 99.95:
-		return fmt.Sprintf("%.0f", x)
-	case a >= 9.995:
-		return fmt.Sprintf("%.1f", x)
-	default:
-		return fmt.Sprintf("%.2f", x)
-	}
-}

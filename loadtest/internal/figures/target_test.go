@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lockdog/lockdog/loadtest/peers/internal/figures"
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

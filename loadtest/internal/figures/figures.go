@@ -1,0 +1,165 @@
+// Package figures computes what is shown of several rounds: medians, ratios of medians, tables of them, and whether targets are met.
+package figures
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Key names a figure.
+type Key string
+
+// The figures of the comparison of libraries. An operation is a lock and its release, or a TryLock; a handoff is a grant to another
+// goroutine than the last one's, or, where several processes share the lock, to another process.
+const (
+	P50        Key = "p50_us"         // of an operation; of the wait, where all want one lock
+	P99        Key = "p99_us"         //
+	Longest    Key = "longest_ms"     //
+	Rate       Key = "ops_per_s"      //
+	Handoffs   Key = "handoffs_per_s" //
+	HandoffP50 Key = "handoff_p50_us" // from the release to the grant, where the next holder was waiting
+	Commands   Key = "commands"       // that came to Redis over the network, per operation or handoff
+	InLua      Key = "commands_lua"   // that scripts called
+	Goroutines Key = "goroutines"     // most operations of a goroutine / least
+	Processes  Key = "processes"      // most operations of a process / least
+	Allocs     Key = "allocs"         // per operation, of the whole process
+	Bytes      Key = "alloc_bytes"    //
+	ClientCPU  Key = "client_cpu_us"  // per operation, of all processes
+	RedisCPU   Key = "redis_cpu_us"   // per operation
+	Overlaps   Key = "overlaps"       // grants while another held the lock
+	ToldDel    Key = "told_del_ms"    // longest time until a holder was told that its lock was gone
+	ToldFlush  Key = "told_flush_ms"
+	ToldForce  Key = "told_force_ms"
+	ToldNever  Key = "told_never" // how often it wasn't
+	Stuck      Key = "stuck"      // waiters that nothing woke when the lock was free
+	Unserved   Key = "unserved"   // callers without an operation in the window, or stuck after it
+	RoundTrip  Key = "rtt_us"     // of a PING, as the clients are connected, while there is no other traffic
+)
+
+// The figures of the load test, which its usage explains.
+const (
+	Predicted         Key = "predicted_calls_per_s"
+	Calls             Key = "calls_per_s"
+	OwnCalls          Key = "own_per_s"
+	Peak              Key = "peak_100ms"
+	Renewals          Key = "renewals_per_s"
+	RedisShare        Key = "redis_cpu_percent"
+	RedisPerRenewal   Key = "redis_cpu_us_per_renewal"
+	ScriptsPerRenewal Key = "redis_script_us_per_renewal"
+	CallP50           Key = "call_p50_ms"
+	CallP99           Key = "call_p99_ms"
+	LagP99            Key = "schedule_lag_p99_ms"
+	Utilization       Key = "lease_utilization_p999"
+	Late              Key = "late_renewals"
+	Lost              Key = "losses"
+	ClientPerRenewal  Key = "client_cpu_us_per_renewal"
+	GoroutinesPerLock Key = "goroutines_per_lock"
+	HeapPerLock       Key = "heap_bytes_per_lock"
+	StackPerLock      Key = "stack_bytes_per_lock"
+	ForegroundP99     Key = "foreground_p99_ms"
+	ForegroundLow     Key = "foreground_p99_low_ms" // where the p99 lies, as far as that many commands can tell
+	ForegroundHigh    Key = "foreground_p99_high_ms"
+)
+
+// Figures are those of one measurement. What wasn't measured is left out.
+type Figures map[Key]float64
+
+// Rounds are the measurements of one thing, the first round's first.
+type Rounds []Figures
+
+// worst are the figures of which the largest of all rounds counts. Of the others the median does.
+var worst = []Key{Overlaps, ToldDel, ToldFlush, ToldForce, ToldNever, Stuck, Unserved, Peak, Late, Lost, ForegroundHigh}
+
+// values are those of all rounds.
+func (r Rounds) values(k Key) []float64 {
+	var v []float64
+	for _, f := range r {
+		if x, ok := f[k]; ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// Get is the figure of all rounds, false where it wasn't measured.
+func (r Rounds) Get(k Key) (float64, bool) {
+	v := r.values(k)
+	switch {
+	case len(v) == 0:
+		return 0, false
+	case slices.Contains(worst, k):
+		return slices.Max(v), true
+	case k == ForegroundLow:
+		return slices.Min(v), true
+	}
+	return Median(v)
+}
+
+// Text is Get for people.
+func (r Rounds) Text(k Key) string {
+	x, ok := r.Get(k)
+	if !ok {
+		return "–"
+	}
+	return Number(x)
+}
+
+// Span is the least and the most of all rounds, false of fewer than two.
+func (r Rounds) Span(k Key) (low, high float64, ok bool) {
+	v := r.values(k)
+	if len(v) < 2 {
+		return 0, 0, false
+	}
+	return slices.Min(v), slices.Max(v), true
+}
+
+// Ratio is the most divided by the least.
+func Ratio(counts []int64) float64 {
+	return float64(slices.Max(counts)) / max(float64(slices.Min(counts)), 0.5) // one that got none: twice as bad as one
+}
+
+// Median of some numbers; of none, false.
+func Median(values []float64) (float64, bool) {
+	if len(values) == 0 {
+		return 0, false
+	}
+	v := slices.Sorted(slices.Values(values))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2, true
+}
+
+// Number writes a figure with three digits, or all before the point.
+func Number(x float64) string {
+	switch a := math.Abs(x); {
+	case a >= 99.95:
+		return fmt.Sprintf("%.0f", x)
+	case a >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	default:
+		return fmt.Sprintf("%.2f", x)
+	}
+}
+
+// Table is some rows of figures under a title.
+type Table struct {
+	Title string
+	Heads []string
+	Rows  [][]string
+}
+
+// Print prints tables for a terminal, whose columns have the same widths in all.
+func Print(out io.Writer, tables []Table) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) } // Flush tells
+	for _, t := range tables {
+		printf("\n%s\n", t.Title)
+		for _, row := range append([][]string{t.Heads}, t.Rows...) {
+			printf("%s\t\n", strings.Join(row, "\t"))
+		}
+	}
+	printf("\n")
+	return w.Flush()
+}

@@ -1,9 +1,0 @@
-package sample_test
-
-import (
-	"testing"
-
-	"github.com/lockdog/lockdog/internal/redistest"
-)
-
-func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockdog/lockdog/loadtest/internal/figures"
+)
+
+// report is what a run hands out: a table, and a page with a picture.
+type report struct {
+	b        *bench
+	command  string
+	load     string // average of the machine, at the start
+	took     time.Duration
+	complete bool // not interrupted, and nothing failed on the way
+	rows     []*row
+	notes    []string
+	faults   []error // what makes the figures worthless
+}
+
+// row is what was measured of one mode with one number of locks.
+type row struct {
+	mode     string
+	locks    int
+	rounds   figures.Rounds
+	timeline []float64 // calls in each 100 ms of the first round, from the first acquire on
+}
+
+func (rep *report) find(mode string, locks int) *row {
+	for _, r := range rep.rows {
+		if r.mode == mode && r.locks == locks {
+			return r
+		}
+	}
+	return nil
+}
+
+// row finds a row, or adds it.
+func (rep *report) row(mode string, locks int) *row {
+	r := rep.find(mode, locks)
+	if r == nil {
+		r = &row{mode: mode, locks: locks}
+		rep.rows = append(rep.rows, r)
+		slices.SortStableFunc(rep.rows, func(a, b *row) int {
+			return cmp.Or(cmp.Compare(a.locks, b.locks), cmp.Compare(slices.Index(allModes, a.mode), slices.Index(allModes, b.mode)))
+		})
+	}
+	return r
+}
+
+// blocks are columns under a title: one table of all would be wider than any terminal. The heads are in -h, too.
+var blocks = []struct {
+	title string
+	heads []string
+	keys  []figures.Key
+}{
+	{
+		"Calls to Redis, per second",
+		[]string{"predicted", "calls", "own count", "peak/100ms", "renewals"},
+		[]figures.Key{figures.Predicted, figures.Calls, figures.OwnCalls, figures.Peak, figures.Renewals},
+	},
+	{
+		"What that costs",
+		[]string{"Redis CPU %", "µs/renewal", "in scripts", "clients' µs/renewal", "others' p99 ms", "from", "to"},
+		[]figures.Key{
+			figures.RedisShare, figures.RedisPerRenewal, figures.ScriptsPerRenewal, figures.ClientPerRenewal,
+			figures.ForegroundP99, figures.ForegroundLow, figures.ForegroundHigh,
+		},
+	},
+	{
+		"The clients",
+		[]string{"call p50 ms", "p99", "lag p99 ms", "lease p99.9", "late", "lost", "goroutines/lock", "heap/lock", "stack/lock"},
+		[]figures.Key{
+			figures.CallP50, figures.CallP99, figures.LagP99, figures.Utilization, figures.Late, figures.Lost,
+			figures.GoroutinesPerLock, figures.HeapPerLock, figures.StackPerLock,
+		},
+	},
+}
+
+func (rep *report) tables() (tables []figures.Table) {
+	for _, b := range blocks {
+		t := figures.Table{Title: b.title, Heads: append([]string{"locks", "mode"}, b.heads...)}
+		for _, r := range rep.rows {
+			cells := []string{fmt.Sprint(r.locks), r.mode}
+			for _, k := range b.keys {
+				cells = append(cells, r.rounds.Text(k))
+			}
+			t.Rows = append(t.Rows, cells)
+		}
+		tables = append(tables, t)
+	}
+	return tables
+}
+
+// print prints the table, and what is to be said of it.
+func (rep *report) print(out io.Writer) error {
+	err := figures.Print(out, rep.tables())
+	_, failed := io.WriteString(out, strings.Join(rep.lines(), "\n")+"\n")
+	return errors.Join(err, failed)
+}
+
+var modelName = regexp.MustCompile(`model name\s*:\s*(.*)`)
+
+// lines are below the table.
+func (rep *report) lines() (lines []string) {
+	for _, v := range rep.verdicts() {
+		lines = append(lines, v.String())
+	}
+	for _, err := range rep.faults {
+		lines = append(lines, "FAILED  "+err.Error())
+	}
+	lines = append(lines, rep.notes...)
+	if !rep.complete {
+		lines = append(lines, "The run is not complete: it was interrupted, or failed on the way.")
+	}
+	b, cpu, distance := rep.b, "", ""
+	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
+	if found := modelName.FindSubmatch(text); found != nil {
+		cpu = " of " + string(found[1])
+	}
+	if b.rtt > 0 {
+		distance = fmt.Sprintf(", %v of round trip away", b.rtt)
+	}
+	return append(lines,
+		fmt.Sprintf("Lease %v, renewed every %v; %d client process(es), %d Redis node(s)%s; holders' ctx is context.Background()"+
+			" (a cancelable one costs lockdog about 460 bytes of heap more per lock).", b.lease, b.interval(), b.clients, len(b.addrs), distance),
+		fmt.Sprintf("%s/%s, %d CPUs%s, %s, Redis %s; load average at the start %s.",
+			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpu, runtime.Version(), b.version, rep.load),
+		fmt.Sprintf("%s   (%s, %.0f s)", rep.command, b.began.Format(time.RFC3339), rep.took.Seconds()))
+}
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+// panel is the picture of one row: the calls in each 100 ms, on a logarithmic scale.
+type panel struct {
+	Mode, Title   string
+	Width, Height float64
+	Bars          []bar
+}
+
+type bar struct{ X, Y, Height float64 }
+
+const (
+	panelHeight = 100
+	barStep     = 4
+	floor       = 0.6 // of the scale: one call is to be seen
+)
+
+// panels have the same scale.
+func (rep *report) panels() (panels []panel) {
+	top, longest := 10.0, 0
+	for _, r := range rep.rows {
+		top, longest = max(top, slices.Max(append(r.timeline, 0))), max(longest, len(r.timeline))
+	}
+	for _, r := range rep.rows {
+		p := panel{Mode: r.mode, Width: float64(barStep * longest), Height: panelHeight, Title: fmt.Sprintf(
+			"%s, %d locks: %s calls/s while measured, %s in the worst 100 ms", r.mode, r.locks, r.rounds.Text(figures.Calls), r.rounds.Text(figures.Peak))}
+		for i, calls := range r.timeline {
+			if calls > floor {
+				height := panelHeight * math.Log(calls/floor) / math.Log(top/floor)
+				p.Bars = append(p.Bars, bar{float64(barStep * i), panelHeight - height, height})
+			}
+		}
+		panels = append(panels, p)
+	}
+	return panels
+}
+
+// html writes one page that needs no other file.
+func (rep *report) html(out io.Writer) error {
+	return page.Execute(out, map[string]any{"Panels": rep.panels(), "Tables": rep.tables(), "Lines": rep.lines()})
+}
+
+// save writes the page, if asked to.
+func (rep *report) save(name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(rep.html(file), file.Close())
+}
