@@ -109,7 +109,9 @@ func TestFigures(t *testing.T) {
 		within(t, mode+" calls", figure(t, rep, mode, figures.Calls), calls, busy)
 		within(t, mode+" own calls", figure(t, rep, mode, figures.OwnCalls), calls, busy)
 		within(t, mode+" renewals", figure(t, rep, mode, figures.Renewals), 200/interval, busy)
-		for _, k := range []figures.Key{figures.RedisPerRenewal, figures.ScriptsPerRenewal, figures.ClientPerRenewal, figures.CallP50, figures.LagP99} {
+		for _, k := range []figures.Key{
+			figures.RedisPerRenewal, figures.ScriptsPerRenewal, figures.ClientPerRenewal, figures.CallP50, figures.LagP99,
+		} {
 			if figure(t, rep, mode, k) <= 0 {
 				t.Errorf("%s: no %s", mode, k)
 			}
@@ -124,8 +126,8 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s: %v s of timeline, %v", r.mode, seconds, r.rounds)
 		}
 	}
-	used := figure(t, rep, child.Batched, figures.Utilization)
-	perLock, batched := figure(t, rep, child.PerLock, figures.GoroutinesPerLock), figure(t, rep, child.Batched, figures.GoroutinesPerLock)
+	used, batched := figure(t, rep, child.Batched, figures.Utilization), figure(t, rep, child.Batched, figures.GoroutinesPerLock)
+	perLock := figure(t, rep, child.PerLock, figures.GoroutinesPerLock)
 	if perLock < .99 || batched > .1 || used < .3 || used > .9 {
 		t.Errorf("goroutines %v and %v, utilization %v", perLock, batched, used)
 	}
@@ -138,7 +140,10 @@ func TestReport(t *testing.T) {
 		b: &bench{flags: flags{clients: 2, lease: 30 * time.Second}, addrs: []string{"one"}}, command: "loadtest <flags>",
 		rows: []*row{
 			{mode: child.None, locks: 9, rounds: figures.Rounds{{figures.ForegroundHigh: 2}}},
-			{mode: child.Batched, locks: 9, rounds: figures.Rounds{{figures.Calls: 1.5, figures.Peak: 2, figures.ForegroundLow: 1}}, timeline: []float64{0, 10, 1}},
+			{
+				mode: child.Batched, locks: 9, timeline: []float64{0, 10, 1},
+				rounds: figures.Rounds{{figures.Calls: 1.5, figures.Peak: 2, figures.ForegroundLow: 1}},
+			},
 		},
 		faults: []error{errors.New("batched, 9 locks: lost")},
 	}
@@ -148,13 +153,16 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		`(?m)^ +locks +mode +predicted +calls `, `(?m)^ +9 +batched +– +1\.50 +– +2\.00 `, `FAILED +batched, 9 locks: lost`, `not complete`,
-		`met .*9 locks: calls in the worst 100 ms.*: 2\.00`, `\? +9 locks: late renewals: not measured`, `least p99 .* 0\.50 × none's`, `context\.Background\(\) .*460`,
+		`met .*9 locks: calls in the worst 100 ms.*: 2\.00`, `\? +9 locks: late renewals: not measured`,
+		`least p99 .* 0\.50 × none's`, `context\.Background\(\) .*460`,
 	} {
 		if !regexp.MustCompile(want).MatchString(table.String()) {
 			t.Errorf("no %s in\n%s", want, &table)
 		}
 	}
-	for want, n := range map[string]int{"<rect ": 2, "<figure>": 2, "<table>": len(blocks), "<td>batched</td>": len(blocks), "loadtest &lt;flags&gt;": 1, "<flags>": 0} {
+	for want, n := range map[string]int{
+		"<rect ": 2, "<figure>": 2, "<table>": len(blocks), "<td>batched</td>": len(blocks), "loadtest &lt;flags&gt;": 1, "<flags>": 0,
+	} {
 		if got := strings.Count(page.String(), want); got != n {
 			t.Errorf("%d of %s, want %d", got, want, n)
 		}
@@ -164,7 +172,8 @@ func TestReport(t *testing.T) {
 // TestLossesAreReported: what was lost is told with its causes, and fails the run, and so does a wrong count.
 func TestLossesAreReported(t *testing.T) {
 	t.Parallel()
-	h := &holders{mode: child.Batched, locks: 9, lost: 2, counts: child.Reading{Counts: map[string]int64{child.Losses + "/stalled": 2, child.Calls + "/acquire": 9}}}
+	counts := map[string]int64{child.Losses + "/stalled": 2, child.Calls + "/acquire": 9}
+	h := &holders{mode: child.Batched, locks: 9, lost: 2, counts: child.Reading{Counts: counts}}
 	text := errors.Join(h.faults()...).Error()
 	if !strings.Contains(text, "Redis counts 0 calls, the clients 9") || !strings.Contains(text, "2 were lost") || !strings.Contains(text, "stalled:2") {
 		t.Error(text)

@@ -30,13 +30,16 @@ func (rep *report) verdicts() (verdicts []figures.Verdict) {
 		if r.mode != child.Batched {
 			continue
 		}
+		most := func(key figures.Key, what string, limit float64, unit string) figures.Target {
+			return figures.Target{What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Unit: unit}
+		}
 		atMost := func(key figures.Key, what string, limit float64, unit string) {
-			t := figures.Target{What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Unit: unit}
-			verdicts = append(verdicts, t.Judge(r.rounds, nil))
+			verdicts = append(verdicts, most(key, what, limit, unit).Judge(r.rounds, nil))
 		}
 		beside := func(mode string, key, baseKey figures.Key, what string, limit float64, unit string) {
-			t := figures.Target{What: fmt.Sprintf("%d locks: %s", r.locks, what), Key: key, AtMost: true, Limit: limit, Base: mode, BaseKey: baseKey, Unit: unit}
 			if base := rep.find(mode, r.locks); base != nil {
+				t := most(key, what, limit, unit)
+				t.Base, t.BaseKey = mode, baseKey
 				verdicts = append(verdicts, t.Judge(r.rounds, base.rounds))
 			}
 		}

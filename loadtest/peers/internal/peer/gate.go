@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// gated is a floor that only one goroutine of the process asks at a time. A channel serves its senders in
+// gated is a floor of which only one goroutine of the process waits for a name at a time. A channel serves its senders in
 // the order they came.
 type gated struct {
 	*floor
@@ -36,22 +36,6 @@ func (g *gated) Lock(ctx context.Context, name string) (Held, error) {
 		return nil, context.Cause(ctx)
 	}
 	h, err := g.floor.Lock(ctx, name)
-	return behind(gate, h, err)
-}
-
-func (g *gated) TryLock(ctx context.Context, name string) (Held, error) {
-	gate := g.gate(name)
-	select {
-	case gate <- struct{}{}:
-	default:
-		return nil, ErrHeld
-	}
-	h, err := g.floor.TryLock(ctx, name)
-	return behind(gate, h, err)
-}
-
-// behind opens the gate again where the lock was not acquired.
-func behind(gate chan struct{}, h Held, err error) (Held, error) {
 	if err != nil {
 		<-gate
 		return nil, err
