@@ -167,10 +167,11 @@ func (h *holders) release(ctx context.Context) error {
 	return err
 }
 
-// Two counts of the same calls may differ by that much: a call that timed out may have been sent twice, or not at all.
+// Two counts of the same calls may differ by that much: a call that timed out may have been sent twice, or not at all, and a node
+// may not read the last message of a subscription that ends.
 const (
 	agreeShare = 0.02 // of the renewals' calls
-	agreeCalls = 2
+	agreeCalls = 2    // for each node
 )
 
 // agree compares what Redis received with what the clients' own metrics say they sent, from before they were started until they have
@@ -179,7 +180,7 @@ func (h *holders) agree() (received, own int64, ok bool) {
 	c := sample.Sort(h.open.Since(h.start).Commands, 0)
 	received, own = c.Scripts+c.PubSub, h.counts.Total(child.Calls)
 	renewals := h.counts.Count(child.Calls, string(telemetry.PurposeRenew))
-	return received, own, math.Abs(float64(received-own)) <= max(agreeCalls, agreeShare*float64(renewals))
+	return received, own, math.Abs(float64(received-own)) <= max(float64(agreeCalls*len(h.b.servers)), agreeShare*float64(renewals))
 }
 
 // faults are what makes all figures worthless. For what Redisson loses it has to answer itself, and it doesn't count its calls.
