@@ -163,15 +163,24 @@ func TestQuorumLeavesNothing(t *testing.T) {
 			mustMatch(t, err, lock.ErrHeld)
 			gone()
 		}
-		e := ns.wires[2]
-		e.set(redistest.ReplyTo(redistest.Hold, e.script("acquire", "job")))
+		for _, wire := range ns.wires { // until all have been asked
+			wire.set(redistest.ReplyTo(redistest.Hold, wire.script("acquire", "job")))
+		}
+		refused := make(chan error, 1)
+		go func() { refused <- errorOf(a.Mutex("job").TryLock(t.Context())) }()
+		for _, wire := range ns.wires {
+			wire.proxy.AwaitHeld(t, 1)
+		}
+		for _, wire := range ns.wires[:2] {
+			wire.set(nil)
+			wire.proxy.Release()
+		}
 		start := time.Now()
-		_, err := a.Mutex("job").TryLock(t.Context())
-		mustMatch(t, err, lock.ErrHeld)
+		mustMatch(t, await(t, "TryLock", refused), lock.ErrHeld)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("it waited for the third node, though two had refused: %v", took)
 		}
-		e.proxy.AwaitHeld(t, 1)
+		e := ns.wires[2]
 		e.set(nil)
 		e.proxy.Release()
 		gone()
