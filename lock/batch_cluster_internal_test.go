@@ -217,36 +217,3 @@ func TestBatch_RefusedByCluster(t *testing.T) {
 		})
 	}
 }
-
-// panicking is a hook that panics at pipelines, in which refused calls of a batch are sent again.
-type panicking struct{ redistest.Hook }
-
-func (panicking) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error { panic("boom") }
-}
-
-// A panic while one call of a batch is sent again leaves the others their replies.
-func TestBatch_PanicInSecondPart(t *testing.T) {
-	t.Parallel()
-	r, cl, rdb, names := newClusterRig(t, 3)
-	ctx := t.Context()
-	to := r.elsewhere(cl)
-	l, err := r.c.Mutex(names[0]).TryLock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := r.holdTryLock(ctx, names[1], names[2])
-	released := make(chan error, 1)
-	r.start(func() { released <- l.Release(ctx) })
-	m := cl.Migrate(t, cl.Slot(t, names[2]), to)
-	rdb.AddHook(panicking{})
-	r.resume()
-	r.release(<-all[0])
-	if err := (<-all[1]).err; err == nil || !strings.Contains(err.Error(), "boom") {
-		t.Errorf("the call that was sent again: %v", err)
-	}
-	if err := <-released; err != nil || !r.gone(names[0]) {
-		t.Errorf("Release: %v, and it is gone: %v", err, r.gone(names[0]))
-	}
-	m.Finish(t)
-}

@@ -359,3 +359,32 @@ func TestDispatcher_Hold(t *testing.T) {
 		r.wantSent("a:hang-0", "a:1 a:2")
 	})
 }
+
+// elsewhere has a batch of two, of which the second is to be sent by itself, where its key is. That panics.
+type elsewhere struct{ *servers }
+
+func (elsewhere) Traits() backend.Traits {
+	return backend.Traits{MultiLockScripts: true, UndeclaredKeys: true, Publish: "publish"}
+}
+
+func (elsewhere) Eval(context.Context, backend.Call) (any, error) {
+	return []any{int64(1), int64(5), int64(1), "ERR Script attempted to access a non local key in a cluster node"}, nil
+}
+
+func (elsewhere) EvalEach(context.Context, []backend.Call) []backend.Result { panic("boom") }
+
+// A panic while one call of a batch is sent again leaves the others their replies.
+func TestDispatcher_PanicInSecondPart(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var told any
+		r.d = New(Config{Backend: elsewhere{r.s}, Recorder: r.d.rec, Panicked: func(v any, _ []byte) { told = v }})
+		_, resume := r.d.Hold("a")
+		first, second := r.acquire(t.Context(), "a:1", nil), r.acquire(t.Context(), "a:2", nil)
+		resume()
+		r.want("the first", first, nil)
+		var panicked *redisfail.PanicError
+		if err := <-second; !errors.As(err, &panicked) || panicked.Value != "boom" || told != "boom" {
+			t.Errorf("the call that was sent again: %v; told of %v", err, told)
+		}
+	})
+}
