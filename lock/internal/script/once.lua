@@ -54,3 +54,22 @@ local function add(delta, spent, message)
   end
   return {1, now}, left
 end
+
+-- set writes the receipt and sets the counter to ARGV[6], then publishes a message; nothing if that is false. It returns the reply of the script.
+-- What an ACL refuses isn't done; where Redis is full, nothing is.
+local function set(message)
+  redis.call('set', KEYS[2], '1', 'px', ARGV[5])
+  redis.call('set', KEYS[1], ARGV[6])
+  local heard, refused
+  if message then
+    heard, refused = tell(ARGV[3], ARGV[2], message)
+  end
+  if refused then
+    redis.call('del', KEYS[1], KEYS[2])
+    return redis.error_reply(refused)
+  end
+  if KEYS[3] then
+    redis.pcall('del', unpack(KEYS, 3))
+  end
+  return {1, now}
+end
