@@ -28,8 +28,10 @@ export LOCKDOG_FULL := $(FULL)
 test: setup ## all tests but the peers', with the race detector
 	@echo "== test"
 	mkdir -p bin
-	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./...
-	cd loadtest && go test $(TESTFLAGS) . ./internal/...
+	(cd loadtest && exec go test $(TESTFLAGS) . ./internal/...) & \
+	go test $(TESTFLAGS) $(if $(PROFILE),$(COVERFLAGS)) ./... || failed=$$?; \
+	wait $$! || failed=$$?; \
+	exit $${failed:-0}
 
 # Each part by itself, so that one that fails hides no other. Takes hours.
 .PHONY: nightly

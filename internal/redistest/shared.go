@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
@@ -24,8 +26,11 @@ var shared struct {
 }
 
 // Main is what a package's TestMain calls. It runs the tests, ends the shared
-// server, checks with goleak that no goroutine was left behind and exits.
+// server, checks with goleak that no goroutine was left behind and exits. What
+// go-redis and slog's default logger say isn't printed: nobody knows whose it was.
 func Main(m *testing.M, opts ...goleak.Option) {
+	logging.Disable() // go-redis's: a line for every failed connection
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(runner{m, opts}, opts...)
 }
 

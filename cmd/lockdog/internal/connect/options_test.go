@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/pflag"
 
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
@@ -21,7 +20,6 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{connect.EnvURL, connect.EnvPassword, connect.EnvSentinelAuth, connect.EnvPrefix} {
 		_ = os.Unsetenv(name)
 	}
-	logging.Disable() // go-redis's: every failed connection
 	redistest.Main(m)
 }
 
