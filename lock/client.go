@@ -20,6 +20,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/cleanup"
 	"github.com/lockdog/lockdog/lock/internal/contention"
+	"github.com/lockdog/lockdog/lock/internal/deadlock"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/pubsub"
 	"github.com/lockdog/lockdog/lock/internal/script"
@@ -38,7 +39,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → Quorum.mu
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
-//	pubsub.Mux.mu → waitGraph.mu
+//	pubsub.Mux.mu → deadlock.Finder.mu
 //	layoutWatch.mu → registry.mu
 //	any of them → contention.Profile.mu
 //
@@ -67,7 +68,7 @@ type Client struct {
 	trackers   *tracking.Trackers  // nil without WithLossNotifications
 	profile    *contention.Profile // nil with WithContentionProfile(0)
 	layout     *layoutWatch
-	graph      *waitGraph
+	graph      *deadlock.Finder
 
 	gate     *gate
 	controls sync.Map // endpoints whose control channel is listened to
@@ -83,7 +84,7 @@ type Client struct {
 //
 // The program keeps rdb and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: defaultLasting, profileRate: DefaultContentionRate}
+	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: deadlock.DefaultAfter, profileRate: DefaultContentionRate}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -121,7 +122,10 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.layout = newLayoutWatch(c)
-	c.graph = newWaitGraph(c)
+	c.graph = deadlock.New(deadlock.Config{
+		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix, Waits: graphWaits{c.waits},
+		Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
+	})
 	c.renewer = newRenewer(c.dispatcher, be, c.rec)
 	c.engine, err = watchdog.New(watchdog.Config{
 		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
@@ -162,8 +166,8 @@ func (c *clientConfig) check() error {
 		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
 	}
 	switch {
-	case c.graphAfter != 0 && (c.graphAfter < minLasting || c.graphAfter > maxLasting):
-		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, minLasting, maxLasting)
+	case c.graphAfter != 0 && (c.graphAfter < deadlock.MinAfter || c.graphAfter > deadlock.MaxAfter):
+		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, deadlock.MinAfter, deadlock.MaxAfter)
 	case c.graphAfter == 0 && c.lock.breaks:
 		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for", ErrInvalid)
 	}
@@ -214,7 +218,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-ctx.Done():
 	}
 	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
-	within(ctx, c.graph.close)
+	within(ctx, c.graph.Close)
 	c.awaitReleases(ctx)
 	c.waits.declineAll()
 	c.grants.seal()
@@ -326,8 +330,8 @@ func (controller) Up()   {}
 func (controller) Down() {}
 
 func (ct controller) Message(text string) {
-	if text == nudge {
-		ct.c.graph.nudged()
+	if text == deadlock.Notification {
+		ct.c.graph.Notified()
 		return
 	}
 	ct.c.grants.each(func(g *grant) {

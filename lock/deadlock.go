@@ -35,14 +35,14 @@ func (e *DeadlockError) Error() string {
 // Is makes the error match ErrDeadlock.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// deadlock is a deadlock that a wait is part of.
-type deadlock struct {
+// foundDeadlock is a deadlock that a wait is part of.
+type foundDeadlock struct {
 	cycle  []DeadlockWait
 	broken bool // the wait is to fail
 }
 
-func newDeadlock(c waitgraph.Cycle, broken bool) *deadlock {
-	d := &deadlock{broken: broken}
+func newFoundDeadlock(c waitgraph.Cycle, broken bool) *foundDeadlock {
+	d := &foundDeadlock{broken: broken}
 	for _, s := range c {
 		d.cycle = append(d.cycle, DeadlockWait{
 			Name: s.Wait.Name, Owner: s.Wait.Waiter, ClientID: script.ClientIDOf(s.Wait.Waiter), HoldsName: s.Hold.Name, HoldsOwner: s.Hold.Owner,
@@ -81,8 +81,9 @@ func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 	return &DeadlockError{Name: w.lock.name, Cycle: d.cycle}
 }
 
-// setDeadlock has a waiter told, unless it has left. What has the wait fail stays until it has been told: nobody would break that deadlock otherwise.
-func (ws *waitQueues) setDeadlock(w *waiter, d *deadlock) {
+// setDeadlock has a waiter told of a deadlock, unless it has left. A deadlock that its wait is to break isn't replaced before the
+// waiter has been told: nobody else would break it.
+func (ws *waitQueues) setDeadlock(w *waiter, d *foundDeadlock) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if w.q == nil {

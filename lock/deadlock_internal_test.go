@@ -6,9 +6,9 @@ import "testing"
 func TestSetDeadlock_KeepsWhatHasTheWaitFail(t *testing.T) {
 	t.Parallel()
 	ws := &waitQueues{}
-	first, broken, later := &deadlock{}, &deadlock{broken: true}, &deadlock{}
+	first, broken, later := &foundDeadlock{}, &foundDeadlock{broken: true}, &foundDeadlock{}
 	w := &waiter{q: &waitQueue{}, signal: make(chan struct{}, 1)}
-	for _, step := range []struct{ set, want *deadlock }{{first, first}, {broken, broken}, {later, broken}} {
+	for _, step := range []struct{ set, want *foundDeadlock }{{first, first}, {broken, broken}, {later, broken}} {
 		ws.setDeadlock(w, step.set)
 		if w.deadlock != step.want {
 			t.Errorf("%+v", w.deadlock)

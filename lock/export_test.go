@@ -10,9 +10,6 @@ import (
 // Full has tests run in their long forms, too, as `make nightly` does.
 var Full = os.Getenv("LOCKDOG_FULL") != ""
 
-// DeniedPause is for how long the wait graph asks for nothing that the ACL has refused.
-const DeniedPause = deniedPause
-
 // Scripts are all scripts by name, as Redis gets them.
 var Scripts = make(map[string]*backend.Script)
 
@@ -35,7 +32,7 @@ func init() {
 	}
 	add(script.Force.Script, script.RWForce.Script, script.Inspect.Script, script.RWInspect.Script)
 	add(script.Renew, script.Count, script.MultiAcquire, script.MultiRelease, script.Raise, script.Batch)
-	add(script.WaitsWrite, script.WaitsEnlist, script.WaitsRead, script.WaitsNudge, script.Holders)
+	add(script.WaitsWrite, script.WaitsEnlist, script.WaitsRead, script.WaitsNotify, script.Holders)
 }
 
 // Asleep reports whether each of n calls of Lock that wait in the client's lines was told last that the lock is held, hears of releases and so

@@ -83,7 +83,7 @@ func TestUnclearOutcomes(t *testing.T) {
 
 		// A script ran once at most for each time that we say we sent it: go-redis adds none.
 		scripts := func(s *scope) (n int) {
-			for _, p := range []telemetry.Purpose{telemetry.PurposeAcquire, telemetry.PurposeRenew, telemetry.PurposeRelease, telemetry.PurposeOther} { // the last: what lasting waits write
+			for _, p := range []telemetry.Purpose{telemetry.PurposeAcquire, telemetry.PurposeRenew, telemetry.PurposeRelease, telemetry.PurposeOther} { // the last: what long waits write
 				n += s.sent(t, p)
 			}
 			return n

@@ -23,10 +23,10 @@ type waiter struct {
 	// Guarded by waitQueues.mu:
 	q            *waitQueue
 	prev, next   *waiter
-	ticket       uint64    // its number in the queue, from 1
-	failingSince time.Time // since when every attempt has failed, zero: the last one didn't
-	failures     trouble   // of the tries before it joined; the queue has those since
-	deadlock     *deadlock // that its wait is part of, until it has been told; nil: none
+	ticket       uint64         // its number in the queue, from 1
+	failingSince time.Time      // since when every attempt has failed, zero: the last one didn't
+	failures     trouble        // of the tries before it joined; the queue has those since
+	deadlock     *foundDeadlock // that its wait is part of, until it has been told; nil: none
 
 	// Written with waitQueues.mu held, and read without it in some places.
 	claim    *claim        // written only by the waiter's goroutine, after an attempt of its own: during that the lock isn't handed to it

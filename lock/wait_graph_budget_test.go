@@ -86,13 +86,13 @@ func chained(t *testing.T, w *world, width, depth int) *tangle {
 	return g
 }
 
-// What a client sends for its lasting waits is bounded: 20 commands for each, two a second for each from then on, and beyond that one search a second
-// while it is nudged.
+// What a client sends for its long waits is bounded: 20 commands for each, two a second for each from then on, and beyond that one search a second
+// while it is notified.
 func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		width, depth int
-		nudged       bool
+		notified     bool
 	}{{1, 12, false}, {1, 12, true}, {4, 4, true}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
@@ -102,14 +102,14 @@ func TestWaitGraph_CommandsPerSecondAreBounded(t *testing.T) {
 				client := j.outer.Owner()[:strings.LastIndex(j.outer.Owner(), "-")]
 				const seconds = 20
 				for range 10 * seconds {
-					if tt.nudged {
+					if tt.notified {
 						w.raw.eval("return redis.call('publish', ARGV[1], 'lockdog deadlock?')", nil, "app:lockdog:control:"+client)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
 				search := tt.depth * (tt.width + 1) // the holders of each lock, and one read of the next client's waits
 				rate := 2 * tt.width
-				if tt.nudged {
+				if tt.notified {
 					rate = max(rate, search+2) // and a refresh
 				}
 				sent, most := j.sent(t, telemetry.PurposeOther), 20*tt.width+search+rate*(seconds+2)

@@ -18,6 +18,7 @@ import (
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/deadlock"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
@@ -480,7 +481,7 @@ func TestWaitGraph_AnothersLockIsForbidden(t *testing.T) {
 		}
 		g.waits(2, g.jobs[2].Mutex("stock"))
 		g.allTold(1, 2)
-		time.Sleep(lock.DeniedPause + 20*time.Second)
+		time.Sleep(deadlock.DeniedPause + 20*time.Second)
 		if asked.Load() != 2 {
 			t.Errorf("asked %d times", asked.Load())
 		}
@@ -565,8 +566,8 @@ func newCountedPair(t *testing.T, w *world, counted *backend.Script) (g *tangle,
 	return g, calls
 }
 
-// A nudge that comes right after a look has an effect a little later.
-func TestWaitGraph_NudgedAfterALook(t *testing.T) {
+// A notification that comes right after a search has an effect a little later.
+func TestWaitGraph_NotifiedAfterASearch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := openFake(t, kindOfLock{})
@@ -588,18 +589,18 @@ func TestWaitGraph_NudgedAfterALook(t *testing.T) {
 }
 
 // Another client hears once of a cycle that many waits of one lease are part of.
-func TestWaitGraph_NudgesOnce(t *testing.T) {
+func TestWaitGraph_NotifiesOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, nudges := newCountedPair(t, openFake(t, kindOfLock{}), script.WaitsNudge)
+		g, notifications := newCountedPair(t, openFake(t, kindOfLock{}), script.WaitsNotify)
 		g.waits(1, g.jobs[1].Mutex("a"))
 		time.Sleep(5 * time.Second)
 		for range 20 {
 			g.asks(0, g.jobs[0].Mutex("b")) // all at one time
 		}
 		g.allTold(0, 1)
-		if n := nudges.Load(); n < 1 || n > 2 {
-			t.Errorf("%d nudges", n)
+		if n := notifications.Load(); n < 1 || n > 2 {
+			t.Errorf("%d notifications", n)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func (ws *waitQueues) enter(ctx context.Context, lk *lock, claim *claim, params 
 	w := &waiter{lock: lk, ctx: ctx, claim: claim, params: params, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
 	w.failures.note(failed)
 	ws.join(w, seen)
-	ws.c.graph.joined()
+	ws.c.graph.Joined()
 	return w
 }
 

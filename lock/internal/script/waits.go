@@ -8,11 +8,11 @@ const (
 	waitingKey = "lockdog:waiting"
 )
 
-// WaitsKey has the lasting waits of a client with those random digits in its owners: owner of a lease -> the waits whose ctx carries that lease, as
+// WaitsKey has the long waits of a client with those random digits in its owners: owner of a lease -> the waits whose ctx carries that lease, as
 // waitgraph encodes them. A wait that carries none is stored under its own waiter. Each client has a key in a slot of its own.
 func WaitsKey(prefix, random string) string { return prefix + waitsPart + "{" + random + "}" }
 
-// WaitingKey has the clients that have lasting waits: their random digits -> until when, ms.
+// WaitingKey has the clients that have long waits: their random digits -> until when, ms.
 func WaitingKey(prefix string) string { return prefix + waitingKey }
 
 // WaitsLife is how long the keys of a client's waits live without a refresh.
@@ -23,7 +23,7 @@ var (
 	WaitsWrite  = load("waits_write", "clock")
 	WaitsEnlist = load("waits_enlist", "clock")
 	WaitsRead   = load("waits_read")
-	WaitsNudge  = load("waits_nudge")
+	WaitsNotify = load("waits_notify")
 	Holders     = load("holders")
 )
 
@@ -128,9 +128,9 @@ func ParseHolders(reply any) (mode string, owners []string, err error) {
 	return words[0], words[1:], nil
 }
 
-// WaitsNudgeArgs makes r a call of waits_nudge.lua. The channel is listened to where the lock is.
-func WaitsNudgeArgs(r *Request, lock, channel, message string) {
-	r.start(WaitsNudge)
+// WaitsNotifyArgs makes r a call of waits_notify.lua. The channel is listened to where the lock is.
+func WaitsNotifyArgs(r *Request, lock, channel, message string) {
+	r.start(WaitsNotify)
 	r.Keys = append(r.Keys, lock)
 	r.Args = append(r.Args, channel, message)
 }

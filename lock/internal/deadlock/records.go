@@ -1,4 +1,4 @@
-package lock
+package deadlock
 
 import (
 	"context"
@@ -7,18 +7,17 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
-	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waitRecords are a client's lasting waits in Redis, in a hash of its own: for each lease that waits carry these waits, and for a wait that carries none the
-// wait under its own waiter. Waits that carry one lease and wait for the same are one there: whoever waits for the lease waits for all of them, so one is
-// enough to see a cycle. One set has all clients that have such a hash.
+// records are a client's long waits in Redis, in one hash: under each lease the waits that carry it, and under its own owner a
+// wait that carries none. Of the waits that carry one lease and wait for one lock only one is written: a waiter for the lease
+// waits for all of them, so one is enough to see a cycle. A set has all clients that have such a hash.
 //
-// Every command that changes the hash refreshes it, and it is refreshed only together with what has changed. So whoever reads a wait in a hash that was
-// refreshed at some time knows that the wait lasted then. A write that may come late, as there was no reply, would break that: then all is written anew
-// until the write can't come any more.
-type waitRecords struct {
-	g         *waitGraph
+// Every command that changes the hash refreshes it, and it is refreshed only together with what has changed. So a wait that is
+// read in a hash lasted when the hash was refreshed. A write without a reply may come late and break that: then everything is
+// written again until the write can't come any more.
+type records struct {
+	f         *Finder
 	written   map[string]string // field -> text
 	refreshed time.Time         // the hash, or that was tried; zero: it has nothing
 	sent      time.Time         // the last write of waits
@@ -29,16 +28,18 @@ type waitRecords struct {
 }
 
 const (
-	refreshOthers = 2 * time.Second // of waits that are only seen. For those that carry leases see waitgraph.RefreshEvery: a deadlock is told after the next refresh of all in it
+	// refreshOthers is for waits that carry no leases: nobody but an operator reads them. For the others see
+	// waitgraph.RefreshEvery: a deadlock is reported after the next refresh of all in it.
+	refreshOthers = 2 * time.Second
 	enlistEvery   = 3 * time.Second
 
-	maxFields    = 100                    // in one call
-	writeWindow  = 2 * time.Second        // after which a write is refused
-	lastPatience = 250 * time.Millisecond // for a call of Close
+	maxFields   = 100                    // in one call
+	writeWindow = 2 * time.Second        // after which a write is refused
+	lastTimeout = 250 * time.Millisecond // for a call of Close
 )
 
 // due is when the hash is to be refreshed, zero: there is nothing in it.
-func (r *waitRecords) due() time.Time {
+func (r *records) due() time.Time {
 	if r.refreshed.IsZero() {
 		return time.Time{}
 	}
@@ -49,10 +50,10 @@ func (r *waitRecords) due() time.Time {
 }
 
 // forget is called when nothing is in the hash, or when it can't be written and expires. The next write begins it anew.
-func (r *waitRecords) forget() { r.written, r.refreshed, r.unsure = nil, time.Time{}, true }
+func (r *records) forget() { r.written, r.refreshed, r.unsure = nil, time.Time{}, true }
 
 // texts are the waits as they are to be in Redis.
-func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string {
+func (r *records) texts(long map[Waiter]*longWait) map[string]string {
 	type step struct {
 		owner string
 		to    waitgraph.Awaited
@@ -60,15 +61,15 @@ func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string 
 	steps := make(map[step]bool)
 	fields := make(map[string][]waitgraph.Wait)
 	r.holding = false
-	for _, lw := range inOrder(lasting) {
-		if len(lw.record.Holds) == 0 {
-			fields[lw.record.Waiter] = append(fields[lw.record.Waiter], lw.record)
+	for _, w := range inOrder(long) {
+		if len(w.record.Holds) == 0 {
+			fields[w.record.Waiter] = append(fields[w.record.Waiter], w.record)
 		}
-		for _, h := range lw.record.Holds {
+		for _, h := range w.record.Holds {
 			r.holding = true
-			if s := (step{h.Owner, lw.record.Awaited()}); !steps[s] {
+			if s := (step{h.Owner, w.record.Awaited()}); !steps[s] {
 				steps[s] = true
-				fields[h.Owner] = append(fields[h.Owner], lw.record)
+				fields[h.Owner] = append(fields[h.Owner], w.record)
 			}
 		}
 	}
@@ -80,10 +81,10 @@ func (r *waitRecords) texts(lasting map[*waiter]*lastingWait) map[string]string 
 }
 
 // write brings Redis up to date.
-func (r *waitRecords) write(now time.Time, lasting map[*waiter]*lastingWait) error {
-	texts := r.texts(lasting)
+func (r *records) write(now time.Time, long map[Waiter]*longWait) error {
+	texts := r.texts(long)
 	if len(texts) == 0 {
-		r.remove(now, graphPatience)
+		r.remove(now, callTimeout)
 		return nil
 	}
 	change := script.WaitsChange{Anew: r.unsure}
@@ -118,7 +119,7 @@ func (r *waitRecords) write(now time.Time, lasting map[*waiter]*lastingWait) err
 }
 
 // remove empties the hash. The client stays in the set until its time there is over, and nobody finds anything.
-func (r *waitRecords) remove(now time.Time, patience time.Duration) {
+func (r *records) remove(now time.Time, timeout time.Duration) {
 	if r.refreshed.IsZero() {
 		return
 	}
@@ -126,14 +127,14 @@ func (r *waitRecords) remove(now time.Time, patience time.Duration) {
 		r.forget()
 		return
 	}
-	known, err := r.sendOnce(context.WithoutCancel(r.g.ctx), patience, script.WaitsChange{Anew: true}, now)
+	known, err := r.sendOnce(context.WithoutCancel(r.f.ctx), timeout, script.WaitsChange{Anew: true}, now)
 	if r.refreshed = now; known && err == nil && !r.unsure {
 		r.forget()
 	}
 }
 
 // send makes a change, in several calls if it is large. It reports whether what was written before was still there.
-func (r *waitRecords) send(change script.WaitsChange, now time.Time) (known bool, err error) {
+func (r *records) send(change script.WaitsChange, now time.Time) (known bool, err error) {
 	known = true
 	for {
 		part := change
@@ -141,7 +142,7 @@ func (r *waitRecords) send(change script.WaitsChange, now time.Time) (known bool
 		part.Set = change.Set[:min(len(change.Set), 2*maxFields)]
 		change = script.WaitsChange{Remove: change.Remove[len(part.Remove):], Set: change.Set[len(part.Set):]}
 		r.sent = now
-		was, err := r.sendOnce(r.g.ctx, graphPatience, part, now)
+		was, err := r.sendOnce(r.f.ctx, callTimeout, part, now)
 		known = known && was
 		if err != nil || len(change.Remove) == 0 && len(change.Set) == 0 {
 			return known, err
@@ -149,10 +150,10 @@ func (r *waitRecords) send(change script.WaitsChange, now time.Time) (known bool
 	}
 }
 
-func (r *waitRecords) sendOnce(ctx context.Context, patience time.Duration, change script.WaitsChange, now time.Time) (known bool, err error) {
-	key := script.WaitsKey(r.g.c.cfg.prefix, r.g.random)
-	r.g.budget.tokens--
-	err = r.g.call(ctx, patience, writeWindow, func(q *script.Request) { script.WaitsWriteArgs(q, key, change) }, func(c *dispatch.Call) error {
+func (r *records) sendOnce(ctx context.Context, timeout time.Duration, change script.WaitsChange, now time.Time) (known bool, err error) {
+	key := script.WaitsKey(r.f.cfg.Prefix, r.f.random)
+	r.f.budget.tokens--
+	err = r.f.call(ctx, timeout, writeWindow, func(q *script.Request) { script.WaitsWriteArgs(q, key, change) }, func(c *dispatch.Call) error {
 		reply, err := script.ParseWaitsWrite(c.Reply)
 		known = reply.Known
 		return c.Learn(reply.Now, reply.Late, err)
@@ -166,32 +167,14 @@ func (r *waitRecords) sendOnce(ctx context.Context, patience time.Duration, chan
 	return known, err
 }
 
-// enlist says in the set that the client has waits, from time to time. Deadlocks are found without the set, which only package fleet reads; so nothing
-// depends on whether that worked.
-func (r *waitRecords) enlist(now time.Time) {
+// enlist adds the client to the set of those that have waits, from time to time. Only package fleet reads the set. Deadlocks are
+// found without it, so an error is ignored.
+func (r *records) enlist(now time.Time) {
 	if now.Sub(r.enlisted) < enlistEvery {
 		return
 	}
 	r.enlisted = now
-	key := script.WaitingKey(r.g.c.cfg.prefix)
-	r.g.budget.tokens--
-	_ = r.g.call(r.g.ctx, graphPatience, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.g.random) }, func(*dispatch.Call) error { return nil })
-}
-
-// call makes one call for the wait graph, and has its reply read. Without a reply the script writes nothing after the window, if it has a not-after.
-func (g *waitGraph) call(ctx context.Context, patience, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	c := g.c.dispatcher.Call(telemetry.PurposeOther)
-	args(&c.Request)
-	c.Window = window
-	if left := g.c.dispatcher.Do(ctx, c, patience); left != nil {
-		return left
-	}
-	defer g.c.dispatcher.Recycle(c)
-	if c.Err != nil {
-		return c.Err
-	}
-	return read(c)
+	key := script.WaitingKey(r.f.cfg.Prefix)
+	r.f.budget.tokens--
+	_ = r.f.call(r.f.ctx, callTimeout, 0, func(q *script.Request) { script.WaitsEnlistArgs(q, key, r.f.random) }, func(*dispatch.Call) error { return nil })
 }

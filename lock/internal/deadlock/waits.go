@@ -1,0 +1,108 @@
+package deadlock
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/waitgraph"
+)
+
+// Waits are the client's waits.
+type Waits interface {
+	// Long returns the waits that had begun by a time, and when the first of the others began: zero if there is none. It
+	// reports whether the client has any wait.
+	Long(by time.Time) (long []Wait, next time.Time, any bool)
+	// Any reports whether the client has a wait.
+	Any() bool
+}
+
+// Wait is a wait at one moment.
+type Wait struct {
+	Waiter
+	Owner       string // that it asks for now; it may ask for another one later
+	Traceparent string
+}
+
+// Waiter is who waits. It is comparable, and the same as long as the wait lasts.
+type Waiter interface {
+	// Describe returns the part of the wait that stays as it is, and the leases that its ctx carries, also those that have
+	// ended. It calls methods of the program's contexts, so it may panic.
+	Describe() (waitgraph.Wait, []Lease)
+	// Deadlocked tells the waiter of a deadlock that it is part of. With fail its wait is to end with an error.
+	Deadlocked(cycle waitgraph.Cycle, fail bool)
+}
+
+// Lease is a lease of this client.
+type Lease interface {
+	// Hold returns what the wait graph knows of the lease, and reports whether the lease lives.
+	Hold() (waitgraph.Hold, bool)
+}
+
+// longWait is a wait that is long enough to be written into Redis.
+type longWait struct {
+	waiter  Waiter
+	leases  []Lease        // that its ctx carries, also those that have ended
+	record  waitgraph.Wait // as of this pass
+	follows bool           // it may be part of a deadlock, as of this pass
+	search  searchState
+}
+
+const maxRecorded = 1000 // waits of a client in Redis
+
+// collect brings f.long up to date. It returns when the next wait will be long, zero if none will be, and whether there is any
+// wait.
+func (f *Finder) collect(now time.Time) (soonest time.Time, any bool) {
+	all, next, any := f.cfg.Waits.Long(now.Add(-f.cfg.After))
+	if !next.IsZero() {
+		soonest = next.Add(f.cfg.After)
+	}
+	before := f.long
+	f.long = make(map[Waiter]*longWait, len(all))
+	for _, w := range all {
+		known := before[w.Waiter]
+		if known == nil {
+			known = &longWait{waiter: w.Waiter}
+			known.record, known.leases = w.Describe()
+			f.budget.tokens += budgetStart
+		}
+		known.record.Waiter, known.record.Traceparent = w.Owner, w.Traceparent
+		f.long[w.Waiter] = known
+	}
+	return soonest, any
+}
+
+// update notes which leases live.
+func (w *longWait) update() {
+	w.record.Holds = w.record.Holds[:0:0]
+	for _, l := range w.leases {
+		if len(w.record.Holds) == waitgraph.MaxHolds {
+			break
+		}
+		if hold, lives := l.Hold(); lives {
+			w.record.Holds = append(w.record.Holds, hold)
+		}
+	}
+	w.follows = len(w.record.Holds) > 0 && waitgraph.Followed(w.record.Kind)
+}
+
+// inOrder returns the waits that may be written: those with leases first, of these the ones that may fail, then the oldest.
+func inOrder(long map[Waiter]*longWait) []*longWait {
+	all := make([]*longWait, 0, len(long))
+	for _, w := range long {
+		all = append(all, w)
+	}
+	rank := func(w *longWait) int {
+		switch {
+		case len(w.record.Holds) == 0:
+			return 2
+		case !w.record.Breaks:
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b *longWait) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.record.Since.Compare(b.record.Since), cmp.Compare(a.record.Waiter, b.record.Waiter))
+	})
+	return all[:min(len(all), maxRecorded)]
+}
