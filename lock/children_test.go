@@ -25,7 +25,6 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"contender":  childContender,
 	"read-write": childReadWrite,
 	"crowd":      childCrowd,
-	"taker":      childTaker,
 	"stuck":      childStuck,
 	"zombie":     childZombie,
 	"starved":    childStarved,

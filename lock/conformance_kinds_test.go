@@ -115,7 +115,7 @@ var allKinds = []kindOfLock{
 			"re-entry/through another lock":        "each Lock is for another permit",
 			"re-entry/through WithLeaseContext":    "each Lock is for another permit",
 			"Do/ctx and lease":                     "each Lock is for another permit",
-			"bad input/a key of another type":      "number and leases are two keys: TestNoNumber",
+			"bad input/a key of another type":      "number and leases are two keys: TestForeignKeyIsNoLock",
 		},
 	},
 	{

@@ -20,13 +20,6 @@ func mustHave(t *testing.T, s *lock.Semaphore, total, left int) {
 	mustBe(t, "available", available(t, s), left)
 }
 
-// lapse adds a permit whose lease has run out, as a holder that died leaves one.
-func lapse(r raw, key, owner string) {
-	r.eval(`redis.call('incrby', KEYS[1], -1)
-		redis.call('zadd', KEYS[2], 1000, ARGV[1])
-		return 1`, []string{key, timeouts(key)}, owner)
-}
-
 func permitsEnsured(t *testing.T, w *world) {
 	a, b := w.client().Semaphore("a"), w.client().Semaphore("a")
 	mustHave(t, a, 0, 0)
@@ -68,7 +61,7 @@ func permitsEnsuredWake(t *testing.T, w *world) {
 	start := time.Now()
 	must(t, "EnsurePermits", other.EnsurePermits(t.Context(), 3))
 	one, two := granted(t, first), granted(t, next)
-	wokenSince(t, start)
+	w.wokenSince(start)
 	mustHave(t, other, 3, 0)
 	for _, l := range []*lock.Lease{held, one, two} {
 		free(t, l)
@@ -93,7 +86,7 @@ func permitsEnsuredAfterAFlush(t *testing.T, w *world) {
 	start := time.Now()
 	must(t, "EnsurePermits", other.EnsurePermits(t.Context(), 2))
 	l := granted(t, next)
-	wokenSince(t, start)
+	w.wokenSince(start)
 	mustHave(t, other, 2, 1)
 	mustMatch(t, old.Release(t.Context()), lock.ErrLost)
 	mustHave(t, other, 2, 1)
@@ -104,27 +97,6 @@ func permitsEnsuredAfterAFlush(t *testing.T, w *world) {
 	must(t, "the lease", l.Err())
 	free(t, l)
 	mustHave(t, other, 2, 2)
-}
-
-// Permits whose lease has run out are available, whoever gives them back, and once.
-func permitsEnsuredOfTheDead(t *testing.T, w *world) {
-	s := w.client().Semaphore("a")
-	must(t, "EnsurePermits", s.EnsurePermits(t.Context(), 3))
-	one := try(t, s)
-	for _, dead := range []string{"sixteen bytes  1", "sixteen bytes  2"} {
-		lapse(w.raw, w.key("a"), dead)
-	}
-	mustHave(t, s, 3, 2)
-	must(t, "EnsurePermits", s.EnsurePermits(t.Context(), 3))
-	mustHave(t, s, 3, 2)
-	must(t, "EnsurePermits", s.EnsurePermits(t.Context(), 2))
-	mustHave(t, s, 2, 1)
-	two := try(t, s)
-	mustMatch(t, second(s.TryLock(t.Context())), lock.ErrHeld)
-	mustHave(t, s, 2, 0)
-	free(t, one)
-	free(t, two)
-	mustHave(t, s, 2, 2)
 }
 
 // Two clients ensure the total while others come and go: no permit is made, and none is lost.

@@ -23,6 +23,7 @@ type world struct {
 	kind   kindOfLock
 	raw    raw
 	prefix string                         // of this test's keys
+	fake   bool                           // it is a bubble's
 	dials  []func() redis.UniversalClient // one; of a quorum, by node
 
 	mu      sync.Mutex
@@ -192,7 +193,7 @@ func (w *world) key(name string) string { return w.prefix + name }
 
 // openFake is a world of fake servers, for a bubble. Each dial is another client.
 func openFake(t *testing.T, k kindOfLock) *world {
-	w := &world{t: t, kind: k, prefix: "app:"}
+	w := &world{t: t, kind: k, prefix: "app:", fake: true}
 	nodes := 1
 	if k.quorum {
 		nodes = 3

@@ -277,6 +277,10 @@ func callsRefuse(t *testing.T, w *store, values []value) {
 			if now := w.content(t, key); now != before {
 				t.Fatalf("%s: the key holds %s, it held %s", what, now, before)
 			}
+			keys := w.rdb.Keys(t.Context(), "*"+w.prefix+"*").Val()
+			if isForeign := func(k string) bool { return k != key && !strings.Contains(k, "lockdog:fence:") }; slices.ContainsFunc(keys, isForeign) {
+				t.Fatalf("%s left behind %q", what, keys)
+			}
 		}
 		must(t, "DEL", w.rdb.Del(t.Context(), key).Err())
 	}

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -168,81 +167,6 @@ func TestLatchClosedAgainWhileTheAnswerIsUnderWay(t *testing.T) {
 		})
 		must(t, "CountDown", gate.CountDown(ctx))
 		must(t, "Wait", await(t, "who came later", late))
-	})
-}
-
-// Messages that never come keep nobody waiting for longer than a third of the lease, nor does anybody ask oftener; or until the subscription is back.
-func TestLatchLostMessage(t *testing.T) {
-	t.Parallel()
-	for name, lose := range map[string]func(d *desk, wire *wireTap){
-		"never published": func(d *desk, _ *wireTap) {
-			d.rdb.Del(context.Background(), d.key("gate"))
-		},
-		"dropped": func(d *desk, wire *wireTap) {
-			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("countdownlatch")))
-			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
-		},
-		"connection lost": func(d *desk, wire *wireTap) {
-			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("countdownlatch")))
-			must(d.t, "CountDown", d.client().Latch("gate").CountDown(context.Background()))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t)
-				rdb, wire := throughProxy(t, d.sp)
-				c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-				l := closed(t, c, "gate", 1)
-				one, two := awaiting(t.Context(), l), awaiting(t.Context(), l)
-				waiting(t, c, 2)
-				eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), d.gateChannel()).Val()[d.gateChannel()] == 1 })
-				asleep(t, c, 2)
-				start := time.Now()
-				lose(d, wire)
-				must(t, "Wait", await(t, "Wait", one))
-				must(t, "Wait", await(t, "Wait", two))
-				if took := time.Since(start); took > numberLease/3 || took < numberLease/4 && name != "connection lost" {
-					t.Errorf("it took %v", took)
-				}
-			})
-		})
-	}
-}
-
-// The wait has its bounds.
-func TestLatchWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		c, ctx := d.client(), t.Context()
-		l := closed(t, c, "gate", 1)
-		tries := 0.
-		err := outwaited(30*time.Millisecond, func(d time.Duration) error {
-			tries++
-			return c.Latch("gate", lock.WithWait(d)).Wait(ctx)
-		})
-		mustMatch(t, err, lock.ErrHeld)
-		if !strings.Contains(err.Error(), "not open yet") {
-			t.Errorf("WithWait is over: %v", err)
-		}
-		why := errors.New("why")
-		ending, end := context.WithTimeoutCause(ctx, 30*time.Millisecond, why)
-		defer end()
-		mustMatch(t, l.Wait(ending), why)
-		mustBe(t, "timeouts", d.sum(t, telemetry.MetricAcquisitions, "lockdog.outcome=timeout"), tries+1)
-
-		leaver, leave := context.WithCancel(ctx)
-		one, two := awaiting(leaver, l), awaiting(ctx, l)
-		waiting(t, c, 2)
-		leave()
-		mustMatch(t, await(t, "the first", one), context.Canceled)
-		always(t, 50*time.Millisecond, func() bool { return len(two) == 0 })
-		must(t, "Close", c.Close(ctx))
-		mustMatch(t, await(t, "the second", two), lock.ErrClosed)
-		mustMatch(t, l.Wait(ctx), lock.ErrClosed)
-		mustMatch(t, l.CountDown(ctx), lock.ErrClosed)
-		mustBe(t, "key", d.value("gate"), "1")
 	})
 }
 

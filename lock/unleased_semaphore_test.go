@@ -140,35 +140,6 @@ func TestUnleasedSemaphoreInput(t *testing.T) {
 	})
 }
 
-// A key that holds something else is no semaphore, and stays as it is.
-func TestNoNumber(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		c, ctx := d.client(), t.Context()
-		d.rdb.HSet(ctx, d.key("hash"), "a", 1)
-		d.rdb.Set(ctx, d.key("text"), "1.5", 0)
-		for _, name := range []string{"hash", "text"} {
-			s, p, l := c.UnleasedSemaphore(name), c.Semaphore(name), c.Latch(name)
-			for what, err := range map[string]error{
-				"Acquire": s.TryAcquire(ctx, 1), "Release": s.Release(ctx, 1), "AddPermits": s.AddPermits(ctx, -1), "Available": second(s.Available(ctx)),
-				"TryLock": second(p.TryLock(ctx)), "EnsurePermits": p.EnsurePermits(ctx, 1), "Total": second(p.Total(ctx)), "permits' Available": second(p.Available(ctx)),
-				"CountDown": l.CountDown(ctx), "Wait": l.Wait(ctx), "Count": second(l.Count(ctx)), "TrySetCount": second(l.TrySetCount(ctx, 1)),
-			} {
-				if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "in Redis") {
-					t.Errorf("%s of a key with a %s: %v", what, name, err)
-				}
-			}
-		}
-		mustMatch(t, second(c.UnleasedSemaphore("hash").TrySetPermits(ctx, 1)), lock.ErrInvalid)
-		mustMatch(t, second(c.Mutex("text").TryLock(ctx)), lock.ErrInvalid)
-		keys := d.sp.Keys(t)
-		if slices.Sort(keys); !slices.Equal(keys, []string{d.key("hash"), d.key("text")}) {
-			t.Errorf("Redis has %q", keys)
-		}
-	})
-}
-
 // Waiters of one process are served in the order they came, however many they want. When the first leaves, the next may find
 // enough.
 func TestUnleasedSemaphoreLine(t *testing.T) {
@@ -202,115 +173,76 @@ func TestUnleasedSemaphoreLine(t *testing.T) {
 		must(t, "the third", await(t, "the third", line[1]))
 		must(t, "the fourth", await(t, "the fourth", line[2]))
 		mustBe(t, "left", available(t, s), 0)
+		raw := acquiring(ctx, s, 1)
+		asleep(t, c, 1)
+		d.rdb.IncrBy(ctx, d.key("pool"), 1)
+		d.rdb.Publish(ctx, "redisson_sc:{"+d.key("pool")+"}", "1") // as Redisson does
+		must(t, "the last", await(t, "the last", raw))
 		if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
 			t.Errorf("%v waiters had to look by themselves", n)
 		}
 	})
 }
 
-// A release wakes the waiters of all processes, Redisson's and raw ones too.
-func TestUnleasedSemaphoreWakes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		ctx := t.Context()
-		a, b, giver := d.client(lock.WithWatchdog(time.Hour)), d.client(lock.WithWatchdog(time.Hour)), d.client()
-		one, two := acquiring(ctx, a.UnleasedSemaphore("pool"), 1), acquiring(ctx, b.UnleasedSemaphore("pool"), 1)
-		waiting(t, a, 1)
-		waiting(t, b, 1)
-		channel := "redisson_sc:{" + d.key("pool") + "}"
-		eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 2 })
-		start := time.Now()
-		must(t, "Release", giver.UnleasedSemaphore("pool").Release(ctx, 2))
-		must(t, "one", await(t, "one", one))
-		must(t, "two", await(t, "two", two))
-		if took := time.Since(start); took > 10*time.Millisecond { // else it was the net
-			t.Errorf("woken after %v", took)
-		}
-
-		one = acquiring(ctx, a.UnleasedSemaphore("pool"), 1)
-		waiting(t, a, 1)
-		eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(ctx, channel).Val()[channel] == 1 })
-		d.rdb.IncrBy(ctx, d.key("pool"), 1)
-		d.rdb.Publish(ctx, channel, "1") // as Redisson does
-		must(t, "one", await(t, "one", one))
-	})
-}
-
 // Messages that never come keep nobody waiting for longer than a third of the lease, nor does anybody ask oftener; or until the subscription is back.
-func TestUnleasedSemaphoreLostMessage(t *testing.T) {
+func TestNumbersLostMessage(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(d *desk, wire *wireTap){
-		"never published": func(d *desk, _ *wireTap) {
-			d.rdb.IncrBy(context.Background(), d.key("pool"), 1)
+	type number struct {
+		channel string // a part of its name
+		wait    func(c *lock.Client) error
+		open    func(c *lock.Client) error
+		raw     func(d *desk) error
+	}
+	ctx := context.Background()
+	for name, of := range map[string]number{
+		"permits": {
+			"redisson_sc",
+			func(c *lock.Client) error { return c.UnleasedSemaphore("a").Acquire(ctx, 1) },
+			func(c *lock.Client) error { return c.UnleasedSemaphore("a").Release(ctx, 1) },
+			func(d *desk) error { return d.rdb.IncrBy(ctx, d.key("a"), 1).Err() },
 		},
-		"dropped": func(d *desk, wire *wireTap) {
-			wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("redisson_sc")))
-			must(d.t, "Release", d.client().UnleasedSemaphore("pool").Release(context.Background(), 1))
-		},
-		"connection lost": func(d *desk, wire *wireTap) {
-			wire.set(redistest.When(redistest.Down, redistest.Cut, redistest.Contains("redisson_sc")))
-			must(d.t, "Release", d.client().UnleasedSemaphore("pool").Release(context.Background(), 1))
+		"latch": {
+			"countdownlatch",
+			func(c *lock.Client) error { return c.Latch("a").Wait(ctx) },
+			func(c *lock.Client) error { return c.Latch("a").CountDown(ctx) },
+			func(d *desk) error { return d.rdb.Del(ctx, d.key("a")).Err() },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t)
-				rdb, wire := throughProxy(t, d.sp)
-				c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
-				got := acquiring(t.Context(), c.UnleasedSemaphore("pool"), 1)
-				waiting(t, c, 1)
-				channel := "redisson_sc:{" + d.key("pool") + "}"
-				eventually(t, patience, func() bool { return d.rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 })
-				asleep(t, c, 1) // it asks once more when subscribed
-				start := time.Now()
-				lose(d, wire)
-				must(t, "Acquire", await(t, "Acquire", got))
-				if took := time.Since(start); took > numberLease/3 || took < numberLease/4 && name != "connection lost" {
-					t.Errorf("it took %v", took)
-				}
-				if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=message_missed"); n != 1 {
-					t.Errorf("counted as missed: %v", d.series(t, telemetry.MetricTakeovers))
-				}
-				if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason=expired"); n != 0 {
-					t.Error("nothing can have expired")
-				}
+		for how, verdict := range map[string]redistest.Verdict{
+			"never published": redistest.Pass, "dropped": redistest.Drop, "connection lost": redistest.Cut,
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					d := newDesk(t)
+					rdb, wire := throughProxy(t, d.sp)
+					c, other := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease)), d.client()
+					if name == "latch" {
+						closed(t, other, "a", 1)
+					}
+					got := make(chan error, 1)
+					go func() { got <- of.wait(c) }()
+					asleep(t, c, 1)
+					start := time.Now()
+					if verdict == redistest.Pass {
+						must(t, "raw", of.raw(d))
+					} else {
+						wire.set(redistest.When(redistest.Down, verdict, redistest.Contains(of.channel)))
+						must(t, "open", of.open(other))
+					}
+					must(t, "the wait", await(t, "the wait", got))
+					if took := time.Since(start); took > numberLease/3 || took < numberLease/4 && verdict != redistest.Cut {
+						t.Errorf("it took %v", took)
+					}
+					for reason, want := range map[string]float64{"message_missed": 1, "expired": 0} {
+						if n := d.sum(t, telemetry.MetricTakeovers, "lockdog.reason="+reason); n != want {
+							t.Errorf("takeovers: %v", d.series(t, telemetry.MetricTakeovers))
+						}
+					}
+				})
 			})
-		})
+		}
 	}
-}
-
-// The wait has its bounds.
-func TestUnleasedSemaphoreWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		c, ctx := d.client(), t.Context()
-		err := c.UnleasedSemaphore("pool", lock.WithWait(30*time.Millisecond)).Acquire(ctx, 1)
-		var held *lock.HeldError
-		if !errors.As(err, &held) || held.Name != "pool" || !strings.Contains(err.Error(), "too few permits") {
-			t.Errorf("WithWait is over: %v", err)
-		}
-		why := errors.New("why")
-		ending, end := context.WithCancelCause(ctx)
-		got := acquiring(ending, c.UnleasedSemaphore("pool"), 1)
-		waiting(t, c, 1)
-		end(why)
-		mustMatch(t, await(t, "Acquire", got), why, lock.ErrHeld)
-
-		got = acquiring(ctx, c.UnleasedSemaphore("pool"), 1)
-		waiting(t, c, 1)
-		l := c.Leases()[0]
-		if l.Kind != "unleased_semaphore" || l.Name != "pool" || l.WaitsFor != "" || d.sum(t, telemetry.MetricWaiting) != 1 {
-			t.Errorf("the waiter is seen as %+v", l)
-		}
-		must(t, "Close", c.Close(ctx))
-		mustMatch(t, await(t, "Acquire", got), lock.ErrClosed)
-		mustMatch(t, c.UnleasedSemaphore("pool").Acquire(ctx, 1), lock.ErrClosed)
-		mustMatch(t, c.UnleasedSemaphore("pool").Release(ctx, 1), lock.ErrClosed)
-		mustBe(t, "permits", d.value("pool"), "")
-	})
 }
 
 // A client that closes gives back what it can: while it waits for leases, permits too.
@@ -345,7 +277,13 @@ func TestUnleasedSemaphoreTelemetry(t *testing.T) {
 		c, ctx := d.client(), t.Context()
 		s := c.UnleasedSemaphore("pool:a")
 		must(t, "Release", s.Release(ctx, 2))
-		must(t, "Acquire", s.Acquire(ctx, 2))
+		got := acquiring(ctx, s, 3)
+		waiting(t, c, 1)
+		if l := c.Leases()[0]; l.Kind != "unleased_semaphore" || l.Name != "pool:a" || l.WaitsFor != "" || d.sum(t, telemetry.MetricWaiting) != 1 {
+			t.Errorf("the waiter is seen as %+v", l)
+		}
+		must(t, "AddPermits", s.AddPermits(ctx, 1)) // nothing is said of that
+		must(t, "Acquire", await(t, "Acquire", got))
 		mustMatch(t, s.TryAcquire(ctx, 1), lock.ErrHeld)
 		mustMatch(t, s.Release(ctx, 0), lock.ErrInvalid) // isn't counted
 		d.rdb.Set(ctx, d.key("pool:a"), "x", 0)
