@@ -21,14 +21,13 @@ const childEnv = "LOCKDOG_TEST_CHILD"
 
 // children are the roles. What they say is lines on stdout.
 var children = map[string]func(addr, prefix string, say func(format string, args ...any)) error{
-	"stopped":    childStopped,
-	"contender":  childContender,
-	"read-write": childReadWrite,
-	"crowd":      childCrowd,
-	"stuck":      childStuck,
-	"zombie":     childZombie,
-	"starved":    childStarved,
-	"fips":       childFIPS,
+	"stopped":   childStopped,
+	"contender": childContender,
+	"crowd":     childCrowd,
+	"stuck":     childStuck,
+	"zombie":    childZombie,
+	"starved":   childStarved,
+	"fips":      childFIPS,
 }
 
 func init() {

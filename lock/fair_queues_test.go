@@ -23,7 +23,7 @@ func TestReleaseWakesTheDeafOfItsProcess(t *testing.T) {
 					c := openTapped(t, srv, fakeredis.Tap{})
 					l := try(t, holder.make(c, "a", lock.WithWatchdog(far)))
 					next := begin(t.Context(), waiter.make(c, "a", lock.WithWatchdog(far)))
-					<-time.After(time.Minute)
+					<-time.After(10 * time.Second)
 					synctest.Wait()
 					freed := time.Now()
 					free(t, l)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,8 +66,8 @@ func (r *fairRig) empty() {
 // Those who wait in several clients get the lock in the order they came, and each release wakes the next one only.
 func TestFairIsFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
-	inOrder := func(r *fairRig) {
-		t := r.t
+	synctest.Test(t, func(t *testing.T) {
+		r := newFairRig(t)
 		clients := []*lock.Client{r.client(), r.client(), r.client()}
 		l := try(t, clients[0].FairMutex("job"))
 		var waiters []<-chan taken
@@ -88,40 +87,6 @@ func TestFairIsFirstComeFirstServed(t *testing.T) {
 		}
 		free(t, l)
 		r.empty()
-	}
-	t.Run("single", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { inOrder(newFairRig(t)) })
-	})
-	t.Run("cluster", func(t *testing.T) {
-		cl := redistest.StartCluster(t, 0)
-		open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
-		inOrder(&fairRig{t, open(), open})
-	})
-}
-
-// One change of hands takes a release and a question of who is next, however many wait.
-func TestFairWakesTheNextOnly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		srv := redistest.StartFake(t)
-		r := &fairRig{t, srv.Client(t), func() redis.UniversalClient { return srv.Client(t) }}
-		c := r.client()
-		l := try(t, c.FairMutex("job"))
-		var waiters []<-chan taken
-		for i := range 20 {
-			waiters = append(waiters, r.enqueue(t.Context(), c.FairMutex("job"), i+1))
-		}
-		asleep(t, c, 20)
-		scripts := func() int64 { c := srv.Commands(t); return c["evalsha"] + c["eval"] }
-		asked := scripts()
-		for _, w := range waiters {
-			free(t, l)
-			l = granted(t, w)
-		}
-		if n := scripts() - asked; n > 2*20+1 { // and one that the source had to be sent for
-			t.Errorf("%d scripts for 20 changes of hands, want 2 each", n)
-		}
-		free(t, l)
 	})
 }
 
@@ -264,13 +229,8 @@ func TestFairTryLockOvertakesNobody(t *testing.T) {
 		if q := r.queue(); len(q) != 1 {
 			t.Errorf("the queue is %q: TryLock stands in it", q)
 		}
-		eventually(t, patience, func() bool { // the other's deadline passes
-			l, err := m.TryLock(ctx)
-			if err == nil {
-				free(t, l)
-			}
-			return err == nil
-		})
+		time.Sleep(3 * time.Second) // the other's deadline passes
+		free(t, try(t, m))
 		r.empty()
 	})
 }
@@ -328,52 +288,6 @@ func TestFairBesideRedisson(t *testing.T) {
 		free(t, granted(t, last))
 		if took := time.Since(found); took > 10*time.Millisecond { // it asks every 10 s
 			t.Errorf("the last got in after %v: nobody told it that it was next", took)
-		}
-		r.empty()
-	})
-}
-
-// Ten goroutines in each of two clients, and a lock that is never late: nobody is starved, nobody overtaken by more than those
-// who were before.
-func TestFairSharesEvenly(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFairRig(t)
-		var sides []*lock.FairMutex
-		for i := range 2 {
-			m := r.client(lock.WithClientID(strconv.Itoa(i))).FairMutex("job")
-			free(t, try(t, m)) // who connects yet isn't in the queue
-			sides = append(sides, m)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		counts := make(chan int, 20)
-		for _, m := range sides {
-			for range 10 {
-				go func() {
-					n := 0
-					for ctx.Err() == nil {
-						l, err := m.Lock(ctx)
-						if err != nil {
-							break
-						}
-						n++
-						time.Sleep(10 * time.Millisecond)
-						if err := l.Release(context.Background()); err != nil {
-							t.Error(err)
-						}
-					}
-					counts <- n
-				}()
-			}
-		}
-		least, most := 1<<30, 0
-		for range 20 {
-			n := await(t, "the contenders", counts)
-			least, most = min(least, n), max(most, n)
-		}
-		if least == 0 || most > least+1 {
-			t.Errorf("the turns differ: %d to %d each", least, most)
 		}
 		r.empty()
 	})

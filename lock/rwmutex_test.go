@@ -129,8 +129,8 @@ func refused(t *testing.T, l lock.Locker) error {
 // Readers share the lock; a writer has it alone. Every grant has a larger token than those before.
 func TestRWManyReadersOrOneWriter(t *testing.T) {
 	t.Parallel()
-	manyOrOne := func(r *rwRig) {
-		t := r.t
+	synctest.Test(t, func(t *testing.T) {
+		r := newRWRig(t)
 		a, b := r.client(), r.client()
 		var leases []*lock.Lease
 		for _, c := range []*lock.Client{a, a, b} {
@@ -176,14 +176,6 @@ func TestRWManyReadersOrOneWriter(t *testing.T) {
 			}
 			tokens[l.Token()] = true
 		}
-	}
-	t.Run("single", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { manyOrOne(newRWRig(t)) })
-	})
-	t.Run("cluster", func(t *testing.T) {
-		cl := redistest.StartCluster(t, 0)
-		open := func() redis.UniversalClient { return redistest.Open(t, cl.Universal()) }
-		manyOrOne(&rwRig{t, open(), open, "app:"})
 	})
 }
 
