@@ -24,7 +24,6 @@ var children = map[string]func(addr, prefix string, say func(format string, args
 	"stopped":   childStopped,
 	"contender": childContender,
 	"crowd":     childCrowd,
-	"stuck":     childStuck,
 	"zombie":    childZombie,
 	"starved":   childStarved,
 	"fips":      childFIPS,

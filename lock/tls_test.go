@@ -166,19 +166,17 @@ func TestTLSAndSecrets(t *testing.T) {
 		o.TLSConfig.Certificates = nil
 	})
 
-	// A renewal that is refused later, too.
-	c := s.open(t, srv.Client(t, secure(right)), lock.WithWatchdog(1500*time.Millisecond), lock.WithClientID("later"))
+	// A renewal that is refused later, too. It comes at once, as after a forced unlock.
+	c := s.open(t, srv.Client(t, secure(right)), lock.WithWatchdog(far), lock.WithClientID("later"))
 	l := try(t, c.Mutex("job:9"))
-	if err := srv.Client(t).Do(t.Context(), "acl", "setuser", "app", "-evalsha").Err(); err != nil {
-		t.Fatal(err)
-	}
-	mustBeLost(t, l, lock.CauseUnreachable)
-	all := ""
-	eventually(t, patience, func() bool { // its holder is told before the log is
-		all = everythingOf(t, s, c)
-		return strings.Contains(all, "lock lost")
+	admin := srv.Client(t)
+	must(t, "ACL SETUSER", admin.Do(t.Context(), "acl", "setuser", "app", "-evalsha").Err())
+	eventually(t, patience, func() bool {
+		control := "lockdog:control:" + l.Owner()[:strings.LastIndex(l.Owner(), "-")]
+		must(t, "PUBLISH", admin.Publish(t.Context(), control, l.Owner()).Err())
+		return len(s.records(t, telemetry.LogFail)) > 0
 	})
-	said = append(said, l.Err().Error(), all)
+	said = append(said, fmt.Sprint(l.Release(t.Context())), everythingOf(t, s, c))
 
 	for _, text := range said {
 		for _, secret := range []string{right, wrong, "PRIVATE KEY"} {
@@ -187,7 +185,7 @@ func TestTLSAndSecrets(t *testing.T) {
 			}
 		}
 	}
-	if all = strings.Join(said, ""); !strings.Contains(all, "WRONGPASS") || !strings.Contains(all, "NOPERM") {
+	if all := strings.Join(said, ""); !strings.Contains(all, "WRONGPASS") || !strings.Contains(all, "NOPERM") {
 		t.Errorf("this isn't what clients say:\n%.2000s", all)
 	}
 }
