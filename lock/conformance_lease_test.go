@@ -1,13 +1,8 @@
 package lock_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"log/slog"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -186,56 +181,25 @@ func heartbeatKeeps(t *testing.T, w *world) {
 	cutOff(t, w, c, l, lock.ReasonHeartbeat)
 }
 
-// logs is where a client's log records go, as JSON.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// records returns those of one level.
-func (l *logs) records(t *testing.T, level slog.Level) (all []map[string]any) {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range bytes.Lines(l.text.Bytes()) {
-		var r map[string]any
-		if err := json.Unmarshal(line, &r); err != nil {
-			t.Fatal(err)
-		}
-		if r["level"] == level.String() {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
+// The way from "held too long" to the lock: one warning per lease, whoever looks at it again.
 func holdWarning(t *testing.T, w *world) {
-	var out logs
-	c := w.client(lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))), lock.WithHoldWarning(300*time.Millisecond))
-	l := try(t, w.lock(c, "a"))
-	warnings := func() []map[string]any {
-		return slices.DeleteFunc(out.records(t, slog.LevelWarn), func(r map[string]any) bool { return r["msg"] != telemetry.LogHeld.Message })
-	}
+	s := newScope(t)
+	ctx, span := s.tracer.Tracer("the program").Start(t.Context(), "request")
+	defer span.End()
+	c := w.client(lock.WithTracerProvider(s.tracer), lock.WithLogger(s.log), lock.WithHoldWarning(300*time.Millisecond))
+	l, err := w.lock(c, "a", lock.WithHeartbeat(ttl)).Lock(ctx)
+	must(t, "Lock", err)
+	warnings := func() []map[string]any { return s.records(t, telemetry.LogHeld) }
 	eventually(t, patience, func() bool { return len(warnings()) > 0 })
-	always(t, 2*ttl, func() bool { return len(warnings()) == 1 })
+	always(t, 2*ttl, func() bool {
+		l.Heartbeat()
+		return len(warnings()) == 1
+	})
 	free(t, l)
-	text, err := json.Marshal(warnings()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []any{l.Name(), l.Owner(), l.Token()} {
-		s, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Contains(text, s) {
-			t.Errorf("the warning %s lacks %s", text, s)
-		}
+	r := warnings()[0]
+	token, _ := r["token"].(float64)
+	trace := span.SpanContext().TraceID().String()
+	if r["name"] != "a" || r["owner"] != l.Owner() || int64(token) != l.Token() || r["trace_id"] != trace {
+		t.Errorf("the warning says %v, want name a, owner %s, token %d and trace_id %s", r, l.Owner(), l.Token(), trace)
 	}
 }

@@ -154,8 +154,11 @@ func lossEndsAll(t *testing.T, w *world) {
 	w.lose("a")
 	mustBeLost(t, inner, lock.CauseMissing)
 	mustBeLost(t, outer, lock.CauseMissing)
+	next := try(t, m) // before either was released
 	mustMatch(t, inner.Release(t.Context()), lock.ErrLost)
 	mustMatch(t, outer.Release(t.Context()), lock.ErrLost)
+	always(t, 3*ttl/2, func() bool { return next.Err() == nil })
+	free(t, next)
 }
 
 func joinsThroughAnother(t *testing.T, w *world) {

@@ -159,7 +159,7 @@ func TestGrantToWhomHasHadIt(t *testing.T) {
 func TestSlowClientLetsGrantsPassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const late, lasts, hold = 4 * time.Second, 30 * time.Second, 50 * time.Millisecond
+		const late, lasts, hold = 4 * time.Second, 20 * time.Second, 100 * time.Millisecond
 		srv := redistest.StartFake(t)
 		p := redistest.NewProxy(t, srv.Addr())
 		read := time.Now() // when a message is read that is late by 4 s; those behind it are late by less

@@ -173,38 +173,6 @@ func told(t *testing.T, s *scope, first *lock.Lease) {
 	}
 }
 
-// The way from "held too long" to the lock: one warning per lease.
-func TestHoldWarningNamesTheLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		s := newScope(t)
-		c := s.open(t, sp.Client(t), lock.WithWatchdog(steady),
-			lock.WithHoldWarning(150*time.Millisecond), lock.WithHeartbeat(1200*time.Millisecond)) // which looks again, and must not warn again
-		ctx, span := s.tracer.Tracer("the program").Start(t.Context(), "request")
-		defer span.End()
-		l, err := c.Mutex("job:1").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := l.Deadline()
-		eventually(t, patience, func() bool {
-			l.Heartbeat()
-			return l.Deadline().Sub(start) > 1500*time.Millisecond
-		})
-		records := s.records(t, telemetry.LogHeld)
-		if len(records) != 1 {
-			t.Fatalf("%d warnings, want one per lease", len(records))
-		}
-		r := records[0]
-		if token, _ := r["token"].(float64); r["name"] != "job:1" || r["owner"] != l.Owner() || int64(token) != l.Token() ||
-			r["trace_id"] != span.SpanContext().TraceID().String() {
-			t.Errorf("the warning says %v, want name job:1, owner %s, token %d and trace_id %s", r, l.Owner(), l.Token(), span.SpanContext().TraceID())
-		}
-		free(t, l)
-	})
-}
-
 // difference is the first line in which two texts differ, and a few more.
 func difference(want, got string) string {
 	w, g := bytes.Split([]byte(want), []byte("\n")), bytes.Split([]byte(got), []byte("\n"))
