@@ -151,6 +151,9 @@ func latchIsSetOnce(t *testing.T, w *world) {
 	}
 	mustBe(t, "count", count(t, b), 2)
 	must(t, "CountDown", b.CountDown(t.Context()))
+	if done, err := a.TrySetCount(t.Context(), 5); done || err != nil {
+		t.Errorf("TrySetCount with one to go: %v, %v", done, err)
+	}
 	must(t, "CountDown", a.CountDown(t.Context()))
 	mustBe(t, "count", count(t, b), 0)
 	if done, err := b.TrySetCount(t.Context(), 1); !done || err != nil {
