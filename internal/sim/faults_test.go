@@ -130,21 +130,17 @@ func (w *world) ensurePermits() {
 	}
 }
 
-// inject has faults come and go until the calm.
+// inject has faults come and go.
 func (w *world) inject(rng *rand.Rand) {
-	end := w.start.Add(busy)
-	for {
-		time.Sleep(time.Duration(500+rng.IntN(6000)) * time.Millisecond)
-		if time.Now().After(end.Add(-5 * time.Second)) {
-			time.Sleep(time.Until(end))
-			return
-		}
-		f, p := faults[rng.IntN(len(faults))], w.procs[rng.IntN(len(w.procs))]
+	for range strikes {
+		time.Sleep(time.Duration(200+rng.IntN(2000)) * time.Millisecond)
+		f, p := faults[rng.IntN(len(faults))], <-w.granted // a lease is most at risk when it is new
+		time.Sleep(time.Duration(rng.IntN(3)*rng.IntN(50)) * time.Millisecond)
 		w.note("fault: %s (process %d)", f.name, p.id)
 		s := w.began(f)
 		over := f.begin(w, p, rng)
 		if over != nil {
-			time.Sleep(time.Duration(100+rng.IntN(4000)) * time.Millisecond)
+			time.Sleep(time.Duration(100+rng.IntN(3000)) * time.Millisecond)
 			over()
 		}
 		w.ended(s)

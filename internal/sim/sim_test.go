@@ -30,7 +30,7 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(first+s, 0))
-				w := newWorld(t)
+				w := newWorld(t, rng)
 				w.run(rng)
 				if w.violated {
 					t.Error(w.events.String())

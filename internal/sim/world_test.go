@@ -21,10 +21,10 @@ import (
 
 const (
 	procs   = 3
-	workers = 3                // of each process
-	busy    = 20 * time.Second // that faults may come in
-	calm    = 20 * time.Second // that follow
-	term    = 2 * time.Second  // a lease
+	workers = 2               // of each process
+	strikes = 2               // faults, one after the other
+	calm    = 8 * time.Second // that follows: mostly longer than the patience after a fault
+	term    = 2 * time.Second // a lease
 	idle    = 100 * time.Millisecond
 	permits = 2
 )
@@ -35,6 +35,10 @@ type world struct {
 	redis *redistest.Fake
 	start time.Time
 	locks []*watched
+
+	granted chan *proc    // of a new lease, if somebody receives
+	calm    chan struct{} // closed after the last fault
+	done    chan struct{} // closed when the calm has lasted
 
 	mu       sync.Mutex
 	procs    []*proc
@@ -56,9 +60,15 @@ type span struct {
 	loses    bool      // locks, from under their holders
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, redis: redistest.StartFake(t), start: time.Now()}
-	for _, kind := range []string{"mutex", "mutex", "mutex", "fair", "rw", "multi", "semaphore"} {
+// kinds are those of which a world has one, beside a Mutex. With more locks there would be less contention for each.
+var kinds = []string{"mutex", "fair", "rw", "multi", "semaphore"}
+
+func newWorld(t *testing.T, rng *rand.Rand) *world {
+	w := &world{
+		t: t, redis: redistest.StartFake(t), start: time.Now(),
+		granted: make(chan *proc), calm: make(chan struct{}), done: make(chan struct{}),
+	}
+	for _, kind := range []string{"mutex", kinds[rng.IntN(len(kinds))]} {
 		w.locks = append(w.locks, &watched{w: w, kind: kind, name: fmt.Sprint(kind, len(w.locks))})
 	}
 	for i := range procs {
@@ -152,6 +162,9 @@ func (w *world) run(rng *rand.Rand) {
 		watch.Go(func() { l.watch(ctx) })
 	}
 	w.inject(rng)
+	close(w.calm)
+	time.Sleep(calm)
+	close(w.done)
 	work.Wait()
 	stop()
 	watch.Wait()
@@ -255,17 +268,13 @@ func (l *watched) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 		l.mu.Lock()
-		free := len(l.held) == 0 && len(l.waiting) > 0
-		waiting := fmt.Sprint(l.waiting)
+		if len(l.held) > 0 || len(l.waiting) == 0 {
+			since = time.Now()
+		} else if waited := time.Since(since); waited > l.w.patience(since) {
+			l.w.violation("%s: nobody has held it for %v, and these wait: %v", l.name, waited, l.waiting)
+			since = time.Now()
+		}
 		l.mu.Unlock()
-		if !free {
-			since = time.Now()
-			continue
-		}
-		if waited := time.Since(since); waited > l.w.patience(since) {
-			l.w.violation("%s: nobody has held it for %v, and these wait: %s", l.name, waited, waiting)
-			since = time.Now()
-		}
 	}
 }
 
@@ -278,16 +287,22 @@ type worker struct {
 }
 
 func (k *worker) run() {
-	got := 0
-	end := k.w.start.Add(busy + calm)
-	for time.Now().Before(end) {
-		if k.once() && time.Since(k.w.start) > busy {
-			got++
-		}
-		time.Sleep(time.Duration(k.rng.IntN(200)) * time.Millisecond)
+	got := false
+	for !isClosed(k.w.done) {
+		got = k.once() && isClosed(k.w.calm) || got
+		time.Sleep(time.Duration(k.rng.IntN(400)) * time.Millisecond)
 	}
-	if got == 0 {
+	if !got {
 		k.w.violation("worker %s got no lock in %v without faults", k.id, calm)
+	}
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -319,7 +334,13 @@ func (k *worker) once() bool {
 	}
 	l.granted(lease, k.id, shared)
 	k.w.note("%s has %s, token %d", k.id, l.name, lease.Token())
-	k.hold(l, lease)
+	struck := false
+	select {
+	case k.w.granted <- k.p:
+		struck = true
+	default:
+	}
+	k.hold(l, lease, struck)
 	return true
 }
 
@@ -333,15 +354,17 @@ func (k *worker) mayFail(l *watched, err error) {
 	k.w.violation("%s: %s failed with %v", l.name, k.id, err)
 }
 
-// hold keeps a lease for a while, and releases it.
-func (k *worker) hold(l *watched, lease *lock.Lease) {
-	length := time.Duration(k.rng.IntN(300)) * time.Millisecond
-	if k.rng.IntN(12) == 0 && time.Since(k.w.start) < busy { // long enough for renewals
-		length = time.Duration(1+k.rng.IntN(4)) * term
+// hold keeps a lease for a while, one that a fault is to strike mostly for long, and releases it.
+func (k *worker) hold(l *watched, lease *lock.Lease, struck bool) {
+	length := time.Duration(k.rng.IntN(30)) * 10 * time.Millisecond // sometimes none
+	if struck || k.rng.IntN(4) == 0 && !isClosed(k.w.calm) {        // long enough for renewals
+		length *= 15
 	}
-	select {
-	case <-time.After(length):
-	case <-lease.Context().Done():
+	if length > 0 {
+		select {
+		case <-time.After(length):
+		case <-lease.Context().Done():
+		}
 	}
 	l.over(lease)
 	err := lease.Release(context.Background())
