@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,7 +24,8 @@ type shapeServers struct {
 	others []shapeServers                                                                               // of a quorum the other nodes
 }
 
-// serverShape starts the servers of a shape. All clients are made as programs make them. The runs full are made with LOCKDOG_FULL only.
+// serverShape starts the servers of a shape. All clients are made as programs make them. The runs full are made with LOCKDOG_FULL only: in the short
+// form every kind runs in the Cluster, which shows what a single server does and more.
 type serverShape struct {
 	name       string
 	runs, full []run
@@ -34,7 +33,7 @@ type serverShape struct {
 }
 
 var serverShapes = []serverShape{
-	{"single", append(everyKind, mutexRESP2...), nil, func(t *testing.T) shapeServers { return universal(redistest.Start(t)) }},
+	{"single", slices.Concat(mutexRESP3, mutexRESP2), everyKind[1:], func(t *testing.T) shapeServers { return universal(redistest.Start(t)) }},
 	{"primary+replica", nil, slices.Concat(mutexRESP3, mutexRESP2), func(t *testing.T) shapeServers { return universal(redistest.StartReplicated(t, 1)) }},
 	{"sentinel", mutexRESP3, append(everyKind[1:], mutexRESP2...), func(t *testing.T) shapeServers { return universal(redistest.StartSentinel(t, 1)) }},
 	{"cluster 3", append(everyKind, run{numbers: true, deadlocks: true, protocol: 3}), mutexRESP2, func(t *testing.T) shapeServers { return universal(redistest.StartCluster(t, 0)) }},
@@ -126,7 +125,6 @@ func TestShapes(t *testing.T) {
 			shapes = append(shapes, s)
 		}
 	}
-	var report matrix
 	slots := make(chan struct{}, atOnce)
 	var all, starting sync.WaitGroup // servers that start take the time of tests that run
 	starting.Add(len(shapes))
@@ -139,20 +137,17 @@ func TestShapes(t *testing.T) {
 				up()
 				starting.Wait()
 				var shape sync.WaitGroup
-				for _, r := range s.runs {
-					shape.Go(func() {
-						t.Run(r.String(), func(t *testing.T) { f.conform(t, r, slots, &report, s.name) })
-					})
+				for i, r := range s.runs {
+					shape.Go(func() { t.Run(r.String(), func(t *testing.T) { f.conform(t, r, i, slots) }) })
 				}
 				shape.Wait()
-				for _, r := range s.runs {
-					t.Run(r.String()+" alone", func(t *testing.T) { f.conform(t, r, nil, &report, s.name) })
+				for i, r := range s.runs {
+					t.Run(r.String()+" alone", func(t *testing.T) { f.conform(t, r, i, nil) })
 				}
 			})
 		})
 	}
 	all.Wait()
-	t.Log(report.String())
 }
 
 // run is one kind of lock, or what has no leases, over one protocol.
@@ -186,25 +181,22 @@ func (r run) tables(n int) []theme {
 	return slices.Concat(themes[n:], themes[:n])
 }
 
-// conform runs the suite over the shapeServers: with slots the behaviours that can run beside others, without them the rest.
-func (f shapeServers) conform(t *testing.T, r run, slots chan struct{}, report *matrix, name string) {
+// conform runs the suite over the shapeServers, as their n-th run: with slots the behaviours that can run beside others, without them the rest.
+func (f shapeServers) conform(t *testing.T, r run, n int, slots chan struct{}) {
 	var rdbs []redis.UniversalClient
 	for _, node := range append([]shapeServers{f}, f.others...) {
 		rdbs = append(rdbs, node.open(t, r.protocol))
 	}
-	row := name + " " + r.String()
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, theme := range r.tables(report.begun()) {
+	for _, theme := range r.tables(n) {
 		for i, b := range theme.table {
 			if r.kind.why(b.name) != "" || b.timed && !lock.Full {
 				continue
 			}
 			run := func() {
 				t.Run(b.name, func(t *testing.T) {
-					began := time.Now()
 					b.test(t, f.world(t, r.kind, rdbs, fmt.Sprintf("%s%d%s%d:", theme.name, i, r.kind.name, r.protocol)))
-					report.add(row, theme.name, time.Since(began), t.Failed())
 				})
 			}
 			switch {
@@ -271,74 +263,4 @@ func (r farmRaw) keys() (keys []string) {
 		return it.Err()
 	})
 	return keys
-}
-
-// matrix is what the suite took, shape by theme.
-type matrix struct {
-	mu    sync.Mutex
-	rows  []string
-	cells map[[2]string]*cell
-	runs  int
-}
-
-type cell struct {
-	tests, failed int
-	took          time.Duration
-}
-
-// begun is how many runs have begun before.
-func (m *matrix) begun() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.runs++
-	return m.runs - 1
-}
-
-func (m *matrix) add(row, column string, took time.Duration, failed bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.cells == nil {
-		m.cells = make(map[[2]string]*cell)
-	}
-	c := m.cells[[2]string{row, column}]
-	if c == nil {
-		c = &cell{}
-		m.cells[[2]string{row, column}] = c
-		if m.cells[[2]string{row, ""}] == nil {
-			m.cells[[2]string{row, ""}] = &cell{}
-			m.rows = append(m.rows, row)
-		}
-	}
-	c.tests++
-	c.took += took
-	if failed {
-		c.failed++
-	}
-}
-
-// String is a table. A cell has the seconds that its tests took, one after another.
-func (m *matrix) String() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var s strings.Builder
-	fmt.Fprintf(&s, "conformance, shape x theme: tests (those failed), their seconds added up\n%-28s", "")
-	columns := append([]theme{numbers, mixed, deadlocks}, themes...)
-	for _, theme := range columns {
-		fmt.Fprintf(&s, "%14s", theme.name)
-	}
-	for _, row := range m.rows {
-		fmt.Fprintf(&s, "\n%-28s", row)
-		for _, theme := range columns {
-			c := m.cells[[2]string{row, theme.name}]
-			if c == nil {
-				c = &cell{}
-			}
-			text := fmt.Sprintf("%d %.1fs", c.tests, c.took.Seconds())
-			if c.failed > 0 {
-				text = fmt.Sprintf("%d (%d) %.1fs", c.tests, c.failed, c.took.Seconds())
-			}
-			fmt.Fprintf(&s, "%14s", text)
-		}
-	}
-	return s.String()
 }
