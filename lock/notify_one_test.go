@@ -3,9 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,91 +221,4 @@ func TestWhoIsInTheSet(t *testing.T) {
 		eventually(t, patience, func() bool { return rdb.Exists(t.Context(), set).Val() == 0 })
 		free(t, l)
 	})
-}
-
-// Clients come, give up, die and take turns. A lock that somebody waits for, who can be called or can ask, is never free for long.
-func TestNoLockStaysFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const (
-			lease   = 3 * time.Second
-			clients = 5
-			lasts   = 2 * time.Second
-			longest = 50 * time.Millisecond // without a call it is a lease
-		)
-		srv := redistest.StartFake(t)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		var (
-			all   sync.WaitGroup
-			turns atomic.Int64
-		)
-		for i := range clients {
-			rdb, wire := throughProxy(t, srv, answerWithin(100*time.Millisecond))
-			c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-			for range 2 {
-				all.Go(func() {
-					for ctx.Err() == nil {
-						patience, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond))))
-						if i == 0 { // it always waits
-							cancel()
-							patience, cancel = context.WithCancel(ctx)
-						}
-						l, err := c.Mutex("job", lock.WithLeaseContext(ctx)).Lock(patience)
-						cancel()
-						if err != nil {
-							continue
-						}
-						turns.Add(1)
-						if i > 0 {
-							sleepFor(ctx, time.Duration(rand.Int64N(int64(5*time.Millisecond))))
-						}
-						_ = l.Release(context.Background()) // lost where the client was dead for too long
-					}
-				})
-			}
-			if i > 1 { // dead now and then, for a while
-				all.Go(func() {
-					for ctx.Err() == nil {
-						sleepFor(ctx, time.Duration(rand.Int64N(int64(200*time.Millisecond))))
-						if rand.IntN(2) == 0 {
-							wire.set(func(redistest.Chunk) redistest.Verdict { return redistest.Drop })
-						} else {
-							wire.set(redistest.When(redistest.Down, redistest.Drop, redistest.Contains("message")))
-						}
-						sleepFor(ctx, time.Duration(rand.Int64N(int64(100*time.Millisecond))))
-						wire.set(nil)
-						wire.proxy.CutAll()
-					}
-				})
-			}
-		}
-		rdb := srv.Client(t)
-		freeSince, worst := time.Now(), time.Duration(0)
-		last := int64(0)
-		for end := time.Now().Add(lasts); time.Now().Before(end); {
-			now, n := time.Now(), turns.Load()
-			if rdb.Exists(ctx, "job").Val() == 1 || n != last {
-				freeSince, last = now, n
-			}
-			worst = max(worst, now.Sub(freeSince))
-			sleepFor(ctx, time.Millisecond)
-		}
-		stop()
-		all.Wait()
-		t.Logf("%d turns; free for %v at most", turns.Load(), worst)
-		if worst > longest {
-			t.Errorf("the lock was free for %v", worst)
-		}
-		if turns.Load() < 20 {
-			t.Errorf("only %d turns", turns.Load())
-		}
-	})
-}
-
-func sleepFor(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
