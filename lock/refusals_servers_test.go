@@ -83,7 +83,7 @@ func TestFullRedis(t *testing.T) {
 // each lock in a list.
 func TestDemotedPrimaryIsLeft(t *testing.T) {
 	t.Parallel()
-	const lease = steady
+	const lease = 10 * time.Second
 	rs := redistest.StartReplicated(t, 1)
 	before, after := rs.Primary.Client(t), rs.Replicas[0].Client(t)
 	var leads atomic.Pointer[redistest.Server] // as a Sentinel says
