@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockdog/lockdog/internal/hashslot"
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
@@ -228,7 +229,13 @@ func (crossSlot) RedisError()   {}
 
 func (h *oneSlot) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && len(cmd.Args()) > 3+1+1+3 {
+		slots := make(map[int]bool)
+		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") {
+			for i := len(args) - 3; i > 3; i -= 3 { // lock, owner, lease
+				slots[hashslot.Of(fmt.Sprint(args[i]))] = true
+			}
+		}
+		if len(slots) > 1 {
 			h.refused.Add(1)
 			cmd.SetErr(crossSlot{})
 			return crossSlot{}

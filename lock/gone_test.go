@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,32 +38,8 @@ func TestMovingSlotClaimsNothing(t *testing.T) {
 // oneSlotOnly is a client of the cluster through a proxy that wants the keys of a call in one slot.
 func oneSlotOnly(t *testing.T, c *redistest.Cluster) redis.UniversalClient {
 	picky := openCluster(t, c)
-	picky.(*redis.ClusterClient).OnNewNode(func(node *redis.Client) { node.AddHook(&manySlots{c: c, t: t}) })
+	picky.(*redis.ClusterClient).OnNewNode(func(node *redis.Client) { node.AddHook(&oneSlot{}) })
 	return picky
-}
-
-// manySlots refuses calls of several slots.
-type manySlots struct {
-	redistest.Hook
-	c *redistest.Cluster
-	t *testing.T
-}
-
-func (h *manySlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") {
-			slots := make(map[string]bool)
-			for i := len(args) - 3; i > 3; i -= 3 { // lock, owner, lease
-				_, tag, _ := strings.Cut(fmt.Sprint(args[i]), "{")
-				slots[tag[:strings.IndexByte(tag+"}", '}')]] = true
-			}
-			if len(slots) > 1 {
-				cmd.SetErr(crossSlot{})
-				return crossSlot{}
-			}
-		}
-		return next(ctx, cmd)
-	}
 }
 
 // renewedAll waits until each lease was renewed by a call made since, and fails the test if one has ended.
@@ -226,11 +202,13 @@ func movesUnderCalls(t *testing.T, c *redistest.Cluster) {
 // TestReplicaClaimsNothing has a primary become the replica of one without data, which nobody has told its clients.
 func TestReplicaClaimsNothing(t *testing.T) {
 	t.Parallel()
-	rs := redistest.StartReplicated(t, 1)
-	old, now := rs.Primary.Client(t), rs.Replicas[0].Client(t)
-	s := newScope(t)
+	synctest.Test(t, replicaClaimsNothing)
+}
+
+func replicaClaimsNothing(t *testing.T) {
+	srv, s := redistest.StartFake(t), newScope(t)
 	const lease, ask = 4500 * time.Millisecond, 300 * time.Millisecond
-	c := s.open(t, rs.Primary.Client(t), lock.WithWatchdog(far))
+	c := s.open(t, srv.Client(t), lock.WithWatchdog(far))
 	ctx := t.Context()
 	_, err := c.Semaphore("semaphore").TrySetPermits(ctx, 3)
 	must(t, "TrySetPermits", err)
@@ -248,11 +226,8 @@ func TestReplicaClaimsNothing(t *testing.T) {
 		}
 	}
 	released, renewed := take(" released"), take(" renewed", lock.WithWatchdog(lease))
-	host, port, err := net.SplitHostPort(rs.Replicas[0].Addr())
-	must(t, "REPLICAOF", errors.Join(err, now.ReplicaOf(ctx, "NO", "ONE").Err(), now.FlushAll(ctx).Err(), old.ReplicaOf(ctx, host, port).Err()))
-	eventually(t, patience, func() bool {
-		return rs.Primary.Info(t, "replication")["master_link_status"] == "up" && old.DBSize(ctx).Val() == 0
-	})
+	must(t, "FLUSHALL", srv.Client(t).FlushAll(ctx).Err())
+	srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
 
 	var all sync.WaitGroup
 	claims := func(what string, call func(context.Context) (any, error)) {
@@ -289,7 +264,7 @@ func TestReplicaClaimsNothing(t *testing.T) {
 	claims("Latch: CountDown", func(ctx context.Context) (any, error) { return nil, c.Latch("latch").CountDown(ctx) })
 	all.Wait()
 	for kind, l := range renewed {
-		await(t, kind, l.Ended())
+		<-l.Ended()
 		var lost *lock.LostError
 		if !errors.As(l.Err(), &lost) || lost.Cause != lock.CauseUnreachable {
 			t.Errorf("%s: lost as %v", kind, l.Err())

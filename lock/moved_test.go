@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
@@ -66,7 +65,8 @@ func TestIncompleteClusterIsNewsOnce(t *testing.T) {
 	})
 	must(t, "CLIENT KILL", c.Nodes[0].Client(t).Do(t.Context(), "client", "kill", "type", "pubsub").Err())
 	eventually(t, 2*patience, func() bool { return len(s.records(t, subscriptionRefused)) > 0 })
-	pass(t, 2*time.Second)
+	tries := s.refused(t, "subscribe", "clusterdown")
+	eventually(t, 2*patience, func() bool { return s.refused(t, "subscribe", "clusterdown") >= tries+2 }) // and nothing is said of them
 	c.Nodes[2].Restart(t, redistest.KeepData)
 	eventually(t, 2*patience, func() bool { return len(s.records(t, subscriptionTaken)) > 0 })
 	asleep(t, waiter, 1)

@@ -20,17 +20,27 @@ var replicaShapes = []struct {
 }{
 	{"primary+replica", func(t *testing.T, _ string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
 		r := redistest.StartReplicated(t, 1)
-		return redistest.Open(t, r.Universal()), r.Primary, r.Replicas[0]
+		return redistest.Open(t, patient(r)), r.Primary, r.Replicas[0]
 	}},
 	{"sentinel", func(t *testing.T, _ string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
 		s := redistest.StartSentinel(t, 1)
-		return redistest.Open(t, s.Universal()), s.Servers[0], s.Servers[1]
+		return redistest.Open(t, patient(s)), s.Servers[0], s.Servers[1]
 	}},
 	{"cluster", func(t *testing.T, name string) (redis.UniversalClient, *redistest.Server, *redistest.Server) {
 		c := redistest.StartCluster(t, 1)
 		primary := c.Owner(t, c.Slot(t, name))
-		return redistest.Open(t, c.Universal()), primary, replicaOf(t, c, primary)
+		return redistest.Open(t, patient(c)), primary, replicaOf(t, c, primary)
 	}},
+}
+
+// patient are options of a client that waits for a replica as long as a test does.
+func patient(s interface {
+	Universal() *redis.UniversalOptions
+},
+) *redis.UniversalOptions {
+	o := s.Universal()
+	o.ReadTimeout = 4 * patience
+	return o
 }
 
 func TestWithReplicas(t *testing.T) {
@@ -41,7 +51,7 @@ func TestWithReplicas(t *testing.T) {
 			const name = "job"
 			rdb, primary, replica := shape.start(t, name)
 			client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
-			m := client.Mutex(name, lock.WithReplicas(1, 2500*time.Millisecond))
+			m := client.Mutex(name, lock.WithReplicas(1, 2*patience))
 			l := try(t, m)
 			own := replica.Client(t)
 			conn := own.Conn()
@@ -130,7 +140,7 @@ func TestWithReplicasRefused(t *testing.T) {
 func TestWithReplicasWhileSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
-	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far), lock.WithReplicas(1, 2500*time.Millisecond))
+	client := newScope(t).open(t, redistest.Open(t, patient(c)), lock.WithWatchdog(far), lock.WithReplicas(1, 2*patience))
 	free(t, try(t, client.Mutex("{m}a")))
 	slot := c.Slot(t, "{m}")
 	m := c.Migrate(t, slot, otherNode(t, c, slot))
