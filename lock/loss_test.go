@@ -1,13 +1,11 @@
 package lock_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -320,16 +318,16 @@ func TestLossNotificationsRefused(t *testing.T) {
 	t.Parallel()
 	const lease = 12 * time.Second
 	server := redistest.Start(t)
-	var log lossLog
 	u := newACLUser(t, "app", []*redistest.Server{server}, append(strings.Fields(appACL), "+client|id", "&__redis__:invalidate"))
 	c := u.open(t, redistest.Open(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: "app", Password: appPassword}),
-		lock.WithWatchdog(lease), lock.WithLossNotifications(), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		lock.WithWatchdog(lease), lock.WithLossNotifications())
+	said := telemetry.Log{Level: slog.LevelWarn, Message: "lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal"}
 	l, other := try(t, c.Mutex("app:1")), try(t, c.Mutex("app:2"))
-	eventually(t, patience, func() bool { return strings.Contains(log.String(), "WithLossNotifications") })
+	eventually(t, patience, func() bool { return len(u.records(t, said)) > 0 })
 	renewedPast(t, l, time.Now().Add(lease))
 	mustAllLive(t, []*lock.Lease{l, other})
-	if n := strings.Count(log.String(), "WithLossNotifications"); n != 1 || !strings.Contains(log.String(), "NOPERM") {
-		t.Errorf("said %d times in the log:\n%s", n, log.String())
+	if all := u.records(t, said); len(all) != 1 || !strings.Contains(fmt.Sprint(all[0]["error"]), "NOPERM") {
+		t.Errorf("the log says %v", all)
 	}
 	if n := u.sum(t, telemetry.MetricErrors, "lockdog.operation=subscribe", "error.type=acl"); n != 1 {
 		t.Errorf("%v errors counted: %v", n, errorsOf(t, u.scope))
@@ -337,23 +335,4 @@ func TestLossNotificationsRefused(t *testing.T) {
 	transact(t, server.Client(t), "DEL KEY", "app:1")
 	mustBeLost(t, l, lock.CauseMissing)
 	free(t, other)
-}
-
-// lossLog is a log.
-type lossLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *lossLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lossLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
