@@ -29,7 +29,7 @@ import (
 //	6  a re-entered, lost lock starves the next     behaviour re-entry/loss ends all
 //	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
 //	8  an interrupted caller is renewed             behaviours Context/the end of ctx ends it, Context/the end of ctx stops renewal
-//	   no feed-dog, no maximum                      TestZombiesAreCutOff; behaviours WithMaxHold, WithHeartbeat/...
+//	   no feed-dog, no maximum                      TestStuckWorkIsCutOff; behaviours WithMaxHold, WithHeartbeat/...
 //	   goroutines leak on unlock                    TestGoroutinesAreConstant, and goleak in TestMain
 //	9  lock and unlock multiply the timers          TestChurnLeavesNothingBehind; watchdog TestCyclesLeaveNothingBehind
 //	10 nobody is told of a failure or a loss        TestStory; TestContextEndsAtItsDeadlineThoughRedisHangs; behaviours lost/..., Do/lost
@@ -45,7 +45,7 @@ import (
 //	18 unlock with a canceled ctx leaks             TestReleaseOnDeadContextIsBoundedByTheLease; behaviour Release/ended ctx
 //	19 the error of ctx is hidden                   behaviours waiting/ctx canceled, waiting/ctx deadline; TestCallsReturnWhenTheirContextEnds
 //	20 a retry is held twice, or fails the release  TestLostAnswerToAcquire, TestLostAnswerToRelease, TestGivenUpAcquireIsSwept
-//	21 somebody else's lock is deleted or revived   TestScriptsCheckTheOwner, TestLateAcquireChangesNothing, TestLateRenewalChangesNothing
+//	21 somebody else's lock is deleted or revived   TestHandOverChecksTheOwner, TestLateAcquireChangesNothing, TestLateRenewalChangesNothing
 
 func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 	t.Parallel()

@@ -42,36 +42,36 @@ func goroutines() int {
 
 // A client that takes no lock costs nothing: no goroutine, no connection, no command.
 func TestUnusedClientOpensNothing(t *testing.T) {
-	srv := redistest.Start(t)
-	p := redistest.NewProxy(t, srv.Addr())
-	rdb := srv.Client(t, func(o *redis.Options) {
-		o.Addr = p.Addr()
-		o.MinIdleConns = 0
-		// Where these are required, a second client may not share the first one's handlers.
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		p := redistest.NewProxy(t, srv.Addr())
+		rdb := srv.Client(t, func(o *redis.Options) {
+			o.Addr = p.Addr()
+			o.MinIdleConns = 0
+			// Where these are required, a second client may not share the first one's handlers.
+			o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+		})
+		before := goroutines()
+		s := newScope(t)
+		c := s.open(t, rdb)
+		m := c.Mutex("job", lock.WithWait(time.Second))
+		_ = c.Leases()
+		_ = c.Recent()
+		s.series(t, telemetry.MetricHeld)
+		if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
+			t.Error("the empty name is a name")
+		}
+		synctest.Wait()
+		if n := goroutines() - before; n != 0 {
+			t.Errorf("%d goroutines", n)
+		}
+		must(t, "Close", c.Close(t.Context()))
+		_, err := m.Lock(t.Context())
+		mustMatch(t, err, lock.ErrClosed)
+		if n := p.Conns(); n != 0 {
+			t.Errorf("%d connections", n)
+		}
 	})
-	before := runtime.NumGoroutine()
-	s := newScope(t)
-	c := s.open(t, rdb)
-	m := c.Mutex("job", lock.WithWait(time.Second))
-	_ = c.Leases()
-	_ = c.Recent()
-	s.series(t, telemetry.MetricHeld)
-	if _, err := c.Mutex("").TryLock(t.Context()); err == nil {
-		t.Error("the empty name is a name")
-	}
-	eventually(t, patience, func() bool { return runtime.NumGoroutine() <= before }) // others' may come for a moment
-	if n := p.Conns(); n != 0 {
-		t.Errorf("%d connections", n)
-	}
-	if err := c.Close(t.Context()); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	_, err := m.Lock(t.Context())
-	mustMatch(t, err, lock.ErrClosed)
-	if n := p.Conns(); n != 0 {
-		t.Errorf("%d connections after Close", n)
-	}
 }
 
 // Hundreds of locks cost the goroutines and the connections of one; and hundreds of waiters those of one.
@@ -138,5 +138,28 @@ func TestGoroutinesAreConstant(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		eventually(t, patience, func() bool { return goroutines() <= others })
+	})
+}
+
+// Re-entry is opt-in, and costs no round trip.
+func TestReentryTakesNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := redistest.StartFake(t)
+		c := newScope(t).open(t, srv.Client(t))
+		m := c.Mutex("job", lock.WithReentrancy())
+		outer := try(t, m)
+		before := srv.Commands(t)
+		_, err := c.Mutex("job").Lock(outer.Context())
+		mustMatch(t, err, lock.ErrDeadlock)
+		inner := enter(t, outer.Context(), m)
+		again, err := m.TryLock(outer.Context())
+		must(t, "TryLock", err)
+		free(t, inner)
+		free(t, outer)
+		if after := srv.Commands(t).Since(before); after["evalsha"] != 0 || after["eval"] != 0 {
+			t.Errorf("re-entry and releases of all but the last lease sent %v", after)
+		}
+		free(t, again)
 	})
 }

@@ -143,6 +143,30 @@ func TestQuorumGoesOnWithoutANode(t *testing.T) {
 	})
 }
 
+// A node that a Quorum did without is no error of a request that has the lock; its span says what failed there.
+func TestQuorumMemberThatFailedIsNoError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScope(t)
+		r := newTriple(t, s.options()...)
+		r.down[2].Store(true)
+		l := try(t, r.Mutex("job:1"))
+		time.Sleep(2 * time.Second) // the third isn't waited for
+		free(t, l)
+		seen := map[string]int{}
+		for _, span := range s.spansNamed("acquire member job") {
+			got := attrsOf(span)
+			seen[got["lockdog.outcome"]+" "+got["error.type"]]++
+			if span.Status.Code == codes.Error {
+				t.Errorf("%v has the status %v", got, span.Status)
+			}
+		}
+		if seen["acquired "] != 2 || seen["error network"] != 1 {
+			t.Errorf("acquires %v", seen)
+		}
+	})
+}
+
 // The spans of a whole and of its members are one tree, in which each member says where it is.
 func TestSpansOfMembersAreChildren(t *testing.T) {
 	t.Parallel()
