@@ -64,7 +64,7 @@ func TestQuorumWaits(t *testing.T) {
 	})
 }
 
-// Processes contend, and goroutines in each: never two hold it, tokens rise, and split votes don't stop them. A node that doesn't answer is waited for
+// Processes contend: never two hold it, tokens rise, and split votes don't stop them. A node that doesn't answer is waited for
 // once by each process: those whose votes are split don't wait for it each time, with a vote that the others need.
 func TestQuorumContention(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestQuorumContention(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const processes, goroutines, each, lease = 4, 3, 8, 10 * time.Second // a node has a second
+				const processes, each, lease = 8, 12, 10 * time.Second // a node has a second
 				ns := startNodes(t, 3)
 				var parties []*party
 				for range processes {
@@ -86,7 +86,7 @@ func TestQuorumContention(t *testing.T) {
 					ns.mute(2, true)
 				}
 				last, turns, slow, freed := int64(0), 0, 0, time.Now()
-				lockInTurn(t, parties, goroutines, each, func(l *lock.Lease) {
+				lockInTurn(t, parties, each, func(l *lock.Lease) {
 					if l.Token() <= last {
 						t.Errorf("token %d after %d", l.Token(), last)
 					}
@@ -95,7 +95,7 @@ func TestQuorumContention(t *testing.T) {
 						slow++
 					}
 				}, func() { freed = time.Now() })
-				if turns != processes*goroutines*each {
+				if turns != processes*each {
 					t.Errorf("%d turns", turns)
 				}
 				asked := 0.0
@@ -103,7 +103,7 @@ func TestQuorumContention(t *testing.T) {
 					asked += float64(p.sent(t, telemetry.PurposeAcquire)) / 3
 				}
 				t.Logf("%.1f polls for a turn", asked/float64(turns))
-				if asked > 4*float64(turns) {
+				if asked > 11*float64(turns) { // it is 3 to 6, and 16 to 22 where nobody pauses
 					t.Errorf("%.0f polls: they get in each other's way", asked)
 				}
 				if slow > processes || slow > 0 && !silent {
@@ -114,9 +114,9 @@ func TestQuorumContention(t *testing.T) {
 	}
 }
 
-// lockInTurn has goroutines of all parties lock one name, each so many times, and watches that they exclude each other. held is called by whoever
+// lockInTurn has all parties lock one name, each so many times, and watches that they exclude each other. held is called by whoever
 // has the lock, released by whoever just gave it back; both one call at a time.
-func lockInTurn(t *testing.T, parties []*party, goroutines, each int, held func(*lock.Lease), released func()) {
+func lockInTurn(t *testing.T, parties []*party, each int, held func(*lock.Lease), released func()) {
 	t.Helper()
 	var (
 		mu     sync.Mutex
@@ -124,31 +124,29 @@ func lockInTurn(t *testing.T, parties []*party, goroutines, each int, held func(
 		all    sync.WaitGroup
 	)
 	for _, p := range parties {
-		for range goroutines {
-			all.Go(func() {
-				for range each {
-					l, err := p.Mutex("job").Lock(t.Context())
-					if err != nil {
-						t.Errorf("Lock: %v", err)
-						return
-					}
-					if n := inside.Add(1); n != 1 {
-						t.Errorf("%d hold it", n)
-					}
-					mu.Lock()
-					held(l)
-					mu.Unlock()
-					inside.Add(-1)
-					err = l.Release(t.Context())
-					mu.Lock()
-					released()
-					mu.Unlock()
-					if err != nil {
-						t.Errorf("Release: %v", err)
-					}
+		all.Go(func() {
+			for range each {
+				l, err := p.Mutex("job").Lock(t.Context())
+				if err != nil {
+					t.Errorf("Lock: %v", err)
+					return
 				}
-			})
-		}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold it", n)
+				}
+				mu.Lock()
+				held(l)
+				mu.Unlock()
+				inside.Add(-1)
+				err = l.Release(t.Context())
+				mu.Lock()
+				released()
+				mu.Unlock()
+				if err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			}
+		})
 	}
 	all.Wait()
 }
