@@ -134,7 +134,11 @@ func (w *world) ensurePermits() {
 func (w *world) inject(rng *rand.Rand) {
 	for range strikes {
 		time.Sleep(time.Duration(200+rng.IntN(2000)) * time.Millisecond)
-		f, p := faults[rng.IntN(len(faults))], <-w.granted // a lease is most at risk when it is new
+		f, p := faults[rng.IntN(len(faults))], w.procs[rng.IntN(len(w.procs))]
+		select {
+		case p = <-w.granted: // a lease is most at risk when it is new
+		case <-time.After(calm): // nobody gets any
+		}
 		time.Sleep(time.Duration(rng.IntN(3)*rng.IntN(50)) * time.Millisecond)
 		w.note("fault: %s (process %d)", f.name, p.id)
 		s := w.began(f)
