@@ -1,10 +1,12 @@
 package fakeredis
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -78,8 +80,12 @@ func (s *stream) read(p []byte) (int, error) {
 func (s *stream) write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.end != nil {
-		return 0, io.ErrClosedPipe
+	switch {
+	case s.end == nil:
+	case errors.Is(s.end, io.EOF): // closed here
+		return 0, net.ErrClosed
+	default:
+		return 0, &net.OpError{Op: "write", Net: pipeAddr{}.Network(), Err: syscall.EPIPE} // as of a socket
 	}
 	s.data = append(s.data, p...)
 	s.changed.Broadcast()
