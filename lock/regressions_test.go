@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What users of other lock libraries suffered (CASES.md), and the test that it doesn't happen here. "behaviour" is an
+// What users of other lock libraries suffered, and the test that it doesn't happen here. "behaviour" is an
 // entry of TestConformance; watchdog and telemetry have tests of their own.
 //
 //	case                                            test
