@@ -25,7 +25,7 @@ func init() {
 		add(s.Script)
 	}
 	for _, s := range []*script.Releaser{
-		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.SemaphoreRelease, script.Retain,
+		script.Release, script.HandOver, script.FairRelease, script.WriteRelease, script.ReadRelease, script.SemaphoreRelease, script.Retain, script.FairRetain,
 		script.UnleasedUndo, script.SemaphoreAdd, script.SemaphoreSet, script.SemaphoreEnsure, script.LatchSet, script.LatchCountDown,
 	} {
 		add(s.Script)

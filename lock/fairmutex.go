@@ -9,7 +9,7 @@ import (
 // fairKind is Redisson's RFairLock.
 var fairKind = &kind{
 	name:    "fair",
-	acquire: script.FairAcquire, release: script.FairRelease, retain: script.Retain, force: script.FairForce, inspect: script.FairInspect,
+	acquire: script.FairAcquire, release: script.FairRelease, retain: script.FairRetain, force: script.FairForce, inspect: script.FairInspect,
 	channel:       script.Channel,
 	queuesInRedis: true, queuePerWaiter: true,
 }

@@ -36,10 +36,8 @@ var (
 		},
 	}
 	// Retain ends a lease whose lock stays taken for a while.
-	Retain = &Releaser{
-		Script: load("retain", "tell"), keys: lockKey, channel: Channel,
-		more: func(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) },
-	}
+	Retain           = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
+	FairRetain       = &Releaser{Script: load("fair_retain", "clock", "after", "tell", "owner", "fair_queue"), keys: fairKeys, channel: Channel, more: keep}
 	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
 	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
 	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
@@ -74,6 +72,8 @@ func wake(r *Request, a ReleaseArgs) {
 	}
 }
 
+func keep(r *Request, a ReleaseArgs) { r.Args = append(r.Args, a.Keep.Milliseconds()) }
+
 func once(r *Request, a ReleaseArgs) {
 	r.Keys = append(r.Keys, a.Spent...)
 	r.addNotAfter()
@@ -97,7 +97,7 @@ type ReleaseArgs struct {
 	Next    Next          // of a Mutex that is handed over
 	Amount  int           // by how much a counter is changed, or to how much it is set
 	Spent   []string      // of a counter: receipts that are to be deleted
-	Keep    time.Duration // of Retain: how long the lock stays taken
+	Keep    time.Duration // of Retain and FairRetain: how long the lock stays taken
 }
 
 // Wake is whom a release of a Mutex wakes.
