@@ -152,6 +152,7 @@ func TestQuorumLeavesNothing(t *testing.T) {
 
 		gone := func() {
 			t.Helper()
+			synctest.Wait() // the call may be on its way yet: it is gone, too, before it comes
 			eventually(t, patience, func() bool { return ns.raw[2].Exists(t.Context(), "job").Val() == 0 })
 		}
 		// Held by another at a majority; the third node grants it, in time or late.
