@@ -23,6 +23,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/deadlock"
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/pubsub"
+	"github.com/lockdog/lockdog/lock/internal/renewal"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/lock/internal/tracking"
 	"github.com/lockdog/lockdog/telemetry"
@@ -40,7 +41,7 @@ const controlPrefix = "lockdog:control:"
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
 //	pubsub.Mux.mu → deadlock.Finder.mu
-//	layoutWatch.mu → registry.mu
+//	the mu of renewal's topologyWatch → registry.mu
 //	any of them → contention.Profile.mu
 //
 // pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
@@ -58,8 +59,7 @@ type Client struct {
 	backend    *backend.Redis
 	dispatcher *dispatch.Dispatcher
 	ops        *operations
-	renewer    *renewer
-	engine     *watchdog.Engine
+	renewer    *renewal.Renewer
 	cleaner    *cleanup.Cleaner
 	pubsub     *pubsub.Mux
 	waits      *waitQueues
@@ -67,7 +67,6 @@ type Client struct {
 	receipts   *receipts
 	trackers   *tracking.Trackers  // nil without WithLossNotifications
 	profile    *contention.Profile // nil with WithContentionProfile(0)
-	layout     *layoutWatch
 	graph      *deadlock.Finder
 
 	gate     *gate
@@ -121,14 +120,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if cfg.lossNotices {
 		c.trackers = newTrackers(c)
 	}
-	c.layout = newLayoutWatch(c)
 	c.graph = deadlock.New(deadlock.Config{
 		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix, Waits: graphWaits{c.waits},
 		Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
-	c.renewer = newRenewer(c.dispatcher, be, c.rec)
-	c.engine, err = watchdog.New(watchdog.Config{
-		BatchSize: cfg.batch, Renew: c.renewer.renew, BatchDone: c.renewer.batchDone, LossesDone: c.renewer.lossesDone, Panicked: c.panicked,
+	c.renewer, err = renewal.New(renewal.Config{
+		Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec, Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
 	})
 	if err != nil {
 		c.rec.Close()
@@ -222,12 +219,12 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.awaitReleases(ctx)
 	c.waits.declineAll()
 	c.grants.seal()
-	within(ctx, c.engine.Close)
+	within(ctx, c.renewer.Close)
 	if n, names := c.unreleased(); n > 0 {
 		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
-	within(ctx, c.pubsub.Close, c.trackers.Close, c.layout.close, func() {
+	within(ctx, c.pubsub.Close, c.trackers.Close, func() {
 		c.dispatcher.Close() // afterwards it is known what its calls have left
 		c.cleaner.Close(ctx)
 	})
@@ -343,13 +340,13 @@ func (ct controller) Message(text string) {
 		if forced {
 			g.noteForced(by)
 		}
-		ct.c.engine.Verify(&g.wd)
+		ct.c.renewer.Verify(&g.wd)
 	})
 }
 
 // state is asked when metrics are collected.
 func (c *Client) state() telemetry.State {
-	age, ticking := c.engine.TickAge()
+	age, ticking := c.renewer.TickAge()
 	wanted, connected := c.pubsub.State()
 	return telemetry.State{Ticking: ticking, TickAge: age, PubSubWanted: wanted, PubSubConnected: connected}
 }

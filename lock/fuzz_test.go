@@ -8,28 +8,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockdog/lockdog/internal/hashslot"
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
-	"github.com/lockdog/lockdog/watchdog"
 )
 
-// What a server refuses a lease with, and what a holder says of its trace, may be any text.
-func FuzzRefusal(f *testing.F) {
-	for _, s := range []string{"", "ERR", "WRONGTYPE Operation against a key", "NOPERM", "-", "ERR user_script:1: -READONLY"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		results, _, err := readRenewals([]any{int64(1), int64(0), int64(1), s}, 1)
-		if err != nil || results[0].Err == nil {
-			t.Fatalf("%q read as %v, %v", s, results, err)
-		}
-		if want := redisfail.IsWrongType(redisfail.ReplyError(s)); (results[0].Outcome == watchdog.Taken) != want || !want && results[0].Outcome != watchdog.Failed {
-			t.Errorf("%q read as %+v", s, results[0])
-		}
-		redisfail.Classify(results[0].Err)
-	})
-}
-
+// What a holder says of its trace may be any text.
 func FuzzTraceID(f *testing.F) {
 	for _, s := range []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-00000000000000000000000000000000-0000000000000000-01", "x y z"} {
 		f.Add(s)
@@ -39,26 +21,6 @@ func FuzzTraceID(f *testing.F) {
 			t.Errorf("%q gives trace id %q", s, id)
 		}
 	})
-}
-
-// What the renew script says of a lease is what the watchdog is told.
-func TestReadRenewals(t *testing.T) {
-	t.Parallel()
-	results, now, err := readRenewals([]any{
-		int64(7), int64(1), int64(1), int64(0), int64(3), int64(2), int64(4), int64(3), int64(5), int64(4), int64(6), "NOPERM", int64(7), "WRONGTYPE x", int64(8), nil,
-	}, 8)
-	if err != nil || now != 7 {
-		t.Fatalf("%d, %v", now, err)
-	}
-	want := []watchdog.Outcome{watchdog.Missing, watchdog.Renewed, watchdog.Taken, watchdog.Failed, watchdog.Failed, watchdog.Failed, watchdog.Taken, watchdog.Failed}
-	for i, r := range results {
-		if r.Outcome != want[i] || (r.Err == nil) != (i < 3) {
-			t.Errorf("result %d read as %+v", i, r)
-		}
-	}
-	if !errors.Is(results[3].Err, redisfail.ErrLate) || !errors.Is(results[4].Err, script.ErrReply) || !errors.Is(results[7].Err, script.ErrReply) {
-		t.Errorf("%+v", results)
-	}
 }
 
 // FuzzNames checks that all that one lock uses lives in one slot, whatever its name, and that no lock can be named as what another uses.

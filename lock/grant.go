@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/renewal"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
 	"github.com/lockdog/lockdog/watchdog"
@@ -67,13 +68,12 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 		lk.c.watchControl(lk.key)
 	}
 	lk.c.rec.WatchdogLeases(1)
-	lk.c.engine.Watch(&g.wd, watchdog.Spec{
+	lk.c.renewer.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
 		Partition: lk.c.dispatcher.Node(lk.key).Name,
 		Sent:      v.sent, Until: v.until, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	g.watchKey()
-	lk.c.layout.start()
 	g.follow(&g.first)
 	return g
 }
@@ -97,7 +97,7 @@ func (g *grant) cancel(err *CanceledError) {
 }
 
 // stopRenewal has the watchdog renew the grant no more. It still watches the deadline.
-func (g *grant) stopRenewal() { g.client().engine.StopRenewal(&g.wd) }
+func (g *grant) stopRenewal() { g.client().renewer.StopRenewal(&g.wd) }
 
 // closing cancels the grant because the client closes.
 func (g *grant) closing() {
@@ -197,7 +197,7 @@ func (g *grant) noteForced(by string) {
 
 // check ends the grant if it has expired by the clock.
 func (g *grant) check() {
-	if g.client().engine.Check(&g.wd) {
+	if g.client().renewer.Check(&g.wd) {
 		return
 	}
 	if loss, ok := g.wd.Loss(); ok {
@@ -267,6 +267,17 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 	}
 }
 
+// Entry implements renewal.Lease.
+func (g *grant) Entry() renewal.Entry {
+	return renewal.Entry{Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding, TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.leaseArg}
+}
+
+// Telemetry implements renewal.Lease.
+func (g *grant) Telemetry() *telemetry.Hold { return &g.hold }
+
+// NodeChanged implements renewal.Lease. Forced unlocks are announced where the lock lives.
+func (g *grant) NodeChanged() { g.client().watchControl(g.lock.key) }
+
 // Renewal implements watchdog.Holder.
 func (g *grant) Renewal(r watchdog.Renewal) {
 	if r.Result.Outcome == watchdog.Moved {
@@ -280,12 +291,12 @@ func (g *grant) Renewal(r watchdog.Renewal) {
 		g.extras.forced = nil // the lock was still ours after that message
 	}
 	g.mu.Unlock()
-	g.client().renewer.report(g, r)
+	g.client().renewer.Report(g, r)
 }
 
 // Lost implements watchdog.Holder.
 func (g *grant) Lost(l watchdog.Loss) {
-	g.lose(l.Cause, l.Err, g.client().renewer.burst(l.Batch))
+	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
 }
 
 // errJoinedLast is why a lease is canceled when the only handles left are of those whose ctx has ended.

@@ -266,7 +266,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.state = grantReleasing
 	g.mu.Unlock()
 
-	if !g.client().engine.Remove(&g.wd) { // the watchdog was quicker
+	if !g.client().renewer.Remove(&g.wd) { // the watchdog was quicker
 		g.check()
 		err := g.ended()
 		g.skipTakeoverDelay(err)

@@ -26,7 +26,7 @@ func (c *Client) verify(entries []tracking.Entry) {
 	for i, e := range entries {
 		leases[i] = &e.(*grant).wd
 	}
-	c.engine.Verify(leases...)
+	c.renewer.Verify(leases...)
 }
 
 // watchKey has the client told when the grant's key changes. A grant that isn't renewed can't be verified.

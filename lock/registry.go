@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
 )
 
 // recentLeases is how many leases a client remembers whose EndedLease.End is released, and how many others.
@@ -93,8 +94,8 @@ func (r *registry) retire(g *grant, end telemetry.HoldEnd, why string, err error
 	}
 }
 
-// size is how many grants there are.
-func (r *registry) size() int {
+// Count implements renewal.Leases.
+func (r *registry) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
@@ -115,6 +116,13 @@ func (r *registry) drained() <-chan struct{} {
 	return r.empty
 }
 
+// All implements renewal.Leases.
+func (r *registry) All() []*watchdog.Lease {
+	var all []*watchdog.Lease
+	r.each(func(g *grant) { all = append(all, &g.wd) })
+	return all
+}
+
 // each calls f for every grant there is now, without holding a lock.
 func (r *registry) each(f func(*grant)) {
 	r.mu.Lock()
@@ -133,7 +141,7 @@ func (c *Client) Leases() []LeaseInfo {
 	if !c.initialized() {
 		return nil
 	}
-	out := make([]LeaseInfo, 0, c.grants.size()+c.waits.size())
+	out := make([]LeaseInfo, 0, c.grants.Count()+c.waits.size())
 	all := composites{}
 	c.grants.each(func(g *grant) {
 		if info, live := g.info(); live {

@@ -35,9 +35,9 @@ type topology interface {
 	// Node names the server that a key lives on, "" where that isn't known (yet). Keys of one node can be renewed in
 	// one call. It does no I/O.
 	Node(key string) string
-	// Layout is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
+	// Topology is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
 	// happens. It does no I/O.
-	Layout() string
+	Topology() string
 	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
 	// primary. Then Node names that. It is false when that isn't known as ctx ends: nothing that was done meanwhile can be relied on.
 	Follow(ctx context.Context) bool

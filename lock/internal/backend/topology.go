@@ -20,7 +20,7 @@ var ErrGone = errors.New("lockdog: the server is gone")
 // direct is what the shapes have in common that don't need Follow.
 type direct struct{}
 
-func (direct) Layout() string                { return "" }
+func (direct) Topology() string                { return "" }
 func (direct) Follow(context.Context) bool   { return true }
 func (direct) during(string) context.Context { return context.Background() }
 func (direct) close()                        {}
@@ -68,8 +68,8 @@ func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSubCommand: "numsub"}
 }
 
-// Layout names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
-func (r ring) Layout() string {
+// Topology names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
+func (r ring) Topology() string {
 	addrs := []string{"ring"}
 	for _, shard := range r.rdb.GetShardClients() {
 		addrs = append(addrs, shard.Options().Addr)
@@ -162,8 +162,8 @@ func (c *cluster) Node(key string) (addr string) {
 // namedAlike is how often go-redis has to name a node before we believe it. It takes 50 ns each time.
 const namedAlike = 8
 
-// Layout is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
-func (c *cluster) Layout() string {
+// Topology is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
+func (c *cluster) Topology() string {
 	if !c.given {
 		return ""
 	}

@@ -1,0 +1,242 @@
+package renewal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/internal/hashslot"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// A batch is renewed so:
+//
+//  1. leasesAtNode sends the leases away that live on another node by now.
+//  2. renewTogether renews the others by one call. Where a server wants a call to keep to one slot, or to declare every key,
+//     renewApart makes several, in one round trip.
+//  3. askAgain asks once more for each lease that a Cluster's node lacks: its slot may be on the way to that node.
+//  4. dropForeignResults forgets what the node said of leases that have moved away in the meantime.
+
+// renewBatch renews the batch and fills in its results. An error applies to all leases.
+func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
+	all := r.leasesAtNode(b)
+	if len(all) == 0 {
+		return nil
+	}
+	defer r.dropForeignResults(ctx, b)
+	if err := r.renewTogether(ctx, b, all); err != nil {
+		r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(err).Kind)
+		if redisfail.MovedElsewhere(err) {
+			r.cfg.Backend.Moved(ctx)
+		}
+		return err
+	}
+	r.askAgain(ctx, b, all)
+	for i := range b.Results {
+		r.countFailure(ctx, b, i)
+	}
+	return nil
+}
+
+// leasesAtNode returns the leases that live where the batch goes, and redirects the others: a server that is asked for another's lock
+// says that it is gone. Leases that are alike come one after the other, as a call costs less then.
+func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
+	all := make([]int, 0, len(b.Leases))
+	for i := range b.Leases {
+		if !r.redirectIfMoved(b, i) {
+			all = append(all, i)
+		}
+	}
+	slices.SortStableFunc(all, func(i, j int) int {
+		a, b := leaseOf(b.Leases[i]).Entry(), leaseOf(b.Leases[j]).Entry()
+		return cmp.Or(cmp.Compare(a.Holding, b.Holding), cmp.Compare(a.TTL, b.TTL))
+	})
+	return all
+}
+
+// redirectIfMoved redirects a lease that lives elsewhere than where the batch goes, and reports whether it does.
+func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
+	lease := leaseOf(b.Leases[i])
+	at := r.cfg.Backend.Node(lease.Entry().Key)
+	if at == "" || at == b.Partition {
+		return false
+	}
+	lease.NodeChanged()
+	b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+	return true
+}
+
+// renewTogether renews leases of the batch, by one call where the server allows it.
+func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []int) error {
+	node := r.cfg.Dispatcher.NodeNamed(b.Partition)
+	if !node.SingleSlotOnly.Load() && !node.DeclaredOnly.Load() {
+		call := r.request(ctx, b, all)
+		if len(all) > 1 && r.cfg.Backend.Traits().UndeclaredKeys {
+			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
+			// other locks are missing, as they have yet to come or are another node's.
+			call.RouteKey, call.Keys = call.Keys[0], nil
+		}
+		sent := time.Now()
+		reply, err := r.cfg.Dispatcher.Eval(ctx, telemetry.PurposeRenew, call)
+		if err == nil {
+			err = r.read(ctx, b, all, reply, sent)
+		}
+		if !node.LearnKeys(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.LearnKeys(r.Err) })) {
+			return err
+		}
+	}
+	r.renewApart(ctx, b, all)
+	return nil
+}
+
+// renewApart renews leases of the batch by one call for each slot, or for each lease if all keys must be declared, in one round trip.
+func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) {
+	groups := make(map[int][]int)
+	declaredOnly := r.cfg.Dispatcher.NodeNamed(b.Partition).DeclaredOnly.Load()
+	for _, i := range all {
+		group := i
+		if !declaredOnly {
+			group = hashslot.Of(leaseOf(b.Leases[i]).Entry().Key)
+		}
+		groups[group] = append(groups[group], i)
+	}
+	var calls []backend.Call
+	var leases [][]int
+	for _, group := range groups {
+		calls, leases = append(calls, r.request(ctx, b, group)), append(leases, group)
+	}
+	sent := time.Now()
+	for n, res := range r.cfg.Dispatcher.EvalEach(ctx, telemetry.PurposeRenew, calls) {
+		err := res.Err
+		if err == nil {
+			err = r.read(ctx, b, leases[n], res.Reply, sent)
+		}
+		if err != nil {
+			for _, i := range leases[n] {
+				b.Results[i] = watchdog.Result{Err: err}
+			}
+		}
+	}
+}
+
+// askAgain asks again for each lease of a Cluster that a call for several didn't renew because the node lacks its key. A node that a
+// slot is on the way to lacks the keys that haven't arrived yet. It says so only of keys that a call declares: here, the lease's own. For those that
+// have moved on, go-redis follows the redirection.
+func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
+	if len(all) == 1 || !r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Partition).SingleSlotOnly.Load() {
+		return
+	}
+	var calls []backend.Call
+	var doubtful []int
+	for _, i := range all {
+		res := &b.Results[i]
+		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && redisfail.Classify(res.Err).Keys != 0 {
+			calls, doubtful = append(calls, r.request(ctx, b, []int{i})), append(doubtful, i)
+		}
+	}
+	if len(calls) == 0 {
+		return
+	}
+	for n, res := range r.cfg.Dispatcher.EvalEach(ctx, telemetry.PurposeRenew, calls) {
+		var results []watchdog.Result
+		err := res.Err
+		if err == nil { // the time in it may be another node's
+			results, _, err = parseResults(res.Reply, 1)
+		}
+		if err != nil {
+			results = []watchdog.Result{{Err: err}}
+		}
+		b.Results[doubtful[n]] = results[0]
+	}
+}
+
+// dropForeignResults drops each answer of a server that a lock doesn't live on any more, and redirects the lease. A primary that was
+// replaced may still take itself for one, and what it says means nothing. An answer doesn't count either while nobody knows where locks live.
+func (r *Renewer) dropForeignResults(ctx context.Context, b *watchdog.Batch) {
+	known := r.cfg.Backend.Follow(ctx)
+	for i := range b.Leases {
+		if !r.redirectIfMoved(b, i) && !known && b.Results[i].Err == nil {
+			b.Results[i] = watchdog.Result{Err: backend.ErrNotNamed}
+			r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(backend.ErrNotNamed).Kind)
+		}
+	}
+}
+
+// countFailure counts the failed renewal of a lease, and redirects the lease if it has moved.
+func (r *Renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
+	res := &b.Results[i]
+	if res.Err == nil {
+		return
+	}
+	if redisfail.MovedElsewhere(res.Err) {
+		r.cfg.Backend.Moved(ctx)
+		if r.redirectIfMoved(b, i) {
+			return
+		}
+	}
+	r.cfg.Recorder.Error(ctx, telemetry.OpRenew, redisfail.Classify(res.Err).Kind)
+}
+
+// request returns the call that renews some leases of the batch.
+func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) backend.Call {
+	deadline, _ := ctx.Deadline()
+	node := r.cfg.Dispatcher.NodeNamed(b.Partition)
+	args := script.NewRenewArgs(node.Clock.At(deadline), len(some))
+	for _, i := range some {
+		e := leaseOf(b.Leases[i]).Entry()
+		args.Add(e.Holding, e.Key, e.Owner, e.TTLArg)
+	}
+	call := args.Call(b.Partition)
+	if e := leaseOf(b.Leases[some[0]]).Entry(); node.DeclaredOnly.Load() && e.Holding == script.HoldsMark {
+		call.Keys = append(call.Keys, script.MarkKey(e.Key, e.Owner))
+	}
+	return call
+}
+
+// read reads the reply to a request for some leases into their results. sent is when the request left.
+func (r *Renewer) read(ctx context.Context, b *watchdog.Batch, some []int, reply any, sent time.Time) error {
+	results, now, err := parseResults(reply, len(some))
+	if err != nil {
+		return err
+	}
+	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, redisfail.ErrLate) })
+	r.cfg.Dispatcher.NodeNamed(b.Partition).Clock.Learn(now, sent, late)
+	for n, i := range some {
+		b.Results[i] = results[n]
+	}
+	return nil
+}
+
+// parseResults parses the reply to a request for n leases. It returns Redis's time, too.
+func parseResults(reply any, n int) ([]watchdog.Result, int64, error) {
+	r, err := script.ParseRenew(reply, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	results := make([]watchdog.Result, n)
+	for i := range results {
+		switch outcome, err := r.At(i); {
+		case redisfail.IsWrongType(err): // somebody keeps something else under its key
+			results[i] = watchdog.Result{Outcome: watchdog.Taken, Err: err}
+		case err != nil:
+			results[i].Err = err
+		case outcome == script.RenewLate:
+			results[i].Err = redisfail.ErrLate
+		default:
+			results[i].Outcome = scriptOutcomes[outcome]
+		}
+	}
+	return results, r.Now, nil
+}
+
+var scriptOutcomes = [...]watchdog.Outcome{
+	script.RenewMissing: watchdog.Missing,
+	script.Renewed:      watchdog.Renewed,
+	script.RenewTaken:   watchdog.Taken,
+}

@@ -1,0 +1,155 @@
+// Package renewal renews a client's leases in Redis. The watchdog decides when and in which batches; this package makes
+// the calls, reads what Redis says of each lease, and reports it to telemetry. It knows a lease by what Lease has, and no locks.
+package renewal
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+// Lease is what a Renewer needs of a lease. The watchdog.Holder of each lease that it watches must implement it.
+type Lease interface {
+	// Entry returns what is renewed in Redis.
+	Entry() Entry
+	// Telemetry returns where the renewals of the lease are reported.
+	Telemetry() *telemetry.Hold
+	// NodeChanged is called when the lease is found to live on another node than the one that its renewal was sent to.
+	NodeChanged()
+}
+
+// Entry is a lease as Redis stores it.
+type Entry struct {
+	Key     string // of the lock
+	Owner   string
+	Holding script.Holding // how the lock stores its owners
+	TTL     time.Duration  // of a renewed lease
+	TTLArg  any            // the same in milliseconds, boxed
+}
+
+// Leases are all leases that the client holds.
+type Leases interface {
+	Count() int
+	All() []*watchdog.Lease
+}
+
+// Config says how a Renewer reaches Redis, and whose leases it renews.
+type Config struct {
+	Dispatcher *dispatch.Dispatcher
+	Backend    *backend.Redis
+	Recorder   *telemetry.Recorder
+	Leases     Leases
+	BatchSize  int // see watchdog.Config
+	Panicked   func(v any, stack []byte)
+}
+
+// Renewer is a watchdog that renews in Redis: it makes one call for each batch of leases, over the connections reserved for renewals.
+type Renewer struct {
+	*watchdog.Engine
+	cfg      Config
+	losses   *telemetry.Burst // of leases whose deadline has passed
+	topology *topologyWatch
+}
+
+// New returns a Renewer that does nothing before Watch is called. The error says what is wrong with the batch size.
+func New(cfg Config) (*Renewer, error) {
+	r := &Renewer{cfg: cfg, losses: cfg.Recorder.NewBurst()}
+	var err error
+	r.Engine, err = watchdog.New(watchdog.Config{
+		BatchSize: cfg.BatchSize, Panicked: cfg.Panicked,
+		Renew:      r.renew,
+		BatchDone:  func(b *watchdog.Batch) { r.Burst(b).Flush() },
+		LossesDone: func(int) { r.losses.Flush() },
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.topology = newTopologyWatch(r)
+	return r, nil
+}
+
+// Watch keeps a lease alive from now on. Leases has it already.
+func (r *Renewer) Watch(l *watchdog.Lease, s watchdog.Spec) {
+	r.Engine.Watch(l, s)
+	r.topology.start()
+}
+
+// Close stops renewing: see watchdog.Engine.Close.
+func (r *Renewer) Close() {
+	r.topology.close()
+	r.Engine.Close()
+}
+
+// batchRecord is what telemetry needs of one batch.
+type batchRecord struct {
+	span  telemetry.RenewBatch
+	burst *telemetry.Burst
+	end   time.Time
+}
+
+// renew is watchdog.Config.Renew.
+func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
+	record := &batchRecord{burst: r.cfg.Recorder.NewBurst()}
+	b.Attachment = record
+	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool { return leaseOf(l).Telemetry().ShowsRenewal() })
+	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Partition, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
+	err := r.renewBatch(ctx, b)
+	record.end = time.Now()
+
+	var count [watchdog.Moved + 1]int
+	var firstFailure error
+	for i := range b.Results {
+		res := &b.Results[i]
+		if err != nil && res.Outcome != watchdog.Moved {
+			*res = watchdog.Result{Err: err}
+		}
+		count[res.Outcome]++
+		if firstFailure == nil && res.Outcome == watchdog.Failed {
+			firstFailure = res.Err
+		}
+	}
+	record.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], redisfail.Classify(firstFailure).Kind, err)
+}
+
+// Report reports the renewal of one lease to telemetry.
+func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
+	ev := telemetry.RenewalEvent{
+		Start: rn.Batch.Sent, End: time.Now(), Outcome: outcomes[rn.Result.Outcome], Err: rn.Result.Err,
+		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed,
+		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
+	}
+	if rn.Result.Err != nil {
+		ev.ErrType = redisfail.Classify(rn.Result.Err).Kind
+	}
+	if record, ok := rn.Batch.Attachment.(*batchRecord); ok {
+		ev.End, ev.Batch, ev.Burst = record.end, &record.span, record.burst
+	}
+	l.Telemetry().Renewal(&ev)
+}
+
+// outcomes are telemetry's names. A lease that has Moved isn't reported: the watchdog tries again where it lives now.
+var outcomes = [...]telemetry.Outcome{
+	watchdog.Failed:  telemetry.RenewalError,
+	watchdog.Renewed: telemetry.RenewalRenewed,
+	watchdog.Missing: telemetry.RenewalMissing,
+	watchdog.Taken:   telemetry.RenewalTaken,
+}
+
+// Burst returns what bounds the logs of losses: of those that a batch found, or, if it is nil, of leases whose deadline has passed.
+func (r *Renewer) Burst(b *watchdog.Batch) *telemetry.Burst {
+	if b != nil {
+		if record, ok := b.Attachment.(*batchRecord); ok {
+			return record.burst
+		}
+	}
+	return r.losses
+}
+
+func leaseOf(l *watchdog.Lease) Lease { return l.Holder().(Lease) }

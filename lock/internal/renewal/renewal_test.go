@@ -1,0 +1,151 @@
+package renewal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockdog/lockdog/internal/redistest"
+	"github.com/lockdog/lockdog/lock/internal/backend"
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// testLease is a lease that only has an entry.
+type testLease struct {
+	watchdog.Lease
+	entry Entry
+	hold  telemetry.Hold
+}
+
+func (l *testLease) Entry() Entry               { return l.entry }
+func (l *testLease) Telemetry() *telemetry.Hold { return &l.hold }
+func (l *testLease) NodeChanged()               {}
+func (l *testLease) Renewal(watchdog.Renewal)   {}
+func (l *testLease) Lost(watchdog.Loss)         {}
+func (l *testLease) Alarm(time.Time) time.Time  { return time.Time{} }
+func (l *testLease) All() []*watchdog.Lease     { return []*watchdog.Lease{&l.Lease} }
+func (l *testLease) Count() int                 { return 1 }
+func (l *testLease) write(p redis.Pipeliner, t *testing.T) {
+	e, ctx := l.entry, t.Context()
+	if e.Holding == script.HoldsPermit {
+		p.ZAdd(ctx, e.Holding.Key(e.Key), redis.Z{Score: float64(time.Now().Add(e.TTL).UnixMilli()), Member: e.Holding.Member(e.Owner)})
+		return
+	}
+	p.HSet(ctx, e.Key, e.Owner, 1)
+	p.PExpire(ctx, e.Key, e.TTL)
+	if e.Holding == script.HoldsMark {
+		p.Set(ctx, script.MarkKey(e.Key, e.Owner), 1, e.TTL)
+	}
+}
+
+// Leases of several kinds and lengths, which a batch has in any order, are asked for kind by kind, and each gets its own result.
+func TestRenewMixedBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.StartFake(t).Client(t)
+		be, err := backend.NewRedis(rdb, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = be.Close() }()
+		rec, err := telemetry.NewRecorder(telemetry.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rec.Close()
+		d := dispatch.New(dispatch.Config{Backend: be, Recorder: rec})
+		defer d.Close()
+		r, err := New(Config{Dispatcher: d, Backend: be, Recorder: rec, Leases: &testLease{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+
+		const rounds = 3
+		b := &watchdog.Batch{Partition: d.Node("").Name, Sent: time.Now()}
+		var want []watchdog.Outcome
+		for i := range rounds {
+			for n, e := range []Entry{
+				{Key: "job", TTL: time.Hour},
+				{Key: "read", TTL: time.Hour, Holding: script.HoldsMark},
+				{Key: "longer", TTL: 2 * time.Hour},
+				{Key: "permits", TTL: time.Hour, Holding: script.HoldsPermit},
+			} {
+				e.Key, e.Owner, e.TTLArg = fmt.Sprint(e.Key, ":", i), fmt.Sprintf("v/1:0000000000000001-%d", n), e.TTL.Milliseconds()
+				l := &testLease{entry: e}
+				r.Watch(&l.Lease, watchdog.Spec{TTL: e.TTL, Sent: time.Now(), Holder: l})
+				b.Leases, b.Results = append(b.Leases, &l.Lease), append(b.Results, watchdog.Result{})
+				if gone := i == 1 && e.Holding == script.HoldsField; gone { // of each length
+					want = append(want, watchdog.Missing)
+					continue
+				}
+				want = append(want, watchdog.Renewed)
+				if _, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error { l.write(p, t); return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+
+		if call := r.request(t.Context(), b, r.leasesAtNode(b)); len(call.Args) != 1+4*3+2*len(b.Leases) {
+			t.Errorf("%d arguments for %d leases of four sorts: %v", len(call.Args), len(b.Leases), call.Args)
+		}
+		if err := r.renewBatch(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		var got []watchdog.Outcome
+		for _, res := range b.Results {
+			got = append(got, res.Outcome)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("results %v, want %v: %+v", got, want, b.Results)
+		}
+	})
+}
+
+// What the renew script says of a lease is its result.
+func TestParseResults(t *testing.T) {
+	t.Parallel()
+	results, now, err := parseResults([]any{
+		int64(7), int64(1), int64(1), int64(0), int64(3), int64(2), int64(4), int64(3), int64(5), int64(4), int64(6), "NOPERM", int64(7), "WRONGTYPE x", int64(8), nil,
+	}, 8)
+	if err != nil || now != 7 {
+		t.Fatalf("%d, %v", now, err)
+	}
+	want := []watchdog.Outcome{watchdog.Missing, watchdog.Renewed, watchdog.Taken, watchdog.Failed, watchdog.Failed, watchdog.Failed, watchdog.Taken, watchdog.Failed}
+	for i, r := range results {
+		if r.Outcome != want[i] || (r.Err == nil) != (i < 3) {
+			t.Errorf("result %d read as %+v", i, r)
+		}
+	}
+	if !errors.Is(results[3].Err, redisfail.ErrLate) || !errors.Is(results[4].Err, script.ErrReply) || !errors.Is(results[7].Err, script.ErrReply) {
+		t.Errorf("%+v", results)
+	}
+}
+
+// A server may refuse a lease with any text.
+func FuzzRefusal(f *testing.F) {
+	for _, s := range []string{"", "ERR", "WRONGTYPE Operation against a key", "NOPERM", "-", "ERR user_script:1: -READONLY"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		results, _, err := parseResults([]any{int64(1), int64(0), int64(1), s}, 1)
+		if err != nil || results[0].Err == nil {
+			t.Fatalf("%q read as %v, %v", s, results, err)
+		}
+		if want := redisfail.IsWrongType(redisfail.ReplyError(s)); (results[0].Outcome == watchdog.Taken) != want || !want && results[0].Outcome != watchdog.Failed {
+			t.Errorf("%q read as %+v", s, results[0])
+		}
+		redisfail.Classify(results[0].Err)
+	})
+}
