@@ -39,14 +39,14 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, para
 	defer lk.c.gate.leave()
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
 	params.sample = lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)
-	claim, _, outcome, err := lk.acquireOrWait(sctx, &a, wait, params)
+	claim, _, err := lk.acquireOrWait(sctx, &a, wait, params)
 	if err == nil && lk.c.isClosing() { // permits could not be given back any more
 		claim.cleanUp()
-		outcome, err = telemetry.AcquireCanceled, ErrClosed
+		err = ErrClosed
 	}
 	if err != nil {
 		err = lk.wrap(op, err)
-		a.Fail(outcome, err)
+		a.Fail(outcomeOf(ctx, wait, err), err)
 		return err
 	}
 	lk.c.receipts.add(claim)

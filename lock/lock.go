@@ -130,47 +130,63 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	defer stop()
 
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, lk.cfg.lease)
-	l, outcome, err := lk.acquireOrJoin(ctx, sctx, &a, wait)
+	l, err := lk.acquireOrJoin(ctx, sctx, &a, wait)
 	if err != nil {
 		err = lk.wrap("acquire", err)
-		a.Fail(outcome, err)
+		a.Fail(outcomeOf(ctx, wait, err), err)
 		return nil, err
 	}
 	return l, nil
 }
 
+// outcomeOf returns the outcome of a call of Lock, which waits, or TryLock, that failed with err. ctx is the caller's.
+func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
+	held := errors.Is(err, ErrHeld)
+	switch {
+	case held && !wait:
+		return telemetry.AcquireHeld
+	case ctx.Err() != nil:
+		return contextOutcome(ctx)
+	case errors.Is(err, ErrClosed):
+		return telemetry.AcquireCanceled
+	case held:
+		return telemetry.AcquireTimeout
+	}
+	return telemetry.AcquireError
+}
+
 // acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
-func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, telemetry.Outcome, error) {
+func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
 	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
 			params.under = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
-			return nil, telemetry.AcquireError, errUpgrade
+			return nil, errUpgrade
 		case !lk.joins(outer):
-			return nil, telemetry.AcquireError, errReentry
+			return nil, errReentry
 		default:
 			if joined := outer.join(ctx, lk); joined != nil {
 				a.Reenter(&outer.hold)
-				return joined, telemetry.AcquireReentered, nil
+				return joined, nil
 			}
 		}
 	}
-	claim, v, outcome, err := lk.acquireOrWait(sctx, a, wait, params)
+	claim, v, err := lk.acquireOrWait(sctx, a, wait, params)
 	if err != nil {
-		return nil, outcome, err
+		return nil, err
 	}
 	if g := lk.newGrant(ctx, a, claim, &v); g != nil {
 		g.profile(params.sample)
-		return &g.first, telemetry.AcquireAcquired, nil
+		return &g.first, nil
 	}
 	claim.cleanUp()
-	return nil, telemetry.AcquireCanceled, ErrClosed
+	return nil, ErrClosed
 }
 
 // acquireOrWait asks for the lock, and waits for it, until a claim has won.
-func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams) (*claim, acquireReply, telemetry.Outcome, error) {
+func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams) (*claim, acquireReply, error) {
 	params.mayWait = wait
 	switch {
 	case wait && params.until.IsZero() && lk.cfg.wait >= 0:
@@ -198,34 +214,31 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 		}
 		passing := err != nil && callCtx.Err() == nil && redisfail.IsTemporaryRefusal(err) // waited out in line
 		if !wait || !taken && !passing {
-			return lk.settled(ctx, claim, params, v, err)
+			return lk.settled(claim, params, v, err)
 		}
 	}
 	return lk.waitInLine(ctx, callCtx, a, claim, params, v, err)
 }
 
-// settled is the outcome of an acquire that its first attempt has decided.
-func (lk *lock) settled(ctx context.Context, claim *claim, params acquireParams, v acquireReply, err error) (*claim, acquireReply, telemetry.Outcome, error) {
+// settled returns the result of an acquire that its first attempt has decided.
+func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err error) (*claim, acquireReply, error) {
 	switch {
 	case err == nil && v.Granted:
-		return claim, v, telemetry.AcquireAcquired, nil
+		return claim, v, nil
 	case err == nil:
 		refusal := v.held(lk.name)
 		refusal.refusal = lk.kind.refuses(refusal.Remaining)
-		return nil, v, telemetry.AcquireHeld, refusal
+		return nil, v, refusal
 	case claim.mayWriteLate(): // it may have left something, or do so yet
 		claim.cleanUp()
 	case params.keep > 0: // it may have a place
 		claim.cleanUpRefused()
 	}
-	if ctx.Err() != nil {
-		return nil, v, contextOutcome(ctx), err
-	}
-	return nil, v, telemetry.AcquireError, err
+	return nil, v, err
 }
 
 // waitInLine waits for the lock, behind those who wait here already. If it has been asked for, seen is the reply, and failed why there is none.
-func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, telemetry.Outcome, error) {
+func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, error) {
 	var waitOver <-chan time.Time
 	if !params.until.IsZero() {
 		timer := time.NewTimer(time.Until(params.until))
@@ -233,18 +246,7 @@ func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, c
 		waitOver = timer.C
 	}
 	w := lk.c.waits.enter(ctx, lk, claim, params, seen, failed)
-	claim, v, err := lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
-	switch {
-	case err == nil:
-		return claim, v, telemetry.AcquireAcquired, nil
-	case ctx.Err() == nil && !params.until.IsZero() && !time.Now().Before(params.until) && errors.Is(err, ErrHeld):
-		return nil, v, telemetry.AcquireTimeout, err
-	case ctx.Err() != nil:
-		return nil, v, contextOutcome(ctx), err
-	case errors.Is(err, ErrClosed):
-		return nil, v, telemetry.AcquireCanceled, err
-	}
-	return nil, v, telemetry.AcquireError, err
+	return lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
 }
 
 // maxTryLock bounds TryLock without WithWait.
@@ -344,6 +346,7 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return cl
 }
 
+// contextOutcome returns the outcome of an acquire that the end of ctx has ended.
 func contextOutcome(ctx context.Context) telemetry.Outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return telemetry.AcquireTimeout

@@ -146,7 +146,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 		t.params.until = time.Now().Add(m.cfg.wait)
 	}
 	for {
-		l, outcome, err := t.run()
+		l, err := t.run()
 		if err == nil {
 			return l, nil
 		}
@@ -156,7 +156,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 				err = cmp.Or(errors.Join(errs...), err)
 			}
 			err = m.wrap("acquire", err)
-			t.record.acquire.Fail(outcome, err)
+			t.record.acquire.Fail(t.outcome(err), err)
 			return nil, err
 		}
 	}
@@ -180,7 +180,7 @@ type multiTry struct {
 }
 
 // run tries to get all of the locks.
-func (t *multiTry) run() (*Lease, telemetry.Outcome, error) {
+func (t *multiTry) run() (*Lease, error) {
 	m := t.m
 	n := len(m.locks)
 	t.composite = newCompositeLease(t.ctx, m.locks, m.name, n, n)
@@ -189,32 +189,32 @@ func (t *multiTry) run() (*Lease, telemetry.Outcome, error) {
 	for i := range m.locks {
 		t.spans[i], t.acquires[i] = m.c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
 	}
-	outcome, err := t.rejoin()
+	err := t.rejoin()
 	if err == nil && len(t.open) > 1 {
-		outcome, err = t.inOneScript()
+		err = t.inOneScript()
 	}
 	if err == nil {
-		outcome, err = t.oneByOne()
+		err = t.oneByOne()
 	}
 	if err != nil {
-		t.fail(outcome, err)
-		return nil, outcome, err
+		t.fail(err)
+		return nil, err
 	}
 	if len(t.joined) == n {
 		t.record.joined(t.composite, t.joined)
 	} else {
 		t.record.granted(t.composite)
 	}
-	return &t.composite.handle, outcome, nil
+	return &t.composite.handle, nil
 }
 
 // rejoin joins the outer leases of its locks. The other locks are open.
-func (t *multiTry) rejoin() (telemetry.Outcome, error) {
+func (t *multiTry) rejoin() error {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
 	for i := range locks {
 		if outer[i] = held(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].joins(outer[i].g) {
-			return telemetry.AcquireError, fmt.Errorf("of %q: %w", locks[i].name, errReentry)
+			return fmt.Errorf("of %q: %w", locks[i].name, errReentry)
 		}
 	}
 	for i, o := range outer {
@@ -225,18 +225,18 @@ func (t *multiTry) rejoin() (telemetry.Outcome, error) {
 		}
 		t.open = append(t.open, i)
 	}
-	return telemetry.AcquireReentered, nil
+	return nil
 }
 
 // inOneScript takes the open locks in one script, where that is possible. They stay open if one of them is held and Lock waits for it.
-func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
+func (t *multiTry) inOneScript() error {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
 		keys[n] = locks[i].key
 	}
 	if !c.oneScript(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) { // Lock doesn't overtake waiters of this client
-		return telemetry.AcquireError, nil
+		return nil
 	}
 	for n, i := range t.open {
 		claims[n] = locks[i].newClaim(&t.acquires[i])
@@ -255,22 +255,22 @@ func (t *multiTry) inOneScript() (telemetry.Outcome, error) {
 		t.acquires[at].BlockedBy(j.Owner, j.Traceparent)
 		t.record.acquire.BlockedBy(j.Owner, j.Traceparent)
 		if t.wait {
-			return telemetry.AcquireError, nil
+			return nil
 		}
-		return telemetry.AcquireHeld, j.held(locks[at].name)
+		return j.held(locks[at].name)
 	case sctx.Err() != nil:
-		return contextOutcome(sctx), err
+		return err
 	case wantsOneByOne(err):
 		c.dispatcher.Node(keys[0]).LearnKeys(err)
-		return telemetry.AcquireError, nil
+		return nil
 	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
-		return telemetry.AcquireError, nil
+		return nil
 	}
-	return telemetry.AcquireError, err
+	return err
 }
 
 // granted adds the grants of a script that took all open locks.
-func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outcome, error) {
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
 		var all sync.WaitGroup
@@ -278,22 +278,22 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) (telemetry.Outc
 			all.Go(claim.undo)
 		}
 		all.Wait()
-		return telemetry.AcquireError, &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
+		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
 		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], &acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
 		if g == nil {
 			cleanUpAll(claims[n:], true)
-			return telemetry.AcquireCanceled, ErrClosed
+			return ErrClosed
 		}
 		t.composite.add(g, &g.first)
 	}
 	t.open = nil
-	return telemetry.AcquireAcquired, nil
+	return nil
 }
 
 // oneByOne takes the open locks one after the other.
-func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
+func (t *multiTry) oneByOne() error {
 	lease, cfg := &t.composite.handle, t.m.cfg
 	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
 	params := t.params
@@ -303,31 +303,32 @@ func (t *multiTry) oneByOne() (telemetry.Outcome, error) {
 		// The wait for a lock ends when another one is lost.
 		sctx, cancel := context.WithCancelCause(t.spans[i])
 		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
-		claim, v, outcome, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
+		claim, v, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
 		unwatch()
 		cancel(nil)
 		t.record.acquire.Inherit(&t.acquires[i])
 		if err != nil {
-			return outcome, lk.wrap("acquire", err)
+			return lk.wrap("acquire", err)
 		}
 		g := lk.newGrant(t.ctx, &t.acquires[i], claim, &v)
 		if g == nil {
 			claim.cleanUp()
-			return telemetry.AcquireCanceled, ErrClosed
+			return ErrClosed
 		}
 		if limited && n < len(t.open)-1 { // the limits count from the last grant
 			g.unlimited()
 		}
 		if !t.composite.add(g, &g.first) {
 			releaseUnused(t.ctx, &g.first)
-			return telemetry.AcquireError, context.Cause(lease.Context())
+			return context.Cause(lease.Context())
 		}
 	}
-	return telemetry.AcquireAcquired, nil
+	return nil
 }
 
 // fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
-func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
+func (t *multiTry) fail(err error) {
+	outcome := t.outcome(err)
 	for i := range t.acquires {
 		t.acquires[i].Fail(outcome, err)
 	}
@@ -339,6 +340,14 @@ func (t *multiTry) fail(outcome telemetry.Outcome, err error) {
 		defer stop()
 	}
 	releaseUnused(ctx, &t.composite.handle)
+}
+
+// outcome returns the outcome of a run that failed with err. The loss of a lock cancels the wait for others.
+func (t *multiTry) outcome(err error) telemetry.Outcome {
+	if t.wait && errors.Is(err, ErrLost) {
+		return telemetry.AcquireCanceled
+	}
+	return outcomeOf(t.ctx, t.wait, err)
 }
 
 // cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.

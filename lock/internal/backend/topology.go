@@ -20,7 +20,7 @@ var ErrGone = errors.New("lockdog: the server is gone")
 // direct is what the shapes have in common that don't need Follow.
 type direct struct{}
 
-func (direct) Topology() string                { return "" }
+func (direct) Topology() string              { return "" }
 func (direct) Follow(context.Context) bool   { return true }
 func (direct) during(string) context.Context { return context.Background() }
 func (direct) close()                        {}
