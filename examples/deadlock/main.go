@@ -36,7 +36,7 @@ import (
 )
 
 // plans are the locks that each service takes, one within the other. It takes the last one a while after the others, when
-// all services have theirs.
+// all services have theirs: in one process it knows, and otherwise the pause is long enough.
 var plans = map[string][]string{
 	"orders":    {"order:42", "customer:9", "stock:7"},
 	"warehouse": {"shelf:2", "stock:7", "invoice:3"},
@@ -51,6 +51,8 @@ type program struct {
 
 	log *slog.Logger
 	rdb *redis.Client
+
+	ready sync.WaitGroup // the services of this process that have yet to take all locks but the last
 }
 
 func main() {
@@ -110,6 +112,7 @@ func run(ctx context.Context, args []string, logs io.Writer) (err error) {
 	defer stop()
 
 	errs := make([]error, len(services))
+	p.ready.Add(len(services))
 	var all sync.WaitGroup
 	for i, service := range services {
 		all.Go(func() { errs[i] = p.request(ctx, clients[i], service) })
@@ -127,8 +130,10 @@ func run(ctx context.Context, args []string, logs io.Writer) (err error) {
 
 // request does the work of a service, and does it again if it was chosen to end a deadlock.
 func (p *program) request(ctx context.Context, c *lock.Client, service string) error {
+	ready := sync.OnceFunc(p.ready.Done) // at its first try
+	defer ready()
 	for {
-		err := p.once(ctx, c, service)
+		err := p.once(ctx, c, service, ready)
 		var chosen *lock.DeadlockError
 		if !errors.As(err, &chosen) {
 			return err
@@ -137,7 +142,7 @@ func (p *program) request(ctx context.Context, c *lock.Client, service string) e
 	}
 }
 
-func (p *program) once(ctx context.Context, c *lock.Client, service string) error {
+func (p *program) once(ctx context.Context, c *lock.Client, service string, ready func()) error {
 	ctx, span := otel.Tracer("deadlock").Start(ctx, service)
 	defer span.End()
 	ctx = lock.TrackWaitTime(ctx)
@@ -154,6 +159,8 @@ func (p *program) once(ctx context.Context, c *lock.Client, service string) erro
 			return nil
 		}
 		if i == len(plan)-1 {
+			ready()
+			p.ready.Wait()
 			time.Sleep(time.Until(began.Add(p.pause)))
 		}
 		return c.Mutex(plan[i], opts...).Do(ctx, func(ctx context.Context, _ *lock.Lease) error { return take(ctx, i+1) })

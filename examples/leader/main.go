@@ -23,9 +23,9 @@ import (
 	"github.com/lockdog/lockdog/lock/leader"
 )
 
-// office is what they compete for. The successor of a leader that dies is elected a second later.
+// office is what they compete for. The successor of a leader that dies is elected ten seconds later.
 func office(c *lock.Client) *lock.Mutex {
-	return c.Mutex("leader:reports", lock.WithWatchdog(time.Second))
+	return c.Mutex("leader:reports", lock.WithWatchdog(10*time.Second))
 }
 
 // term is what a leader tells the story of itself.
