@@ -106,25 +106,45 @@ func (g *grant) closing() {
 
 // abandon ends the grant without a release, because the client has closed and no longer waits. In Redis it expires.
 func (g *grant) abandon() {
-	g.finish(wrapError(g.lock.name, "hold", ErrClosed), telemetry.EndClosed, string(ReasonClosed))
+	g.finish(wrapError(g.lock.name, "hold", ErrClosed))
 }
 
-// finish is the last step of every grant. It has an effect only once.
-func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
+// ending is how a grant has ended.
+type ending struct {
+	err  error // Lease.Err
+	hold telemetry.HoldEnd
+	why  string // EndedLease.Why
+}
+
+// endingOf returns how a grant ends whose Lease.Err is to be err: it is lost or released, or else its client has closed. A cancellation, nil if there
+// was none, goes before that.
+func endingOf(err error, canceled *CanceledError) ending {
+	lost := (*LostError)(nil)
+	switch {
+	case canceled != nil && canceled.Reason != ReasonClosed:
+		return ending{err, telemetry.EndCanceled, string(canceled.Reason)}
+	case canceled != nil:
+		return ending{err, telemetry.EndClosed, string(ReasonClosed)}
+	case errors.As(err, &lost):
+		return ending{err, telemetry.EndLost, string(lost.Cause)}
+	case errors.Is(err, ErrReleased):
+		return ending{err, telemetry.EndReleased, ""}
+	}
+	return ending{err, telemetry.EndClosed, string(ReasonClosed)}
+}
+
+// finish is the last step of every grant. err is Lease.Err from then on. It has an effect only once.
+func (g *grant) finish(err error) {
 	g.mu.Lock()
 	decided := g.extra().err // by lose, which is still being told
+	abandoned := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
-		g.state == grantReleasing && end == telemetry.EndClosed: // the release under way reports its own end
+		g.state == grantReleasing && abandoned: // the release under way reports its own end
 		g.mu.Unlock()
 		return
 	}
-	if c := g.extra().canceled; c != nil {
-		end, cause = telemetry.EndCanceled, string(c.Reason)
-		if c.Reason == ReasonClosed {
-			end = telemetry.EndClosed
-		}
-	}
+	end := endingOf(err, g.extra().canceled)
 	g.state = grantEnded
 	if !errors.Is(err, ErrReleased) {
 		g.ensureExtra().err = err
@@ -138,11 +158,11 @@ func (g *grant) finish(err error, end telemetry.HoldEnd, cause string) {
 	}
 	sample := g.extra().sample
 	g.mu.Unlock()
-	g.hold.End(end)
+	g.hold.End(end.hold)
 	sample.End()
 	g.client().rec.WatchdogLeases(-1)
 	g.unwatchKey()
-	g.client().grants.retire(g, end, cause, err)
+	g.client().grants.retire(g, end)
 }
 
 // lose ends the grant because the lock is lost. The first caller to notice calls it: the watchdog's callback, or a method
@@ -178,7 +198,7 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if canceled == nil {
 		g.hold.Lost(why, err, burst)
 	}
-	g.finish(lost, telemetry.EndLost, string(lost.Cause))
+	g.finish(lost)
 	delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing // nobody is to have the lock before that is over, or Release says that the work is
 	if why != CauseTaken && why != CauseForced && !delayed {
 		// Redis may still hold the entry. If its key was deleted, waiters in other processes haven't been told that the lock is free.
@@ -250,7 +270,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 			g.claim.cleanUp()
 		}
 		rel.End(telemetry.ReleaseError, false, err)
-		g.finish(ErrReleased, telemetry.EndReleased, "")
+		g.finish(ErrReleased)
 		return g.lock.wrap("release", err)
 	case f.Outcome.NotOurs():
 		cause := CauseMissing
@@ -262,7 +282,7 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 		return g.ended()
 	default:
 		rel.End(telemetry.ReleaseReleased, f.unconfirmed, nil)
-		g.finish(ErrReleased, telemetry.EndReleased, "")
+		g.finish(ErrReleased)
 		return nil
 	}
 }

@@ -70,13 +70,13 @@ func (r *registry) seal() {
 }
 
 // retire takes a grant that has ended out and adds it to Recent.
-func (r *registry) retire(g *grant, end telemetry.HoldEnd, why string, err error) {
+func (r *registry) retire(g *grant, end ending) {
 	ended := EndedLease{
 		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.claim.owner, Token: g.hold.Token(),
-		Since: g.hold.Since(), Ended: time.Now(), End: end.String(), Why: why, Err: err, TraceID: g.traceID(),
+		Since: g.hold.Since(), Ended: time.Now(), End: end.hold.String(), Why: end.why, Err: end.err, TraceID: g.traceID(),
 	}
-	if end != telemetry.EndReleased {
-		ended.Node, ended.Composite = g.node(), g.endedComposite(end)
+	if end.hold != telemetry.EndReleased {
+		ended.Node, ended.Composite = g.node(), g.endedComposite(end.hold)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *registry) retire(g *grant, end telemetry.HoldEnd, why string, err error
 		close(r.empty)
 		r.empty = nil
 	}
-	if end == telemetry.EndReleased {
+	if end.hold == telemetry.EndReleased {
 		r.released.add(ended)
 	} else {
 		r.troubled.add(ended)
