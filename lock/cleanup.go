@@ -73,7 +73,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 		return
 	}
 	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
-	copied.entered.Store(cl.entered.Load())
+	copied.SetEntry(cl.Entry())
 	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.ttl()
 	if lk.kind.usesReceipts {
 		t.Patience = receiptPatience
@@ -97,7 +97,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.entry() != "" || time.Now().Before(cl.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.Entry() != "" || time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}
 }

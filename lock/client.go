@@ -52,7 +52,6 @@ type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
 	seq       atomic.Uint64
-	number    string // see script.Entry
 	counters  script.Counters
 
 	rec        *telemetry.Recorder
@@ -97,7 +96,7 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	c := &Client{cfg: cfg, number: newNumber(), backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
+	c := &Client{cfg: cfg, backend: be, gate: newGate(), closing: make(chan struct{}), closed: make(chan struct{})}
 	var random [script.OwnerRandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	c.ownerHead = cfg.id + ":" + hex.EncodeToString(random[:]) + "-"

@@ -42,13 +42,13 @@ func (c *desk) giveBack(owner string, wake script.Wake, takeOut, add string, nex
 }
 
 // hearsGrant is what a client hears on its own channel.
-func hearsGrant(t *testing.T, own *redis.PubSub) script.Offer {
+func hearsGrant(t *testing.T, own *redis.PubSub) script.RemoteGrant {
 	t.Helper()
 	m, err := own.ReceiveTimeout(t.Context(), 15*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, ok := script.ParseOffer(m.(*redis.Message).Payload)
+	o, ok := script.ParseRemoteGrant(m.(*redis.Message).Payload)
 	if !ok {
 		t.Fatalf("%q grants nothing", m)
 	}
@@ -230,7 +230,7 @@ func TestReleaseGrantsNothingToWhomItDoesNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o, ok := script.ParseOffer(m.(*redis.Message).Payload); ok {
+	if o, ok := script.ParseRemoteGrant(m.(*redis.Message).Payload); ok {
 		t.Errorf("it was granted the lock, which is free: %+v", o)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// A release grants the lock to a waiter in another process by a message: see notify_one.go. No two hold it, however late that message comes.
+// A release grants the lock to a waiter in another process by a message: see package waitset. No two hold it, however late that message comes.
 
 // inSet waits until n clients wait for a lock.
 func inSet(t *testing.T, srv interface {

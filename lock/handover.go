@@ -12,8 +12,8 @@ import (
 // Hand-overs inside this process go on while no other process is seen to wait. A process that polls isn't seen, so after so many, or so
 // long, the release is published.
 const (
-	maxTurns    = 64
-	maxTurnTime = 100 * time.Millisecond
+	maxHandoffs    = 64
+	maxHandoffTime = 100 * time.Millisecond
 )
 
 // handOver is the attempt of a release to give the lock straight to the next waiter of this client.
@@ -39,7 +39,7 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 		policy = script.WakeOneSilent
 	}
 	if entries.TakeOut == "" {
-		entries.TakeOut = g.claim.entry()
+		entries.TakeOut = g.claim.Entry()
 	}
 	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, entries: entries, next: next})
 	switch {
@@ -68,12 +68,12 @@ func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entrie
 		return nil, nil, script.Entries{}, false
 	}
 	heard := q.subscription == subUp
-	registered := q.registered == q.head.claim
+	registered := q.member.Registered(q.head.claim)
 	entries = q.registerAtRelease()
-	tired := q.turns >= maxTurns || q.turns > 0 && time.Since(q.turnsSince) > maxTurnTime
+	spent := q.handoffs >= maxHandoffs || q.handoffs > 0 && time.Since(q.handoffsSince) > maxHandoffTime
 	can := lk.kind.handOver != nil && q.kind().handOver != nil && q.head.lock.cfg.replicas == 0
-	if !can || q.state != headSleeps || tired || ws.c.isClosing() {
-		q.turns = 0
+	if !can || q.state != headSleeps || spent || ws.c.isClosing() {
+		q.handoffs = 0
 		return nil, q, entries, !heard
 	}
 	q.state = headIsHanded
@@ -105,7 +105,8 @@ func (h *handOver) failed(until time.Time) {
 func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
-	h.q.turns, h.q.alone = 0, false
+	h.q.handoffs = 0
+	h.q.member.NotHandedOver()
 	why := wakeNone // a message is on its way
 	if tell {
 		why = wakeLocal
@@ -125,12 +126,9 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 		after = ws.leave(w)
 		w.wake()
 	}
-	q.waitingSince = 0 // others have waited longer, if any do
-	q.registered, q.alone = nil, !f.OthersWait
-	h.claim.entered.Store(nil)
-	q.forgetOffer(h.claim)
-	if q.turns++; q.turns == 1 {
-		q.turnsSince = time.Now()
+	q.member.HandedOver(h.claim, f.OthersWait)
+	if q.handoffs++; q.handoffs == 1 {
+		q.handoffsSince = time.Now()
 	}
 	h.end(wakeNone)
 	ws.mu.Unlock()

@@ -34,7 +34,7 @@ type kind struct {
 	// ownerSuffix ends the names of its owners.
 	ownerSuffix string
 
-	notifiesOne      bool // a release may wake one of the waiting clients: see notify_one.go
+	usesWaitSet      bool // a release may pass the lock to one of the waiting clients: see package waitset
 	oneKey           bool // acquire and release work with the lock's key alone, as they must while its slot moves
 	queuesInRedis    bool // the head of a queue has a place in Redis, which it keeps by asking again, and gives up when it leaves
 	queuePerWaiter   bool // each waiter has a queue here and a channel of its own, for its place in Redis
@@ -75,7 +75,7 @@ type acquireParams struct {
 	// These change from attempt to attempt:
 	keep    time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
 	waited  time.Duration  // since it first asked
-	entries script.Entries // how the wait set changes: see notify_one.go
+	entries script.Entries // how the wait set changes: see package waitset
 	waiter  *waiter        // for whom it asks, nil: for nobody who waits
 }
 

@@ -12,7 +12,7 @@ var mutexKind = &kind{
 	acquire: script.Acquire, release: script.Release, retain: script.Retain, force: script.Force, inspect: script.Inspect,
 	handOver:    script.HandOver,
 	channel:     script.Channel,
-	notifiesOne: true, oneKey: true,
+	usesWaitSet: true, oneKey: true,
 }
 
 // Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -349,17 +348,4 @@ func TestWaitersOfAFullRedis(t *testing.T) {
 	c.wait("a:1", clientA, 0)
 	c.rdb.ConfigSet(t.Context(), "maxmemory", "1")
 	c.must("the next", c.release("h:2", 1), clientA)
-}
-
-// A client has one number, of as many digits as messages that call have.
-func TestNumbersAreNumbers(t *testing.T) {
-	t.Parallel()
-	var seen []string
-	for range 1000 {
-		n := newNumber()
-		if len(n) != numberDigits || n[0] == '0' || slices.Contains(seen, n) {
-			t.Fatalf("number %s after %d others", n, len(seen))
-		}
-		seen = append(seen, n)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/lock/internal/waitset"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -31,7 +32,7 @@ type claim struct {
 	owner       string
 	traceparent string
 	lateWrite   atomic.Pointer[time.Time] // see lateWriteUntil; nil: no reply was lost
-	entered     atomic.Pointer[string]    // the entry that the wait set may have of it; nil: none
+	entry       atomic.Pointer[string]    // see Entry
 }
 
 // acquireReply is Redis's reply to a claim.
@@ -183,7 +184,7 @@ type releaseParams struct {
 func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration, alone bool) (releaseReply, error) {
 	params := releaseParams{wake: script.WakeOneAnnounced, alone: alone}
 	if claim.mayBeGranted() {
-		params.entries.TakeOut = claim.entry()
+		params.entries.TakeOut = claim.Entry()
 	}
 	f, _, err := o.sendRelease(ctx, claim, params, timeout)
 	if failed := cmp.Or(err, f.Refused); failed != nil {
@@ -198,7 +199,7 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
-		Wake: wakes(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
+		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
 	switch next := params.next; {

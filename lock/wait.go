@@ -73,7 +73,7 @@ const (
 	turnAsk           // it is the head of its queue, and due
 	turnStop          // as turnAsk, but its ctx has ended
 	turnWon           // it was given the lock
-	turnOffered       // a release in another process has granted it the lock, if it can trust that
+	turnGranted       // a release in another process has granted it the lock, if it can trust that
 	turnDeadlock      // it is part of a deadlock
 )
 
@@ -93,7 +93,7 @@ func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry
 				a.BlockedBy(w.handedBy.owner, w.handedBy.traceparent)
 			}
 			return w.claim, *w.won, nil
-		case turnOffered:
+		case turnGranted:
 			if v, by, ok := ws.accept(w); ok {
 				a.Wakeup(telemetry.WakeupMessage)
 				a.BlockedBy(by.From, by.Traceparent)
@@ -150,8 +150,8 @@ func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquir
 		return turnDeadlock, headAttempt{}
 	case q.head != w || q.state != headSleeps:
 		return turnSleep, headAttempt{}
-	case q.offer != nil:
-		return turnOffered, headAttempt{}
+	case q.member.Granted():
+		return turnGranted, headAttempt{}
 	case q.due == wakeNone:
 		q.setTimer()
 		return turnSleep, headAttempt{}
@@ -223,7 +223,7 @@ func (ws *waitQueues) attemptFailed(callCtx context.Context, w *waiter, a *telem
 		w.claim.cleanUp()
 	}
 	if spent {
-		q.giveUp(w.claim)
+		q.member.GiveUp(w.claim)
 	}
 	own := w.lock.kind.queuePerWaiter
 	if spent && !own {

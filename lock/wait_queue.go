@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/waitset"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -22,15 +23,15 @@ import (
 //	   ▼                                                  │
 //	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
 //
-// A release in another process may grant the lock to the head, by a message: its offer. It is looked at in headSleeps, before the head asks, and
-// then the head leaves with the lock: see waitQueues.accept.
+// A release in another process may grant the lock to the head, by a message. The head looks at it in headSleeps, before it asks, and
+// leaves with the lock: see waitQueues.accept.
 //
 // due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a wake-up that arrives
 // while the head asks makes it ask once more: Redis may have answered before the release.
 //
 //	event                      effect on due                       in
 //	a release message          wakeMessage                         Message
-//	... to this client alone   wakeMessage, perhaps with an offer  wakeListener.Message
+//	... to this client alone   wakeMessage, perhaps with a grant   ownChannel.Message
 //	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
 //	                           or when it should have renewed
 //	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
@@ -44,7 +45,7 @@ type waitQueue struct {
 	ws      *waitQueues
 	key     string
 	channel string
-	own     string // the channel of messages to this client alone; "": none
+	member  waitset.Member
 
 	head   *waiter
 	tail   *waiter
@@ -63,20 +64,14 @@ type waitQueue struct {
 	timerAt  time.Time // zero: the timer isn't set
 
 	subscription subState
-	gap          bool   // the subscription was lost since the lock was last seen held
-	reachable    bool   // messages to this client alone arrive
-	alone        bool   // the last release here found that no other process waits
-	registered   *claim // of whom the wait set has an entry, or may have; nil: of nobody
-	lingers      bool   // it is listened to for a while after its last waiter has left
-	offer        *offer // the lock was granted to a head, which hasn't looked yet; nil: it wasn't
+	gap          bool // the subscription was lost since the lock was last seen held
 
 	seen         sighting
 	failingSince time.Time // since when every attempt of its heads has failed; zero: the last one didn't
 	failures     trouble   // of the tries of its heads; an attempt may have several
 
-	waitingSince int64 // Redis's time in µs since when this client waits or last had the lock, 0: unknown
-	turns        int   // hand-overs in a row
-	turnsSince   time.Time
+	handoffs      int // hand-overs in a row
+	handoffsSince time.Time
 }
 
 const (
@@ -151,8 +146,8 @@ func (q *waitQueue) startAsking() headAttempt {
 		claim: w.claim, params: w.currentParams(), why: q.due, began: time.Now(), lastTicket: q.joined,
 		subscription: q.subscription, gap: q.gap, seen: q.seen,
 	}
-	if q.canBeTold() {
-		attempt.params.entries = q.replaceEntry()
+	if q.canRegister() {
+		attempt.params.entries = q.register()
 	}
 	q.state, q.due, q.fallback = headAsks, wakeNone, time.Time{}
 	return attempt
@@ -162,15 +157,9 @@ func (q *waitQueue) startAsking() headAttempt {
 // attempt began.
 func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
-	q.state, q.waitingSince, q.failingSince, q.failures = headSleeps, v.Now, time.Time{}, trouble{}
+	q.state, q.failingSince, q.failures = headSleeps, time.Time{}, trouble{}
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
-	q.forgetOffer(attempt.claim)
-	if attempt.params.entries.Add != "" {
-		if !v.moving {
-			attempt.claim.entered.Store(nil)
-		}
-		q.registered = nil
-	}
+	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
 		after = ws.leave(w)
@@ -198,11 +187,9 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 // headRefused notes who holds the lock.
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
-	q.ws.leavers.decline(v.Owner) // of that grant nothing was heard
+	q.ws.set.Decline(v.Owner) // of that grant nothing was heard
 	q.noteHolder(*v.held(""), v.Traceparent)
-	if q.waitingSince == 0 && attempt.params.entries.Add != "" {
-		q.waitingSince = v.Now
-	}
+	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
 
 // headFailed notes that Redis didn't answer the head.
@@ -230,9 +217,9 @@ func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 		if kind.wakesNextOnGrant || kind.queuesInRedis {
 			q.dueUnless(wakeLocal) // there may be enough for the next, or it has to take its own place in Redis
 		}
-		q.giveUp(w.claim)
+		q.member.GiveUp(w.claim)
 	}
-	if !kind.notifiesOne || q.count > 1 {
+	if !kind.usesWaitSet || q.count > 1 {
 		return false
 	}
 	told := q.due == wakeMessage || q.due == wakeFallback
@@ -392,21 +379,21 @@ func (q *waitQueue) Down() {
 	if poll := time.Now().Add(q.ws.pollPause()); poll.Before(q.check.at) {
 		q.check.at = poll
 	}
-	if q.offerable() {
+	if q.head != nil && q.member.Grantable(q.head.claim) {
 		q.dueUnless(wakePoll) // a grant may have been lost on its way
 	}
 	q.signal()
 }
 
-// Message implements pubsub.Listener: the lock was released, and all were told, or one client. See notify_one.go.
+// Message implements pubsub.Listener: the lock was released, and all were told, or one client. See package waitset.
 func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
-	number, granted := strings.CutPrefix(payload, "-")
+	tag, granted := strings.CutPrefix(payload, "-")
 	switch {
-	case len(number) != numberDigits || q.head == nil || !q.kind().notifiesOne:
+	case !waitset.IsTag(tag) || q.head == nil || !q.kind().usesWaitSet:
 		q.wakeHead(wakeMessage)
-	case number != q.ws.c.number: // this client gets its own message
+	case tag != q.ws.set.Tag(): // this client gets its own message
 		q.setFallback(granted)
 	}
 }

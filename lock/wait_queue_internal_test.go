@@ -14,11 +14,13 @@ import (
 // newTestQueue returns a queue with n waiters, whose subscription is up.
 func newTestQueue(t *testing.T, k *kind, n int) *waitQueue {
 	t.Helper()
-	c := &Client{number: "1000000001"}
+	c := &Client{}
 	ws := newWaitQueues(c)
 	c.waits = ws
 	lk := &lock{c: c, kind: k, key: "job", cfg: &lockConfig{lease: 30 * time.Second}}
-	q := &waitQueue{ws: ws, key: lk.key, subscription: subUp, reachable: true}
+	q := &waitQueue{ws: ws, key: lk.key, subscription: subUp}
+	q.member.Join(ws.set, lk.key, lk.key)
+	q.member.SetReachable(true, false)
 	for range n {
 		w := &waiter{lock: lk, q: q, claim: &claim{lock: lk, owner: "me"}, signal: make(chan struct{}, 1), since: time.Now(), prev: q.tail}
 		if q.tail == nil {
@@ -60,8 +62,8 @@ func TestWaitQueue_Transitions(t *testing.T) {
 		{"message", func(q *waitQueue) { q.Message("0") }, headAsks, wakeNone, headAsks, wakeMessage, 0},
 		{"message", func(q *waitQueue) { q.Message("0") }, headIsHanded, wakeNone, headIsHanded, wakeMessage, 0},
 		{"message to another client", func(q *waitQueue) { q.Message("1000000002") }, headSleeps, wakeNone, headSleeps, wakeNone, soon},
-		{"message to this client, to all", func(q *waitQueue) { q.Message("1000000001") }, headSleeps, wakeNone, headSleeps, wakeNone, late},
-		{"message to this client alone", func(q *waitQueue) { wakeListener{q}.Message("") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
+		{"message to this client, to all", func(q *waitQueue) { q.Message(q.ws.set.Tag()) }, headSleeps, wakeNone, headSleeps, wakeNone, late},
+		{"message to this client alone", func(q *waitQueue) { ownChannel{q}.Message("") }, headSleeps, wakeNone, headSleeps, wakeMessage, 0},
 		{"subscription up", (*waitQueue).Up, headSleeps, wakeNone, headSleeps, wakeSubscribed, 0},
 		{"subscription up", (*waitQueue).Up, headAsks, wakeNone, headAsks, wakeSubscribed, 0},
 		{"subscription down", (*waitQueue).Down, headSleeps, wakeNone, headSleeps, wakeNone, 750 * time.Millisecond},
@@ -133,7 +135,7 @@ func TestWaitQueue_NextWaiter(t *testing.T) {
 			q.fallback = time.Now()
 			return leaves(wakeNone)(q)
 		}, wakeNone, 0, true},
-		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.notifiesOne},
+		{"a reader's only waiter leaves before it has heeded a message", readKind, 1, leaves(wakeMessage), wakeMessage, 0, readKind.usesWaitSet},
 		{"a reader leaves", readKind, 2, leaves(wakeNone), wakeLocal, 1, false},
 		{"a reader gets in, and there is room", readKind, 2, gets(share), wakeLocal, 1, false},
 		{"a permit is had, and none is left", semaphoreKind, 2, gets(acquireReply{AcquireReply: script.AcquireReply{Granted: true, Remaining: -1}}), wakeNone, 1, false},

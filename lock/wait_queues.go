@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/lock/internal/waitset"
 )
 
 // waitQueues are the queues of this client's waiters, one per lock and first come, first served. Only the head of a queue talks to Redis. It
@@ -19,13 +21,11 @@ type waitQueues struct {
 	queues  map[string]*waitQueue
 	fair    fairQueues
 	tracked map[*waiter]HeldError // waiters without a queue here, and whom they saw holding the lock
-	leavers leavers
-
-	slowUntil time.Time // until when releases may not grant this client locks: see noteSlow
+	set     *waitset.Client
 }
 
 func newWaitQueues(c *Client) *waitQueues {
-	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError), leavers: leavers{claims: make(map[string]*claim)}}
+	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError), set: waitset.NewClient(func(key string) *dispatch.Clock { return &c.dispatcher.Node(key).Clock }, c.isClosing)}
 }
 
 // busy reports whether the lock has a queue.
@@ -65,9 +65,11 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	if first {
 		q = &waitQueue{ws: ws, key: key, channel: w.lock.wakeChannel(w.claim), head: w}
 		q.seen.moving = seen.moving
-		if w.lock.kind.notifiesOne {
-			q.own = q.channel + ":" + ws.c.number
+		lockChannel := ""
+		if w.lock.kind.usesWaitSet {
+			lockChannel = q.channel
 		}
+		q.member.Join(ws.set, key, lockChannel)
 		q.noteHolder(*seen.held(""), seen.Traceparent)
 		q.failures = w.failures
 		ws.queues[key] = q

@@ -1,16 +1,16 @@
 -- Finds which of the clients that wait is to have the lock next, and gives it to that client's next waiter if that is known. It is a part of
--- release.lua, where others wait and not all of them are to be woken.
+-- release.lua, where others wait and not all of them are to be woken. It is step 2 of the protocol in lock/internal/waitset/waitset.go.
 --
 -- One client is chosen where as many listen as are in the set of those that wait (KEYS[3] of acquire.lua): with one more, somebody waits who
 -- isn't in it, with one less, somebody in it doesn't listen any more. Neither the set nor the counter are in KEYS: who may not use them (an ACL, a
 -- slot that moves) wakes all. And neither is made anew here, for the node may be the one to which the slot moves, which has yet to get it.
 --
--- The waiter is given the lock for the short time that it trusts a message (see grantTrust), and told on <channel>:<number>: token, time, the
--- traceparent of who released it, or '-', and on lines of their own the new and the old owner. All others may hear '-<number>', at which they
+-- The waiter is given the lock for the short time that it trusts a message, and told on <channel>:<tag>: token, time, the
+-- traceparent of who released it, or '-', and on lines of their own the new and the old owner. All others may hear '-<tag>', at which they
 -- ask when that time is over. A client that hasn't been heard for as long is called, not given the lock: it may have stopped, and then
 -- nobody would have it for so long.
 --
--- That somebody listens on <channel>:<number> is asked before the lock is given. Afterwards nobody can tell: a message is counted where it is published,
+-- That somebody listens on <channel>:<tag> is asked before the lock is given. Afterwards nobody can tell: a message is counted where it is published,
 -- but a sharded one is heard at the shard's replicas, too, and whoever hears that it has the lock believes it.
 --
 -- Returns  {4, now}         released, and given to another client

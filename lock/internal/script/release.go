@@ -139,7 +139,7 @@ type ReleaseReply struct {
 	Now     int64 // Redis's time, µs; 0 if it isn't in the reply
 	Token   int64 // of the waiter who got the lock
 	Refused error // released, but the server refused a step that tells waiters of it
-	Granted bool  // released, and granted to a waiter of another client: see Offer
+	Granted bool  // released, and granted to a waiter of another client: see RemoteGrant
 
 	OthersWait bool // another client is known to wait: it was told, or the lock was handed over although it waits, too
 }
