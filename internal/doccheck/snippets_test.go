@@ -47,11 +47,15 @@ var packages = map[string]string{
 	"errors":    "errors",
 	"fmt":       "fmt",
 	"io":        "io",
+	"math":      "math",
+	"strconv":   "strconv",
+	"sync":      "sync",
 	"testing":   "testing",
 	"synctest":  "testing/synctest",
 	"time":      "time",
 	"http":      "net/http",
 	"slog":      "log/slog",
+	"sql":       "database/sql",
 	"redis":     "github.com/redis/go-redis/v9",
 	"redisotel": "github.com/redis/go-redis/extra/redisotel/v9",
 	"metric":    "go.opentelemetry.io/otel/metric",
@@ -213,7 +217,7 @@ func (p piece) file() string {
 	switch {
 	case strings.HasPrefix(p.code, "package "):
 		return p.code
-	case strings.HasPrefix(p.code, "func "):
+	case regexp.MustCompile(`\A(//.*\n)*func `).MatchString(p.code):
 		return fmt.Sprintf("package p\n\nimport (\n%s)\n\n%s", importsOf(p.code), p.code)
 	default:
 		return framed(p.code)
