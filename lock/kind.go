@@ -1,12 +1,10 @@
 package lock
 
 import (
-	"context"
 	"strings"
 	"time"
 
 	"github.com/lockdog/lockdog/lock/internal/contention"
-	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
@@ -85,12 +83,6 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 		return lease
 	}
 	return max(min(lease, time.Until(p.giveUpAt)), 0)
-}
-
-// pause waits before the next try. It reports false if there is to be none: ctx has ended, or it would come too late.
-func (p *acquireParams) pause(ctx context.Context, try int) bool {
-	d := redisfail.Backoff(try)
-	return d < p.callTimeout(DefaultLease) && redisfail.Sleep(ctx, d)
 }
 
 // keys returns the lock as scripts take it.

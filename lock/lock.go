@@ -290,43 +290,30 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim,
 	return v, err
 }
 
-func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (acquireReply, error) {
+// acquireWithRetry is attempt without its end.
+func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
-	var err error
-	for try := range maxTries {
-		if try > 0 {
-			if w == nil && params.mayWait { // Redis is in trouble: this may take long
-				a.WaitStart()
-				w = ws.trackClaim(claim, params)
-				ws.failed(w, err)
-				defer ws.untrack(w)
-			}
-			if !params.pause(ctx, try) {
-				return acquireReply{}, cutOff(ctx, err)
-			}
+	err = retry(ctx, maxTries, params.giveUpAt, func() (err error) {
+		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		v, failed := lk.c.ops.sendAcquire(ctx, claim, params)
-		if failed == nil {
-			return v, nil
-		}
-		if ctx.Err() != nil {
-			if err == nil || redisfail.IsUnreached(failed) {
-				err = failed
-			}
-			return acquireReply{}, cutOff(ctx, err)
-		}
-		if err != nil && !params.giveUpAt.IsZero() && errors.Is(failed, dispatch.ErrNoReply) {
-			break // TryLock gives up: what it was told before says more
-		}
-		err = failed
-		ws.failed(w, err)
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
-		if !f.Retry || errors.Is(err, dispatch.ErrNoReply) {
-			break
+		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) { // Redis is in trouble: this may take long
+			a.WaitStart()
+			w = ws.trackClaim(claim, params)
 		}
+		ws.failed(w, err)
+		return err
+	})
+	if w != params.waiter {
+		ws.untrack(w)
 	}
-	return acquireReply{}, err
+	if err != nil {
+		return acquireReply{}, err
+	}
+	return v, nil
 }
 
 // attemptFailure returns what the error of an attempt means: that of Redis, or that too few replicas confirmed the grant.

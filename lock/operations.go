@@ -3,8 +3,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +21,6 @@ type operations struct {
 	rec           *telemetry.Recorder
 	waitSetDenied atomic.Bool // the ACL doesn't allow the wait sets
 }
-
-const maxTries = 4 // of one operation, the first included
 
 // claim is one owner's request for a lock. All calls that ask for the lock under this owner share it.
 type claim struct {
@@ -54,18 +50,6 @@ type releaseReply struct {
 	script.ReleaseReply
 	unconfirmed bool      // an earlier try may have done it: its reply was lost
 	sent        time.Time // before the request left
-}
-
-// cutOff is the outcome of an operation that failed so: the cause of ctx goes before it, if that has ended.
-func cutOff(ctx context.Context, failed error) error {
-	cause := context.Cause(ctx)
-	if cause == nil {
-		return failed
-	}
-	if errors.Is(failed, cause) || errors.Is(failed, ctx.Err()) {
-		return cause
-	}
-	return fmt.Errorf("%w, after: %w", cause, failed)
 }
 
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acquireParams) (acquireReply, error) {
@@ -119,22 +103,18 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 
 // releaseWithRetry gives the lock back, with retries until deadline.
 func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams) (releaseReply, error) {
+	var f releaseReply
 	unclear := false
-	var last error
-	for try := 1; ; try++ {
-		f, expires, err := o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
+	err := retry(ctx, 0, deadline, func() error {
+		var expires time.Time
+		var err error
+		f, expires, err = o.sendRelease(ctx, claim, params, max(time.Until(deadline), 0))
 		if err == nil {
-			if f.Refused != nil {
-				rel.Error(redisfail.Classify(f.Refused).Kind)
-			}
-			if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && !claim.lock.kind.isCounterUpdate {
-				// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
-				return releaseReply{unconfirmed: true, sent: f.sent}, nil
-			}
-			return f, nil
+			return nil
 		}
 		what := failureOf(ctx, err)
 		rel.Error(what.Kind)
+		unclear = unclear || what.Unclear
 		if params.next != nil {
 			params.next.failed(expires)
 			params.next = nil
@@ -142,33 +122,19 @@ func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Releas
 				params.entries.TakeOut = ""
 			}
 		}
-		unclear = unclear || what.Unclear
-		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
-			return releaseReply{}, cutOff(ctx, last)
-		}
+		return err
+	})
+	if err != nil {
+		return releaseReply{}, err
 	}
-}
-
-// again pauses before the next try of a release. It reports false if there is to be none.
-func (o *operations) again(ctx context.Context, what redisfail.Failure, err error, try int, deadline time.Time) bool {
-	pause := redisfail.Backoff(try)
-	return what.Retry && !errors.Is(err, dispatch.ErrNoReply) && time.Until(deadline) > pause && redisfail.Sleep(ctx, pause)
-}
-
-// failureOf classifies the error of a try. If ctx has ended, that may be all it says.
-func failureOf(ctx context.Context, err error) redisfail.Failure {
-	if ctx.Err() != nil {
-		err = dispatch.ErrNoReply
+	if f.Refused != nil {
+		rel.Error(redisfail.Classify(f.Refused).Kind)
 	}
-	return redisfail.Classify(err)
-}
-
-// failedOf returns why an operation failed: the error of its last try, unless that is due to the end of ctx.
-func failedOf(ctx context.Context, last, err error) error {
-	if ctx.Err() != nil && last != nil {
-		return last
+	if f.Outcome.NotOurs() && unclear && time.Now().Before(deadline) && !claim.lock.kind.isCounterUpdate {
+		// The entry was ours and its lease hadn't ended, so our own earlier try removed it.
+		return releaseReply{unconfirmed: true, sent: f.sent}, nil
 	}
-	return err
+	return f, nil
 }
 
 // releaseParams are the arguments of a release.
@@ -271,29 +237,19 @@ func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply
 }
 
 // simple runs a script that can be repeated safely.
-func (o *operations) simple(ctx context.Context, op telemetry.Operation, args func(*script.Request)) (any, error) {
-	var err error
-	for try := range maxTries {
-		if try > 0 && !redisfail.Sleep(ctx, redisfail.Backoff(try)) {
-			break
-		}
+func (o *operations) simple(ctx context.Context, op telemetry.Operation, args func(*script.Request)) (reply any, err error) {
+	err = retry(ctx, maxTries, time.Time{}, func() error {
 		c := o.dispatcher.Call(telemetry.PurposeOther)
 		args(&c.Request)
 		if left := o.dispatcher.Do(ctx, c, 2*o.backend.Timeout()); left != nil {
-			err = failedOf(ctx, err, left)
-			break
+			return left
 		}
-		reply, failed := c.Reply, c.Err
-		o.dispatcher.Recycle(c)
-		if failed == nil {
-			return reply, nil
+		defer o.dispatcher.Recycle(c)
+		if c.Err != nil {
+			o.rec.Error(ctx, op, redisfail.Classify(c.Err).Kind)
 		}
-		f := redisfail.Classify(failed)
-		o.rec.Error(ctx, op, f.Kind)
-		err = failedOf(ctx, err, failed)
-		if !f.Retry {
-			break
-		}
-	}
-	return nil, cutOff(ctx, err)
+		reply = c.Reply
+		return c.Err
+	})
+	return reply, err
 }

@@ -3,11 +3,9 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/lockdog/lockdog/lock/internal/dispatch"
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 	"github.com/lockdog/lockdog/lock/internal/script"
 	"github.com/lockdog/lockdog/telemetry"
@@ -23,30 +21,21 @@ type multiAcquireReply struct {
 }
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
-func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams) (multiAcquireReply, error) {
-	var err error
-	for try := range maxTries {
-		if try > 0 && !params.pause(ctx, try) {
-			break
+func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams) (j multiAcquireReply, err error) {
+	var refused error // for it has the keys of several locks: not to be tried again
+	err = retry(ctx, maxTries, params.giveUpAt, func() (err error) {
+		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case wantsOneByOne(err):
+			refused = err
+			return nil
+		default:
+			a.Error(redisfail.Classify(err).Kind)
 		}
-		j, failed := o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
-		if failed == nil {
-			return j, nil
-		}
-		err = failedOf(ctx, err, failed)
-		if ctx.Err() != nil {
-			break
-		}
-		if wantsOneByOne(err) {
-			break
-		}
-		f := redisfail.Classify(err)
-		a.Error(f.Kind)
-		if !f.Retry || errors.Is(err, dispatch.ErrNoReply) {
-			break
-		}
-	}
-	return multiAcquireReply{}, cutOff(ctx, err)
+		return err
+	})
+	return j, cmp.Or(err, refused)
 }
 
 func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeout time.Duration) (multiAcquireReply, error) {
@@ -98,45 +87,44 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 		left[i] = i
 	}
 	unclear := false
-	var last error
-	for try := 1; ; try++ {
+	err := retry(ctx, 0, deadline, func() error {
 		some := make([]*claim, len(left))
 		for n, i := range left {
 			some[n] = claims[i]
 		}
 		freed, failed, err := o.sendReleaseAll(ctx, some, max(time.Until(deadline), 0))
-		if err == nil {
-			for n, i := range left {
-				all[i], errs[i] = freed[n], failed[n]
-				if err := cmp.Or(errs[i], all[i].Refused); err != nil {
-					rels[i].Error(redisfail.Classify(err).Kind)
-				} else if all[i].Outcome.NotOurs() && unclear && time.Now().Before(deadline) {
-					all[i].Outcome, all[i].unconfirmed = script.Done, true // our own earlier try took it away
-				}
-			}
-			left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
-			if len(left) == 0 {
-				return all, errs
-			}
-			err = errs[left[0]]
-		} else {
-			if wantsOneByOne(err) && !unclear {
-				for _, i := range left {
-					all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
-				}
-				return all, errs
-			}
-			rels[left[0]].Error(failureOf(ctx, err).Kind)
-		}
-		what := failureOf(ctx, err)
-		unclear = unclear || what.Unclear
-		if last = failedOf(ctx, last, err); !o.again(ctx, what, last, try, deadline) {
+		switch {
+		case err != nil && wantsOneByOne(err) && !unclear:
 			for _, i := range left {
-				errs[i] = cutOff(ctx, last)
+				all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
 			}
-			return all, errs
+			return nil
+		case err != nil:
+			what := failureOf(ctx, err)
+			rels[left[0]].Error(what.Kind)
+			unclear = unclear || what.Unclear
+			return err
+		}
+		for n, i := range left {
+			all[i], errs[i] = freed[n], failed[n]
+			if err := cmp.Or(errs[i], all[i].Refused); err != nil {
+				rels[i].Error(redisfail.Classify(err).Kind)
+			} else if all[i].Outcome.NotOurs() && unclear && time.Now().Before(deadline) {
+				all[i].Outcome, all[i].unconfirmed = script.Done, true // our own earlier try took it away
+			}
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
+		if len(left) == 0 {
+			return nil
+		}
+		return errs[left[0]]
+	})
+	if err != nil {
+		for _, i := range left {
+			errs[i] = err
 		}
 	}
+	return all, errs
 }
 
 // sendReleaseAll is one try.

@@ -1,0 +1,63 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockdog/lockdog/lock/internal/dispatch"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+)
+
+const maxTries = 4 // of an operation without a deadline of its own
+
+// retry calls try until it succeeds, with a pause before each new try (redisfail.Backoff). It gives up when ctx has ended, when the
+// error is final (redisfail.Failure.Retry), when a try has got no reply in its time, after so many tries, 0 = any number, and when the next
+// one would begin after until, zero = never.
+//
+//	operation                      tries     until
+//	acquire, one lock or several   maxTries  TryLock gives up; zero for Lock
+//	release, one lock or several   any       the deadline of the lease
+//	force unlock, inspect          maxTries  zero
+//
+// It returns the error of the last try. If that says only that the time is over, it returns the one before, and if ctx has ended, its cause goes first.
+func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
+	var last error
+	for n := 1; ; n++ {
+		err := try()
+		noReply := errors.Is(err, dispatch.ErrNoReply)
+		switch {
+		case err == nil:
+			return nil
+		case last != nil && ctx.Err() != nil && !redisfail.IsUnreached(err):
+		case last != nil && noReply && !until.IsZero():
+		default:
+			last = err
+		}
+		pause := redisfail.Backoff(n)
+		if noReply || n == tries || !redisfail.Classify(err).Retry || !until.IsZero() && time.Until(until) <= pause || !redisfail.Sleep(ctx, pause) {
+			return cutOff(ctx, last)
+		}
+	}
+}
+
+// failureOf classifies the error of a try. If ctx has ended, that may be all it says.
+func failureOf(ctx context.Context, err error) redisfail.Failure {
+	if ctx.Err() != nil {
+		err = dispatch.ErrNoReply
+	}
+	return redisfail.Classify(err)
+}
+
+// cutOff returns the error of an operation that failed: the cause of ctx goes before it, if ctx has ended.
+func cutOff(ctx context.Context, failed error) error {
+	cause := context.Cause(ctx)
+	if cause == nil {
+		return failed
+	}
+	if errors.Is(failed, cause) || errors.Is(failed, ctx.Err()) {
+		return cause
+	}
+	return fmt.Errorf("%w, after: %w", cause, failed)
+}
