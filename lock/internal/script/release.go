@@ -37,7 +37,7 @@ var (
 	}
 	// Retain ends a lease whose lock stays taken for a while.
 	Retain           = &Releaser{Script: load("retain", "tell"), keys: lockKey, channel: Channel, more: keep}
-	FairRetain       = &Releaser{Script: load("fair_retain", "clock", "after", "tell", "owner", "fair_queue"), keys: fairKeys, channel: Channel, more: keep}
+	FairRetain       = &Releaser{Script: load("retain", "clock", "after", "tell", "owner", "fair_queue"), keys: fairKeys, channel: Channel, more: keep}
 	FairRelease      = &Releaser{Script: load("fair_release", "clock", "after", "tell", "owner", "fair_queue", "fair_expiry"), keys: fairKeys, channel: Channel}
 	WriteRelease     = &Releaser{Script: load("write_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}
 	ReadRelease      = &Releaser{Script: load("read_release", "clock", "token", "after", "tell", "owner", "number", "rw"), keys: rwKeys, channel: RWChannel}

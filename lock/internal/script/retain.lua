@@ -1,24 +1,43 @@
--- Ends a lease whose lock stays taken for a while: it expires then, and those who wait are told to look when.
+-- Ends a lease whose lock stays taken for a while: it expires then, and those who wait are told to look when. The next in the queue of a FairMutex
+-- is told, too, as it doesn't listen where others do.
 --
 -- KEYS[1]  the lock
+-- KEYS[3..5]  of a FairMutex: as in fair_release.lua
 -- ARGV[1]  owner
 -- ARGV[2]  channel that waiters listen on
 -- ARGV[3]  'publish', or 'spublish' where channels are sharded
 -- ARGV[4]  for how long the lock stays taken, ms
 --
 -- Returns  1              done and published
---          {1, 0, text}   done, and the message was refused with that error; waiters have their timers
+--          {1, 0, text}   done, and a message was refused with that error; waiters have their timers
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --
--- It comes after tell.lua.
+-- It comes after tell.lua and, for a FairMutex, clock.lua, after.lua, owner.lua and fair_queue.lua.
+
+-- wake tells those who wait to look. It returns what was refused.
+local function wake()
+  local refused, _, unheard
+  if KEYS[3] then
+    local queue = {waiters = KEYS[3], deadlines = KEYS[4], alive = KEYS[5]}
+    refused = after(function()
+      local head = first(queue, math.floor(now / 1000))
+      if head then
+        _, unheard = tell(ARGV[3], ARGV[2] .. ':' .. head, '0')
+      end
+    end)
+  end
+  local _, unheardByAll = tell(ARGV[3], ARGV[2], '0')
+  return refused or unheard or unheardByAll
+end
+
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   redis.call('hdel', KEYS[1], ARGV[1]) -- see release.lua
   local taken = redis.call('exists', KEYS[1])
   if taken == 0 then
-    tell(ARGV[3], ARGV[2], '0')
+    wake()
   end
   return {0, 0, taken}
 end
 redis.call('pexpire', KEYS[1], ARGV[4])
-local _, refused = tell(ARGV[3], ARGV[2], '0')
+local refused = wake()
 return refused and {1, 0, refused} or 1
