@@ -17,7 +17,6 @@ import (
 const mostShown = 20
 
 func (a *app) graphCommand() *cobra.Command {
-	var dot bool
 	var traces traceURL
 	cmd := &cobra.Command{
 		Use:   "graph [PATTERN]",
@@ -35,16 +34,12 @@ latches, so no deadlock through them is found.
 
 Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Redis can't be read or not all of it.`,
 		Example: `  lockdog graph
-  lockdog graph --dot | dot -Tsvg > graph.svg
   lockdog graph --json | jq '.cycles'`,
 		Args:              args(0, 1, "[PATTERN]"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := traces.check(); err != nil {
 				return err
-			}
-			if dot && a.json {
-				return usagef("--dot and --json: only one of them")
 			}
 			pattern := ""
 			if len(args) == 1 {
@@ -63,12 +58,9 @@ Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Red
 			if err != nil {
 				return err
 			}
-			switch {
-			case a.json:
+			if a.json {
 				err = a.printJSON(traces.graph(&g))
-			case dot:
-				_, err = fmt.Fprint(a.stdout, dotOf(&g, time.Now()))
-			default:
+			} else {
 				_, err = fmt.Fprint(a.stdout, graphText(&g, time.Now(), traces))
 			}
 			if err != nil {
@@ -77,7 +69,6 @@ Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Red
 			return a.graphResult(cmd, &g, readErr)
 		},
 	}
-	cmd.Flags().BoolVar(&dot, "dot", false, "print DOT, which Graphviz draws")
 	traceFlag(cmd, &traces)
 	return cmd
 }
