@@ -12,7 +12,7 @@ import (
 
 // A store that checks tokens is safe also from a holder that doesn't know yet that it lost its lock. (The table is in
 // example_test.go; a whole story is told by examples/fencing.)
-func Example_fencing() {
+func ExampleLease_Token() {
 	srv := locktest.New(nil, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	defer srv.Close()
 	ctx := context.Background()
