@@ -185,7 +185,7 @@ func WithMinHold(d time.Duration) LockOption {
 // WithTakeoverDelay keeps the lock taken for d after its lease ran out without a release. The work that a lost lease guarded may go on for a while:
 // a holder that was stopped or starved learns late that its Context has ended, and what it started may need time to end. d is that time. The
 // lock's key in Redis outlives the lease by d; Deadline and Context go by the lease alone, and the Remaining of a Holder and a *HeldError by
-// the key. After a release the lock is free at once, also if the lease was lost before. ForceUnlock doesn't wait either.
+// the key. A release ends the delay: at once, or if the lease was lost before, a moment after Release has returned. ForceUnlock doesn't wait either.
 //
 // It is an option of the holder, whatever those who wait have, and for each kind of lock with leases. A release in another process doesn't grant the
 // lock by a message then, but wakes a waiter, which asks: a round trip more. d is 24 hours at most; 0, the default, is no delay.

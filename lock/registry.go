@@ -224,7 +224,8 @@ func (t *trouble) tell(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 
-// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first.
+// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first. A lease that was lost
+// may be missing for a moment after its Ended is closed.
 func (c *Client) Recent() []EndedLease {
 	if !c.initialized() {
 		return nil
