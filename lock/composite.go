@@ -33,7 +33,7 @@ type compositeLease struct {
 	err          error     // how the composite ended; nil while it lives or if it was released
 	record       *record   // nil until it is acquired
 	warned       bool      // that it is held for long
-	absent       []trouble // of a Quorum, by node: why it has no member there
+	absent       []failureStreak // of a Quorum, by node: why it has no member there
 	lostReleased int       // members found lost when the composite was released
 }
 

@@ -141,7 +141,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 			*info = lk.info()
 			info.State = StateAbsent
 			if absent != nil {
-				absent[i].tell(info)
+				absent[i].describe(info)
 				info.FailingSince = time.Time{} // it isn't retried
 			}
 			continue
@@ -206,7 +206,7 @@ func (c *CompositeInfo) addFailures(nodes bool) {
 func (w *quorumWaiter) info() *CompositeInfo {
 	q := w.queue.q
 	q.mu.Lock()
-	failures := make([]trouble, len(w.queue.nodes))
+	failures := make([]failureStreak, len(w.queue.nodes))
 	for i, e := range w.queue.nodes {
 		failures[i] = e.failures
 	}
@@ -216,7 +216,7 @@ func (w *quorumWaiter) info() *CompositeInfo {
 	c.Name, c.Node = w.name, ""
 	for i, g := range w.tracked {
 		m := g.info(seen)
-		failures[i].tell(&m)
+		failures[i].describe(&m)
 		c.Members = append(c.Members, m)
 	}
 	c.addFailures(true)
@@ -235,7 +235,7 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.absent == nil {
-		cl.absent = make([]trouble, len(cl.locks))
+		cl.absent = make([]failureStreak, len(cl.locks))
 	}
 	cl.absent[v.node].note(err)
 }

@@ -10,7 +10,7 @@ import (
 type grantExtra struct {
 	canceled *CanceledError // nil if it wasn't
 	err      error          // how it ended, nil if it was released
-	failures trouble        // of its renewals
+	failures failureStreak  // of its renewals
 	beat     time.Duration  // the last heartbeat, after the grant
 	warned   bool
 

@@ -24,30 +24,30 @@ type vote struct {
 	err   error
 }
 
-// tally is what a poll without a majority came to.
-type tally struct {
-	held  *HeldError // when a majority answered
-	trace string     // the traceparent of the acquire of the holder that held names
-	err   error      // else, or when it came too late: why there is no lease
-	final bool       // it won't help to ask again
+// pollResult is the result of a poll without a lease.
+type pollResult struct {
+	held  *HeldError // if a majority answered
+	trace string     // the traceparent of that holder's acquire
+	err   error      // otherwise, or if a majority granted too late: why there is no lease
+	final bool       // asking again won't help
 	shut  bool       // ... as too many clients are closed
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
 var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
 
-// errNotAwaited is that of a node whose answer couldn't change what the others' had come to.
+// errNotAwaited is the error of a node whose answer couldn't change the result any more.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
 
-// poll asks all nodes at once, and returns the lease if a majority grants it, else what it came to: then it has given back what it got. Nodes
-// that haven't answered when it is decided are out yet, and aren't asked again until they have.
-func (t *quorumTry) poll() (*Lease, *tally) {
+// poll asks all nodes at once, and returns the lease if a majority grants it. Otherwise it returns why there is none, and has given back what it was
+// granted. Nodes that haven't answered when the result is certain are still pending. They aren't asked again before they have answered.
+func (t *quorumTry) poll() (*Lease, *pollResult) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
 	t.record.acquire.Attempt()
 	for i := range t.m.locks {
-		if !t.out[i] {
-			t.out[i] = true
-			t.sights[i].free, t.sights[i].blind = began.Add(nodeTimeout(t.m.cfg.lease)), true
+		if !t.pending[i] {
+			t.pending[i] = true
+			t.nodes[i].free, t.nodes[i].unknownHolder = began.Add(nodeTimeout(t.m.cfg.lease)), true
 			go t.ask(i)
 		}
 	}
@@ -55,7 +55,7 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
 		in, granted = t.receive(<-t.votes, in, granted)
 	}
-	for more := true; more && len(in) < n; { // those that are as quick
+	for more := true; more && len(in) < n; { // votes that are here, too
 		select {
 		case v := <-t.votes:
 			in, granted = t.receive(v, in, granted)
@@ -67,7 +67,7 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	var err error
 	if len(granted) >= need {
 		var l *Lease
-		if l, err = t.win(in, granted); l != nil {
+		if l, err = t.formLease(in, granted); l != nil {
 			return l, nil
 		}
 	}
@@ -76,32 +76,32 @@ func (t *quorumTry) poll() (*Lease, *tally) {
 	}
 	t.release(granted)
 	for _, v := range in {
-		t.settled(v)
+		t.closeVote(v)
 	}
-	return nil, t.count(in, err)
+	return nil, t.resultOf(in, err)
 }
 
-// awaits reports whether the poll goes on for a vote that is out. It keeps meanwhile what it was granted, which other callers may lack for
-// their majority. So a node that couldn't be reached when last asked is waited for only where the others can't be a majority.
+// awaits reports whether the poll waits for a pending vote. In the meantime it keeps what it was granted, and other callers may lack that for
+// their majority. So it waits for a node that couldn't be reached last time only if the others can't be a majority.
 func (t *quorumTry) awaits() bool {
 	others := 0
-	for i, out := range t.out {
+	for i, pending := range t.pending {
 		switch {
 		case t.m.q.silent[i].Load():
-		case out:
+		case pending:
 			return true
 		default:
 			others++
 		}
 	}
-	return others < t.m.q.need && slices.Contains(t.out, true)
+	return others < t.m.q.need && slices.Contains(t.pending, true)
 }
 
 // ask asks one node.
 func (t *quorumTry) ask(i int) {
 	v := vote{node: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
-	if !lk.c.gate.enter() { // it is left when the vote is settled
+	if !lk.c.gate.enter() { // it is left by closeVote
 		v.err = ErrClosed
 		t.votes <- v
 		return
@@ -128,7 +128,7 @@ func unreached(err error) bool {
 	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
-// limited is the ctx of a call to one node. It doesn't follow the caller's, but that of all calls.
+// limited returns the ctx of a call to one node. It follows the ctx of all calls, not the caller's.
 func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
 	unlink := context.AfterFunc(t.calls, cancel)
@@ -138,27 +138,27 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	}
 }
 
-// receive takes a vote in.
+// receive adds a vote to those that have come, and to those that granted the lock.
 func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
-	t.out[v.node] = false
-	s, now := &t.sights[v.node], time.Now()
+	t.pending[v.node] = false
+	s, now := &t.nodes[v.node], time.Now()
 	s.failures.note(v.err)
 	switch {
 	case v.Granted:
-		s.free, s.blind = now, false // if it is given back
+		s.free, s.unknownHolder = now, false // if it is given back
 		granted = append(granted, v)
 	case v.err != nil:
-		s.free, s.blind = now.Add(pollEvery/2+rand.N(pollEvery)), true
+		s.free, s.unknownHolder = now.Add(pollEvery/2+rand.N(pollEvery)), true
 	case v.Remaining < 0: // it never expires
-		s.free, s.blind = now.Add(DefaultLease+rand.N(pollEvery)), true
+		s.free, s.unknownHolder = now.Add(DefaultLease+rand.N(pollEvery)), true
 	default:
-		s.free, s.blind = now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
+		s.free, s.unknownHolder = now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
 	return append(in, v), granted
 }
 
-// settled is called when nothing more is to be done with a vote.
-func (t *quorumTry) settled(v vote) {
+// closeVote is called when nothing more is to be done with a vote.
+func (t *quorumTry) closeVote(v vote) {
 	if v.claim == nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (t *quorumTry) settled(v vote) {
 	c.gate.leave()
 }
 
-// release releases what a minority of the nodes granted. It waits for them as long as for any answer, but not longer than the caller does.
+// release gives back what a minority of the nodes granted. It waits for them as long as for any answer, and no longer than the caller does.
 func (t *quorumTry) release(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
@@ -189,10 +189,10 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// win makes the lease of a majority's votes, of which in are all that have come.
-func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
+// formLease makes the lease of the votes of a majority. in are all votes that have come.
+func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
-	token, granted, err := t.raise(granted)
+	token, granted, err := t.raiseTokens(granted)
 	if err != nil {
 		return nil, err
 	}
@@ -218,18 +218,18 @@ func (t *quorumTry) win(in, granted []vote) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	t.record.granted(cl)
-	t.unfollow() // what is out may still join, though the caller's ctx ends
+	t.unfollow() // pending nodes may join after the caller's ctx has ended
 	for _, v := range in {
-		t.settled(v)
-		t.lose(v)
+		t.closeVote(v)
+		t.endNodeAcquire(v)
 	}
-	if slices.Contains(t.out, true) {
-		go t.late(cl, token)
+	if slices.Contains(t.pending, true) {
+		go t.admitLateVotes(cl, token)
 	}
 	return &cl.handle, nil
 }
 
-// admit makes a vote a member of the lease. It reports false when the node's client closes.
+// admit makes a vote a member of the lease. It reports false if the node's client is closing.
 func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 	lk := &t.m.locks[v.node]
 	granted := v.acquireReply
@@ -241,14 +241,14 @@ func (t *quorumTry) admit(cl *compositeLease, token int64, v vote) bool {
 		return false
 	case !cl.add(g, &g.first):
 		ctx, cancel := t.limited(v.node)
-		_ = g.first.Release(ctx) // the lease has ended meanwhile
+		_ = g.first.Release(ctx) // the lease has ended in the meantime
 		cancel()
 	}
 	return true
 }
 
-// lose ends the acquire of a node that is no part of the lease.
-func (t *quorumTry) lose(v vote) {
+// endNodeAcquire ends the acquire of a node that is no part of the lease.
+func (t *quorumTry) endNodeAcquire(v vote) {
 	a := &t.acquires[v.node]
 	switch {
 	case v.err == nil && !v.Granted:
@@ -262,26 +262,26 @@ func (t *quorumTry) lose(v vote) {
 	}
 }
 
-// late has the nodes that were out join the lease, if it lives yet.
-func (t *quorumTry) late(cl *compositeLease, token int64) {
-	for slices.Contains(t.out, true) {
+// admitLateVotes lets pending nodes join the lease while it lives.
+func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
+	for slices.Contains(t.pending, true) {
 		in, granted := t.receive(<-t.votes, nil, nil)
 		v := in[0]
 		cl.noteAbsent(v)
 		if len(granted) > 0 {
-			if kept, err := t.raiseAt(v, token); err == nil && kept {
+			if kept, err := t.raiseToken(v, token); err == nil && kept {
 				t.admit(cl, token, v)
 			} else {
 				v.claim.cleanUp()
 			}
 		}
-		t.settled(v)
-		t.lose(v)
+		t.closeVote(v)
+		t.endNodeAcquire(v)
 	}
 }
 
-// raise makes the largest token of all votes that of a majority. It returns the votes that stand.
-func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error) {
+// raiseTokens makes the largest token the token of a majority. It returns it, and the votes whose lock is still held.
+func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err error) {
 	for _, v := range granted {
 		token = max(token, v.Token)
 	}
@@ -299,7 +299,7 @@ func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error)
 		}
 		asked++
 		go func() {
-			kept, err := t.raiseAt(v, token)
+			kept, err := t.raiseToken(v, token)
 			results <- raised{i, kept, err}
 		}()
 	}
@@ -327,8 +327,8 @@ func (t *quorumTry) raise(granted []vote) (token int64, stand []vote, err error)
 	return token, stand, nil
 }
 
-// raiseAt makes a node's token that of the lease. It reports whether the lock is held there yet.
-func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
+// raiseToken raises a node's token to that of the lease. It reports whether the lock is still held there.
+func (t *quorumTry) raiseToken(v vote, token int64) (kept bool, err error) {
 	ctx, cancel := t.limited(v.node)
 	defer cancel()
 	lk := v.claim.lock
@@ -341,8 +341,8 @@ func (t *quorumTry) raiseAt(v vote, token int64) (kept bool, err error) {
 	return script.ParseRaise(reply), nil
 }
 
-// count says what a poll without a lease came to.
-func (t *quorumTry) count(in []vote, err error) *tally {
+// resultOf returns the result of a poll without a lease. err: a majority granted it in vain.
+func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	n, need := len(t.m.locks), t.m.q.need
 	by := make([]*vote, n)
 	for i := range in {
@@ -380,7 +380,7 @@ func (t *quorumTry) count(in []vote, err error) *tally {
 			}
 		}
 	}
-	r := &tally{err: err}
+	r := &pollResult{err: err}
 	switch {
 	case closed > n-need:
 		r.err, r.final, r.shut = fmt.Errorf("%w: %d of the quorum's %d", ErrClosed, closed, n), true, true

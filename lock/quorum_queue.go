@@ -35,14 +35,14 @@ type quorumListener struct {
 	queue      *quorumQueue
 	subscribed bool   // releases are heard of
 	due        wakeup // why to ask now, although free is in the future
-	nodeSighting
+	nodeState
 }
 
-// nodeSighting is what was last seen at a node: when the lock may be free there or, if blind, when to ask again because the node told nothing.
-type nodeSighting struct {
-	free     time.Time
-	blind    bool
-	failures trouble // of the calls to the node
+// nodeState is what was last seen at a node: when the lock may be free there.
+type nodeState struct {
+	free          time.Time // or when to ask again
+	unknownHolder bool      // the node didn't say when it will be free
+	failures      failureStreak
 }
 
 // busy reports whether the lock has a queue.
@@ -117,13 +117,13 @@ func (queue *quorumQueue) wakeHead() {
 	}
 }
 
-// Up implements pubsub.Listener: releases are heard of from now on, so the head asks once.
+// Up implements pubsub.Listener. Messages of releases arrive from now on, so the head asks once.
 func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
 
 // Down implements pubsub.Listener.
 func (e *quorumListener) Down() { e.tell(false, wakeNone) }
 
-// Message implements pubsub.Listener: the lock was released at the node.
+// Message implements pubsub.Listener. The lock was released at the node.
 func (e *quorumListener) Message(string) { e.tell(true, wakeMessage) }
 
 func (e *quorumListener) tell(heard bool, due wakeup) {
@@ -137,7 +137,7 @@ func (e *quorumListener) tell(heard bool, due wakeup) {
 	e.queue.wakeHead()
 }
 
-// asking is called before the head asks: releases heard of after that are news.
+// asking is called before the head asks. A release of which it hears after that is news.
 func (queue *quorumQueue) asking() {
 	queue.q.mu.Lock()
 	defer queue.q.mu.Unlock()
@@ -147,16 +147,16 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// saw notes what the head has seen, and the traceparent of the holder's acquire.
-func (w *quorumWaiter) saw(nodes []nodeSighting, holder *HeldError, traceparent string) {
+// noteNodes notes what the head has seen, and the traceparent of the holder's acquire.
+func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, traceparent string) {
 	queue := w.queue
 	queue.q.mu.Lock()
 	if queue.waiters.Front() == w.place {
 		for i, s := range nodes {
-			if before := queue.nodes[i].failures; before.err != nil && s.failures.err != nil { // as the waiters before it saw it
+			if before := queue.nodes[i].failures; before.err != nil && s.failures.err != nil { // as the waiters before it have seen
 				s.failures.since = before.since
 			}
-			queue.nodes[i].nodeSighting = s
+			queue.nodes[i].nodeState = s
 		}
 		if holder != nil {
 			queue.seen, queue.trace = HeldError{Owner: holder.Owner, Remaining: holder.Remaining}, traceparent
@@ -188,7 +188,7 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 		switch {
 		case e.due != wakeNone:
 			n = node{now, e.due}
-		case e.blind:
+		case e.unknownHolder:
 			n.why = wakePoll
 		case !e.subscribed && e.free.After(queue.asked.Add(pollEvery)): // a release may go unheard
 			n = node{queue.asked.Add(pollEvery), wakePoll}
@@ -205,7 +205,7 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	return nodes[need-1].at, why, true
 }
 
-// reportHolder tells an acquire who holds the lock.
+// reportHolder reports to an acquire who holds the lock.
 func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

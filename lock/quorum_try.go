@@ -16,13 +16,13 @@ type quorumTry struct {
 	m        *QuorumMutex
 	ctx      context.Context     // the caller's
 	record   *record             // of all nodes
-	acquires []telemetry.Acquire // by node; while a node is out, its call uses it
+	acquires []telemetry.Acquire // by node; the call to a pending node uses it
 	spans    []context.Context   // the record's ctx, plus the span of each acquire
 	calls    context.Context     // the parent of the calls to the nodes
 	unfollow func() bool         // lets the calls go on when ctx ends
 	votes    chan vote
-	out      []bool // by node: it was asked and hasn't answered
-	sights   []nodeSighting
+	pending  []bool // by node: it was asked, and hasn't answered yet
+	nodes    []nodeState
 
 	splits int           // polls in a row that a minority of the nodes granted
 	took   time.Duration // by the last poll
@@ -32,7 +32,7 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	n := len(m.locks)
 	t := &quorumTry{
 		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
-		votes: make(chan vote, n), out: make([]bool, n), sights: make([]nodeSighting, n),
+		votes: make(chan vote, n), pending: make([]bool, n), nodes: make([]nodeState, n),
 	}
 	for i := range m.locks {
 		t.spans[i], t.acquires[i] = m.locks[i].c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
@@ -42,20 +42,20 @@ func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	return t
 }
 
-// fail ends the call without a lease. What nodes that are out grant is released.
+// fail ends the call without a lease. What pending nodes grant is released.
 func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	t.record.acquire.Fail(outcome, err)
 	for i := range t.acquires {
-		if !t.out[i] {
+		if !t.pending[i] {
 			t.acquires[i].Fail(outcome, err)
 		}
 	}
-	if !slices.Contains(t.out, true) {
+	if !slices.Contains(t.pending, true) {
 		t.unfollow()
 		return nil, err
 	}
 	go func() {
-		for slices.Contains(t.out, true) {
+		for slices.Contains(t.pending, true) {
 			t.acquires[t.drop(<-t.votes)].Fail(outcome, err)
 		}
 		t.unfollow()
@@ -67,7 +67,7 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 func (t *quorumTry) drop(v vote) int {
 	_, granted := t.receive(v, nil, nil)
 	t.release(granted)
-	t.settled(v)
+	t.closeVote(v)
 	return v.node
 }
 
@@ -129,7 +129,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		defer timer.Stop()
 		waitOver = timer.C
 	}
-	r, polled := &tally{}, false
+	r, polled := &pollResult{}, false
 	if !q.busy(t.m.key) { // Lock doesn't overtake waiters of this process
 		var l *Lease
 		if l, r = t.poll(); l != nil {
@@ -145,7 +145,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 	t.record.sample.WaitStart(t.m.name)
 	defer t.record.sample.WaitEnd()
 	if polled {
-		w.saw(t.sights, r.held, r.trace)
+		w.noteNodes(t.nodes, r.held, r.trace)
 	}
 	a := &t.record.acquire
 	a.WaitStart()              // until the acquire ends: what it asks meanwhile is part of the wait
@@ -180,14 +180,14 @@ func (t *quorumTry) lock() (*Lease, error) {
 		l, now := t.poll()
 		switch {
 		case l != nil:
-			held := nodeSighting{free: time.Now().Add(cfg.ttl())}
-			w.saw(slices.Repeat([]nodeSighting{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
+			held := nodeState{free: time.Now().Add(cfg.ttl())}
+			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
 		}
 		r = now
-		w.saw(t.sights, r.held, r.trace)
+		w.noteNodes(t.nodes, r.held, r.trace)
 	}
 }
 
@@ -224,7 +224,7 @@ func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, e
 		case <-timer.C:
 		case v := <-t.votes: // a node was slow
 			t.drop(v)
-			w.saw(t.sights, nil, "")
+			w.noteNodes(t.nodes, nil, "")
 		case <-t.ctx.Done():
 			return wakeNone, context.Cause(t.ctx)
 		case <-waitOver:
@@ -255,7 +255,7 @@ func (t *quorumTry) closing() (n int) {
 }
 
 // stopped returns the error of a wait that ended without the lock, by cause. Without a cause, WithWait is over.
-func (t *quorumTry) stopped(w *quorumWaiter, r *tally, cause error) error {
+func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
 	held := w.last(t.m.name)
 	switch {
 	case r.err != nil: // then nobody knows whether it is held

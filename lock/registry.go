@@ -177,7 +177,7 @@ func (g *grant) info() (LeaseInfo, bool) {
 	}
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
 	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason()
-	extra.failures.tell(&info)
+	extra.failures.describe(&info)
 	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
 }
 
@@ -190,7 +190,7 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	if w.q != nil {
 		failures = w.q.failures // the head asks for all
 	}
-	failures.tell(&info)
+	failures.describe(&info)
 	return info
 }
 
@@ -199,28 +199,28 @@ func (lk *lock) info() LeaseInfo {
 	return LeaseInfo{Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Node: lk.node(), Lease: lk.cfg.lease}
 }
 
-// trouble is what there is to say of tries that fail: of renewals, or of those to take a lock.
-type trouble struct {
+// failureStreak are tries that have failed one after the other: of renewals, or of taking a lock. Zero: the last one didn't fail.
+type failureStreak struct {
 	err   error     // of the last, nil if Redis answered it
 	at    time.Time // when that was
 	since time.Time // since when all have failed
 }
 
-// note takes in what a try came to.
-func (t *trouble) note(err error) {
+// note adds the result of a try.
+func (t *failureStreak) note(err error) {
 	switch {
 	case err == nil:
-		*t = trouble{}
+		*t = failureStreak{}
 	case t.err == nil:
 		now := time.Now()
-		*t = trouble{err, now, now}
+		*t = failureStreak{err, now, now}
 	default:
 		t.err, t.at = err, time.Now()
 	}
 }
 
-// tell adds it to what is said of a lease.
-func (t *trouble) tell(info *LeaseInfo) {
+// describe puts it into what is said of a lease.
+func (t *failureStreak) describe(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 

@@ -25,7 +25,7 @@ type waiter struct {
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
 	failingSince time.Time      // since when every attempt has failed, zero: the last one didn't
-	failures     trouble        // of the tries before it joined; the queue has those since
+	failures     failureStreak  // of the tries before it joined; the queue has those since
 	deadlock     *foundDeadlock // that its wait is part of, until it has been told; nil: none
 
 	// Written with waitQueues.mu held, and read without it in some places.

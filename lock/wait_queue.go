@@ -66,9 +66,9 @@ type waitQueue struct {
 	subscription subState
 	gap          bool // the subscription was lost since the lock was last seen held
 
-	seen         sighting
-	failingSince time.Time // since when every attempt of its heads has failed; zero: the last one didn't
-	failures     trouble   // of the tries of its heads; an attempt may have several
+	seen         lastHolder
+	failingSince time.Time     // since when every attempt of its heads has failed; zero: the last one didn't
+	failures     failureStreak // of the tries of its heads; an attempt may have several
 
 	handoffs      int // hand-overs in a row
 	handoffsSince time.Time
@@ -105,8 +105,8 @@ type alarm struct {
 	why wakeup
 }
 
-// sighting is who held the lock when the head last asked.
-type sighting struct {
+// lastHolder is who held the lock when the head last asked.
+type lastHolder struct {
 	HeldError
 	traceparent string // of the holder's acquire; "": unknown
 	overdue     bool   // the holder hadn't renewed since it was seen before
@@ -123,7 +123,7 @@ type headAttempt struct {
 
 	subscription subState
 	gap          bool
-	seen         sighting
+	seen         lastHolder
 }
 
 // takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
@@ -157,7 +157,7 @@ func (q *waitQueue) startAsking() headAttempt {
 // attempt began.
 func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
-	q.state, q.failingSince, q.failures = headSleeps, time.Time{}, trouble{}
+	q.state, q.failingSince, q.failures = headSleeps, time.Time{}, failureStreak{}
 	q.fallback = time.Time{} // somebody has got the lock that another client was told of
 	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
 	switch kind := w.lock.kind; {
@@ -186,7 +186,7 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 
 // headRefused notes who holds the lock.
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
-	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, trouble{}, v.moving
+	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, failureStreak{}, v.moving
 	q.ws.set.Decline(v.Owner) // of that grant nothing was heard
 	q.noteHolder(*v.held(""), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
@@ -325,7 +325,7 @@ func (q *waitQueue) setFallback(granted bool) {
 // after its end if the holder hasn't.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
-	q.seen = sighting{
+	q.seen = lastHolder{
 		HeldError: holder, traceparent: traceparent, moving: before.moving,
 		overdue: holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
 	}

@@ -182,16 +182,16 @@ func TestAttempt_Takeover(t *testing.T) {
 		want    telemetry.TakeoverReason
 		ok      bool
 	}{
-		{headAttempt{why: wakeMessage, gap: true, seen: sighting{overdue: true}}, "", false},
+		{headAttempt{why: wakeMessage, gap: true, seen: lastHolder{overdue: true}}, "", false},
 		{headAttempt{why: wakePoll, subscription: subPending}, "", false},
 		{headAttempt{why: wakePoll, subscription: subUp}, "", false}, // a fair waiter that keeps its place
-		{headAttempt{why: wakePoll, subscription: subUp, seen: sighting{moving: true}}, telemetry.TakeoverMessageMissed, true},
-		{headAttempt{why: wakePoll, subscription: subUp, seen: sighting{HeldError: HeldError{Remaining: -1}}}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
+		{headAttempt{why: wakePoll, subscription: subUp, seen: lastHolder{moving: true}}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakePoll, subscription: subUp, seen: lastHolder{HeldError: HeldError{Remaining: -1}}}, telemetry.TakeoverMessageMissed, true}, // a semaphore's permits
 		{headAttempt{why: wakePoll, subscription: subDown}, telemetry.TakeoverMessageMissed, true},
 		{headAttempt{why: wakeSubscribed}, "", false},
 		{headAttempt{why: wakeSubscribed, gap: true}, telemetry.TakeoverMessageMissed, true},
-		{headAttempt{why: wakeExpiry, gap: true, seen: sighting{overdue: true}}, telemetry.TakeoverMessageMissed, true},
-		{headAttempt{why: wakeExpiry, seen: sighting{overdue: true}}, telemetry.TakeoverExpired, true},
+		{headAttempt{why: wakeExpiry, gap: true, seen: lastHolder{overdue: true}}, telemetry.TakeoverMessageMissed, true},
+		{headAttempt{why: wakeExpiry, seen: lastHolder{overdue: true}}, telemetry.TakeoverExpired, true},
 		{headAttempt{why: wakeExpiry}, "", false},
 	} {
 		if got, ok := tt.attempt.takeover(); got != tt.want || ok != tt.ok {
