@@ -74,9 +74,9 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	}
 	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
 	copied.SetEntry(cl.Entry())
-	t.Node, t.Patience = lk.c.backend.Node(lk.key), lk.cfg.ttl()
+	t.Node, t.Timeout = lk.c.backend.Node(lk.key), lk.cfg.ttl()
 	if lk.kind.usesReceipts {
-		t.Patience = receiptPatience
+		t.Timeout = receiptTimeout
 	}
 	t.Remove = func(ctx context.Context) error {
 		_, err := lk.c.ops.releaseOnce(ctx, copied, cleanup.Timeout, true)

@@ -30,11 +30,11 @@ type compositeLease struct {
 	lastLost     *LostError     // of the last of those
 	lastCanceled *CanceledError // of the member that was canceled last
 	released     bool
-	err          error     // how the composite ended; nil while it lives or if it was released
-	record       *record   // nil until it is acquired
-	warned       bool      // that it is held for long
+	err          error           // how the composite ended; nil while it lives or if it was released
+	record       *record         // nil until it is acquired
+	warned       bool            // that it is held for long
 	absent       []failureStreak // of a Quorum, by node: why it has no member there
-	lostReleased int       // members found lost when the composite was released
+	lostReleased int             // members found lost when the composite was released
 }
 
 // member is a lease of a compositeLease.

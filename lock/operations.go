@@ -70,8 +70,8 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		}
 		c := o.dispatcher.Call(telemetry.PurposeAcquire)
 		kind.acquire.Args(&c.Request, args)
-		c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
-		c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
+		c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claim
+		c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
 		if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 			return acquireReply{}, left
 		}
@@ -179,9 +179,9 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	c := o.dispatcher.Call(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
 	if c.Expires() {
-		c.Window = min(lease, o.backend.Timeout())
+		c.WriteTimeout = min(lease, o.backend.Timeout())
 	}
-	window := c.Window
+	window := c.WriteTimeout
 	if params.alone {
 		o.dispatcher.DoAlone(ctx, c)
 	} else if left := o.dispatcher.Do(ctx, c, timeout); left != nil {

@@ -42,8 +42,8 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeou
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.Call(telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
-	c.Window, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
-	c.Replicas, c.ReplicaPatience = cfg.replicas, cfg.replicaWait
+	c.WriteTimeout, c.Owner = min(cfg.lease, o.backend.Timeout()), claimList(claims)
+	c.Replicas, c.ReplicaTimeout = cfg.replicas, cfg.replicaWait
 	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
 		return multiAcquireReply{}, left
 	}

@@ -16,8 +16,8 @@ import (
 // receipt and changes nothing.
 
 const (
-	// receiptPatience is how long the cleanup repeats what Redis hasn't confirmed.
-	receiptPatience = 2 * time.Minute
+	// receiptTimeout is how long the cleanup repeats what Redis hasn't confirmed.
+	receiptTimeout = 2 * time.Minute
 
 	spentMost   = 10_000 // receipts that a client remembers to delete
 	spentAtOnce = 4

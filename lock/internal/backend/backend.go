@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Unnoticed is so short that hardly anybody minds waiting for it, and so long that a server in good health doesn't need it, nor does a
+// MaxFastTimeout is so short that hardly anybody minds waiting for it, and so long that a server in good health doesn't need it, nor does a
 // process that was throttled for a moment.
-const Unnoticed = 250 * time.Millisecond
+const MaxFastTimeout = 250 * time.Millisecond
 
 // Longest is what durations that a program chooses are cut to: nobody lives to see the difference, and what is added to them never overflows.
 const Longest = 100 * 365 * 24 * time.Hour
@@ -45,7 +45,7 @@ type Result struct {
 type Call struct {
 	Script     *Script
 	SendSource bool   // send the source: the server doesn't know the script (yet)
-	Soon       bool   // give up after Soon: nobody looks at ctx while the answer is waited for
+	Fast       bool   // give up after Redis.FastTimeout: nobody looks at ctx while the answer is waited for
 	Renew      bool   // use the connections reserved for renewals
 	Node       string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is redisfail.ErrElsewhere
 	RouteKey   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there

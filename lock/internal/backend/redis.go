@@ -20,7 +20,7 @@ type Redis struct {
 	timeout time.Duration
 	pool    int // see PoolSize
 
-	soon time.Duration // see Soon
+	fastTimeout time.Duration // see FastTimeout
 
 	limiting limiting
 
@@ -75,9 +75,9 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		b.renew, b.renewTopology = renew, newTopology(renew, nil)
 	}
 	if c, ok := rdb.(*redis.Client); ok && c.Options().Limiter == nil { // which may block for longer
-		b.soon = timeout
+		b.fastTimeout = timeout
 		if c.Options().ContextTimeoutEnabled {
-			b.soon = min(timeout, Unnoticed)
+			b.fastTimeout = min(timeout, MaxFastTimeout)
 		}
 	}
 	return b, nil
@@ -184,14 +184,14 @@ func (call *Call) command(ctx context.Context, args []any) noRetry {
 	return noRetry{cmd}
 }
 
-// soonContext is a ctx with an earlier deadline, at which nothing is told to Done: go-redis reads the deadline.
-type soonContext struct {
+// fastContext is a ctx with an earlier deadline, at which nothing is told to Done: go-redis reads the deadline.
+type fastContext struct {
 	context.Context
 	deadline time.Time
 	args     [13]any // room for those of the call that it is for: one allocation for both
 }
 
-func (c *soonContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *fastContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // Prepare learns what Node needs to know. It is called before the first Eval, again until it has
 // succeeded once, and does I/O only where there is more than one server.
@@ -214,9 +214,9 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	rdb := b.rdb
 	var args []any
 	switch {
-	case call.Soon: // a client of rdb.WithTimeout would be without its hooks
-		soon := &soonContext{Context: ctx, deadline: time.Now().Add(b.soon)}
-		ctx, args = soon, soon.args[:0]
+	case call.Fast: // a client of rdb.WithTimeout would be without its hooks
+		fast := &fastContext{Context: ctx, deadline: time.Now().Add(b.fastTimeout)}
+		ctx, args = fast, fast.args[:0]
 	case call.Renew:
 		var cmd noRetry
 		err := b.renewing(ctx, &call, func(ctx context.Context, rdb redis.UniversalClient) error {
@@ -363,9 +363,9 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// Soon is after how long a call with Soon set gives up: Unnoticed, or Timeout where calls can't be made to; 0 where not even that is
+// FastTimeout returns after how long a call with Fast set gives up: MaxFastTimeout, or Timeout where calls can't be made to; 0 where not even that is
 // known, as they may be redirected.
-func (b *Redis) Soon() time.Duration { return b.soon }
+func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
 // PoolSize is how many connections the program's client has to one server, at most.
 func (b *Redis) PoolSize() int { return b.pool }

@@ -30,10 +30,10 @@ type Task struct {
 	Remove         func(ctx context.Context) error // in one try
 	Due            time.Time                       // of the first run
 	LateWriteUntil time.Time                       // until then a delayed call may still write the entry; zero: none can
-	Patience       time.Duration                   // how long to go on after the later of Due and LateWriteUntil
+	Timeout        time.Duration                   // how long to go on after the later of Due and LateWriteUntil
 	RefusedOnce    bool                            // the write was refused: if the removal is refused as well, nothing was left
 
-	until time.Time // the later of Due and LateWriteUntil, plus Patience
+	until time.Time // the later of Due and LateWriteUntil, plus Timeout
 	tries int       // that failed, since the last success
 	index int       // in taskHeap
 }
@@ -54,7 +54,7 @@ func (c *Cleaner) Add(t *Task) {
 	if t.Due.After(last) {
 		last = t.Due
 	}
-	t.until = last.Add(t.Patience)
+	t.until = last.Add(t.Timeout)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.byNode[t.Node]

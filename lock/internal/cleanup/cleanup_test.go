@@ -32,7 +32,7 @@ func inBubble(t *testing.T, f func(t *testing.T, c *Cleaner)) {
 
 // task is one whose runs fail with err, and are counted.
 func task(runs *atomic.Int64, err error) *Task {
-	return &Task{Due: time.Now(), Patience: lease, Remove: func(context.Context) error {
+	return &Task{Due: time.Now(), Timeout: lease, Remove: func(context.Context) error {
 		runs.Add(1)
 		return err
 	}}
@@ -42,7 +42,7 @@ func task(runs *atomic.Int64, err error) *Task {
 func TestCleaner_NodeThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Cleaner) {
 		for range 10 {
-			c.Add(&Task{Node: "hung", Due: time.Now(), Patience: lease, Remove: func(ctx context.Context) error {
+			c.Add(&Task{Node: "hung", Due: time.Now(), Timeout: lease, Remove: func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()
 			}})
@@ -50,7 +50,7 @@ func TestCleaner_NodeThatHangs(t *testing.T) {
 		synctest.Wait()
 		start, ran := time.Now(), make(chan struct{})
 		hasRun := sync.OnceFunc(func() { close(ran) }) // Close has it tried once more
-		c.Add(&Task{Node: "fine", Due: time.Now(), Patience: lease, Remove: func(context.Context) error {
+		c.Add(&Task{Node: "fine", Due: time.Now(), Timeout: lease, Remove: func(context.Context) error {
 			hasRun()
 			return nil
 		}})
@@ -188,7 +188,7 @@ func TestCleaner_CloseDuringARun(t *testing.T) {
 			inBubble(t, func(t *testing.T, _ *Cleaner) {
 				c := New()
 				var runs atomic.Int64
-				c.Add(&Task{Due: time.Now(), Patience: lease, Remove: func(context.Context) error {
+				c.Add(&Task{Due: time.Now(), Timeout: lease, Remove: func(context.Context) error {
 					runs.Add(1)
 					time.Sleep(time.Second)
 					return answer

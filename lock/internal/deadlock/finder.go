@@ -267,7 +267,7 @@ func (f *Finder) call(ctx context.Context, timeout, window time.Duration, args f
 	}
 	c := f.cfg.Dispatcher.Call(telemetry.PurposeOther)
 	args(&c.Request)
-	c.Window = window
+	c.WriteTimeout = window
 	if left := f.cfg.Dispatcher.Do(ctx, c, timeout); left != nil {
 		return left
 	}

@@ -13,10 +13,10 @@ import (
 // Call is one run of a script. It comes from Dispatcher.Call, and goes to Dispatcher.Do once.
 type Call struct {
 	script.Request
-	Window          time.Duration // if the script takes a not-after, the server time after which it refuses to write: how long after it is sent
-	Owner           Owner         // nil: if the caller leaves, there is nothing to clean up
-	Replicas        int           // how many must have the script's writes ...
-	ReplicaPatience time.Duration // ... within this time
+	WriteTimeout   time.Duration // if the script takes a not-after, the server time after which it refuses to write: how long after it is sent
+	Owner          Owner         // nil: if the caller leaves, there is nothing to clean up
+	Replicas       int           // how many must have the script's writes ...
+	ReplicaTimeout time.Duration // ... within this time
 
 	// What Do leaves.
 	Sent           time.Time // before it left; zero: it wasn't sent
@@ -52,7 +52,7 @@ const (
 func (d *Dispatcher) Call(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
-	c.Window, c.Owner, c.Replicas = 0, nil, 0
+	c.WriteTimeout, c.Owner, c.Replicas = 0, nil, 0
 	c.Sent, c.LateWriteUntil, c.Reply, c.Acked, c.Err = time.Time{}, time.Time{}, nil, 0, nil
 	c.state.Store(waiting)
 	return c
@@ -83,7 +83,7 @@ func (c *Call) Learn(now int64, late bool, err error) error {
 func (c *Call) stamp(now time.Time) {
 	c.Sent = now
 	if c.Expires() {
-		until := now.Add(c.Window)
+		until := now.Add(c.WriteTimeout)
 		if end, limited := c.ctx.Deadline(); limited && end.Before(until) {
 			until = end
 		}

@@ -3,8 +3,8 @@
 //
 // A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
 // is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. A
-// batch takes all calls that are pending as it leaves, in one round trip. How many batches may be in flight goes by the distance of the
-// server: see window.
+// batch takes all calls that are pending as it leaves, in one round trip. How many batches may be in flight depends on the round-trip time
+// to the server: see rttEstimate.
 package dispatch
 
 import (
@@ -28,7 +28,7 @@ type Backend interface {
 	Moved(ctx context.Context)
 	Traits() backend.Traits
 	PoolSize() int
-	Soon() time.Duration
+	FastTimeout() time.Duration
 	Eval(ctx context.Context, call backend.Call) (any, error)
 	EvalEach(ctx context.Context, calls []backend.Call) []backend.Result
 	EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
@@ -67,13 +67,13 @@ type Node struct {
 	SingleSlotOnly atomic.Bool // it has refused a script whose keys are in several slots
 	DeclaredOnly   atomic.Bool // it has refused a key that its script didn't declare
 
-	lately atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
+	lastRTT atomic.Int64 // how long the last call that was sent alone took, in ns; 0: unknown
 
 	// Guarded by Dispatcher.mu.
 	pending  []*Call
 	starting int // workers that are about to take pending calls
 	inFlight int // batches, those included that are starting
-	distance distance
+	rtt      rttEstimate
 }
 
 // LearnKeys notes which keys the node wants in a call, if it refused one for those that it has. It reports whether it did.
@@ -147,31 +147,31 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 	return all[name]
 }
 
-// Do sends a call and waits for its reply, the end of ctx, the end of patience or Close, whichever is first. A call that is sent inline may
-// notice the last three late, by the backend's Soon. If it leaves before the reply, Do says why: the cause of ctx, that the Dispatcher is closed,
+// Do sends a call and waits for its reply, the end of ctx, the timeout or Close, whichever is first. A call that is sent inline may
+// notice the last three late, by the backend's FastTimeout. If it leaves before the reply, Do says why: the cause of ctx, that the Dispatcher is closed,
 // or ErrNoReply. Then the call belongs to its worker, if it was sent, and its Owner is told what came of it.
 //
 // A deadline of ctx that passes is ErrNoReply, too, once a server in good health would have answered.
-func (d *Dispatcher) Do(ctx context.Context, c *Call, patience time.Duration) (left error) {
+func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (left error) {
 	var began time.Time // zero: now, which a call that is sent inline needn't know
 	if !d.prepared.Load() {
 		began = time.Now()
-		if left := d.prepare(ctx, c, began, patience); left != nil || c.Err != nil {
+		if left := d.prepare(ctx, c, began, timeout); left != nil || c.Err != nil {
 			return left
 		}
-		patience -= time.Since(began)
+		timeout -= time.Since(began)
 	}
 	c.node = d.Node(c.Keys[0])
-	return d.do(ctx, c, began, patience)
+	return d.do(ctx, c, began, timeout)
 }
 
 // prepare waits until the backend knows its servers, so that the call can be given to its own and waits for no other. What prepares is a call
 // with the same script, as a crowd that may share batches has few in flight. It is over once any has succeeded: a server that is asked may hang.
-func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, patience time.Duration) (left error) {
+func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	p := d.Call(c.purpose) // isn't recycled: a worker may have it still
 	p.node, p.over = &d.unprepared, d.ready
 	p.Script, p.Keys = c.Script, []string{c.Keys[0]}
-	left = d.do(ctx, p, began, patience)
+	left = d.do(ctx, p, began, timeout)
 	switch {
 	case d.prepared.Load():
 		return nil
@@ -182,24 +182,24 @@ func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, pati
 }
 
 // do is Do for a call whose node is known, and whose caller began to wait then.
-func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience time.Duration) (left error) {
+func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
-	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, patience))
+	inline, err := d.enqueue(c, d.MaySendInline(ctx, n, timeout))
 	if err != nil {
 		c.Err = err
 		return nil
 	}
 	if inline {
 		defer d.finishInline(n)
-		c.Soon = true
-		c.Window = min(c.Window, d.backend.Soon()) // nobody waits for it longer
-		if ctx.Done() == nil || patience < inlinePatience {
-			limited, cancel := context.WithTimeoutCause(ctx, patience, ErrNoReply)
+		c.Fast = true
+		c.WriteTimeout = min(c.WriteTimeout, d.backend.FastTimeout()) // nobody waits for it longer
+		if ctx.Done() == nil || timeout < leastInlineTimeout {
+			limited, cancel := context.WithTimeoutCause(ctx, timeout, ErrNoReply)
 			defer cancel()
 			c.ctx = limited
 		}
-		if d.sendInline(c); c.Err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its patience is over
+		if d.sendInline(c); c.Err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // its timeout is over
 			if c.Err = ErrNoReply; c.Owner != nil {
 				c.Owner.Abandoned(c)
 			}
@@ -210,7 +210,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience 
 	if began.IsZero() {
 		began = time.Now()
 	}
-	slow := min(patience, slowBatch)
+	slow := min(timeout, slowBatch)
 	c.timer.Reset(slow)
 	defer c.timer.Stop()
 	for {
@@ -219,10 +219,10 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, patience 
 			d.noteDeadline(ctx, c, began)
 			return nil
 		case <-c.timer.C:
-			if slow < patience { // the batches in flight may hang: have another worker take the pending calls
+			if slow < timeout { // the batches in flight may hang: have another worker take the pending calls
 				d.addWorker(n, c)
-				c.timer.Reset(patience - slow)
-				slow = patience
+				c.timer.Reset(timeout - slow)
+				slow = timeout
 				continue
 			}
 		case <-c.over:
@@ -249,7 +249,7 @@ func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
 }
 
 var (
-	// ErrNoReply is the outcome of a call without a reply within its caller's patience.
+	// ErrNoReply is the outcome of a call without a reply within its caller's timeout.
 	ErrNoReply = redisfail.NewTimeout("lockdog: timeout: no answer of Redis in time")
 	// ErrBusyWorkers is the outcome of a call that was never sent, because every worker of its node was waiting for Redis.
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
@@ -276,26 +276,26 @@ func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error
 	return noReply
 }
 
-// inlinePatience is the least patience of a call that may be sent inline with its caller's ctx. Dialing, or waiting for a connection, may take some
-// seconds. It ends with ctx but not with patience, so that a call with less patience gets a ctx that ends with it.
-const inlinePatience = 10 * time.Second
+// leastInlineTimeout is the least timeout of a call that may be sent inline with its caller's ctx. Dialing, or waiting for a connection, may take some
+// seconds. That ends with ctx but not at the timeout, so a call with a shorter timeout gets a ctx that ends at it.
+const leastInlineTimeout = 10 * time.Second
 
-// quick bounds the time of a call after which the next is expected to be quick, too.
-const quick = backend.Unnoticed / 50
+// fastRTT bounds the round trip of a call after which the next one is expected to be fast, too.
+const fastRTT = backend.MaxFastTimeout / 50
 
 // MaySendInline reports whether a caller may send its call to a node itself, if that is idle. The end of ctx isn't noticed during an inline
 // call. So the node must have been quick so far, and a deadline of ctx must not be near. A ctx that can't end allows it also where a server
 // that falls silent meanwhile would be noticed.
-func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, patience time.Duration) bool {
-	soon, lately := d.backend.Soon(), time.Duration(n.lately.Load())
+func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, timeout time.Duration) bool {
+	fast, lastRTT := d.backend.FastTimeout(), time.Duration(n.lastRTT.Load())
 	switch {
-	case soon == 0, patience < 2*soon, lately == 0, lately > quick:
+	case fast == 0, timeout < 2*fast, lastRTT == 0, lastRTT > fastRTT:
 		return false
 	case ctx.Done() == nil:
 		return true
 	}
 	end, limited := ctx.Deadline()
-	return soon <= backend.Unnoticed && (!limited || time.Until(end) > soon)
+	return fast <= backend.MaxFastTimeout && (!limited || time.Until(end) > fast)
 }
 
 // enqueue gives a call to a worker, or leaves it to the caller: inline.

@@ -137,7 +137,7 @@ func (r *rig) do(ctx context.Context, key string, owner Owner, args func(*Call))
 	go func() {
 		c := r.d.Call(telemetry.PurposeAcquire)
 		args(c)
-		c.Window, c.Owner = time.Second, owner
+		c.WriteTimeout, c.Owner = time.Second, owner
 		if left := r.d.Do(ctx, c, time.Minute); left != nil {
 			done <- left
 			return

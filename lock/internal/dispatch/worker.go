@@ -20,7 +20,7 @@ const maxBatch = 64
 type worker struct {
 	node    *Node
 	calls   []*Call
-	limited bool          // it sends the next batch only if the window has room
+	limited bool          // it sends the next batch only within inFlightLimit
 	shared  bool          // it takes pending calls, as they are when it starts
 	alone   bool          // nothing else was in flight when it started
 	took    time.Duration // the last batch; 0: it failed
@@ -41,7 +41,7 @@ func (d *Dispatcher) mayStart(n *Node) bool {
 	return len(n.pending) > 0 && n.inFlight < maxInFlight && !d.isClosed()
 }
 
-// startIfRoom starts a batch of pending calls if the window has room for it, unless one is starting, which will take them. Each node may have
+// startIfRoom starts a batch of pending calls within inFlightLimit, unless one is starting, which will take them. Each node may have
 // one in flight in any case. It is called with mu held.
 func (d *Dispatcher) startIfRoom(n *Node) {
 	if n.starting == 0 && d.hasRoom(n) && d.mayStart(n) {
@@ -49,12 +49,12 @@ func (d *Dispatcher) startIfRoom(n *Node) {
 	}
 }
 
-// hasRoom reports whether the window has room for one more batch of pending calls. It is called with mu held.
+// hasRoom reports whether one more batch of pending calls is within inFlightLimit. It is called with mu held.
 func (d *Dispatcher) hasRoom(n *Node) bool {
-	return n.inFlight == 0 || d.sharedInFlight < n.distance.window(d.backend.PoolSize())
+	return n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize())
 }
 
-// startBatch has a worker send only, or pending calls if that is nil, whether or not the window has room. It is called with mu held.
+// startBatch has a worker send only, or pending calls if that is nil, also beyond inFlightLimit. It is called with mu held.
 func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 	if last := len(d.idle) - 1; last >= 0 {
 		w = d.idle[last]
@@ -94,7 +94,7 @@ func (d *Dispatcher) finishInline(n *Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.running.Done()
-	n.distance.learn(time.Duration(n.lately.Load()), true)
+	n.rtt.learn(time.Duration(n.lastRTT.Load()), true)
 	d.addInFlight(n, -1, true)
 	d.startIfRoom(n)
 }
@@ -142,7 +142,7 @@ func (d *Dispatcher) begin(w *worker) bool {
 func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w.node.distance.learn(w.took, w.alone)
+	w.node.rtt.learn(w.took, w.alone)
 	d.addInFlight(w.node, -1, w.shared)
 	if w.limited && !d.hasRoom(w.node) || !d.mayStart(w.node) {
 		return false
@@ -170,7 +170,7 @@ func (d *Dispatcher) runBatch(w *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
 	began := time.Now()
 	d.dispatch(w)
-	w.took = 0 // a failure says nothing of the distance, nor does a wait for replicas
+	w.took = 0 // a failure says nothing of the round-trip time, nor does a wait for replicas
 	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
 		w.took = time.Since(began)
 	}
@@ -234,11 +234,11 @@ func (d *Dispatcher) send(c *Call) {
 		c.Reply, c.Acked, c.Err = d.evalWait(c)
 	} else {
 		c.Reply, c.Err = d.Eval(c.ctx, c.purpose, c.Call)
-		lately := int64(0) // a failure doesn't tell how long the next call takes
+		lastRTT := int64(0) // a failure doesn't tell how long the next call takes
 		if c.Err == nil {
-			lately = max(int64(time.Since(c.Sent)), 1)
+			lastRTT = max(int64(time.Since(c.Sent)), 1)
 		}
-		c.node.lately.Store(lately)
+		c.node.lastRTT.Store(lastRTT)
 	}
 	if c.Err != nil && redisfail.MovedElsewhere(c.Err) {
 		d.backend.Moved(c.ctx)
@@ -299,7 +299,7 @@ func (d *Dispatcher) Eval(ctx context.Context, purpose telemetry.Purpose, call b
 func (d *Dispatcher) evalWait(c *Call) (reply any, acked int, err error) {
 	call := c.Call
 	for {
-		reply, acked, err = d.backend.EvalWait(c.ctx, call, c.Replicas, c.ReplicaPatience)
+		reply, acked, err = d.backend.EvalWait(c.ctx, call, c.Replicas, c.ReplicaTimeout)
 		d.count(c.purpose, err)
 		d.count(telemetry.PurposeOther, err) // the WAIT
 		if call.SendSource || !redisfail.IsNoScript(err) {

@@ -12,10 +12,10 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-func TestDistance(t *testing.T) {
+func TestRTTEstimate(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	var d distance
+	var e rttEstimate
 	for _, step := range []struct {
 		what  string
 		took  time.Duration
@@ -30,18 +30,18 @@ func TestDistance(t *testing.T) {
 		{"another", 13 * ms, true, 6 * ms},
 		{"a shorter one alone", 2 * ms, true, 2 * ms},
 	} {
-		if d.learn(step.took, step.alone); time.Duration(d) != step.want {
-			t.Fatalf("after %s the distance is %v, want %v", step.what, time.Duration(d), step.want)
+		if e.learn(step.took, step.alone); time.Duration(e) != step.want {
+			t.Fatalf("after %s the estimate is %v, want %v", step.what, time.Duration(e), step.want)
 		}
 	}
 }
 
-func TestWindow(t *testing.T) {
+func TestInFlightLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		distance time.Duration
-		pool     int
-		window   int
+		rtt   time.Duration
+		pool  int
+		limit int
 	}{
 		{0, 1000, leastShared},
 		{100 * time.Microsecond, 1000, leastShared},
@@ -51,8 +51,8 @@ func TestWindow(t *testing.T) {
 		{2 * time.Millisecond, 1, leastShared},
 		{time.Second, 1000, maxInFlight},
 	} {
-		if d := distance(c.distance); d.window(c.pool) != c.window {
-			t.Errorf("at %v with a pool of %d: %d batches, want %d", c.distance, c.pool, d.window(c.pool), c.window)
+		if e := rttEstimate(c.rtt); e.inFlightLimit(c.pool) != c.limit {
+			t.Errorf("at %v with a pool of %d: %d batches, want %d", c.rtt, c.pool, e.inFlightLimit(c.pool), c.limit)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (r *rig) crowd(callers int, d time.Duration) []int {
 	return made
 }
 
-// At a distance no caller waits for long until its call is sent, and all callers are served alike. Nearby three batches are in flight; over a
+// Far away no caller waits for long until its call is sent, and all callers are served alike. Nearby three batches are in flight; over a
 // small pool half of its connections.
 func TestDispatcher_Distance(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -100,7 +100,7 @@ func TestDispatcher_Distance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.s.rtt, r.s.pool = c.rtt, c.pool
-				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the distance is known then
+				r.want("a first call", r.acquire(t.Context(), "a:first", nil), nil) // the round-trip time is known then
 				rounds := 15
 				if full {
 					rounds = 100
@@ -124,24 +124,24 @@ func TestDispatcher_Distance(t *testing.T) {
 	}
 }
 
-// How long replicas take to confirm a grant says nothing of the distance.
+// How long replicas take to confirm a grant says nothing of the round-trip time.
 func TestDispatcher_DistanceWithReplicas(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.s.rtt = time.Millisecond
 		r.want("a call", r.acquire(t.Context(), "a:1", nil), nil)
-		known := func() distance {
+		known := func() rttEstimate {
 			synctest.Wait() // for the worker
 			r.d.mu.Lock()
 			defer r.d.mu.Unlock()
-			return r.d.Node("a").distance
+			return r.d.Node("a").rtt
 		}
 		want := known()
 		r.want("one that waits for replicas", r.do(t.Context(), "a:2", nil, func(c *Call) {
 			script.Acquire.Args(&c.Request, script.AcquireArgs{Lock: script.Lock{Key: "a:2"}, Owner: "me", Lease: int64(60_000)})
-			c.Replicas, c.ReplicaPatience = 1, time.Second
+			c.Replicas, c.ReplicaTimeout = 1, time.Second
 		}), nil)
 		if got := known(); got != want || want == 0 {
-			t.Errorf("the distance is %v after %v", time.Duration(got), time.Duration(want))
+			t.Errorf("the estimate is %v after %v", time.Duration(got), time.Duration(want))
 		}
 	})
 }
