@@ -62,27 +62,27 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams say what a call of Lock or TryLock asks for.
 type acquireParams struct {
-	mayWait   bool               // it is Lock, which waits
-	until     time.Time          // the end of Lock's wait; zero: it has none, or WithWait says when
-	giveUpAt  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
-	under     string             // owner of the caller's lease of the kind that this one downgrades from
-	permits   int                // of a semaphore
-	composite *compositeLease    // of which it will be a member, nil for most
-	sample    *contention.Sample // of the call, nil for most
+	mayWait      bool               // it is Lock, which waits
+	waitDeadline time.Time          // of Lock; zero: there is none, or WithWait says when
+	tryDeadline  time.Time          // of TryLock, for Redis's answer; zero: each call may take one lease
+	writer       string             // the owner of the caller's lease of the kind that this one downgrades from
+	permits      int                // of a semaphore
+	composite    *compositeLease    // of which it will be a member, nil for most
+	sample       *contention.Sample // of the call, nil for most
 
 	// These change from attempt to attempt:
-	keep    time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited  time.Duration  // since it first asked
-	entries script.Entries // how the wait set changes: see package waitset
-	waiter  *waiter        // for whom it asks, nil: for nobody who waits
+	placeTTL time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
+	waited   time.Duration  // since it first asked
+	entries  script.Entries // how the wait set changes: see package waitset
+	waiter   *waiter        // for whom it asks, nil: for nobody who waits
 }
 
 // callTimeout is how long a call for a lock with that lease waits for Redis.
 func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
-	if p.giveUpAt.IsZero() {
+	if p.tryDeadline.IsZero() {
 		return lease
 	}
-	return max(min(lease, time.Until(p.giveUpAt)), 0)
+	return max(min(lease, time.Until(p.tryDeadline)), 0)
 }
 
 // keys returns the lock as scripts take it.

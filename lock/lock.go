@@ -161,7 +161,7 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
 		switch k := outer.lock.kind; {
 		case k == lk.kind.downgradesFrom:
-			params.under = outer.claim.owner
+			params.writer = outer.claim.owner
 		case k.downgradesFrom == lk.kind:
 			return nil, errUpgrade
 		case !lk.joins(outer):
@@ -189,24 +189,24 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams) (*claim, acquireReply, error) {
 	params.mayWait = wait
 	switch {
-	case wait && params.until.IsZero() && lk.cfg.wait >= 0:
-		params.until = time.Now().Add(lk.cfg.wait)
-	case !wait && params.giveUpAt.IsZero():
-		params.giveUpAt = lk.giveUpAt()
+	case wait && params.waitDeadline.IsZero() && lk.cfg.wait >= 0:
+		params.waitDeadline = time.Now().Add(lk.cfg.wait)
+	case !wait && params.tryDeadline.IsZero():
+		params.tryDeadline = lk.tryDeadline()
 	}
-	if wait && lk.kind.queuePerWaiter { // in a shared line others may get ahead, and then this one holds a place without asking
-		params.keep = lk.keep(params.until)
+	if wait && lk.kind.queuePerWaiter { // FairMutex: others may be ahead, so keep our place in Redis's queue
+		params.placeTTL = lk.placeTTL(params.waitDeadline)
 	}
 	callCtx := ctx // of the calls to Redis: when the wait is over, they have a moment more
-	if !params.until.IsZero() {
+	if !params.waitDeadline.IsZero() {
 		var done context.CancelFunc
-		callCtx, done = context.WithDeadlineCause(ctx, params.until.Add(lastAnswer), errNoAnswer)
+		callCtx, done = context.WithDeadlineCause(ctx, params.waitDeadline.Add(lastAnswer), errNoAnswer)
 		defer done()
 	}
 	claim := lk.newClaim(a)
 	var v acquireReply
 	var err error
-	if !wait || lk.kind.queuePerWaiter || params.under != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
 		v, err = lk.attempt(callCtx, a, claim, params)
 		taken := err == nil && !v.Granted
 		if taken {
@@ -231,7 +231,7 @@ func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err 
 		return nil, v, refusal
 	case claim.mayWriteLate(): // it may have left something, or do so yet
 		claim.cleanUp()
-	case params.keep > 0: // it may have a place
+	case params.placeTTL > 0: // it may have a place
 		claim.cleanUpRefused()
 	}
 	return nil, v, err
@@ -240,8 +240,8 @@ func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err 
 // waitInLine waits for the lock, behind those who wait here already. If it has been asked for, seen is the reply, and failed why there is none.
 func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, error) {
 	var waitOver <-chan time.Time
-	if !params.until.IsZero() {
-		timer := time.NewTimer(time.Until(params.until))
+	if !params.waitDeadline.IsZero() {
+		timer := time.NewTimer(time.Until(params.waitDeadline))
 		defer timer.Stop()
 		waitOver = timer.C
 	}
@@ -252,22 +252,22 @@ func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, c
 // maxTryLock bounds TryLock without WithWait.
 const maxTryLock = 5 * time.Second
 
-// giveUpAt is when a TryLock that begins now gives up on a Redis that doesn't answer.
-func (lk *lock) giveUpAt() time.Time {
+// tryDeadline returns when a TryLock that begins now gives up on a Redis that doesn't answer.
+func (lk *lock) tryDeadline() time.Time {
 	if lk.cfg.wait >= 0 {
 		return time.Now().Add(lk.cfg.wait + lastAnswer)
 	}
 	return time.Now().Add(min(lk.cfg.lease/renewalsPerLease, maxTryLock))
 }
 
-// keep is how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
-// it waits. With WithWait(0) there is none.
-func (lk *lock) keep(until time.Time) time.Duration {
-	keep := lk.cfg.lease
-	if !until.IsZero() {
-		keep = min(keep, time.Until(until))
+// placeTTL returns how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
+// it waits. With WithWait(0) it has none.
+func (lk *lock) placeTTL(waitDeadline time.Time) time.Duration {
+	ttl := lk.cfg.lease
+	if !waitDeadline.IsZero() {
+		ttl = min(ttl, time.Until(waitDeadline))
 	}
-	return max(keep, 0)
+	return max(ttl, 0)
 }
 
 // lastAnswer is how long Redis's answer is waited for when the wait is over.
@@ -293,7 +293,7 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim,
 // acquireWithRetry is attempt without its end.
 func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
-	err = retry(ctx, maxTries, params.giveUpAt, func() (err error) {
+	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
 		if err == nil || ctx.Err() != nil {
 			return err

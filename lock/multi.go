@@ -141,9 +141,9 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	t.params.sample = t.record.sample
 	switch {
 	case !wait:
-		t.params.giveUpAt = m.giveUpAt()
+		t.params.tryDeadline = m.tryDeadline()
 	case m.cfg.wait >= 0:
-		t.params.until = time.Now().Add(m.cfg.wait)
+		t.params.waitDeadline = time.Now().Add(m.cfg.wait)
 	}
 	for {
 		l, err := t.run()
@@ -334,7 +334,7 @@ func (t *multiTry) fail(err error) {
 	}
 	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
 	ctx := t.ctx
-	if at := t.params.giveUpAt; !at.IsZero() {
+	if at := t.params.tryDeadline; !at.IsZero() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadline(ctx, at)
 		defer stop()

@@ -59,7 +59,7 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 	for {
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
-			Keep: params.keep, Under: params.under, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
+			Keep: params.placeTTL, Under: params.writer, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
 		}
 		inWaitSet := params.entries.Add != "" && !oneKey && !o.waitSetDenied.Load()
 		if inWaitSet {

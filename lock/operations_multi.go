@@ -23,7 +23,7 @@ type multiAcquireReply struct {
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
 func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams) (j multiAcquireReply, err error) {
 	var refused error // for it has the keys of several locks: not to be tried again
-	err = retry(ctx, maxTries, params.giveUpAt, func() (err error) {
+	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {
 		case err == nil || ctx.Err() != nil:

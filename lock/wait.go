@@ -61,7 +61,7 @@ func (w *waiter) wake() {
 // currentParams are what the waiter asks for now.
 func (w *waiter) currentParams() acquireParams {
 	params := w.params
-	params.keep, params.waited, params.waiter = w.lock.keep(params.until), time.Since(w.since), w
+	params.placeTTL, params.waited, params.waiter = w.lock.placeTTL(params.waitDeadline), time.Since(w.since), w
 	return params
 }
 
