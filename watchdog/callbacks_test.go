@@ -77,38 +77,6 @@ func TestCheckAtTheDeadline(t *testing.T) {
 	})
 }
 
-// A Check from within a callback of the same lease does not nest the calls.
-func TestCheckInCallback(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := start(t, &server{})
-		l := &lock{}
-		sp := spec(l)
-		sp.Interval = 0
-		sp.Alarm = sp.Sent.Add(time.Second)
-		inside := false
-		l.onAlarm = func(time.Time) time.Time {
-			inside = true
-			time.Sleep(trust)
-			if e.Check(&l.Lease) {
-				t.Error("live")
-			}
-			inside = false
-			return time.Now().Add(time.Second)
-		}
-		l.onLost = func(watchdog.Loss) {
-			if inside {
-				t.Error("Lost while Alarm was running")
-			}
-		}
-		e.Watch(&l.Lease, sp)
-		sleep(e, time.Minute)
-		if len(l.losses) != 1 || len(l.alarms) != 1 {
-			t.Errorf("%d losses, %d alarms", len(l.losses), len(l.alarms))
-		}
-	})
-}
-
 // A callback that blocks holds up neither renewals nor deadlines.
 func TestBlockedCallback(t *testing.T) {
 	t.Parallel()

@@ -15,19 +15,32 @@ var (
 
 func (b *Batch) Timeout() time.Duration { return b.timeout }
 
+// SetClock has the engine read another clock. It is called before the first lease.
+func (e *Engine) SetClock(clock func() time.Time) { e.clock = clock }
+
+// Tick is how often the scheduler looks at least.
+const Tick = tick
+
 // Stats is a look at the engine.
 type Stats struct {
 	Leases  int // watched, with and without renewal
 	Cohorts int // each renewed by one call per interval
 	Ticking bool
 	TickAge time.Duration
+	Waking  bool  // the scheduler will look again by itself
+	Passed  int64 // when it last did
+
+	Groups, Partitions, Agenda, Spare int
 }
 
 func (e *Engine) Stats() Stats {
 	age, ticking := e.TickAge()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Stats{Leases: e.leases, Cohorts: e.cohorts, Ticking: ticking, TickAge: age}
+	return Stats{
+		Leases: e.leases, Cohorts: e.cohorts, Ticking: ticking, TickAge: age, Waking: e.wakeAt != never, Passed: e.lastPass,
+		Groups: len(e.groups), Partitions: len(e.partitions), Agenda: e.agenda.Len(), Spare: len(e.spare),
+	}
 }
 
 func (o Outcome) String() string {

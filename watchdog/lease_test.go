@@ -95,35 +95,6 @@ func TestMissingAndTaken(t *testing.T) {
 	}
 }
 
-// A fixed lease is never renewed, and lost at its deadline.
-func TestFixedLease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		e := start(t, s)
-		l := &lock{}
-		sp := spec(l)
-		sp.Interval = 0
-		e.Watch(&l.Lease, sp)
-		deadline := time.Now().Add(trust)
-		if !l.Deadline().Equal(deadline) || !l.NextRenewal().IsZero() || l.Holder() != watchdog.Holder(l) {
-			t.Error("the lease does not show what it was given")
-		}
-		e.Verify(&l.Lease)
-		sleep(e, trust-1)
-		if !e.Check(&l.Lease) || len(l.losses) != 0 {
-			t.Error("lost before its deadline")
-		}
-		sleep(e, time.Minute)
-		if len(s.take()) != 0 {
-			t.Error("it was renewed")
-		}
-		if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossExpired || !l.lostAt.Equal(deadline) {
-			t.Errorf("losses %+v, %v after the deadline", l.losses, l.lostAt.Sub(deadline))
-		}
-	})
-}
-
 // CASES 7, 8: once StopRenewal returned no renewal starts, and one in flight lengthens nothing.
 func TestStopRenewal(t *testing.T) {
 	t.Parallel()
@@ -264,30 +235,6 @@ func TestStrangeSpecs(t *testing.T) {
 			if !e.Check(&l.Lease) {
 				t.Errorf("%s: lost within a minute, %+v", name, l.losses)
 			}
-		}
-	})
-}
-
-func TestStats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := start(t, &server{})
-		locks := watch(e, 300, newTally())
-		sleep(e, 1500*time.Millisecond)
-		got := e.Stats()
-		if got.Leases != 300 || got.Cohorts != 2 || !got.Ticking || got.TickAge > time.Second {
-			t.Errorf("%+v", got)
-		}
-		for _, l := range locks {
-			e.Remove(&l.Lease)
-		}
-		sleep(e, time.Hour)
-		if got := e.Stats(); got != (watchdog.Stats{}) {
-			t.Errorf("%+v", got)
-		}
-		watch(e, 1, newTally())
-		if got := e.Stats(); got.TickAge != 0 {
-			t.Errorf("the first lease after a pause finds the tick %v old", got.TickAge)
 		}
 	})
 }

@@ -71,6 +71,9 @@ func (m *model) renew(ctx context.Context, b *watchdog.Batch) {
 		if !x.stopped.IsZero() && b.Sent.After(x.stopped) {
 			m.wrong("renewed %v after its renewal was stopped", b.Sent.Sub(x.stopped))
 		}
+		if x.spec.Interval == 0 {
+			m.wrong("renewed without an interval")
+		}
 		if !time.Now().Before(l.Deadline()) && !x.removed {
 			m.wrong("renewed after its deadline")
 		}
@@ -313,7 +316,7 @@ func (m *model) watch(e *watchdog.Engine, o op) {
 	x := &modelLock{m: m, home: string(rune('a' + o.n%2))}
 	every := []time.Duration{interval, interval, interval / 2, 0}[o.n%4]
 	x.granted = time.Now().Add(-o.kept / 100)
-	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin, Partition: x.home, Sent: x.granted, Holder: x, Alarm: time.Now().Add(o.kept - 5*time.Second)}
+	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin * time.Duration(1+o.n%3), Partition: x.home, Sent: x.granted, Holder: x, Alarm: time.Now().Add(o.kept - 5*time.Second)}
 	m.locks = append(m.locks, x)
 	e.Watch(&x.Lease, x.spec)
 }
@@ -330,7 +333,7 @@ func (m *model) check(e *watchdog.Engine) {
 		}
 		n++
 		// An answer that is ignored (stopped) leaves the lease shorter than the server has it, never longer.
-		trusted, granted := x.Deadline(), x.granted.Add(trust)
+		trusted, granted := x.Deadline(), x.granted.Add(x.spec.TTL-x.spec.Margin)
 		if trusted.After(granted) || x.stopped.IsZero() && !trusted.Equal(granted) && !x.flying {
 			m.wrong("trusted %v longer than granted", trusted.Sub(granted))
 		}

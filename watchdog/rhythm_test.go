@@ -19,8 +19,17 @@ func TestVerify(t *testing.T) {
 		locks := watch(e, 600, nil)
 		sleep(e, time.Second)
 		s.take()
-		for i := range 300 { // one call goes out at once, the others share what follows
-			e.Verify(&locks[2*i].Lease)
+		var together []*watchdog.Lease // go out together
+		for i := range 100 {
+			together = append(together, &locks[2*i].Lease)
+		}
+		e.Verify(together...)
+		sleep(e, time.Millisecond)
+		if calls := s.take(); len(calls) != 1 || calls[0].leases != 100 {
+			t.Errorf("calls of %v, want one of 100", calls)
+		}
+		for i := range 200 { // the others share what follows
+			e.Verify(&locks[200+2*i].Lease)
 		}
 		sleep(e, 200*time.Millisecond)
 		calls := s.take()
@@ -28,8 +37,8 @@ func TestVerify(t *testing.T) {
 		for _, c := range calls {
 			sum += c.leases
 		}
-		if len(calls) > 4 || sum != 300 { // two in any 100 ms
-			t.Errorf("%d calls for %d leases, want 300 leases in four at most", len(calls), sum)
+		if len(calls) > 4 || sum != 200 { // two in any 100 ms
+			t.Errorf("%d calls for %d leases, want 200 leases in four at most", len(calls), sum)
 		}
 		for i, l := range locks {
 			if want := i%2 == 0; (len(l.renewals) == 1) != want {
@@ -41,26 +50,6 @@ func TestVerify(t *testing.T) {
 		sleep(e, 5*interval)
 		if n := len(s.take()); n > 15 {
 			t.Errorf("%d calls in five intervals afterwards, want 15", n)
-		}
-	})
-}
-
-// Those that are given together go out together.
-func TestVerifyTogether(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		e := start(t, s)
-		var all []*watchdog.Lease
-		for _, l := range watch(e, 200, nil) {
-			all = append(all, &l.Lease)
-		}
-		sleep(e, time.Second)
-		s.take()
-		e.Verify(all...)
-		sleep(e, time.Millisecond)
-		if calls := s.take(); len(calls) != 1 || calls[0].leases != len(all) {
-			t.Errorf("calls of %v, want one of %d", calls, len(all))
 		}
 	})
 }
@@ -109,7 +98,8 @@ func TestVerifyYields(t *testing.T) {
 	})
 }
 
-// A lease that joins a cohort in flight is renewed within its interval, and opens no cohort of its own.
+// A lease that joins a cohort in flight is renewed within its interval, also if it was granted before that call was sent, and opens no cohort of
+// its own.
 func TestJoinInFlight(t *testing.T) {
 	t.Parallel()
 	for _, ok := range []bool{true, false} {
@@ -120,6 +110,10 @@ func TestJoinInFlight(t *testing.T) {
 			s.set(func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return ok }, nil)
 			sleep(e, interval+time.Second/2)
 			watch(e, 1, sum)
+			earlier := &lock{}
+			sp := spec(earlier)
+			sp.Sent = sp.Sent.Add(-2 * time.Second)
+			e.Watch(&earlier.Lease, sp)
 			if got := e.Stats().Cohorts; got != 1 {
 				t.Errorf("%d cohorts", got)
 			}
@@ -136,30 +130,11 @@ func TestJoinInFlight(t *testing.T) {
 			if sum.latest > most || len(sum.lost) != 0 {
 				t.Errorf("renewed after %v at the latest", sum.latest)
 			}
+			if late := earlier.renewals[0].Batch.Sent.Sub(sp.Sent); late > interval {
+				t.Errorf("the one that was granted earlier was renewed after %v", late)
+			}
 		})
 	}
-}
-
-// Granted before the call in flight was sent, a lease that joins its cohort must not wait for the whole next round.
-func TestJoinInFlightFromEarlier(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
-		e := start(t, s)
-		watch(e, 1, newTally())
-		sleep(e, interval+time.Second/2)
-		l := &lock{}
-		sp := spec(l)
-		sp.Sent = sp.Sent.Add(-2 * time.Second)
-		e.Watch(&l.Lease, sp)
-		if got := e.Stats().Cohorts; got != 1 {
-			t.Errorf("%d cohorts", got)
-		}
-		sleep(e, 2*interval)
-		if late := l.renewals[0].Batch.Sent.Sub(sp.Sent); late > interval {
-			t.Errorf("renewed after %v", late)
-		}
-	})
 }
 
 func TestMoved(t *testing.T) {
@@ -220,20 +195,14 @@ func TestMoved(t *testing.T) {
 		if len(circle.losses) != 1 || circle.losses[0].Err != nil {
 			t.Errorf("losses %+v", circle.losses)
 		}
-	})
-}
 
-// Moved to where it is, or nowhere, is a failure.
-func TestMovedNowhere(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: watchdog.Moved} }}
-		e := start(t, s)
-		l := &lock{}
-		e.Watch(&l.Lease, spec(l))
-		sleep(e, ttl)
-		if len(l.losses) != 1 || !errors.Is(l.losses[0].Err, watchdog.ErrNowhere) {
-			t.Errorf("losses %+v", l.losses)
+		// Moved to where it is, or nowhere, is a failure.
+		e3 := start(t, &server{answer: func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: watchdog.Moved} }})
+		nowhere := &lock{}
+		e3.Watch(&nowhere.Lease, spec(nowhere))
+		sleep(e3, ttl)
+		if len(nowhere.losses) != 1 || !errors.Is(nowhere.losses[0].Err, watchdog.ErrNowhere) {
+			t.Errorf("losses %+v", nowhere.losses)
 		}
 	})
 }

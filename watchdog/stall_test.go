@@ -1,138 +1,72 @@
-package watchdog
+package watchdog_test
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockdog/lockdog/telemetry"
+	"github.com/lockdog/lockdog/watchdog"
 )
-
-// witness is a Holder that keeps what the tests of this package ask for.
-type witness struct {
-	Lease
-	mu      sync.Mutex
-	renewed int
-	losses  []Loss
-}
-
-func (w *witness) Renewal(r Renewal) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r.Result.Outcome == Renewed {
-		w.renewed++
-	}
-}
-
-func (w *witness) Lost(l Loss) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.losses = append(w.losses, l)
-}
-
-func (w *witness) Alarm(time.Time) time.Time { return time.Time{} }
-
-// sleep lets fake time pass, and all that becomes due then happen: what callbacks wrote may be read afterwards.
-func (x *late) sleep(d time.Duration) {
-	x.Stats() // the race detector sees no order in fake time; it does in the engine's lock
-	time.Sleep(d)
-	synctest.Wait()
-	x.Stats()
-}
 
 // late is an engine whose clock can be set forward. That is what a process sees that was not running for a while (no
 // CPU, SIGSTOP): its timers have not fired, and the clock has gone on.
 type late struct {
-	*Engine
-	mu    sync.Mutex
-	skew  time.Duration
-	calls []time.Time
-	locks []*witness
+	*watchdog.Engine
+	server
+	skew  atomic.Int64
+	locks []*lock
 }
 
 func newLate(t *testing.T, leases int) *late {
 	x := &late{}
-	e, err := New(Config{Renew: func(_ context.Context, b *Batch) {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.calls = append(x.calls, b.Sent)
-		for i := range b.Results {
-			b.Results[i].Outcome = Renewed
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Close)
-	x.Engine = e
-	e.clock = func() time.Time {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		return time.Now().Add(x.skew)
-	}
-	for range leases {
-		w := &witness{}
-		x.locks = append(x.locks, w)
-		e.Watch(&w.Lease, Spec{
-			TTL: 30 * time.Second, Interval: 10 * time.Second, Margin: 300 * time.Millisecond, Sent: time.Now(), Holder: w,
-		})
-	}
+	x.Engine = start(t, &x.server)
+	x.SetClock(x.clock)
+	x.locks = watch(x.Engine, leases, nil)
 	return x
 }
 
-func (x *late) stall(d time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.skew += d
-	x.calls = nil
-}
+func (x *late) clock() time.Time { return time.Now().Add(time.Duration(x.skew.Load())) }
 
-func (x *late) busiest() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	most, from := 0, 0
-	for to := range x.calls {
-		for x.calls[to].Sub(x.calls[from]) >= window {
-			from++
-		}
-		most = max(most, to-from+1)
-	}
-	return most
+func (x *late) stall(d time.Duration) {
+	x.skew.Add(int64(d))
+	x.take()
 }
 
 // CASES 4: what ran out while the process stood still is stalled; nothing else is lost, and what is overdue is paced.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	const leases, cohorts = 5_000, 20
 	for _, d := range []time.Duration{time.Second, 15 * time.Second, 25 * time.Second, time.Minute} {
 		t.Run(d.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := newLate(t, leases)
-				x.sleep(35 * time.Second)
+				sleep(x.Engine, 35*time.Second)
 				x.stall(d)
 				now := x.clock()
-				over, close := map[*witness]bool{}, map[*witness]bool{}
-				for _, w := range x.locks {
-					left := w.Deadline().Sub(now)
-					over[w] = left <= 0
-					close[w] = left > 0 && left <= tick // until then it may go unnoticed
+				over, close := map[*lock]bool{}, map[*lock]bool{}
+				for _, l := range x.locks {
+					left := l.Deadline().Sub(now)
+					over[l] = left <= 0
+					close[l] = left > 0 && left <= watchdog.Tick // until then it may go unnoticed
 				}
-				x.sleep(30 * time.Second)
+				sleep(x.Engine, 30*time.Second)
 				lost := 0
-				for _, w := range x.locks {
-					lost += len(w.losses)
-					if close[w] {
+				for _, l := range x.locks {
+					lost += len(l.losses)
+					if close[l] {
 						continue
 					}
-					if !over[w] {
-						if len(w.losses) != 0 {
-							t.Fatalf("lost with %+v, though it had time left", w.losses)
+					if !over[l] {
+						if len(l.losses) != 0 {
+							t.Fatalf("lost with %+v, though it had time left", l.losses)
 						}
 						continue
 					}
-					if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled {
-						t.Fatalf("losses %+v, want one, stalled", w.losses)
+					if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossStalled {
+						t.Fatalf("losses %+v, want one, stalled", l.losses)
 					}
 				}
 				if all, none := d > 30*time.Second, d < 19*time.Second; all && lost < leases || none && lost > 0 {
@@ -144,7 +78,7 @@ func TestStall(t *testing.T) {
 				if d > 20*time.Second {
 					most = cohorts / 4
 				}
-				if got := x.busiest(); got > most {
+				if got := busiest(x.take(), 100*time.Millisecond); got > most {
 					t.Errorf("%d calls in 100 ms afterwards, want %d at most", got, most)
 				}
 			})
@@ -154,22 +88,23 @@ func TestStall(t *testing.T) {
 
 // Before the scheduler has noticed, Check already knows, and says the same.
 func TestCheckAfterAStall(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newLate(t, 10)
-		x.sleep(5100 * time.Millisecond)
+		sleep(x.Engine, 5100*time.Millisecond)
 		x.stall(25 * time.Second)
-		for _, w := range x.locks[:5] {
-			if x.Check(&w.Lease) {
+		for _, l := range x.locks[:5] {
+			if x.Check(&l.Lease) {
 				t.Error("live after its deadline")
 			}
-			if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled {
-				t.Errorf("losses %+v", w.losses)
+			if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossStalled {
+				t.Errorf("losses %+v", l.losses)
 			}
 		}
-		x.sleep(2 * time.Second)
-		for _, w := range x.locks {
-			if len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossStalled {
-				t.Errorf("losses %+v, want one, stalled", w.losses)
+		sleep(x.Engine, 2*time.Second)
+		for _, l := range x.locks {
+			if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossStalled {
+				t.Errorf("losses %+v, want one, stalled", l.losses)
 			}
 		}
 	})
@@ -177,53 +112,62 @@ func TestCheckAfterAStall(t *testing.T) {
 
 // A stall while a call is in flight: the attempt was made in time, so it is the server that did not answer.
 func TestStallInFlight(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newLate(t, 1)
-		x.Engine.mu.Lock()
-		renew := x.cfg.Renew
-		x.cfg.Renew = func(ctx context.Context, b *Batch) {
-			renew(ctx, b)
+		x.set(func(context.Context, *watchdog.Batch) bool {
 			time.Sleep(time.Second)
 			x.stall(30 * time.Second)
-		}
-		x.Engine.mu.Unlock()
-		x.sleep(15 * time.Second)
-		w := x.locks[0]
-		if w.renewed != 0 || len(w.losses) != 1 || w.losses[0].Cause != telemetry.LossUnreachable {
-			t.Errorf("%d renewals, losses %+v", w.renewed, w.losses)
+			return true
+		}, nil)
+		sleep(x.Engine, 15*time.Second)
+		l := x.locks[0]
+		if len(l.renewals) != 0 || len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossUnreachable {
+			t.Errorf("renewals %q, losses %+v", l.outcomes(), l.losses)
 		}
 	})
 }
 
-// The tick's age shows a scheduler that is late.
+// The tick's age shows a scheduler that is late; without leases there is no tick.
 func TestTickAge(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newLate(t, 1)
-		x.sleep(time.Second / 2)
+		sleep(x.Engine, time.Second/2)
 		x.stall(8 * time.Second)
-		if got := x.Stats().TickAge; got != 8500*time.Millisecond {
-			t.Errorf("the tick is %v old, want 8.5 s", got)
+		if got := x.Stats(); !got.Ticking || got.TickAge != 8500*time.Millisecond {
+			t.Errorf("the tick is %v old, want 8.5 s", got.TickAge)
 		}
-		x.sleep(2 * time.Second)
+		sleep(x.Engine, 2*time.Second)
 		if got := x.Stats().TickAge; got > time.Second {
 			t.Errorf("the tick is %v old later", got)
+		}
+		x.Remove(&x.locks[0].Lease)
+		sleep(x.Engine, time.Hour)
+		if got := x.Stats(); got.Ticking {
+			t.Errorf("%+v", got)
+		}
+		watch(x.Engine, 1, nil)
+		if got := x.Stats().TickAge; got != 0 {
+			t.Errorf("the first lease after a pause finds the tick %v old", got)
 		}
 	})
 }
 
 // Everything lost at one instant: nothing is forgotten though the scheduler takes it in portions.
 func TestLoseEverything(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := newLate(t, 30_000)
-		for _, w := range x.locks[:15_000] {
-			x.StopRenewal(&w.Lease)
+		for _, l := range x.locks[:15_000] {
+			x.StopRenewal(&l.Lease)
 		}
 		x.stall(time.Minute)
-		x.sleep(time.Second)
+		sleep(x.Engine, time.Second)
 		causes := map[telemetry.LossCause]int{}
-		for _, w := range x.locks {
-			for _, l := range w.losses {
-				causes[l.Cause]++
+		for _, l := range x.locks {
+			for _, loss := range l.losses {
+				causes[loss.Cause]++
 			}
 		}
 		if causes[telemetry.LossStalled] != 15_000 || causes[telemetry.LossExpired] != 15_000 {
@@ -235,89 +179,78 @@ func TestLoseEverything(t *testing.T) {
 	})
 }
 
-// A Check from within a callback of the same lease, before the scheduler has noticed: Lost follows, it does not nest.
+// A Check from within a callback of the same lease, before the scheduler has noticed: Lost follows, it does not nest. It is the last call.
 func TestCheckInAlarm(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newLate(t, 1)
-		w := x.locks[0]
-		a := &alarmed{witness: &witness{}}
-		a.ring = func() {
+		x := newLate(t, 0)
+		l := &lock{}
+		l.onAlarm = func(time.Time) time.Time {
 			x.stall(time.Minute)
-			if x.Check(&a.Lease) {
+			if x.Check(&l.Lease) {
 				t.Error("live after its deadline")
 			}
-			if len(a.losses) != 0 {
+			if len(l.lossesNow()) != 0 {
 				t.Error("Lost was called while Alarm was running")
 			}
+			return x.clock().Add(time.Second)
 		}
-		now := time.Now()
-		x.Watch(&a.Lease, Spec{TTL: 30 * time.Second, Sent: now, Alarm: now.Add(time.Second), Holder: a})
-		x.sleep(3 * time.Second)
-		if len(a.losses) != 1 || a.losses[0].Cause != telemetry.LossExpired || len(w.losses) != 1 {
-			t.Errorf("losses %+v and %+v, want one each", a.losses, w.losses)
+		sp := spec(l)
+		sp.Interval, sp.Alarm = 0, sp.Sent.Add(time.Second)
+		x.Watch(&l.Lease, sp)
+		sleep(x.Engine, time.Minute)
+		if len(l.losses) != 1 || l.losses[0].Cause != telemetry.LossExpired || len(l.alarms) != 1 {
+			t.Errorf("losses %+v, want one; %d alarms", l.losses, len(l.alarms))
 		}
 	})
 }
 
-type alarmed struct {
-	*witness
-	ring func()
-}
-
-func (a *alarmed) Alarm(time.Time) time.Time { a.ring(); return time.Time{} }
-
 // Keys that come once and never again leave nothing behind.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newLate(t, 1)
+		e := start(t, &server{})
+		watch(e, 1, nil)
 		for i := range 1000 {
-			w := &witness{}
-			x.Watch(&w.Lease, Spec{
-				TTL: 30*time.Second + time.Duration(i), Interval: 10 * time.Second, Partition: string(rune('a' + i)), Sent: time.Now(), Holder: w,
-			})
-			x.Remove(&w.Lease)
+			l := &lock{}
+			sp := spec(l)
+			sp.TTL, sp.Partition = ttl+time.Duration(i), string(rune('a'+i))
+			e.Watch(&l.Lease, sp)
+			e.Remove(&l.Lease)
 		}
-		x.sleep(2 * time.Second)
-		x.Engine.mu.Lock()
-		defer x.Engine.mu.Unlock()
-		if len(x.groups) != 1 || len(x.partitions) != 1 || x.agenda.Len() != 1 || len(x.spare) > 64 {
-			t.Errorf("%d groups, %d partitions, %d on the agenda, %d spare cohorts are left",
-				len(x.groups), len(x.partitions), x.agenda.Len(), len(x.spare))
+		sleep(e, 2*time.Second)
+		if got := e.Stats(); got.Groups != 1 || got.Partitions != 1 || got.Agenda != 1 || got.Spare > 64 {
+			t.Errorf("%+v is left", got)
 		}
 	})
 }
 
 // Who takes one lock after the other wakes the scheduler now and then, not for each; soon after the last one it rests.
 func TestOneLeaseAfterTheOther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const leases, every = 1000, 5 * time.Millisecond
-		x := newLate(t, 0)
+		e := start(t, &server{})
 		passes, last := 0, int64(-1)
 		look := func() {
 			synctest.Wait()
-			x.Engine.mu.Lock()
-			defer x.Engine.mu.Unlock()
-			if x.lastPass != last {
-				passes, last = passes+1, x.lastPass
+			if now := e.Stats().Passed; now != last {
+				passes, last = passes+1, now
 			}
 		}
 		for range leases {
-			w := &witness{}
-			x.Watch(&w.Lease, Spec{TTL: 30 * time.Second, Interval: 10 * time.Second, Sent: time.Now(), Holder: w})
-			x.Remove(&w.Lease)
+			l := watch(e, 1, nil)[0]
+			e.Remove(&l.Lease)
 			look()
 			time.Sleep(every)
 			look()
 		}
-		if most := int(leases*every/tick) + 2; passes > most {
+		if most := int(leases*every/watchdog.Tick) + 2; passes > most {
 			t.Errorf("%d passes in %v, want %d at most", passes, leases*every, most)
 		}
-		time.Sleep(2 * tick)
-		look()
-		x.Engine.mu.Lock()
-		defer x.Engine.mu.Unlock()
-		if x.wakeAt != never || len(x.groups) != 0 || len(x.partitions) != 0 {
-			t.Errorf("it looks again at %d; %d groups, %d partitions are left", x.wakeAt, len(x.groups), len(x.partitions))
+		sleep(e, 2*watchdog.Tick)
+		if got := e.Stats(); got.Waking || got.Groups != 0 || got.Partitions != 0 {
+			t.Errorf("%+v is left", got)
 		}
 	})
 }

@@ -19,66 +19,6 @@ func long() time.Duration {
 	return 10 * time.Minute
 }
 
-// The promise in the issue: 1,000 leases of 30 s, however long they are held.
-func TestThousandLeases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s, sum := &server{}, newTally()
-		e := start(t, s)
-		watch(e, 1000, sum)
-		sleep(e, long())
-
-		calls := s.take()
-		if rate := float64(len(calls)) / long().Seconds(); rate > 0.5 {
-			t.Errorf("%.3f calls/s, want at most 0.5", rate)
-		}
-		if most := busiest(calls, 100*time.Millisecond); most > 1 {
-			t.Errorf("%d calls within 100 ms, want them apart", most)
-		}
-		even := interval / 4
-		if least, most := gaps(calls[8:]); least < even*9/10 || most > even*11/10 {
-			t.Errorf("calls are %v to %v apart, want about %v", least, most, even)
-		}
-		if want := 1000 * (int(long()/interval) - 1); sum.renewed < want {
-			t.Errorf("%d renewals, want %d at least", sum.renewed, want)
-		}
-		if sum.latest > interval {
-			t.Errorf("a lease was renewed after %v, want %v at the latest", sum.latest, interval)
-		}
-		if sum.failed != 0 || len(sum.lost) != 0 {
-			t.Errorf("failed %d, lost %v, want none", sum.failed, sum.lost)
-		}
-	})
-}
-
-// Leases whose interval is long, in many cohorts.
-func TestLongIntervals(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const every = time.Hour
-		n := 10_000
-		if full {
-			n = 100_000
-		}
-		s, sum := &server{}, newTally()
-		e := start(t, s)
-		locks := make([]lock, n)
-		for i := range locks {
-			l := &locks[i]
-			l.tally = sum
-			e.Watch(&l.Lease, watchdog.Spec{TTL: 3 * time.Hour, Interval: every, Margin: time.Minute, Sent: time.Now(), Holder: l})
-		}
-		sleep(e, 10*time.Hour)
-		calls := s.take()
-		if most := ceil(n, 256) * 11; len(calls) > most {
-			t.Errorf("%d calls, want %d at most", len(calls), most)
-		}
-		if sum.latest > every || len(sum.lost) != 0 || sum.renewed < n*9 {
-			t.Errorf("renewed %d times, after %v at the latest, lost %v", sum.renewed, sum.latest, sum.lost)
-		}
-	})
-}
-
 // However many are acquired at one instant, their first renewals are a trickle already, and none comes late.
 func TestMassAcquire(t *testing.T) {
 	t.Parallel()
@@ -124,39 +64,6 @@ func TestMassAcquire(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Leases acquired one by one, at any time, from requests that took a while, are spread just as well.
-func TestLeasesThatComeOneByOne(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const n = 5_000
-		s, sum := &server{}, newTally()
-		e := start(t, s)
-		for range n {
-			l := &lock{tally: sum}
-			sp := spec(l)
-			sp.Sent = sp.Sent.Add(-rand.N(50 * time.Millisecond))
-			e.Watch(&l.Lease, sp)
-			sleep(e, rand.N(2*time.Millisecond))
-		}
-		if got, most := e.Stats().Cohorts, ceil(n, 256)+8; got > most {
-			t.Errorf("%d cohorts, want about %d", got, ceil(n, 256))
-		}
-		s.take()
-		sleep(e, 10*interval)
-		calls := s.take()
-		cohorts := ceil(n, 256)
-		if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
-			t.Errorf("%d calls within 100 ms, want %d at most", got, most)
-		}
-		if got, most := len(calls), 11*cohorts; got > most {
-			t.Errorf("%d calls, want %d at most", got, most)
-		}
-		if sum.latest > interval || len(sum.lost) != 0 {
-			t.Errorf("renewed after %v at the latest, lost %v", sum.latest, sum.lost)
-		}
-	})
 }
 
 // CASES 9: quick lock/unlock cycles must not multiply renewals.
