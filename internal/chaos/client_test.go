@@ -102,7 +102,7 @@ func runClient(input *bufio.Scanner) error {
 	stopTelling()
 	stopEnded()
 	c.diary.note(history.Event{At: now(), What: history.Idle})
-	c.measure(history.StatIdle, history.StatHeapIdle)
+	c.stat.Counts[history.StatIdle] = float64(runtime.NumGoroutine())
 	fmt.Println(saysIdle)
 
 	if err := c.obey(input, sayClose); err != nil {
@@ -281,15 +281,6 @@ func every(pause time.Duration, f func(context.Context)) (stop func()) {
 	}
 }
 
-// measure notes how many goroutines there are, and how large the heap is.
-func (c *client) measure(goroutines, heap string) {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	c.stat.Counts[goroutines] = float64(runtime.NumGoroutine())
-	c.stat.Counts[heap] = float64(m.HeapAlloc)
-}
-
 // warmUp is how long a client works before it says that it is warm.
 const warmUp = 300 * time.Millisecond
 
@@ -302,7 +293,7 @@ func (c *client) watchGoroutines() (stop func()) {
 		case <-time.After(warmUp):
 		case <-done:
 		}
-		c.measure(history.StatWarm, history.StatHeapWarm)
+		c.stat.Counts[history.StatWarm] = float64(runtime.NumGoroutine())
 	}()
 	return func() {
 		close(done)

@@ -41,7 +41,6 @@ func (h *holding) note(what string, at history.Time, why string) {
 // hold does the work, releases, and notes how the lease ended.
 func (h *holding) hold() {
 	h.until = h.lease.Deadline()
-	compared := h.compareTimers()
 	h.look()
 	h.write()
 	if inner := h.job.inner; inner != nil && !h.dead {
@@ -78,7 +77,6 @@ func (h *holding) hold() {
 	}
 	h.flush()
 	h.release()
-	<-compared
 }
 
 // enough reports whether the work is done.
@@ -160,41 +158,4 @@ func (h *holding) release() {
 	} else {
 		h.note(history.Over, now(), why(context.Background(), err))
 	}
-}
-
-// compareTimers sets a timer to the lease's deadline, and anew whenever that moves, and notes by how much the Context's
-// end is later, if it comes to that.
-func (h *holding) compareTimers() (done <-chan struct{}) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			until := h.lease.Deadline()
-			reference, stop := context.WithDeadline(context.Background(), until)
-			select {
-			case <-h.ctx.Done():
-				stop()
-				return
-			case <-reference.Done():
-				stop()
-			}
-			fired := time.Now()
-			if h.lease.Deadline().After(until) {
-				continue
-			}
-			select {
-			case <-h.ctx.Done():
-			case <-time.After(time.Second):
-			}
-			late := time.Since(fired)
-			if !h.lease.Deadline().After(until) {
-				// What of it was for want of CPU, other timers of the process had to wait for, too, and it may last yet. The end of a
-				// Context takes the turns of three goroutines: the watchdog's, the lease's and ours.
-				time.Sleep(2 * lagEvery)
-				h.w.note(history.Event{At: now(), What: history.Late, ID: h.id, Delay: late - 3*h.w.c.lag.since(until)})
-				return
-			}
-		}
-	}()
-	return ended
 }

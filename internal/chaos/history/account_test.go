@@ -145,7 +145,7 @@ func recovered(in history.Time, change func(call, renewal, idle, stat *history.E
 	s.add(history.Event{At: (in + 900) * ms, What: history.Renewed, Proc: 1, ID: id, Until: (in + 1900) * ms})
 	s.add(history.Event{At: (in + 1100) * ms, What: history.Idle, Proc: 1})
 	s.add(history.Event{At: (in + 1200) * ms, What: history.Stat, Proc: 1, Counts: map[string]float64{
-		history.StatWarm: 40, history.StatIdle: 50, history.StatHeapWarm: 5e6, history.StatHeapIdle: 6e6,
+		history.StatWarm: 40, history.StatIdle: 50,
 	}})
 	s.add(history.Event{At: (in + 1300) * ms, What: history.Stat, Proc: 1, Counts: map[string]float64{
 		history.StatConns: 12, history.StatConnsMax: 16, history.StatLeft: 0,
@@ -164,7 +164,6 @@ func TestRecovery(t *testing.T) {
 		"nothing was renewed":             func(_, renewal, _, _ *history.Event) { renewal.What = history.Note },
 		"never got everything":            func(_, _, idle, _ *history.Event) { idle.What = history.Note },
 		"75 goroutines when idle":         func(_, _, _, stat *history.Event) { stat.Counts[history.StatIdle] = 75 },
-		"a heap of 3.5e+07 bytes":         func(_, _, _, stat *history.Event) { stat.Counts[history.StatHeapIdle] = 35e6 },
 		"goroutines were left behind: go": func(_, _, _, stat *history.Event) { stat.Why = "go" },
 	} {
 		mustFind(t, history.Recovery(recovered(1500, change).history(t)), words)

@@ -1,24 +1,13 @@
 package history
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
-// LateLimit is how much later than a timer of the same process, set to the lease's deadline, a Context may end.
-const LateLimit = 50 * time.Millisecond
-
-// Deadlines checks that no Context outlives its deadline: it never calls itself live past it, and its Done is no later
-// than LateLimit beyond what timers are in that process.
+// Deadlines checks that no Context outlives its deadline: it never calls itself live past it.
 func Deadlines(h *History) (found []Violation) {
 	for _, o := range h.Ops {
 		for _, e := range o.Overdue {
 			found = append(found, violation("deadline", o.Call.Name, o.Call.At, e.At,
 				"%s: the Context of %s called itself live %v past the lease's deadline", o.Call.Name, o.Owner, e.At.Sub(e.Until)))
-		}
-		if o.HasLate && o.Late > LateLimit {
-			found = append(found, violation("deadline", o.Call.Name, o.Call.At, o.DeadAt,
-				"%s: the Context of %s was done %v after a timer for its deadline", o.Call.Name, o.Owner, o.Late))
 		}
 	}
 	return found

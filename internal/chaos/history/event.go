@@ -29,7 +29,6 @@ const (
 	Renewed  = "renewed"  // the lease's deadline was seen to have moved, to Until
 	Overdue  = "overdue"  // the lease's Context called itself live at the time of the event, although the deadline had been at Until
 	Dead     = "dead"     // the lease's Context was seen to have ended, for Why
-	Late     = "late"     // the Context's Done came Delay after a timer set to the lease's deadline
 	Freeing  = "freeing"  // a call of Release begins
 	Freed    = "freed"    // ... has returned: Why
 	Over     = "over"     // the lease itself has ended: Why
@@ -46,7 +45,7 @@ const (
 	Left     = "left"     // of the permits of Name, Room in all, so many were there at the end: Counts[CountLeft]
 	Peek     = "peek"     // Redis was looked at, from Since to At, and had Name taken by Owners
 	Unclear  = "unclear"  // a request that may take the lock for Owner was given up at the time of the event, or one after that was answered; Delay: how long it may yet be done
-	Stat     = "stat"     // goroutines, connections, heap: Counts
+	Stat     = "stat"     // goroutines, connections: Counts
 	Note     = "note"     // for the reader only
 	Skew     = "skew"     // the servers' clock was set off by Delay
 	Switch   = "switch"   // in the course of the fault ID another primary took the place of Server, some time from Since to At

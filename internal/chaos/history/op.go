@@ -24,8 +24,6 @@ type Op struct {
 	Untils       []Time // all deadlines seen
 	DeadAt       Time
 	Dead         string
-	Late         time.Duration
-	HasLate      bool
 	FreeCalled   Time
 	KnownLost    bool // ... when the lease was known to be lost
 	FreeReturned Time
@@ -131,7 +129,7 @@ func New(events []Event) (*History, error) {
 			if i, ok := loose[e.ID]; ok {
 				h.Loose[i].To = e.At
 			}
-		case Grant, Refuse, Live, Renewed, Overdue, Dead, Late, Freeing, Freed, Over:
+		case Grant, Refuse, Live, Renewed, Overdue, Dead, Freeing, Freed, Over:
 			if ops[e.ID] == nil {
 				return nil, fmt.Errorf("%s of %s, which was never called", e.What, e.ID)
 			}
@@ -168,8 +166,6 @@ func (o *Op) note(e Event) {
 		o.Overdue = append(o.Overdue, e)
 	case Dead:
 		o.DeadAt, o.Dead = e.At, e.Why
-	case Late:
-		o.Late, o.HasLate = e.Delay, true
 	case Freeing:
 		o.FreeCalled, o.KnownLost = e.At, e.Why != ""
 	case Freed:

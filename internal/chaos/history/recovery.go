@@ -21,8 +21,6 @@ const (
 	StatIdle     = "goroutines when idle after them"
 	StatSlowest  = "the slowest answer of a server after them, past all proxies, in ns"
 	StatClients  = "lock.Clients"
-	StatHeapWarm = "heap before the faults"
-	StatHeapIdle = "heap when idle after them"
 	StatConns    = "connections when idle after the faults"
 	StatConnsMax = "connections allowed"
 	StatLeft     = "connections after Close"
@@ -30,10 +28,7 @@ const (
 	StatLag      = "the longest time after them for which the process had no CPU, in ns"
 )
 
-const (
-	moreGoroutines = 24       // for each lock.Client: its workers for calls stay until Close; so do the idle connections of go-redis
-	moreHeap       = 24 << 20 // what the harness itself remembers of the run is in it
-)
+const moreGoroutines = 24 // for each lock.Client: its workers for calls stay until Close; so do the idle connections of go-redis
 
 // Lag is the longest time after the faults for which a client process, or a server, got no CPU: then the machine was busy with
 // something else.
@@ -48,7 +43,7 @@ func (h *History) Lag() (longest time.Duration) {
 func worker(id string) string { return id[:max(strings.LastIndexByte(id, '.'), 0)] }
 
 // Recovery checks that once all faults were over, everybody got in within one lease and Grace; that leases were
-// renewed again; and that goroutines, connections and heap came back.
+// renewed again; and that goroutines and connections came back.
 func Recovery(h *History) (found []Violation) {
 	if h.Settle == 0 {
 		return []Violation{violation("recovery", "", 0, h.End, "the faults never ended")}
@@ -111,7 +106,6 @@ func remains(p int, s Event) (found []Violation) {
 		}
 	}
 	bad(c[StatIdle] > c[StatWarm]+moreGoroutines*max(1, c[StatClients]), "%v goroutines when idle, at most %v before the faults", c[StatIdle], c[StatWarm])
-	bad(c[StatHeapIdle] > c[StatHeapWarm]+moreHeap, "a heap of %v bytes when idle, %v before the faults", c[StatHeapIdle], c[StatHeapWarm])
 	bad(c[StatConns] > c[StatConnsMax], "%v connections when idle, %v are what its pools may have", c[StatConns], c[StatConnsMax])
 	bad(c[StatLeft] > 0, "%v connections after Close", c[StatLeft])
 	bad(s.Why != "", "goroutines were left behind: %s", s.Why)
