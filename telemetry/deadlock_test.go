@@ -1,16 +1,13 @@
 package telemetry_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockdog/lockdog/telemetry"
@@ -85,25 +82,6 @@ func TestDeadlockOfMember(t *testing.T) {
 	}
 }
 
-// Where the acquire isn't sampled, counter and log are the same.
-func TestDeadlockUnsampled(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, func(_ *telemetry.Config, o *[]sdktrace.TracerProviderOption) {
-		*o = append(*o, sdktrace.WithSampler(sdktrace.NeverSample()))
-	})
-	ctx, a := b.StartAcquire(b.caller, &b.lock, ttl)
-	a.Deadlock("all of it", false)
-	a.Fail(telemetry.AcquireTimeout, nil)
-	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
-	if n := len(b.spans.GetSpans()); n != 0 {
-		t.Errorf("%d spans", n)
-	}
-	recs := b.records.all(t, telemetry.LogDeadlock)
-	if len(recs) != 1 || recs[0]["broken"] != false || recs[0]["trace_id"] != trace.SpanContextFromContext(ctx).TraceID().String() {
-		t.Errorf("records %v", recs)
-	}
-}
-
 // The cycle quotes what is in Redis: it is cut to a bearable length, and is UTF-8.
 func TestDeadlockHostile(t *testing.T) {
 	t.Parallel()
@@ -119,26 +97,4 @@ func TestDeadlockHostile(t *testing.T) {
 			t.Errorf("%s: a cycle of %d bytes", where, len(cycle))
 		}
 	}
-}
-
-// Many waits that deadlock at one time are ten records and a count; each is counted.
-func TestDeadlockBurst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		for range 25 {
-			_, a := b.StartAcquire(b.caller, &b.lock, ttl)
-			a.Deadlock("all of it", false)
-			a.Fail(telemetry.AcquireTimeout, nil)
-		}
-		b.Close()
-		log := b.records.buf.String()
-		if n := strings.Count(log, `"msg":"deadlock"`); n != 10 {
-			t.Errorf("%d records by name", n)
-		}
-		if want := fmt.Sprintf(`"msg":%q,"count":15}`, telemetry.LogMoreDeadlock.Message); !strings.Contains(log, want) {
-			t.Errorf("log has no %s", want)
-		}
-		b.want(25, telemetry.MetricDeadlocks, "lockdog.group=orders")
-	})
 }

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/lockdog/lockdog/telemetry"
 )
 
@@ -81,24 +79,6 @@ func TestNoBurst(t *testing.T) {
 	}
 }
 
-func TestHoldWarning(t *testing.T) {
-	b := newBench(t)
-	h := b.grant()
-	h.Warn(90 * time.Second)
-	recs := b.records.all(t, telemetry.LogHeld)
-	if len(recs) != 1 {
-		t.Fatalf("%d records", len(recs))
-	}
-	caller := trace.SpanContextFromContext(b.caller)
-	for key, want := range map[string]any{
-		"name": "orders:42", "owner": "app:1", "token": 7.0, "held": 90.0, "trace_id": caller.TraceID().String(),
-	} {
-		if recs[0][key] != want {
-			t.Errorf("%s = %v, want %v", key, recs[0][key], want)
-		}
-	}
-}
-
 // The default logger is looked up for each record, so that one set later is used.
 func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
@@ -146,13 +126,18 @@ func TestWindow(t *testing.T) {
 		for i := range 17 {
 			b.grant().Canceled([]telemetry.CancelReason{telemetry.CancelMaxHold, telemetry.CancelHeartbeat}[i%2], nil)
 		}
-		if n := count(telemetry.LogCut); n != 10 {
-			t.Errorf("%d cut off by name", n)
+		for range 25 {
+			_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+			a.Deadlock("all of it", false)
+			a.Fail(telemetry.AcquireTimeout, nil)
+		}
+		if cut, deadlocks := count(telemetry.LogCut), count(telemetry.LogDeadlock); cut != 10 || deadlocks != 10 {
+			t.Errorf("%d cut off and %d deadlocks by name", cut, deadlocks)
 		}
 		b.Close()
 		counts := b.records.buf.String()
 		for l, want := range map[telemetry.Log][]int{
-			telemetry.LogMoreEnd: {15, 2}, telemetry.LogMoreHeld: {20}, telemetry.LogMoreCut: {7},
+			telemetry.LogMoreEnd: {15, 2}, telemetry.LogMoreHeld: {20}, telemetry.LogMoreCut: {7}, telemetry.LogMoreDeadlock: {15},
 		} {
 			for _, n := range want {
 				if !strings.Contains(counts, fmt.Sprintf(`"level":%q,"msg":%q,"count":%d}`, l.Level, l.Message, n)) {

@@ -82,21 +82,37 @@ func TestRenewalSpanPolicies(t *testing.T) {
 	}
 }
 
-// Renewals that lose the lock are shown under each policy but Off, and are errors.
-func TestRenewalThatLoses(t *testing.T) {
+// Each span with status error says of which type, and why. Renewals that lose the lock are shown under each policy but Off.
+func TestErrorsHaveTypes(t *testing.T) {
 	b := newBench(t)
 	b.lock = b.Lock("orders:42", "mutex", "", telemetry.RenewalSpansFailures)
+	_, a := b.StartAcquire(b.caller, &b.lock, ttl)
+	a.Fail(telemetry.AcquireError, errBoom)
+	h := b.grant()
 	for _, o := range []telemetry.Outcome{telemetry.RenewalMissing, telemetry.RenewalTaken} {
-		b.spans.Reset()
 		ev := renewed(time.Now())
 		ev.Outcome, ev.Err = o, errors.New("gone")
-		b.grant().Renewal(ev)
-		s := b.one("renew orders")
-		if s.Status.Code != codes.Error || attrs(s)["lockdog.outcome"] != string(o) || attrs(s)["error.type"] != string(o) {
-			t.Errorf("%s: %+v", o, s)
+		h.Renewal(ev)
+	}
+	if recs := b.records.all(t, telemetry.LogFail); len(recs) != 0 {
+		t.Error("logged here and again as a loss")
+	}
+	h.Lost(telemetry.LossStalled, nil, nil)
+	_, rel := b.StartRelease(b.caller, h)
+	rel.End(telemetry.ReleaseError, false, errBoom)
+	h.End(telemetry.EndLost)
+	failed := map[string][]string{}
+	for _, s := range b.spans.GetSpans() {
+		if s.Status.Code == codes.Error {
+			failed[s.Name] = append(failed[s.Name], attrs(s)["error.type"]+": "+s.Status.Description)
 		}
-		if recs := b.records.all(t, telemetry.LogFail); len(recs) != 0 {
-			t.Error("logged here and again as a loss")
+	}
+	for name, want := range map[string][]string{
+		"acquire orders": {"_OTHER: boom"}, "renew orders": {"missing: gone", "taken: gone"}, "lost orders": {"stalled: lock lost: stalled"},
+		"release orders": {"_OTHER: boom"},
+	} {
+		if !slices.Equal(failed[name], want) {
+			t.Errorf("%s: %q, want %q", name, failed[name], want)
 		}
 	}
 }
@@ -214,6 +230,8 @@ func TestUnsampled(t *testing.T) {
 	if a.Traceparent() != "" {
 		t.Error("a traceparent that leads nowhere")
 	}
+	a.Deadlock("all of it", false)
+	recs := b.records.all(t, telemetry.LogDeadlock)
 	h := new(telemetry.Hold)
 	a.Grant(h, "app:1", 7)
 	_, batch := b.StartBatch(context.Background(), "n", 1, 0, true)
@@ -222,7 +240,7 @@ func TestUnsampled(t *testing.T) {
 	h.Renewal(ev)
 	batch.End(1, 0, 0, 0, "", nil)
 	h.Warn(time.Minute)
-	recs := b.records.all(t, telemetry.LogHeld)
+	recs = append(recs, b.records.all(t, telemetry.LogHeld)...)
 	h.Lost(telemetry.LossUnreachable, errBoom, nil)
 	recs = append(recs, b.records.all(t, telemetry.LogLost)...)
 	_, rel := b.StartRelease(b.caller, h)
@@ -231,7 +249,7 @@ func TestUnsampled(t *testing.T) {
 	if n := len(b.spans.GetSpans()); n != 0 || h.SpanContext().IsValid() {
 		t.Errorf("%d spans", n)
 	}
-	if len(recs) != 2 {
+	if len(recs) != 3 {
 		t.Fatalf("%d records", len(recs))
 	}
 	for _, rec := range recs {
@@ -240,6 +258,7 @@ func TestUnsampled(t *testing.T) {
 		}
 	}
 	b.want(1, telemetry.MetricRenewals, "lockdog.group=orders", "lockdog.outcome=renewed")
+	b.want(1, telemetry.MetricDeadlocks, "lockdog.group=orders")
 }
 
 func TestBatchOutcomes(t *testing.T) {

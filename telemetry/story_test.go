@@ -192,6 +192,12 @@ func TestLostAndCanceled(t *testing.T) {
 	b := newBench(t)
 	h := b.grant()
 	held := b.one("held orders")
+	h.Warn(90 * time.Second)
+	warned := b.records.all(t, telemetry.LogHeld)
+	if len(warned) != 1 || warned[0]["name"] != "orders:42" || warned[0]["owner"] != "app:1" || warned[0]["token"] != 7.0 || warned[0]["held"] != 90.0 ||
+		warned[0]["trace_id"] != held.SpanContext.TraceID().String() {
+		t.Errorf("records %v", warned)
+	}
 	h.Lost(telemetry.LossTaken, errors.New("taken by other:9"), nil)
 	h.End(telemetry.EndLost)
 	lost := b.one("lost orders")
@@ -233,15 +239,6 @@ func TestLostAndCanceled(t *testing.T) {
 			t.Errorf("%s: records %v", reason, recs)
 		}
 		b.spans.Reset()
-	}
-}
-
-// A loss with nothing to say for itself still explains its status.
-func TestLostWithoutError(t *testing.T) {
-	b := newBench(t)
-	b.grant().Lost(telemetry.LossStalled, nil, nil)
-	if got := b.one("lost orders").Status.Description; got != "lock lost: stalled" {
-		t.Errorf("status %q", got)
 	}
 }
 
