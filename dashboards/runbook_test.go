@@ -2,7 +2,6 @@ package dashboards_test
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -65,29 +64,6 @@ func TestRunbookInhibition(t *testing.T) {
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("RUNBOOK.md says\n%v\nalertmanager.yml does\n%v", got, want)
-	}
-}
-
-// TestRunbookLinks follows the links to its own sections and to files.
-func TestRunbookLinks(t *testing.T) {
-	t.Parallel()
-	text := readFile(t, "RUNBOOK.md")
-	anchors := map[string]bool{}
-	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(text, -1) {
-		anchors["#"+strings.ReplaceAll(strings.ToLower(h[1]), " ", "-")] = true
-	}
-	links := regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1)
-	if len(links) == 0 {
-		t.Error("no links found")
-	}
-	for _, l := range links {
-		if strings.HasPrefix(l[1], "#") {
-			if !anchors[l[1]] {
-				t.Errorf("no section %s", l[1])
-			}
-		} else if _, err := os.Stat(l[1]); err != nil {
-			t.Error(err)
-		}
 	}
 }
 
