@@ -1,7 +1,6 @@
 package watchdog_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -98,43 +97,6 @@ func TestCyclesLeaveNothingBehind(t *testing.T) {
 			if want := from.Add(time.Duration(i+1) * interval); !c.at.Equal(want) || c.leases != 1 {
 				t.Errorf("call %d: %d leases, %v off", i, c.leases, c.at.Sub(want))
 			}
-		}
-	})
-}
-
-// Locks that come and go all the time cost what those held at a time cost.
-func TestChurn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		held, every := 1280, 4*time.Millisecond // each is replaced twice in an interval
-		if full {
-			held, every = 5000, time.Millisecond
-		}
-		s, sum := &server{}, newTally()
-		s.set(func(context.Context, *watchdog.Batch) bool { time.Sleep(2 * time.Millisecond); return true }, nil)
-		e := start(t, s)
-		locks := watch(e, held, sum)
-		turn := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(every) {
-				i := rand.IntN(held)
-				e.Remove(&locks[i].Lease)
-				locks[i] = &lock{tally: sum}
-				e.Watch(&locks[i].Lease, spec(locks[i]))
-			}
-		}
-		turn(3 * interval)
-		s.take()
-		turn(6 * interval)
-		cohorts := ceil(held, 256)
-		calls := s.take()
-		if got, most := len(calls), 6*(cohorts+1)+3; got > most {
-			t.Errorf("%d calls in six intervals, want %d at most", got, most)
-		}
-		if got, most := busiest(calls, 100*time.Millisecond), allowed(cohorts, interval); got > most {
-			t.Errorf("%d calls within 100 ms, want %d at most", got, most)
-		}
-		if sum.latest > interval+2*time.Millisecond || len(sum.lost) != 0 {
-			t.Errorf("renewed after %v at the latest, lost %v", sum.latest, sum.lost)
 		}
 	})
 }
