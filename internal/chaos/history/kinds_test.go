@@ -281,7 +281,7 @@ func TestFacts(t *testing.T) {
 	if f.Grants != 3 || f.Live != 2 || f.Ends["lost:unreachable"] != 1 || f.Ends["released"] != 1 || f.Refused["error"] != 1 || f.Calls != 3 || f.BackIn != 100*time.Millisecond {
 		t.Errorf("%+v", f)
 	}
-	if after := f.After["lost:unreachable"]; len(after) != 1 || after[0].Round(time.Millisecond) != 50*time.Millisecond {
-		t.Errorf("%v", after)
+	if after := f.After["lost:unreachable"]; len(f.After) != 1 || len(after) != 1 || after[0].Round(time.Millisecond) != 50*time.Millisecond {
+		t.Errorf("%v", f.After)
 	}
 }
