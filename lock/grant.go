@@ -70,8 +70,8 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 	lk.c.rec.WatchdogLeases(1)
 	lk.c.renewer.Watch(&g.wd, watchdog.Spec{
 		TTL: lk.cfg.lease, Interval: lk.cfg.interval(), Margin: lk.cfg.margin(),
-		Partition: lk.c.dispatcher.Node(lk.key).Name,
-		Sent:      v.sent, Until: v.until, Alarm: g.nextAlarm(0), Holder: g,
+		Node: lk.c.dispatcher.Node(lk.key).Name,
+		Sent: v.sent, Until: v.until, Alarm: g.nextAlarm(0), Holder: g,
 	})
 	g.watchKey()
 	g.follow(&g.first)

@@ -25,7 +25,7 @@ import (
 //	2  too many locks to renew in time              TestGoroutinesAreConstant; watchdog TestThousandLeasesForAnHour, TestMillionLeaseHours
 //	3  a BUSY script stops renewal                  TestRenewalGoesOnAfterTrouble (replica acknowledgements: with WithReplicas)
 //	4  CPU load delays the timers                   TestStarvedClientKeepsItsLock; watchdog TestStall; TestStoppedProcessDoesNotBelieve
-//	5  one bad key starves the others               TestOneBadKeySpoilsNoBatch; watchdog TestSickPartition, TestOneBadLeaseInABatch
+//	5  one bad key starves the others               TestOneBadKeySpoilsNoBatch; watchdog TestSickNode, TestOneBadLeaseInABatch
 //	6  a re-entered, lost lock starves the next     behaviour re-entry/loss ends all
 //	7  the watchdog outlives unlock                 TestReleaseStopsRenewalFirst, TestLateRenewalChangesNothing; watchdog TestRemoveInFlight
 //	8  an interrupted caller is renewed             behaviours Context/the end of ctx ends it, Context/the end of ctx stops renewal

@@ -6,15 +6,15 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Batch is one call to the server: the leases of one cohort, all of one partition. It is made for the call and never
+// Batch is one call to the server: the leases of one cohort, all of one node. It is made for the call and never
 // used again by the engine, so it may be kept. A lease of it may have been removed since: renew it all the same, its
 // result is not looked at. (That is why a renewal must be checked against the owner where it is carried out.)
 type Batch struct {
-	Partition string    // where the leases live, as given in Spec
-	Leases    []*Lease  // a snapshot of the cohort; Lease.Holder leads back to the caller's own
-	Results   []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
-	Planned   time.Time // when the call was due
-	Sent      time.Time // when it was handed to Config.Renew; Sent-Planned is the schedule's lag
+	Node    string    // where the leases live, as given in Spec
+	Leases  []*Lease  // a snapshot of the cohort; Lease.Holder leads back to the caller's own
+	Results []Result  // to be filled by Config.Renew, one per lease; the zero value is Failed
+	Planned time.Time // when the call was due
+	Sent    time.Time // when it was handed to Config.Renew; Sent-Planned is the schedule's lag
 
 	// Attachment is for Config.Renew to keep what the callbacks about this batch need. The engine never looks at it.
 	Attachment any
@@ -31,14 +31,14 @@ const (
 	Renewed                // the lease runs its whole TTL again, counted from Batch.Sent
 	Missing                // the server no longer has it
 	Taken                  // the server has it for somebody else
-	Moved                  // it lives on another partition now, see Result.Partition
+	Moved                  // it lives on another node now, see Result.Node
 )
 
 // Result is the answer for one lease of a batch.
 type Result struct {
-	Outcome   Outcome // what became of the lease
-	Err       error   // with Failed: why; with Taken: what the server said, if that was an error
-	Partition string  // with Moved: where the lease lives now
+	Outcome Outcome // what became of the lease
+	Err     error   // with Failed: why; with Taken: what the server said, if that was an error
+	Node    string  // with Moved: where the lease lives now
 }
 
 // Renewal tells a Holder what one attempt did for its lease.

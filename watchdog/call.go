@@ -19,18 +19,18 @@ func (e *Engine) startCall(c *cohort, now int64) {
 	e.dequeue(c)
 	e.findNearest(c)
 	c.stage, c.nextBy = inFlight, never
-	g, p := c.group, c.group.partition
+	g, node := c.group, c.group.node
 	if !c.offCycle && c.hasRoom() {
 		g.joinable = c
 	}
-	p.calls++
-	p.sent = append(p.sent, now)
+	node.calls++
+	node.sent = append(node.sent, now)
 	batch := &Batch{
-		Partition: p.name,
-		Leases:    slices.Clone(c.leases),
-		Results:   make([]Result, len(c.leases)),
-		Planned:   e.at(c.due),
-		timeout:   time.Duration(min(g.timeout, c.nearest-now)),
+		Node:    node.name,
+		Leases:  slices.Clone(c.leases),
+		Results: make([]Result, len(c.leases)),
+		Planned: e.at(c.due),
+		timeout: time.Duration(min(g.timeout, c.nearest-now)),
 	}
 	e.wg.Add(1)
 	go e.makeCall(c, batch)
@@ -74,8 +74,8 @@ func failed(n int, err error) []Result {
 func (e *Engine) finishCall(c *cohort, batch *Batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	g, p := c.group, c.group.partition
-	p.calls--
+	g, node := c.group, c.group.node
+	node.calls--
 	if e.closed {
 		return
 	}
@@ -97,7 +97,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 			Remaining: time.Duration(deadline - sent), Elapsed: time.Duration(now - l.sent),
 		}}
 		res := &batch.Results[i]
-		if res.Outcome == Moved && (res.Partition == "" || res.Partition == p.name) {
+		if res.Outcome == Moved && (res.Node == "" || res.Node == node.name) {
 			*res = Result{Err: errNowhere}
 		}
 		switch res.Outcome {
@@ -121,8 +121,8 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		}
 	}
 	e.replan(c, sent, now, renewed, failures)
-	if p.ready.Len() > 0 || p.offCycle.Len() > 0 {
-		e.schedule(p, now) // one call more may be made
+	if node.ready.Len() > 0 || node.offCycle.Len() > 0 {
+		e.schedule(node, now) // one call more may be made
 	}
 	e.callbacks.reports = append(e.callbacks.reports, r)
 	e.notify()
@@ -147,7 +147,7 @@ func (e *Engine) applyResult(l *Lease, res *Result, sent, now int64) {
 		l.err = res.Err
 		e.lose(l, telemetry.LossTaken)
 	case Moved:
-		e.redirect(l, res.Partition, now)
+		e.redirect(l, res.Node, now)
 	default:
 		if res.Err == nil {
 			res.Err = errNoReason
@@ -186,8 +186,8 @@ func (e *Engine) replan(c *cohort, sent, now int64, renewed, failures int) {
 
 // redirect has a lease renewed where it lives now, at once; one that is sent around in circles with a delay that
 // grows.
-func (e *Engine) redirect(l *Lease, partition string, now int64) {
-	key := groupKey{partition, l.cohort.group.interval, l.ttl}
+func (e *Engine) redirect(l *Lease, node string, now int64) {
+	key := groupKey{node, l.cohort.group.interval, l.ttl}
 	g := e.groupOf(key)
 	l.hops = min(l.hops, 254) + 1
 	if l.hops == 1 {

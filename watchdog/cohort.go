@@ -5,7 +5,7 @@ type stage uint8
 
 const (
 	unused   stage = iota
-	planned        // in its group's ring and its partition's plan, to be renewed at due
+	planned        // in its group's ring and its node's plan, to be renewed at due
 	resting        // its last call failed, to be tried again at due
 	ready          // due; waits for its turn
 	inFlight       // its call is in flight
@@ -23,7 +23,7 @@ type cohort struct {
 	stage    stage
 	offCycle bool  // outside the group's rhythm: leases to be renewed once, then to join other cohorts
 	watchPos int32 // in Engine.watches
-	waitPos  int32 // in the partition's resting, ready or offCycle
+	waitPos  int32 // in the node's resting, ready or offCycle
 }
 
 func (c *cohort) hasRoom() bool { return len(c.leases) < c.group.batch }
@@ -49,7 +49,7 @@ func (e *Engine) newCohort(g *group, offCycle bool) *cohort {
 // count adds n to the cohorts in the group's rhythm.
 func (g *group) count(n int) {
 	g.n += n
-	g.partition.load += uint64(n) * g.weight
+	g.node.load += uint64(n) * g.weight
 }
 
 // discard does away with an empty cohort.
@@ -140,9 +140,9 @@ func (c *cohort) latestStart() int64 { return c.nearest - c.group.budget }
 // queue is where the cohort waits when it is ready.
 func (c *cohort) queue() *heap[*cohort] {
 	if c.offCycle {
-		return &c.group.partition.offCycle
+		return &c.group.node.offCycle
 	}
-	return &c.group.partition.ready
+	return &c.group.node.ready
 }
 
 // plan has the cohort renewed at due.
@@ -150,10 +150,10 @@ func (e *Engine) plan(c *cohort, due int64) {
 	g := c.group
 	c.stage, c.due, c.noticed, c.nextBy = planned, due, 0, never
 	g.ring.insert(c)
-	g.partition.plan.insert(c)
+	g.node.plan.insert(c)
 	g.room += g.batch - len(c.leases)
 	g.latest = nil
-	e.schedule(g.partition, min(due, g.partition.early()))
+	e.schedule(g.node, min(due, g.node.early()))
 }
 
 // rest retries the cohort after a pause. An off-cycle one joins another that rests about as long, so leases that fail one
@@ -164,11 +164,11 @@ func (e *Engine) rest(c *cohort, now, pause int64) {
 		return
 	}
 	c.stage, c.due, c.noticed = resting, now+pause, 0
-	g.partition.resting.set(c, c.due)
+	g.node.resting.set(c, c.due)
 	if c.offCycle {
 		g.retrying = c
 	}
-	e.schedule(g.partition, c.due)
+	e.schedule(g.node, c.due)
 }
 
 // absorb has an off-cycle cohort that waits take in another that waits nowhere, if it has room for all of it.
@@ -206,13 +206,13 @@ func (e *Engine) dequeue(c *cohort) {
 	switch c.stage {
 	case planned:
 		g.ring.remove(c)
-		g.partition.plan.remove(c)
+		g.node.plan.remove(c)
 		g.room -= g.batch - len(c.leases)
 		if g.latest == c {
 			g.latest = nil
 		}
 	case resting:
-		g.partition.resting.remove(c)
+		g.node.resting.remove(c)
 		if g.retrying == c {
 			g.retrying = nil
 		}

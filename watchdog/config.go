@@ -16,7 +16,7 @@ const (
 )
 
 const (
-	// maxInFlight bounds the calls to one partition that are under way at a time. With a latency of a millisecond these are
+	// maxInFlight bounds the calls to one node that are under way at a time. With a latency of a millisecond these are
 	// 8,000 calls, 2 million leases, a second.
 	maxInFlight = 8
 	// maxCallTimeout is the longest a call is given; less with a short lease (TTL/6) or a near deadline.
@@ -36,7 +36,7 @@ type Config struct {
 	// BatchSize is how many leases one call renews at most. 0 means DefaultBatchSize; at most MaxBatchSize.
 	BatchSize int
 	// Renew makes one call to the server and fills b.Results. Required. It is called on a goroutine of its own, at
-	// most 8 at a time for a partition and never twice at a time for the same lease; it must return soon
+	// most 8 at a time for a node and never twice at a time for the same lease; it must return soon
 	// after ctx ends. What is left at the zero Result is Failed; so is everything when it panics.
 	Renew func(ctx context.Context, b *Batch)
 	// BatchDone is called after the Holder.Renewal calls of a batch (and the Lost calls that follow from it), so that

@@ -9,9 +9,9 @@
 //
 // # What it costs
 //
-// Leases of one partition (a server node), interval and TTL form a group. A group packs its leases into cohorts of up
+// Leases of one node (a server), interval and TTL form a group. A group packs its leases into cohorts of up
 // to BatchSize leases (B); one call per interval renews a cohort. N leases cost ceil(N/B) calls per interval, spread
-// evenly over it: in any 100 ms at most the mean of the partition, rounded up, plus one. 1,000 leases of 30 s, renewed
+// evenly over it: in any 100 ms at most the mean of that node, rounded up, plus one. 1,000 leases of 30 s, renewed
 // every 10 s, are 0.4 calls a second, where a timer per lock makes 100.
 //
 // New cohorts take their phases from the golden ratio, so that also a mass acquire at one instant is a trickle from
@@ -46,7 +46,7 @@
 //     It never moves backwards, and no answer moves it once it has passed.
 //  2. A lease is lost at its own deadline, not earlier; by the scheduler or by Check, whoever is first; told once.
 //  3. A planned renewal is never later than one interval after the last confirmed request (the grant's at first).
-//  4. No two calls at a time for the same lease; at most 8 at a time for a partition; none mixes partitions.
+//  4. No two calls at a time for the same lease; at most 8 at a time for a node; none mixes nodes.
 //  5. What is overdue (after a stall, failed calls, Verify) goes out nearest deadline first and at the pace above.
 //     Deadlines override the pace, as far as they require it, and nothing else does.
 //  6. A failed call is tried again until the deadline: after TTL/300 (5 ms at least), doubling up to TTL/15, give or
@@ -65,7 +65,7 @@
 //   - That a Holder hears of the loss in time. Callbacks wait for those before them, and timers are late when the CPU
 //     is short: ask Check, which compares the clock itself.
 //   - Punctuality under load. Schedule lag is measured (Batch, Renewal.Lag), and a lease that ran out because of it
-//     is lost as stalled. Where many different intervals meet in one partition calls are made early rather than late,
+//     is lost as stalled. Where many different intervals meet in one node calls are made early rather than late,
 //     but one may still be late by 100 ms.
 //   - That a lease is released, when it is removed, lost or when the engine is closed: that is the caller's.
 //   - Patience with callbacks that never return: all later ones wait, while renewals and deadlines go on.

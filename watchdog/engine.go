@@ -23,23 +23,23 @@ type Engine struct {
 	wg     sync.WaitGroup // scheduler, calls in flight, callbacks; Add only under mu while not closed, or from within
 	kick   chan struct{}  // wakes the scheduler, see wake
 
-	mu         sync.Mutex
-	closed     bool
-	started    bool
-	leases     int
-	cohorts    int
-	groups     map[groupKey]*group
-	partitions map[string]*partition
-	agenda     heap[*partition] // partitions by when they next have something to do
-	watches    heap[*cohort]    // cohorts by their nearest deadline: one deadline watch per cohort
-	unrenewed  heap[*Lease]     // leases that are not renewed, by deadline
-	alarms     heap[*Lease]
-	spare      []*cohort // empty cohorts to be used again
-	began      bool      // since the last pass there was a lease where there had been none
-	wakeAt     int64     // when the scheduler will look next; never while it has nothing to do
-	lastPass   int64
-	lastSweep  int64
-	callbacks  callbacks
+	mu        sync.Mutex
+	closed    bool
+	started   bool
+	leases    int
+	cohorts   int
+	groups    map[groupKey]*group
+	nodes     map[string]*node
+	agenda    heap[*node]   // nodes by when they next have something to do
+	watches   heap[*cohort] // cohorts by their nearest deadline: one deadline watch per cohort
+	unrenewed heap[*Lease]  // leases that are not renewed, by deadline
+	alarms    heap[*Lease]
+	spare     []*cohort // empty cohorts to be used again
+	began     bool      // since the last pass there was a lease where there had been none
+	wakeAt    int64     // when the scheduler will look next; never while it has nothing to do
+	lastPass  int64
+	lastSweep int64
+	callbacks callbacks
 }
 
 // New makes an engine. It starts nothing: the one scheduler goroutine starts with the first lease and lives until
@@ -50,19 +50,19 @@ func New(cfg Config) (*Engine, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{
-		cfg:        cfg,
-		clock:      time.Now,
-		epoch:      time.Now(),
-		ctx:        ctx,
-		cancel:     cancel,
-		kick:       make(chan struct{}, 1),
-		groups:     make(map[groupKey]*group),
-		partitions: make(map[string]*partition),
-		agenda:     heap[*partition]{pos: func(p *partition) *int32 { return &p.agendaPos }},
-		watches:    heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
-		unrenewed:  heap[*Lease]{pos: func(l *Lease) *int32 { return &l.unrenewedPos }},
-		alarms:     heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
-		wakeAt:     never,
+		cfg:       cfg,
+		clock:     time.Now,
+		epoch:     time.Now(),
+		ctx:       ctx,
+		cancel:    cancel,
+		kick:      make(chan struct{}, 1),
+		groups:    make(map[groupKey]*group),
+		nodes:     make(map[string]*node),
+		agenda:    heap[*node]{pos: func(n *node) *int32 { return &n.agendaPos }},
+		watches:   heap[*cohort]{pos: func(c *cohort) *int32 { return &c.watchPos }},
+		unrenewed: heap[*Lease]{pos: func(l *Lease) *int32 { return &l.unrenewedPos }},
+		alarms:    heap[*Lease]{pos: func(l *Lease) *int32 { return &l.alarmPos }},
+		wakeAt:    never,
 	}, nil
 }
 
@@ -119,7 +119,7 @@ func (e *Engine) Watch(l *Lease, s Spec) {
 			now := e.now()
 			by = min(by, now+(deadline-now)/briefShare)
 		}
-		e.join(e.groupOf(groupKey{s.Partition, interval, l.ttl}).seat(by), l)
+		e.join(e.groupOf(groupKey{s.Node, interval, l.ttl}).seat(by), l)
 	} else {
 		e.stop(l)
 	}

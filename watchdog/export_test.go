@@ -30,7 +30,7 @@ type Stats struct {
 	Waking  bool  // the scheduler will look again by itself
 	Passed  int64 // when it last did
 
-	Groups, Partitions, Agenda, Spare int
+	Groups, Nodes, Agenda, Spare int
 }
 
 func (e *Engine) Stats() Stats {
@@ -39,7 +39,7 @@ func (e *Engine) Stats() Stats {
 	defer e.mu.Unlock()
 	return Stats{
 		Leases: e.leases, Cohorts: e.cohorts, Ticking: ticking, TickAge: age, Waking: e.wakeAt != never, Passed: e.lastPass,
-		Groups: len(e.groups), Partitions: len(e.partitions), Agenda: e.agenda.Len(), Spare: len(e.spare),
+		Groups: len(e.groups), Nodes: len(e.nodes), Agenda: e.agenda.Len(), Spare: len(e.spare),
 	}
 }
 

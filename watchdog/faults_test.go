@@ -220,15 +220,15 @@ func TestCallTimeout(t *testing.T) {
 	})
 }
 
-// A sick partition takes its own places in flight, and nobody else's time.
-func TestSickPartition(t *testing.T) {
+// A sick node takes its own places in flight, and nobody else's time.
+func TestSickNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		sick, healthy := newTally(), newTally()
 		var inFlight, most atomic.Int32
 		s.set(func(ctx context.Context, b *watchdog.Batch) bool {
-			if b.Partition != "sick" {
+			if b.Node != "sick" {
 				return true
 			}
 			if n := inFlight.Add(1); n > most.Load() {
@@ -243,8 +243,8 @@ func TestSickPartition(t *testing.T) {
 			c.BatchSize = 16
 			c.Renew = func(ctx context.Context, b *watchdog.Batch) {
 				for _, l := range b.Leases {
-					if (l.Holder().(*lock).tally == sick) != (b.Partition == "sick") {
-						t.Error("a call mixes partitions")
+					if (l.Holder().(*lock).tally == sick) != (b.Node == "sick") {
+						t.Error("a call mixes nodes")
 					}
 				}
 				renew(ctx, b)
@@ -253,9 +253,9 @@ func TestSickPartition(t *testing.T) {
 		for i := range 2000 {
 			l := &lock{tally: healthy}
 			sp := spec(l)
-			sp.Partition = "healthy"
+			sp.Node = "healthy"
 			if i%2 == 0 {
-				l.tally, sp.Partition = sick, "sick"
+				l.tally, sp.Node = sick, "sick"
 			}
 			e.Watch(&l.Lease, sp)
 		}
@@ -267,7 +267,7 @@ func TestSickPartition(t *testing.T) {
 			t.Errorf("sick: lost %v", sick.lost)
 		}
 		if got := most.Load(); got != watchdog.MaxInFlight {
-			t.Errorf("%d calls in flight to the sick partition, want %d", got, watchdog.MaxInFlight)
+			t.Errorf("%d calls in flight to the sick node, want %d", got, watchdog.MaxInFlight)
 		}
 	})
 }

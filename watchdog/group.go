@@ -5,20 +5,20 @@ import (
 )
 
 type groupKey struct {
-	partition     string
+	node          string
 	interval, ttl int64
 }
 
-// group is the cohorts of one partition, interval and TTL. Its ring spreads their renewals over the interval.
+// group is the cohorts of one node, interval and TTL. Its ring spreads their renewals over the interval.
 type group struct {
-	engine    *Engine
-	partition *partition
-	interval  int64
-	timeout   int64  // of a call; shorter before a deadline
-	budget    int64  // what a call is made ahead of a deadline, whatever the pace
-	weight    uint64 // what one cohort adds to partition.load
-	ttl       int64
-	batch     int // leases per cohort at most
+	engine   *Engine
+	node     *node
+	interval int64
+	timeout  int64  // of a call; shorter before a deadline
+	budget   int64  // what a call is made ahead of a deadline, whatever the pace
+	weight   uint64 // what one cohort adds to node.load
+	ttl      int64
+	batch    int // leases per cohort at most
 
 	ring      order   // the planned cohorts
 	room      int     // free places in them
@@ -37,10 +37,10 @@ func (e *Engine) groupOf(key groupKey) *group {
 	if g := e.groups[key]; g != nil {
 		return g
 	}
-	p := e.partitionOf(key.partition)
-	p.groups++
+	node := e.nodeOf(key.node)
+	node.groups++
 	g := &group{
-		engine: e, partition: p, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
+		engine: e, node: node, interval: key.interval, ttl: key.ttl, batch: e.cfg.BatchSize,
 		timeout: min(key.ttl/6, int64(maxCallTimeout)), budget: min(key.ttl/15, int64(maxCallTimeout)), weight: weightOf(key.interval),
 	}
 	e.groups[key] = g
@@ -89,7 +89,7 @@ func (g *group) expedite(now int64) *cohort {
 	c := g.engine.newCohort(g, true)
 	c.due = now
 	g.engine.enqueue(c, now)
-	g.engine.schedule(g.partition, now)
+	g.engine.schedule(g.node, now)
 	return c
 }
 

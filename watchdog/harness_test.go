@@ -30,10 +30,10 @@ func sleep(e *watchdog.Engine, d time.Duration) {
 
 // call is what the fake server saw of one batch.
 type call struct {
-	at        time.Time
-	partition string
-	leases    int
-	timeout   time.Duration
+	at      time.Time
+	node    string
+	leases  int
+	timeout time.Duration
 }
 
 // server stands in for Redis: it renews everything at once unless told otherwise.
@@ -46,7 +46,7 @@ type server struct {
 
 func (s *server) renew(ctx context.Context, b *watchdog.Batch) {
 	s.mu.Lock()
-	s.calls = append(s.calls, call{b.Sent, b.Partition, len(b.Leases), b.Timeout()})
+	s.calls = append(s.calls, call{b.Sent, b.Node, len(b.Leases), b.Timeout()})
 	before, answer := s.before, s.answer
 	s.mu.Unlock()
 	if before != nil && !before(ctx, b) {
@@ -240,7 +240,7 @@ func watch(e *watchdog.Engine, n int, t *tally) []*lock {
 
 func ceil(n, d int) int { return (n + d - 1) / d }
 
-// allowed is how many calls a partition with that many cohorts may make in 100 ms.
+// allowed is how many calls a node with that many cohorts may make in 100 ms.
 func allowed(cohorts int, every time.Duration) int {
 	return ceil(cohorts*int(100*time.Millisecond), int(every)) + 1
 }

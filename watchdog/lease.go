@@ -14,8 +14,8 @@ type Spec struct {
 	Interval time.Duration
 	// Margin is how long before the TTL runs out this process stops trusting the lease.
 	Margin time.Duration
-	// Partition is where the lease lives (a server node). It is opaque here: calls never mix partitions.
-	Partition string
+	// Node is where the lease lives: the name of a server. It is opaque here: calls never mix nodes.
+	Node string
 	// Sent is the time, with its monotonic reading, BEFORE the request that was granted was sent. The first deadline
 	// is Sent+TTL-Margin, the first renewal at Sent+Interval or earlier. The future counts as now.
 	Sent time.Time

@@ -140,7 +140,7 @@ func TestRemoveInFlight(t *testing.T) {
 	for _, outcome := range []watchdog.Outcome{watchdog.Renewed, watchdog.Failed, watchdog.Missing, watchdog.Moved} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(time.Second); return true }}
-			s.answers(func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: outcome, Partition: "b"} })
+			s.answers(func(*watchdog.Lease) watchdog.Result { return watchdog.Result{Outcome: outcome, Node: "b"} })
 			e := start(t, s)
 			l := &lock{}
 			e.Watch(&l.Lease, spec(l))

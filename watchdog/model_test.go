@@ -55,9 +55,9 @@ const modelBatch = 4
 
 func (m *model) renew(ctx context.Context, b *watchdog.Batch) {
 	m.mu.Lock()
-	m.flights[b.Partition]++
-	if m.flights[b.Partition] > watchdog.MaxInFlight {
-		m.wrong("%d calls in flight", m.flights[b.Partition])
+	m.flights[b.Node]++
+	if m.flights[b.Node] > watchdog.MaxInFlight {
+		m.wrong("%d calls in flight", m.flights[b.Node])
 	}
 	if len(b.Leases) == 0 || len(b.Leases) > modelBatch {
 		m.wrong("a batch of %d", len(b.Leases))
@@ -93,15 +93,15 @@ func (m *model) renew(ctx context.Context, b *watchdog.Batch) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.flights[b.Partition]--
+	m.flights[b.Node]--
 	for i, l := range b.Leases {
 		x := l.Holder().(*modelLock)
 		x.flying = false
 		switch r := &b.Results[i]; {
 		case ctx.Err() != nil:
 			r.Err = ctx.Err()
-		case x.home != b.Partition:
-			r.Outcome, r.Partition = watchdog.Moved, x.home
+		case x.home != b.Node:
+			r.Outcome, r.Node = watchdog.Moved, x.home
 		case m.rnd.IntN(10) < m.faults:
 			r.Err = errDown
 		case m.faults > 0 && m.rnd.IntN(100) == 0:
@@ -222,8 +222,8 @@ func (m *model) play(t *testing.T, ops []op) {
 
 func (m *model) cohorts(e *watchdog.Engine) {
 	type key struct {
-		partition string
-		interval  time.Duration
+		node     string
+		interval time.Duration
 	}
 	per := map[key]int{}
 	for _, x := range m.locks {
@@ -316,7 +316,7 @@ func (m *model) watch(e *watchdog.Engine, o op) {
 	x := &modelLock{m: m, home: string(rune('a' + o.n%2))}
 	every := []time.Duration{interval, interval, interval / 2, 0}[o.n%4]
 	x.granted = time.Now().Add(-o.kept / 100)
-	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin * time.Duration(1+o.n%3), Partition: x.home, Sent: x.granted, Holder: x, Alarm: time.Now().Add(o.kept - 5*time.Second)}
+	x.spec = watchdog.Spec{TTL: ttl, Interval: every, Margin: margin * time.Duration(1+o.n%3), Node: x.home, Sent: x.granted, Holder: x, Alarm: time.Now().Add(o.kept - 5*time.Second)}
 	m.locks = append(m.locks, x)
 	e.Watch(&x.Lease, x.spec)
 }

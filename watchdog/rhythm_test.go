@@ -147,8 +147,8 @@ func TestMoved(t *testing.T) {
 			c.Renew = func(ctx context.Context, b *watchdog.Batch) {
 				renew(ctx, b)
 				for i, l := range b.Leases {
-					if _, ok := moved.Load(l); ok && b.Partition == "" {
-						b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: "b"}
+					if _, ok := moved.Load(l); ok && b.Node == "" {
+						b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Node: "b"}
 					}
 				}
 			}
@@ -170,7 +170,7 @@ func TestMoved(t *testing.T) {
 		sleep(e, 4*interval)
 		per := map[string]int{}
 		for _, c := range s.take() {
-			per[c.partition]++
+			per[c.node]++
 		}
 		if per["b"] != 4 || per[""] > 8 {
 			t.Errorf("calls afterwards: %v", per)
@@ -183,7 +183,7 @@ func TestMoved(t *testing.T) {
 		e2 := start(t, s, func(c *watchdog.Config) {
 			c.Renew = func(_ context.Context, b *watchdog.Batch) {
 				turn = !turn
-				b.Results[0] = watchdog.Result{Outcome: watchdog.Moved, Partition: map[bool]string{true: "x", false: "y"}[b.Partition != "x"]}
+				b.Results[0] = watchdog.Result{Outcome: watchdog.Moved, Node: map[bool]string{true: "x", false: "y"}[b.Node != "x"]}
 			}
 		})
 		circle := &lock{}

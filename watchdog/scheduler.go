@@ -167,18 +167,18 @@ func (e *Engine) forget(l *Lease, s status) {
 	e.leases--
 }
 
-// sweep forgets groups and partitions without leases: their keys come from outside and may never come again.
+// sweep forgets groups and nodes without leases: their keys come from outside and may never come again.
 func (e *Engine) sweep() {
 	for key, g := range e.groups {
 		if g.cohorts == 0 {
-			g.partition.groups--
+			g.node.groups--
 			delete(e.groups, key)
 		}
 	}
-	for name, p := range e.partitions {
-		if p.groups == 0 && p.calls == 0 {
-			e.agenda.remove(p)
-			delete(e.partitions, name)
+	for name, node := range e.nodes {
+		if node.groups == 0 && node.calls == 0 {
+			e.agenda.remove(node)
+			delete(e.nodes, name)
 		}
 	}
 }

@@ -214,12 +214,12 @@ func TestSweep(t *testing.T) {
 		for i := range 1000 {
 			l := &lock{}
 			sp := spec(l)
-			sp.TTL, sp.Partition = ttl+time.Duration(i), string(rune('a'+i))
+			sp.TTL, sp.Node = ttl+time.Duration(i), string(rune('a'+i))
 			e.Watch(&l.Lease, sp)
 			e.Remove(&l.Lease)
 		}
 		sleep(e, 2*time.Second)
-		if got := e.Stats(); got.Groups != 1 || got.Partitions != 1 || got.Agenda != 1 || got.Spare > 64 {
+		if got := e.Stats(); got.Groups != 1 || got.Nodes != 1 || got.Agenda != 1 || got.Spare > 64 {
 			t.Errorf("%+v is left", got)
 		}
 	})
@@ -249,7 +249,7 @@ func TestOneLeaseAfterTheOther(t *testing.T) {
 			t.Errorf("%d passes in %v, want %d at most", passes, leases*every, most)
 		}
 		sleep(e, 2*watchdog.Tick)
-		if got := e.Stats(); got.Waking || got.Groups != 0 || got.Partitions != 0 {
+		if got := e.Stats(); got.Waking || got.Groups != 0 || got.Nodes != 0 {
 			t.Errorf("%+v is left", got)
 		}
 	})

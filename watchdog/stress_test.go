@@ -78,7 +78,7 @@ func stress(t *testing.T) {
 				case n < 82:
 					b.Results[i].Outcome = watchdog.Missing
 				case n < 84:
-					b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: string(rune('a' + rand.IntN(3)))}
+					b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Node: string(rune('a' + rand.IntN(3)))}
 				}
 			}
 		},
@@ -95,7 +95,7 @@ func stress(t *testing.T) {
 				l := &stressLock{t: t, closed: &closed}
 				e.Watch(&l.Lease, watchdog.Spec{
 					TTL: 60 * time.Millisecond, Interval: time.Duration(rand.IntN(3)) * 10 * time.Millisecond, Margin: time.Millisecond,
-					Partition: string(rune('a' + rand.IntN(3))), Sent: time.Now(), Alarm: time.Now().Add(time.Millisecond), Holder: l,
+					Node: string(rune('a' + rand.IntN(3))), Sent: time.Now(), Alarm: time.Now().Add(time.Millisecond), Holder: l,
 				})
 				held = append(held, l)
 				i := rand.IntN(len(held))

@@ -64,17 +64,17 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	lease := leaseOf(b.Leases[i])
 	at := r.cfg.Backend.Node(lease.Entry().Key)
-	if at == "" || at == b.Partition {
+	if at == "" || at == b.Node {
 		return false
 	}
 	lease.NodeChanged()
-	b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Partition: at}
+	b.Results[i] = watchdog.Result{Outcome: watchdog.Moved, Node: at}
 	return true
 }
 
 // renewTogether renews leases of the batch, by one call where the server allows it.
 func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []int) error {
-	node := r.cfg.Dispatcher.NodeNamed(b.Partition)
+	node := r.cfg.Dispatcher.NodeNamed(b.Node)
 	if !node.SingleSlotOnly.Load() && !node.DeclaredOnly.Load() {
 		call := r.request(ctx, b, all)
 		if len(all) > 1 && r.cfg.Backend.Traits().UndeclaredKeys {
@@ -98,7 +98,7 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 // renewApart renews leases of the batch by one call for each slot, or for each lease if all keys must be declared, in one round trip.
 func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) {
 	groups := make(map[int][]int)
-	declaredOnly := r.cfg.Dispatcher.NodeNamed(b.Partition).DeclaredOnly.Load()
+	declaredOnly := r.cfg.Dispatcher.NodeNamed(b.Node).DeclaredOnly.Load()
 	for _, i := range all {
 		group := i
 		if !declaredOnly {
@@ -129,7 +129,7 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 // slot is on the way to lacks the keys that haven't arrived yet. It says so only of keys that a call declares: here, the lease's own. For those that
 // have moved on, go-redis follows the redirection.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
-	if len(all) == 1 || !r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Partition).SingleSlotOnly.Load() {
+	if len(all) == 1 || !r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {
 		return
 	}
 	var calls []backend.Call
@@ -186,13 +186,13 @@ func (r *Renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
 // request returns the call that renews some leases of the batch.
 func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) backend.Call {
 	deadline, _ := ctx.Deadline()
-	node := r.cfg.Dispatcher.NodeNamed(b.Partition)
+	node := r.cfg.Dispatcher.NodeNamed(b.Node)
 	args := script.NewRenewArgs(node.Clock.At(deadline), len(some))
 	for _, i := range some {
 		e := leaseOf(b.Leases[i]).Entry()
 		args.Add(e.Holding, e.Key, e.Owner, e.TTLArg)
 	}
-	call := args.Call(b.Partition)
+	call := args.Call(b.Node)
 	if e := leaseOf(b.Leases[some[0]]).Entry(); node.DeclaredOnly.Load() && e.Holding == script.HoldsMark {
 		call.Keys = append(call.Keys, script.MarkKey(e.Key, e.Owner))
 	}
@@ -206,7 +206,7 @@ func (r *Renewer) read(ctx context.Context, b *watchdog.Batch, some []int, reply
 		return err
 	}
 	late := slices.ContainsFunc(results, func(r watchdog.Result) bool { return errors.Is(r.Err, redisfail.ErrLate) })
-	r.cfg.Dispatcher.NodeNamed(b.Partition).Clock.Learn(now, sent, late)
+	r.cfg.Dispatcher.NodeNamed(b.Node).Clock.Learn(now, sent, late)
 	for n, i := range some {
 		b.Results[i] = results[n]
 	}

@@ -99,7 +99,7 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 	record := &batchRecord{burst: r.cfg.Recorder.NewBurst()}
 	b.Attachment = record
 	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool { return leaseOf(l).Telemetry().ShowsRenewal() })
-	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Partition, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
+	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
 	err := r.renewBatch(ctx, b)
 	record.end = time.Now()
 
@@ -123,7 +123,7 @@ func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
 	ev := telemetry.RenewalEvent{
 		Start: rn.Batch.Sent, End: time.Now(), Outcome: outcomes[rn.Result.Outcome], Err: rn.Result.Err,
 		Attempt: rn.Attempt, Remaining: rn.Remaining, Lag: rn.Lag, Elapsed: rn.Elapsed,
-		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Partition,
+		BatchSize: len(rn.Batch.Leases), Node: rn.Batch.Node,
 	}
 	if rn.Result.Err != nil {
 		ev.ErrType = redisfail.Classify(rn.Result.Err).Kind

@@ -73,7 +73,7 @@ func TestRenewMixedBatch(t *testing.T) {
 		defer r.Close()
 
 		const rounds = 3
-		b := &watchdog.Batch{Partition: d.Node("").Name, Sent: time.Now()}
+		b := &watchdog.Batch{Node: d.Node("").Name, Sent: time.Now()}
 		var want []watchdog.Outcome
 		for i := range rounds {
 			for n, e := range []Entry{
