@@ -60,6 +60,14 @@ func (k kindOfLock) why(behaviour string) string {
 	return k.but[head+"/"]
 }
 
+// against makes the lock of a name that can't be held beside this kind's.
+func (k kindOfLock) against(c *lock.Client, name string, opts ...lock.LockOption) subject {
+	if k.rival != nil {
+		return k.rival(c, name, opts...)
+	}
+	return k.make(c, name, opts...)
+}
+
 var mutexes = kindOfLock{
 	name: "mutex",
 	make: func(c *lock.Client, name string, opts ...lock.LockOption) subject { return c.Mutex(name, opts...) },

@@ -45,10 +45,10 @@ func (w *world) lock(c *lock.Client, name string, opts ...lock.LockOption) subje
 
 // rival describes the lock of that name that can't be held at the same time.
 func (w *world) rival(c *lock.Client, name string, opts ...lock.LockOption) subject {
-	if w.kind.rival != nil {
-		return w.kind.rival(c, name, opts...)
+	if w.kind.quorum {
+		return w.lock(c, name, opts...)
 	}
-	return w.lock(c, name, opts...)
+	return w.kind.against(c, name, opts...)
 }
 
 // raw looks at a server, and meddles with it, past the lock package. It takes whole keys.

@@ -33,8 +33,8 @@ const answerTime = 250 * time.Millisecond
 func newFault(t *testing.T, opts ...lock.Option) *fault {
 	t.Helper()
 	srv := redistest.StartFake(t)
-	// go-redis's own retries, three of them by default, are what has to be kept out.
-	rdb, wire := throughProxy(t, srv, answerWithin(answerTime))
+	// go-redis's own retries are what has to be kept out. By default there are three; a fake's clients make none.
+	rdb, wire := throughProxy(t, srv, answerWithin(answerTime), func(o *redis.Options) { o.MaxRetries = 3 })
 	f := &fault{scope: newScope(t), srv: srv, rdb: srv.Client(t), wire: wire}
 	loadScripts(t, f.rdb, "acquire", "release", "hand_over")
 	f.c = f.open(t, rdb, opts...)
@@ -127,6 +127,9 @@ func TestLostAnswerToAcquire(t *testing.T) {
 					t.Errorf("%d tries, want 2", n)
 				}
 				f.entry(t, l)
+				if n := f.sum(t, telemetry.MetricAcquisitions) - 1; n != 1 { // less the warm-up
+					t.Errorf("%v acquisitions counted, want 1", n)
+				}
 				// The first try had a token too; ours is the later one, which is what Redis knows.
 				h, err := f.c.Mutex("job").Inspect(t.Context())
 				if err != nil || h.Token != l.Token() || h.Owner != l.Owner() || h.Count != 1 {
@@ -359,6 +362,52 @@ func TestLostAnswerToRelease(t *testing.T) {
 				if n := f.released(t); n != 1 {
 					t.Errorf("%v releases counted, want 1", n)
 				}
+			})
+		})
+	}
+}
+
+// Nor does a lost answer cost the other kinds anything: each is held once, counted once, and free when it was given back.
+func TestLostAnswersOfEachKind(t *testing.T) {
+	t.Parallel()
+	for _, k := range append([]kindOfLock{several}, allKinds...) {
+		of := k.name + "_"
+		switch k.name {
+		case "mutex", "multi": // a Multi of one name is taken as a Mutex is
+			continue
+		case several.name:
+			of = "multi_"
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFault(t)
+				w := &world{t: t, kind: k, raw: redisRaw{t, f.rdb, ""}}
+				loadScripts(t, f.rdb, of+"acquire", of+"release")
+				m := k.make(f.c, "job")
+				f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(of+"acquire", "job"), redistest.Nth(1)))
+				l := try(t, m)
+				if held := w.holders("job"); len(held) != 1 || held[w.member(l)] != "1" {
+					t.Errorf("in Redis: %v; owner %q", held, l.Owner())
+				}
+				if h, err := m.Inspect(t.Context()); err != nil || !k.silent && h.Token != l.Tokens()["job"] {
+					t.Errorf("Inspect: %+v, %v; the tokens are %v", h, err, l.Tokens())
+				}
+				f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script(of+"release", "job"), redistest.Nth(1)))
+				free(t, l)
+				if a, r := f.tries(of+"acquire", "job"), f.tries(of+"release", "job"); a != 2 || r != 2 {
+					t.Errorf("%d tries to acquire, %d to release, want 2", a, r)
+				}
+				if a, r := f.sum(t, telemetry.MetricAcquisitions)-1, f.released(t); a != 1 || r != 1 { // less the warm-up
+					t.Errorf("%v acquisitions and %v releases counted, want 1", a, r)
+				}
+				if left := w.left("job"); left != -2 {
+					t.Errorf("held for another %d ms", left)
+				}
+				free(t, try(t, m))
+				l = try(t, k.against(f.c, "job"))
+				mustMatch(t, second(m.TryLock(t.Context())), lock.ErrHeld) // no permit has come up
+				free(t, l)
 			})
 		})
 	}

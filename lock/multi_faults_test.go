@@ -19,34 +19,6 @@ import (
 
 var both = []string{"a", "b"}
 
-// A lost answer is asked for again, by the same owners; a lost answer to the release is no loss.
-func TestMultiLostAnswers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFault(t)
-		loadScripts(t, f.rdb, "multi_acquire", "multi_release")
-		free(t, try(t, f.c.Multi(both)))
-		f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script("multi_acquire", "a"), redistest.Nth(1)))
-		l := try(t, f.c.Multi(both))
-		for name, token := range l.Tokens() {
-			if h, err := f.c.Mutex(name).Inspect(t.Context()); err != nil || h.Token != token || h.Count != 1 {
-				t.Errorf("%s: %+v, %v; its token is %d", name, h, err, token)
-			}
-		}
-		f.wire.set(redistest.ReplyTo(redistest.Cut, f.wire.script("multi_release", "a"), redistest.Nth(1)))
-		free(t, l)
-		if n := f.tries("multi_release", "a"); n != 3 { // one of them before
-			t.Errorf("%d tries to release, want 3", n)
-		}
-		if f.exists("a") || f.exists("b") {
-			t.Error("something is still held")
-		}
-		if n := f.released(t); n != 2 {
-			t.Errorf("%v releases, want 2", n)
-		}
-	})
-}
-
 // A key of another type, or a right that the user lacks, spoils the grant of all, and leaves nothing of it.
 func TestMultiUndoesWhatIsRefused(t *testing.T) {
 	t.Parallel()

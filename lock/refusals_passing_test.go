@@ -122,12 +122,7 @@ func prepare(t *testing.T, srv *redistest.Fake, k kindOfLock) *outlasting {
 	o := &outlasting{scope: newScope(t), ordeal: ordeal{whose: k.name + ": who"}}
 	c := o.open(t, srv.Client(t))
 	lockOf := func(name string, opts ...lock.LockOption) subject { return k.make(c, k.name+":"+name, opts...) }
-	rival := func(name string, opts ...lock.LockOption) subject {
-		if k.rival != nil {
-			return k.rival(c, k.name+":"+name, opts...)
-		}
-		return lockOf(name, opts...)
-	}
+	rival := func(name string, opts ...lock.LockOption) subject { return k.against(c, k.name+":"+name, opts...) }
 	o.free, o.other = lockOf("free"), lockOf("other") // a Semaphore is written to by that
 	o.given, o.spare = try(t, rival("given")), try(t, lockOf("spare"))
 	try(t, rival("left", lock.WithFixedLease(1500*time.Millisecond))) // its holder vanishes

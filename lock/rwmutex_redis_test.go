@@ -302,40 +302,20 @@ func TestRWScriptsRunTwiceOrLate(t *testing.T) {
 	})
 }
 
-// An answer that is lost is asked for again, and a caller that leaves leaves nothing.
-func TestRWLostAnswers(t *testing.T) {
+// A writer that gives up before it is told that it was refused has enlisted all the same, once it asks in line. (Other lost answers:
+// TestLostAnswersOfEachKind.)
+func TestRWWriterLeavesUnanswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFault(t)
-		loadScripts(t, f.rdb, "read_acquire", "read_release", "write_acquire", "write_release")
+		loadScripts(t, f.rdb, "write_acquire", "write_release")
 		r := &rwRig{t, f.rdb, nil, ""}
-		m := f.c.RWMutex("job")
-		for side, lk := range map[string]lock.Locker{"read": m.RLocker(), "write": m} {
-			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job"), redistest.Nth(1)))
-			l := try(t, lk)
-			if n := f.tries(side+"_acquire", "job"); n < 2 {
-				t.Errorf("%s: %d tries, want 2", side, n)
-			}
-			r.holds(side, l)
-			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_release", "job"), redistest.Nth(1)))
-			free(t, l)
-			r.nothing()
-
-			f.wire.set(redistest.ReplyTo(redistest.Drop, f.wire.script(side+"_acquire", "job")))
-			ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
-			_, err := lk.Lock(ctx)
-			cancel()
-			mustMatch(t, err, context.DeadlineExceeded)
-			f.wire.set(nil)
-			r.nothing()
-		}
-		// A writer that gives up before it is told that it was refused has enlisted all the same, once it asks in line.
 		rd := try(t, newScope(t).open(t, f.rdb).RWMutex("job").RLocker())
 		f.wire.set(redistest.ReplyTo(redistest.Hold, f.wire.script("write_acquire", "job"), redistest.Nth(2)))
 		ctx, leave := context.WithCancel(r.ctx())
 		defer leave()
 		given := f.tries("write_release", "job")
-		got := begin(ctx, m)
+		got := begin(ctx, f.c.RWMutex("job"))
 		r.enlisted(1)
 		leave()
 		mustMatch(t, await(t, "Lock", got).err, context.Canceled)

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
@@ -99,30 +96,11 @@ func TestSemaphore(t *testing.T) {
 		mustBe(t, "left", available(t, p), 0)
 		must(t, "AddPermits", p.AddPermits(ctx, 1))
 		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-		must(t, "Do", p.Do(ctx, func(ctx context.Context, l *lock.Lease) error {
-			mustBe(t, "left", available(t, p), 0)
-			return ctx.Err()
-		}))
 		mustBe(t, "left", d.value("pool"), "1")
 		if in := d.leases("pool"); len(in) != 0 {
 			t.Errorf("left in Redis: %v", in)
 		}
 
-		for _, want := range []struct {
-			metric telemetry.Metric
-			label  string
-			n      float64
-		}{
-			{telemetry.MetricAcquisitions, "lockdog.outcome=acquired", 3},
-			{telemetry.MetricAcquisitions, "lockdog.outcome=held", 1},
-			{telemetry.MetricReleases, "lockdog.outcome=released", 3},
-			{telemetry.MetricHoldDuration, "lockdog.group=default", 3},
-			{telemetry.MetricLosses, "lockdog.group=default", 0},
-		} {
-			if got := d.sum(t, want.metric, want.label); got != want.n {
-				t.Errorf("%s %s: %v, want %v", want.metric.Name, want.label, got, want.n)
-			}
-		}
 		if attrs := attrsOf(d.spansNamed("held default")[0]); attrs[telemetry.KeyKind] != "semaphore" {
 			t.Errorf("the span has %v", attrs)
 		}
@@ -258,91 +236,6 @@ func TestSemaphorePermitLost(t *testing.T) {
 		d.rdb.ZAddXX(t.Context(), key, redis.Z{Score: 1000, Member: string(raw)})
 		mustBeLost(t, three, lock.CauseMissing)
 		mustBe(t, "available", available(t, p), 1)
-	})
-}
-
-// An acquire that is repeated, because its answer was lost, takes one permit; one that is left takes none.
-func TestSemaphorePermitTakenOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		p := permits(t, d.client(), "pool", 5)
-		rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
-		c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(far)) // what isn't given back doesn't run out
-		flaky := c.Semaphore("pool")
-		first := try(t, flaky)
-		wire.set(redistest.ReplyTo(redistest.Drop, wire.script("semaphore_acquire", "pool"), redistest.Nth(1)))
-		second := try(t, flaky)
-		wire.set(nil)
-		mustBe(t, "left", available(t, p), 3)
-		if second.Token() <= first.Token() {
-			t.Errorf("token %d after %d", second.Token(), first.Token())
-		}
-		wire.set(redistest.ReplyTo(redistest.Cut, wire.script("semaphore_release", "pool"), redistest.Nth(1)))
-		free(t, second)
-		mustBe(t, "left", available(t, p), 4)
-
-		for _, rule := range []redistest.Rule{
-			redistest.ReplyTo(redistest.Hold, wire.script("semaphore_acquire", "pool")),
-			redistest.When(redistest.Up, redistest.Hold, wire.script("semaphore_acquire", "pool")),
-		} {
-			wire.set(rule)
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			if l, err := flaky.Lock(ctx); err == nil {
-				t.Errorf("Lock: %v", l)
-			}
-			cancel()
-			wire.set(nil)
-			wire.proxy.Release()
-			wrong := time.Now() // the last time: what was left may be taken for a moment, and is given back
-			eventually(t, patience, func() bool {
-				if available(t, p) != 4 || len(d.leases("pool")) != 1 {
-					wrong = time.Now()
-				}
-				return time.Since(wrong) > 250*time.Millisecond
-			})
-		}
-		free(t, first)
-	})
-}
-
-// Many contend in two clients: never more inside than there are permits, and all of them get in.
-func TestSemaphoreContention(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t)
-		const most, workers, rounds = 3, 12, 8
-		permits(t, d.client(), "pool", most)
-		far := lock.WithWatchdog(far) // nobody looks by themselves in time
-		var inside, seen, tokens atomic.Int64
-		var all sync.WaitGroup
-		for _, c := range []*lock.Client{d.client(far), d.client(far)} {
-			for range workers / 2 {
-				all.Go(func() {
-					for range rounds {
-						err := c.Semaphore("pool").Do(t.Context(), func(ctx context.Context, l *lock.Lease) error {
-							n := inside.Add(1)
-							defer inside.Add(-1)
-							for s := seen.Load(); n > s && !seen.CompareAndSwap(s, n); s = seen.Load() {
-							}
-							<-time.After(time.Millisecond)
-							tokens.Add(min(l.Token(), 1))
-							return ctx.Err()
-						})
-						if err != nil {
-							t.Error(err)
-						}
-					}
-				})
-			}
-		}
-		all.Wait()
-		mustBe(t, "grants", tokens.Load(), int64(workers*rounds))
-		mustBe(t, "most inside", seen.Load(), int64(most))
-		mustBe(t, "left", d.value("pool"), strconv.Itoa(most))
-		if n := d.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source=poll"); n != 0 {
-			t.Errorf("%v waiters had to look by themselves", n)
-		}
 	})
 }
 
