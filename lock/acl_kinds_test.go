@@ -79,6 +79,21 @@ func mutexCalls(u *aclUser) error {
 	)
 }
 
+// prefixCalls take a lock, wait for it and take it away, all with a key prefix.
+func prefixCalls(u *aclUser) error {
+	holder, other, name := u.client(lock.WithKeyPrefix("app:")), u.client(lock.WithKeyPrefix("app:")), u.name+":1"
+	var l *lock.Lease
+	var next <-chan taken
+	return inTurn(
+		func() (err error) { l, err = holder.Mutex(name).Lock(u.ctx); return err },
+		func() error { next = begin(u.ctx, other.Mutex(name)); return u.waits(other, 1, 1) },
+		func() error { return l.Release(u.ctx) },
+		func() error { got := <-next; l = got.Lease; return got.err },
+		func() error { return second(holder.Mutex(name).ForceUnlock(u.ctx)) },
+		func() error { return u.until("the loss", func() bool { return l.Err() != nil }) },
+	)
+}
+
 // manyAtOnce takes many locks at once. What may not be done for all of them together is done for one after the other, so only Redis knows.
 func (u *aclUser) manyAtOnce(c *lock.Client) error {
 	all := make(chan error)

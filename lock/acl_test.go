@@ -87,6 +87,29 @@ func TestACL(t *testing.T) {
 			})
 		}
 	}
+	aclWithPrefix(t, servers)
+}
+
+// aclWithPrefix runs the rules of a Mutex with a key prefix in them, which are enough for a program that has it, a Mutex that another client waits
+// for, and its forced unlock; and those without it, which are not.
+func aclWithPrefix(t *testing.T, servers []*redistest.Server) {
+	waiting := strings.Join(rulesOf(t, "one of several"), " ")
+	for user, places := range map[string]string{
+		"prefixed": strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places) + " " + strings.ReplaceAll(waiting, "{job", "{app:job"),
+		"bare":     acl.Mutex.Places + " " + waiting,
+	} {
+		t.Run("key prefix/"+user, func(t *testing.T) {
+			t.Parallel()
+			u := newACLUser(t, user, servers, strings.Fields(places+" "+acl.Mutex.Commands))
+			enough := user == "prefixed"
+			if enough {
+				u.patient()
+			}
+			if err := u.counted(prefixCalls(u)); (err == nil) != enough {
+				t.Errorf("with %s: %v", places, err)
+			}
+		})
+	}
 }
 
 // startOneNodeCluster starts a cluster of one node.
