@@ -40,6 +40,8 @@ var badNameTable = []badLock{
 	reserved("app:lockdog:fence:{0}", "lockdog:fence:"), // of a client with another prefix
 	reserved("lockdog_wait:{job}", "lockdog_wait:"),
 	reserved("lockdog_fair:{job}", "lockdog_fair:"),
+	reserved("lockdog:waits:{x}", "lockdog:waits:"),
+	reserved("a:lockdog:waiting", "lockdog:waiting"),
 	reserved("redisson_lock_queue:{job}", "redisson_lock_queue:"),
 	reserved("redisson_lock_timeout:{job}", "redisson_lock_timeout:"),
 	reserved("redisson_lock_token:{job}", "redisson_lock_token:"),
@@ -63,6 +65,17 @@ var badLockTable = slices.Concat(badNameTable, []badLock{
 	with(lock.WithWatchdog(30*time.Second), lock.WithHeartbeat(9*time.Second)).saying("WithHeartbeat(9s)", "10s"),
 	with(lock.WithMaxHold(0)).saying("WithMaxHold(0s)", "at least"),
 	with(lock.WithHeartbeat(-1)).saying("WithHeartbeat(-1ns)", "at least"),
+	with(lock.WithMinHold(-1)).saying("WithMinHold(-1ns)"),
+	with(lock.WithMinHold(time.Minute), lock.WithMaxHold(20*time.Second)).saying("WithMaxHold(20s)"),
+	with(lock.WithMinHold(time.Minute), lock.WithFixedLease(time.Second)).saying("WithFixedLease(1s)"),
+	with(lock.WithTakeoverDelay(-1)).saying("WithTakeoverDelay(-1ns)", "24h"),
+	with(lock.WithTakeoverDelay(24*time.Hour+1)).saying("WithTakeoverDelay(24h", "0 to 24h"),
+	with(lock.WithReplicas(0, time.Second)).saying("WithReplicas(0, 1s): at least 1 replica"),
+	with(lock.WithReplicas(-1, time.Second)).saying("WithReplicas(-1, 1s): at least 1 replica"),
+	with(lock.WithReplicas(1, 0)).saying("WithReplicas(1, 0s): at least 1 replica and 1ms"), // 0 is for ever
+	with(lock.WithReplicas(1, time.Microsecond)).saying("1ms"),
+	with(lock.WithReplicas(1, time.Second), lock.WithWatchdog(time.Second)).saying("shorter than the lease, 1s"),
+	with(lock.WithReplicas(1, time.Second), lock.WithFixedLease(500*time.Millisecond)).saying("shorter than the lease, 500ms"),
 	with(lock.WithHoldWarning(0)).saying("WithHoldWarning(0s)", "positive"),
 	with(lock.WithWait(-1)).saying("WithWait(-1ns)", "negative"),
 	with(lock.WithLeaseContext(nil)).saying("WithLeaseContext(nil)"), //nolint:staticcheck // that is the bad input
@@ -132,6 +145,10 @@ func badClients(t *testing.T, w *world) {
 	mustBeRefused(t, w, []string{"WithContentionProfile(-1)"}, lock.WithContentionProfile(-1))
 	mustBeRefused(t, w, []string{"WithContentionProfile", "1000000"}, lock.WithContentionProfile(1_000_001))
 	mustBeRefused(t, w, []string{"WithRenewalBatch(-1)"}, lock.WithRenewalBatch(-1))
+	for _, d := range []time.Duration{-1, time.Millisecond, 99 * time.Millisecond, time.Hour + 1} {
+		mustBeRefused(t, w, []string{"WithWaitGraph"}, lock.WithWaitGraph(d))
+	}
+	mustBeRefused(t, w, []string{"WithDeadlockBreaking"}, lock.WithWaitGraph(0), lock.WithDeadlockBreaking())
 	mustBeRefused(t, w, []string{"WithRenewalBatch(0)", "1 to 4096"}, lock.WithRenewalBatch(0))
 }
 

@@ -103,18 +103,3 @@ func TestCallsReturnWhenTheirContextEnds(t *testing.T) {
 		srv.Resume(t)
 	})
 }
-
-// A go-redis client whose calls may never return is refused, with the remedy.
-func TestNewRefusesClientsWithoutReadTimeout(t *testing.T) {
-	t.Parallel()
-	for _, d := range []time.Duration{-1, -2} { // none, and no deadline calls at all
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: d})
-		_, err := lock.New(rdb)
-		mustMatch(t, err, lock.ErrInvalid)
-		fine := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-		_, err = lock.New(fine, lock.WithRenewalClient(rdb))
-		mustMatch(t, err, lock.ErrInvalid)
-		_ = rdb.Close()
-		_ = fine.Close()
-	}
-}

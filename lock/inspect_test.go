@@ -46,14 +46,6 @@ func TestMultiInspectAndForceUnlock(t *testing.T) {
 		if was, err = m.ForceUnlock(t.Context()); was || err != nil {
 			t.Errorf("ForceUnlock of what is free: %v, %v", was, err)
 		}
-		for _, bad := range []*lock.Multi{nil, {}, operator.Multi(nil)} {
-			if _, err := bad.Inspect(t.Context()); !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("Inspect of an invalid Multi: %v", err)
-			}
-			if _, err := bad.ForceUnlock(t.Context()); !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("ForceUnlock of an invalid Multi: %v", err)
-			}
-		}
 	})
 }
 
@@ -93,14 +85,6 @@ func TestQuorumInspectAndForceUnlock(t *testing.T) {
 		mustMatch(t, l.Err(), lock.ErrLost)
 		if owners := ns.holders("job"); owners[0] != "" || owners[1] != "" {
 			t.Errorf("it is held by %v", owners)
-		}
-		for _, bad := range []*lock.QuorumMutex{nil, {}} {
-			if _, err := bad.Inspect(t.Context()); !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("Inspect of an invalid lock: %v", err)
-			}
-			if _, err := bad.ForceUnlock(t.Context()); !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("ForceUnlock of an invalid lock: %v", err)
-			}
 		}
 	})
 }

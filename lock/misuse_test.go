@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,39 +19,131 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What is given wrongly is refused with an error that says so, and leaves nothing behind.
-func TestMisuse(t *testing.T) {
+// What can't be is said by the first use, and Redis isn't asked. (What no lock can be called or have, whatever its kind: bad input of the
+// conformance suite.)
+func TestInvalid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		s := newScope(t)
-		c := s.open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(ttl))
-		ctx := t.Context()
-
+		d, ns, ctx := newDesk(t), startNodes(t, 4), t.Context()
+		c, undetecting, delayed := d.client(), d.client(lock.WithWaitGraph(0)), d.client(lock.WithTakeoverDelay(time.Second))
+		clients := ns.quorum().clients
+		twin := newScope(t).open(t, ns.servers[0].Client(t, func(o *redis.Options) { o.Addr, o.DB = ns.wires[0].proxy.Addr(), 1 }))
+		quorum := func(of ...*lock.Client) *lock.Quorum {
+			q, err := lock.NewQuorum(of...)
+			must(t, "NewQuorum", err)
+			return q
+		}
+		quorum(clients...)
+		unalike := quorum(clients[1], clients[2], twin)   // whose lease is the default one
+		endless := func(timeout time.Duration) *redis.Client { // whose calls may never return
+			return d.sp.Client(t, func(o *redis.Options) { o.ReadTimeout = timeout })
+		}
+		many := make([]string, 1025)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
+		}
+		take := func(l lock.Locker) error { return errorOf(l.TryLock(ctx)) }
 		var zero lock.Client
-		_, err := zero.Mutex("job").TryLock(ctx)
-		mustMatch(t, err, lock.ErrInvalid)
-		mustMatch(t, zero.Close(ctx), lock.ErrInvalid)
-		if zero.Leases() != nil || zero.Recent() != nil {
-			t.Error("a Client that New didn't make has leases")
-		}
+		var none context.Context
+		var nobody *lock.Client
+		var noQuorum *lock.Quorum
+		var noRW *lock.RWMutex
+		s, pool, gate := c.UnleasedSemaphore("pool"), c.Semaphore("pool"), c.Latch("gate")
+		for _, row := range []struct {
+			says string
+			err  error
+		}{
+			{"New", zero.Close(ctx)},
+			{"New", take(zero.Mutex("job"))},
+			{"ReadTimeout", errorOf(lock.New(endless(-1)))}, // no timeout
+			{"ReadTimeout", errorOf(lock.New(endless(-2)))}, // no deadline calls at all
+			{"ReadTimeout", errorOf(lock.New(d.sp.Client(t), lock.WithRenewalClient(endless(-1))))},
+			{"function", c.Mutex("job").Do(ctx, nil)},
+			{"function", errorOf(lock.Do[int](ctx, c.Mutex("job"), nil))},
+			{"lock", errorOf(lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil }))},
+			{"WithDeadlockBreaking", take(undetecting.Mutex("job", lock.WithDeadlockBreaking()))},
+			{"ReadTimeout of the Redis client", take(c.Mutex("job", lock.WithReplicas(1, time.Hour), lock.WithWatchdog(2*time.Hour)))},
 
-		mustMatch(t, c.Mutex("job").Do(ctx, nil), lock.ErrInvalid)
-		_, err = lock.Do[int](ctx, c.Mutex("job"), nil)
-		mustMatch(t, err, lock.ErrInvalid)
-		_, err = lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil })
-		mustMatch(t, err, lock.ErrInvalid)
-		_, err = lock.NewQuorum(c, &zero, c)
-		mustMatch(t, err, lock.ErrInvalid)
-		mustMention(t, err, "client 1", "New")
-		if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
-			t.Errorf("%d calls to acquire for no work", n)
-		}
+			{"at least one", take(c.Multi(nil))},
+			{"at most 1024", take(c.Multi(many))},
+			{`"x" is given twice`, take(c.Multi([]string{"x", "y", "x"}))},
+			{"name is empty", take(c.Multi([]string{"x", ""}))},
+			{"no hash tag", take(c.Multi([]string{"x", "a{b"}))},
+			{"contradict", take(c.Multi([]string{"x"}, lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)))},
+			{"the Client is nil", take(nobody.Multi([]string{"x"}))},
+			{"is made by a Client", take((*lock.Multi)(nil))},
+			{"is made by a Client", take(&lock.Multi{})},
+			{"is made by a Client", errorOf((*lock.Multi)(nil).Inspect(ctx))},
+			{"is made by a Client", errorOf((&lock.Multi{}).ForceUnlock(ctx))},
+			{"at least one", errorOf(c.Multi(nil).Inspect(ctx))},
+			{"at least one", errorOf(c.Multi(nil).ForceUnlock(ctx))},
 
-		l := try(t, c.Mutex("job"))
-		mustMatch(t, l.Release(nil), lock.ErrInvalid) //nolint:staticcheck // what comes of it is the point
-		mustMatch(t, l.Err(), lock.ErrReleased)
-		free(t, try(t, c.Mutex("job")))
+			{"at least 3 are needed", errorOf(lock.NewQuorum(clients[:2]...))},
+			{"client 1 is nil", errorOf(lock.NewQuorum(clients[0], nil, clients[1]))},
+			{"client 1 is nil, or not made by New", errorOf(lock.NewQuorum(clients[0], &zero, clients[1]))},
+			{"0 and 2 are the same", errorOf(lock.NewQuorum(clients[0], clients[1], clients[0]))},
+			{"server " + ns.wires[0].proxy.Addr(), errorOf(lock.NewQuorum(clients[0], clients[1], twin))},
+			{"different leases", take(unalike.Mutex("job", lock.WithTakeoverDelay(0)))},
+			{"different leases", take(quorum(clients[1], clients[2], delayed).Mutex("job"))},
+			{"name is empty", take(unalike.Mutex("", lock.WithWatchdog(time.Second)))},
+			{"the Quorum is nil", take(noQuorum.Mutex("job"))},
+			{"is made by a Client", take((*lock.QuorumMutex)(nil))},
+			{"is made by a Client", errorOf((*lock.QuorumMutex)(nil).Inspect(ctx))},
+			{"is made by a Client", errorOf((&lock.QuorumMutex{}).ForceUnlock(ctx))},
+
+			{"is made by a Client", noRW.Do(ctx, noWork)},
+			{"is made by a Client", noRW.RDo(ctx, noWork)},
+			{"name is empty", c.RWMutex("").RDo(ctx, noWork)},
+			{"no hash tag", c.RWMutex("a{b").Do(ctx, noWork)},
+			{`"rw": WithMinHold`, take(c.RWMutex("rw", lock.WithMinHold(time.Second)))},
+			{`"pool": WithMinHold`, take(c.Semaphore("pool", lock.WithMinHold(time.Second)))},
+
+			{"Acquire(0)", s.Acquire(ctx, 0)},
+			{"Acquire(-1)", s.TryAcquire(ctx, -1)},
+			{"Acquire(2147483648)", s.Acquire(ctx, math.MaxInt32+1)},
+			{"Release(0)", s.Release(ctx, 0)},
+			{"Release(-1)", s.Release(ctx, -1)},
+			{"AddPermits(-2147483648)", s.AddPermits(ctx, -math.MaxInt32-1)},
+			{"TrySetPermits(-1)", errorOf(s.TrySetPermits(ctx, -1))},
+			{"is made by a Client", (*lock.UnleasedSemaphore)(nil).Acquire(ctx, 1)},
+			{"is made by a Client", (*lock.UnleasedSemaphore)(nil).Release(ctx, 1)},
+			{"is made by a Client", (*lock.UnleasedSemaphore)(nil).AddPermits(ctx, 1)},
+			{"is made by a Client", errorOf((*lock.UnleasedSemaphore)(nil).Available(ctx))},
+			{"is made by a Client", new(lock.UnleasedSemaphore).Acquire(ctx, 1)},
+			{"is made by a Client", new(lock.UnleasedSemaphore).Release(ctx, 1)},
+			{"the Client is nil", nobody.UnleasedSemaphore("pool").TryAcquire(ctx, 1)},
+			{"ctx is nil", s.Acquire(none, 1)},
+			{"ctx is nil", s.Release(none, 1)},
+			{"WithWait(-1ns)", c.UnleasedSemaphore("pool", lock.WithWait(-1)).Acquire(ctx, 1)},
+			{"about leases", c.UnleasedSemaphore("pool", lock.WithFixedLease(time.Second)).Acquire(ctx, 1)},
+			{"about leases", c.UnleasedSemaphore("pool", lock.WithTakeoverDelay(time.Second)).TryAcquire(ctx, 1)},
+			{"TrySetPermits(-1)", errorOf(pool.TrySetPermits(ctx, -1))},
+			{"EnsurePermits(-1)", pool.EnsurePermits(ctx, -1)},
+			{"is made by a Client", (*lock.Semaphore)(nil).EnsurePermits(ctx, 1)},
+			{"is made by a Client", errorOf(new(lock.Semaphore).Total(ctx))},
+			{"is made by a Client", errorOf((*lock.Semaphore)(nil).Lock(ctx))},
+			{"is made by a Client", errorOf((*lock.Semaphore)(nil).Available(ctx))},
+			{"is made by a Client", errorOf(new(lock.Semaphore).Available(ctx))},
+			{"TrySetCount(0)", errorOf(gate.TrySetCount(ctx, 0))},
+			{"about leases", c.Latch("gate", lock.WithMaxHold(time.Minute)).Wait(ctx)},
+			{"about leases", c.Latch("gate", lock.WithTakeoverDelay(time.Second)).Wait(ctx)},
+			{"is made by a Client", (*lock.Latch)(nil).Wait(ctx)},
+			{"is made by a Client", errorOf((*lock.Latch)(nil).Count(ctx))},
+			{"is made by a Client", new(lock.Latch).CountDown(ctx)},
+			{"is made by a Client", errorOf(new(lock.Latch).TrySetCount(ctx, 1))},
+		} {
+			if !errors.Is(row.err, lock.ErrInvalid) || !strings.Contains(row.err.Error(), row.says) {
+				t.Errorf("%v; it should be ErrInvalid, and say %q", row.err, row.says)
+			}
+		}
+		if keys := d.sp.Keys(t); len(keys) != 0 || d.sent(t, telemetry.PurposeAcquire) != 0 || zero.Leases() != nil || zero.Recent() != nil {
+			t.Errorf("Redis has %q, and was asked %d times", keys, d.sent(t, telemetry.PurposeAcquire))
+		}
+		free(t, try(t, unalike.Mutex("job", lock.WithWatchdog(time.Second)))) // one lease for all
+		why := errors.New("why")
+		dead, cancel := context.WithCancelCause(ctx)
+		cancel(why)
+		mustMatch(t, errorOf(s.TrySetPermits(dead, 1)), why)
 	})
 }
 
@@ -277,7 +370,7 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 		rdb := redistest.StartFake(t)
 		for _, defaults := range [][]lock.Option{
 			{lock.WithFixedLease(time.Second)},
-			{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute)},
+			{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute), lock.WithTakeoverDelay(time.Second)},
 		} {
 			c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
 			for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,9 +62,10 @@ func TestMultiTakesAllOrNone(t *testing.T) {
 		a, as := c.client()
 		b, _ := c.client()
 
-		l := try(t, a.Multi([]string{"y", "z", "x"}))
-		if l.Name() != "x,y,z" {
-			t.Errorf("it is called %q", l.Name())
+		names := []string{"y", "z", "x"}
+		l := try(t, a.Multi(names))
+		if l.Name() != "x,y,z" || names[0] != "y" {
+			t.Errorf("it is called %q; the caller's names are %v", l.Name(), names)
 		}
 		tokens := l.Tokens()
 		if len(tokens) != 3 || l.Token() != max(tokens["x"], tokens["y"], tokens["z"]) {
@@ -216,44 +216,6 @@ func TestMultiWaitsInOrder(t *testing.T) {
 	})
 }
 
-func TestMultiInput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newCorner(t)
-		a, s := c.client()
-		many := make([]string, 1025)
-		for i := range many {
-			many[i] = fmt.Sprint(i)
-		}
-		var none *lock.Client
-		for what, m := range map[string]*lock.Multi{
-			"at least one":         a.Multi(nil),
-			"at most 1024":         a.Multi(many),
-			`"x" is given twice`:   a.Multi([]string{"x", "y", "x"}),
-			"name is empty":        a.Multi([]string{"x", ""}),
-			"no hash tag":          a.Multi([]string{"x", "a{b"}),
-			"contradict":           a.Multi([]string{"x"}, lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)),
-			"the Client is nil":    none.Multi([]string{"x"}),
-			"is made by a Client":  nil,
-			"is made by a Client,": {},
-		} {
-			_, err := m.TryLock(t.Context())
-			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-				t.Errorf("the error doesn't say %q: %v", what, err)
-			}
-		}
-		if n := s.sent(t, telemetry.PurposeAcquire); n != 0 {
-			t.Errorf("%d calls were made", n)
-		}
-		names := []string{"z", "a"}
-		if l := try(t, a.Multi(names)); l.Name() != "a,z" || names[0] != "z" {
-			t.Errorf("%q; the caller's names are %v", l.Name(), names)
-		}
-		_, err := a.Multi([]string{"x", "y"}).Lock(func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx }())
-		mustMatch(t, err, context.Canceled)
-	})
-}
-
 func TestMultiDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,53 +234,5 @@ func TestMultiDo(t *testing.T) {
 		if c.exists("b") {
 			t.Error("b is still held")
 		}
-	})
-}
-
-// Multis of random names, in two clients, and Mutexes within Mutexes in that order, get on with each other: nobody waits in a
-// circle, and no name is held twice.
-func TestMultisDontDeadlock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const workers, rounds = 6, 25
-		c := newCorner(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-		defer cancel()
-		var mu sync.Mutex
-		holders := map[string]int{}
-		work := func(names ...string) {
-			for _, by := range []int{1, -1} {
-				mu.Lock()
-				for _, name := range names {
-					if holders[name] += by; holders[name] > 1 {
-						t.Errorf("%s is held twice", name)
-					}
-				}
-				mu.Unlock()
-			}
-		}
-		var all sync.WaitGroup
-		for w := range workers {
-			a, _ := c.client()
-			all.Go(func() {
-				for i := range rounds {
-					names := []string{"a", "b", "c", "d"}
-					names = append(names[:(w+i)%4], names[(w+i)%4+1:]...) // three of them
-					var err error
-					if (w+i)%3 > 0 {
-						err = a.Multi(names).Do(ctx, func(context.Context, *lock.Lease) error { work(names...); return nil })
-					} else {
-						err = a.Mutex(names[0]).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
-							return a.Mutex(names[2]).Do(ctx, func(context.Context, *lock.Lease) error { work(names[0], names[2]); return nil })
-						})
-					}
-					if err != nil {
-						t.Errorf("worker %d, round %d: %v", w, i, err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
 	})
 }

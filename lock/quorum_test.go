@@ -353,46 +353,6 @@ func TestQuorumClose(t *testing.T) {
 	})
 }
 
-func TestQuorumInput(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ns := startNodes(t, 4)
-		clients := ns.quorum().clients
-		twin := newScope(t).open(t, ns.servers[0].Client(t, func(o *redis.Options) { o.Addr, o.DB = ns.wires[0].proxy.Addr(), 1 }))
-		for what, of := range map[string][]*lock.Client{
-			"at least 3 are needed":              clients[:2],
-			"client 1 is nil":                    {clients[0], nil, clients[1]},
-			"0 and 2 are the same":               {clients[0], clients[1], clients[0]},
-			"server " + ns.wires[0].proxy.Addr(): {clients[0], clients[1], twin},
-		} {
-			_, err := lock.NewQuorum(of...)
-			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-				t.Errorf("the error doesn't say %q: %v", what, err)
-			}
-		}
-		if _, err := lock.NewQuorum(clients...); err != nil {
-			t.Errorf("of four: %v", err)
-		}
-		q, err := lock.NewQuorum(clients[1], clients[2], twin)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var none *lock.Quorum
-		for what, m := range map[string]*lock.QuorumMutex{
-			"different leases":    q.Mutex("job"),
-			"name is empty":       q.Mutex("", lock.WithWatchdog(time.Second)),
-			"the Quorum is nil":   none.Mutex("job"),
-			"is made by a Client": nil,
-		} {
-			_, err := m.TryLock(t.Context())
-			if mustMatch(t, err, lock.ErrInvalid); !strings.Contains(err.Error(), what) {
-				t.Errorf("the error doesn't say %q: %v", what, err)
-			}
-		}
-		free(t, try(t, q.Mutex("job", lock.WithWatchdog(time.Second)))) // one lease for all
-	})
-}
-
 // A node that grants the lock late, while its client closes, was never counted on: it must not cost the lease a node.
 func TestQuorumLateVoteOfAClosingClient(t *testing.T) {
 	t.Parallel()

@@ -99,29 +99,6 @@ func TestWithReplicas(t *testing.T) {
 	}
 }
 
-func TestWithReplicasInvalid(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Shared(t).Client(t, answerWithin(2*time.Second))
-	client := newScope(t).open(t, rdb)
-	for _, x := range []struct {
-		opts []lock.LockOption
-		says string
-	}{
-		{[]lock.LockOption{lock.WithReplicas(0, time.Second)}, "WithReplicas(0, 1s): at least 1 replica"},
-		{[]lock.LockOption{lock.WithReplicas(-1, time.Second)}, "WithReplicas(-1, 1s): at least 1 replica"},
-		{[]lock.LockOption{lock.WithReplicas(1, 0)}, "WithReplicas(1, 0s): at least 1 replica and 1ms"}, // 0 is for ever
-		{[]lock.LockOption{lock.WithReplicas(1, time.Microsecond)}, "1ms"},
-		{[]lock.LockOption{lock.WithReplicas(1, 2*time.Second)}, "shorter than the ReadTimeout of the Redis client, 2s"},
-		{[]lock.LockOption{lock.WithReplicas(1, time.Second), lock.WithWatchdog(time.Second)}, "shorter than the lease, 1s"},
-		{[]lock.LockOption{lock.WithReplicas(1, time.Second), lock.WithFixedLease(500 * time.Millisecond)}, "shorter than the lease, 500ms"},
-	} {
-		_, err := client.Mutex("job", x.opts...).TryLock(t.Context())
-		if !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), `"job"`) {
-			t.Errorf("%v; it should say %q", err, x.says)
-		}
-	}
-}
-
 // TestWithReplicasRefused has a user who may not WAIT: what the script took is given back.
 func TestWithReplicasRefused(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,7 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,51 +13,31 @@ import (
 
 const delayedLease, takeoverDelay = 30 * time.Second, 10 * time.Second
 
-// delayedKinds are the kinds of lock that WithTakeoverDelay is for, of three clients of three servers.
-var delayedKinds = map[string]func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker{
-	"Mutex":     func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker { return cs[0].Mutex("job", opts...) },
-	"FairMutex": func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker { return cs[0].FairMutex("job", opts...) },
-	"writer":    func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker { return cs[0].RWMutex("job", opts...) },
-	"reader": func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker {
-		if len(opts) == 0 { // the next: two readers don't exclude each other
-			return cs[0].RWMutex("job")
-		}
-		return cs[0].RWMutex("job", opts...).RLocker()
-	},
-	"Semaphore": func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker {
-		s := cs[0].Semaphore("job", opts...)
-		_ = s.EnsurePermits(context.Background(), 1) // without it no permit is granted
-		return s
-	},
-	"Multi": func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker {
-		return cs[0].Multi([]string{"job", "job:2"}, opts...)
-	},
-	"Quorum": func(cs []*lock.Client, opts ...lock.LockOption) lock.Locker {
-		q, err := lock.NewQuorum(cs...)
-		if err != nil {
-			panic(err)
-		}
-		return q.Mutex("job", opts...)
-	},
-}
-
 // delayed are two locks of one name: the holder's has a takeover delay, and can be cut off from the servers.
 type delayed struct {
 	cut          atomic.Bool
 	holder, next lock.Locker
 }
 
-func newDelayed(t *testing.T, kind string) *delayed {
+func newDelayed(t *testing.T, k kindOfLock) *delayed {
 	t.Helper()
 	d := &delayed{}
 	var mine, theirs []*lock.Client
-	for range 3 {
+	for range 3 { // of which all kinds but a Quorum take one
 		srv := redistest.StartFake(t)
 		mine = append(mine, openTapped(t, srv, cutWhile(&d.cut)))
 		theirs = append(theirs, open(t, srv.Client(t)))
 	}
-	d.holder = delayedKinds[kind](mine, lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay))
-	d.next = delayedKinds[kind](theirs)
+	opts := []lock.LockOption{lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
+	if k.quorum {
+		ours, err := lock.NewQuorum(mine...)
+		must(t, "NewQuorum", err)
+		other, err := lock.NewQuorum(theirs...)
+		must(t, "NewQuorum", err)
+		d.holder, d.next = ours.Mutex("job", opts...), other.Mutex("job")
+		return d
+	}
+	d.holder, d.next = k.make(mine[0], "job", opts...), k.against(theirs[0], "job")
 	return d
 }
 
@@ -75,53 +53,33 @@ func (d *delayed) lose(t *testing.T, l *lock.Lease) time.Time {
 }
 
 // A lease that ran out without a release leaves the lock taken for the takeover delay, though the holder could release it. No other gets it sooner, and
-// who waits gets it then.
+// who waits gets it then. After a release there is no delay, also if the lease was lost before.
 func TestTakeoverDelay(t *testing.T) {
 	t.Parallel()
-	for kind := range delayedKinds {
-		t.Run(kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDelayed(t, kind)
-				l := try(t, d.holder)
-				waiter := begin(t.Context(), d.next)
-				over := d.lose(t, l)
-				got := <-waiter
-				if got.err != nil {
-					t.Fatal(got.err)
-				}
-				if late := time.Since(over.Add(takeoverDelay)); late < 0 || late > time.Second {
-					t.Errorf("granted %v after the lease and the delay", late)
-				}
-				free(t, got.Lease)
-			})
-		})
-	}
-}
-
-// After a release there is no delay, also if the lease was lost before.
-func TestTakeoverDelay_Release(t *testing.T) {
-	t.Parallel()
-	for kind := range delayedKinds {
-		for _, lost := range []bool{false, true} {
-			t.Run(fmt.Sprint(kind, " lost ", lost), func(t *testing.T) {
+	for _, k := range append([]kindOfLock{quorums, several}, allKinds...) {
+		for _, end := range []string{"lost", "released", "lost and released"} {
+			t.Run(k.name+" "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					d := newDelayed(t, kind)
+					d := newDelayed(t, k)
 					l := try(t, d.holder)
 					waiter := begin(t.Context(), d.next)
-					if lost {
-						d.lose(t, l)
-						mustMatch(t, l.Release(t.Context()), lock.ErrLost)
-					} else {
+					var due time.Time
+					switch end {
+					case "lost":
+						due = d.lose(t, l).Add(takeoverDelay)
+					case "released":
 						time.Sleep(time.Second)
 						free(t, l)
+						due = time.Now()
+					default:
+						d.lose(t, l)
+						mustMatch(t, l.Release(t.Context()), lock.ErrLost)
+						due = time.Now()
 					}
-					released := time.Now()
 					got := <-waiter
-					if got.err != nil {
-						t.Fatal(got.err)
-					}
-					if took := time.Since(released); took > time.Second {
-						t.Errorf("granted %v after the release", took)
+					must(t, "Lock", got.err)
+					if late := time.Since(due); late < 0 || late > time.Second {
+						t.Errorf("granted %v after it was due", late)
 					}
 					free(t, got.Lease)
 				})
@@ -166,24 +124,5 @@ func TestTakeoverDelay_Remaining(t *testing.T) {
 		synctest.Wait()
 		remaining("renewed")
 		free(t, l)
-	})
-}
-
-// What is wrong with a delay is said by the first use.
-func TestTakeoverDelay_Invalid(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := open(t, redistest.StartFake(t).Client(t), lock.WithTakeoverDelay(time.Second)) // as a default it is nothing to what has no lease
-		for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
-			_, err := c.Mutex("job", lock.WithTakeoverDelay(d)).TryLock(t.Context())
-			mustMatch(t, err, lock.ErrInvalid)
-		}
-		mustMatch(t, c.UnleasedSemaphore("s", lock.WithTakeoverDelay(time.Second)).TryAcquire(t.Context(), 1), lock.ErrInvalid)
-		mustMatch(t, c.Latch("l", lock.WithTakeoverDelay(time.Second)).Wait(t.Context()), lock.ErrInvalid)
-		must(t, "Wait", c.Latch("l").Wait(t.Context()))
-		q, err := lock.NewQuorum(c, open(t, redistest.StartFake(t).Client(t)), open(t, redistest.StartFake(t).Client(t)))
-		must(t, "NewQuorum", err)
-		_, err = q.Mutex("job").TryLock(t.Context())
-		mustMatch(t, err, lock.ErrInvalid)
 	})
 }
