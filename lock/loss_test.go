@@ -17,23 +17,6 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// lossKinds are the kinds that have leases, with the keys that show who holds one.
-var lossKinds = []struct {
-	name   string
-	take   func(*lock.Client, string) lock.Locker
-	key    func(name string) string
-	sorted bool
-}{
-	{"mutex", func(c *lock.Client, name string) lock.Locker { return c.Mutex(name) }, plain, false},
-	{"fair", func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) }, plain, false},
-	{"write", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) }, plain, false},
-	{"read", func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() }, plain, false},
-	{"semaphore", func(c *lock.Client, name string) lock.Locker { return c.Semaphore(name) }, func(name string) string { return "{" + name + "}:timeout" }, true},
-	{"multi", func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) }, plain, false},
-}
-
-func plain(name string) string { return name }
-
 // lossWays are what can become of such a key, in commands of one transaction.
 var lossWays = []struct {
 	commands string
@@ -70,25 +53,25 @@ func TestLossNotifications(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
-	for _, k := range lossKinds {
+	for _, k := range append([]kindOfLock{several}, allKinds...) {
+		sorted := k.name == "semaphore" // its permits are in a sorted set
 		for i, way := range lossWays {
-			name := fmt.Sprintf("%s:%d", k.name, i)
+			name := strings.ReplaceAll(fmt.Sprintf("%s:%d", k.name, i), " ", "-")
 			c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far)) // its own: a client makes two calls ahead of time in 100 ms
-			if k.sorted {
-				if _, err := c.Semaphore(name).TrySetPermits(t.Context(), 3); err != nil {
-					t.Fatal(err)
-				}
+			m, key := k.make(c, name), name
+			if sorted {
+				key = timeouts(name)
 			}
 			looked := func() int64 { n := s.Commands(t); return n["hmget"] + n["zmscore"] }
 			before := looked()
-			l := try(t, k.take(c, name))
+			l := try(t, m)
 			eventually(t, patience, func() bool { return looked() > before }) // from now on it is told
 			commands, cause := way.commands, way.cause
-			if k.sorted { // nobody's permit is another's
+			if sorted { // nobody's permit is another's
 				commands, cause = strings.NewReplacer("HSET KEY other 1", "ZADD KEY 1 other", "HDEL KEY OWNER", "ZREMRANGEBYRANK KEY 0 -1").Replace(commands), lock.CauseMissing
 			}
 			commands = strings.ReplaceAll(commands, "OWNER", l.Owner())
-			transact(t, rdb, commands, k.key(name))
+			transact(t, rdb, commands, key)
 			await(t, k.name+" "+commands, l.Ended())
 			var lost *lock.LostError
 			if err := l.Err(); !errors.As(err, &lost) || lost.Cause != cause {

@@ -89,29 +89,13 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 	node := namesOn(t, c, c.Nodes[0], 1)[0]
 	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
 	other := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	lockers := map[string]func(c *lock.Client, name string) lock.Locker{
-		"mutex": func(c *lock.Client, name string) lock.Locker { return c.Mutex(name) },
-		"fair":  func(c *lock.Client, name string) lock.Locker { return c.FairMutex(name) },
-		"write": func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name) },
-		"read":  func(c *lock.Client, name string) lock.Locker { return c.RWMutex(name).RLocker() },
-		"multi": func(c *lock.Client, name string) lock.Locker { return c.Multi([]string{name, name + "2"}) },
-		"semaphore": func(c *lock.Client, name string) lock.Locker {
-			_, err := c.Semaphore(name).TrySetPermits(t.Context(), 1)
-			must(t, "TrySetPermits", err)
-			return c.Semaphore(name)
-		},
-	}
-	for kind, locker := range lockers {
+	for _, k := range append([]kindOfLock{several}, allKinds...) {
 		for who, waiter := range map[string]*lock.Client{"another client": other, "the same client": holder} {
-			name := "{" + node + "}" + kind
-			l := try(t, locker(holder, name))
-			awaited := locker(waiter, name)
-			if kind == "read" { // readers don't wait for each other
-				awaited = waiter.RWMutex(name)
-			}
-			next := begin(context.Background(), awaited)
+			name := "{" + node + "}" + k.name
+			l := try(t, k.make(holder, name))
+			next := begin(context.Background(), k.against(waiter, name))
 			asleep(t, waiter, 1)
-			free(t, mustWake(t, kind+", awaited by "+who, l, next))
+			free(t, mustWake(t, k.name+", awaited by "+who, l, next))
 		}
 	}
 

@@ -180,24 +180,6 @@ func waitsOfEachKind(t *testing.T, opts []lock.Option, request func(kind string)
 	three("quorum", locking(over(opts...)), func() { free(t, held) })
 }
 
-// Every kind counts a wait once, however many members it has.
-func TestWaitTimeOfEachKind(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		waitsOfEachKind(t, nil, func(string) context.Context { return lock.TrackWaitTime(t.Context()) }, func(kind string, ctx context.Context) {
-			n++
-			// A Quorum pauses before it asks, so that one of several is the first.
-			if got := lock.WaitTime(ctx); got < 3*time.Second || got > 3*time.Second+250*time.Millisecond || kind != "quorum" && got != 3*time.Second {
-				t.Errorf("%s: waited %v, want 3s", kind, got)
-			}
-		})
-		if n != 10 {
-			t.Errorf("%d kinds waited", n)
-		}
-	})
-}
-
 // callerAttribute is lockdog.wait on the span with that name, "" if it hasn't it.
 func (s *scope) callerAttribute(t *testing.T, name string) string {
 	t.Helper()
@@ -208,19 +190,23 @@ func (s *scope) callerAttribute(t *testing.T, name string) string {
 	return attrsOf(spans[0])[telemetry.KeyWait]
 }
 
-// The caller's span has the sum of the waits below it. With a Multi it is the span of the caller, too, not that of the whole.
-func TestCallerAttributes(t *testing.T) {
+// Every kind counts a wait once, however many members it has, and the caller's span has it. With a Multi it is the span of the caller, too, not that of the whole.
+func TestWaitTimeOfEachKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScope(t)
 		opts := []lock.Option{lock.WithTracerProvider(s.tracer), lock.WithCallerAttributes()}
 		n := 0
 		request := func(kind string) context.Context {
-			ctx, _ := s.tracer.Tracer("test").Start(t.Context(), kind)
+			ctx, _ := s.tracer.Tracer("test").Start(lock.TrackWaitTime(t.Context()), kind)
 			return ctx
 		}
 		waitsOfEachKind(t, opts, request, func(kind string, ctx context.Context) {
 			n++
+			// A Quorum pauses before it asks, so that one of several is the first.
+			if got := lock.WaitTime(ctx); got < 3*time.Second || got > 3*time.Second+250*time.Millisecond || kind != "quorum" && got != 3*time.Second {
+				t.Errorf("%s: waited %v, want 3s", kind, got)
+			}
 			trace.SpanFromContext(ctx).End()
 			if got := s.callerAttribute(t, kind); got != "3" && kind != "quorum" || got == "" {
 				t.Errorf("%s: lockdog.wait is %q", kind, got)
