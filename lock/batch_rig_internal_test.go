@@ -70,9 +70,19 @@ func (r *batchRig) hold() { r.pending, r.resume = r.c.dispatcher.Hold(r.key) }
 // start makes a call, and returns when it is held up.
 func (r *batchRig) start(call func()) {
 	r.t.Helper()
-	want := r.pending() + 1
-	go call()
-	r.eventually(func() bool { return r.pending() == want })
+	want, ended := r.pending()+1, make(chan struct{})
+	go func() {
+		defer close(ended)
+		call()
+	}()
+	r.eventually(func() bool {
+		select {
+		case <-ended:
+			r.t.Fatalf("a call has ended, and wasn't held up; %d are", r.pending())
+		default:
+		}
+		return r.pending() >= want
+	})
 }
 
 // tryLock starts a TryLock of each name, one after the other.
@@ -98,9 +108,10 @@ func (r *batchRig) holdTryLock(ctx context.Context, names ...string) []chan outc
 
 func (r *batchRig) eventually(f func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+	const long = time.Minute // also for a busy machine and a real server
+	for end := time.Now().Add(long); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatal("not so within 10s")
+			r.t.Fatalf("not so within %v", long)
 		}
 	}
 }
