@@ -1,20 +1,15 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
-	"github.com/lockdog/lockdog/lock"
 )
 
 // record writes a wait as a client does: its nth owner waits for a lock, and carries the lease of another, its (n+1)st owner. It takes that lease, too.
@@ -137,53 +132,5 @@ func TestGraphOfManyWaits(t *testing.T) {
 	r.want(t, 0, "200 wait in all", "")
 	if n := strings.Count(r.stdout, "\n"); n != mostShown+2 {
 		t.Errorf("%d lines:\n%s", n, r.stdout)
-	}
-}
-
-// Two services that wait for each other, as they write it.
-func TestGraphOfClients(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartCluster(t, 0)
-	names := []string{"account:42", "stock:7"}
-	var clients []*lock.Client
-	var leases []*lock.Lease
-	for i, id := range []string{"orders", "billing"} {
-		c, err := lock.New(redistest.Open(t, server.Universal()), lock.WithClientID(id), lock.WithLogger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := c.Mutex(names[i]).TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients, leases = append(clients, c), append(leases, l)
-	}
-	var waits sync.WaitGroup
-	var cancels []context.CancelFunc
-	for i, c := range clients {
-		ctx, cancel := context.WithCancel(leases[i].Context())
-		cancels = append(cancels, cancel)
-		waits.Go(func() { _, _ = c.Mutex(names[1-i]).Lock(ctx) }) // never gets it
-	}
-	address := server.Universal().Addrs[0]
-	var r result
-	until(t, "a deadlock", func() bool {
-		r = lockdog(t, address, nil, "graph")
-		return r.code == exitNo
-	})
-	r.want(t, exitNo, "DEADLOCK of 2", "")
-	for _, want := range []string{"  orders holds account:42 and waits for stock:7, for ", "  billing holds stock:7 and waits for account:42, for "} {
-		if !strings.Contains(r.stdout, want) {
-			t.Errorf("no %q in\n%s", want, r.stdout)
-		}
-	}
-	for _, cancel := range cancels {
-		cancel()
-	}
-	waits.Wait()
-	for i, l := range leases {
-		if err := errors.Join(l.Release(t.Context()), clients[i].Close(t.Context())); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -793,32 +793,6 @@ func testGraphOfClients(t *testing.T, r *rig) {
 	})
 }
 
-// Of a Multi, the name that it waits for is the lock, and the names before it are what it carries.
-func TestGraphOfMulti(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFakeRig(t)
-		c := r.client("holder", lock.WithWaitGraph(300*time.Millisecond))
-		other := r.client("multi", lock.WithWaitGraph(300*time.Millisecond))
-		held := r.take(c.Mutex("b"))
-		r.wait(t.Context(), other.Multi([]string{"a", "b"}))
-		r.lookUntil("a", "the Multi hasn't got it", func(l fleet.Lock) bool { return l.Held == 1 })
-		r.wait(held.Context(), c.Mutex("a"))
-		var g fleet.Graph
-		eventually(t, func() error {
-			if g = r.graph(); len(g.Cycles) != 1 {
-				return fmt.Errorf("no deadlock:\n%s", picture(&g))
-			}
-			return nil
-		})
-		for _, step := range g.Cycles[0] {
-			if w := g.Waits[step.Wait]; w.Name == step.Holds.Name || !slices.Contains([]string{"a", "b"}, w.Name) {
-				t.Errorf("%s", picture(&g))
-			}
-		}
-	})
-}
-
 // Of Sentinels, it is read at the primary, also after a failover.
 func TestGraphOnSentinel(t *testing.T) {
 	t.Parallel()
