@@ -23,7 +23,6 @@ const childEnv = "LOCKDOG_TEST_CHILD"
 var children = map[string]func(addr, prefix string, say func(format string, args ...any)) error{
 	"stopped":   childStopped,
 	"contender": childContender,
-	"crowd":     childCrowd,
 	"zombie":    childZombie,
 	"starved":   childStarved,
 	"fips":      childFIPS,

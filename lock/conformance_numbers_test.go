@@ -10,8 +10,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// numbers is the suite of what has no leases, an UnleasedSemaphore and a Latch, and of the total of a Semaphore, over every shape of server. TestSemaphoreOfProcesses has them in
-// several processes.
+// numbers is the suite of what has no leases, an UnleasedSemaphore and a Latch, and of the total of a Semaphore, over every shape of server.
 var numbers = theme{"numbers", []behaviour{
 	{name: "UnleasedSemaphore/is set once", test: unleasedIsSetOnce},
 	{name: "UnleasedSemaphore/all or none", test: unleasedAllOrNone},

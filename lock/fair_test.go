@@ -191,26 +191,6 @@ func TestFairDeadWaitersLeave(t *testing.T) {
 	})
 }
 
-// The message to the next never comes: it asks by itself.
-func TestFairLostMessage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newFairRig(t)
-		l := try(t, r.client().FairMutex("job"))
-		next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 1)
-		eventually(t, patience, func() bool {
-			return len(r.rdb.PubSubChannels(t.Context(), "redisson_lock__channel:*").Val()) == 1
-		})
-		r.rdb.Del(t.Context(), "job") // as a release whose message is lost
-		began := time.Now()
-		free(t, granted(t, next))
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("it noticed after %v", took)
-		}
-		_ = l.Release(t.Context())
-	})
-}
-
 // TryLock doesn't overtake those who wait, although the lock is free.
 func TestFairTryLockOvertakesNobody(t *testing.T) {
 	t.Parallel()
@@ -235,9 +215,7 @@ func TestFairTryLockOvertakesNobody(t *testing.T) {
 	})
 }
 
-// Waiters of Redisson go by deadlines in the queue: a grant to one of them brings all forward by 300 s, so ours have as much more for
-// each of them that is before, and one lease otherwise, written anew whenever they ask. A release calls Redisson's waiters on
-// their channel, and nobody overtakes them.
+// A release calls Redisson's waiters on their channel, and nobody overtakes them. (By which deadlines they go: TestFairCountsRedissonsWaiters.)
 func TestFairBesideRedisson(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,23 +224,13 @@ func TestFairBesideRedisson(t *testing.T) {
 		c := r.client() // leases of 30 s
 		l := try(t, c.FairMutex("job"))
 		first := r.enqueue(ctx, c.FairMutex("job"), 1)
-		inTime := func(member string, want time.Duration) {
-			t.Helper()
-			got := time.Duration(int64(r.rdb.ZScore(ctx, fairDeadlines, member).Val())-time.Now().UnixMilli()) * time.Millisecond
-			if got < want-100*time.Millisecond || got > want {
-				t.Errorf("%s is to be out of the queue in %v, want %v", member, got, want)
-			}
-		}
-		inTime(r.queue()[0], 30*time.Second)
 		const java = "3f8c:77"
 		r.rdb.RPush(ctx, fairQueue, java)
 		r.rdb.ZAdd(ctx, fairDeadlines, redis.Z{Score: float64(time.Now().UnixMilli() + 330_000), Member: java})
 		last := r.enqueue(ctx, c.FairMutex("job"), 3)
-		inTime(r.queue()[2], 330*time.Second)
 
 		free(t, l)
 		l = granted(t, first)
-		inTime(java, 330*time.Second)
 
 		call := r.rdb.Subscribe(ctx, "redisson_lock__channel:{job}:"+java)
 		defer func() { _ = call.Close() }()

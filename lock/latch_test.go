@@ -42,6 +42,7 @@ func (d *desk) gateChannel() string {
 	return "redisson_countdownlatch__channel__{" + d.key("gate") + "}"
 }
 
+// What Redis has of a latch, and hears. (When it opens, and for whom: the conformance suite.)
 func TestLatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,27 +52,16 @@ func TestLatch(t *testing.T) {
 		l := c.Latch("gate")
 		must(t, "Wait for a latch that was never set", l.Wait(ctx))
 		must(t, "Wait without replicas", c.Latch("gate", lock.WithReplicas(1, 10*time.Millisecond)).Wait(ctx))
-		mustBe(t, "count", count(t, l), 0)
 		must(t, "CountDown", l.CountDown(ctx))
 		mustBe(t, "key", d.value("gate"), "")
 
 		closed(t, c, "gate", 2)
 		mustBe(t, "message", await(t, "a message", heard).Payload, "1")
-		if done, err := l.TrySetCount(ctx, 5); done || err != nil {
-			t.Fatalf("TrySetCount of a closed latch: %v, %v", done, err)
-		}
-		mustBe(t, "count", count(t, l), 2)
 		mustBe(t, "key", d.value("gate"), "2")
-		got := awaiting(ctx, l)
-		waiting(t, c, 1)
 		must(t, "CountDown", l.CountDown(ctx))
-		always(t, 50*time.Millisecond, func() bool { return len(got) == 0 })
-		mustBe(t, "count", count(t, l), 1)
+		mustBe(t, "key", d.value("gate"), "1")
 		must(t, "CountDown", l.CountDown(ctx))
-		must(t, "Wait", await(t, "Wait", got))
 		mustBe(t, "message", await(t, "a message", heard).Payload, "0")
-		mustBe(t, "key", d.value("gate"), "")
-		must(t, "CountDown of an open latch", l.CountDown(ctx))
 		mustBe(t, "key", d.value("gate"), "")
 
 		for _, open := range []string{"0", "-3"} { // not of our making

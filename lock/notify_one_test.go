@@ -160,32 +160,6 @@ func TestCalledInVainByOneWhoWaits(t *testing.T) {
 	}
 }
 
-// Whoever else listens, as Redisson's waiters do, hears that all are to ask.
-func TestStrangersHearAllReleases(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		rdb, job := redistest.StartFake(t).Client(t), "job"
-		stranger := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+job+"}")
-		defer func() { _ = stranger.Close() }()
-		if _, err := stranger.Receive(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		heard := stranger.Channel(redis.WithChannelSize(10_000))
-		const clients, turns = 3, 40
-		var all sync.WaitGroup
-		for range clients {
-			c := newScope(t).open(t, rdb)
-			all.Go(func() { cycles(t, c.Mutex(job), turns) })
-		}
-		all.Wait()
-		for i := range clients * turns {
-			if m := await(t, "a message", heard); m.Payload != "0" {
-				t.Fatalf("message %d is %q", i, m.Payload)
-			}
-		}
-	})
-}
-
 // TryLock waits for nobody, so nobody calls it. Who asks again keeps its place. Who gives up waiting is gone when the set expires.
 func TestWhoIsInTheSet(t *testing.T) {
 	t.Parallel()

@@ -32,7 +32,7 @@ func TestFullRedis(t *testing.T) {
 	must(t, "Release", pool.Release(ctx, 1))
 	must(t, "Acquire", pool.Acquire(ctx, 1))
 	must(t, "EnsurePermits", permits.EnsurePermits(ctx, 2))
-	held := []*lock.Lease{try(t, c.Mutex("kept")), try(t, permits)}
+	held := []*lock.Lease{try(t, c.Mutex("kept")), try(t, permits), try(t, c.RWMutex("written")), try(t, c.RWMutex("read").RLocker())}
 	var heired *lock.Lease
 	for round := 0; heired == nil; round++ {
 		l := try(t, c.Mutex("job"))
@@ -59,9 +59,11 @@ func TestFullRedis(t *testing.T) {
 	mustMention(t, errorOf(c.Mutex("free").TryLock(ctx)), "free", "OOM")
 	mustMention(t, errorOf(c.Semaphore("permits").TryLock(ctx)), "permits", "OOM")
 	mustMention(t, pool.TryAcquire(ctx, 1), "pool", "OOM")
-	if n := s.refused(t, "acquire", "oom") - before; n != 3 {
-		t.Errorf("%d errors counted as oom, want 3", n)
+	mustMention(t, errorOf(c.RWMutex("read").RLocker().TryLock(ctx)), "read", "OOM")
+	if n := s.refused(t, "acquire", "oom") - before; n != 4 {
+		t.Errorf("%d errors counted as oom, want 4", n)
 	}
+	mustMatch(t, errorOf(c.RWMutex("written").TryLock(ctx)), lock.ErrHeld)
 	must(t, "CountDown", gate.CountDown(ctx))
 	must(t, "EnsurePermits", permits.EnsurePermits(ctx, 3))
 	must(t, "EnsurePermits", permits.EnsurePermits(ctx, 2))
@@ -70,7 +72,7 @@ func TestFullRedis(t *testing.T) {
 		must(t, "the lease", l.Err())
 		free(t, l)
 	}
-	if n := rdb.Exists(ctx, "job", "kept", "free").Val(); n != 0 {
+	if n := rdb.Exists(ctx, "job", "kept", "free", "written", "read").Val(); n != 0 {
 		t.Errorf("%d locks are left", n)
 	}
 	full(false)

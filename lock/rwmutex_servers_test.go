@@ -18,34 +18,6 @@ import (
 
 // What servers do to read-write locks.
 
-// On a Redis that is full, who holds the lock can give it back, and who waits is told so.
-func TestRWFullRedis(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	r := rwRigOf(t, srv, "")
-	a, b := r.client(), r.client()
-	w := try(t, a.RWMutex("job"))
-	rd, err := a.RWMutex("job").RLock(w.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.must(r.rdb.ConfigSet(r.ctx(), "maxmemory", "1"))
-	heldBy(t, refused(t, b.RWMutex("job")), w)
-	ctx, leave := context.WithCancel(r.ctx())
-	defer leave()
-	got := begin(ctx, b.RWMutex("job"))
-	waiting(t, b, 1)
-	leave()
-	mustMatch(t, await(t, "Lock", got).err, lock.ErrHeld, context.Canceled)
-	free(t, w)
-	r.holds("read", rd)
-	if err := refused(t, b.RWMutex("job").RLocker()); !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("%v", err)
-	}
-	free(t, rd)
-	r.nothing()
-}
-
 // Where many read, one that lives is enough, and where none does, the lock is free.
 func TestRWManyReadersInRedis(t *testing.T) {
 	t.Parallel()

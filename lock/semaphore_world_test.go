@@ -2,118 +2,17 @@ package lock_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockdog/lockdog/internal/redistest"
 	"github.com/lockdog/lockdog/lock"
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Semaphores and latches among processes, and in a cluster.
-
-const crowdMost = 3 // permits
-
-// childCrowd takes permits again and again on many goroutines, when the gate opens, and watches how many are taken at a time:
-// everybody with a permit counts in Redis.
-func childCrowd(addr, prefix string, say func(string, ...any)) error {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(time.Minute))
-	if err != nil {
-		return err
-	}
-	defer closeSoon(c)
-	ctx, cancel := context.WithTimeout(context.Background(), crowdPatience)
-	defer cancel()
-	say("ready")
-	if err := c.Latch("gate").Wait(ctx); err != nil {
-		return err
-	}
-	count := func(name string) error {
-		n, err := rdb.Incr(ctx, prefix+"inside "+name).Result()
-		if n > crowdMost {
-			return fmt.Errorf("%d inside", n)
-		}
-		if err == nil {
-			_, err = rdb.Decr(ctx, prefix+"inside "+name).Result()
-		}
-		return err
-	}
-	const workers, rounds = 8, 12
-	errs := make(chan error, 2*workers)
-	for range workers {
-		go func() {
-			for range rounds {
-				if err := c.UnleasedSemaphore("bare").Acquire(ctx, 1); err != nil {
-					errs <- err
-					return
-				}
-				if err := count("bare"); err != nil {
-					errs <- err
-					return
-				}
-				if err := c.UnleasedSemaphore("bare").Release(ctx, 1); err != nil {
-					errs <- err
-					return
-				}
-			}
-			errs <- nil
-		}()
-		go func() {
-			for range rounds {
-				if err := c.Semaphore("leased").Do(ctx, func(context.Context, *lock.Lease) error { return count("leased") }); err != nil {
-					errs <- err
-					return
-				}
-			}
-			errs <- nil
-		}()
-	}
-	for range 2 * workers {
-		if err := <-errs; err != nil {
-			return err
-		}
-	}
-	if err := c.Latch("over").CountDown(ctx); err != nil {
-		return err
-	}
-	say("done")
-	return nil
-}
-
-// Three processes share permits and latches.
-func TestSemaphoreOfProcesses(t *testing.T) {
-	t.Parallel()
-	d := newDeskAt(t, redistest.Shared(t))
-	c, ctx := d.client(), t.Context()
-	must(t, "Release", c.UnleasedSemaphore("bare").Release(ctx, crowdMost))
-	permits(t, c, "leased", crowdMost)
-	closed(t, c, "gate", 1)
-	closed(t, c, "over", 3)
-	var crowd []*child
-	for range 3 {
-		ch := startChild(t, "crowd", d.sp.Addr(), d.sp.Prefix())
-		ch.expect(t, "ready")
-		crowd = append(crowd, ch)
-	}
-	must(t, "CountDown", c.Latch("gate").CountDown(ctx))
-	ending, end := context.WithTimeout(ctx, crowdPatience)
-	defer end()
-	must(t, "Wait", c.Latch("over").Wait(ending))
-	for _, ch := range crowd {
-		ch.expect(t, "done")
-		ch.wait(t)
-	}
-	mustBe(t, "permits", available(t, c.UnleasedSemaphore("bare")), crowdMost)
-	mustBe(t, "permits with leases", available(t, c.Semaphore("leased")), crowdMost)
-	mustBe(t, "permits in Redis", len(d.leases("leased")), 0)
-}
+// Semaphores and latches in a cluster.
 
 // TestSemaphoreCluster takes turns on one cluster of three.
 func TestSemaphoreCluster(t *testing.T) {
