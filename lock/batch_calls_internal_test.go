@@ -254,41 +254,6 @@ func TestBatch_CallersLeave(t *testing.T) {
 	})
 }
 
-// When the ctx of Close ends, pending calls fail, and so do those in flight. Close hangs with neither.
-func TestClose_BatchInFlight(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newBatchRig(t)
-		all := r.holdTryLock(t.Context(), "job:1", "job:2")
-		r.proxy.SetRule(redistest.When(redistest.Up, redistest.Drop))
-		r.resume()
-		r.eventually(func() bool { return r.pending() == 0 })
-		all = append(all, r.holdTryLock(t.Context(), "job:3")...)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // less than ReadTimeout
-		defer cancel()
-		closed := make(chan error, 1)
-		go func() { closed <- r.c.Close(ctx) }()
-		for i, ch := range all {
-			select {
-			case o := <-ch:
-				if !errors.Is(o.err, ErrClosed) {
-					t.Errorf("call %d: %v, want ErrClosed", i, o.err)
-				}
-			case <-time.After(10 * time.Second):
-				t.Fatal("a call hangs")
-			}
-		}
-		select {
-		case err := <-closed:
-			if err != nil { // nothing was held
-				t.Errorf("Close: %v", err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("Close hangs")
-		}
-	})
-}
-
 // The caller of an inline call notices the end of its ctx only after the call, but soon.
 func TestInline_CtxEnds(t *testing.T) {
 	t.Parallel()

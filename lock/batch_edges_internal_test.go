@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,56 +14,6 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/backend"
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
-
-// What a full Redis refuses to one call of a batch fails that call only: the others have run, and get their replies.
-func TestBatch_FullRedis(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newBatchRig(t)
-		ctx := t.Context()
-		r.rdb.ScriptLoad(ctx, script.Batch.Source)
-		held, err := r.c.Mutex("job:held").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.rdb.HSet(ctx, "job:wanted", "other:1", 1, "@lockdog", "1")
-		r.rdb.PExpire(ctx, "job:wanted", time.Minute)
-		waited := make(chan outcome, 1)
-		go func() {
-			l, err := r.c.Mutex("job:wanted").Lock(ctx)
-			waited <- outcome{l, err}
-		}()
-		r.eventually(func() bool { return Asleep(r.c, 1) })
-		all := r.holdTryLock(ctx, "job:new")
-		released := make(chan error, 1)
-		r.start(func() { released <- held.Release(ctx) })
-		r.rdb.Del(ctx, "job:wanted")
-		r.rdb.Publish(ctx, script.Channel("job:wanted"), "0")
-		r.eventually(func() bool { return r.pending() == 3 })
-		r.srv.SetRefusal(func(cmd string, _ ...string) string {
-			if cmd == "HSET" || cmd == "SET" || cmd == "ZADD" {
-				return "OOM command not allowed when used memory > 'maxmemory'."
-			}
-			return ""
-		})
-		r.resume()
-		if err := (<-all[0]).err; err == nil || !strings.Contains(err.Error(), "OOM") {
-			t.Errorf("a new lock in a full Redis: %v", err)
-		}
-		if err := <-released; err != nil || !r.gone("job:held") {
-			t.Errorf("Release: %v, and it is gone: %v", err, r.gone("job:held"))
-		}
-		// A waiter may be refused, too.
-		o := <-waited
-		if held := !r.gone("job:wanted"); held != (o.err == nil) {
-			t.Errorf("the waiter: %v, and Redis has the lock: %v", o.err, held)
-		}
-		r.srv.SetRefusal(nil)
-		if o.err == nil {
-			r.release(o)
-		}
-	})
-}
 
 // A clock that was learned from a slow reply is ahead. What a request may still write that is late by this clock is cleaned up until it can't.
 func TestCleanup_ClockAhead(t *testing.T) {

@@ -34,7 +34,7 @@ func TestInvalid(t *testing.T) {
 			return q
 		}
 		quorum(clients...)
-		unalike := quorum(clients[1], clients[2], twin)   // whose lease is the default one
+		unalike := quorum(clients[1], clients[2], twin)        // whose lease is the default one
 		endless := func(timeout time.Duration) *redis.Client { // whose calls may never return
 			return d.sp.Client(t, func(o *redis.Options) { o.ReadTimeout = timeout })
 		}
@@ -195,72 +195,28 @@ func TestSubscriptionErrors(t *testing.T) {
 	})
 }
 
-// WithWait bounds Lock also while Redis is silent, to whose answer it leaves a second.
-func TestWaitIsOverWhileRedisIsSilent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		rdb, e := throughProxy(t, sp, answerWithin(sluggish))
-		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-		free(t, try(t, c.Mutex("job")))
-		held := try(t, c.Mutex("held"))
-		waits := map[string]lock.Locker{
-			"job":   c.Mutex("job", lock.WithWait(1500*time.Millisecond)),
-			"short": c.Mutex("short", lock.WithWait(0)),
-			"rw":    c.RWMutex("rw", lock.WithWait(1500*time.Millisecond)),
-			"held":  c.Mutex("held", lock.WithWait(1500*time.Millisecond)),
-		}
-		type ended struct {
-			name string
-			err  error
-			took time.Duration
-		}
-		all := make(chan ended, len(waits))
-		e.set(redistest.When(redistest.Up, redistest.Drop))
-		for name, m := range waits {
-			go func() {
-				start := time.Now()
-				_, err := m.Lock(context.Background())
-				all <- ended{name, err, time.Since(start)}
-			}()
-		}
-		for range waits {
-			end := <-all
-			if end.err == nil || end.took < 900*time.Millisecond || end.took > patience/2 { // go-redis would wait for longer
-				t.Errorf("%s: after %v: %v", end.name, end.took, end.err)
-			}
-			mustMention(t, end.err, end.name, "timeout")
-		}
-		e.set(nil)
-		free(t, held)
-		for name, m := range waits { // what was asked for is nobody's
-			if name != "held" {
-				eventually(t, patience, func() bool {
-					l, err := m.TryLock(t.Context())
-					return err == nil && l.Release(t.Context()) == nil
-				})
-			}
-		}
-	})
-}
-
-// A Mutex that meets a read-write lock's key names its holder.
+// A Mutex that meets a read-write lock's key names its holder. A read-write lock that meets a Mutex's is refused, and leaves that alone.
 func TestMutexOfAReadWriteLocksName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		sp := redistest.StartFake(t)
-		c := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
-		l := try(t, c.RWMutex("job").RLocker())
+		c, ctx := open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(far)), t.Context()
+		l, rw := try(t, c.RWMutex("job").RLocker()), c.RWMutex("job")
 		for name, m := range map[string]lock.Locker{"mutex": c.Mutex("job"), "fair": c.FairMutex("job"), "multi": c.Multi([]string{"job"})} {
-			_, err := m.TryLock(t.Context())
+			_, err := m.TryLock(ctx)
 			var held *lock.HeldError
 			if !errors.As(err, &held) || held.Owner != l.Owner() {
 				t.Errorf("%s: %v; want %s", name, err, l.Owner())
 			}
 		}
-		if h, err := c.Mutex("job").Inspect(t.Context()); err != nil || h.Owner != l.Owner() {
+		if h, err := c.Mutex("job").Inspect(ctx); err != nil || h.Owner != l.Owner() {
 			t.Errorf("Inspect: %+v, %v; want %s", h, err, l.Owner())
+		}
+		free(t, l)
+		l = try(t, c.Mutex("job"))
+		for i, err := range []error{errorOf(rw.TryLock(ctx)), errorOf(rw.TryRLock(ctx)), errorOf(rw.Inspect(ctx)), errorOf(rw.ForceUnlock(ctx))} {
+			if !errors.Is(err, lock.ErrInvalid) {
+				t.Errorf("%d: %v", i, err)
+			}
 		}
 		free(t, l)
 	})

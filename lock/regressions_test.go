@@ -37,7 +37,7 @@ import (
 //	11 who holds it                                 behaviours Inspect/..., names/...; TestStory (blocked_by)
 //	12 lock wait is seen by no metric               TestOneOutcomePerOperation; telemetry tests of groups and waiters
 //	13 causes can't be told apart; endless spans    TestOneOutcomePerOperation, TestStory (no span stays open)
-//	14 unlocked before the subscription was there   TestFreeLockIsTaken; TestWaitQueue_Transitions, subscription up
+//	14 unlocked before the subscription was there   TestReleaseBeforeTheSubscription
 //	   a lost publish hangs the waiters             TestLostPublishDelaysNoLongerThanTheLease
 //	15 subscription pools run dry                   TestWaitersCostRedisNothing: one connection for all
 //	16 a dead waiter holds up the queue             behaviours waiting/who leaves is passed over, Lock/first come, first served
@@ -142,6 +142,25 @@ func TestOneBadKeySpoilsNoBatch(t *testing.T) {
 		if got := rdb.Get(t.Context(), sp.Prefix()+"bad:1").Val(); got != "no lock" {
 			t.Errorf("the bad key holds %q", got)
 		}
+	})
+}
+
+// The release is published before the waiter's subscription stands.
+func TestReleaseBeforeTheSubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sp := redistest.StartFake(t)
+		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()))
+		rdb, wire := throughProxy(t, sp)
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
+		l := try(t, holder.Mutex("job"))
+		wire.set(redistest.When(redistest.Up, redistest.Hold, redistest.Contains("subscribe")))
+		next := begin(t.Context(), c.Mutex("job"))
+		wire.proxy.AwaitHeld(t, 1)
+		free(t, l)
+		wire.set(nil)
+		wire.proxy.Release()
+		free(t, granted(t, next)) // the lease had half a minute yet
 	})
 }
 

@@ -192,27 +192,6 @@ func TestRWForceUnlock(t *testing.T) {
 	})
 }
 
-// The hash of another kind of lock is refused, and left alone.
-func TestRWRefusesOtherKinds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRWRig(t)
-		c := r.client()
-		l := try(t, c.Mutex("job"))
-		m := c.RWMutex("job")
-		_, err1 := m.TryLock(r.ctx())
-		_, err2 := m.TryRLock(r.ctx())
-		_, err3 := m.Inspect(r.ctx())
-		_, err4 := m.ForceUnlock(r.ctx())
-		for i, err := range []error{err1, err2, err3, err4} {
-			if !errors.Is(err, lock.ErrInvalid) {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
-		free(t, l)
-	})
-}
-
 // A renewal doesn't bring back a mark that somebody deleted: that holder may have been thought dead already.
 func TestRWDeletedMarkIsALoss(t *testing.T) {
 	t.Parallel()

@@ -16,18 +16,23 @@ import (
 )
 
 // TryLock doesn't wait for a Redis that accepts connections and is silent: it ends after a third of the lease, 5 s at most, or a second after
-// WithWait. Lock's wait is bounded in TestWaitIsOverWhileRedisIsSilent.
+// WithWait. So does Lock with WithWait.
 func TestTryLock_SilentRedis(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second // of a machine that is busy
+	take := map[bool]func(lock.Locker, context.Context) (*lock.Lease, error){false: lock.Locker.TryLock, true: lock.Locker.Lock}
+	wait := func(d time.Duration) []lock.LockOption { return []lock.LockOption{lock.WithWait(d)} }
 	for _, test := range []struct {
-		name string
-		opts []lock.LockOption
-		most time.Duration
+		name  string
+		waits bool // it is Lock
+		opts  []lock.LockOption
+		most  time.Duration
 	}{
-		{"default lease", nil, 5 * time.Second},
-		{"lease of 3 s", []lock.LockOption{lock.WithWatchdog(3 * time.Second)}, time.Second},
-		{"WithWait", []lock.LockOption{lock.WithWait(200 * time.Millisecond)}, 1200 * time.Millisecond},
+		{"default lease", false, nil, 5 * time.Second},
+		{"lease of 3 s", false, []lock.LockOption{lock.WithWatchdog(3 * time.Second)}, time.Second},
+		{"WithWait", false, wait(200 * time.Millisecond), 1200 * time.Millisecond},
+		{"Lock, WithWait", true, wait(1500 * time.Millisecond), 2500 * time.Millisecond},
+		{"Lock, WithWait(0)", true, wait(0), time.Second},
 	} {
 		for _, heeds := range []bool{false, true} { // then calls are sent by a worker, or by their caller
 			for _, first := range []bool{false, true} { // whether it is the client's first call
@@ -47,14 +52,17 @@ func TestTryLock_SilentRedis(t *testing.T) {
 						}
 						p.SetRule(redistest.When(redistest.Up, redistest.Drop))
 						var all sync.WaitGroup
-						for name, l := range map[string]lock.Locker{
+						lockers := map[string]lock.Locker{
 							"Mutex": c.Mutex("job", test.opts...), "FairMutex": c.FairMutex("fair", test.opts...),
-							"RWMutex": c.RWMutex("rw", test.opts...), "Multi": c.Multi([]string{"a", "b"}, test.opts...),
-							"Semaphore": c.Semaphore("permits", test.opts...),
-						} {
+							"RWMutex": c.RWMutex("rw", test.opts...), "Semaphore": c.Semaphore("permits", test.opts...),
+						}
+						if !test.waits { // Lock of a Multi goes on for as long as go-redis does
+							lockers["Multi"] = c.Multi([]string{"a", "b"}, test.opts...)
+						}
+						for name, l := range lockers {
 							all.Go(func() {
 								start := time.Now()
-								_, err := l.TryLock(context.Background())
+								_, err := take[test.waits](l, context.Background())
 								if took := time.Since(start); took > test.most+slack || !errors.Is(err, lock.ErrUnavailable) {
 									t.Errorf("%s: it took %v, want %v at most: %v", name, took, test.most, err)
 								}
