@@ -67,8 +67,9 @@ type outcome struct {
 // hold holds up all calls from now on.
 func (r *batchRig) hold() { r.pending, r.resume = r.c.dispatcher.Hold(r.key) }
 
-// start makes a call, and returns when it is held up.
-func (r *batchRig) start(call func()) {
+// begin makes a call, and reports whether it is held up. It isn't if a worker that was started for an earlier call begins only now: on a busy machine
+// a call has more than one started.
+func (r *batchRig) begin(call func()) (held bool) {
 	r.t.Helper()
 	want, ended := r.pending()+1, make(chan struct{})
 	go func() {
@@ -78,32 +79,66 @@ func (r *batchRig) start(call func()) {
 	r.eventually(func() bool {
 		select {
 		case <-ended:
-			r.t.Fatalf("a call has ended, and wasn't held up; %d are", r.pending())
+			return true
 		default:
+			held = r.pending() >= want
+			return held
 		}
-		return r.pending() >= want
 	})
+	return held
+}
+
+// start makes a call, and returns when it is held up.
+func (r *batchRig) start(call func()) {
+	r.t.Helper()
+	if !r.begin(call) {
+		r.t.Fatalf("a call has ended, and wasn't held up; %d are", r.pending())
+	}
 }
 
 // tryLock starts a TryLock of each name, one after the other.
-func (r *batchRig) tryLock(ctx context.Context, names ...string) (all []chan outcome) {
+func (r *batchRig) tryLock(ctx context.Context, names ...string) []chan outcome {
 	r.t.Helper()
-	for _, name := range names {
-		ch := make(chan outcome, 1)
-		all = append(all, ch)
-		r.start(func() {
-			l, err := r.c.Mutex(name).TryLock(ctx)
-			ch <- outcome{l, err}
-		})
+	all, held := r.beginTryLock(ctx, names)
+	if !held {
+		r.t.Fatal("a TryLock has ended, and wasn't held up")
 	}
 	return all
 }
 
-// holdTryLock is hold, then tryLock.
+// beginTryLock is tryLock until one isn't held up.
+func (r *batchRig) beginTryLock(ctx context.Context, names []string) (all []chan outcome, held bool) {
+	r.t.Helper()
+	for _, name := range names {
+		ch := make(chan outcome, 1)
+		all = append(all, ch)
+		held = r.begin(func() {
+			l, err := r.c.Mutex(name).TryLock(ctx)
+			ch <- outcome{l, err}
+		})
+		if !held {
+			break
+		}
+	}
+	return all, held
+}
+
+// holdTryLock is hold, then tryLock, until all are held up.
 func (r *batchRig) holdTryLock(ctx context.Context, names ...string) []chan outcome {
 	r.t.Helper()
-	r.hold()
-	return r.tryLock(ctx, names...)
+	for {
+		r.hold()
+		all, held := r.beginTryLock(ctx, names)
+		if held {
+			return all
+		}
+		r.resume()
+		for _, ch := range all {
+			if o := <-ch; o.err == nil {
+				r.release(o)
+			}
+		}
+	}
 }
 
 func (r *batchRig) eventually(f func() bool) {
