@@ -95,8 +95,9 @@ func TestACL(t *testing.T) {
 func aclWithPrefix(t *testing.T, servers []*redistest.Server) {
 	waiting := strings.Join(rulesOf(t, "one of several"), " ")
 	for user, places := range map[string]string{
-		"prefixed": strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places) + " " + strings.ReplaceAll(waiting, "{job", "{app:job"),
-		"bare":     acl.Mutex.Places + " " + waiting,
+		"prefixed": strings.NewReplacer("~", "~app:", "&lockdog", "&app:lockdog").Replace(acl.Mutex.Places) + " " +
+			strings.ReplaceAll(waiting, "{job", "{app:job"),
+		"bare": acl.Mutex.Places + " " + waiting,
 	} {
 		t.Run("key prefix/"+user, func(t *testing.T) {
 			t.Parallel()

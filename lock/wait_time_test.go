@@ -190,7 +190,8 @@ func (s *scope) callerAttribute(t *testing.T, name string) string {
 	return attrsOf(spans[0])[telemetry.KeyWait]
 }
 
-// Every kind counts a wait once, however many members it has, and the caller's span has it. With a Multi it is the span of the caller, too, not that of the whole.
+// Every kind counts a wait once, however many members it has, and the caller's span has it. With a Multi it is the span of
+// the caller, too, not that of the whole.
 func TestWaitTimeOfEachKind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
