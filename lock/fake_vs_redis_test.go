@@ -24,7 +24,8 @@ import (
 func TestScriptsDoInMiniredisAsInRedis(t *testing.T) {
 	t.Parallel()
 	space := redistest.Shared(t)
-	sides := []*side{{name: "Redis", rdb: space.Client(t)}, {name: "miniredis", rdb: redistest.StartFake(t).Client(t)}}
+	patient := func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = time.Minute, time.Minute }
+	sides := []*side{{name: "Redis", rdb: space.Client(t, patient)}, {name: "miniredis", rdb: redistest.StartFake(t).Client(t, patient)}}
 	for _, s := range sides {
 		b, err := backend.NewRedis(s.rdb, nil)
 		if err != nil {

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -75,6 +76,14 @@ type acquireParams struct {
 	waited   time.Duration  // since it first asked
 	entries  script.Entries // how the wait set changes: see package waitset
 	waiter   *waiter        // for whom it asks, nil: for nobody who waits
+}
+
+// callContext returns the ctx of the calls to Redis, which have a moment more than the wait.
+func (p *acquireParams) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.waitDeadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, p.waitDeadline.Add(lastAnswer), errNoAnswer)
 }
 
 // callTimeout is how long a call for a lock with that lease waits for Redis.

@@ -197,12 +197,8 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	if wait && lk.kind.queuePerWaiter { // FairMutex: others may be ahead, so keep our place in Redis's queue
 		params.placeTTL = lk.placeTTL(params.waitDeadline)
 	}
-	callCtx := ctx // of the calls to Redis: when the wait is over, they have a moment more
-	if !params.waitDeadline.IsZero() {
-		var done context.CancelFunc
-		callCtx, done = context.WithDeadlineCause(ctx, params.waitDeadline.Add(lastAnswer), errNoAnswer)
-		defer done()
-	}
+	callCtx, done := params.callContext(ctx)
+	defer done()
 	claim := lk.newClaim(a)
 	var v acquireReply
 	var err error

@@ -243,7 +243,8 @@ func (t *multiTry) inOneScript() error {
 		t.acquires[i].Attempt()
 	}
 	t.record.acquire.Attempt()
-	sctx := t.record.ctx
+	sctx, done := t.params.callContext(t.record.ctx)
+	defer done()
 	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, t.params)
 	if err == nil && j.Granted {
 		return t.granted(claims, j)

@@ -88,7 +88,7 @@ func TestWithReplicas(t *testing.T) {
 			pass(t, 1500*time.Millisecond)
 			select {
 			case got := <-next:
-				t.Fatalf("Lock returned without a replica: %+v", got)
+				t.Fatalf("Lock returned without a replica: %v", got.err)
 			default:
 			}
 			replica.Resume(t)

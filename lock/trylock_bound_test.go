@@ -52,14 +52,11 @@ func TestTryLock_SilentRedis(t *testing.T) {
 						}
 						p.SetRule(redistest.When(redistest.Up, redistest.Drop))
 						var all sync.WaitGroup
-						lockers := map[string]lock.Locker{
+						for name, l := range map[string]lock.Locker{
 							"Mutex": c.Mutex("job", test.opts...), "FairMutex": c.FairMutex("fair", test.opts...),
 							"RWMutex": c.RWMutex("rw", test.opts...), "Semaphore": c.Semaphore("permits", test.opts...),
-						}
-						if !test.waits { // Lock of a Multi goes on for as long as go-redis does
-							lockers["Multi"] = c.Multi([]string{"a", "b"}, test.opts...)
-						}
-						for name, l := range lockers {
+							"Multi": c.Multi([]string{"a", "b"}, test.opts...),
+						} {
 							all.Go(func() {
 								start := time.Now()
 								_, err := take[test.waits](l, context.Background())
