@@ -67,7 +67,7 @@ func mutexCalls(u *aclUser) error {
 		func() error { return expected(l.Release(u.ctx), lock.ErrLost) },
 
 		func() (err error) {
-			l, err = c.Mutex(forced, lock.WithWatchdog(time.Minute)).TryLock(u.ctx)
+			l, err = c.Mutex(forced, lock.WithLease(time.Minute)).TryLock(u.ctx)
 			return err
 		},
 		func() error {
@@ -473,7 +473,7 @@ func replicaCalls(u *aclUser) error {
 // A Mutex, and permits with the rules that these need, deleted long before the next renewal.
 func lossCalls(u *aclUser) error {
 	admin, mutex, permit := u.admin(), u.name+":a", u.name+":b"
-	c := u.client(lock.WithLossNotifications(), lock.WithWatchdog(time.Minute))
+	c := u.client(lock.WithLossNotifications(), lock.WithLease(time.Minute))
 	var l, p *lock.Lease
 	return inTurn(
 		func() error {

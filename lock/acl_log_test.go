@@ -60,7 +60,7 @@ func TestACLLogHasWhatEachClientTriedOnce(t *testing.T) {
 	h := newScope(t).open(t, admin)
 	want := map[string]int64{}
 	for i := range 2 {
-		c := u.client(lock.WithWatchdog(time.Minute), lock.WithWaitGraph(0)) // who isn't answered within a lease asks again
+		c := u.client(lock.WithLease(time.Minute), lock.WithWaitGraph(0)) // who isn't answered within a lease asks again
 		for turn := range 3 {
 			name := fmt.Sprintf("app:%d-%d", i, turn)
 			if turn == 0 {

@@ -173,7 +173,7 @@ func (u *aclUser) clientAt(i int, opts ...lock.Option) *lock.Client {
 	if u.change != nil {
 		u.change(o)
 	}
-	opts = append([]lock.Option{lock.WithWatchdog(u.lease), lock.WithClientID(u.name)}, opts...)
+	opts = append([]lock.Option{lock.WithLease(u.lease), lock.WithClientID(u.name)}, opts...)
 	rdb := redistest.Open(u.t, o)
 	if u.hook != nil {
 		rdb.AddHook(u.hook(i))

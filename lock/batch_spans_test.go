@@ -47,7 +47,7 @@ func TestBatchSpansAreOfWhatIsShown(t *testing.T) {
 				s, srv := newScope(t), redistest.StartFake(t)
 				s.tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans), sdktrace.WithSampler(c.sampler))
 				client := open(t, srv.Client(t), lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter),
-					lock.WithWatchdog(30*time.Second), lock.WithRenewalSpans(c.policy))
+					lock.WithLease(30*time.Second), lock.WithRenewalSpans(c.policy))
 				l := try(t, client.Mutex("job"))
 				for end := time.Now().Add(10 * time.Minute); s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") < 10; {
 					if time.Now().After(end) {

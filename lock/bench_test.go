@@ -193,7 +193,7 @@ func BenchmarkRenewals(b *testing.B) {
 	}{{"plain", nil}, {"WithLossNotifications", []lock.Option{lock.WithLossNotifications()}}} {
 		b.Run(test.name, func(b *testing.B) {
 			srv := redistest.Start(b)
-			c, err := lock.New(srv.Client(b), append(test.opts, lock.WithWatchdog(lease))...)
+			c, err := lock.New(srv.Client(b), append(test.opts, lock.WithLease(lease))...)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 
 		renewals, commands := s.sent(t, telemetry.PurposeRenew), srv.Commands(t)
 		start := time.Now()
-		l := try(t, c.Mutex("held", lock.WithWatchdog(lease)))
+		l := try(t, c.Mutex("held", lock.WithLease(lease)))
 		const rounds = 5
 		eventually(t, 2*patience, func() bool { return s.sent(t, telemetry.PurposeRenew)-renewals >= rounds })
 		took := time.Since(start)

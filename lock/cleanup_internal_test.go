@@ -89,7 +89,7 @@ func TestCleanup_RefusedHoldsUpNoOthers(t *testing.T) {
 		cleanupsRefused(t, answer, func(t *testing.T, rdb *redis.Client, c *Client, _ *atomic.Int64) {
 			rdb.ScriptLoad(t.Context(), script.Release.Source) // else a release takes two calls
 			for range 1000 {
-				(&claim{lock: &c.Mutex("bad", WithWatchdog(time.Hour)).lock, owner: c.newOwner()}).cleanUpOnce()
+				(&claim{lock: &c.Mutex("bad", WithLease(time.Hour)).lock, owner: c.newOwner()}).cleanUpOnce()
 			}
 			time.Sleep(5 * time.Second)
 			free := func(what string, within time.Duration) {

@@ -25,8 +25,8 @@ func otherNode(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 }
 
 func subscriptionFollows(t *testing.T, c *redistest.Cluster) {
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	const name = "{following}"
 	l := try(t, holder.Mutex(name))
 	next := begin(context.Background(), waiter.Mutex(name))
@@ -49,11 +49,11 @@ func silentNodeIsAlone(t *testing.T, c *redistest.Cluster) {
 	// A client that has seen a node hang must not be slow with the others.
 	o := c.Universal()
 	o.ReadTimeout = answer
-	client := newScope(t).open(t, redistest.Open(t, o), lock.WithWatchdog(lease))
+	client := newScope(t).open(t, redistest.Open(t, o), lock.WithLease(lease))
 	sick := c.Nodes[1]
 	silent := namesOn(t, c, sick, 80)
 	fine := slices.Concat(namesOn(t, c, c.Nodes[0], 3), namesOn(t, c, c.Nodes[2], 3))
-	lost := try(t, client.Mutex(silent[0], lock.WithWatchdog(2*time.Second)))
+	lost := try(t, client.Mutex(silent[0], lock.WithLease(2*time.Second)))
 	var kept []*lock.Lease
 	for _, name := range fine {
 		kept = append(kept, try(t, client.Mutex("kept{"+name+"}")))
@@ -98,8 +98,8 @@ func TestClusterFailover(t *testing.T) {
 	const lease = 30 * time.Second // the cluster takes three seconds or four, or a second vote
 	c := redistest.StartCluster(t, 1)
 	s := newScope(t)
-	holder := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
-	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	holder := s.open(t, openCluster(t, c), lock.WithLease(lease))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
 	const name = "{failing}"
 	slot := c.Slot(t, name)
 	old := c.Owner(t, slot)
@@ -112,8 +112,8 @@ func TestClusterFailover(t *testing.T) {
 	}
 
 	// Asked to step down, it hands everything on. Who listens to it hears what its successor publishes, once that knows it as its replica.
-	l, next := awaitWaiter(lock.WithWatchdog(far))
-	brief := try(t, holder.Mutex(name+"brief", lock.WithWatchdog(12*time.Second)))
+	l, next := awaitWaiter(lock.WithLease(far))
+	brief := try(t, holder.Mutex(name+"brief", lock.WithLease(12*time.Second)))
 	replicated(t, old)
 	replica := replicaOf(t, c, old)
 	c.Failover(t, slot, old, replica)
@@ -206,7 +206,7 @@ func errorsOf(t *testing.T, s *scope) map[string]float64 {
 
 // A slot on its way takes no key that it hasn't. So no lock can be handed over there, and the release wakes its waiter.
 func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
-	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	client := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	const name = "{underway}"
 	slot := c.Slot(t, name)
 	l := try(t, client.Mutex(name))
@@ -228,8 +228,8 @@ func releasedOnTheWay(t *testing.T, c *redistest.Cluster) {
 func asleepBeforeTheWay(t *testing.T, c *redistest.Cluster) {
 	for _, name := range []string{"{only its key}", "{all its keys}"} {
 		t.Run(name, func(t *testing.T) {
-			holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-			waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+			holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+			waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 			slot := c.Slot(t, name)
 			l := try(t, holder.Mutex(name))
 			next := begin(context.Background(), waiter.Mutex(name))

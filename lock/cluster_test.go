@@ -130,7 +130,7 @@ func renewedWithoutAsking(t *testing.T, c *redistest.Cluster) {
 	}
 	for range 5 {
 		s := newScope(t)
-		client := s.open(t, openCluster(t, c), lock.WithWatchdog(12*time.Second))
+		client := s.open(t, openCluster(t, c), lock.WithLease(12*time.Second))
 		l := try(t, client.Mutex("job"))
 		before := asked()
 		if before == 0 {
@@ -195,7 +195,7 @@ func freeAll(t *testing.T, leases []*lock.Lease) {
 func renewedTogether(t *testing.T, c *redistest.Cluster) {
 	const locks, nodes, batch, lease = 600, 3, 256, 12 * time.Second
 	s := newScope(t)
-	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	client := s.open(t, openCluster(t, c), lock.WithLease(lease))
 	leases := many(t, client, locks)
 	sent := func() int { return s.sent(t, telemetry.PurposeRenew) }
 	start, before := time.Now(), sent()
@@ -258,7 +258,7 @@ func renewedSlotBySlot(t *testing.T, c *redistest.Cluster) {
 	hook := &oneSlot{}
 	picky.(*redis.ClusterClient).OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
 	s := newScope(t)
-	client := s.open(t, openCluster(t, c), lock.WithWatchdog(lease), lock.WithRenewalClient(picky))
+	client := s.open(t, openCluster(t, c), lock.WithLease(lease), lock.WithRenewalClient(picky))
 	start := time.Now()
 	leases := many(t, client, locks)
 	renewedAll(t, "slot by slot", lease, leases)

@@ -60,7 +60,7 @@ func composite(t *testing.T, c *lock.Client) *lock.CompositeInfo {
 func TestCompositeInfo_Quorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithWatchdog(9*time.Second))
+		r := newTriple(t, lock.WithLease(9*time.Second))
 		r.down[2].Store(true)
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second)
@@ -111,7 +111,7 @@ func TestCompositeInfo_Quorum(t *testing.T) {
 func TestEndedComposite_HeldOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithWatchdog(9*time.Second))
+		r := newTriple(t, lock.WithLease(9*time.Second))
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second) // so that all nodes are in
 		del(t, r.servers[0], "job")
@@ -139,7 +139,7 @@ func TestEndedComposite_HeldOn(t *testing.T) {
 func TestCompositeInfo_Releasing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithWatchdog(9*time.Second))
+		r := newTriple(t, lock.WithLease(9*time.Second))
 		l := try(t, r.Mutex("job"))
 		time.Sleep(time.Second)
 		r.down[2].Store(true)
@@ -155,7 +155,7 @@ func TestCompositeInfo_Releasing(t *testing.T) {
 func TestCompositeInfo_QuorumThatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newTriple(t, lock.WithWatchdog(9*time.Second))
+		r := newTriple(t, lock.WithLease(9*time.Second))
 		for _, s := range r.servers {
 			rdb := s.Client(t)
 			must(t, "HSET", rdb.HSet(t.Context(), "job", "java:1", 1).Err())
@@ -197,7 +197,7 @@ func TestCompositeInfo_MultiThatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
-		c := open(t, srv.Client(t), lock.WithWatchdog(9*time.Second))
+		c := open(t, srv.Client(t), lock.WithLease(9*time.Second))
 		held := try(t, open(t, srv.Client(t)).Mutex("b"))
 		next := begin(t.Context(), c.Multi([]string{"a", "b", "c"}))
 		time.Sleep(time.Second)

@@ -56,7 +56,7 @@ func closing(c *lock.Client, ctx context.Context) <-chan error {
 }
 
 func closeFailsWaiters(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithLease(far)))
 	c := w.client()
 	var waiters []<-chan taken
 	for i := range 3 {
@@ -100,7 +100,7 @@ func closeLetsHoldersWindDown(t *testing.T, w *world) {
 // abandoned is a client of its own, for no cleanup may demand that all its leases ended.
 func abandoned(t *testing.T, w *world) *lock.Client {
 	t.Helper()
-	c, err := lock.New(w.dial(), lock.WithKeyPrefix(w.prefix), lock.WithWatchdog(ttl), lock.WithLogger(silent))
+	c, err := lock.New(w.dial(), lock.WithKeyPrefix(w.prefix), lock.WithLease(ttl), lock.WithLogger(silent))
 	if err != nil {
 		t.Fatal(err)
 	}

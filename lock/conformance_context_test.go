@@ -14,9 +14,9 @@ var contextBehaviours = []behaviour{
 	{name: "Context/the end of ctx ends it", test: ctxEndsTheContext},
 	{name: "Context/the end of ctx stops renewal", test: ctxStopsRenewal, timed: true},
 	{name: "Context/ended at once", test: ctxEndsAtOnce},
-	{name: "Context/WithLeaseContext", test: leaseContextIsFollowed, timed: true},
-	{name: "Context/WithLeaseContext ended", test: leaseContextEnded},
-	{name: "Context/WithLeaseContext ends while it waits", test: leaseContextEndsTheWait},
+	{name: "Context/WithLifetime", test: leaseContextIsFollowed, timed: true},
+	{name: "Context/WithLifetime ended", test: leaseContextEnded},
+	{name: "Context/WithLifetime ends while it waits", test: leaseContextEndsTheWait},
 	{name: "Context/values and deadline", test: valuesAndDeadline},
 	{name: "Context/children", test: childrenEnd, timed: true},
 	{name: "Context/asked for after the end", test: contextAfterTheEnd},
@@ -25,7 +25,7 @@ var contextBehaviours = []behaviour{
 func ctxEndsTheContext(t *testing.T, w *world) {
 	why := errors.New("the request is over")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	l, err := w.lock(w.client(), "a", lock.WithWatchdog(far)).Lock(ctx)
+	l, err := w.lock(w.client(), "a", lock.WithLease(far)).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func ctxEndsTheContext(t *testing.T, w *world) {
 	}
 	canceled := mustBeCanceled(t, l, lock.ReasonContext)
 	mustMatch(t, canceled, why)
-	for _, say := range []string{`"a"`, "WithWait", "WithLeaseContext"} {
+	for _, say := range []string{`"a"`, "WithWait", "WithLifetime"} {
 		if !strings.Contains(canceled.Error(), say) {
 			t.Errorf("the cause %q doesn't say %s", canceled, say)
 		}
@@ -92,7 +92,7 @@ func leaseContextIsFollowed(t *testing.T, w *world) {
 	why := errors.New("shutting down")
 	work, stop := context.WithCancelCause(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
-	l, err := w.lock(w.client(), "a", lock.WithLeaseContext(work)).Lock(ctx)
+	l, err := w.lock(w.client(), "a", lock.WithLifetime(work)).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +106,9 @@ func leaseContextIsFollowed(t *testing.T, w *world) {
 func leaseContextEnded(t *testing.T, w *world) {
 	work, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := w.lock(w.client(), "a", lock.WithLeaseContext(work)).Lock(t.Context())
+	_, err := w.lock(w.client(), "a", lock.WithLifetime(work)).Lock(t.Context())
 	mustMatch(t, err, context.Canceled)
-	if !strings.Contains(err.Error(), "WithLeaseContext") || !strings.Contains(err.Error(), `"a"`) {
+	if !strings.Contains(err.Error(), "WithLifetime") || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("%v", err)
 	}
 	if keys := w.rest(); len(keys) != 0 {
@@ -121,7 +121,7 @@ func leaseContextEndsTheWait(t *testing.T, w *world) {
 	l := try(t, w.rival(c, "a"))
 	why := errors.New("shutting down")
 	work, stop := context.WithCancelCause(t.Context())
-	done := begin(context.Background(), w.lock(c, "a", lock.WithLeaseContext(work)))
+	done := begin(context.Background(), w.lock(c, "a", lock.WithLifetime(work)))
 	waiting(t, c, 1)
 	stop(why)
 	mustMatch(t, await(t, "Lock", done).err, why)

@@ -40,7 +40,7 @@ func newTangle(t *testing.T, w *world, jobs int, opts ...lock.Option) *tangle {
 	for range jobs {
 		s := newScope(t)
 		// The world's leases are short, and a busy machine loses them; none has to end here, unless a scene says so.
-		all := append([]lock.Option{lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithWatchdog(lock.DefaultLease)}, opts...)
+		all := append([]lock.Option{lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithLease(lock.DefaultLease)}, opts...)
 		g.jobs = append(g.jobs, &job{Client: w.client(all...), scope: s})
 	}
 	return g
@@ -298,7 +298,7 @@ var tangledPairs = map[string]func(g *tangle){
 		g.holds(1, g.jobs[1].Mutex("b"))
 		ctx := g.jobs[0].outer.Context()
 		g.jobs[0].outer = nil
-		g.waits(0, g.jobs[0].Mutex("b", lock.WithLeaseContext(ctx)))
+		g.waits(0, g.jobs[0].Mutex("b", lock.WithLifetime(ctx)))
 		g.asks(1, g.jobs[1].Mutex("a"))
 	},
 }
@@ -506,7 +506,7 @@ var notTangled = map[string]func(t *testing.T, w *world) *tangle{
 		g.holds(1, g.jobs[1].Mutex("b"))
 		ctx := context.WithoutCancel(g.jobs[0].outer.Context())
 		g.jobs[0].outer = nil
-		g.waits(0, g.jobs[0].Mutex("b", lock.WithLeaseContext(ctx)))
+		g.waits(0, g.jobs[0].Mutex("b", lock.WithLifetime(ctx)))
 		g.waits(1, g.jobs[1].Mutex("a"))
 		return g
 	},

@@ -53,16 +53,16 @@ var badNameTable = []badLock{
 }
 
 var badLockTable = slices.Concat(badNameTable, []badLock{
-	with(lock.WithWatchdog(99*time.Millisecond)).saying("99ms", "100ms to 8760h"),
-	with(lock.WithWatchdog(0)).saying("0s", "100ms to 8760h"),
-	with(lock.WithWatchdog(-time.Second)).saying("-1s", "100ms to 8760h"),
+	with(lock.WithLease(99*time.Millisecond)).saying("99ms", "100ms to 8760h"),
+	with(lock.WithLease(0)).saying("0s", "100ms to 8760h"),
+	with(lock.WithLease(-time.Second)).saying("-1s", "100ms to 8760h"),
 	with(lock.WithFixedLease(time.Nanosecond)).saying("1ns", "100ms to 8760h"),
 	with(lock.WithFixedLease(1<<63 - 1)).saying("100ms to 8760h"),
-	with(lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)).saying("WithWatchdog", "WithFixedLease", "contradict"),
+	with(lock.WithLease(time.Second), lock.WithFixedLease(time.Second)).saying("WithLease", "WithFixedLease", "contradict"),
 	with(lock.WithFixedLease(time.Second), lock.WithMaxHold(time.Minute)).saying("WithMaxHold", "contradict"),
 	with(lock.WithFixedLease(time.Second), lock.WithHeartbeat(time.Minute)).saying("WithHeartbeat", "contradict"),
-	with(lock.WithWatchdog(30*time.Second), lock.WithMaxHold(9*time.Second)).saying("WithMaxHold(9s)", "10s"),
-	with(lock.WithWatchdog(30*time.Second), lock.WithHeartbeat(9*time.Second)).saying("WithHeartbeat(9s)", "10s"),
+	with(lock.WithLease(30*time.Second), lock.WithMaxHold(9*time.Second)).saying("WithMaxHold(9s)", "10s"),
+	with(lock.WithLease(30*time.Second), lock.WithHeartbeat(9*time.Second)).saying("WithHeartbeat(9s)", "10s"),
 	with(lock.WithMaxHold(0)).saying("WithMaxHold(0s)", "at least"),
 	with(lock.WithHeartbeat(-1)).saying("WithHeartbeat(-1ns)", "at least"),
 	with(lock.WithMinHold(-1)).saying("WithMinHold(-1ns)"),
@@ -74,11 +74,11 @@ var badLockTable = slices.Concat(badNameTable, []badLock{
 	with(lock.WithReplicas(-1, time.Second)).saying("WithReplicas(-1, 1s): at least 1 replica"),
 	with(lock.WithReplicas(1, 0)).saying("WithReplicas(1, 0s): at least 1 replica and 1ms"), // 0 is for ever
 	with(lock.WithReplicas(1, time.Microsecond)).saying("1ms"),
-	with(lock.WithReplicas(1, time.Second), lock.WithWatchdog(time.Second)).saying("shorter than the lease, 1s"),
+	with(lock.WithReplicas(1, time.Second), lock.WithLease(time.Second)).saying("shorter than the lease, 1s"),
 	with(lock.WithReplicas(1, time.Second), lock.WithFixedLease(500*time.Millisecond)).saying("shorter than the lease, 500ms"),
 	with(lock.WithHoldWarning(0)).saying("WithHoldWarning(0s)", "positive"),
 	with(lock.WithWait(-1)).saying("WithWait(-1ns)", "negative"),
-	with(lock.WithLeaseContext(nil)).saying("WithLeaseContext(nil)"), //nolint:staticcheck // that is the bad input
+	with(lock.WithLifetime(nil)).saying("WithLifetime(nil)"), //nolint:staticcheck // that is the bad input
 	with(lock.WithGroup("")).saying("WithGroup", "1 to 256"),
 	with(lock.WithGroup(strings.Repeat("g", 257))).saying("WithGroup", "1 to 256"),
 	with(lock.WithGroup("\xff")).saying("WithGroup", "UTF-8"),

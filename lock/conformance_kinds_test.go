@@ -121,7 +121,7 @@ var allKinds = []kindOfLock{
 			"re-entry/the outer is released first": "each Lock is for another permit",
 			"re-entry/loss ends all":               "each Lock is for another permit",
 			"re-entry/through another lock":        "each Lock is for another permit",
-			"re-entry/through WithLeaseContext":    "each Lock is for another permit",
+			"re-entry/through WithLifetime":        "each Lock is for another permit",
 			"Do/ctx and lease":                     "each Lock is for another permit",
 			"bad input/a key of another type":      "number and leases are two keys: TestForeignKeyIsNoLock",
 		},

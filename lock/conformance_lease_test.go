@@ -108,12 +108,12 @@ func releaseAfterLoss(t *testing.T, w *world) {
 
 func releaseFindsOut(t *testing.T, w *world) {
 	c := w.client()
-	gone := try(t, w.lock(c, "a", lock.WithWatchdog(far)))
+	gone := try(t, w.lock(c, "a", lock.WithLease(far)))
 	w.lose("a")
 	mustMatch(t, gone.Release(t.Context()), lock.ErrLost)
 	mustBeLostAs(t, gone, lock.CauseMissing)
 
-	stolen := try(t, w.lock(c, "b", lock.WithWatchdog(far)))
+	stolen := try(t, w.lock(c, "b", lock.WithLease(far)))
 	w.lose("b")
 	w.hold("b", "thief", "1", far)
 	mustMatch(t, stolen.Release(t.Context()), lock.ErrLost)

@@ -57,8 +57,8 @@ func mixedBehaviours() (all []behaviour) {
 						name: fmt.Sprintf("%s/%s waits for %s/%s", end.name, waiter.name, holder.name, place.name),
 						test: func(t *testing.T, w *world) {
 							a, b := place.open(w)
-							l := try(t, holder.make(a, "a", lock.WithWatchdog(far)))
-							next := begin(context.Background(), waiter.make(b, "a", lock.WithWatchdog(far)))
+							l := try(t, holder.make(a, "a", lock.WithLease(far)))
+							next := begin(context.Background(), waiter.make(b, "a", lock.WithLease(far)))
 							asleep(t, b, 1)
 							must(t, end.name, end.end(a, l))
 							eventually(t, patience, func() bool { return len(w.holders("a")) == 1 })
@@ -81,7 +81,7 @@ func mixedCrowd(t *testing.T, w *world) {
 	for _, c := range clients {
 		for _, k := range alikes {
 			all.Go(func() {
-				m := k.make(c, "a", lock.WithWatchdog(far))
+				m := k.make(c, "a", lock.WithLease(far))
 				for range turns {
 					ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 					l, err := m.Lock(ctx)

@@ -82,7 +82,7 @@ func unleasedAddPermits(t *testing.T, w *world) {
 }
 
 // slow has a net so wide that who is woken within half of it was woken by a message: ten seconds.
-var slow = lock.WithWatchdog(far)
+var slow = lock.WithLease(far)
 
 // wokenSince fails the test if it was the net. Only in fake time that can be told.
 func (w *world) wokenSince(start time.Time) {

@@ -18,7 +18,7 @@ var reentryBehaviours = []behaviour{
 	{name: "re-entry/the outer is released first", test: outerReleasedFirst, timed: true},
 	{name: "re-entry/loss ends all", test: lossEndsAll, timed: true},
 	{name: "re-entry/through another lock", test: joinsThroughAnother},
-	{name: "re-entry/through WithLeaseContext", test: joinsThroughLeaseContext},
+	{name: "re-entry/through WithLifetime", test: joinsThroughLeaseContext},
 }
 
 func deadlockAtOnce(t *testing.T, w *world) {
@@ -185,10 +185,10 @@ func joinsThroughAnother(t *testing.T, w *world) {
 func joinsThroughLeaseContext(t *testing.T, w *world) {
 	c := w.client()
 	x, y := try(t, w.lock(c, "x")), try(t, w.lock(c, "y"))
-	z := enter(t, x.Context(), w.lock(c, "z", lock.WithLeaseContext(y.Context())))
+	z := enter(t, x.Context(), w.lock(c, "z", lock.WithLifetime(y.Context())))
 	within := enter(t, z.Context(), w.lock(c, "within"))
 	apart := enter(t, context.Background(), w.lock(c, "apart"))
-	twice := enter(t, apart.Context(), w.lock(c, "twice", lock.WithLeaseContext(within.Context())))
+	twice := enter(t, apart.Context(), w.lock(c, "twice", lock.WithLifetime(within.Context())))
 	deadlocks := func(ctx context.Context, name string, opts ...lock.LockOption) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(ctx, ttl/3) // Lock would wait for itself
@@ -203,8 +203,8 @@ func joinsThroughLeaseContext(t *testing.T, w *world) {
 		deadlocks(l.Context(), "y")
 	}
 	deadlocks(twice.Context(), "apart")
-	deadlocks(x.Context(), "y", lock.WithLeaseContext(y.Context())) // it would end with the lease it waits for
-	deadlocks(context.Background(), "y", lock.WithLeaseContext(z.Context()))
+	deadlocks(x.Context(), "y", lock.WithLifetime(y.Context())) // it would end with the lease it waits for
+	deadlocks(context.Background(), "y", lock.WithLifetime(z.Context()))
 
 	for outer, name := range map[*lock.Lease]string{x: "x", y: "y", within: "within", apart: "apart"} {
 		again := enter(t, twice.Context(), w.lock(c, name, lock.WithReentrancy()))

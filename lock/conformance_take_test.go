@@ -134,7 +134,7 @@ func releaseWithEndedCtx(t *testing.T, w *world) {
 // grantsRise takes and releases a lock, by two clients, with something done in between, and checks its tokens.
 func grantsRise(t *testing.T, w *world, between func()) {
 	t.Helper()
-	patient := lock.WithWatchdog(patience) // nobody waits for its end, and a flush on a busy machine takes its time
+	patient := lock.WithLease(patience) // nobody waits for its end, and a flush on a busy machine takes its time
 	a, b := w.client(patient), w.client(patient)
 	var last int64
 	for i := range 6 {
@@ -289,8 +289,8 @@ func forceUnlockOfFree(t *testing.T, w *world) {
 func forceUnlockTellsTheHolder(t *testing.T, w *world) {
 	const long = time.Hour // no renewal of its own accord finds out
 	holder, operator := w.client(), w.client()
-	l := try(t, w.lock(holder, "a", lock.WithWatchdog(long)))
-	other := try(t, w.lock(holder, "b", lock.WithWatchdog(long)))
+	l := try(t, w.lock(holder, "a", lock.WithLease(long)))
+	other := try(t, w.lock(holder, "b", lock.WithLease(long)))
 	// The client subscribes to its control channel after its first grant: forcing comes again until it is heard.
 	if was, err := w.lock(operator, "a").ForceUnlock(t.Context()); !was || err != nil {
 		t.Fatalf("%v, %v", was, err)

@@ -36,8 +36,8 @@ const far = time.Hour
 
 func wokenBy(t *testing.T, w *world, holder, waiter *lock.Client) {
 	t.Helper()
-	l := try(t, w.rival(holder, "a", lock.WithWatchdog(far)))
-	next := begin(context.Background(), w.lock(waiter, "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(holder, "a", lock.WithLease(far)))
+	next := begin(context.Background(), w.lock(waiter, "a", lock.WithLease(far)))
 	waiting(t, waiter, 1)
 	free(t, l)
 	got := granted(t, next)
@@ -122,7 +122,7 @@ func starvesNoOtherClient(t *testing.T, w *world) {
 	for range 4 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_ = w.lock(greedy, "a", lock.WithLeaseContext(context.Background())).Do(ctx,
+				_ = w.lock(greedy, "a", lock.WithLifetime(context.Background())).Do(ctx,
 					func(context.Context, *lock.Lease) error {
 						<-time.After(time.Millisecond)
 						return nil
@@ -176,7 +176,7 @@ func excludes(t *testing.T, w *world) {
 }
 
 func waitOver(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithLease(far)))
 	c := w.client()
 	start := time.Now()
 	err := outwaited(300*time.Millisecond, func(d time.Duration) error { return second(w.lock(c, "a", lock.WithWait(d)).Lock(t.Context())) })
@@ -192,7 +192,7 @@ func waitOver(t *testing.T, w *world) {
 }
 
 func waitZero(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithLease(far)))
 	m := w.lock(w.client(), "a", lock.WithWait(0))
 	_, err := m.Lock(t.Context())
 	mustMatch(t, err, lock.ErrHeld)
@@ -207,7 +207,7 @@ func waitDoesNotBoundTheLease(t *testing.T, w *world) {
 }
 
 func canceledWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithLease(far)))
 	c := w.client()
 	why := errors.New("the user went away")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -226,7 +226,7 @@ func canceledWhileWaiting(t *testing.T, w *world) {
 }
 
 func deadlineWhileWaiting(t *testing.T, w *world) {
-	l := try(t, w.rival(w.client(), "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(w.client(), "a", lock.WithLease(far)))
 	m := w.lock(w.client(), "a")
 	err := outwaited(300*time.Millisecond, func(d time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -239,7 +239,7 @@ func deadlineWhileWaiting(t *testing.T, w *world) {
 
 func leaverIsPassedOver(t *testing.T, w *world) {
 	c := w.client()
-	l := try(t, w.rival(c, "a", lock.WithWatchdog(far)))
+	l := try(t, w.rival(c, "a", lock.WithLease(far)))
 	ctx, cancel := context.WithCancel(context.Background())
 	leaver := begin(ctx, w.lock(c, "a"))
 	waiting(t, c, 1)

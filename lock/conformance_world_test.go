@@ -66,7 +66,7 @@ type raw interface {
 // client returns a client of the world; of a quorum, that of its first node. When the test ends every lease of it has to have ended.
 func (w *world) client(opts ...lock.Option) *lock.Client {
 	w.t.Helper()
-	defaults := []lock.Option{lock.WithKeyPrefix(w.prefix), lock.WithWatchdog(ttl), lock.WithLogger(silent)}
+	defaults := []lock.Option{lock.WithKeyPrefix(w.prefix), lock.WithLease(ttl), lock.WithLogger(silent)}
 	clients := make([]*lock.Client, len(w.dials))
 	for i, dial := range w.dials {
 		c, err := lock.New(dial(), slices.Concat(defaults, opts)...)

@@ -131,7 +131,7 @@ func childContender(addr, kind string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
 	// The shorter the lease, the more often a lock is near its end, and so the more can go wrong.
-	c, err := lock.New(rdb, lock.WithWatchdog(500*time.Millisecond))
+	c, err := lock.New(rdb, lock.WithLease(500*time.Millisecond))
 	if err != nil {
 		return err
 	}

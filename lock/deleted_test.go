@@ -30,8 +30,8 @@ func TestDeletedKeyWakesWaiters(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := redistest.StartFake(t)
 				ctx := t.Context()
-				holder := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-				waiter := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+				holder := newScope(t).open(t, srv.Client(t), lock.WithLease(lease))
+				waiter := newScope(t).open(t, srv.Client(t), lock.WithLease(lease))
 				held := try(t, kind.held(holder))
 				next := begin(ctx, kind.awaited(waiter))
 				time.Sleep(100 * time.Millisecond) // until it has asked once more

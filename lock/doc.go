@@ -34,7 +34,7 @@
 // # Lifetime
 //
 // The lease follows the ctx given to Lock, as a transaction follows that of [database/sql.DB.BeginTx]. To bound only the wait use [WithWait]; to follow
-// another ctx, [WithLeaseContext]. A held lease has a live Context. When its own side withdraws the permission to work (ctx, [WithMaxHold],
+// another ctx, [WithLifetime]. A held lease has a live Context. When its own side withdraws the permission to work (ctx, [WithMaxHold],
 // [WithHeartbeat], Close) it is canceled: its Context has ended, and the rest of the lease is time to stop and release. Released and lost are final.
 //
 // # Waiting

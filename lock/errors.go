@@ -173,7 +173,7 @@ func canceledByContext(name string, ctx context.Context) *CanceledError {
 type contextEnded struct{ cause error }
 
 func (e *contextEnded) Error() string {
-	return e.cause.Error() + ": that ended the ctx given to Lock, or to WithLeaseContext (to bound the wait only, use WithWait)"
+	return e.cause.Error() + ": that ended the ctx given to Lock, or to WithLifetime (to bound the wait only, use WithWait)"
 }
 
 func (e *contextEnded) Unwrap() error { return e.cause }
@@ -187,7 +187,7 @@ func (e *CanceledError) logged() error {
 }
 
 func leaseContextEnded(ctx context.Context) error {
-	return fmt.Errorf("the ctx given to WithLeaseContext has ended: %w", context.Cause(ctx))
+	return fmt.Errorf("the ctx given to WithLifetime has ended: %w", context.Cause(ctx))
 }
 
 // ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.

@@ -19,11 +19,11 @@ func ExampleNew() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
 	locks, err := lock.New(rdb, // it doesn't connect yet
 		lock.WithClientID("orders-7d4f9"), // in Redis, logs and spans
-		lock.WithWatchdog(10*time.Second))
+		lock.WithLease(10*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
-	report := locks.Mutex("report", lock.WithWatchdog(time.Millisecond))
+	report := locks.Mutex("report", lock.WithLease(time.Millisecond))
 	_, err = report.TryLock(context.Background()) // the first use says what is wrong
 	fmt.Println(errors.Is(err, lock.ErrInvalid), err)
 	fmt.Println(locks.Close(context.Background()), rdb.Close())

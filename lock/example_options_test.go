@@ -37,14 +37,14 @@ func ExampleWithWait() {
 }
 
 // A request waits for the lock, for 5 s at most. The work goes on when the request is over, until the program ends.
-func ExampleWithLeaseContext() {
+func ExampleWithLifetime() {
 	srv := locktest.New(nil)
 	defer srv.Close()
 	errShutdown := errors.New("shutting down")
 	program, shutDown := context.WithCancelCause(context.Background())
 	request, done := context.WithTimeout(program, 5*time.Second)
 
-	lease, err := srv.Client().Mutex("export:7", lock.WithLeaseContext(program)).Lock(request)
+	lease, err := srv.Client().Mutex("export:7", lock.WithLifetime(program)).Lock(request)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -154,11 +154,11 @@ func ExampleWithDeadlockBreaking() {
 }
 
 // The lease is renewed for as long as its holder lives. If it dies, others wait for 10 s at most, and not for the 30 s of DefaultLease.
-func ExampleWithWatchdog() {
+func ExampleWithLease() {
 	srv := locktest.New(nil)
 	defer srv.Close()
 
-	job := srv.Client().Mutex("import:nightly", lock.WithWatchdog(10*time.Second))
+	job := srv.Client().Mutex("import:nightly", lock.WithLease(10*time.Second))
 	err := job.Do(context.Background(), func(ctx context.Context, l *lock.Lease) error {
 		h, err := job.Inspect(ctx)
 		fmt.Println("at most 10 s:", h.Remaining <= 10*time.Second, err)
@@ -208,7 +208,7 @@ func ExampleWithHeartbeat() {
 		return context.Cause(ctx)
 	}
 
-	job := srv.Client().Mutex("import:nightly", lock.WithWatchdog(10*time.Second),
+	job := srv.Client().Mutex("import:nightly", lock.WithLease(10*time.Second),
 		lock.WithHeartbeat(4*time.Second), // the longest page
 		lock.WithMaxHold(time.Hour))       // the longest run
 	err := job.Do(context.Background(), func(ctx context.Context, l *lock.Lease) error {

@@ -95,7 +95,7 @@ func TestFairKeepsThePlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newFairRig(t)
-		short := r.client(lock.WithWatchdog(1500 * time.Millisecond))
+		short := r.client(lock.WithLease(1500 * time.Millisecond))
 		l := try(t, r.client().FairMutex("job"))
 		first := r.enqueue(t.Context(), short.FairMutex("job"), 1)
 		second := r.enqueue(t.Context(), r.client().FairMutex("job"), 2)
@@ -171,13 +171,13 @@ func TestFairDeadWaitersLeave(t *testing.T) {
 		l := try(t, r.client().FairMutex("job"))
 		rdb, wire := throughProxy(t, srv)
 		const lease = 900 * time.Millisecond
-		dying := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+		dying := newScope(t).open(t, rdb, lock.WithLease(lease))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for n := range 2 {
 			r.enqueue(ctx, dying.FairMutex("job"), n+1)
 		}
-		next := r.enqueue(t.Context(), r.client(lock.WithWatchdog(3*time.Second)).FairMutex("job"), 3)
+		next := r.enqueue(t.Context(), r.client(lock.WithLease(3*time.Second)).FairMutex("job"), 3)
 		wire.proxy.Refuse(t)
 		wire.proxy.CutAll()
 		died := time.Now()

@@ -18,7 +18,7 @@ var fairKind = &kind{
 // It shares its lock and its queue with Redisson's RFairLock.
 //
 // Every waiter has a place in Redis, which it keeps by asking again every third of its lease. One that gives up leaves
-// it at once; one that died, when it hasn't asked for one lease (30 s unless WithWatchdog or WithFixedLease say
+// it at once; one that died, when it hasn't asked for one lease (30 s unless WithLease or WithFixedLease say
 // otherwise), or for the rest of its WithWait if that is shorter. Until then the lock may be free and yet wait for it. All
 // times are those of Redis's clock. A release wakes the next in the queue only.
 //

@@ -27,7 +27,7 @@ func TestGaugesOfTwoClientsDoNotHideEachOther(t *testing.T) {
 				var wires [2]*wireTap
 				for i := range clients {
 					rdb, wire := throughProxy(t, srv)
-					clients[i], wires[i] = s.open(t, rdb, lock.WithWatchdog(6*time.Second)), wire
+					clients[i], wires[i] = s.open(t, rdb, lock.WithLease(6*time.Second)), wire
 				}
 				bad, good := clients[order[0]], clients[order[1]]
 				wire := wires[order[0]]

@@ -125,7 +125,7 @@ func (h grantHandle) record() *record {
 	return cl.record
 }
 
-// parentOf returns the context that a lease taken with ctx follows. If that is another one, by WithLeaseContext, takenIn finds the
+// parentOf returns the context that a lease taken with ctx follows. If that is another one, by WithLifetime, takenIn finds the
 // lease in whose Context it was taken.
 func (lk *lock) parentOf(ctx context.Context) context.Context {
 	lc := lk.cfg.leaseCtx

@@ -83,7 +83,7 @@ func TestGoroutinesAreConstant(t *testing.T) {
 		p := redistest.NewProxy(t, srv.Addr())
 		rdb := srv.Client(t, func(o *redis.Options) { o.Addr = p.Addr() })
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithWatchdog(lease))
+		c := s.open(t, rdb, lock.WithLease(lease))
 		renewals := func() float64 { return s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed") }
 		// counted lets every lock be renewed once more, and counts while nothing else is going on.
 		counted := func(locks int) (gs, conns int) {

@@ -44,7 +44,7 @@ func TestContextEndsAtItsDeadlineThoughRedisHangs(t *testing.T) {
 		srv := redistest.StartFake(t)
 		rdb := srv.Client(t, answerWithin(20*time.Second))
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithWatchdog(1800*time.Millisecond))
+		c := s.open(t, rdb, lock.WithLease(1800*time.Millisecond))
 
 		asked, told := try(t, c.Mutex("asked")), try(t, c.Mutex("told"))
 		work := told.Context()
@@ -95,7 +95,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 		)
 		sp := redistest.StartFake(t)
 		rdb, wire := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(lease))
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(lease))
 		m := c.Mutex("job")
 		free(t, try(t, m)) // connected, the scripts known
 		delayed := redistest.When(redistest.Down, redistest.Delay(delay))
@@ -159,7 +159,7 @@ func TestStoppedProcessDoesNotBelieve(t *testing.T) {
 func childStopped(addr, prefix string, say func(string, ...any)) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(2400*time.Millisecond))
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithLease(2400*time.Millisecond))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestReleaseStopsRenewalFirst(t *testing.T) {
 		sp := redistest.StartFake(t)
 		rdb, wire := throughProxy(t, sp)
 		renewals, pulse := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(1500*time.Millisecond), lock.WithRenewalClient(renewals))
 		l, other := try(t, c.Mutex("released")), try(t, c.Mutex("kept"))
 		before := l.Deadline()
 		eventually(t, patience, func() bool { return l.Deadline().After(before) }) // so the next renewal is half a second away
@@ -54,7 +54,7 @@ func TestReleaseOnDeadContextIsBoundedByTheLease(t *testing.T) {
 		dead, cancel := context.WithCancel(t.Context())
 		cancel()
 
-		l := try(t, c.Mutex("job", lock.WithWatchdog(1500*time.Millisecond)))
+		l := try(t, c.Mutex("job", lock.WithLease(1500*time.Millisecond)))
 		srv.Pause(t)
 		start := time.Now()
 		err := l.Release(dead)
@@ -88,7 +88,7 @@ func TestLateRenewalChangesNothing(t *testing.T) {
 		sp := redistest.StartFake(t)
 		rdb := sp.Client(t)
 		renewals, pulse := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(1500*time.Millisecond), lock.WithRenewalClient(renewals))
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(1500*time.Millisecond), lock.WithRenewalClient(renewals))
 		late := func(name string) *lock.Lease {
 			l := try(t, c.Mutex(name))
 			pulse.set(redistest.When(redistest.Up, redistest.Hold, pulse.script("renew", name)))

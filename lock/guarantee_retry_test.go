@@ -321,7 +321,7 @@ func TestLateFirstAcquireLastsOneLease(t *testing.T) {
 		free(t, try(t, newScope(t).open(t, direct).Mutex("warm-up"))) // gives the server the scripts
 		rdb, wire := throughProxy(t, srv, answerWithin(answerTime))
 		const lease = 1500 * time.Millisecond
-		c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+		c := newScope(t).open(t, rdb, lock.WithLease(lease))
 		wire.set(redistest.When(redistest.Up, redistest.Hold, wire.script("acquire", "job"), redistest.Nth(1)))
 		l := try(t, c.Mutex("job"))
 		wire.proxy.AwaitHeld(t, 1)
@@ -481,7 +481,7 @@ func TestScriptsAreSentAgain(t *testing.T) {
 		srv := redistest.StartFake(t)
 		rdb := srv.Client(t)
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithWatchdog(1500*time.Millisecond))
+		c := s.open(t, rdb, lock.WithLease(1500*time.Millisecond))
 		flush := func() {
 			t.Helper()
 			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {

@@ -23,7 +23,7 @@ func TestZombiesAreCutOff(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := redistest.StartFake(t)
 				s := newScope(t)
-				c := s.open(t, srv.Client(t), lock.WithWatchdog(lease))
+				c := s.open(t, srv.Client(t), lock.WithLease(lease))
 				other := newScope(t).open(t, srv.Client(t))
 				began := time.Now()
 				l := try(t, c.Mutex("job", opt))

@@ -54,8 +54,8 @@ func TestQuorumInspectAndForceUnlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		l := try(t, ns.quorum(lock.WithWatchdog(far)).Mutex("job"))
-		operator := ns.quorum(lock.WithClientID("operator"), lock.WithWatchdog(far)).Mutex("job")
+		l := try(t, ns.quorum(lock.WithLease(far)).Mutex("job"))
+		operator := ns.quorum(lock.WithClientID("operator"), lock.WithLease(far)).Mutex("job")
 		eventually(t, patience, func() bool { return ns.held("job") == 3 })
 
 		found, err := operator.Inspect(t.Context())

@@ -26,7 +26,7 @@ var latchKind = &kind{
 // died, it stays closed; bound the wait, by ctx or by WithWait.
 //
 // WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
-// again every third of WithWatchdog's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
+// again every third of WithLease's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
 // 30 s at most; then it fails. As with an UnleasedSemaphore, receipts see to it that nothing is counted twice.
 //
 // In a cluster, and over a Ring, its name (with the client's prefix) can't have a {tag}: Redisson would publish on a channel

@@ -47,7 +47,7 @@ func TestLatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context()
+		c, ctx := d.client(lock.WithLease(time.Hour)), t.Context()
 		heard := messages(t, d.rdb, d.gateChannel())
 		l := c.Latch("gate")
 		must(t, "Wait for a latch that was never set", l.Wait(ctx))
@@ -85,7 +85,7 @@ func TestLatchOfMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, giver, ctx := d.client(lock.WithWatchdog(time.Hour)), newDesk(t), t.Context()
+		c, giver, ctx := d.client(lock.WithLease(time.Hour)), newDesk(t), t.Context()
 		there := giver.open(t, d.sp.Client(t), lock.WithKeyPrefix(d.sp.Prefix()))
 		must(t, "Wait", there.Latch("open").Wait(ctx)) // the server knows the script
 		l := closed(t, there, "gate", 1)
@@ -166,7 +166,7 @@ func TestLatchWaitIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
-		c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease))
+		c := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithLease(numberLease))
 		l := closed(t, c, "gate", 1)
 		before := d.sent(t, telemetry.PurposeRelease)
 		wire.set(redistest.ReplyTo(redistest.Drop, wire.script("latch_wait", "gate")))
@@ -186,7 +186,7 @@ func TestRefusedCountDownIsNotPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
 		rdb := srv.Client(t)
-		c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(1500*time.Millisecond))
+		c := newScope(t).open(t, srv.Client(t), lock.WithLease(1500*time.Millisecond))
 		gate := c.Latch("gate")
 		if done, err := gate.TrySetCount(t.Context(), 1); !done || err != nil {
 			t.Fatal(done, err)

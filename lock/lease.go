@@ -90,7 +90,7 @@ func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 func (l *Lease) Heartbeat() { l.of().heartbeat() }
 
 // Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
-// given to Lock (or WithLeaseContext), and ends at the latest at the lease's deadline, whatever Redis is
+// given to Lock (or WithLifetime), and ends at the latest at the lease's deadline, whatever Redis is
 // doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
 	if l.isZero() {
@@ -207,7 +207,7 @@ func leaseOf(ctx context.Context) *Lease {
 
 type takenInKey struct{}
 
-// takenIn returns the lease in whose Context another lease was taken that follows ctx by WithLeaseContext, nil if there is none.
+// takenIn returns the lease in whose Context another lease was taken that follows ctx by WithLifetime, nil if there is none.
 func takenIn(ctx context.Context) *Lease {
 	l, _ := ctx.Value(takenInKey{}).(*Lease)
 	return l

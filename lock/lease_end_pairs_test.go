@@ -175,7 +175,7 @@ func newEndsRig(t *testing.T, subject string, first way, opts []lock.LockOption,
 		srv := redistest.StartFake(t)
 		r.servers = append(r.servers, srv)
 		r.clients = append(r.clients, openTapped(t, srv, tap, lock.WithTracerProvider(r.tracer), lock.WithMeterProvider(r.meter),
-			lock.WithLogger(slog.New(heldUp{slog.NewJSONHandler(r, nil), r.gate})), lock.WithWatchdog(endsLease)))
+			lock.WithLogger(slog.New(heldUp{slog.NewJSONHandler(r, nil), r.gate})), lock.WithLease(endsLease)))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel

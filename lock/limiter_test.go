@@ -74,7 +74,7 @@ func TestLimiter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv, b := redistest.StartFake(t), &breaker{}
 				rdb := open(t, srv, b)
-				c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+				c := newScope(t).open(t, rdb, lock.WithLease(lease))
 				l := try(t, c.Mutex("held"))
 				for _, k := range allKinds {
 					free(t, try(t, k.make(c, "kind:"+k.name)))

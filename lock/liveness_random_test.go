@@ -222,7 +222,7 @@ func (f *freeRun) play(t *testing.T, seed uint64, loses int, programs [][]freeOp
 	for i := range uint64(3) {
 		p := redistest.NewProxy(t, srv.Addr())
 		p.SetRule(freeLine(seed, i, loses))
-		f.clients = append(f.clients, openBehind(t, srv, p, lock.WithWatchdog(freeLease)))
+		f.clients = append(f.clients, openBehind(t, srv, p, lock.WithLease(freeLease)))
 	}
 	f.room = 1
 	keeper := open(t, srv.Client(t))

@@ -14,7 +14,7 @@ import (
 
 // toldAtEveryNode has locks of every node of a cluster deleted, and one whose slot has moved.
 func toldAtEveryNode(t *testing.T, c *redistest.Cluster) {
-	client := newScope(t).open(t, openCluster(t, c), lock.WithLossNotifications(), lock.WithWatchdog(far))
+	client := newScope(t).open(t, openCluster(t, c), lock.WithLossNotifications(), lock.WithLease(far))
 	leases := make(map[*redistest.Server][]*lock.Lease)
 	for _, node := range c.Nodes {
 		for _, name := range namesOn(t, c, node, 2) {
@@ -52,7 +52,7 @@ func toldAtEveryNode(t *testing.T, c *redistest.Cluster) {
 func TestLossNotificationsAfterAFailover(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinel(t, 1)
-	client := newScope(t).open(t, redistest.Open(t, servers.Universal()), lock.WithLossNotifications(), lock.WithWatchdog(far))
+	client := newScope(t).open(t, redistest.Open(t, servers.Universal()), lock.WithLossNotifications(), lock.WithLease(far))
 	primary := servers.Primary(t)
 	awaitReplica(t, primary)
 	l, kept := try(t, client.Mutex("job")), try(t, client.Mutex("kept"))
@@ -74,9 +74,9 @@ func TestLossNotificationsOfServersApart(t *testing.T) {
 	seen := newScope(t)
 	for i, s := range servers {
 		addrs[fmt.Sprint(i)] = s.Addr()
-		clients = append(clients, seen.open(t, s.Client(t), lock.WithLossNotifications(), lock.WithWatchdog(far)))
+		clients = append(clients, seen.open(t, s.Client(t), lock.WithLossNotifications(), lock.WithLease(far)))
 	}
-	ring := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: addrs}), lock.WithLossNotifications(), lock.WithWatchdog(far))
+	ring := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: addrs}), lock.WithLossNotifications(), lock.WithLease(far))
 	q, err := lock.NewQuorum(clients...)
 	must(t, "NewQuorum", err)
 
@@ -120,7 +120,7 @@ func TestLossNotificationsCost(t *testing.T) {
 func lossCost(t *testing.T, on bool, opts ...lock.Option) {
 	const pairs, locks, lease = 200, 40, 12 * time.Second
 	server := redistest.Start(t)
-	c := newScope(t).open(t, server.Client(t), append(opts, lock.WithWatchdog(lease))...)
+	c := newScope(t).open(t, server.Client(t), append(opts, lock.WithLease(lease))...)
 	kept := int64(0) // of the pairs those that a busy machine made last, as long as a look takes to come
 	for range pairs {
 		began := time.Now()

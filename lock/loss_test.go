@@ -57,7 +57,7 @@ func TestLossNotifications(t *testing.T) {
 		sorted := k.name == "semaphore" // its permits are in a sorted set
 		for i, way := range lossWays {
 			name := strings.ReplaceAll(fmt.Sprintf("%s:%d", k.name, i), " ", "-")
-			c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far)) // its own: a client makes two calls ahead of time in 100 ms
+			c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far)) // its own: a client makes two calls ahead of time in 100 ms
 			m, key := k.make(c, name), name
 			if sorted {
 				key = timeouts(name)
@@ -87,7 +87,7 @@ func TestLossNotificationsOfEviction(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	l := try(t, c.Mutex("job"))
 	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 }) // from now on it is told
 	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "maxmemory-policy", "allkeys-random", "maxmemory", "1").Err())
@@ -115,7 +115,7 @@ func TestLossNotificationsForget(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	must(t, "CONFIG SET", rdb.Do(t.Context(), "config", "set", "slowlog-log-slower-than", 0, "slowlog-max-len", 100_000).Err())
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	readers := c.RWMutex("rw").RLocker()
 	held := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, readers), try(t, readers), try(t, c.Mutex("fixed", lock.WithFixedLease(far)))}
 	probes := 0
@@ -158,7 +158,7 @@ func TestLossNotificationsWithStreamedCredentials(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("app", "on", ">"+appPassword, "~*", "&*", "+@all"))
 	rdb := s.Client(t, func(o *redis.Options) { o.StreamingCredentialsProvider = tokenProvider{} })
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	l := try(t, c.Mutex("job"))
 	eventually(t, patience, func() bool { return s.Commands(t)["hmget"] > 0 })
 	must(t, "DEL", s.Client(t).Del(t.Context(), "job").Err())
@@ -170,11 +170,11 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(12*time.Second))
+	c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithLease(12*time.Second))
 	if _, err := c.Semaphore("permits").TrySetPermits(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	long := lock.WithWatchdog(far)
+	long := lock.WithLease(far)
 	readers := c.RWMutex("rw", long).RLocker()
 	short := []*lock.Lease{try(t, c.Mutex("mutex")), try(t, c.RWMutex("rw").RLocker()), try(t, c.Semaphore("permits"))}
 	kept := []*lock.Lease{try(t, readers), try(t, c.Semaphore("permits", long))}
@@ -211,7 +211,7 @@ func TestLossNotificationsOfOneHolder(t *testing.T) {
 func TestLossNotificationsOfShorterLease(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	c := newScope(t).open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	l := try(t, c.Mutex("job"))
 	before := l.Deadline()
 	transact(t, rdb, "PEXPIRE KEY 9000", "job")
@@ -229,7 +229,7 @@ func TestLossNotificationsOfMany(t *testing.T) {
 	const locks = 200
 	s := redistest.Start(t)
 	rdb, seen := s.Client(t), newScope(t)
-	c := seen.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+	c := seen.open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 	leases := many(t, c, locks)
 	must(t, "FLUSHALL", rdb.FlushAll(t.Context()).Err())
 	for _, l := range leases {
@@ -277,7 +277,7 @@ func TestLossNotificationsAfterABreak(t *testing.T) {
 			server := redistest.Start(t)
 			rdb := server.Client(t)
 			s := newScope(t)
-			c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithWatchdog(far))
+			c := s.open(t, rdb, lock.WithLossNotifications(), lock.WithLease(far))
 			kept, l := try(t, c.Mutex("kept")), try(t, c.Mutex("job"))
 			eventually(t, patience, func() bool { return server.Commands(t)["hmget"] >= 2 })
 			for _, id := range which(trackers(t, rdb)) {
@@ -303,7 +303,7 @@ func TestLossNotificationsRefused(t *testing.T) {
 	server := redistest.Start(t)
 	u := newACLUser(t, "app", []*redistest.Server{server}, append(strings.Fields(appACL), "+client|id", "&__redis__:invalidate"))
 	c := u.open(t, redistest.Open(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: "app", Password: appPassword}),
-		lock.WithWatchdog(lease), lock.WithLossNotifications())
+		lock.WithLease(lease), lock.WithLossNotifications())
 	said := telemetry.Log{Level: slog.LevelWarn, Message: "lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal"}
 	l, other := try(t, c.Mutex("app:1")), try(t, c.Mutex("app:2"))
 	eventually(t, patience, func() bool { return len(u.records(t, said)) > 0 })

@@ -75,7 +75,7 @@ func lostGrantIsFound(t *testing.T, leaves, behind bool, lose func(*lock.Client,
 	wait := func(ctx context.Context, c *lock.Client) (ended chan struct{}) {
 		ended = make(chan struct{})
 		all.Go(func() {
-			l, err := c.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
+			l, err := c.Mutex("job", lock.WithLifetime(t.Context())).Lock(ctx)
 			close(ended)
 			if err != nil {
 				return // it has left
@@ -183,7 +183,7 @@ func TestSlowClientLetsGrantsPassOnce(t *testing.T) {
 				for range 2 {
 					all.Go(func() {
 						for ctx.Err() == nil {
-							l, err := c.Mutex(name, lock.WithLeaseContext(t.Context())).Lock(ctx)
+							l, err := c.Mutex(name, lock.WithLifetime(t.Context())).Lock(ctx)
 							if err != nil {
 								return
 							}

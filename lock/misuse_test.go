@@ -62,14 +62,14 @@ func TestInvalid(t *testing.T) {
 			{"function", errorOf(lock.Do[int](ctx, c.Mutex("job"), nil))},
 			{"lock", errorOf(lock.Do(ctx, nil, func(context.Context, *lock.Lease) (int, error) { return 1, nil }))},
 			{"WithDeadlockBreaking", take(undetecting.Mutex("job", lock.WithDeadlockBreaking()))},
-			{"ReadTimeout of the Redis client", take(c.Mutex("job", lock.WithReplicas(1, time.Hour), lock.WithWatchdog(2*time.Hour)))},
+			{"ReadTimeout of the Redis client", take(c.Mutex("job", lock.WithReplicas(1, time.Hour), lock.WithLease(2*time.Hour)))},
 
 			{"at least one", take(c.Multi(nil))},
 			{"at most 1024", take(c.Multi(many))},
 			{`"x" is given twice`, take(c.Multi([]string{"x", "y", "x"}))},
 			{"name is empty", take(c.Multi([]string{"x", ""}))},
 			{"no hash tag", take(c.Multi([]string{"x", "a{b"}))},
-			{"contradict", take(c.Multi([]string{"x"}, lock.WithWatchdog(time.Second), lock.WithFixedLease(time.Second)))},
+			{"contradict", take(c.Multi([]string{"x"}, lock.WithLease(time.Second), lock.WithFixedLease(time.Second)))},
 			{"the Client is nil", take(nobody.Multi([]string{"x"}))},
 			{"is made by a Client", take((*lock.Multi)(nil))},
 			{"is made by a Client", take(&lock.Multi{})},
@@ -85,7 +85,7 @@ func TestInvalid(t *testing.T) {
 			{"server " + ns.wires[0].proxy.Addr(), errorOf(lock.NewQuorum(clients[0], clients[1], twin))},
 			{"different leases", take(unalike.Mutex("job", lock.WithTakeoverDelay(0)))},
 			{"different leases", take(quorum(clients[1], clients[2], delayed).Mutex("job"))},
-			{"name is empty", take(unalike.Mutex("", lock.WithWatchdog(time.Second)))},
+			{"name is empty", take(unalike.Mutex("", lock.WithLease(time.Second)))},
 			{"the Quorum is nil", take(noQuorum.Mutex("job"))},
 			{"is made by a Client", take((*lock.QuorumMutex)(nil))},
 			{"is made by a Client", errorOf((*lock.QuorumMutex)(nil).Inspect(ctx))},
@@ -139,7 +139,7 @@ func TestInvalid(t *testing.T) {
 		if keys := d.sp.Keys(t); len(keys) != 0 || d.sent(t, telemetry.PurposeAcquire) != 0 || zero.Leases() != nil || zero.Recent() != nil {
 			t.Errorf("Redis has %q, and was asked %d times", keys, d.sent(t, telemetry.PurposeAcquire))
 		}
-		free(t, try(t, unalike.Mutex("job", lock.WithWatchdog(time.Second)))) // one lease for all
+		free(t, try(t, unalike.Mutex("job", lock.WithLease(time.Second)))) // one lease for all
 		why := errors.New("why")
 		dead, cancel := context.WithCancelCause(ctx)
 		cancel(why)
@@ -153,7 +153,7 @@ func TestDoReturnsWithItsCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
 		rdb, e := throughProxy(t, sp)
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far))
 		free(t, try(t, c.Mutex("job")))
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
@@ -179,7 +179,7 @@ func TestSubscriptionErrors(t *testing.T) {
 		srv := redistest.StartFake(t)
 		s := newScope(t)
 		rdb := srv.Client(t, func(o *redis.Options) { o.DialTimeout = time.Second })
-		c := s.open(t, rdb, lock.WithWatchdog(far))
+		c := s.open(t, rdb, lock.WithLease(far))
 		l := try(t, c.Mutex("job"))
 		next := begin(t.Context(), c.Mutex("job"))
 		asleep(t, c, 1)
@@ -199,7 +199,7 @@ func TestSubscriptionErrors(t *testing.T) {
 func TestMutexOfAReadWriteLocksName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, ctx := open(t, redistest.StartFake(t).Client(t), lock.WithWatchdog(far)), t.Context()
+		c, ctx := open(t, redistest.StartFake(t).Client(t), lock.WithLease(far)), t.Context()
 		l, rw := try(t, c.RWMutex("job").RLocker()), c.RWMutex("job")
 		for name, m := range map[string]lock.Locker{"mutex": c.Mutex("job"), "fair": c.FairMutex("job"), "multi": c.Multi([]string{"job"})} {
 			_, err := m.TryLock(ctx)
@@ -234,7 +234,7 @@ func TestRefusedSubscriptionIsSeen(t *testing.T) {
 			return ""
 		})
 		s := newScope(t)
-		c := s.open(t, srv.Client(t), lock.WithWatchdog(far))
+		c := s.open(t, srv.Client(t), lock.WithLease(far))
 		l := try(t, c.Mutex("job"))
 		next := begin(t.Context(), c.Mutex("job"))
 		eventually(t, patience, func() bool { return len(s.records(t, subscriptionRefused)) == 1 })
@@ -274,7 +274,7 @@ func TestHookThatPanics(t *testing.T) {
 			return nil
 		}})
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far))
 		for range 2 { // the first is sent by a worker, the second by its caller
 			on.Store(true)
 			_, err := c.Mutex("job").TryLock(t.Context())
@@ -307,7 +307,7 @@ func TestHooksSeeEveryCall(t *testing.T) {
 				}
 				return nil
 			}})
-			c := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+			c := newScope(t).open(t, rdb, lock.WithLease(far))
 			for range 20 {
 				free(t, try(t, c.Mutex("job")))
 			}
@@ -329,7 +329,7 @@ func TestLeaselessKindsIgnoreDefaults(t *testing.T) {
 			{lock.WithMaxHold(time.Minute), lock.WithHeartbeat(time.Minute), lock.WithTakeoverDelay(time.Second)},
 		} {
 			c := newScope(t).open(t, rdb.Client(t), append(defaults, lock.WithKeyPrefix(rdb.Prefix()))...)
-			for _, opt := range []lock.LockOption{lock.WithWatchdog(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
+			for _, opt := range []lock.LockOption{lock.WithLease(5 * time.Minute), lock.WithGroup("g"), lock.WithWait(0)} {
 				must(t, "Wait", c.Latch("open", opt).Wait(t.Context()))
 				if _, err := c.UnleasedSemaphore("pool", opt).Available(t.Context()); err != nil {
 					t.Error(err)
@@ -345,7 +345,7 @@ func TestDeadlockIsSeenThroughManyForks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, redistest.StartFake(t).Client(t))
 		in := func(ctx, follows context.Context, name string) *lock.Lease {
-			l, err := c.Mutex(name, lock.WithLeaseContext(follows)).TryLock(ctx)
+			l, err := c.Mutex(name, lock.WithLifetime(follows)).TryLock(ctx)
 			must(t, "TryLock", err)
 			return l
 		}

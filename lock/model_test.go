@@ -151,7 +151,7 @@ func (r *ref) play(t *testing.T, ops []modelOp) {
 }
 
 func (r *ref) open(t *testing.T) *lock.Client {
-	return openTapped(t, r.server, fakeredis.Tap{}, lock.WithWatchdog(modelLease))
+	return openTapped(t, r.server, fakeredis.Tap{}, lock.WithLease(modelLease))
 }
 
 // locker describes the lock.
@@ -181,7 +181,7 @@ func fixedIf(fixed bool) lock.LockOption {
 	if fixed {
 		return lock.WithFixedLease(modelLease)
 	}
-	return lock.WithWatchdog(modelLease)
+	return lock.WithLease(modelLease)
 }
 
 // fits reports whether one more could hold it, as far as those go who do.

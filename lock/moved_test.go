@@ -24,9 +24,9 @@ func TestSlotMoveIsNoNews(t *testing.T) {
 	t.Parallel()
 	const names = 20
 	c := redistest.StartCluster(t, 0)
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	s := newScope(t)
-	waiter := s.open(t, openCluster(t, c), lock.WithWatchdog(far))
+	waiter := s.open(t, openCluster(t, c), lock.WithLease(far))
 	var held []*lock.Lease
 	var next []<-chan taken
 	for i := range names {
@@ -56,8 +56,8 @@ func TestIncompleteClusterIsNewsOnce(t *testing.T) {
 	c := redistest.StartCluster(t, 0, redistest.WithConfig("cluster-allow-pubsubshard-when-down", "no"))
 	name := namesOn(t, c, c.Nodes[0], 1)[0]
 	s := newScope(t)
-	waiter := s.open(t, openCluster(t, c), lock.WithWatchdog(far))
-	l := try(t, newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far)).Mutex(name))
+	waiter := s.open(t, openCluster(t, c), lock.WithLease(far))
+	l := try(t, newScope(t).open(t, openCluster(t, c), lock.WithLease(far)).Mutex(name))
 	next := behindNode(t, waiter, waiter.Mutex(name))
 	c.Nodes[2].Kill(t)
 	eventually(t, patience, func() bool {

@@ -57,7 +57,7 @@ func renewedAll(t *testing.T, what string, lease time.Duration, leases []*lock.L
 func movesUnderLeases(t *testing.T, c *redistest.Cluster, tag string, others int, opts ...lock.Option) {
 	const n, lease = 3, 10 * time.Second
 	s := newScope(t)
-	client := s.open(t, openCluster(t, c), append(opts, lock.WithWatchdog(lease))...)
+	client := s.open(t, openCluster(t, c), append(opts, lock.WithLease(lease))...)
 	slot := c.Slot(t, tag)
 	var held []*lock.Lease
 	for i := range n {
@@ -101,7 +101,7 @@ func movesUnderLeases(t *testing.T, c *redistest.Cluster, tag string, others int
 // apart; they aren't lost by that.
 func movesUnderKinds(t *testing.T, c *redistest.Cluster) {
 	const tag, lease = "{kinds}", 10 * time.Second
-	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	client := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
 	_, err := client.Semaphore(tag+"semaphore").TrySetPermits(t.Context(), 3)
 	must(t, "TrySetPermits", err)
 	rw := []*lock.Lease{try(t, client.RWMutex(tag+"write")), try(t, client.RWMutex(tag+"read").RLocker())}
@@ -139,8 +139,8 @@ func movesUnderKinds(t *testing.T, c *redistest.Cluster) {
 // movesUnderCalls asks for locks that are held, one by one and many at once, looks at them and gives them back.
 func movesUnderCalls(t *testing.T, c *redistest.Cluster) {
 	const tag, n = "{calls}", 8
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	other := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+	other := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	name := func(i int) string { return fmt.Sprint(tag, i) }
 	held := make([]*lock.Lease, n)
 	for i := range held {
@@ -208,7 +208,7 @@ func TestReplicaClaimsNothing(t *testing.T) {
 func replicaClaimsNothing(t *testing.T) {
 	srv, s := redistest.StartFake(t), newScope(t)
 	const lease, ask = 4500 * time.Millisecond, 300 * time.Millisecond
-	c := s.open(t, srv.Client(t), lock.WithWatchdog(far))
+	c := s.open(t, srv.Client(t), lock.WithLease(far))
 	ctx := t.Context()
 	_, err := c.Semaphore("semaphore").TrySetPermits(ctx, 3)
 	must(t, "TrySetPermits", err)
@@ -225,7 +225,7 @@ func replicaClaimsNothing(t *testing.T) {
 			"Semaphore":     try(t, c.Semaphore("semaphore", opts...)),
 		}
 	}
-	released, renewed := take(" released"), take(" renewed", lock.WithWatchdog(lease))
+	released, renewed := take(" released"), take(" renewed", lock.WithLease(lease))
 	must(t, "FLUSHALL", srv.Client(t).FlushAll(ctx).Err())
 	srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
 
@@ -283,7 +283,7 @@ func TestSlotMovesToAndFro(t *testing.T) {
 	t.Parallel()
 	const tag, lease, moves, processes, goroutines = "{busy}", 12 * time.Second, 6, 2, 8
 	c := redistest.StartCluster(t, 0)
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
 	_, err := holder.Semaphore(tag+"semaphore").TrySetPermits(t.Context(), 3)
 	must(t, "TrySetPermits", err)
 	held := append(many(t, holder, 30), // of other slots, in the same batches
@@ -295,7 +295,7 @@ func TestSlotMovesToAndFro(t *testing.T) {
 	var inside, turns atomic.Int32
 	var token atomic.Int64 // the last
 	for range processes {
-		client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
+		client := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
 		for i := range goroutines {
 			name := tag + "contended"
 			if i%2 == 1 {

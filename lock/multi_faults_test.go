@@ -120,8 +120,8 @@ func TestMultiInCluster(t *testing.T) {
 	cl := redistest.StartCluster(t, 0)
 	s := newScope(t)
 	const lease = 12 * time.Second
-	c := s.open(t, openCluster(t, cl), lock.WithWatchdog(lease))
-	other := newScope(t).open(t, openCluster(t, cl), lock.WithWatchdog(lease))
+	c := s.open(t, openCluster(t, cl), lock.WithLease(lease))
+	other := newScope(t).open(t, openCluster(t, cl), lock.WithLease(lease))
 	calls := func(names ...string) (acquire, release int) {
 		t.Helper()
 		free(t, try(t, c.Multi(names)))
@@ -182,7 +182,7 @@ func TestMultiHandsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
-		a, s := c.client(lock.WithWatchdog(far))
+		a, s := c.client(lock.WithLease(far))
 		l := try(t, a.Multi(both))
 		next := begin(t.Context(), a.Mutex("b"))
 		asleep(t, a, 1)

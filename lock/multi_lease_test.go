@@ -20,7 +20,7 @@ func TestMultiDeadlineIsTheNearest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
 		a, _ := c.client()
-		b, _ := c.client(lock.WithWatchdog(far))
+		b, _ := c.client(lock.WithLease(far))
 		held := try(t, b.Mutex("b"))
 		start := time.Now()
 		next := begin(t.Context(), a.Multi([]string{"a", "b"}, lock.WithFixedLease(far)))
@@ -40,7 +40,7 @@ func TestMultiGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
-		a, _ := c.client(lock.WithWatchdog(far)) // what isn't given back doesn't run out while we look
+		a, _ := c.client(lock.WithLease(far)) // what isn't given back doesn't run out while we look
 		c.hold("b")
 		names := []string{"a", "b"}
 		gone := func() {
@@ -167,7 +167,7 @@ func TestMultiLimitsCountFromTheWhole(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCorner(t)
 				a, s := c.client()
-				b, _ := c.client(lock.WithWatchdog(far))
+				b, _ := c.client(lock.WithLease(far))
 				held := try(t, b.Mutex("b"))
 				next := begin(t.Context(), a.Multi([]string{"a", "b", "c"}, limit.opt))
 				waiting(t, a, 1)

@@ -14,8 +14,8 @@ func TestMultiReentry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
-		a, s := c.client(lock.WithWatchdog(far))
-		b, _ := c.client(lock.WithWatchdog(far))
+		a, s := c.client(lock.WithLease(far))
+		b, _ := c.client(lock.WithLease(far))
 		multi := func(names ...string) *lock.Multi { return a.Multi(names, lock.WithReentrancy()) }
 		both := try(t, a.Multi([]string{"a", "b"}))
 		for _, l := range []lock.Locker{a.Mutex("a"), a.Mutex("b"), a.Multi([]string{"a", "b"}), a.Multi([]string{"b", "c"}), a.FairMutex("b")} {
@@ -94,7 +94,7 @@ func TestMultiJoinsNoSharedLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCorner(t)
-		a, _ := c.client(lock.WithWatchdog(far))
+		a, _ := c.client(lock.WithLease(far))
 		rd := try(t, a.RWMutex("a").RLocker())
 		_, err := a.Multi([]string{"a", "b"}, lock.WithReentrancy()).TryLock(rd.Context())
 		mustMatch(t, err, lock.ErrDeadlock)

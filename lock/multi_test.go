@@ -37,7 +37,7 @@ func newCorner(t *testing.T) *corner {
 
 func (c *corner) client(opts ...lock.Option) (*lock.Client, *scope) {
 	s := newScope(c.t)
-	opts = append([]lock.Option{lock.WithKeyPrefix(c.space.Prefix()), lock.WithWatchdog(steady)}, opts...)
+	opts = append([]lock.Option{lock.WithKeyPrefix(c.space.Prefix()), lock.WithLease(steady)}, opts...)
 	return s.open(c.t, c.rdb, opts...), s
 }
 

@@ -41,7 +41,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().a
 // and one question for each lease of the holder. A release grants the lock to one waiter, the first of the process that has waited longest, or wakes
 // it. In one process waiters are served in the order they came.
 //
-// The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLeaseContext to bound the wait
+// The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLifetime to bound the wait
 // only.
 //
 // The error is a *HeldError when WithWait is over, or what Redis answered last if that was a failure; it matches ErrHeld and the cause of

@@ -77,7 +77,7 @@ func TestRenewalWithoutNewConnections(t *testing.T) {
 // renewedWithoutNewConnections bars connections, which the second client doesn't have yet, and looks after a lease of the first.
 func renewedWithoutNewConnections(t *testing.T, rdb, second *redis.Client, lease time.Duration, bar func()) {
 	t.Helper()
-	c := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
+	c := newScope(t).open(t, rdb, lock.WithLease(lease))
 	l := try(t, c.Mutex("job"))
 	// A subscription for forced unlocks is made with the first grant.
 	eventually(t, patience, func() bool {

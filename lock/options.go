@@ -89,10 +89,10 @@ type lockOption func(*lockConfig)
 func (o lockOption) applyClient(c *clientConfig) { o(&c.lock) }
 func (o lockOption) applyLock(c *lockConfig)     { o(c) }
 
-// WithWatchdog sets the lease of locks that are kept alive: it is renewed every third of ttl until the
+// WithLease sets the lease of locks that are kept alive: it is renewed every third of ttl until the
 // lock is released, its holder dies, or the client closes. A holder that dies blocks others for ttl at
 // most. The default is DefaultLease.
-func WithWatchdog(ttl time.Duration) LockOption {
+func WithLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
 }
 
@@ -114,13 +114,13 @@ func WithWait(d time.Duration) LockOption {
 	})
 }
 
-// WithLeaseContext makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
+// WithLifetime makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
 // then bounds the wait only. Re-entry is detected through both. Lock stops waiting when either ends, as a lease whose ctx has ended would
 // be canceled at once.
-func WithLeaseContext(ctx context.Context) LockOption {
+func WithLifetime(ctx context.Context) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if ctx == nil {
-			c.fail("WithLeaseContext(nil): a ctx is needed")
+			c.fail("WithLifetime(nil): a ctx is needed")
 		}
 		c.leaseCtx = ctx
 	})
@@ -380,7 +380,7 @@ func (c *lockConfig) check() {
 	c.lease = c.lease.Truncate(time.Millisecond) // what Redis counts in
 	c.leaseArg = c.ttl().Milliseconds()
 	if c.watched && c.fixedSet {
-		c.fail("WithWatchdog and WithFixedLease contradict each other")
+		c.fail("WithLease and WithFixedLease contradict each other")
 	}
 	if c.replicaWait >= c.lease {
 		c.fail("WithReplicas(%d, %v): must be shorter than the lease, %v", c.replicas, c.replicaWait, c.lease)

@@ -25,15 +25,15 @@ func someOptions(data []byte) (opts []Option, own []LockOption) {
 		data = rest[min(len(text)+1, len(rest)):]
 		switch which % 24 {
 		case 0:
-			both(WithWatchdog(d))
+			both(WithLease(d))
 		case 1:
 			both(WithFixedLease(d))
 		case 2:
 			both(WithWait(d))
 		case 3:
-			both(WithLeaseContext(nil)) //nolint:staticcheck // that is what a program may get wrong
+			both(WithLifetime(nil)) //nolint:staticcheck // that is what a program may get wrong
 		case 4:
-			both(WithLeaseContext(context.Background()))
+			both(WithLifetime(context.Background()))
 		case 5:
 			both(WithReentrancy())
 		case 6:

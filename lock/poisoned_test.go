@@ -60,7 +60,7 @@ func TestPoisonedConnections(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var p poison
 			srv := redistest.StartFake(t)
-			c := newScope(t).open(t, srv.Client(t, p.into), lock.WithWatchdog(lease))
+			c := newScope(t).open(t, srv.Client(t, p.into), lock.WithLease(lease))
 			leases := many(t, c, 5)
 			p.left.Store(bad)
 			for _, l := range leases {
@@ -76,7 +76,7 @@ func TestPoisonedConnections(t *testing.T) {
 			var p poison
 			srv := redistest.StartFake(t)
 			p.left.Store(bad)
-			c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
+			c := newScope(t).open(t, srv.Client(t), lock.WithLease(lease), lock.WithRenewalClient(srv.Client(t, p.into)))
 			leases := many(t, c, 5)
 			for _, l := range leases {
 				renewedPast(t, l, time.Now().Add(lease))

@@ -26,12 +26,12 @@ func TestFullPool(t *testing.T) {
 		o.PoolSize, o.MaxActiveConns, o.PoolTimeout = conns, conns, 200*time.Millisecond
 	})
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(lease))
+	c := s.open(t, rdb, lock.WithLease(lease))
 	var held []*lock.Lease
 	for i := range 3 {
 		held = append(held, try(t, c.Mutex(fmt.Sprintf("job:%d", i))))
 	}
-	waiter := begin(t.Context(), newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease)).Mutex("job:0"))
+	waiter := begin(t.Context(), newScope(t).open(t, srv.Client(t), lock.WithLease(lease)).Mutex("job:0"))
 
 	unblock := fillPool(t, srv, rdb, conns)
 	since, renewals := time.Now(), s.sum(t, telemetry.MetricRenewals, "lockdog.outcome=renewed")

@@ -138,7 +138,7 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 		}
 		m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
 		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed || cfg.takeoverDelay != first.takeoverDelay {
-			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v, or takeover delays, %v and %v; give WithWatchdog or WithFixedLease, and WithTakeoverDelay, to Quorum.Mutex",
+			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v, or takeover delays, %v and %v; give WithLease or WithFixedLease, and WithTakeoverDelay, to Quorum.Mutex",
 				ErrInvalid, name, first.lease, cfg.lease, first.takeoverDelay, cfg.takeoverDelay)
 		}
 	}

@@ -61,7 +61,7 @@ func (ns *nodes) quorum(opts ...lock.Option) *party {
 	p := &party{scope: newScope(ns.t)}
 	for i, s := range ns.servers {
 		rdb := s.Client(ns.t, func(o *redis.Options) { o.Addr = ns.wires[i].proxy.Addr() }, answerWithin(time.Second))
-		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithWatchdog(quorumLease)}, opts...)...))
+		p.clients = append(p.clients, p.open(ns.t, rdb, append([]lock.Option{lock.WithLease(quorumLease)}, opts...)...))
 	}
 	var err error
 	if p.Quorum, err = lock.NewQuorum(p.clients...); err != nil {

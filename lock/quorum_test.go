@@ -22,7 +22,7 @@ func TestQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
+		a, b := ns.quorum(lock.WithLease(steady)), ns.quorum(lock.WithLease(steady))
 		m := a.Mutex("job")
 		l := a.everywhere(t, m)
 		if owners := ns.holders("job"); l.Name() != "job" || !slices.Contains(owners, l.Owner()) {
@@ -72,7 +72,7 @@ func TestQuorumDoesWithoutAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 6 * time.Second // a node has a tenth of it
 		ns := startNodes(t, 5)
-		a := ns.quorum(lock.WithWatchdog(lease))
+		a := ns.quorum(lock.WithLease(lease))
 		m := a.Mutex("job")
 		free(t, try(t, m)) // connections, scripts
 		ns.mustBeFree("job")
@@ -132,7 +132,7 @@ func TestQuorumReleaseOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(20 * time.Second)) // a node has two
+		a := ns.quorum(lock.WithLease(20 * time.Second)) // a node has two
 		l := a.everywhere(t, a.Mutex("job"))
 		late := ns.wires[2]
 		late.set(redistest.ReplyTo(redistest.Hold, late.script("release", "job")))
@@ -175,7 +175,7 @@ func TestQuorumLosesItsMajority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(steady))
+		a := ns.quorum(lock.WithLease(steady))
 		l := a.everywhere(t, a.Mutex("job"))
 		work := l.Context()
 		ns.raw[0].Del(t.Context(), "job")
@@ -241,7 +241,7 @@ func TestQuorumReentry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(2 * steady))
+		a := ns.quorum(lock.WithLease(2 * steady))
 		l := a.everywhere(t, a.Mutex("job"))
 		for _, m := range []lock.Locker{a.Mutex("job"), a.clients[1].Mutex("job")} {
 			_, err := m.Lock(l.Context())
@@ -275,7 +275,7 @@ func TestQuorumLostWhileClosing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(steady))
+		a := ns.quorum(lock.WithLease(steady))
 		l := a.everywhere(t, a.Mutex("job"))
 		closed := make(chan error, 1)
 		go func() {
@@ -303,7 +303,7 @@ func TestQuorumClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a, b := ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))
+		a, b := ns.quorum(lock.WithLease(steady)), ns.quorum(lock.WithLease(steady))
 		l := a.everywhere(t, a.Mutex("job"))
 		next := begin(t.Context(), b.Mutex("job"))
 		waiting(t, b.clients[0], 1)

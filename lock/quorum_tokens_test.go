@@ -23,7 +23,7 @@ func TestQuorumTokensRise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 5
 		ns := startNodes(t, n)
-		parties := []*party{ns.quorum(lock.WithWatchdog(steady)), ns.quorum(lock.WithWatchdog(steady))}
+		parties := []*party{ns.quorum(lock.WithLease(steady)), ns.quorum(lock.WithLease(steady))}
 		for _, p := range parties { // connections, scripts, counters
 			free(t, p.everywhere(t, p.Mutex("job")))
 			ns.mustBeFree("job")
@@ -62,7 +62,7 @@ func TestQuorumNeedsItsTokenConfirmed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(4 * steady)) // a node has a tenth of it
+		a := ns.quorum(lock.WithLease(4 * steady)) // a node has a tenth of it
 		m := a.Mutex("job")
 		free(t, try(t, m))
 		ns.mustBeFree("job")
@@ -90,7 +90,7 @@ func TestQuorumLateNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease, slow = 2 * steady, 80 * time.Millisecond // a node has a tenth of it
 		ns := startNodes(t, 3)
-		a := ns.quorum(lock.WithWatchdog(lease))
+		a := ns.quorum(lock.WithLease(lease))
 		m := a.Mutex("job")
 		free(t, try(t, m))
 		ns.mustBeFree("job")
@@ -122,7 +122,7 @@ func TestQuorumLateNode(t *testing.T) {
 		ns.mustBeFree("job")
 
 		ctx, cancel := context.WithCancel(t.Context()) // whose end doesn't take the late one along
-		l, err := a.Mutex("job", lock.WithLeaseContext(t.Context())).Lock(ctx)
+		l, err := a.Mutex("job", lock.WithLifetime(t.Context())).Lock(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestQuorumLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a, b := ns.quorum(lock.WithWatchdog(far)), ns.quorum(lock.WithWatchdog(far)) // nothing runs out while we look
+		a, b := ns.quorum(lock.WithLease(far)), ns.quorum(lock.WithLease(far)) // nothing runs out while we look
 		free(t, try(t, b.Mutex("job")))
 		free(t, try(t, a.Mutex("job")))
 		ns.mustBeFree("job")

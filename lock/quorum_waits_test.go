@@ -17,7 +17,7 @@ func TestQuorumWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		a, b := ns.quorum(lock.WithWatchdog(2*steady)), ns.quorum(lock.WithWatchdog(2*steady))
+		a, b := ns.quorum(lock.WithLease(2*steady)), ns.quorum(lock.WithLease(2*steady))
 		l := a.everywhere(t, a.Mutex("job")) // one of its nodes dies
 		next := begin(t.Context(), b.Mutex("job"))
 		for i, c := range b.clients {
@@ -76,7 +76,7 @@ func TestQuorumContention(t *testing.T) {
 				ns := startNodes(t, 3)
 				var parties []*party
 				for range processes {
-					p := ns.quorum(lock.WithWatchdog(lease))
+					p := ns.quorum(lock.WithLease(lease))
 					parties = append(parties, p)
 					free(t, try(t, p.Mutex("job"))) // connections, scripts
 					ns.mustBeFree("job")

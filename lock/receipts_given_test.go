@@ -20,7 +20,7 @@ func TestGivenAfterAnOutage(t *testing.T) {
 		srv := redistest.StartFake(t)
 		s := newScope(t)
 		rdb := srv.Client(t, answerWithin(100*time.Millisecond))
-		c := s.open(t, rdb, lock.WithWatchdog(600*time.Millisecond))
+		c := s.open(t, rdb, lock.WithLease(600*time.Millisecond))
 		ctx := t.Context()
 		must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
 		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
@@ -75,7 +75,7 @@ func TestTooLateToCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		rdb, wire := throughProxy(t, d.sp, answerWithin(100*time.Millisecond))
-		c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(steady)), t.Context()
+		c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithLease(steady)), t.Context()
 		s := c.UnleasedSemaphore("pool")
 		must(t, "Release", s.Release(ctx, 1)) // it knows the clock now
 		gone := func() {
@@ -169,7 +169,7 @@ func TestPermitsOfWhoLeft(t *testing.T) {
 		d := newDesk(t)
 		rdb, wire := throughProxy(t, d.sp)
 		c, ctx := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix())), t.Context()
-		waiter := d.client(lock.WithWatchdog(time.Hour))
+		waiter := d.client(lock.WithLease(time.Hour))
 		must(t, "Release", waiter.UnleasedSemaphore("pool").Release(ctx, 2))
 		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1)) // the server knows the script
 		wire.set(redistest.ReplyTo(redistest.Hold, wire.script("unleased_acquire", "pool")))

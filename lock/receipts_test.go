@@ -237,7 +237,7 @@ func countOnce(t *testing.T, sp *redistest.Fake, rdb *redis.Client, i int, rng *
 	n.wire = listenOn(t, p)
 	n.wire.set(n.trap.rule)
 	through := sp.Client(t, answerWithin(100*time.Millisecond), func(o *redis.Options) { o.Addr, o.MaxRetries = p.Addr(), 3 })
-	c, err := lock.New(through, lock.WithWatchdog(300*time.Millisecond), lock.WithLogger(silent))
+	c, err := lock.New(through, lock.WithLease(300*time.Millisecond), lock.WithLogger(silent))
 	if err != nil {
 		t.Error(err)
 		return

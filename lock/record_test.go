@@ -21,7 +21,7 @@ const wholeLease = 9 * time.Second
 
 func (s *scope) options() []lock.Option {
 	return []lock.Option{
-		lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithWatchdog(wholeLease),
+		lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLogger(s.log), lock.WithLease(wholeLease),
 	}
 }
 
@@ -228,7 +228,7 @@ func TestWholeIsJoined(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, srv := newScope(t), redistest.StartFake(t)
 				m := open(t, srv.Client(t), s.options()...).Multi([]string{"job:1", "job:2"},
-					lock.WithReentrancy(), lock.WithLeaseContext(context.Background()))
+					lock.WithReentrancy(), lock.WithLifetime(context.Background()))
 				outer := try(t, m)
 				inner, err := m.TryLock(outer.Context())
 				must(t, "TryLock", err)

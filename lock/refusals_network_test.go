@@ -91,7 +91,7 @@ func TestProtocolErrors(t *testing.T) {
 				shas := scriptSHAs()
 				s := newScope(t)
 				c := s.open(t, srv.Client(t, answerWithin(150*time.Millisecond), g.into),
-					lock.WithWatchdog(1500*time.Millisecond))
+					lock.WithLease(1500*time.Millisecond))
 				m := c.Mutex("job")
 				free(t, try(t, m))
 
@@ -110,7 +110,7 @@ func TestProtocolErrors(t *testing.T) {
 
 				// From now on there are no other answers. What Redis granted nevertheless isn't left for a lease.
 				g.answer(shas["acquire"], garbage, 1<<30)
-				if l, err := c.Mutex("job", lock.WithWatchdog(lock.DefaultLease)).TryLock(t.Context()); err == nil {
+				if l, err := c.Mutex("job", lock.WithLease(lock.DefaultLease)).TryLock(t.Context()); err == nil {
 					t.Errorf("TryLock gave %s, token %d", l.Owner(), l.Token())
 				} else {
 					mustMention(t, err, "job", "")
@@ -164,7 +164,7 @@ func TestSilentSubscription(t *testing.T) {
 		s := newScope(t)
 		// Without the wait graph, whose calls the wire could take for what is to be dropped.
 		c, other := s.open(t, rdb, lock.WithWaitGraph(0)), newScope(t).open(t, srv.Client(t))
-		short := try(t, other.Mutex("job:short", lock.WithWatchdog(ttl)))
+		short := try(t, other.Mutex("job:short", lock.WithLease(ttl)))
 		long := try(t, other.Mutex("job:long"))
 		second := begin(t.Context(), c.Mutex("job:long"))
 		first := begin(t.Context(), c.Mutex("job:short"))
@@ -230,7 +230,7 @@ func TestSubscriptionIsNeverConfirmed(t *testing.T) {
 		rdb, e := throughProxy(t, sp)
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
-		other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(far))
+		other := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(far))
 		free(t, try(t, c.Mutex("job"))) // the connection is there
 		e.set(redistest.When(redistest.Up, redistest.Drop, func(c redistest.Chunk) bool {
 			return bytes.Contains(bytes.ToLower(c.Data), []byte("subscribe"))

@@ -208,7 +208,7 @@ func TestRefusalsThatPassAtAQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ns := startNodes(t, 3)
-		p := ns.quorum(lock.WithWatchdog(lock.DefaultLease))
+		p := ns.quorum(lock.WithLease(lock.DefaultLease))
 		given := p.everywhere(t, p.Mutex("given"))
 		o := ordeal{whose: "who"}
 		o.begin("waits", group, lockAndRelease(p.Mutex("given")))
@@ -231,7 +231,7 @@ func TestRefusalThatStaysFailsAllWaitersTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 8
 		srv := redistest.StartFake(t)
-		c := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(ttl))
+		c := newScope(t).open(t, srv.Client(t), lock.WithLease(ttl))
 		free(t, try(t, c.Mutex("job")))
 		srv.SetRefusal(refuseWrites("READONLY You can't write against a read only replica."))
 		began := time.Now()

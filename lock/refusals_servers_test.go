@@ -22,7 +22,7 @@ func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	srv, s := redistest.Start(t), newScope(t)
 	rdb, ctx := srv.Client(t), t.Context()
-	c, other := s.open(t, rdb, lock.WithWatchdog(10*time.Second)), newScope(t).open(t, srv.Client(t))
+	c, other := s.open(t, rdb, lock.WithLease(10*time.Second)), newScope(t).open(t, srv.Client(t))
 	full := func(on bool) {
 		t.Helper()
 		must(t, "maxmemory", rdb.ConfigSet(ctx, "maxmemory", map[bool]string{true: "1", false: "0"}[on]).Err())
@@ -95,7 +95,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, leads.Load().Addr())
 		}
-	}), lock.WithWatchdog(lease))
+	}), lock.WithLease(lease))
 	if _, err := c.Semaphore("permits").TrySetPermits(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

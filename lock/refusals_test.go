@@ -134,7 +134,7 @@ func deafWaiter(t *testing.T, r *refusal) {
 
 // deafHolder: the control channel is refused, all else works.
 func deafHolder(t *testing.T, r *refusal) {
-	c, other := r.restricted(t, lock.WithWatchdog(8*time.Second)), newScope(t).open(t, r.rdb)
+	c, other := r.restricted(t, lock.WithLease(8*time.Second)), newScope(t).open(t, r.rdb)
 	l := try(t, c.Mutex(r.job))
 	eventually(t, patience, func() bool { return r.refused(t, "subscribe", "acl") > 0 })
 	waiter := begin(t.Context(), other.Mutex(r.job))
@@ -153,7 +153,7 @@ func deafHolder(t *testing.T, r *refusal) {
 
 // uncountedRelease: those who hear of a release can't be counted, so that all are told.
 func uncountedRelease(t *testing.T, r *refusal) {
-	c, other := r.restricted(t, lock.WithWatchdog(far)), newScope(t).open(t, r.rdb, lock.WithWatchdog(far))
+	c, other := r.restricted(t, lock.WithLease(far)), newScope(t).open(t, r.rdb, lock.WithLease(far))
 	r.forbid(t, "~lockdog_wait:*", "+zadd", "+zcard", "+zrange", "+zrem", "+zscore")
 	l := try(t, c.Mutex(r.job))
 	waiter := begin(t.Context(), other.Mutex(r.job))
@@ -271,7 +271,7 @@ func TestForbiddenRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
-		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job", lock.WithWatchdog(steady)))
+		l := try(t, newScope(t).open(t, srv.Client(t)).Mutex("job", lock.WithLease(steady)))
 		srv.SetRefusal(refuseAny([]string{"EVALSHA", "EVAL"}, "NOPERM this user has no permissions to run the 'evalsha' command"))
 		mustBeLost(t, l, lock.CauseUnreachable)
 		mustMention(t, l.Err(), "job", "NOPERM")

@@ -58,7 +58,7 @@ func TestReleaseWhereSPublishIsUnknown(t *testing.T) {
 	node := startOneNodeCluster(t, redistest.WithConfig("rename-command", "SPUBLISH", ""))
 	rdb := redistest.Open(t, &redis.UniversalOptions{Addrs: []string{node.Addr()}, IsClusterMode: true})
 	s := newScope(t)
-	c := s.open(t, rdb, lock.WithWatchdog(far))
+	c := s.open(t, rdb, lock.WithLease(far))
 	admin := node.Client(t)
 	sub := admin.PSubscribe(t.Context(), "redisson_*")
 	defer func() { _ = sub.Close() }()

@@ -79,7 +79,7 @@ func TestRenewalGoesOnAfterTrouble(t *testing.T) {
 				srv := redistest.StartFake(t)
 				rdb, wire := throughProxy(t, srv)
 				s := newScope(t)
-				c := s.open(t, rdb, lock.WithWatchdog(5*time.Second)) // the trouble has to be over before it is
+				c := s.open(t, rdb, lock.WithLease(5*time.Second)) // the trouble has to be over before it is
 				failing := func(want float64) {
 					t.Helper()
 					eventually(t, patience, func() bool { return s.sum(t, telemetry.MetricFailing) == want })
@@ -119,7 +119,7 @@ func TestOneBadKeySpoilsNoBatch(t *testing.T) {
 		sp := redistest.StartFake(t)
 		rdb := sp.Client(t)
 		s := newScope(t)
-		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(6*time.Second)) // a call has a sixth of it
+		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(6*time.Second)) // a call has a sixth of it
 		bad, good := try(t, c.Mutex("bad:1")), try(t, c.Mutex("good:1"))
 		if err := rdb.Set(t.Context(), sp.Prefix()+"bad:1", "no lock", 0).Err(); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestLostPublishDelaysNoLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sp := redistest.StartFake(t)
-		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithWatchdog(3*time.Second))
+		holder := newScope(t).open(t, sp.Client(t), lock.WithKeyPrefix(sp.Prefix()), lock.WithLease(3*time.Second))
 		rdb, wire := throughProxy(t, sp)
 		s := newScope(t)
 		c := s.open(t, rdb, lock.WithKeyPrefix(sp.Prefix()))
@@ -203,8 +203,8 @@ func TestWaitersCostRedisNothing(t *testing.T) {
 		srv := redistest.StartFake(t)
 		rdb := srv.Client(t)
 		s := newScope(t)
-		holder := newScope(t).open(t, rdb, lock.WithWatchdog(far)) // whose renewals nobody sees
-		free(t, try(t, holder.Mutex("job")))                       // the server knows the scripts
+		holder := newScope(t).open(t, rdb, lock.WithLease(far)) // whose renewals nobody sees
+		free(t, try(t, holder.Mutex("job")))                    // the server knows the scripts
 		l := try(t, holder.Mutex("job"))
 		var clients [2]*lock.Client
 		ctx, cancel := context.WithCancel(t.Context())

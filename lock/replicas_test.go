@@ -50,7 +50,7 @@ func TestWithReplicas(t *testing.T) {
 			t.Parallel()
 			const name = "job"
 			rdb, primary, replica := shape.start(t, name)
-			client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+			client := newScope(t).open(t, rdb, lock.WithLease(far))
 			m := client.Mutex(name, lock.WithReplicas(1, 2*patience))
 			l := try(t, m)
 			own := replica.Client(t)
@@ -104,7 +104,7 @@ func TestWithReplicasRefused(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-wait"))
 	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" })
-	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+	client := newScope(t).open(t, rdb, lock.WithLease(far))
 	_, err := client.Mutex("job", lock.WithReplicas(1, 100*time.Millisecond)).TryLock(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "WAIT: NOPERM") {
 		t.Errorf("%v", err)
@@ -117,7 +117,7 @@ func TestWithReplicasRefused(t *testing.T) {
 func TestWithReplicasWhileSlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
-	client := newScope(t).open(t, redistest.Open(t, patient(c)), lock.WithWatchdog(far), lock.WithReplicas(1, 2*patience))
+	client := newScope(t).open(t, redistest.Open(t, patient(c)), lock.WithLease(far), lock.WithReplicas(1, 2*patience))
 	free(t, try(t, client.Mutex("{m}a")))
 	slot := c.Slot(t, "{m}")
 	m := c.Migrate(t, slot, otherNode(t, c, slot))
@@ -136,7 +136,7 @@ func TestWithReplicasSweepsOldBidsOnly(t *testing.T) {
 	const name = "job"
 	r := redistest.StartReplicated(t, 1)
 	rdb, wire := throughProxy(t, r.Primary)
-	client := newScope(t).open(t, rdb, lock.WithWatchdog(far))
+	client := newScope(t).open(t, rdb, lock.WithLease(far))
 	server, replica := r.Primary.Client(t), r.Replicas[0]
 	unlock := func() {
 		t.Helper()

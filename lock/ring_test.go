@@ -28,7 +28,7 @@ func TestRingLosesAShard(t *testing.T) {
 	delete(two, "shard2")
 
 	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
-	holder := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	holder := newScope(t).open(t, ring, lock.WithLease(lease))
 	leases := many(t, holder, locks)
 	var leaving, staying []*lock.Lease
 	for _, l := range leases {
@@ -44,7 +44,7 @@ func TestRingLosesAShard(t *testing.T) {
 	}
 	renewedAll(t, "all are there", lease, leases)
 
-	other := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: two}), lock.WithWatchdog(lease))
+	other := newScope(t).open(t, openRing(t, &redis.RingOptions{Addrs: two}), lock.WithLease(lease))
 	stolen := try(t, other.Mutex(leaving[0].Name())) // held twice: this is the limit
 	ring.SetAddrs(two)
 	mustBeLost(t, leaving[0], lock.CauseTaken)
@@ -70,7 +70,7 @@ func TestRingTellsAtOnce(t *testing.T) {
 	const lease = time.Minute
 	addrs := map[string]string{"shard0": redistest.Start(t).Addr(), "shard1": redistest.Start(t).Addr()}
 	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
-	client := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	client := newScope(t).open(t, ring, lock.WithLease(lease))
 	var leaving *lock.Lease
 	for _, l := range many(t, client, 20) {
 		shard, err := ring.GetShardClientForKey(l.Name())
@@ -94,7 +94,7 @@ func TestRingGrows(t *testing.T) {
 	const lease = 12 * time.Second
 	addrs := map[string]string{"shard0": redistest.Start(t).Addr()}
 	ring := openRing(t, &redis.RingOptions{Addrs: addrs})
-	client := newScope(t).open(t, ring, lock.WithWatchdog(lease))
+	client := newScope(t).open(t, ring, lock.WithLease(lease))
 	first := try(t, client.Mutex("first")) // the connections for renewals come with the first of them
 	renewedPast(t, first, first.Deadline())
 	free(t, first)

@@ -45,7 +45,7 @@ var (
 // # From write to read, and not back
 //
 // RLock with a ctx from the Context of the live write lease gives a read lease at once; then the write lease may be
-// released and the read lease stays. It then follows the ctx that the write lease followed, unless WithLeaseContext says
+// released and the read lease stays. It then follows the ctx that the write lease followed, unless WithLifetime says
 // otherwise. The reverse can't be: Lock with a ctx from a live read lease fails at once, with an error that matches
 // ErrDeadlock, for it would wait for itself. RLock within a read lease, as Lock within a write lease, is re-entry: it joins
 // the lease with WithReentrancy, and is ErrDeadlock without. Like a sync.RWMutex, a reader that takes the read lock once

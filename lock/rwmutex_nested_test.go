@@ -100,7 +100,7 @@ func TestRWDowngradeFollows(t *testing.T) {
 		},
 		"the writer's loss": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
 			c := r.client()
-			w := try(t, c.RWMutex("job", lock.WithWatchdog(steady)))
+			w := try(t, c.RWMutex("job", lock.WithLease(steady)))
 			rd, err := c.RWMutex("job").RLock(w.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -110,11 +110,11 @@ func TestRWDowngradeFollows(t *testing.T) {
 			mustMatch(t, mustBeCanceled(t, rd, lock.ReasonContext), lock.ErrLost)
 			free(t, rd)
 		},
-		"WithLeaseContext": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
+		"WithLifetime": func(t *testing.T, r *rwRig, m *lock.RWMutex, rlock func(context.Context) *lock.Lease) {
 			ctx, cancel := context.WithCancel(r.ctx())
 			rw := r.client()
 			w := try(t, rw.RWMutex("job"))
-			rd, err := rw.RWMutex("job", lock.WithLeaseContext(ctx)).RLock(w.Context())
+			rd, err := rw.RWMutex("job", lock.WithLifetime(ctx)).RLock(w.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ func TestRWHashLivesAsLongAsTheLongestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const short, renewed, long = 1500 * time.Millisecond, 1700 * time.Millisecond, 30 * time.Second
 		r := newRWRig(t)
-		c := r.client(lock.WithWatchdog(short))
+		c := r.client(lock.WithLease(short))
 		brief := try(t, c.RWMutex("job").RLocker())
 		r.within(r.key(), 0, short)
 		lasting := try(t, c.RWMutex("job", lock.WithFixedLease(long)).RLocker())
@@ -158,7 +158,7 @@ func TestRWForceUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRWRig(t)
 		s := newScope(t)
-		a, b := r.client(), s.open(t, r.dial(), lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
+		a, b := r.client(), s.open(t, r.dial(), lock.WithKeyPrefix(r.prefix), lock.WithLease(far))
 		force := func(want bool) {
 			t.Helper()
 			if was, err := b.RWMutex("job").ForceUnlock(r.ctx()); err != nil || was != want {
@@ -167,7 +167,7 @@ func TestRWForceUnlock(t *testing.T) {
 		}
 		force(false)
 		w := try(t, a.RWMutex("job"))
-		rd, err := a.RWMutex("job", lock.WithLeaseContext(r.ctx())).RLock(w.Context()) // else the loss of w may cancel it first
+		rd, err := a.RWMutex("job", lock.WithLifetime(r.ctx())).RLock(w.Context()) // else the loss of w may cancel it first
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestRWDeletedMarkIsALoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRWRig(t)
-		rd := try(t, r.client(lock.WithWatchdog(1500*time.Millisecond)).RWMutex("job").RLocker())
+		rd := try(t, r.client(lock.WithLease(1500*time.Millisecond)).RWMutex("job").RLocker())
 		r.must(r.rdb.Del(r.ctx(), r.mark(rd.Owner())))
 		mustBeLost(t, rd, lock.CauseUnreachable)
 		if !strings.Contains(rd.Err().Error(), "the mark of the holder is missing") {

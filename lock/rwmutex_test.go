@@ -37,7 +37,7 @@ func rwRigOf(t *testing.T, s interface {
 // client returns a client, by default with leases so long that only messages wake its waiters in time.
 func (r *rwRig) client(opts ...lock.Option) *lock.Client {
 	r.t.Helper()
-	opts = append([]lock.Option{lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far)}, opts...)
+	opts = append([]lock.Option{lock.WithKeyPrefix(r.prefix), lock.WithLease(far)}, opts...)
 	return newScope(r.t).open(r.t, r.dial(), opts...)
 }
 
@@ -245,7 +245,7 @@ func TestRWWriterBehindAReaderOfItsClient(t *testing.T) {
 		rdb, wire := throughProxy(t, sp)
 		loadScripts(t, sp.Client(t), "read_acquire", "read_release", "write_acquire", "write_release")
 		holder := r.client()
-		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithWatchdog(far))
+		c := newScope(t).open(t, rdb, lock.WithKeyPrefix(r.prefix), lock.WithLease(far))
 		held := try(t, holder.RWMutex("job").RLocker())
 
 		wire.set(redistest.ReplyTo(redistest.Hold, wire.script("write_acquire", r.key()), redistest.Nth(1)))

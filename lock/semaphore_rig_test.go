@@ -43,7 +43,7 @@ func newDeskAt(t *testing.T, sp spot) *desk {
 // client returns a client with connections of its own.
 func (d *desk) client(opts ...lock.Option) *lock.Client {
 	d.t.Helper()
-	opts = append([]lock.Option{lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease)}, opts...)
+	opts = append([]lock.Option{lock.WithKeyPrefix(d.sp.Prefix()), lock.WithLease(numberLease)}, opts...)
 	return d.open(d.t, d.sp.Client(d.t), opts...)
 }
 

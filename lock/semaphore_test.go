@@ -56,7 +56,7 @@ func TestSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		const lease = 2400 * time.Millisecond
-		c, ctx := d.client(lock.WithWatchdog(lease)), t.Context()
+		c, ctx := d.client(lock.WithLease(lease)), t.Context()
 		p := permits(t, c, "pool", 2)
 		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
 		if done, err := p.TrySetPermits(ctx, 3); done || err != nil {
@@ -64,7 +64,7 @@ func TestSemaphore(t *testing.T) {
 		}
 
 		one := try(t, p)
-		two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLeaseContext(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
+		two, err := c.Semaphore("pool", lock.WithReentrancy(), lock.WithLifetime(ctx)).TryLock(one.Context()) // another one, though in the lease's ctx
 		must(t, "the second", err)
 		if two.Token() <= one.Token() || two.Owner() == one.Owner() {
 			t.Errorf("two leases with tokens %d and %d, owners %q and %q", one.Token(), two.Token(), one.Owner(), two.Owner())
@@ -140,7 +140,7 @@ func TestSemaphorePermitOfTheVanished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		ctx := t.Context()
-		c, waiter := d.client(lock.WithWatchdog(far)), d.client(lock.WithWatchdog(far)) // asking for nothing, it would take 20 minutes
+		c, waiter := d.client(lock.WithLease(far)), d.client(lock.WithLease(far)) // asking for nothing, it would take 20 minutes
 		p := permits(t, c, "pool", 1)
 		kept := try(t, p)
 		end := time.Now().Add(2 * numberLease).Truncate(time.Millisecond)
@@ -171,7 +171,7 @@ func TestSemaphorePermitsThatRanOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		c, ctx := d.client(lock.WithLease(far)), t.Context()
 		p := permits(t, c, "pool", 0)
 		key := "{" + d.key("pool") + "}:timeout"
 		const old = 250
@@ -207,7 +207,7 @@ func TestSemaphorePermitsThatRanOut(t *testing.T) {
 		}
 		must(t, "AddPermits", p.AddPermits(ctx, -old))
 		start := time.Now()
-		free(t, granted(t, begin(ctx, d.client(lock.WithWatchdog(time.Hour)).Semaphore("pool"))))
+		free(t, granted(t, begin(ctx, d.client(lock.WithLease(time.Hour)).Semaphore("pool"))))
 		if took := time.Since(start); took > 10*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
@@ -219,7 +219,7 @@ func TestSemaphorePermitLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c := d.client(lock.WithWatchdog(steady))
+		c := d.client(lock.WithLease(steady))
 		p := permits(t, c, "pool", 3)
 		key := "{" + d.key("pool") + "}:timeout"
 		one, two, three := try(t, p), try(t, p), try(t, p)
@@ -245,7 +245,7 @@ func TestSemaphoreWithAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		d.rdb.Set(t.Context(), d.key("pool"), 2, time.Minute)
-		p := d.client(lock.WithWatchdog(far)).Semaphore("pool")
+		p := d.client(lock.WithLease(far)).Semaphore("pool")
 		l := try(t, p)
 		must(t, "AddPermits", p.AddPermits(t.Context(), 1))
 		for _, key := range []string{d.key("pool"), "{" + d.key("pool") + "}:timeout"} {
@@ -263,7 +263,7 @@ func TestSemaphoreEnsurePermits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		c, ctx := d.client(lock.WithLease(far)), t.Context()
 		s := c.Semaphore("pool")
 		heard := messages(t, d.rdb, "redisson_sc:{"+d.key("pool")+"}")
 		must(t, "EnsurePermits", s.EnsurePermits(ctx, 3))

@@ -55,7 +55,7 @@ func numbersShareASlot(t *testing.T, c *redistest.Cluster) {
 func wokenInACluster(t *testing.T, c *redistest.Cluster) {
 	const name = "{tag}pool"
 	s := newScope(t)
-	waiter := s.open(t, openCluster(t, c), lock.WithWatchdog(time.Hour))
+	waiter := s.open(t, openCluster(t, c), lock.WithLease(time.Hour))
 	node := c.Owner(t, c.Slot(t, name))
 	next := acquiring(t.Context(), waiter.UnleasedSemaphore(name), 1)
 	waiting(t, waiter, 1)
@@ -72,8 +72,8 @@ func wokenInACluster(t *testing.T, c *redistest.Cluster) {
 func numbersMove(t *testing.T, c *redistest.Cluster) {
 	ctx := t.Context()
 	const lease = 12 * time.Second
-	client := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(lease))
-	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(10*time.Second)) // has patience for so long
+	client := newScope(t).open(t, openCluster(t, c), lock.WithLease(lease))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(10*time.Second)) // has patience for so long
 	p := permits(t, client, "{moving}leased", 1)
 	l := try(t, p)
 	must(t, "Release", client.UnleasedSemaphore("{moving}bare").Release(ctx, 1))

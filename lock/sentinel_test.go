@@ -16,8 +16,8 @@ func TestSentinelFailover(t *testing.T) {
 	const lease = 15 * time.Second
 	servers := redistest.StartSentinel(t, 1)
 	hs, ws := newScope(t), newScope(t)
-	holder := hs.open(t, redistest.Open(t, servers.Universal()), lock.WithWatchdog(lease))
-	waiter := ws.open(t, redistest.Open(t, servers.Universal()), lock.WithWatchdog(lease))
+	holder := hs.open(t, redistest.Open(t, servers.Universal()), lock.WithLease(lease))
+	waiter := ws.open(t, redistest.Open(t, servers.Universal()), lock.WithLease(lease))
 	for _, turn := range []struct {
 		what string
 		fail func() *redistest.Server
@@ -32,7 +32,7 @@ func TestSentinelFailover(t *testing.T) {
 		primary := servers.Primary(t)
 		awaitReplica(t, primary)
 		l := try(t, holder.Mutex("job"))
-		awaited := try(t, holder.Mutex("awaited", lock.WithWatchdog(far)))
+		awaited := try(t, holder.Mutex("awaited", lock.WithLease(far)))
 		next := begin(context.Background(), waiter.Mutex("awaited"))
 		waiting(t, waiter, 1)
 		replicated(t, primary)

@@ -39,13 +39,13 @@ func stalePrimary(t *testing.T, open func(*redistest.Sentinel) redis.UniversalCl
 	client := func() *lock.Client {
 		rdb := open(servers)
 		t.Cleanup(func() { _ = rdb.Close() })
-		return newScope(t).open(t, rdb, append(opts, lock.WithWatchdog(lease))...)
+		return newScope(t).open(t, rdb, append(opts, lock.WithLease(lease))...)
 	}
 	holder, waiter, other := client(), client(), client()
 
 	l := try(t, holder.Mutex("job"))
-	awaited := try(t, holder.Mutex("awaited", lock.WithWatchdog(far)))
-	told := try(t, holder.Mutex("told", lock.WithWatchdog(far)))
+	awaited := try(t, holder.Mutex("awaited", lock.WithLease(far)))
+	told := try(t, holder.Mutex("told", lock.WithLease(far)))
 	next := begin(context.Background(), waiter.Mutex("awaited"))
 	waiting(t, waiter, 1)
 	old := servers.Primary(t)
@@ -99,7 +99,7 @@ func TestSilentSentinel(t *testing.T) {
 				for _, s := range sentinels {
 					o.Addrs = append(o.Addrs, s.Addr()) // go-redis learns of the rest, but asks the first that answered
 				}
-				return newScope(t).open(t, redistest.Open(t, o), lock.WithWatchdog(lease))
+				return newScope(t).open(t, redistest.Open(t, o), lock.WithLease(lease))
 			}
 			holder, other := client(silent), client(others...)
 			l := try(t, holder.Mutex("job"))
@@ -141,7 +141,7 @@ func TestSentinelsDie(t *testing.T) {
 	for i, cluster := range []bool{false, true} {
 		o := servers.Universal()
 		o.IsClusterMode = cluster
-		c := newScope(t).open(t, redistest.Open(t, o), lock.WithWatchdog(lease))
+		c := newScope(t).open(t, redistest.Open(t, o), lock.WithLease(lease))
 		leases = append(leases, try(t, c.Mutex(fmt.Sprint("job", i))))
 	}
 	for _, s := range servers.Sentinels {

@@ -103,7 +103,7 @@ func childStarved(addr, terms string, say func(string, ...any)) error {
 	)))
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = rdb.Close() }()
-	c, err := lock.New(rdb, lock.WithMeterProvider(meter), lock.WithWatchdog(s.lease), lock.WithRenewalBatch(1))
+	c, err := lock.New(rdb, lock.WithMeterProvider(meter), lock.WithLease(s.lease), lock.WithRenewalBatch(1))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func newDelayed(t *testing.T, k kindOfLock) *delayed {
 		mine = append(mine, openTapped(t, srv, cutWhile(&d.cut)))
 		theirs = append(theirs, open(t, srv.Client(t)))
 	}
-	opts := []lock.LockOption{lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
+	opts := []lock.LockOption{lock.WithLease(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
 	if k.quorum {
 		ours, err := lock.NewQuorum(mine...)
 		must(t, "NewQuorum", err)
@@ -93,7 +93,7 @@ func TestTakeoverDelay_Remaining(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv := redistest.StartFake(t)
-		opts := []lock.LockOption{lock.WithWatchdog(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
+		opts := []lock.LockOption{lock.WithLease(delayedLease), lock.WithTakeoverDelay(takeoverDelay)}
 		c, other := open(t, srv.Client(t)), open(t, srv.Client(t))
 		m := c.Mutex("job", opts...)
 		remaining := func(how string) {

@@ -19,8 +19,8 @@ func TestVanishedIsWhoDidNotRenew(t *testing.T) {
 		t.Run(released.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, srv := newScope(t), redistest.StartFake(t)
-				held := try(t, open(t, srv.Client(t), lock.WithWatchdog(lease)).Mutex("job:1"))
-				next := begin(t.Context(), open(t, srv.Client(t), lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease)).Mutex("job:1"))
+				held := try(t, open(t, srv.Client(t), lock.WithLease(lease)).Mutex("job:1"))
+				next := begin(t.Context(), open(t, srv.Client(t), lock.WithMeterProvider(s.meter), lock.WithLease(lease)).Mutex("job:1"))
 				time.Sleep(released)
 				del(t, srv, "job:1") // the message of the release is on its way
 				got := <-next        // patience is too little

@@ -167,7 +167,7 @@ func TestTLSAndSecrets(t *testing.T) {
 	})
 
 	// A renewal that is refused later, too. It comes at once, as after a forced unlock.
-	c := s.open(t, srv.Client(t, secure(right)), lock.WithWatchdog(far), lock.WithClientID("later"))
+	c := s.open(t, srv.Client(t, secure(right)), lock.WithLease(far), lock.WithClientID("later"))
 	l := try(t, c.Mutex("job:9"))
 	admin := srv.Client(t)
 	must(t, "ACL SETUSER", admin.Do(t.Context(), "acl", "setuser", "app", "-evalsha").Err())

@@ -29,7 +29,7 @@ func TestTryLock_SilentRedis(t *testing.T) {
 		most  time.Duration
 	}{
 		{"default lease", false, nil, 5 * time.Second},
-		{"lease of 3 s", false, []lock.LockOption{lock.WithWatchdog(3 * time.Second)}, time.Second},
+		{"lease of 3 s", false, []lock.LockOption{lock.WithLease(3 * time.Second)}, time.Second},
 		{"WithWait", false, wait(200 * time.Millisecond), 1200 * time.Millisecond},
 		{"Lock, WithWait", true, wait(1500 * time.Millisecond), 2500 * time.Millisecond},
 		{"Lock, WithWait(0)", true, wait(0), time.Second},

@@ -33,7 +33,7 @@ func TestErrUnavailable(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			srv := redistest.StartFake(t)
-			c := newScope(t).open(t, srv.Client(t, quick), lock.WithWatchdog(2*time.Second))
+			c := newScope(t).open(t, srv.Client(t, quick), lock.WithLease(2*time.Second))
 			m := c.Mutex("job")
 			l := try(t, m)
 			err := c.Mutex("work").Do(t.Context(), func(context.Context, *lock.Lease) error {

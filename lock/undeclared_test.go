@@ -18,7 +18,7 @@ func TestUndeclaredKeysRefused(t *testing.T) {
 	srv := redistest.Start(t)
 	addr := redistest.DeclaredOnly(t, srv.Addr())
 	s := newScope(t)
-	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Addr = addr }), lock.WithWatchdog(lease))
+	c := s.open(t, srv.Client(t, func(o *redis.Options) { o.Addr = addr }), lock.WithLease(lease))
 	leases := many(t, c, locks)
 	for _, k := range allKinds {
 		leases = append(leases, try(t, k.make(c, "kind:"+k.name)))

@@ -31,7 +31,7 @@ var unleasedSemaphoreKind = &kind{
 // An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
 //
 // WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
-// again every third of WithWatchdog's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
+// again every third of WithLease's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
 // 30 s at most; then it fails.
 type UnleasedSemaphore struct{ lock }
 

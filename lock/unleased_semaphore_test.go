@@ -64,7 +64,7 @@ func TestUnleasedSemaphoreLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, ctx := d.client(lock.WithWatchdog(time.Hour)), t.Context() // asking again takes ten seconds
+		c, ctx := d.client(lock.WithLease(time.Hour)), t.Context() // asking again takes ten seconds
 		s := c.UnleasedSemaphore("pool")
 		must(t, "Release", s.Release(ctx, 2))
 		impatient, leave := context.WithCancel(ctx)
@@ -134,7 +134,7 @@ func TestNumbersLostMessage(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					d := newDesk(t)
 					rdb, wire := throughProxy(t, d.sp)
-					c, other := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithWatchdog(numberLease)), d.client()
+					c, other := d.open(t, rdb, lock.WithKeyPrefix(d.sp.Prefix()), lock.WithLease(numberLease)), d.client()
 					if name == "latch" {
 						closed(t, other, "a", 1)
 					}
@@ -168,7 +168,7 @@ func TestReleaseWhileClosing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
-		c, ctx := d.client(lock.WithWatchdog(far)), t.Context()
+		c, ctx := d.client(lock.WithLease(far)), t.Context()
 		must(t, "Release", c.UnleasedSemaphore("pool").Release(ctx, 1))
 		must(t, "Acquire", c.UnleasedSemaphore("pool").Acquire(ctx, 1))
 		if _, err := c.Latch("gate").TrySetCount(ctx, 1); err != nil {

@@ -48,7 +48,7 @@ func TestRollingUpgrade(t *testing.T) {
 	// Whichever node a client meets first, it wakes, and is woken, at either.
 	clients := make(map[string]*lock.Client)
 	for where, name := range names {
-		clients[where] = newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+		clients[where] = newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 		free(t, try(t, clients[where].Mutex(name)))
 	}
 	for holder, h := range clients {
@@ -58,7 +58,7 @@ func TestRollingUpgrade(t *testing.T) {
 				for _, turn := range []string{"first", "again"} {
 					l := try(t, h.Mutex(name))
 					if h == w {
-						w = newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+						w = newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 					}
 					next := behindNode(t, w, w.Mutex(name))
 					free(t, mustWake(t, what+", "+turn, l, next))
@@ -87,8 +87,8 @@ func TestEveryKindOnANodeBefore7(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
 	node := namesOn(t, c, c.Nodes[0], 1)[0]
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	other := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+	other := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	for _, k := range append([]kindOfLock{several}, allKinds...) {
 		for who, waiter := range map[string]*lock.Client{"another client": other, "the same client": holder} {
 			name := "{" + node + "}" + k.name
@@ -130,8 +130,8 @@ func TestSlotMovesToAnUpgradedNode(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.OnNode(0, redistest.PubSubBefore7(true)))
 	name := namesOn(t, c, c.Nodes[0], 1)[0]
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	l := try(t, holder.Mutex(name))
 	next := behindNode(t, waiter, waiter.Mutex(name))
 	c.Migrate(t, c.Slot(t, name), c.Nodes[1]).Finish(t)
@@ -177,8 +177,8 @@ func TestStandaloneServersAsACluster(t *testing.T) {
 			}
 			all := func() []*redistest.Server { return servers }
 			rdb := standalones(t, all)
-			holder := newScope(t).open(t, rdb, lock.WithWatchdog(far))
-			waiter := newScope(t).open(t, standalones(t, all), lock.WithWatchdog(far))
+			holder := newScope(t).open(t, rdb, lock.WithLease(far))
+			waiter := newScope(t).open(t, standalones(t, all), lock.WithLease(far))
 			for i := range 6 {
 				name := fmt.Sprint("job:", i)
 				l := try(t, holder.Mutex(name))
@@ -205,7 +205,7 @@ func TestStandaloneServerIsTakenOut(t *testing.T) {
 	var left atomic.Int32
 	rdb := standalones(t, func() []*redistest.Server { return all[left.Load():] })
 	s := newScope(t)
-	client := s.open(t, rdb, lock.WithWatchdog(far))
+	client := s.open(t, rdb, lock.WithLease(far))
 	nodes := make(map[*redis.Client]bool)
 	for i := 0; len(nodes) < 2; i++ {
 		l := try(t, client.Mutex(fmt.Sprint("job:", i)))
@@ -229,8 +229,8 @@ func TestStandaloneServerIsTakenOut(t *testing.T) {
 func TestNodeLeavesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1, redistest.PubSubBefore7(true))
-	holder := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
-	waiter := newScope(t).open(t, openCluster(t, c), lock.WithWatchdog(far))
+	holder := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
+	waiter := newScope(t).open(t, openCluster(t, c), lock.WithLease(far))
 	l := try(t, holder.Mutex("job"))
 	replicated(t, c.Owner(t, c.Slot(t, "job")))
 	next := behindNode(t, waiter, waiter.Mutex("job"))

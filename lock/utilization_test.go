@@ -37,7 +37,7 @@ func testWorstUtilization(t *testing.T, lease time.Duration) {
 		}
 		return nil
 	}
-	c := openTapped(t, redistest.StartFake(t), fakeredis.Tap{Up: refuse}, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithWatchdog(lease))
+	c := openTapped(t, redistest.StartFake(t), fakeredis.Tap{Up: refuse}, lock.WithTracerProvider(s.tracer), lock.WithMeterProvider(s.meter), lock.WithLease(lease))
 	take := func(name string, opts ...lock.LockOption) *lock.Lease {
 		t.Helper()
 		l, err := c.Mutex(name, opts...).TryLock(context.Background())

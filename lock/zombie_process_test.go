@@ -81,7 +81,7 @@ func TestStoppedProcessIsRefused(t *testing.T) {
 
 // childZombie takes the lock and writes; is told to go on, looks at its context, writes again all the same, and releases.
 func childZombie(addr, prefix string, say func(string, ...any)) error {
-	s, rdb, c, err := processClient(addr, prefix, lock.WithWatchdog(zombieLease))
+	s, rdb, c, err := processClient(addr, prefix, lock.WithLease(zombieLease))
 	if err != nil {
 		return err
 	}

@@ -376,7 +376,7 @@ func granted(t *testing.T, address string, f runFlags) *running {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: address})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithWatchdog(f.lease)), propagator: propagation.TraceContext{}, stat: os.Stat}
+	return &running{app: &app{stderr: t.Output()}, flags: f, lease: hold(t, rdb, t.Name(), lock.WithLease(f.lease)), propagator: propagation.TraceContext{}, stat: os.Stat}
 }
 
 // A signal that comes when the lock is there, but no command, ends it without the command. Its ctx may not have ended.

@@ -145,7 +145,7 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 		return 0, nil, usagef("--held-code %d: must be between 0 and 255", f.heldCode)
 	}
 	// The lease isn't that of ctx: a signal goes to the command, which then may wind down.
-	opts = append(opts, lock.WithWatchdog(f.lease), lock.WithTakeoverDelay(f.takeoverDelay), lock.WithLeaseContext(context.WithoutCancel(ctx)))
+	opts = append(opts, lock.WithLease(f.lease), lock.WithTakeoverDelay(f.takeoverDelay), lock.WithLifetime(context.WithoutCancel(ctx)))
 	if f.minHold != 0 {
 		opts = append(opts, lock.WithMinHold(f.minHold))
 	}

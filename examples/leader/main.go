@@ -25,7 +25,7 @@ import (
 
 // office is what they compete for. The successor of a leader that dies is elected ten seconds later.
 func office(c *lock.Client) *lock.Mutex {
-	return c.Mutex("leader:reports", lock.WithWatchdog(10*time.Second))
+	return c.Mutex("leader:reports", lock.WithLease(10*time.Second))
 }
 
 // term is what a leader tells the story of itself.

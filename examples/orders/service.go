@@ -70,7 +70,7 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 	}
 	s.locks, err = lock.New(s.rdb,
 		lock.WithKeyPrefix(f.service+":locks:"), // beside the orders, in the same Redis
-		lock.WithWatchdog(f.lease),
+		lock.WithLease(f.lease),
 		lock.WithHoldWarning(10*f.hold),
 		lock.WithRenewalClient(renewals),
 		lock.WithLogger(s.log),

@@ -80,7 +80,7 @@ func play(ctx context.Context, out io.Writer, rdb redis.UniversalClient, refuse 
 
 	var clients []*lock.Client
 	for _, service := range []string{"orders", "billing", "operator"} { // usually a process each
-		c, err := lock.New(rdb, lock.WithClientID(service), lock.WithWatchdog(leaseTime), lock.WithLogger(logger))
+		c, err := lock.New(rdb, lock.WithClientID(service), lock.WithLease(leaseTime), lock.WithLogger(logger))
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func play(ctx context.Context, out io.Writer, rdb redis.UniversalClient, refuse 
 			"OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 the spans go to Jaeger, too.")
 		return nil
 	}
-	return s.orders.Mutex("report:daily", lock.WithWatchdog(lock.DefaultLease)).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
+	return s.orders.Mutex("report:daily", lock.WithLease(lock.DefaultLease)).Do(ctx, func(ctx context.Context, _ *lock.Lease) error {
 		<-ctx.Done()
 		return nil
 	})

@@ -145,7 +145,7 @@ func (c *client) open(counts *counts) (err error) {
 	for _, o := range servers {
 		rdb := o.dial()
 		rdb.AddHook(askings{diary: c.diary, given: new(sync.Map)})
-		l, err := lock.New(rdb, append(counts.options(), lock.WithWatchdog(c.Lease), lock.WithWaitGraph(waitGraphAfter))...)
+		l, err := lock.New(rdb, append(counts.options(), lock.WithLease(c.Lease), lock.WithWaitGraph(waitGraphAfter))...)
 		if err != nil {
 			return err
 		}

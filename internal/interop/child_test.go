@@ -53,7 +53,7 @@ func serve(config []string) error {
 	}
 	addrs := strings.Split(config[0], ",")
 	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, IsClusterMode: len(addrs) > 1})
-	locks, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(watchdog))
+	locks, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithLease(watchdog))
 	if err != nil {
 		return err
 	}

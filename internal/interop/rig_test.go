@@ -69,7 +69,7 @@ func startRedis(t *testing.T, shape string) (*redis.UniversalOptions, []*redis.C
 func newLocks(t *testing.T, rdb redis.UniversalClient) *lock.Client {
 	t.Helper()
 	tracers := sdktrace.NewTracerProvider()
-	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithWatchdog(lease), lock.WithTracerProvider(tracers),
+	c, err := lock.New(rdb, lock.WithKeyPrefix(prefix), lock.WithLease(lease), lock.WithTracerProvider(tracers),
 		lock.WithLogger(slog.New(slog.DiscardHandler))) // losses are part of the tests
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (w *world) open(p *proc) *lock.Client {
 	rdb := w.redis.Client(w.t, func(o *redis.Options) {
 		o.Addr, o.ReadTimeout, o.WriteTimeout = p.wire.Addr(), time.Second, time.Second
 	})
-	c, err := lock.New(rdb, lock.WithWatchdog(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := lock.New(rdb, lock.WithLease(term), lock.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -389,7 +389,7 @@ func TestGraphOfAKilledClient(t *testing.T) {
 		proxy := redistest.NewProxy(t, s.Addr())
 		own := rigOf(t, s.Client(t, func(o *redis.Options) { o.Addr = proxy.Addr() }), "")
 		t.Cleanup(func() { proxy.SetRule(nil); proxy.Release() }) // before the clients are closed
-		killed := own.client("killed", lock.WithWaitGraph(100*time.Millisecond), lock.WithWatchdog(time.Minute))
+		killed := own.client("killed", lock.WithWaitGraph(100*time.Millisecond), lock.WithLease(time.Minute))
 		other := r.client("other", lock.WithWaitGraph(100*time.Millisecond))
 		a, b := own.take(killed.Mutex("a")), r.take(other.Mutex("b"))
 		own.wait(a.Context(), killed.Mutex("b"))

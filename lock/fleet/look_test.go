@@ -34,7 +34,7 @@ func TestMutex(t *testing.T) {
 		r := newFakeRig(t)
 		ctx, tracer, traceID := traced(t)
 		before := time.UnixMilli(r.now())
-		lease := r.takeCtx(ctx, r.client("holder", lock.WithTracerProvider(tracer)).Mutex("job", lock.WithWatchdog(20*time.Second)))
+		lease := r.takeCtx(ctx, r.client("holder", lock.WithTracerProvider(tracer)).Mutex("job", lock.WithLease(20*time.Second)))
 		after := time.UnixMilli(r.now() + 1)
 
 		l := r.look("job")
@@ -130,7 +130,7 @@ func TestRWMutex(t *testing.T) {
 		c := r.client("reader", lock.WithTracerProvider(tracer))
 		var owners []string
 		for range 3 {
-			owners = append(owners, r.takeCtx(ctx, c.RWMutex("job", lock.WithWatchdog(20*time.Second)).RLocker()).Owner())
+			owners = append(owners, r.takeCtx(ctx, c.RWMutex("job", lock.WithLease(20*time.Second)).RLocker()).Owner())
 		}
 		l := r.look("job")
 		if l.Kind != fleet.RW || l.Mode != "read" || l.Held != 3 || len(l.Holders) != 3 || l.Waiting != 0 || !within(l.Remaining, time.Second, 20*time.Second) {

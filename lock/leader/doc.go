@@ -54,7 +54,7 @@
 //
 // # Locks to use
 //
-// A lock.Mutex is what most want; its lease, lock.WithWatchdog, is how long nobody leads after a leader has died. With a lock.FairMutex terms go
+// A lock.Mutex is what most want; its lease, lock.WithLease, is how long nobody leads after a leader has died. With a lock.FairMutex terms go
 // round. A mutex of a lock.Quorum stands the loss of a server. Permits give as many leaders as there are permits. With lock.WithFixedLease a term is
-// as long as the lease. Don't give lock.WithLeaseContext, nor lock.WithWait: Run waits for as long as it takes.
+// as long as the lease. Don't give lock.WithLifetime, nor lock.WithWait: Run waits for as long as it takes.
 package leader

@@ -690,7 +690,7 @@ func TestRun_OneLeader(t *testing.T) {
 		seed := rand.Uint64()
 		bubble(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
-			srv := server(t, lock.WithWatchdog(3*time.Second))
+			srv := server(t, lock.WithLease(3*time.Second))
 			var works atomic.Int64
 			var leads atomic.Pointer[context.Context] // of fn that leads
 			var terms, overlaps atomic.Int64

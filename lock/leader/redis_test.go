@@ -35,7 +35,7 @@ func TestTakeover(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = c.Close(context.Background()) })
 			ended := make(chan error, 1)
-			s := start(t, c.Mutex(name, lock.WithWatchdog(lease)), func(ctx context.Context) error {
+			s := start(t, c.Mutex(name, lock.WithLease(lease)), func(ctx context.Context) error {
 				elected <- id
 				<-ctx.Done()
 				select {

@@ -22,7 +22,7 @@ func newQuorum(t *testing.T) (*lock.Quorum, []*locktest.Server, *rig) {
 	var servers []*locktest.Server
 	var clients []*lock.Client
 	for range 3 {
-		srv := locktest.New(t, lock.WithWatchdog(9*time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
+		srv := locktest.New(t, lock.WithLease(9*time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
 		servers, clients = append(servers, srv), append(clients, srv.Client())
 	}
 	q, err := lock.NewQuorum(clients...)
@@ -164,7 +164,7 @@ func TestRedaction(t *testing.T) {
 		r.page = lockdebug.Handler(lockdebug.Options{
 			Clients: []*lock.Client{r.srv.Client()}, RedactName: hidden("hidden", names), RedactOwner: hidden("secret", owners),
 		})
-		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "short:4711", "id"}, lock.WithWatchdog(6*time.Second))
+		r.hold([]string{"4711", "user:4711/\"a\"", "lost:4711", "short:4711", "id"}, lock.WithLease(6*time.Second))
 		m, err := r.srv.Client().Multi([]string{"cart:4711", "pay:4711"}).TryLock(t.Context())
 		if err != nil {
 			t.Fatal(err)

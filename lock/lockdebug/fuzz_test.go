@@ -19,7 +19,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(`q="><img src=x onerror=alert(1)>&group=%00&refresh=off`, "text/html;q=x", `http://a/"><b>{trace_id}`)
 	f.Add("format=json&per=1000&q=%ff", "", "//{trace_id}")
 	f.Add("%zz", "a/b;q=1.5,,", "http://[::1/{trace_id}")
-	r := newRig(f, lock.WithWatchdog(time.Hour))
+	r := newRig(f, lock.WithLease(time.Hour))
 	r.hold([]string{"orders:42"})
 	client := r.srv.Client()
 	first := ask(r.page, http.MethodGet, "/?format=html").Body.String()

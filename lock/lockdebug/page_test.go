@@ -47,9 +47,9 @@ func troubled(t *testing.T, opts ...lock.Option) *rig {
 	r.wait("busy:1")
 	r.wait("busy:1")
 	time.Sleep(13 * time.Second)
-	r.hold([]string{"overheld"}, lock.WithWatchdog(9*time.Second), lock.WithMaxHold(3*time.Second))
-	r.hold([]string{"long"}, lock.WithWatchdog(60*time.Second))
-	r.hold([]string{"short"}, lock.WithWatchdog(6*time.Second))
+	r.hold([]string{"overheld"}, lock.WithLease(9*time.Second), lock.WithMaxHold(3*time.Second))
+	r.hold([]string{"long"}, lock.WithLease(60*time.Second))
+	r.hold([]string{"short"}, lock.WithLease(6*time.Second))
 	r.srv.FailRenewals(errSick)
 	time.Sleep(5 * time.Second)
 	// Only leases as short as this one were due meanwhile. It fails; those behind it would, if they were asked.
@@ -167,7 +167,7 @@ func TestCanceledAndClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx, cancel := context.WithCancelCause(context.Background())
-		r.hold([]string{"left"}, lock.WithLeaseContext(ctx))
+		r.hold([]string{"left"}, lock.WithLifetime(ctx))
 		r.hold([]string{"kept"})
 		cancel(errors.New("the request is over"))
 		synctest.Wait()

@@ -186,7 +186,7 @@ func TestNames(t *testing.T) {
 
 func TestInvalidUTF8InErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lock.WithWatchdog(time.Second))
+		r := newRig(t, lock.WithLease(time.Second))
 		r.srv.FailRenewals(fmt.Errorf("garbage: \xff\xfe %w", errSick))
 		r.hold([]string{"a"})
 		time.Sleep(500 * time.Millisecond)

@@ -43,7 +43,7 @@ func Example() {
 // A handler answers 409 when somebody else has the lock, 503 when Redis is away, and 200 when the work is done, also if the release isn't
 // confirmed.
 func ExampleServer_FailAcquires() {
-	srv := locktest.New(nil, lock.WithWatchdog(time.Second)) // a release that fails is tried for one lease
+	srv := locktest.New(nil, lock.WithLease(time.Second)) // a release that fails is tried for one lease
 	defer srv.Close()
 	locks := srv.Client()
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ func ExampleServer_FailAcquires() {
 
 // The reply to a release is lost: the lock is free, but Do doesn't know.
 func ExampleServer_FailReleases() {
-	srv := locktest.New(nil, lock.WithWatchdog(time.Second)) // Do tries to release for one lease
+	srv := locktest.New(nil, lock.WithLease(time.Second)) // Do tries to release for one lease
 	defer srv.Close()
 
 	srv.FailReleases(locktest.ErrReplyLost)

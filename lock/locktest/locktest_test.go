@@ -86,7 +86,7 @@ func TestHoldWakesThroughATag(t *testing.T) {
 
 func TestClientsExcludeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := locktest.New(t, lock.WithWatchdog(time.Second))
+		srv := locktest.New(t, lock.WithLease(time.Second))
 		a, b := srv.Client(), srv.NewClient(lock.WithClientID("b"))
 		if srv.Client() != a || a == b {
 			t.Fatal("Client must always be the first, NewClient another one")

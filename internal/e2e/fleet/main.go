@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 	for _, server := range strings.Split(*servers, ",") {
 		rdb := redis.NewClient(&redis.Options{Addr: server})
 		closers = append(closers, func(context.Context) error { return rdb.Close() })
-		c, err := lock.New(rdb, lock.WithKeyPrefix(*service+":"), lock.WithWatchdog(*lease))
+		c, err := lock.New(rdb, lock.WithKeyPrefix(*service+":"), lock.WithLease(*lease))
 		if err != nil {
 			return err
 		}

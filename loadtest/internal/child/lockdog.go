@@ -23,7 +23,7 @@ type lockdog struct {
 }
 
 func newLockdog(cfg *Config, rdb redis.UniversalClient, m *meter) (role, error) {
-	opt := lock.WithWatchdog(seconds(cfg.Lease))
+	opt := lock.WithLease(seconds(cfg.Lease))
 	if cfg.Role == None {
 		opt = lock.WithFixedLease(seconds(cfg.Hold))
 	}
@@ -51,7 +51,7 @@ func warmFor(rtt time.Duration) (lease, hold time.Duration) {
 
 func (d *lockdog) warmUp(ctx context.Context, name string) error {
 	lease, hold := warmFor(seconds(d.cfg.RTT))
-	l, err := d.client.Mutex(name, lock.WithWatchdog(lease)).Lock(ctx) // TryLock gives up after a third of so short a lease
+	l, err := d.client.Mutex(name, lock.WithLease(lease)).Lock(ctx) // TryLock gives up after a third of so short a lease
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func askLocks(ctx context.Context, t *target) {
 
 // client is one as the service has, but for its telemetry.
 func (t *target) client() (*lock.Client, error) {
-	return lock.New(t.server.UniversalClient, lock.WithKeyPrefix(t.server.Prefix), lock.WithClientID("lockdog-doctor"), lock.WithWatchdog(probeLease),
+	return lock.New(t.server.UniversalClient, lock.WithKeyPrefix(t.server.Prefix), lock.WithClientID("lockdog-doctor"), lock.WithLease(probeLease),
 		lock.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
@@ -124,9 +124,9 @@ func takeAndRelease(ctx context.Context, m lock.Locker) error {
 
 // outliveRenewal holds locks until each was renewed: two, which share a call, and an RWMutex, which has several keys.
 func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) {
-	lockers := []lock.Locker{c.Mutex(t.fresh(), lock.WithWatchdog(renewLease)), c.Mutex(t.fresh(), lock.WithWatchdog(renewLease))}
+	lockers := []lock.Locker{c.Mutex(t.fresh(), lock.WithLease(renewLease)), c.Mutex(t.fresh(), lock.WithLease(renewLease))}
 	if t.chosen("rw_mutex") {
-		lockers = append(lockers, c.RWMutex(t.fresh(), lock.WithWatchdog(renewLease)))
+		lockers = append(lockers, c.RWMutex(t.fresh(), lock.WithLease(renewLease)))
 	}
 	granted := make(map[*lock.Lease]time.Time) // with their first deadlines
 	defer func() {

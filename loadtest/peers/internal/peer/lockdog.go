@@ -37,7 +37,7 @@ func newQuietDog(cfg Config, opts ...lock.Option) (Locks, error) {
 func newDog(cfg Config, stop func(context.Context) error, opts ...lock.Option) (Locks, error) {
 	d := &dog{rdb: connect(cfg), stop: stop}
 	var err error
-	if d.locks, err = lock.New(d.rdb, append(opts, lock.WithWatchdog(cfg.Lease))...); err != nil {
+	if d.locks, err = lock.New(d.rdb, append(opts, lock.WithLease(cfg.Lease))...); err != nil {
 		return nil, errors.Join(err, d.rdb.Close())
 	}
 	return d, nil

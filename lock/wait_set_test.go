@@ -125,7 +125,7 @@ func TestCalledInVainByOneWhoWaits(t *testing.T) {
 				inSet(t, srv, job, 1)
 				watching, leave := context.WithCancel(ctx)
 				defer leave()
-				watcher := begin(watching, h.Mutex(job, lock.WithLeaseContext(t.Context())))
+				watcher := begin(watching, h.Mutex(job, lock.WithLifetime(t.Context())))
 				inSet(t, srv, job, 2)
 				third := begin(ctx, newScope(t).open(t, srv.Client(t)).Mutex(job))
 				inSet(t, srv, job, 3)
@@ -175,7 +175,7 @@ func TestWhoIsInTheSet(t *testing.T) {
 			t.Error("TryLock is in the set")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := begin(ctx, c.Mutex(job, lock.WithWatchdog(3*time.Second)))
+		gone := begin(ctx, c.Mutex(job, lock.WithLease(3*time.Second)))
 		inSet := func() (who []redis.Z) {
 			t.Helper()
 			eventually(t, patience, func() bool {

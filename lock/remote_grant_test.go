@@ -77,9 +77,9 @@ func TestLateGrantIsNotTrusted(t *testing.T) {
 		const lease = 3 * time.Second
 		srv := redistest.StartFake(t)
 		rdb, wire := throughProxy(t, srv)
-		h := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
-		late := newScope(t).open(t, rdb, lock.WithWatchdog(lease))
-		other := newScope(t).open(t, srv.Client(t), lock.WithWatchdog(lease))
+		h := newScope(t).open(t, srv.Client(t), lock.WithLease(lease))
+		late := newScope(t).open(t, rdb, lock.WithLease(lease))
+		other := newScope(t).open(t, srv.Client(t), lock.WithLease(lease))
 		held := try(t, h.Mutex("job"))
 		first := begin(t.Context(), late.Mutex("job"))
 		inSet(t, srv, "job", 1)
