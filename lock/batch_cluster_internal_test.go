@@ -98,7 +98,9 @@ func TestBatch_Cluster(t *testing.T) {
 			}
 			r.resume() // once more
 			for range names[:i+1] {
-				<-released
+				if err := <-released; err != nil {
+					t.Error(err)
+				}
 			}
 			for k, name := range names[:i+1] {
 				out[k].l, out[k].err = r.c.Mutex(name).TryLock(ctx)
