@@ -2,7 +2,6 @@ package lock
 
 import (
 	"container/list"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -266,96 +265,6 @@ func (q *waitQueue) signal() {
 	}
 }
 
-// next is when the head asks without being told.
-func (q *waitQueue) next() time.Time {
-	if !q.fallback.IsZero() && q.fallback.Before(q.check.at) {
-		return q.fallback
-	}
-	return q.check.at
-}
-
-// setTimer sets the timer, unless it fires early enough.
-func (q *waitQueue) setTimer() {
-	at := q.next()
-	if !q.timerAt.IsZero() && !at.Before(q.timerAt) {
-		return
-	}
-	q.timerAt = at
-	if q.timer == nil {
-		q.timer = time.AfterFunc(time.Until(at), q.fire)
-		return
-	}
-	q.timer.Reset(time.Until(at))
-}
-
-// fire is what the timer runs.
-func (q *waitQueue) fire() {
-	q.ws.mu.Lock()
-	defer q.ws.mu.Unlock()
-	q.timerFired()
-}
-
-// timerFired makes the head ask if it is time. While it asks or is handed the lock, the end of that sets the timer.
-func (q *waitQueue) timerFired() {
-	q.timerAt = time.Time{}
-	if q.state != headSleeps {
-		return
-	}
-	switch now := time.Now(); {
-	case !now.Before(q.check.at):
-		q.dueUnless(q.check.why)
-	case !now.Before(q.next()):
-		q.dueUnless(wakeFallback)
-	}
-	q.signal()
-}
-
-// setFallback makes the head ask soon for a lock of whose release another client was told; or, if that was granted the lock, when it should
-// have renewed it.
-func (q *waitQueue) setFallback(granted bool) {
-	wait := fallbackAfter + rand.N(fallbackAfter)
-	if granted {
-		wait += q.head.lock.grantTrust()
-	}
-	q.fallback = time.Now().Add(wait)
-	q.signal()
-}
-
-// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a living holder has renewed it, and
-// after its end if the holder hasn't.
-func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
-	wait, before := holder.Remaining, q.seen
-	q.seen = lastHolder{
-		HeldError: holder, traceparent: traceparent, moving: before.moving,
-		overdue: holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
-	}
-	q.gap = false
-	deaf := q.seen.moving || q.subscription != subUp // or the connection has died, and nobody knows yet
-	q.check.why = wakeExpiry
-	if deaf {
-		q.check.why = wakePoll
-	}
-	if wait < 0 { // it never expires
-		wait, q.check.why = DefaultLease, wakePoll
-		if h := q.head; h != nil && h.lock.kind.wakesNextOnGrant {
-			wait = h.lock.cfg.lease / renewalsPerLease
-		}
-	}
-	if !q.seen.overdue {
-		wait -= min(wait/4, maxForesight)
-	}
-	wait += minRecheck + rand.N(min(wait/50, 250*time.Millisecond)+minRecheck)
-	if deaf {
-		wait = min(wait, q.ws.pollPause())
-	}
-	if h := q.head; h != nil && h.lock.kind.queuesInRedis { // it keeps its place by asking
-		if renew := h.lock.cfg.lease / renewalsPerLease; renew < wait {
-			wait, q.check.why = renew, wakePoll
-		}
-	}
-	q.check.at = time.Now().Add(wait)
-}
-
 // kind is the kind of lock that the head waits for. There must be a head.
 func (q *waitQueue) kind() *kind { return q.head.lock.kind }
 
@@ -396,11 +305,4 @@ func (q *waitQueue) Message(payload string) {
 	case tag != q.ws.set.Tag(): // this client gets its own message
 		q.setFallback(granted)
 	}
-}
-
-// pollPause is the time until a head without a subscription asks again. Thousands of queues that wait for their subscription would
-// otherwise keep this process and Redis so busy that the subscription comes even later.
-func (ws *waitQueues) pollPause() time.Duration {
-	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
-	return each/2 + rand.N(each)
 }

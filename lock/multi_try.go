@@ -1,0 +1,229 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lockdog/lockdog/internal/hashslot"
+	"github.com/lockdog/lockdog/lock/internal/redisfail"
+	"github.com/lockdog/lockdog/lock/internal/script"
+	"github.com/lockdog/lockdog/telemetry"
+)
+
+// multiTry is one call of Lock or TryLock.
+type multiTry struct {
+	m      *Multi
+	ctx    context.Context // the caller's
+	record *record         // of all names
+	wait   bool
+	params acquireParams // of each name
+
+	// Of one run:
+	composite *compositeLease
+	acquires  []telemetry.Acquire
+	spans     []context.Context // the record's ctx, plus the span of each acquire
+	joined    []grantHandle     // the outer leases that were joined
+	open      []int             // indexes of the locks that are still to be taken, in order
+	again     bool              // it failed because a lock was lost during the wait for others
+}
+
+// run tries to get all of the locks.
+func (t *multiTry) run() (*Lease, error) {
+	m := t.m
+	n := len(m.locks)
+	t.composite = newCompositeLease(t.ctx, m.locks, m.name, n, n)
+	t.acquires, t.spans = make([]telemetry.Acquire, n), make([]context.Context, n)
+	t.joined, t.open, t.again = nil, nil, false
+	for i := range m.locks {
+		t.spans[i], t.acquires[i] = m.c.rec.StartAcquire(t.record.ctx, &m.locks[i].tel, m.cfg.lease)
+	}
+	err := t.rejoin()
+	if err == nil && len(t.open) > 1 {
+		err = t.inOneScript()
+	}
+	if err == nil {
+		err = t.oneByOne()
+	}
+	if err != nil {
+		t.fail(err)
+		return nil, err
+	}
+	if len(t.joined) == n {
+		t.record.joined(t.composite, t.joined)
+	} else {
+		t.record.granted(t.composite)
+	}
+	return &t.composite.handle, nil
+}
+
+// rejoin joins the outer leases of its locks. The other locks are open.
+func (t *multiTry) rejoin() error {
+	locks := t.m.locks
+	outer := make([]grantHandle, len(locks))
+	for i := range locks {
+		if outer[i] = held(t.ctx, &locks[i]); outer[i].g != nil && !locks[i].joins(outer[i].g) {
+			return fmt.Errorf("of %q: %w", locks[i].name, errReentry)
+		}
+	}
+	for i, o := range outer {
+		if o.g != nil && t.composite.join(t.ctx, o.g, &locks[i]) {
+			t.acquires[i].Reenter(&o.g.hold)
+			t.joined = append(t.joined, o)
+			continue
+		}
+		t.open = append(t.open, i)
+	}
+	return nil
+}
+
+// inOneScript takes the open locks in one script, where that is possible. They stay open if one of them is held and Lock waits for it.
+func (t *multiTry) inOneScript() error {
+	c, locks := t.m.c, t.m.locks
+	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
+	for n, i := range t.open {
+		keys[n] = locks[i].key
+	}
+	if !c.oneScript(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) { // Lock doesn't overtake waiters of this client
+		return nil
+	}
+	for n, i := range t.open {
+		claims[n] = locks[i].newClaim(&t.acquires[i])
+		t.acquires[i].Attempt()
+	}
+	t.record.acquire.Attempt()
+	sctx, done := t.params.callContext(t.record.ctx)
+	defer done()
+	j, err := c.ops.acquireAll(sctx, &t.record.acquire, claims, t.params)
+	if err == nil && j.Granted {
+		return t.granted(claims, j)
+	}
+	cleanUpAll(claims, false)
+	switch {
+	case err == nil:
+		at := t.open[j.at]
+		t.acquires[at].BlockedBy(j.Owner, j.Traceparent)
+		t.record.acquire.BlockedBy(j.Owner, j.Traceparent)
+		if t.wait {
+			return nil
+		}
+		return j.held(locks[at].name)
+	case sctx.Err() != nil:
+		return err
+	case wantsOneByOne(err):
+		c.dispatcher.Node(keys[0]).LearnKeys(err)
+		return nil
+	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
+		return nil
+	}
+	return err
+}
+
+// granted adds the grants of a script that took all open locks.
+func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
+	cfg := t.m.cfg
+	if j.acked < cfg.replicas {
+		var all sync.WaitGroup
+		for _, claim := range claims {
+			all.Go(claim.undo)
+		}
+		all.Wait()
+		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
+	}
+	for n, i := range t.open {
+		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], &acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
+		if g == nil {
+			cleanUpAll(claims[n:], true)
+			return ErrClosed
+		}
+		t.composite.add(g, &g.first)
+	}
+	t.open = nil
+	return nil
+}
+
+// oneByOne takes the open locks one after the other.
+func (t *multiTry) oneByOne() error {
+	lease, cfg := &t.composite.handle, t.m.cfg
+	limited := cfg.maxHold > 0 || cfg.heartbeat > 0
+	params := t.params
+	params.composite = t.composite
+	for n, i := range t.open {
+		lk := &t.m.locks[i]
+		// The wait for a lock ends when another one is lost.
+		sctx, cancel := context.WithCancelCause(t.spans[i])
+		unwatch := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })
+		claim, v, err := lk.acquireOrWait(sctx, &t.acquires[i], t.wait, params)
+		unwatch()
+		cancel(nil)
+		t.record.acquire.Inherit(&t.acquires[i])
+		if err != nil {
+			return lk.wrap("acquire", err)
+		}
+		g := lk.newGrant(t.ctx, &t.acquires[i], claim, &v)
+		if g == nil {
+			claim.cleanUp()
+			return ErrClosed
+		}
+		if limited && n < len(t.open)-1 { // the limits count from the last grant
+			g.unlimited()
+		}
+		if !t.composite.add(g, &g.first) {
+			releaseUnused(t.ctx, &g.first)
+			return context.Cause(lease.Context())
+		}
+	}
+	return nil
+}
+
+// fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
+func (t *multiTry) fail(err error) {
+	outcome := t.outcome(err)
+	for i := range t.acquires {
+		t.acquires[i].Fail(outcome, err)
+	}
+	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
+	ctx := t.ctx
+	if at := t.params.tryDeadline; !at.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, at)
+		defer stop()
+	}
+	releaseUnused(ctx, &t.composite.handle)
+}
+
+// outcome returns the outcome of a run that failed with err. The loss of a lock cancels the wait for others.
+func (t *multiTry) outcome(err error) telemetry.Outcome {
+	if t.wait && errors.Is(err, ErrLost) {
+		return telemetry.AcquireCanceled
+	}
+	return outcomeOf(t.ctx, t.wait, err)
+}
+
+// cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.
+func cleanUpAll(claims []*claim, granted bool) {
+	for _, claim := range claims {
+		if granted || claim.mayWriteLate() {
+			claim.cleanUp()
+		}
+	}
+}
+
+// oneScript reports whether one script may use all keys: there is one server, or they have one hash tag.
+func (c *Client) oneScript(keys []string) bool {
+	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
+		return true
+	}
+	tag, ok := hashslot.Tagged(keys[0])
+	return ok && !slices.ContainsFunc(keys, func(key string) bool {
+		other, ok := hashslot.Tagged(key)
+		return !ok || other != tag
+	})
+}
+
+// wantsOneByOne reports whether a script failed because it has the keys of several locks.
+func wantsOneByOne(err error) bool {
+	return redisfail.IsCrossSlot(err) || redisfail.Classify(err).Keys == redisfail.KeysSplit
+}
