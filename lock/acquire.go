@@ -128,14 +128,23 @@ func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err 
 
 // waitInLine waits for the lock, behind those who wait here already. If it has been asked for, seen is the reply, and failed why there is none.
 func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, error) {
-	var waitOver <-chan time.Time
+	wait := time.Duration(-1)
 	if !params.waitDeadline.IsZero() {
-		timer := time.NewTimer(time.Until(params.waitDeadline))
-		defer timer.Stop()
-		waitOver = timer.C
+		wait = max(time.Until(params.waitDeadline), 0)
 	}
+	waitOver, stop := timerFor(wait)
+	defer stop()
 	w := lk.c.waits.enter(ctx, lk, claim, params, seen, failed)
 	return lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
+}
+
+// timerFor returns the channel of a timer for d; negative: one on which nothing comes.
+func timerFor(d time.Duration) (over <-chan time.Time, stop func() bool) {
+	if d < 0 {
+		return nil, func() bool { return false }
+	}
+	timer := time.NewTimer(d)
+	return timer.C, timer.Stop
 }
 
 // maxTryLock bounds TryLock without WithWait.

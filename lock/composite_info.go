@@ -119,18 +119,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 	if canceled := (*CanceledError)(nil); errors.As(cl.handle.cause, &canceled) {
 		c.Reason = canceled.Reason
 	}
-	switch {
-	case cl.released:
-		c.State = StateReleasing
-	case errors.Is(cl.err, ErrLost):
-		c.State = StateLost
-	case cl.handle.cause != nil:
-		c.State = StateCanceled
-	case len(cl.members) < cl.need:
-		c.State = StateWaiting
-	default:
-		c.State = StateHeld
-	}
+	c.State = cl.state()
 	cl.mu.Unlock()
 
 	var since []time.Time
@@ -168,6 +157,21 @@ func (cl *compositeLease) info() *CompositeInfo {
 		c.LastError = lost
 	}
 	return c
+}
+
+// state is called with mu held.
+func (cl *compositeLease) state() LeaseState {
+	switch {
+	case cl.released:
+		return StateReleasing
+	case errors.Is(cl.err, ErrLost):
+		return StateLost
+	case cl.handle.cause != nil:
+		return StateCanceled
+	case len(cl.members) < cl.need:
+		return StateWaiting
+	}
+	return StateHeld
 }
 
 // addFailures sets LastError if the members that don't fail are fewer than the composite needs.

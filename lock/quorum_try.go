@@ -123,12 +123,8 @@ func (t *quorumTry) once() (*Lease, error) {
 // lock is Lock.
 func (t *quorumTry) lock() (*Lease, error) {
 	q, cfg := t.m.q, t.m.cfg
-	var waitOver <-chan time.Time
-	if cfg.wait >= 0 {
-		timer := time.NewTimer(cfg.wait)
-		defer timer.Stop()
-		waitOver = timer.C
-	}
+	waitOver, stop := timerFor(cfg.wait)
+	defer stop()
 	r, polled := &pollResult{}, false
 	if !q.busy(t.m.key) { // Lock doesn't overtake waiters of this process
 		var l *Lease
@@ -164,14 +160,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
 		why, err := t.sleep(w, waitOver)
-		switch {
-		case err == nil:
-		case t.ctx.Err() != nil:
-			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, err))
-		case errors.Is(err, ErrClosed):
-			return t.fail(telemetry.AcquireCanceled, err)
-		default:
-			return t.fail(telemetry.AcquireTimeout, t.stopped(w, r, nil))
+		if err != nil {
+			return t.quit(w, r, err)
 		}
 		if s, ok := wakeupSources[why]; ok {
 			a.Wakeup(s)
@@ -189,6 +179,17 @@ func (t *quorumTry) lock() (*Lease, error) {
 		r = now
 		w.noteNodes(t.nodes, r.held, r.trace)
 	}
+}
+
+// quit ends the call after a sleep that failed with err.
+func (t *quorumTry) quit(w *quorumWaiter, r *pollResult, err error) (*Lease, error) {
+	switch {
+	case t.ctx.Err() != nil:
+		return t.fail(contextOutcome(t.ctx), t.stopped(w, r, err))
+	case errors.Is(err, ErrClosed):
+		return t.fail(telemetry.AcquireCanceled, err)
+	}
+	return t.fail(telemetry.AcquireTimeout, t.stopped(w, r, nil))
 }
 
 // errWaitOver ends the sleep when WithWait is over.
