@@ -8,8 +8,8 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  not-after: the server time in µs after which this call must write nothing; 0 = unknown
 -- ARGV[4]  traceparent of the acquiring span, '' = none
--- ARGV[5]  only with KEYS[3]: the client's entry, while this owner waits: '<number>', at which it may be called; or, where a release may grant
---          it the lock, '<number> <for how long it trusts that, ms> <traceparent, or '-'> <owner>'
+-- ARGV[5]  only with KEYS[3]: the client's entry, while this owner waits: '<tag>', at which it may be called; or, where a release may grant
+--          it the lock, '<tag> <for how long it trusts that, ms> <traceparent, or '-'> <owner>'
 -- ARGV[6]  the server time in µs since when it waits, or at which it last got the lock; 0 = it has just begun
 -- ARGV[7]  the entry that the client had until now; '' = the same, or none
 --

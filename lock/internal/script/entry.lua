@@ -6,7 +6,7 @@ local mark, fair = string.byte(found[2] or '', 1, 2)
 local othersWait, fairWaits = mark == waitMark, fair == fairMark
 local listening -- to the channel; nil = not counted
 local refused -- the text of what the server refused of the steps that tell of the release
-local nextClient, calledAt -- the number of the client that is to be called, and the time, as text
+local nextClient, calledAt -- the tag of the client that is to be called, and the time, as text
 local given -- the lock has been given to somebody else, and taken back
 
 -- settle brings the set of those that wait up to date, once the lock is given back: what refuses that must leave the set as it was.

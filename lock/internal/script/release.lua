@@ -17,8 +17,8 @@
 --          {0, 0, taken}  not the owner's (any more); taken = 1 when somebody else holds it
 --          or what next.lua returns
 --
--- What is published is '0', at which all ask; or the time on the channel of the client that has waited longest, <channel>:<number>, and perhaps
--- that number for the others, at which they wait a moment. Redisson's waiters know '0' only. It comes after entry.lua and next.lua.
+-- What is published is '0', at which all ask; or the time on the channel of the client that has waited longest, <channel>:<tag>, and perhaps
+-- that tag for the others, at which they wait a moment. Redisson's waiters know '0' only. It comes after entry.lua and next.lua.
 if not found[1] then
   redis.call('hdel', KEYS[1], ARGV[1]) -- no such field; refused by a replica, which may lack what its primary has
   if settle then

@@ -5,10 +5,10 @@
 // on a channel of its own. A lock travels so:
 //
 //  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that refuses the lock adds the client's entry,
-//     which names the client, the head's owner, and for how long the head trusts a message (script.Entry). The score is the time at which the client began
-//     to wait, or last had the lock.
+//     which names the client, the head's owner, and for how long the head trusts a message (script.Entry). So does a release by a client that has a
+//     queue itself. The score is the time at which the client began to wait, or last had the lock.
 //  2. Release. A release takes out the entry with the least score, and grants the lock to its owner for the time of trust (next.lua). It publishes the
-//     remote grant on that client's channel, and the client's tag on the lock's channel, for all others.
+//     remote grant on that client's channel. For all others it publishes -tag on the lock's channel, by the tag of that client, unless the release keeps silent.
 //  3. Accept. The head takes the lock, if enough is left of that time: Member.Accept. Otherwise it asks, and Redis answers that the lock is its own.
 //  4. Renew. After an eighth of that time the watchdog renews the lease. From then on it is a lease like any other.
 //
