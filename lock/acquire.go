@@ -191,11 +191,21 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim,
 // acquireWithRetry is attempt without its end.
 func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
+	defer func() {
+		if w != params.waiter {
+			ws.untrack(w)
+		}
+	}()
+	var refusal error // of the try before
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
+		if refusal != nil && !params.tryDeadline.IsZero() && errors.Is(err, dispatch.ErrNoReply) {
+			return refusal // TryLock's time is over: what Redis said before says more
+		}
+		refusal = err
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
 		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) { // Redis is in trouble: this may take long
@@ -205,9 +215,6 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, clai
 		ws.failed(w, err)
 		return err
 	})
-	if w != params.waiter {
-		ws.untrack(w)
-	}
 	if err != nil {
 		return acquireReply{}, err
 	}

@@ -152,7 +152,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 				err = cmp.Or(errors.Join(errs...), err)
 			}
 			err = m.wrap("acquire", err)
-			t.record.acquire.Fail(t.outcome(err), err)
+			t.record.acquire.Fail(t.outcome, err)
 			return nil, err
 		}
 	}

@@ -28,6 +28,7 @@ type multiTry struct {
 	joined    []grantHandle     // the outer leases that were joined
 	open      []int             // indexes of the locks that are still to be taken, in order
 	again     bool              // it failed because a lock was lost during the wait for others
+	outcome   telemetry.Outcome // if it failed
 }
 
 // run tries to get all of the locks.
@@ -101,6 +102,9 @@ func (t *multiTry) inOneScript() error {
 		return t.granted(claims, j)
 	}
 	cleanUpAll(claims, false)
+	if errors.Is(err, errNoAnswer) {
+		t.record.acquire.Error(telemetry.ErrorTimeout)
+	}
 	switch {
 	case err == nil:
 		at := t.open[j.at]
@@ -180,9 +184,9 @@ func (t *multiTry) oneByOne() error {
 
 // fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
 func (t *multiTry) fail(err error) {
-	outcome := t.outcome(err)
+	t.outcome = t.outcomeOf(err) // before anything that takes a while
 	for i := range t.acquires {
-		t.acquires[i].Fail(outcome, err)
+		t.acquires[i].Fail(t.outcome, err)
 	}
 	t.again = t.wait && t.ctx.Err() == nil && errors.Is(t.composite.handle.Err(), ErrLost)
 	ctx := t.ctx
@@ -194,9 +198,10 @@ func (t *multiTry) fail(err error) {
 	releaseUnused(ctx, &t.composite.handle)
 }
 
-// outcome returns the outcome of a run that failed with err. The loss of a lock cancels the wait for others.
-func (t *multiTry) outcome(err error) telemetry.Outcome {
-	if t.wait && errors.Is(err, ErrLost) {
+// outcomeOf returns the outcome of a run that failed with err. The end of one lock cancels the calls for the others.
+func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
+	canceled := (*CanceledError)(nil)
+	if errors.Is(err, ErrLost) || errors.As(err, &canceled) {
 		return telemetry.AcquireCanceled
 	}
 	return outcomeOf(t.ctx, t.wait, err)

@@ -16,12 +16,13 @@ const maxTries = 4 // of an operation without a deadline of its own
 // error is final (redisfail.Failure.Retry), when a try has got no reply in its time, after so many tries, 0 = any number, and when the next
 // one would begin after until, zero = never.
 //
-//	operation                      tries     until
-//	acquire, one lock or several   maxTries  TryLock gives up; zero for Lock
-//	release, one lock or several   any       the deadline of the lease
-//	force unlock, inspect          maxTries  zero
+//	operation                               tries     until
+//	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock
+//	release, one lock or several            any       the deadline of the lease
+//	change of a counter                     any       one lease from now
+//	force unlock, inspect, count, token     maxTries  zero
 //
-// It returns the error of the last try. If that says only that the time is over, it returns the one before, and if ctx has ended, its cause goes first.
+// It returns the error of the last try, or of the one before if the last one was cut short by the end of ctx, whose cause then goes first.
 func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
 	var last error
 	for n := 1; ; n++ {
@@ -31,7 +32,6 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 		case err == nil:
 			return nil
 		case last != nil && ctx.Err() != nil && !redisfail.IsUnreached(err):
-		case last != nil && noReply && !until.IsZero():
 		default:
 			last = err
 		}

@@ -83,8 +83,8 @@ func (r *Renewer) Watch(l *watchdog.Lease, s watchdog.Spec) {
 
 // Close stops renewing: see watchdog.Engine.Close.
 func (r *Renewer) Close() {
-	r.topology.close()
 	r.Engine.Close()
+	r.topology.close()
 }
 
 // batchRecord is what telemetry needs of one batch.

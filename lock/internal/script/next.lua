@@ -7,8 +7,8 @@
 --
 -- The waiter is given the lock for the short time that it trusts a message, and told on <channel>:<tag>: token, time, the
 -- traceparent of who released it, or '-', and on lines of their own the new and the old owner. All others may hear '-<tag>', at which they
--- ask when that time is over. A client that hasn't been heard for as long is called, not given the lock: it may have stopped, and then
--- nobody would have it for so long.
+-- ask when that time is over. A client that began to wait, or last had the lock, longer ago is called, not given the lock: it may have stopped
+-- since, and then nobody would have it for so long.
 --
 -- That somebody listens on <channel>:<tag> is asked before the lock is given. Afterwards nobody can tell: a message is counted where it is published,
 -- but a sharded one is heard at the shard's replicas, too, and whoever hears that it has the lock believes it.

@@ -8,25 +8,27 @@
 //     which names the client, the head's owner, and for how long the head trusts a message (script.Entry). So does a release by a client that has a
 //     queue itself. The score is the time at which the client began to wait, or last had the lock.
 //  2. Release. A release takes out the entry with the least score, and grants the lock to its owner for the time of trust (next.lua). It publishes the
-//     remote grant on that client's channel. For all others it publishes -tag on the lock's channel, by the tag of that client, unless the release keeps silent.
-//  3. Accept. The head takes the lock, if enough is left of that time: Member.Accept. Otherwise it asks, and Redis answers that the lock is its own.
-//  4. Renew. After an eighth of that time the watchdog renews the lease. From then on it is a lease like any other.
+//     remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the lock's channel for all others. If the entry is that of its own
+//     client's next waiter, it hands the lock over instead, for a whole lease, and publishes nothing.
+//  3. Accept. The head takes the lock, if enough is left of that time: Member.Accept. Otherwise it asks. As long as the time lasts, Redis then answers that
+//     the lock is its own.
+//  4. Renew. After an eighth of what is left of that time the watchdog renews the lease. From then on it is a lease like any other.
 //
 // An entry without an owner asks for a call in place of a grant: a message at which the head asks. A head that can't trust a message has such an entry, as
-// its lease isn't renewed, or replicas have to confirm it. So does a client that has read messages late (Client.NoteSlow). A client that has waited
-// in silence for longer than the time of trust is called, too: it may have been stopped since, and many others with it.
+// its lease isn't renewed, replicas have to confirm it, or it has a takeover delay. So does a client that has read messages late (Client.NoteSlow). A client
+// whose score is older than the time of trust is called, too: it may have been stopped since, and many others with it.
 //
 // A grant or a call may come to nothing:
 //
-//   - The chosen client is stopped, cut off or dead. The lock is free when the time of trust is over, and after a call at once. Then somebody must ask:
-//     the client that released the lock, if it has a queue for it (script.WakeOneSilent), 10 to 20 ms later; otherwise all waiting clients, whom the message to
-//     all has told (script.WakeOneAnnounced). If the client that released it has died, too, the others ask when the lease that they saw last should have
+//   - The chosen client is stopped, cut off or dead. The lock is free when the time of trust is over, and after a call at once. Then somebody must ask,
+//     10 to 20 ms later: the client that released the lock, if it has a queue for it (script.WakeOneSilent); otherwise all waiting clients, whom the message to
+//     all has told (script.WakeOneAnnounced). If a client that released in silence has died, too, the others ask when the lease that they saw last should have
 //     ended, as after the death of a holder.
 //   - The waiter has left, or the message was lost with the subscription. Whoever of its client asks next is told that the lock is held by an owner
-//     that has left, and gives the lock back: Client.Decline. If nobody asks any more, the last entry is taken out, and the lock given back if it was granted: as
-//     the subscription comes back, a second after the last waiter has left, and as the client closes.
-//   - Redis counts no listener on the chosen client's channel. Then nothing is granted, and all are woken. So they are if somebody listens without an
-//     entry. A listener that Redis doesn't count, such as a Redisson client that subscribes at a replica, is reached by one release in 64, which wakes all.
+//     that has left, and gives the lock back: Client.Decline. If nobody asks any more, it is given back as the subscription comes back, a second after the last
+//     waiter has left, and as the client closes. An entry that stays behind is deleted by a release that finds more entries than listeners.
+//   - Redis counts no listener on the chosen client's channel, or another number of listeners than of entries. Then nothing is granted, and all are woken.
+//     A listener that Redis doesn't count, such as a Redisson client that subscribes at a replica, is reached by one release in 64, which wakes all.
 package waitset
 
 import (
