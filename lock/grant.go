@@ -119,16 +119,16 @@ type ending struct {
 // endingOf returns how a grant ends whose Lease.Err is to be err: it is lost or released, or else its client has closed. A cancellation, nil if there
 // was none, goes before that.
 func endingOf(err error, canceled *CanceledError) ending {
-	lost := (*LostError)(nil)
 	switch {
 	case canceled != nil && canceled.Reason != ReasonClosed:
 		return ending{err, telemetry.EndCanceled, string(canceled.Reason)}
 	case canceled != nil:
 		return ending{err, telemetry.EndClosed, string(ReasonClosed)}
-	case errors.As(err, &lost):
-		return ending{err, telemetry.EndLost, string(lost.Cause)}
-	case errors.Is(err, ErrReleased):
+	case errors.Is(err, ErrReleased): // before errors.As, which allocates
 		return ending{err, telemetry.EndReleased, ""}
+	}
+	if lost := (*LostError)(nil); errors.As(err, &lost) {
+		return ending{err, telemetry.EndLost, string(lost.Cause)}
 	}
 	return ending{err, telemetry.EndClosed, string(ReasonClosed)}
 }
