@@ -95,7 +95,7 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	claim := lk.newClaim(a)
 	var v acquireReply
 	var err error
-	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake who waits here; TryLock may
+	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake waiters of this client; TryLock may
 		v, err = lk.attempt(callCtx, a, claim, params)
 		taken := err == nil && !v.Granted
 		if taken {

@@ -62,7 +62,7 @@ func (lk *lock) checkCount(op string, n, least int) error {
 	return fmt.Errorf("%w: %q: %s(%d): %d to %d are allowed", ErrInvalid, lk.name, op, n, least, maxCount)
 }
 
-// describeNumber is describe for kinds without leases: there WithLease is but for how long one goes on trying.
+// describeNumber is describe for kinds without leases: there WithLease only says for how long a call is retried.
 func (c *Client) describeNumber(k *kind, name string, opts []LockOption) lock {
 	lk := c.describe(k, name, opts)
 	if lk.err == nil {

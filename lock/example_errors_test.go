@@ -47,7 +47,7 @@ func Example_errors() {
 	// not done: try again later
 }
 
-// The error says who holds the lock, and how long that lasts if the holder dies now: what a handler may put into its 409.
+// The error says who holds the lock, and for how long if the holder dies now. A handler can answer 409 with that.
 func ExampleHeldError() {
 	srv := locktest.New(nil) // in memory; a program has lock.New(rdb)
 	defer srv.Close()

@@ -75,7 +75,7 @@ type acquireParams struct {
 	placeTTL time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
 	waited   time.Duration  // since it first asked
 	entries  script.Entries // how the wait set changes: see package waitset
-	waiter   *waiter        // for whom it asks, nil: for nobody who waits
+	waiter   *waiter        // the waiter that asks; nil: a TryLock, or the first attempt of a Lock
 }
 
 // callContext returns the ctx of the calls to Redis, which have a moment more than the wait.

@@ -75,8 +75,8 @@ func WithCallerAttributes() Option {
 	return clientOption(func(c *clientConfig) { c.callerAttributes = true })
 }
 
-// WithWaitGraph sets after how long a wait lasts: then it is in the wait graph, which shows who waits for whom in all processes, and deadlocks are
-// looked for. The default is 1s, 100ms to 1h are allowed, and 0 turns both off.
+// WithWaitGraph sets how long a wait takes until it is written into the wait graph, which shows who waits for whom in all processes, and the client
+// looks for deadlocks. The default is 1s, 100ms to 1h are allowed, and 0 turns both off.
 //
 // A client with such waits has them in Redis, with an expiry of 5 s: for each the lock that it waits for, since when, the trace, and the leases that its ctx
 // carries. A deadlock is a cycle: each ctx in it carries a lease for which the next one waits. It is reported when all of it was true at one

@@ -295,7 +295,7 @@ func TestCallsWithoutConnectionEndWithTheLease(t *testing.T) {
 	}
 	t.Run("the pool is empty", func(t *testing.T) {
 		t.Parallel()
-		// Who waits for a connection in a bubble stops its clock. The pool's patience is longer than that of who runs the tests.
+		// Not in a bubble: a wait for a connection of the pool would stop its clock. PoolTimeout is longer than the test may last.
 		rdb := redistest.Start(t).Client(t, func(o *redis.Options) { o.PoolSize, o.MaxActiveConns, o.PoolTimeout = 1, 1, time.Hour })
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()

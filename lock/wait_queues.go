@@ -25,7 +25,9 @@ type waitQueues struct {
 }
 
 func newWaitQueues(c *Client) *waitQueues {
-	return &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError), set: waitset.NewClient(func(key string) *dispatch.Clock { return &c.dispatcher.Node(key).Clock }, c.isClosing)}
+	ws := &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError)}
+	ws.set = waitset.NewClient(func(key string) *dispatch.Clock { return &c.dispatcher.Node(key).Clock }, c.isClosing, ws.replaceEntries)
+	return ws
 }
 
 // busy reports whether the lock has a queue.

@@ -70,16 +70,12 @@ func (c ownChannel) Message(payload string) {
 	if q.head != nil {
 		owner = q.head.claim.owner
 	}
-	wake, slow := q.member.Message(payload, owner)
-	if slow {
-		q.ws.replaceEntries()
-	}
-	if wake {
+	if q.member.Message(payload, owner) {
 		q.wakeHead(wakeMessage) // if it can't take what it is granted, it asks
 	}
 }
 
-// replaceEntries has the heads ask that may be granted their locks: their next entries ask for calls.
+// replaceEntries has the heads ask that may be granted their locks: their next entries ask for calls. It is called with mu held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {
@@ -119,10 +115,7 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
 	}
-	by, sent, until, ok, slow := q.member.Accept(w.claim, w.lock.grantTrust(), w.lock.cfg.margin())
-	if slow {
-		ws.replaceEntries()
-	}
+	by, sent, until, ok := q.member.Accept(w.claim, w.lock.grantTrust(), w.lock.cfg.margin())
 	if !ok {
 		ws.mu.Unlock()
 		return acquireReply{}, by, false

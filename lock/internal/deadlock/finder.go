@@ -259,15 +259,15 @@ func (f *Finder) refused(now time.Time, err error) {
 	}
 }
 
-// call makes one call, and has its reply read. Without a reply the script writes nothing after the window, if it has a not-after
+// call makes one call, and has its reply read. Without a reply the script writes nothing after writeTimeout, if it has a not-after
 // time.
-func (f *Finder) call(ctx context.Context, timeout, window time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
+func (f *Finder) call(ctx context.Context, timeout, writeTimeout time.Duration, args func(*script.Request), read func(*dispatch.Call) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c := f.cfg.Dispatcher.Call(telemetry.PurposeOther)
 	args(&c.Request)
-	c.WriteTimeout = window
+	c.WriteTimeout = writeTimeout
 	if left := f.cfg.Dispatcher.Do(ctx, c, timeout); left != nil {
 		return left
 	}

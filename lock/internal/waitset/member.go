@@ -51,23 +51,23 @@ func (m *Member) SetReachable(reachable, empty bool) {
 }
 
 // Message reads a message from the channel. owner is that of the head, "" if there is none. It reports whether the head is to look: at the
-// grant, or by asking. slow is that of Client.NoteSlow.
-func (m *Member) Message(payload, owner string) (wake, slow bool) {
+// grant, or by asking.
+func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseCall(payload)); sent != 0 {
 		if at, known := m.client.clock(m.key).Earliest(sent); known && time.Since(at) > lateMessage {
-			slow = m.client.NoteSlow()
+			m.client.noteSlow()
 		}
 	}
 	switch {
 	case !isGrant:
 	case g.Owner != owner:
 		m.client.Decline(g.Owner)
-		return false, slow
+		return false
 	default:
 		m.grant = &remoteGrant{g, time.Now()}
 	}
-	return true, slow
+	return true
 }
 
 // Register makes a claim the one of whom the wait set has an entry, and returns what the claim's call for the lock, or a release, changes in the set. trust is
@@ -117,13 +117,13 @@ func (m *Member) Granted() bool { return m.grant != nil }
 const clockGrain = 100 * time.Microsecond
 
 // Accept takes the lock that a message has granted to a claim, the head's, if the message can be trusted for at least half of the time of trust: from sent
-// until until. If not, the head asks: then it is granted what is its own already. slow is that of Client.NoteSlow.
+// until until. If not, the head asks: then it is granted what is its own already.
 //
 //	sent  = the earliest time at which the server's clock may have shown the time in the message
 //	until = sent + trust - margin
-func (m *Member) Accept(claim Claim, trust, margin time.Duration) (g script.RemoteGrant, sent, until time.Time, ok, slow bool) {
+func (m *Member) Accept(claim Claim, trust, margin time.Duration) (g script.RemoteGrant, sent, until time.Time, ok bool) {
 	if m.grant == nil || m.grant.Owner != claim.Owner() {
-		return g, sent, until, false, false
+		return g, sent, until, false
 	}
 	grant := m.grant
 	m.grant = nil
@@ -134,13 +134,13 @@ func (m *Member) Accept(claim Claim, trust, margin time.Duration) (g script.Remo
 	until = sent.Add(trust - margin)
 	if !known || time.Until(until) < trust/2 {
 		if known {
-			slow = m.client.NoteSlow()
+			m.client.noteSlow()
 		}
-		return g, sent, until, false, slow
+		return g, sent, until, false
 	}
 	m.registered = nil
 	claim.SetEntry("")
-	return grant.RemoteGrant, sent, until, true, false
+	return grant.RemoteGrant, sent, until, true
 }
 
 // Took notes that a claim, the head's, has taken the lock at a time of Redis's clock. inSet: its call for the lock may have added its entry; moving: to another node than the one that

@@ -2,7 +2,7 @@
 // process, in one round trip, and doesn't wake all of them.
 //
 // The wait set of a lock is a sorted set in Redis. It has an entry of each client that waits for the lock and hears messages for it alone,
-// on a channel of its own. A lock travels so:
+// on its own channel. A lock travels so:
 //
 //  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that refuses the lock adds the client's entry,
 //     which names the client, the head's owner, and for how long the head trusts a message (script.Entry). So does a release by a client that has a
@@ -15,7 +15,7 @@
 //  4. Renew. After an eighth of what is left of that time the watchdog renews the lease. From then on it is a lease like any other.
 //
 // An entry without an owner asks for a call in place of a grant: a message at which the head asks. A head that can't trust a message has such an entry, as
-// its lease isn't renewed, replicas have to confirm it, or it has a takeover delay. So does a client that has read messages late (Client.NoteSlow). A client
+// its lease isn't renewed, replicas have to confirm it, or it has a takeover delay. So does a client that has read messages late (Client.noteSlow). A client
 // whose score is older than the time of trust is called, too: it may have been stopped since, and many others with it.
 //
 // A grant or a call may come to nothing:
@@ -91,6 +91,7 @@ type Client struct {
 	tag       string
 	clock     func(key string) *dispatch.Clock // of the server where a key lives
 	closing   func() bool
+	slowed    func()           // see NewClient
 	abandoned map[string]Claim // by owner; see Abandon
 	expiries  []expiry         // of them, the first to expire first
 	slowUntil time.Time
@@ -101,9 +102,10 @@ type expiry struct {
 	at    time.Time
 }
 
-// NewClient returns the part of a client that knows the clocks of its servers, and whether it is closing.
-func NewClient(clock func(key string) *dispatch.Clock, closing func() bool) *Client {
-	return &Client{tag: newTag(), clock: clock, closing: closing, abandoned: make(map[string]Claim)}
+// NewClient returns the part of a client that knows the clocks of its servers, and whether it is closing. slowed is called when the client begins to be
+// slow: the entries that it has in wait sets are to be replaced.
+func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slowed func()) *Client {
+	return &Client{tag: newTag(), clock: clock, closing: closing, slowed: slowed, abandoned: make(map[string]Claim)}
 }
 
 // Tag returns what entries and messages call the client.
@@ -149,10 +151,11 @@ const (
 
 func (c *Client) slow() bool { return time.Now().Before(c.slowUntil) }
 
-// NoteSlow notes that a message was read late. It reports whether the client hasn't been slow before: then the entries that it has in wait sets are to
-// be replaced.
-func (c *Client) NoteSlow() (began bool) {
-	began = !c.slow()
+// noteSlow notes that a message was read late.
+func (c *Client) noteSlow() {
+	began := !c.slow()
 	c.slowUntil = time.Now().Add(slowFor)
-	return began
+	if began {
+		c.slowed()
+	}
 }

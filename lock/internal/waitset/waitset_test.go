@@ -28,7 +28,7 @@ func (c *testClaim) GiveBack()           { c.givenBack = true }
 // newTestMember returns a member of a client whose server has a clock.
 func newTestMember() (*Client, *Member, *dispatch.Clock) {
 	clock := &dispatch.Clock{}
-	c := NewClient(func(string) *dispatch.Clock { return clock }, func() bool { return false })
+	c := NewClient(func(string) *dispatch.Clock { return clock }, func() bool { return false }, func() {})
 	m := &Member{}
 	m.Join(c, "job", "released:job")
 	return c, m, clock
@@ -81,12 +81,12 @@ func TestAcceptTrustsNoLongerThanTheLockIsHeld(t *testing.T) {
 				if owner == "" {
 					owner = claim.owner
 				}
-				wake, _ := m.Message(grantMessage(owner, tt.granted), claim.owner)
+				wake := m.Message(grantMessage(owner, tt.granted), claim.owner)
 				if wake != (tt.owner == "") {
 					t.Errorf("it wakes the head: %v", wake)
 				}
 				time.Sleep(tt.reads)
-				g, _, until, ok, _ := m.Accept(claim, trust, margin)
+				g, _, until, ok := m.Accept(claim, trust, margin)
 				switch {
 				case ok != (tt.until != unknown):
 					t.Fatalf("believed: %v, until %v", ok, until.Sub(began))
