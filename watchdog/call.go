@@ -23,6 +23,8 @@ func (e *Engine) startCall(c *cohort, now int64) {
 	if !c.offCycle && c.hasRoom() {
 		g.joinable = c
 	}
+	timeout := min(g.timeout, c.nearest-now)
+	c.callBy = now + timeout
 	node.calls++
 	node.sent = append(node.sent, now)
 	batch := &Batch{
@@ -30,7 +32,7 @@ func (e *Engine) startCall(c *cohort, now int64) {
 		Leases:  slices.Clone(c.leases),
 		Results: make([]Result, len(c.leases)),
 		Planned: e.at(c.due),
-		timeout: time.Duration(min(g.timeout, c.nearest-now)),
+		timeout: time.Duration(timeout),
 	}
 	e.wg.Add(1)
 	go e.makeCall(c, batch)
@@ -111,7 +113,7 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 		default:
 			failures++
 		}
-		e.applyResult(l, res, sent, now)
+		e.applyResult(l, res, batch, now)
 		n.renewal.Result = *res
 		r.notes = append(r.notes, n)
 	}
@@ -129,7 +131,8 @@ func (e *Engine) finishCall(c *cohort, batch *Batch) {
 }
 
 // applyResult has a lease live by the result of its renewal.
-func (e *Engine) applyResult(l *Lease, res *Result, sent, now int64) {
+func (e *Engine) applyResult(l *Lease, res *Result, batch *Batch, now int64) {
+	sent := e.since(batch.Sent)
 	switch res.Outcome {
 	case Renewed:
 		l.tries, l.hops, l.brief, l.err, l.sent = 0, 0, false, nil, sent
@@ -142,10 +145,10 @@ func (e *Engine) applyResult(l *Lease, res *Result, sent, now int64) {
 			e.move(l, l.cohort.group.expedite(now))
 		}
 	case Missing:
-		e.lose(l, telemetry.LossMissing)
+		e.lose(l, Loss{Cause: telemetry.LossMissing, Batch: batch})
 	case Taken:
 		l.err = res.Err
-		e.lose(l, telemetry.LossTaken)
+		e.lose(l, Loss{Cause: telemetry.LossTaken, Batch: batch})
 	case Moved:
 		e.redirect(l, res.Node, now)
 	default:

@@ -58,9 +58,8 @@ func (e *Engine) callNext() bool {
 	switch {
 	case len(cb.losses) > 0:
 		l := pop(&cb.losses)
-		loss := l.loss(nil)
 		cb.run++
-		e.unlocked(l, func() { l.holder.Lost(loss) })
+		e.unlocked(l, func() { l.holder.Lost(*l.lost) })
 	case cb.run > 0:
 		n := cb.run
 		cb.run = 0
@@ -92,8 +91,7 @@ func (e *Engine) callRenewal(n note) {
 	}
 	e.unlocked(l, func() { l.holder.Renewal(n.renewal) })
 	if n.lost && !e.closed {
-		loss := l.loss(n.renewal.Batch)
-		e.unlocked(l, func() { l.holder.Lost(loss) })
+		e.unlocked(l, func() { l.holder.Lost(*l.lost) })
 	}
 }
 
@@ -106,13 +104,6 @@ func (e *Engine) callAlarm(l *Lease) {
 	if watched(l.status.Load()) && !e.closed {
 		e.setAlarm(l, next)
 	}
-}
-
-// loss is what the holder of a lost lease is told.
-func (l *Lease) loss(batch *Batch) Loss {
-	loss := *l.lost
-	loss.Batch = batch
-	return loss
 }
 
 // unlocked calls foreign code without mu, which is held again afterwards, also when that code ends the goroutine.

@@ -19,6 +19,7 @@ type cohort struct {
 	nearest  int64 // no lease's deadline is earlier (it may be later: leaving leases do not update it)
 	noticed  int64 // when the scheduler saw that it was due; 0 before
 	nextBy   int64 // the next renewal must not be later: of leases that joined in flight
+	callBy   int64 // when the call in flight, or the last one, should have returned
 	tries    int   // failed calls since the last success
 	stage    stage
 	offCycle bool  // outside the group's rhythm: leases to be renewed once, then to join other cohorts

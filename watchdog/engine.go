@@ -208,11 +208,10 @@ func (e *Engine) Check(l *Lease) bool {
 		e.mu.Unlock()
 		return false
 	}
-	loss := l.loss(nil)
 	e.wg.Add(1)
 	e.mu.Unlock()
 	defer e.wg.Done()
-	e.guard(func() { l.holder.Lost(loss) })
+	e.guard(func() { l.holder.Lost(*l.lost) })
 	e.lossesDone(1)
 	return false
 }

@@ -70,8 +70,9 @@ func (g *group) seat(by int64) *cohort {
 			return late
 		}
 	}
-	// In flight is good as well: it is renewed again an interval after it was sent, which is before this lease's.
-	if c := g.joinable; c != nil && c.hasRoom() {
+	// In flight is good as well: it is renewed again an interval after it was sent, which is before this lease's. A call that has outlived
+	// its timeout may never return.
+	if c := g.joinable; c != nil && c.hasRoom() && e.now() < c.callBy {
 		c.nextBy = min(c.nextBy, by)
 		return c
 	}

@@ -59,7 +59,7 @@ type Lease struct {
 	// Under Engine.mu from here on.
 	cohort *cohort // nil when not renewed (any more)
 	err    error   // the last renewal error since the last success
-	lost   *Loss   // how it was lost; nil: it wasn't
+	lost   *Loss   // how it was lost, not changed after that; nil: it wasn't
 	sent   int64   // when the request of the last confirmed renewal was sent
 	ttl    int64
 	margin int64
@@ -123,7 +123,7 @@ func (l *Lease) Loss() (Loss, bool) {
 	if l.status.Load() != lost {
 		return Loss{}, false
 	}
-	return l.loss(nil), true
+	return *l.lost, true
 }
 
 // Holder is the one given in Spec: the way from the leases of a Batch to the caller's own. Nil before Watch.

@@ -182,6 +182,25 @@ func TestLateAnswer(t *testing.T) {
 	})
 }
 
+// A call that never returns takes no lease with it that comes after its timeout.
+func TestLateAnswer_WatchedSince(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{before: func(context.Context, *watchdog.Batch) bool { time.Sleep(5 * ttl); return true }} // ignores its ctx
+		e := start(t, s)
+		before, since := &lock{}, &lock{}
+		e.Watch(&before.Lease, spec(before))
+		sleep(e, ttl)
+		s.up()
+		e.Watch(&since.Lease, spec(since))
+		sleep(e, 2*ttl)
+		if len(before.losses) != 1 || len(since.losses) != 0 || !e.Check(&since.Lease) {
+			t.Errorf("losses: %+v, of the one watched since: %+v", before.losses, since.losses)
+		}
+		sleep(e, 4*ttl)
+	})
+}
+
 // Strange specs are taken as well as they can be: nothing spins, hangs or outlives what was granted.
 func TestStrangeSpecs(t *testing.T) {
 	t.Parallel()

@@ -111,16 +111,13 @@ func (e *Engine) expireDue(now int64) bool {
 
 // expireIn declares lost what has run out in a cohort. There may be nothing: see cohort.nearest.
 func (e *Engine) expireIn(c *cohort, now int64) {
-	stage := c.stage
 	for i := len(c.leases) - 1; i >= 0; i-- {
 		if l := c.leases[i]; l.deadline.Load() <= now {
 			e.expire(l)
 		}
 	}
-	if len(c.leases) > 0 {
+	if c.stage != unused { // an empty one is still here while its call is in flight, and others may join it
 		e.findNearest(c)
-	} else if stage == inFlight {
-		e.watches.remove(c)
 	}
 }
 
@@ -136,7 +133,7 @@ func (e *Engine) loseAtDeadline(l *Lease) {
 	if l.cohort != nil {
 		cause = l.cohort.blame(l)
 	}
-	e.lose(l, cause)
+	e.lose(l, Loss{Cause: cause})
 }
 
 // blame says why a lease of the cohort was not renewed in time. If no attempt was made since it was due, and the
@@ -151,8 +148,9 @@ func (c *cohort) blame(l *Lease) telemetry.LossCause {
 	return telemetry.LossStalled
 }
 
-func (e *Engine) lose(l *Lease, cause telemetry.LossCause) {
-	l.lost = &Loss{Cause: cause, Err: l.err}
+func (e *Engine) lose(l *Lease, loss Loss) {
+	loss.Err = l.err
+	l.lost = &loss
 	e.forget(l, lost)
 }
 
