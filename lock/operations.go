@@ -55,13 +55,13 @@ type releaseReply struct {
 func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acquireParams) (acquireReply, error) {
 	cfg, kind := claim.lock.cfg, claim.lock.kind
 	timeout := params.callTimeout(cfg.lease)
-	oneKey := false
+	oneKey, noWaitSet := false, o.waitSetDenied.Load()
 	for {
 		args := script.AcquireArgs{
 			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
 			Keep: params.placeTTL, Under: params.writer, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
 		}
-		inWaitSet := params.entries.Add != "" && !oneKey && !o.waitSetDenied.Load()
+		inWaitSet := params.entries.Add != "" && !oneKey && !noWaitSet
 		if inWaitSet {
 			args.Entries = params.entries
 		}
@@ -86,10 +86,13 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 				continue
 			}
 			if inWaitSet && redisfail.IsForbidden(err) {
-				o.waitSetDenied.Store(true) // the ACL may not allow the wait set
+				noWaitSet = true // perhaps that is all that the ACL forbids
 				continue
 			}
 			return acquireReply{}, err
+		}
+		if noWaitSet {
+			o.waitSetDenied.Store(true)
 		}
 		reply, err := script.ParseAcquire(c.Reply)
 		v := acquireReply{AcquireReply: reply, sent: c.Sent, acked: c.Acked, moving: oneKey}

@@ -195,6 +195,30 @@ func TestLostPublishDelaysNoLongerThanTheLease(t *testing.T) {
 	})
 }
 
+// A waiter whose attempts fail tries again by polling: no lease has expired.
+func TestRetryAfterAnErrorIsAPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, s := redistest.StartFake(t), newScope(t)
+		h, c := open(t, srv.Client(t)), s.open(t, srv.Client(t))
+		l := try(t, h.Mutex("job", lock.WithFixedLease(lock.DefaultLease)))
+		next := begin(t.Context(), c.Mutex("job"))
+		asleep(t, c, 1)
+		time.Sleep(time.Second)
+		srv.SetRefusal(refuseAny([]string{"EVALSHA"}, "LOADING Redis is loading the dataset in memory"))
+		must(t, "PUBLISH", srv.Client(t).Publish(t.Context(), "redisson_lock__channel:{job}", "0").Err())
+		time.Sleep(3 * time.Second)
+		srv.SetRefusal(nil)
+		time.Sleep(time.Second)
+		woken := func(source string) float64 { return s.sum(t, telemetry.MetricWakeups, "lockdog.wakeup.source="+source) }
+		if woken("expiry") != 0 || woken("poll") < 4 {
+			t.Errorf("wake-ups: %v, want polls after the message", s.series(t, telemetry.MetricWakeups))
+		}
+		free(t, l)
+		free(t, granted(t, next))
+	})
+}
+
 // A hundred waiters in two processes' clients: Redis hears nothing of them while they wait, each client has one
 // connection for them, and a release wakes one of each.
 func TestWaitersCostRedisNothing(t *testing.T) {

@@ -37,6 +37,7 @@ import (
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
+//	a failed attempt           the same                            headFailed, timerFired
 //	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
 //
 // All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message and fire.
@@ -198,7 +199,7 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 		q.failingSince = attempt.began
 	}
 	q.failures.note(err)
-	q.check.at = time.Now().Add(q.ws.pollPause())
+	q.check = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
 }
 
 // headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next

@@ -39,6 +39,31 @@ func TestOneAsksPerRelease(t *testing.T) {
 	})
 }
 
+// A client whose user was forbidden everything for a while uses the wait sets again.
+func TestForbiddenForAWhileRegistersAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const job = "job"
+		srv := redistest.StartFake(t)
+		h, c := open(t, srv.Client(t)), open(t, srv.Client(t))
+		l := try(t, h.Mutex(job, lock.WithFixedLease(time.Hour)))
+		next := begin(t.Context(), c.Mutex(job))
+		inSet(t, srv, job, 1)
+		srv.SetRefusal(refuseAny([]string{"EVALSHA"}, "NOPERM No permissions to access a key"))
+		must(t, "PUBLISH", srv.Client(t).Publish(t.Context(), "redisson_lock__channel:{job}", "0").Err())
+		if got := <-next; !errors.As(got.err, new(redis.Error)) {
+			t.Fatal(got.err)
+		}
+		srv.SetRefusal(nil)
+		time.Sleep(time.Minute) // its entry has been taken out
+		inSet(t, srv, job, 0)
+		next = begin(t.Context(), c.Mutex(job))
+		inSet(t, srv, job, 1)
+		free(t, l)
+		free(t, granted(t, next))
+	})
+}
+
 // In a cluster a waiter is granted the lock by a message, too, and asks no more.
 func TestOneAsksPerRelease_Cluster(t *testing.T) {
 	t.Parallel()
