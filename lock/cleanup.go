@@ -88,7 +88,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 // Abandoned cleans up after a call whose caller left before the reply.
 func (cl *claim) Abandoned(c *dispatch.Call) {
 	if c.Err != nil {
-		if redisfail.Classify(c.Err).Unclear {
+		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // the script has run, but WAIT failed
 			cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: c.LateWriteUntil})
 		}
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -111,6 +112,43 @@ func TestWithReplicasRefused(t *testing.T) {
 	}
 	server := s.Client(t)
 	eventually(t, patience, func() bool { return server.Exists(t.Context(), "job").Val() == 0 })
+}
+
+// The same when the caller has left before the answer: nobody else is there to give it back.
+func TestWithReplicasRefused_CallerLeft(t *testing.T) {
+	t.Parallel()
+	for name, calls := range map[string]func(c *lock.Client) func(context.Context) (*lock.Lease, error){
+		"Mutex": func(c *lock.Client) func(context.Context) (*lock.Lease, error) {
+			return c.Mutex("job", lock.WithReplicas(1, 100*time.Millisecond)).TryLock
+		},
+		"Multi": func(c *lock.Client) func(context.Context) (*lock.Lease, error) {
+			return c.Multi([]string{"job", "other"}, lock.WithReplicas(1, 100*time.Millisecond)).TryLock
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := redistest.StartFake(t)
+				srv.SetRefusal(refuseAny([]string{"WAIT"}, "NOPERM this user has no permissions to run the 'wait' command"))
+				rdb, wire := throughProxy(t, srv)
+				c := open(t, rdb, lock.WithLease(time.Hour))
+				free(t, try(t, c.Mutex("before"))) // the server knows the scripts
+				free(t, try(t, c.Multi([]string{"before", "and after"})))
+				wire.set(redistest.When(redistest.Down, redistest.Delay(time.Second)))
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				if _, err := calls(c)(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				if n := srv.Client(t).Exists(t.Context(), "job").Val(); n != 1 {
+					t.Fatal("it wasn't granted: this test shows nothing")
+				}
+				time.Sleep(5 * time.Second)
+				if n := srv.Client(t).Exists(t.Context(), "job", "other").Val(); n != 0 {
+					t.Error("it is held by nobody")
+				}
+			})
+		})
+	}
 }
 
 // TestWithReplicasWhileSlotMoves follows the redirections that go-redis doesn't follow for WAIT's sake.
