@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// acquire is Lock and TryLock.
+// acquire implements Lock (wait is true) and TryLock.
 func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	if err := lk.takeable(ctx); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (lk *lock) acquire(ctx context.Context, wait bool) (*Lease, error) {
 	return l, nil
 }
 
-// outcomeOf returns the outcome of a call of Lock, which waits, or TryLock, that failed with err. ctx is the caller's.
+// outcomeOf returns the outcome of a Lock (wait is true) or TryLock that failed with err. ctx has bounded the call.
 func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 	held := errors.Is(err, ErrHeld)
 	switch {
@@ -48,7 +48,8 @@ func outcomeOf(ctx context.Context, wait bool, err error) telemetry.Outcome {
 	return telemetry.AcquireError
 }
 
-// acquireOrJoin takes the lock for a lease that follows ctx. Calls to Redis run in sctx, which is ctx plus the span.
+// acquireOrJoin joins a lease that ctx carries, or takes the lock for a new lease that follows ctx. Calls to Redis run
+// in sctx, which is ctx with the span.
 func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, wait bool) (*Lease, error) {
 	params := acquireParams{sample: lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)}
 	if outer := held(ctx, lk).g; outer != nil && !lk.kind.multiHolder {
@@ -78,8 +79,10 @@ func (lk *lock) acquireOrJoin(ctx, sctx context.Context, a *telemetry.Acquire, w
 	return nil, ErrClosed
 }
 
-// acquireOrWait asks for the lock, and waits for it, until a claim has won.
-func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams) (*claim, acquireReply, error) {
+// acquireOrWait asks Redis for the lock. If wait is true and the lock is held, it waits until a claim is granted.
+func (lk *lock) acquireOrWait(
+	ctx context.Context, a *telemetry.Acquire, wait bool, params acquireParams,
+) (*claim, acquireReply, error) {
 	params.mayWait = wait
 	switch {
 	case wait && params.waitDeadline.IsZero() && lk.cfg.wait >= 0:
@@ -95,13 +98,14 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	claim := lk.newClaim(a)
 	var v acquireReply
 	var err error
-	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) { // Lock doesn't overtake waiters of this client; TryLock may
+	// Lock doesn't overtake the waiters of this client, TryLock may.
+	if !wait || lk.kind.queuePerWaiter || params.writer != "" || !lk.c.waits.busy(lk.key) {
 		v, err = lk.attempt(callCtx, a, claim, params)
 		taken := err == nil && !v.Granted
 		if taken {
 			a.BlockedBy(v.Owner, v.Traceparent)
 		}
-		passing := err != nil && callCtx.Err() == nil && redisfail.IsTemporaryRefusal(err) // waited out in line
+		passing := err != nil && callCtx.Err() == nil && redisfail.IsTemporaryRefusal(err) // Lock waits it out
 		if !wait || !taken && !passing {
 			return lk.settled(claim, params, v, err)
 		}
@@ -109,7 +113,7 @@ func (lk *lock) acquireOrWait(ctx context.Context, a *telemetry.Acquire, wait bo
 	return lk.waitInLine(ctx, callCtx, a, claim, params, v, err)
 }
 
-// settled returns the result of an acquire that its first attempt has decided.
+// settled returns the result of an acquire that the first attempt has decided.
 func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err error) (*claim, acquireReply, error) {
 	switch {
 	case err == nil && v.Granted:
@@ -118,16 +122,20 @@ func (lk *lock) settled(claim *claim, params acquireParams, v acquireReply, err 
 		refusal := v.held(lk.name)
 		refusal.refusal = lk.kind.refuses(refusal.Remaining)
 		return nil, v, refusal
-	case claim.mayWriteLate(): // it may have left something, or do so yet
+	case claim.mayWriteLate(): // a lost request may have taken the lock, or still take it
 		claim.cleanUp()
-	case params.placeTTL > 0: // it may have a place
+	case params.placeTTL > 0: // the claim may have a place in Redis's queue
 		claim.cleanUpRefused()
 	}
 	return nil, v, err
 }
 
-// waitInLine waits for the lock, behind those who wait here already. If it has been asked for, seen is the reply, and failed why there is none.
-func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams, seen acquireReply, failed error) (*claim, acquireReply, error) {
+// waitInLine waits at the end of the lock's queue in this client. seen and failed are the reply and the error of the
+// first attempt; both are zero if there was none.
+func (lk *lock) waitInLine(
+	ctx, callCtx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+	seen acquireReply, failed error,
+) (*claim, acquireReply, error) {
 	wait := time.Duration(-1)
 	if !params.waitDeadline.IsZero() {
 		wait = max(time.Until(params.waitDeadline), 0)
@@ -138,7 +146,7 @@ func (lk *lock) waitInLine(ctx, callCtx context.Context, a *telemetry.Acquire, c
 	return lk.c.waits.wait(ctx, callCtx, w, a, waitOver)
 }
 
-// timerFor returns the channel of a timer for d; negative: one on which nothing comes.
+// timerFor returns the channel of a timer for d, and what stops it. With a negative d the timer never fires.
 func timerFor(d time.Duration) (over <-chan time.Time, stop func() bool) {
 	if d < 0 {
 		return nil, func() bool { return false }
@@ -158,8 +166,8 @@ func (lk *lock) tryDeadline() time.Time {
 	return time.Now().Add(min(lk.cfg.lease/renewalsPerLease, maxTryLock))
 }
 
-// placeTTL returns how long a place in Redis's queue is kept for a waiter that doesn't ask again: one lease, and no longer than
-// it waits. With WithWait(0) it has none.
+// placeTTL returns how long Redis keeps the place of a waiter that doesn't ask again: one lease, but no longer than the
+// wait lasts. With WithWait(0) it is 0: the waiter takes no place.
 func (lk *lock) placeTTL(waitDeadline time.Time) time.Duration {
 	ttl := lk.cfg.lease
 	if !waitDeadline.IsZero() {
@@ -168,14 +176,16 @@ func (lk *lock) placeTTL(waitDeadline time.Time) time.Duration {
 	return max(ttl, 0)
 }
 
-// lastAnswer is how long Redis's answer is waited for when the wait is over.
+// lastAnswer is how long a call waits for Redis's answer after WithWait is over.
 const lastAnswer = time.Second
 
-// errNoAnswer is the outcome of a Lock whose wait was over before Redis answered.
+// errNoAnswer is the error of a Lock that had no answer yet when lastAnswer was over.
 var errNoAnswer = redisfail.NewTimeout("lockdog: timeout: no answer of Redis until a second after the end of WithWait")
 
-// attempt asks Redis for the lock, in up to maxTries calls.
-func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (acquireReply, error) {
+// attempt asks Redis for the lock, in up to maxTries calls. It undoes a grant that too few replicas have confirmed.
+func (lk *lock) attempt(
+	ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+) (acquireReply, error) {
 	a.Attempt()
 	v, err := lk.acquireWithRetry(ctx, a, claim, params)
 	if errors.Is(err, errNoAnswer) {
@@ -183,32 +193,37 @@ func (lk *lock) attempt(ctx context.Context, a *telemetry.Acquire, claim *claim,
 	}
 	if err == nil && v.Granted && v.acked < lk.cfg.replicas {
 		claim.undo()
-		return acquireReply{}, &ReplicasError{Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.replicaWait}
+		return acquireReply{}, &ReplicasError{
+			Name: lk.name, Wanted: lk.cfg.replicas, Acked: v.acked, Within: lk.cfg.replicaWait,
+		}
 	}
 	return v, err
 }
 
-// acquireWithRetry is attempt without its end.
-func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams) (v acquireReply, err error) {
+// acquireWithRetry is attempt without the check of the replicas.
+func (lk *lock) acquireWithRetry(
+	ctx context.Context, a *telemetry.Acquire, claim *claim, params acquireParams,
+) (v acquireReply, err error) {
 	ws, w := lk.c.waits, params.waiter
 	defer func() {
 		if w != params.waiter {
 			ws.untrack(w)
 		}
 	}()
-	var refusal error // of the try before
+	var refusal error // the error of the previous try
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		v, err = lk.c.ops.sendAcquire(ctx, claim, params)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		if refusal != nil && !params.tryDeadline.IsZero() && errors.Is(err, dispatch.ErrNoReply) {
-			return refusal // TryLock's time is over: what Redis said before says more
+			return refusal // TryLock's time is over, and the previous error says more
 		}
 		refusal = err
 		f := redisfail.Classify(err)
 		a.Error(f.Kind)
-		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) { // Redis is in trouble: this may take long
+		// The retries may take a while: show the call as a waiter in Leases.
+		if w == nil && params.mayWait && f.Retry && !errors.Is(err, dispatch.ErrNoReply) {
 			a.WaitStart()
 			w = ws.trackClaim(claim, params)
 		}
@@ -221,7 +236,7 @@ func (lk *lock) acquireWithRetry(ctx context.Context, a *telemetry.Acquire, clai
 	return v, nil
 }
 
-// attemptFailure returns what the error of an attempt means: that of Redis, or that too few replicas confirmed the grant.
+// attemptFailure is redisfail.Classify for the error of an attempt, which may be a *ReplicasError.
 func attemptFailure(err error) redisfail.Failure {
 	if replicas := (*ReplicasError)(nil); errors.As(err, &replicas) {
 		return redisfail.Failure{Kind: telemetry.ErrorOther, Retry: true}
@@ -229,7 +244,7 @@ func attemptFailure(err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// newClaim returns a claim with an owner that no other grant ever had.
+// newClaim returns a claim with an owner that no other claim has had.
 func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	cl := &claim{lock: lk, owner: lk.c.newOwner() + lk.kind.ownerSuffix}
 	if lk.cfg.links {
@@ -238,7 +253,7 @@ func (lk *lock) newClaim(a *telemetry.Acquire) *claim {
 	return cl
 }
 
-// contextOutcome returns the outcome of an acquire that the end of ctx has ended.
+// contextOutcome returns the outcome of an acquire that failed because ctx has ended.
 func contextOutcome(ctx context.Context) telemetry.Outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return telemetry.AcquireTimeout

@@ -11,9 +11,10 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// What a claim may have left in Redis, and when it is removed.
+// How to remove what a claim may have left in Redis.
 
-// noteLateWrite notes that a call of the claim whose reply was lost may still take the lock until then. It is safe for concurrent use.
+// noteLateWrite notes that a call of the claim, whose reply was lost, may take the lock at any time up to until. It is
+// safe for concurrent use.
 func (cl *claim) noteLateWrite(until time.Time) {
 	for {
 		old := cl.lateWrite.Load()
@@ -23,7 +24,7 @@ func (cl *claim) noteLateWrite(until time.Time) {
 	}
 }
 
-// lateWriteUntil returns the time after which no call of the claim can take the lock any more; zero if no reply was lost.
+// lateWriteUntil returns the time after which no call of the claim can take the lock; zero if no reply was lost.
 func (cl *claim) lateWriteUntil() time.Time {
 	if until := cl.lateWrite.Load(); until != nil {
 		return *until
@@ -34,13 +35,13 @@ func (cl *claim) lateWriteUntil() time.Time {
 // mayWriteLate reports whether the reply to a call of the claim was lost.
 func (cl *claim) mayWriteLate() bool { return cl.lateWrite.Load() != nil }
 
-// cleanUp removes what the claim may have left, now and once more when no delayed call of it can write.
+// cleanUp schedules the removal of what the claim may have left: now, and again when no delayed call of it can write.
 func (cl *claim) cleanUp() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), LateWriteUntil: cl.lateWriteUntil()})
 }
 
-// undo removes a grant that nobody is to have. It returns when the lock is free again, or Redis hasn't said so within a second: then that
-// is left to cleanUp.
+// undo releases a grant that nobody will get. It waits for Redis for a second (cleanup.Timeout). If that isn't enough,
+// cleanUp goes on.
 func (cl *claim) undo() {
 	ctx := telemetry.Untraced(context.Background())
 	if _, err := cl.lock.c.ops.releaseOnce(ctx, cl, cleanup.Timeout, false); err != nil || cl.mayWriteLate() {
@@ -48,28 +49,28 @@ func (cl *claim) undo() {
 	}
 }
 
-// cleanUpOnce removes it now, and not once more: no call of the claim is under way that could write it again.
+// cleanUpOnce is cleanUp without the second removal: no delayed call can take the lock for this claim again.
 func (cl *claim) cleanUpOnce() { cl.cleanUpAfter(0) }
 
-// cleanUpAfter is cleanUpOnce, a while later.
+// cleanUpAfter is cleanUpOnce after a pause.
 func (cl *claim) cleanUpAfter(wait time.Duration) {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now().Add(wait)})
 }
 
-// cleanUpLater removes what a delayed call of the claim may still write.
+// cleanUpLater is cleanUp without the first removal.
 func (cl *claim) cleanUpLater() {
 	until := cl.lateWriteUntil()
 	cl.scheduleCleanup(&cleanup.Task{Due: until, LateWriteUntil: until})
 }
 
-// cleanUpRefused removes what a refused call may have left. It gives up if that is refused, too.
+// cleanUpRefused removes what a refused call may have left. It gives up if the removal is refused, too.
 func (cl *claim) cleanUpRefused() {
 	cl.scheduleCleanup(&cleanup.Task{Due: time.Now(), RefusedOnce: true})
 }
 
 func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	lk := cl.lock
-	if lk.kind.release == nil { // it leaves nothing
+	if lk.kind.release == nil { // acquires of this kind leave nothing in Redis
 		return
 	}
 	copied := &claim{lock: lk, owner: cl.owner, traceparent: cl.traceparent}
@@ -85,7 +86,7 @@ func (cl *claim) scheduleCleanup(t *cleanup.Task) {
 	lk.c.cleaner.Add(t)
 }
 
-// Abandoned cleans up after a call whose caller left before the reply.
+// Abandoned implements dispatch.Owner. It cleans up after a call whose caller left before the reply.
 func (cl *claim) Abandoned(c *dispatch.Call) {
 	if c.Err != nil {
 		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // the script has run, but WAIT failed
@@ -93,11 +94,12 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 		}
 		return
 	}
-	if cl.lock.kind.queuesInRedis { // granted or not
+	if cl.lock.kind.queuesInRedis { // also if it wasn't granted, it may have a place in the queue
 		cl.cleanUp()
 		return
 	}
-	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.Entry() != "" || time.Now().Before(cl.lateWriteUntil()) {
+	if r, err := script.ParseAcquire(c.Reply); r.Granted || r.Late || err != nil || cl.Entry() != "" ||
+		time.Now().Before(cl.lateWriteUntil()) {
 		cl.cleanUp()
 	}
 }
@@ -105,7 +107,7 @@ func (cl *claim) Abandoned(c *dispatch.Call) {
 // claimList has the claims of one call.
 type claimList []*claim
 
-// Abandoned is that of each claim.
+// Abandoned implements dispatch.Owner.
 func (l claimList) Abandoned(c *dispatch.Call) {
 	for _, cl := range l {
 		cl.Abandoned(c)

@@ -30,20 +30,21 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// Where several mutexes are locked at a time, this is the order:
+// Several mutexes are locked in this order:
 //
-//	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → the mu of a queue there
+//	pubsub.Mux.mu → waitQueues.mu → cleanup.Cleaner.mu → cleanup.queue.mu
 //	pubsub.Mux.mu → Quorum.mu
 //	pubsub.Mux.mu → grant.mu → compositeLease.mu
 //	pubsub.Mux.mu → registry.mu or watchdog.Engine.mu
 //	pubsub.Mux.mu → deadlock.Finder.mu
-//	the mu of renewal's topologyWatch → registry.mu
+//	renewal.topologyWatch.mu → registry.mu
 //	any of them → contention.Profile.mu
 //
-// pubsub.Mux.mu comes first, as listeners are called with it held: so whoever calls the Mux must hold none of the others.
+// pubsub.Mux.mu is the first, because the Mux calls its listeners with it held. So hold none of the others while you
+// call the Mux.
 
-// Client takes locks in one Redis, and keeps them alive. It is safe for concurrent use; a program wants one per Redis. An
-// unused client opens no connection and starts no goroutine.
+// Client takes locks in one Redis, and keeps them alive. It is safe for concurrent use: a program needs one per Redis.
+// An unused client opens no connection and starts no goroutine.
 type Client struct {
 	cfg       clientConfig
 	ownerHead string // "<id>:<random>-"
@@ -68,17 +69,20 @@ type Client struct {
 	controls sync.Map // endpoints whose control channel is listened to
 	closes   atomic.Bool
 	closing  chan struct{}
-	closed   chan struct{} // Close has done what it does once
+	closed   chan struct{} // closed when the first Close is done
 	closeErr error
 }
 
-// New returns a client that takes locks through rdb: a *redis.Client (also one made by NewFailoverClient), *redis.ClusterClient or *redis.Ring.
-// It does no I/O. An error that matches ErrInvalid says which option, or which setting of rdb, isn't allowed. Any other error is the
-// MeterProvider's.
+// New returns a client that takes locks through rdb: a *redis.Client (also of NewFailoverClient), a
+// *redis.ClusterClient or a *redis.Ring. It does no I/O. An error that matches ErrInvalid says which option, or which
+// setting of rdb, isn't allowed. Any other error comes from the MeterProvider.
 //
-// The program keeps rdb and closes it after Client.Close.
+// The program still owns rdb, and closes it after Client.Close.
 func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
-	cfg := clientConfig{lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize, graphAfter: deadlock.DefaultAfter, profileRate: DefaultContentionRate}
+	cfg := clientConfig{
+		lock: lockConfig{lease: DefaultLease, wait: -1, links: true}, batch: watchdog.DefaultBatchSize,
+		graphAfter: deadlock.DefaultAfter, profileRate: DefaultContentionRate,
+	}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("%w: an option is nil", ErrInvalid)
@@ -107,7 +111,9 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	c.dispatcher = dispatch.New(dispatch.Config{Backend: be, Recorder: c.rec, Panicked: c.panicked})
 	c.ops = &operations{dispatcher: c.dispatcher, backend: be, rec: c.rec}
 	c.cleaner = cleanup.New()
-	c.pubsub = pubsub.New(pubsub.Config{Backend: be, Recorder: c.rec, Refused: c.subscriptionRefused, Gone: c.watchElsewhere})
+	c.pubsub = pubsub.New(pubsub.Config{
+		Backend: be, Recorder: c.rec, Refused: c.subscriptionRefused, Gone: c.watchElsewhere,
+	})
 	c.waits = newWaitQueues(c)
 	c.grants = newRegistry()
 	c.receipts = newReceipts()
@@ -116,11 +122,12 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 		c.trackers = newTrackers(c)
 	}
 	c.graph = deadlock.New(deadlock.Config{
-		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix, Waits: graphWaits{c.waits},
-		Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
+		After: cfg.graphAfter, Owners: c.ownerHead, Prefix: cfg.prefix, Control: controlPrefix,
+		Waits: graphWaits{c.waits}, Dispatcher: c.dispatcher, Logger: c.logger, Panicked: c.panicked,
 	})
 	c.renewer, err = renewal.New(renewal.Config{
-		Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec, Leases: c.grants, BatchSize: cfg.batch, Panicked: c.panicked,
+		Dispatcher: c.dispatcher, Backend: be, Recorder: c.rec, Leases: c.grants,
+		BatchSize: cfg.batch, Panicked: c.panicked,
 	})
 	if err != nil {
 		c.rec.Close()
@@ -133,14 +140,15 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 // initialized reports whether the client was returned by New.
 func (c *Client) initialized() bool { return c != nil && c.ops != nil }
 
-// check validates what New was given, and fills in the defaults.
+// check validates the options of New, and fills in the default client id.
 func (c *clientConfig) check() error {
 	c.lock.check()
 	if c.lock.err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, c.lock.err)
 	}
 	if !utf8.ValidString(c.prefix) || len(c.prefix) > maxTextBytes {
-		return fmt.Errorf("%w: WithKeyPrefix(%.64q): must be at most %d bytes of valid UTF-8", ErrInvalid, c.prefix, maxTextBytes)
+		return fmt.Errorf("%w: WithKeyPrefix(%.64q): must be at most %d bytes of valid UTF-8",
+			ErrInvalid, c.prefix, maxTextBytes)
 	}
 	if err := checkBraces("the key prefix", c.prefix); err != nil {
 		return err
@@ -148,20 +156,25 @@ func (c *clientConfig) check() error {
 	if err := checkReserved("the key prefix", c.prefix); err != nil {
 		return err
 	}
-	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id) || strings.ContainsFunc(c.id, notInClientID)) {
-		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'", ErrInvalid, c.id, maxTextBytes)
+	if c.idSet && (c.id == "" || len(c.id) > maxTextBytes || !utf8.ValidString(c.id) ||
+		strings.ContainsFunc(c.id, notInClientID)) {
+		return fmt.Errorf("%w: WithClientID(%.64q): must be 1 to %d bytes of printable UTF-8 without ':'",
+			ErrInvalid, c.id, maxTextBytes)
 	}
 	if c.batch < 1 || c.batch > watchdog.MaxBatchSize {
 		return fmt.Errorf("%w: WithRenewalBatch(%d): must be 1 to %d", ErrInvalid, c.batch, watchdog.MaxBatchSize)
 	}
 	if c.profileRate < 0 || c.profileRate > maxContentionRate {
-		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d", ErrInvalid, c.profileRate, maxContentionRate)
+		return fmt.Errorf("%w: WithContentionProfile(%d): must be 0 to %d",
+			ErrInvalid, c.profileRate, maxContentionRate)
 	}
 	switch {
 	case c.graphAfter != 0 && (c.graphAfter < deadlock.MinAfter || c.graphAfter > deadlock.MaxAfter):
-		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0", ErrInvalid, c.graphAfter, deadlock.MinAfter, deadlock.MaxAfter)
+		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0",
+			ErrInvalid, c.graphAfter, deadlock.MinAfter, deadlock.MaxAfter)
 	case c.graphAfter == 0 && c.lock.breaks:
-		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for", ErrInvalid)
+		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for",
+			ErrInvalid)
 	}
 	if c.id == "" {
 		host, err := os.Hostname()
@@ -176,14 +189,17 @@ func (c *clientConfig) check() error {
 // notInClientID reports whether a rune may not be in a client's id.
 func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 
-// Close ends the client. It refuses new locks, fails those who wait with ErrClosed and ends every Lease.Context with a cause that matches
-// ErrClosed. Then it waits, and keeps renewing, while holders wind down and release, until ctx ends. Locks not released by then are left to
-// expire, and the error counts them. It doesn't count those for which Release returned an error. What calls that failed may have left in Redis is
-// removed before Close returns: after a lost connection that takes up to the ReadTimeout of the Redis client, in which a delayed request may still
-// arrive. If ctx has ended it is removed soon afterwards, and once: no goroutine of the client outlives Close by more than twice the ReadTimeout.
-// Later calls wait for the first and return what it did.
+// Close ends the client. It refuses new locks, waiters fail with ErrClosed, and every live Lease.Context ends with a
+// cause that matches ErrClosed. Then Close waits for holders to stop and release, until ctx ends, and keeps renewing
+// their leases. Locks that aren't released when ctx ends expire in Redis. The error of Close counts them, but not those
+// whose Release returned an error.
 //
-// Close(nil) closes nothing and fails with ErrInvalid.
+// Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
+// the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, Close doesn't wait
+// for this, and each removal is tried once. No goroutine of the client outlives Close by more than twice the
+// ReadTimeout.
+//
+// Later calls wait for the first one and return its error. Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.initialized() {
 		return fmt.Errorf("%w: Close: the Client is nil, or not made by New", ErrInvalid)
@@ -191,7 +207,7 @@ func (c *Client) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: Close(nil): a ctx is needed", ErrInvalid)
 	}
-	if c.closes.CompareAndSwap(false, true) { // no sync.Once, at which a synctest bubble would see nobody wait
+	if c.closes.CompareAndSwap(false, true) { // no sync.Once: synctest doesn't see that a goroutine waits for one
 		left := c.gate.shut()
 		close(c.closing)
 		c.waits.wakeTracked()
@@ -209,18 +225,19 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	case <-left:
 	case <-ctx.Done():
 	}
-	c.grants.each(func(g *grant) { g.closing() }) // those whose grant was on its way
+	c.grants.each(func(g *grant) { g.closing() }) // grants whose reply came after the first round
 	within(ctx, c.graph.Close)
 	c.awaitReleases(ctx)
 	c.waits.declineAll()
 	c.grants.seal()
 	within(ctx, c.renewer.Close)
 	if n, names := c.unreleased(); n > 0 {
-		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w", n, names, context.Cause(ctx))
+		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w",
+			n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)
 	within(ctx, c.pubsub.Close, c.trackers.Close, func() {
-		c.dispatcher.Close() // afterwards it is known what its calls have left
+		c.dispatcher.Close() // its last calls may give the cleaner work
 		c.cleaner.Close(ctx)
 	})
 	if err := c.backend.Close(); err != nil && c.closeErr == nil {
@@ -229,7 +246,7 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.rec.Close()
 }
 
-// awaitReleases waits until all locks are released, or ctx ends. After a while it says for which.
+// awaitReleases waits until all locks are released, or ctx ends. After DefaultLease it logs which locks it waits for.
 func (c *Client) awaitReleases(ctx context.Context) {
 	drained := c.grants.drained()
 	warn := time.NewTimer(DefaultLease)
@@ -247,7 +264,7 @@ func (c *Client) awaitReleases(ctx context.Context) {
 	}
 }
 
-// unreleased is how many locks are held, and what some of them are called.
+// unreleased returns how many locks are held, and the names of the first three.
 func (c *Client) unreleased() (n int, names string) {
 	c.grants.each(func(g *grant) {
 		switch n++; {
@@ -262,7 +279,8 @@ func (c *Client) unreleased() (n int, names string) {
 	return n, names
 }
 
-// within stops parts of the client and waits for them until ctx ends: their calls in flight may last until ReadTimeout.
+// within calls the functions, which stop parts of the client, at the same time. It waits for them until ctx ends,
+// because calls in flight may take as long as ReadTimeout.
 func within(ctx context.Context, stop ...func()) {
 	var parts sync.WaitGroup
 	for _, f := range stop {
@@ -288,20 +306,20 @@ func (c *Client) isClosing() bool {
 	}
 }
 
-// newOwner names a grant: no other ever had, or will have, the same.
+// newOwner returns an owner that no other grant has had or will have.
 func (c *Client) newOwner() string {
-	var buf [128]byte // else the number alone would be one string more
+	var buf [128]byte // on the stack: only the result is allocated
 	return string(strconv.AppendUint(append(buf[:0], c.ownerHead...), c.seq.Add(1), 10))
 }
 
-// state is asked when metrics are collected.
+// state returns what metrics show of the client. It is called when they are collected.
 func (c *Client) state() telemetry.State {
 	age, ticking := c.renewer.TickAge()
 	wanted, connected := c.pubsub.State()
 	return telemetry.State{Ticking: ticking, TickAge: age, PubSubWanted: wanted, PubSubConnected: connected}
 }
 
-// logger is for what isn't the recorder's to say.
+// logger returns where to log what c.rec doesn't log.
 func (c *Client) logger() *slog.Logger {
 	if c.cfg.logger != nil {
 		return c.cfg.logger
@@ -309,7 +327,7 @@ func (c *Client) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// subscriptionRefused reports that a server refuses the subscription for wake-ups or, if err is nil, that it accepts it again.
+// subscriptionRefused logs that a server refuses the subscription for wake-ups or, if err is nil, accepts it again.
 func (c *Client) subscriptionRefused(node string, err error) {
 	logger := c.logger()
 	if node != "" {
@@ -322,8 +340,8 @@ func (c *Client) subscriptionRefused(node string, err error) {
 	logger.Warn("lockdog: Redis refuses the subscription for wake-ups; waiters poll", "error", err.Error())
 }
 
-// panicked reports a bug, mostly in a hook of the program's client or in its telemetry: something that the watchdog, or a batch, called
-// panicked, and they went on.
+// panicked logs a panic from which the client has recovered: a bug, mostly in a hook of the program's Redis client or
+// in its telemetry.
 func (c *Client) panicked(v any, stack []byte) {
 	c.logger().Error("lockdog: survived a panic", "panic", fmt.Sprint(v), "stack", string(stack), "time", time.Now())
 }
