@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// compositeLease is one lease made of several: of all locks of a Multi, or of one lock at most nodes of a Quorum. Its members are
-// ordinary leases, each with its own grant and renewals. The composite lives as long as at least need of them do.
+// compositeLease is one lease made of several: of all locks of a Multi, or of one lock at several nodes of a Quorum.
+// Its members are ordinary leases, each with its own grant and renewals. The composite lives as long as at least need
+// members do.
 //
 // Members report their end with the mu of their grant held. So mu is locked after the mu of a grant, never before.
 type compositeLease struct {
@@ -22,19 +23,19 @@ type compositeLease struct {
 	handle Lease
 
 	mu           sync.Mutex
-	size         int // of members, including those that are still expected
+	size         int // the number of members, including those that will be added
 	members      []*member
 	canceled     int            // members that are canceled or have ended
 	ended        int            // members that have ended
-	lost         nodeErrors     // of the members that were lost
-	lastLost     *LostError     // of the last of those
-	lastCanceled *CanceledError // of the member that was canceled last
+	lost         nodeErrors     // the losses of members
+	lastLost     *LostError     // the last one of these
+	lastCanceled *CanceledError // the last cancellation of a member
 	released     bool
 	err          error           // how the composite ended; nil while it lives or if it was released
 	record       *record         // nil until it is acquired
-	warned       bool            // that it is held for long
-	absent       []failureStreak // of a Quorum, by node: why it has no member there
-	lostReleased int             // members found lost when the composite was released
+	warned       bool            // the warning of WithHoldWarning was logged
+	absent       []failureStreak // of a Quorum, by node: why the node has no member
+	lostReleased int             // members that were found lost after releaseLease had begun
 }
 
 // member is a lease of a compositeLease.
@@ -43,7 +44,7 @@ type member struct {
 	ended bool // guarded by the mu of the composite
 }
 
-// newCompositeLease returns a composite for size members. They are taken with ctx, each by one of the locks.
+// newCompositeLease returns a composite for size members. Each is taken with ctx, by one of the locks.
 func newCompositeLease(ctx context.Context, locks []lock, name string, need, size int) *compositeLease {
 	cl := &compositeLease{
 		id: compositeIDs.Add(1), began: time.Now(), locks: locks, name: name, need: need, size: size,
@@ -66,7 +67,7 @@ func (cl *compositeLease) add(g *grant, l *Lease) bool {
 	cl.size = max(cl.size, len(cl.members))
 	cl.mu.Unlock()
 	l.composite = cl
-	if l.cause != nil { // already
+	if l.cause != nil { // its context ended before it was a member
 		cl.memberCanceled(l, l.cause)
 	}
 	if err := g.end(); err != nil {
@@ -95,7 +96,7 @@ func (cl *compositeLease) dropPending() {
 	cl.size--
 }
 
-// memberOf returns the member that a lease is. It is called with mu held.
+// memberOf returns the member that has a lease. mu must be held.
 func (cl *compositeLease) memberOf(l *Lease) *member {
 	return cl.members[slices.IndexFunc(cl.members, func(m *member) bool { return m.Lease == l })]
 }
@@ -130,7 +131,7 @@ func (cl *compositeLease) memberEnded(l *Lease, err error) {
 	}
 }
 
-// countEnded counts a member that has ended. It is called with mu held.
+// countEnded counts a member that has ended. mu must be held.
 func (cl *compositeLease) countEnded(m *member, err error) {
 	m.ended = true
 	cl.ended++
@@ -140,7 +141,7 @@ func (cl *compositeLease) countEnded(m *member, err error) {
 	}
 }
 
-// evaluate ends or cancels the composite if too few members are left. It is called with mu held.
+// evaluate ends or cancels the composite if too few members are left. mu must be held.
 func (cl *compositeLease) evaluate() {
 	switch {
 	case cl.err == nil && cl.size-cl.ended < cl.need:
@@ -171,13 +172,14 @@ func (cl *compositeLease) evaluate() {
 	}
 }
 
-// canceledError returns how the composite was canceled, nil if it wasn't, or if its context ended with the lease. It is called with mu held.
+// canceledError returns the cancellation of the composite. It is nil if there was none, and if the context ended
+// together with the lease. mu must be held.
 func (cl *compositeLease) canceledError() *CanceledError {
 	c, _ := cl.handle.cause.(*CanceledError) //nolint:errorlint // the cause itself, not what it wraps
 	return c
 }
 
-// setRecord tells r how the composite ends, also if it has ended already.
+// setRecord makes the composite report its end to r. If it has been canceled or has ended, it reports that now.
 func (cl *compositeLease) setRecord(r *record) {
 	cl.mu.Lock()
 	cl.record = r
@@ -191,7 +193,8 @@ func (cl *compositeLease) setRecord(r *record) {
 	}
 }
 
-// lostError is the loss of the composite. It is called with mu held.
+// lostError returns the loss of the composite: it wraps the last loss of a Multi's member, or all losses of a Quorum's.
+// mu must be held.
 func (cl *compositeLease) lostError() *LostError {
 	var why error = cl.lastLost
 	if cl.nodes {
@@ -201,11 +204,11 @@ func (cl *compositeLease) lostError() *LostError {
 }
 
 // cancelMembers cancels the remaining members and stops their renewal. Otherwise they would be renewed forever if the
-// holder never releases a lease that it has lost.
+// holder never releases the lost lease.
 func (cl *compositeLease) cancelMembers(reason Reason, err error) {
 	for _, m := range cl.all() {
 		m.g.cancelHandle(m.Lease, &CanceledError{m.Name(), reason, err})
-		if m.only() { // also if its client is closing, which keeps renewing until the holder releases
+		if m.only() { // cancelHandle doesn't stop it if a closing client has canceled the grant before
 			m.g.stopRenewal()
 		}
 	}
@@ -243,7 +246,7 @@ func (cl *compositeLease) heartbeat() {
 	}
 }
 
-// deadline is the time until which need members are trusted.
+// deadline returns the time until which at least need members are trusted.
 func (cl *compositeLease) deadline() time.Time {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -255,7 +258,7 @@ func (cl *compositeLease) deadline() time.Time {
 			live = append(live, d)
 		}
 	}
-	if len(live) < cl.need { // it has ended
+	if len(live) < cl.need { // the composite has ended
 		live = all
 	}
 	if len(live) < cl.need {
@@ -303,8 +306,8 @@ func (cl *compositeLease) handleErr(*Lease) error {
 
 func (cl *compositeLease) handleEnded(*Lease) bool { return cl.released || cl.err != nil }
 
-// warn logs that the lock is held for long, once, when all members are. It reports false while the composite isn't acquired: then it
-// holds one name of a Multi while it waits for others.
+// warn logs the warning of WithHoldWarning, once, when all live members have been held for that long. It reports false
+// while the composite isn't acquired: a Multi then holds some names and waits for others.
 func (cl *compositeLease) warn(held time.Duration) bool {
 	cl.mu.Lock()
 	r := cl.record

@@ -9,17 +9,17 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. It has one member for each name of the Multi, or for each node
-// of the Quorum. Its LeaseInfo is about the whole: it is held while at least Need of its members are, and it has a LastError if
-// the renewals, or attempts, of so many members fail that the others are fewer than Need.
+// CompositeInfo is the lock of a Multi or a Quorum, held or waited for. Its LeaseInfo is about the whole lock, which is
+// held while at least Need of its members are. LastError is set if renewals, or attempts, fail for so many members that
+// fewer than Need are left.
 type CompositeInfo struct {
 	LeaseInfo
 	ID      uint64      // unique in this process: the members of a Quorum are leases of several clients
 	Need    int         // how many members it needs to be held
-	Members []LeaseInfo // of a Multi by name, of a Quorum by node; also those that are absent or lost
+	Members []LeaseInfo // one for each name of a Multi, or node of a Quorum; also if it is absent or lost
 }
 
-// Held is the number of members that are held, including those that are canceled or being released.
+// Held returns the number of members that are held, including those that are canceled or being released.
 func (c *CompositeInfo) Held() (n int) {
 	for i := range c.Members {
 		if c.Members[i].held() {
@@ -39,13 +39,13 @@ type EndedComposite struct {
 	Name    string // of the lock; a Multi's names are joined by commas
 	Need    int    // how many members it needs to be held
 	Members int    // how many names, or nodes, it has
-	End     string // how it had ended by then: lost, canceled or closed; "" if it lived on without that member
+	End     string // how it had ended: lost, canceled or closed; "" if it lived, or was released, without that member
 }
 
-// compositeIDs is the last CompositeInfo.ID.
+// compositeIDs is the last CompositeInfo.ID that was given.
 var compositeIDs atomic.Uint64
 
-// composites are those found by one call of Leases, by ID.
+// composites are the composites that one call of Leases has found, by ID.
 type composites map[uint64]*CompositeInfo
 
 // ofGrant returns the composite of which a grant is a member, nil if it is none.
@@ -99,7 +99,7 @@ func (g *grant) composite() *compositeLease {
 	return g.first.composite
 }
 
-// info describes the composite and its members. It is called without the mu of any grant.
+// info describes the composite and its members. The caller must not hold the mu of a grant.
 func (cl *compositeLease) info() *CompositeInfo {
 	type key struct {
 		c   *Client
@@ -111,7 +111,8 @@ func (cl *compositeLease) info() *CompositeInfo {
 	for _, m := range cl.members {
 		grants[key{m.g.client(), m.g.lock.key}] = m.g
 	}
-	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need, Members: make([]LeaseInfo, len(cl.locks))}
+	c := &CompositeInfo{LeaseInfo: cl.locks[0].info(), ID: cl.id, Need: cl.need,
+		Members: make([]LeaseInfo, len(cl.locks))}
 	c.Name, c.Node, c.Since, c.Deadline = cl.name, "", cl.began, deadline
 	if len(cl.members) > 0 {
 		c.Owner, c.TraceID = cl.members[0].Owner(), cl.members[0].g.traceID()
@@ -159,7 +160,7 @@ func (cl *compositeLease) info() *CompositeInfo {
 	return c
 }
 
-// state is called with mu held.
+// state returns the state of the composite. mu must be held.
 func (cl *compositeLease) state() LeaseState {
 	switch {
 	case cl.released:
@@ -206,7 +207,7 @@ func (c *CompositeInfo) addFailures(nodes bool) {
 	c.LastError = errs
 }
 
-// info describes a waiter and its nodes.
+// info describes the wait for the lock of a Quorum, as a whole and at each node.
 func (w *quorumWaiter) info() *CompositeInfo {
 	q := w.queue.q
 	q.mu.Lock()
@@ -227,7 +228,7 @@ func (w *quorumWaiter) info() *CompositeInfo {
 	return c
 }
 
-// noteAbsent notes why there is no member at a node.
+// noteAbsent notes why a node has no member.
 func (cl *compositeLease) noteAbsent(v vote) {
 	if v.Granted {
 		return
@@ -244,7 +245,7 @@ func (cl *compositeLease) noteAbsent(v vote) {
 	cl.absent[v.node].note(err)
 }
 
-// endedComposite describes the composite of which the grant was a member, nil if it was none.
+// endedComposite describes the composite that the grant was a member of, nil if none. end is how the grant ended.
 func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
 	cl := g.composite()
 	if cl == nil {
@@ -253,7 +254,7 @@ func (g *grant) endedComposite(end telemetry.HoldEnd) *EndedComposite {
 	c := &EndedComposite{ID: cl.id, Name: cl.name, Need: cl.need, Members: len(cl.locks)}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.released && cl.err == nil && end == telemetry.EndLost { // memberEnded doesn't count it
+	if cl.released && cl.err == nil && end == telemetry.EndLost { // memberEnded doesn't count it after a release
 		cl.lostReleased++
 	}
 	var canceled *CanceledError

@@ -40,16 +40,16 @@ func (cl *compositeLease) releaseLease(ctx context.Context, _ *Lease) error {
 	return r.release(ctx, canceled, releaseMembers)
 }
 
-// releaseUnused releases a lease that the caller won't get. It doesn't wait for Redis if ctx has ended.
+// releaseUnused releases a lease that the program won't get. It doesn't wait for Redis if ctx has ended.
 func releaseUnused(ctx context.Context, l *Lease) {
 	if ctx.Err() != nil {
 		go func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 		return
 	}
-	_ = l.Release(ctx) // the caller gets the error of the acquire; telemetry reports this one
+	_ = l.Release(ctx) // the program gets the error of the acquire; telemetry reports this one
 }
 
-// releaseError returns the error of a release, by those of the members.
+// releaseError returns the error of the composite's release. errs are the errors of the members.
 func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -85,7 +85,7 @@ func (cl *compositeLease) releaseError(members []*member, errs []error) error {
 // releaseMembers stops all renewals, then releases the members. It returns the error of each.
 func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member) []error {
 	errs := make([]error, len(members))
-	var held []int // members whose grant has no other handle
+	var held []int // indexes of members whose grant has no other handle
 	for i, m := range members {
 		var last bool
 		if last, errs[i] = m.g.dropHandle(m.Lease); last {
@@ -106,8 +106,8 @@ func (cl *compositeLease) releaseMembers(ctx context.Context, members []*member)
 	return errs
 }
 
-// releaseAtNodes returns when a majority is released. The other nodes are still given their timeout, even if the caller's ctx
-// ends. After that the cleaner takes over.
+// releaseAtNodes releases the held members. It returns when a majority is released, or all nodes have answered. The
+// calls to the other nodes go on for nodeTimeout, even if the caller's ctx ends. After that the cleaner takes over.
 func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*member, held []int, errs []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(caller))
 	unfollow := func() bool { return true }
@@ -126,7 +126,7 @@ func (cl *compositeLease) releaseAtNodes(caller context.Context, members []*memb
 	}
 	released := 0
 	for _, err := range errs {
-		if err == nil { // its grant has other handles
+		if err == nil { // the grant has other handles, and stays
 			released++
 		}
 	}
@@ -155,12 +155,13 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 	keys := make([]string, len(held))
 	for n, i := range held {
 		lk := members[i].g.lock
-		if lk.kind.release != script.Release || lk.cfg.minHold > 0 { // it joined a grant of another kind, or may have to stay taken
+		// The member has joined a grant of another kind, or its lock may have to stay taken.
+		if lk.kind.release != script.Release || lk.cfg.minHold > 0 {
 			return false
 		}
 		keys[n] = lk.key
 	}
-	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // a waiter here may be handed the lock
+	if !c.oneScript(keys) || slices.ContainsFunc(keys, c.waits.busy) { // release.lua may hand over to a waiter here
 		return false
 	}
 	if ctx.Err() != nil {
@@ -184,7 +185,7 @@ func releaseInOneScript(ctx context.Context, members []*member, held []int, errs
 	return true
 }
 
-// nodeErrors are the errors of several nodes.
+// nodeErrors are the errors of several members: of nodes, or of names.
 type nodeErrors []error
 
 // Error implements error.
@@ -196,5 +197,5 @@ func (e nodeErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap makes errors.Is and errors.As look at each of them.
+// Unwrap makes errors.Is and errors.As look at each error.
 func (e nodeErrors) Unwrap() []error { return e }
