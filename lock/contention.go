@@ -7,21 +7,22 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/contention"
 )
 
-// DefaultContentionRate is the rate of WithContentionProfile unless that is given.
+// DefaultContentionRate is the default of WithContentionProfile.
 const DefaultContentionRate = 10
 
-// WithContentionProfile sets how many acquires there are, on average, to one that the contention profile records: each acquire is recorded with a
-// chance of one in rate, whoever makes it, and figures are scaled by rate. 1 records all, 0 none. The default is DefaultContentionRate.
+// WithContentionProfile sets the rate of the contention profile. One acquire of rate is recorded, chosen at random, and
+// the figures are scaled by rate. 1 records all acquires, 0 none. The default is DefaultContentionRate.
 //
-// A recorded acquire that doesn't wait costs about 2 µs and, while its lock is held, 450 bytes; the others cost a random number. A client keeps at most 2,000 stacks and
-// 100 names. A rare event needs a smaller rate to be seen: with the default, 10 waits are one in the profile on average, and may be none.
+// A recorded acquire that doesn't wait costs about 2 µs and, while its lock is held, 450 bytes. The other acquires cost
+// a random number. A client keeps at most 2,000 stacks and 100 names. To see a rare event, set a smaller rate: by
+// default one wait of 10 is recorded on average.
 func WithContentionProfile(rate int) Option {
 	return clientOption(func(c *clientConfig) { c.profileRate = rate })
 }
 
-// Contention is what the sampled acquires of a client have waited for, and held while others waited. Counts and summed times are estimates for all
-// acquires: what was recorded, times Rate. Three figures of ContentionName aren't such estimates: Samples and LongestWait aren't multiplied, and
-// Utilization may be cut. Package lockprofile writes it as pprof reads it.
+// Contention says which code waited for locks, and which code held locks while others waited. Counts and summed times
+// are estimates for all acquires: what was recorded, times Rate. Three figures of ContentionName are no such estimates:
+// Samples and LongestWait aren't multiplied, and Utilization may be cut off. Package lockprofile writes it for pprof.
 type Contention struct {
 	Since, Time time.Time         // from when the client was made until now
 	Rate        int               // of WithContentionProfile; 0: nothing is recorded
@@ -29,42 +30,47 @@ type Contention struct {
 	Names       []ContentionName  // the busiest ones, at most 100; those that caused most waiting first
 }
 
-// ContentionStack is what happened to the acquires that one line of code made, with one group and one kind of lock, from Contention.Since on. Of those that wait or
-// hold now it has the time until now.
+// ContentionStack is what happened to the acquires of one call stack, with one group and one kind of lock, since
+// Contention.Since. Acquires that wait or hold now count up to now.
 type ContentionStack struct {
-	// Frames are the stack of who called Lock, Do or the like, the caller first. It has none for what was counted together, after 2,000 stacks.
+	// Frames are the call stack of the acquires, beginning with the function that called Lock, Do or the like. It is
+	// empty for all stacks after the first 2,000: they are counted together.
 	Frames      []runtime.Frame
 	Group, Kind string // of the locks
 
 	Waits int64         // for a lock that was held
-	Wait  time.Duration // of all of them together, whether they got the lock or gave up
+	Wait  time.Duration // the sum of these waits, whether they got the lock or gave up
 
-	// Holds are those during which others waited: in this client, or, as far as the release of a Mutex has found them, in others.
+	// Holds counts the holds during which others waited: in this client, or in other clients if the release of a Mutex
+	// found them.
 	Holds int64
-	// Hold is for how long others waited during these holds. Of those in other clients it isn't known since when they waited, and the whole hold counts.
+	// Hold is for how long others waited during these holds. For waiters in other clients the whole hold counts,
+	// because nobody knows when they began to wait.
 	Hold time.Duration
 
-	Waiting, Held int64 // now; Held whether others wait or not
+	Waiting, Held int64 // now; Held also if nobody waits
 }
 
 // ContentionName is what happened to the locks with one name in about the last minute.
 type ContentionName struct {
 	Name        string        // without the key prefix; a Multi counts for each of its names
-	Group, Kind string        // of one of them
-	Window      time.Duration // what the other figures are of
-	Samples     int64         // recorded grants and waits; of a few samples the other figures are no more than a guess
+	Group, Kind string        // of one of these locks
+	Window      time.Duration // the time that the other figures cover
+	Samples     int64         // recorded grants and waits; if there are few, the other figures are only a guess
 
 	Grants int64 // in the window
-	// Utilization is the share of the time that the lock was held by this client, 0 to 1; of a semaphore and of readers, how many held it on average.
+	// Utilization is the share of Window in which this client held the lock, 0 to 1. For a semaphore and for readers it
+	// is the average number of holders.
 	//
-	// It is the time held, as recorded, times Rate, over Window. What exceeds 1 is cut, except of a semaphore and of readers. So with a Rate above 1 it is
-	// too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold that lasts for the whole Window is recorded in 1
-	// of 10 cases, and shown as 1 instead of 10; in the other 9 the lock isn't listed. The more Samples, the smaller the error.
+	// It is the recorded time held * Rate / Window, cut off at 1 except for a semaphore and for readers. So with a Rate
+	// above 1 it is too low on average, most of all for a lock with few, long holds. Example: at a Rate of 10, one hold
+	// that lasts for the whole Window is recorded in 1 of 10 cases, and shown as 1 instead of 10; in the other 9 the
+	// lock isn't listed. The more Samples, the smaller the error.
 	Utilization float64
-	// Waited is the time that others of this client waited for it, summed. LongestWait is that of a recorded one.
+	// Waited is the sum of the waits of this client for the lock. LongestWait is the longest recorded wait.
 	Waited, LongestWait time.Duration
 
-	// HeldBy is the stack whose holds made others of this client wait most, AwaitedBy the one that waited most. nil: not recorded.
+	// HeldBy is the stack whose holds made others wait most, AwaitedBy the stack that waited most. nil: none is known.
 	HeldBy, AwaitedBy []runtime.Frame
 }
 
@@ -103,7 +109,7 @@ func framesOf(s *contention.Stack) []runtime.Frame {
 	return s.Frames
 }
 
-// profile has a sampled acquire record the hold that it came to.
+// profile makes s record the hold of the grant. If s is nil, the acquire wasn't sampled.
 func (g *grant) profile(s *contention.Sample) {
 	if s == nil {
 		return
@@ -120,7 +126,7 @@ func (g *grant) profile(s *contention.Sample) {
 	}
 }
 
-// profile has a sampled acquire record the hold of all members, as one.
+// profile makes the sample, if there is one, record the hold of all members as one hold.
 func (r *record) profile() {
 	if r.sample == nil {
 		return
@@ -134,7 +140,7 @@ func (r *record) profile() {
 	r.sample.Granted(names...)
 }
 
-// othersWait is called when the release of the grant has found that other clients wait for the lock.
+// othersWait notes in the profile that the release of the grant has found waiters in other clients.
 func (g *grant) othersWait() {
 	if g.client().profile == nil {
 		return

@@ -7,11 +7,11 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/deadlock"
 )
 
-// controlPrefix, after the key prefix, starts the channel on which a client's holders are told to look after their
-// leases.
+// controlPrefix begins the name of a client's control channel, after the key prefix. What is published there makes the
+// client check a lease.
 const controlPrefix = "lockdog:control:"
 
-// watchControl listens for forced unlocks of what is held where key lives.
+// watchControl listens on the control channel at the server where key lives: ForceUnlock of a lock publishes there.
 func (c *Client) watchControl(key string) {
 	at := c.backend.Control(key)
 	if _, ok := c.controls.Load(at); ok {
@@ -22,17 +22,19 @@ func (c *Client) watchControl(key string) {
 	}
 }
 
-// watchElsewhere is watchControl for what is held, after the server of a control channel has gone: its keys are at others.
+// watchElsewhere is called when the server of a control channel is gone. It calls watchControl for all locks that are
+// held, because some of them now live on other servers.
 func (c *Client) watchElsewhere(gone backend.Endpoint) {
 	c.controls.Delete(gone)
 	c.grants.each(func(g *grant) { c.watchControl(g.lock.key) })
 }
 
-// controller is the listener of a control channel. A message names an owner whose lock was taken away, and may say after it who did
-// that. It is not believed: the watchdog looks. If the lock is gone indeed, that is then why.
+// controller listens to a control channel. A message is deadlock.Notification, or the owner of a lock that was taken
+// away. After the owner it may name the client that took the lock away. The message isn't believed: the watchdog asks
+// Redis. If the lock is gone and a client was named, the cause of the loss is CauseForced.
 type controller struct{ c *Client }
 
-// forcedBy stands between the owner and who took the lock away, as in forced.lua.
+// forcedBy is between the owner and the client that took the lock away, as in forced.lua.
 const forcedBy = " forced by "
 
 func (controller) Up()   {}

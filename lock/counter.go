@@ -13,7 +13,7 @@ import (
 
 const maxCount = math.MaxInt32 // Redisson's numbers are no larger
 
-// count reads the number.
+// count reads the number. what says which permits it includes.
 func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n int, err error) {
 	err = lk.call(ctx, op, func() error {
 		reply, err := lk.c.ops.simple(ctx, telemetry.OpInspect, func(r *script.Request) {
@@ -28,7 +28,7 @@ func (lk *lock) count(ctx context.Context, op string, what script.Counting) (n i
 	return n, err
 }
 
-// acquireLeaseless waits for what isn't held afterwards: permits without a lease, or an open latch.
+// acquireLeaseless takes permits without a lease, or waits for an open latch. The client holds nothing afterwards.
 func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, params acquireParams) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, para
 	sctx, a := lk.c.rec.StartAcquire(ctx, &lk.tel, 0)
 	params.sample = lk.c.profile.Sample(lk.tel.Group(), lk.kind.name)
 	claim, _, err := lk.acquireOrWait(sctx, &a, wait, params)
-	if err == nil && lk.c.isClosing() { // permits could not be given back any more
+	if err == nil && lk.c.isClosing() { // the program could not give permits back any more
 		claim.cleanUp()
 		err = ErrClosed
 	}
@@ -54,7 +54,7 @@ func (lk *lock) acquireLeaseless(ctx context.Context, op string, wait bool, para
 	return nil
 }
 
-// checkCount says what is wrong with a number that was given to op.
+// checkCount returns an error if n isn't allowed as the argument of op.
 func (lk *lock) checkCount(op string, n, least int) error {
 	if n >= least && n <= maxCount {
 		return nil
@@ -62,7 +62,8 @@ func (lk *lock) checkCount(op string, n, least int) error {
 	return fmt.Errorf("%w: %q: %s(%d): %d to %d are allowed", ErrInvalid, lk.name, op, n, least, maxCount)
 }
 
-// describeNumber is describe for kinds without leases: there WithLease only says for how long a call is retried.
+// describeNumber is describe for kinds without leases. Their WithLease sets how long an operation is repeated, and how
+// often a waiter asks.
 func (c *Client) describeNumber(k *kind, name string, opts []LockOption) lock {
 	lk := c.describe(k, name, opts)
 	if lk.err == nil {
@@ -71,7 +72,8 @@ func (c *Client) describeNumber(k *kind, name string, opts []LockOption) lock {
 	return lk
 }
 
-// patient is the configuration for what may be repeated no longer than its receipt is kept.
+// patient returns the configuration with a lease of DefaultLease at most. An operation is repeated for one lease, and
+// its receipt must live longer.
 func (c *lockConfig) patient() *lockConfig {
 	if c.lease <= DefaultLease {
 		return c
@@ -81,14 +83,14 @@ func (c *lockConfig) patient() *lockConfig {
 	return &capped
 }
 
-// trySetPermits is TrySetPermits.
+// trySetPermits implements TrySetPermits of both kinds of semaphore.
 func (lk *lock) trySetPermits(ctx context.Context, n int) (bool, error) {
 	return lk.applyUpdate(ctx, "set permits", false, func() (*claim, error) {
 		return lk.counterUpdate(script.SemaphoreSet, n), lk.checkCount("TrySetPermits", n, 0)
 	})
 }
 
-// addPermits is AddPermits.
+// addPermits implements AddPermits of both kinds of semaphore.
 func (lk *lock) addPermits(ctx context.Context, delta int) error {
 	_, err := lk.applyUpdate(ctx, "add permits", true, func() (*claim, error) {
 		return lk.counterUpdate(script.SemaphoreAdd, delta), lk.checkCount("AddPermits", delta, -maxCount)

@@ -10,21 +10,22 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// DeadlockError says that a wait failed to end a deadlock across processes (WithDeadlockBreaking). It matches ErrDeadlock.
+// DeadlockError is the error of a Lock that had to fail so that a deadlock across processes ends
+// (WithDeadlockBreaking). It matches ErrDeadlock.
 type DeadlockError struct {
 	Name  string         // of the lock that wasn't acquired
-	Cycle []DeadlockWait // each waits for what the next one holds, and the last for what the first holds
+	Cycle []DeadlockWait // each waits for a lock that the next one holds, the last for a lock that the first one holds
 }
 
 // DeadlockWait is one wait of a deadlock.
 type DeadlockWait struct {
 	Name       string    // of the lock that it waits for
-	Owner      string    // that would hold the lock
-	ClientID   string    // of the client that waits, as WithClientID
-	HoldsName  string    // of the lock for which the wait before waits: the ctx carries a lease of it
+	Owner      string    // the owner that the lock will have
+	ClientID   string    // of the client that waits, see WithClientID
+	HoldsName  string    // a lock that its ctx has a lease of: the previous wait waits for it
 	HoldsOwner string    // of that lease
-	TraceID    string    // of the acquire, "" when that isn't sampled
-	Since      time.Time // by the clock of the client that waits
+	TraceID    string    // of the acquire, "" if it isn't sampled
+	Since      time.Time // when it began to wait, by the clock of its client
 }
 
 // Error implements error.
@@ -38,21 +39,21 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 // foundDeadlock is a deadlock that a wait is part of.
 type foundDeadlock struct {
 	cycle  []DeadlockWait
-	broken bool // the wait is to fail
+	broken bool // the wait has to fail, to end the deadlock
 }
 
 func newFoundDeadlock(c waitgraph.Cycle, broken bool) *foundDeadlock {
 	d := &foundDeadlock{broken: broken}
 	for _, s := range c {
 		d.cycle = append(d.cycle, DeadlockWait{
-			Name: s.Wait.Name, Owner: s.Wait.Waiter, ClientID: script.ClientIDOf(s.Wait.Waiter), HoldsName: s.Hold.Name, HoldsOwner: s.Hold.Owner,
-			TraceID: traceID(s.Wait.Traceparent), Since: s.Wait.Since,
+			Name: s.Wait.Name, Owner: s.Wait.Waiter, ClientID: script.ClientIDOf(s.Wait.Waiter),
+			HoldsName: s.Hold.Name, HoldsOwner: s.Hold.Owner, TraceID: traceID(s.Wait.Traceparent), Since: s.Wait.Since,
 		})
 	}
 	return d
 }
 
-// cycleText describes a deadlock in one line. It quotes what others have written.
+// cycleText describes a deadlock in one line. It quotes texts that other clients have written into Redis.
 func cycleText(cycle []DeadlockWait) string {
 	var text strings.Builder
 	for i, w := range cycle {
@@ -68,7 +69,7 @@ func cycleText(cycle []DeadlockWait) string {
 	return text.String()
 }
 
-// tellDeadlock tells a waiter's acquire that its wait is part of a deadlock. The error is that of the wait, if it is to fail.
+// tellDeadlock reports the waiter's deadlock to its acquire. It returns a *DeadlockError if the wait has to fail.
 func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 	ws.mu.Lock()
 	d := w.deadlock
@@ -81,8 +82,8 @@ func (ws *waitQueues) tellDeadlock(w *waiter, a *telemetry.Acquire) error {
 	return &DeadlockError{Name: w.lock.name, Cycle: d.cycle}
 }
 
-// setDeadlock has a waiter told of a deadlock, unless it has left. A deadlock that its wait is to break isn't replaced before the
-// waiter has been told: nobody else would break it.
+// setDeadlock makes a waiter report a deadlock, unless the waiter has left. If the waiter has to end a deadlock that it
+// hasn't reported yet, that one isn't replaced: no other wait would end it.
 func (ws *waitQueues) setDeadlock(w *waiter, d *foundDeadlock) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

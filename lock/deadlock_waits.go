@@ -29,7 +29,9 @@ func (g graphWaits) Long(by time.Time) (long []deadlock.Wait, next time.Time, an
 			switch {
 			case w.ctx == nil || w.won != nil:
 			case !w.since.After(by):
-				long = append(long, deadlock.Wait{Waiter: graphWaiter{w}, Owner: w.claim.owner, Traceparent: w.claim.traceparent})
+				long = append(long, deadlock.Wait{
+					Waiter: graphWaiter{w}, Owner: w.claim.owner, Traceparent: w.claim.traceparent,
+				})
 			case next.IsZero() || w.since.Before(next):
 				next = w.since
 			}
@@ -59,7 +61,9 @@ func (w graphWaiter) Describe() (waitgraph.Wait, []deadlock.Lease) {
 		l.target.grants(l, add)
 		return len(known) < 4*waitgraph.MaxHolds
 	})
-	return waitgraph.Wait{Name: lk.name, Kind: lk.kind.name, Since: w.since.Truncate(time.Microsecond), Breaks: lk.cfg.breaks}, leases
+	return waitgraph.Wait{
+		Name: lk.name, Kind: lk.kind.name, Since: w.since.Truncate(time.Microsecond), Breaks: lk.cfg.breaks,
+	}, leases
 }
 
 // Deadlocked implements deadlock.Waiter.
@@ -73,5 +77,7 @@ type graphLease struct{ h grantHandle }
 // Hold implements deadlock.Lease.
 func (l graphLease) Hold() (waitgraph.Hold, bool) {
 	g := l.h.g
-	return waitgraph.Hold{Name: g.lock.name, Kind: g.lock.kind.name, Owner: g.claim.owner, Token: g.token()}, l.h.joinable()
+	return waitgraph.Hold{
+		Name: g.lock.name, Kind: g.lock.kind.name, Owner: g.claim.owner, Token: g.token(),
+	}, l.h.joinable()
 }

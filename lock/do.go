@@ -11,24 +11,29 @@ var (
 	errNoLock = fmt.Errorf("%w: Do(ctx, nil, fn): it needs a lock to run it under", ErrInvalid)
 )
 
-// Do runs fn under a lock, with the lease's Context, and releases it. It returns fn's result and error. A panic of fn goes on after the release.
+// Do runs fn under a lock, with the lease's Context, and releases the lock. It returns fn's result and error. If fn
+// panics, the panic continues after the release.
 //
-// If the lease was lost, the error matches ErrLost, also when fn returned nil: what fn did may have happened beside another holder, and only
-// tokens protect from that. If fn returned nil and Redis didn't confirm the release, the error matches ErrUnconfirmed: the work is
-// done, don't repeat it. If both fn and the release failed, their errors are joined.
+// If the lease was lost, the error matches ErrLost, also when fn returned nil: another holder may have worked at the
+// same time, and only tokens protect from that. If fn returned nil and Redis didn't confirm the release, it matches
+// ErrUnconfirmed: the work is done, don't repeat it. If both fn and the release failed, their errors are joined.
 //
-// The release takes as long as [Lease.Release] with ctx: until ctx ends or, where it has ended before, what is left of the lease at most.
+// The release takes as long as [Lease.Release] with ctx: until ctx ends or, if ctx has ended before, at most for the
+// rest of the lease.
 func Do[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
 	return run(ctx, l, Locker.Lock, fn)
 }
 
-// TryDo is Do for a lock that is free. If it isn't, TryDo doesn't wait: it fails with the error of TryLock, such as a *HeldError, and doesn't
-// call fn.
+// TryDo is Do if the lock is free. If it isn't, TryDo doesn't wait: it returns the error of TryLock, such as a
+// *HeldError, and doesn't call fn.
 func TryDo[T any](ctx context.Context, l Locker, fn func(context.Context, *Lease) (T, error)) (T, error) {
 	return run(ctx, l, Locker.TryLock, fn)
 }
 
-func run[T any](ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error), fn func(context.Context, *Lease) (T, error)) (result T, err error) {
+func run[T any](
+	ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error),
+	fn func(context.Context, *Lease) (T, error),
+) (result T, err error) {
 	switch {
 	case fn == nil:
 		return result, errNoWork
@@ -43,7 +48,7 @@ func run[T any](ctx context.Context, l Locker, acquire func(Locker, context.Cont
 		rerr := lease.Release(ctx)
 		switch {
 		case rerr == nil, errors.Is(rerr, ErrReleased): // fn may have released it
-		case errors.Is(err, rerr): // fn returned the cause of its ctx: how the lease was lost needn't be said twice
+		case errors.Is(err, rerr): // fn returned the cause of its ctx, which is this error
 		case err == nil && !errors.Is(rerr, ErrLost):
 			err = &unconfirmedError{rerr}
 		default:
@@ -53,8 +58,11 @@ func run[T any](ctx context.Context, l Locker, acquire func(Locker, context.Cont
 	return fn(lease.Context(), lease)
 }
 
-// method is the method Do, or TryDo, of a kind of lock.
-func method(ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error), fn func(context.Context, *Lease) error) error {
+// method implements the methods Do and TryDo of each kind of lock.
+func method(
+	ctx context.Context, l Locker, acquire func(Locker, context.Context) (*Lease, error),
+	fn func(context.Context, *Lease) error,
+) error {
 	if fn == nil {
 		return errNoWork
 	}
@@ -64,7 +72,7 @@ func method(ctx context.Context, l Locker, acquire func(Locker, context.Context)
 	return err
 }
 
-// do is the method Do of a kind of lock, tryDo its method TryDo.
+// do implements the method Do of each kind of lock, tryDo the method TryDo.
 func do(ctx context.Context, l Locker, fn func(context.Context, *Lease) error) error {
 	return method(ctx, l, Locker.Lock, fn)
 }

@@ -10,24 +10,25 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The errors that calls match with errors.Is. Those that carry facts have types of their own.
+// The errors that calls match with errors.Is. Those with details have types of their own.
 var (
-	ErrHeld     = errors.New("lockdog: lock is held")            // somebody else holds it; see HeldError
+	ErrHeld     = errors.New("lockdog: lock is held")            // another holder has it; see HeldError
 	ErrLost     = errors.New("lockdog: lease lost")              // it ended without a release; see LostError
 	ErrReleased = errors.New("lockdog: lease has been released") // Release was called before
 	ErrClosed   = redisfail.ErrClosed                            // Client.Close was called
-	ErrDeadlock = errors.New("lockdog: deadlock")                // re-entry without WithReentrancy, or see DeadlockError
-	ErrInvalid  = errors.New("lockdog: invalid")                 // bad name, option or use; the text says what is allowed
+	ErrDeadlock = errors.New("lockdog: deadlock")                // re-entry without WithReentrancy; or DeadlockError
+	ErrInvalid  = errors.New("lockdog: invalid")                 // bad name, option or use; it says what is allowed
 
-	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is part of an incomplete
-	// cluster, or refuses the client's credentials. A service answers with 503. The error wraps what Redis said.
+	// ErrUnavailable: Redis doesn't serve now. It is silent, down, loading, full or read-only, has too few replicas, is
+	// part of an incomplete cluster, or refuses the client's credentials; or a Limiter of the Redis client denied the
+	// call. A service answers with 503. The error wraps what Redis said.
 	ErrUnavailable = errors.New("lockdog: Redis is unavailable")
-	// ErrUnconfirmed is returned by Do: fn succeeded, but Redis didn't confirm the release. Don't repeat the work. The lock is free one lease
-	// later at the latest (with WithMinHold, when that is over, if later).
+	// ErrUnconfirmed is returned by Do: fn succeeded, but Redis didn't confirm the release. Don't repeat the work. The
+	// lock is free one lease later at the latest (with WithMinHold, when that is over, if later).
 	ErrUnconfirmed = errors.New("lockdog: release not confirmed")
 )
 
-// unavailableError is the failure of an operation that Redis doesn't serve now.
+// unavailableError is the error of an operation that Redis doesn't serve now.
 type unavailableError struct {
 	op  string // what failed
 	err error
@@ -45,7 +46,7 @@ func (e *unavailableError) Error() string {
 // Is makes the error match ErrUnavailable.
 func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what Redis said, or what happened on the way to it.
+// Unwrap returns what Redis said, or what failed on the way to Redis.
 func (e *unavailableError) Unwrap() error { return e.err }
 
 // unconfirmedError is the result of Do where fn succeeded and the release failed.
@@ -62,24 +63,25 @@ func (e *unconfirmedError) Is(target error) bool { return target == ErrUnconfirm
 // Unwrap returns the error of the release.
 func (e *unconfirmedError) Unwrap() error { return e.err }
 
-// errReentry is what a caller gets that holds the lock already.
+// errReentry is the error of a call whose ctx carries a lease of the lock.
 var errReentry = fmt.Errorf("%w: lock is held by this very ctx; with WithReentrancy it joins the lease", ErrDeadlock)
 
-// errUpgrade is what a reader gets that asks for the write lock: it would wait for itself.
+// errUpgrade is the error of a reader that asks for the write lock. The reader would wait for itself.
 var errUpgrade = fmt.Errorf("%w: lock is held by this very ctx, for reading, and no reader can become the writer: "+
 	"release the read lease first, or take the write lock before it", ErrDeadlock)
 
 // HeldError says who holds a lock that could not be taken. It matches ErrHeld.
 type HeldError struct {
 	Name      string        // of the lock
-	Owner     string        // the holder's owner, "" when it isn't known
-	Remaining time.Duration // what was left of its lease when last seen; negative: it has none
+	Owner     string        // the holder's owner, "" if it isn't known
+	Remaining time.Duration // the rest of its lease when last seen; negative: the lease never expires
 
-	refusal string
-	local   bool // the holder is the client that asked
+	refusal string // replaces the text about a holder, see kind.refuses
+	local   bool   // the holder is the client that asked
 }
 
-// longestOwner is how much of an owner errors quote: all of one that we named, and not all that somebody may have written into Redis.
+// longestOwner is how many characters of an owner errors quote. It is enough for every owner of lockdog. What others
+// wrote into Redis may be longer.
 const longestOwner = maxTextBytes + 64
 
 // Error implements error.
@@ -113,7 +115,7 @@ const (
 	CauseExpired     = telemetry.LossExpired     // a lease that isn't renewed ran out
 	CauseUnreachable = telemetry.LossUnreachable // no renewal succeeded before the deadline
 	CauseStalled     = telemetry.LossStalled     // this process was too late to renew: no CPU, or stopped
-	CauseForced      = telemetry.LossForced      // ForceUnlock took it away (known only if the message of that client arrived)
+	CauseForced      = telemetry.LossForced      // ForceUnlock took it away, and its message has arrived
 )
 
 // LostError says that a lease ended without a release, and how. It matches ErrLost.
@@ -134,8 +136,9 @@ func (e *LostError) Error() string {
 // Is makes the error match ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap returns the last renewal's error, if that is what lost the lease, or whose ForceUnlock it was, or the *CanceledError of a lease that ran
-// out because it was canceled before, and so not renewed.
+// Unwrap returns the reason, nil if there is no more to say than Cause: the last error of a renewal, an error that
+// names the client of a ForceUnlock, the *CanceledError of a lease that ran out because canceled leases aren't renewed,
+// or the losses of a Multi's or Quorum's members.
 func (e *LostError) Unwrap() error { return e.err }
 
 // Reason says why a lease was canceled: its holder lost the permission to work before it released.
@@ -149,8 +152,9 @@ const (
 	ReasonClosed    = telemetry.CancelClosed    // the client was closed
 )
 
-// CanceledError is the cause of a Lease.Context that ended while the lease itself lives on: what is left of it is time to wind down and
-// release. The lease isn't renewed any more, except after Client.Close (ReasonClosed): then it is renewed until it is released, or Close gives up.
+// CanceledError is the cause of a Lease.Context that ended before the lease. The rest of the lease is time to stop and
+// release. The lease isn't renewed any more, except after Client.Close (ReasonClosed): then it is renewed until it is
+// released, or Close gives up.
 type CanceledError struct {
 	Name   string // of the lock
 	Reason Reason // why it was canceled
@@ -162,23 +166,25 @@ func (e *CanceledError) Error() string {
 	return fmt.Sprintf("lockdog: lease of lock %q canceled: %v", e.Name, e.err)
 }
 
-// Unwrap returns why: ErrClosed, or an error that says what ended it. If that was the ctx that the lease follows, it wraps the ctx's cause.
+// Unwrap returns ErrClosed, or an error that says what canceled the lease. If it was the ctx that the lease follows,
+// that error wraps the cause of the ctx.
 func (e *CanceledError) Unwrap() error { return e.err }
 
 func canceledByContext(name string, ctx context.Context) *CanceledError {
 	return &CanceledError{name, ReasonContext, &contextEnded{context.Cause(ctx)}}
 }
 
-// contextEnded says that the ctx of a lease has ended, with advice for those who meant to bound the wait only.
+// contextEnded says that the ctx of a lease has ended, with advice for a caller who wanted to bound only the wait.
 type contextEnded struct{ cause error }
 
 func (e *contextEnded) Error() string {
-	return e.cause.Error() + ": that ended the ctx given to Lock, or to WithLifetime (to bound the wait only, use WithWait)"
+	return e.cause.Error() +
+		": that ended the ctx given to Lock, or to WithLifetime (to bound the wait only, use WithWait)"
 }
 
 func (e *contextEnded) Unwrap() error { return e.cause }
 
-// logged is the error as the log has it: without the advice, as an ordinary shutdown ends the ctx of every lock.
+// logged returns the error for the log, without the advice: an ordinary shutdown ends the ctx of every lock.
 func (e *CanceledError) logged() error {
 	if ended := (*contextEnded)(nil); errors.As(e.err, &ended) {
 		return ended.cause
@@ -193,20 +199,21 @@ func leaseContextEnded(ctx context.Context) error {
 // ReplicasError says that too few replicas confirmed a grant in time (WithReplicas). The grant has been undone.
 type ReplicasError struct {
 	Name   string        // of the lock
-	Wanted int           // how many were to confirm it
+	Wanted int           // how many had to confirm it
 	Acked  int           // how many confirmed it
 	Within time.Duration // how long they had
 }
 
 // Error implements error.
 func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("lockdog: lock %q: %d of %d replicas confirmed the grant within %v; it was undone", e.Name, e.Acked, e.Wanted, e.Within)
+	return fmt.Sprintf("lockdog: lock %q: %d of %d replicas confirmed the grant within %v; it was undone",
+		e.Name, e.Acked, e.Wanted, e.Within)
 }
 
 // Is makes the error match ErrUnavailable.
 func (e *ReplicasError) Is(target error) bool { return target == ErrUnavailable }
 
-// waitError is returned when the ctx ends while waiting: the lock was held, and the ctx is why we left.
+// waitError is the error of a wait that ended with its ctx: another holder had the lock, and cause is the cause of ctx.
 type waitError struct {
 	held  *HeldError
 	cause error

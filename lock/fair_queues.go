@@ -5,11 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// fairQueues are the queues of waiters for FairMutexes by the lock's key, in the order in which they came. Each queue has one waiter. A release
-// or a loss in this process finds them here, whatever its kind of lock. waitQueues.mu guards everything except n.
+// fairQueues are the queues of this client's FairMutex waiters, by the lock's key, the oldest first. Each queue has one
+// waiter. When a lock of any kind is released or lost in this process, its key finds them here. waitQueues.mu guards
+// everything except n.
 type fairQueues struct {
 	byKey map[string]*list.List // of *waitQueue
-	n     atomic.Int64          // queues: usually none, and then a release needs no mutex
+	n     atomic.Int64          // the number of queues. It is mostly 0, and then a release doesn't lock the mutex
 }
 
 // add adds a queue at the end. It ignores queues of other kinds.
@@ -40,7 +41,7 @@ func (f *fairQueues) remove(q *waitQueue) {
 	f.n.Add(-1)
 }
 
-// first is the oldest queue for a key, nil if there is none.
+// first returns the oldest queue for a key, nil if there is none.
 func (f *fairQueues) first(key string) *waitQueue {
 	queues := f.byKey[key]
 	if queues == nil {
@@ -49,7 +50,8 @@ func (f *fairQueues) first(key string) *waitQueue {
 	return queues.Front().Value.(*waitQueue)
 }
 
-// wakeUnsubscribedFair makes the first waiter for a FairMutex ask for a lock that was released, unless its subscription tells it.
+// wakeUnsubscribedFair makes the first waiter for a FairMutex ask for a lock that was released. If its subscription
+// works, a message wakes it instead.
 func (ws *waitQueues) wakeUnsubscribedFair(key string) {
 	if ws.fair.n.Load() == 0 {
 		return

@@ -7,7 +7,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// foreign returns the error of a call that met what isn't lockdog's in one of the lock's keys, and left it alone; nil if err is another.
+// foreign returns the error of a call that found data of another kind or program in a key of the lock, and didn't
+// change it; or that would have made too many permits. It is nil if err is any other error.
 func (lk *lock) foreign(op string, err error) error {
 	holds := "holds something else than this kind of lock"
 	if n := lk.kind.number; n != "" {
@@ -15,8 +16,9 @@ func (lk *lock) foreign(op string, err error) error {
 	}
 	switch {
 	case redisfail.IsOutOfRange(err):
-		return fmt.Errorf("%w: %s %q: %s: %d permits at most are allowed, given and owed: %w", ErrInvalid, lk.kind.words(), lk.name, op, maxCount, err)
-	case errors.Is(err, ErrLost): // by what is there now
+		return fmt.Errorf("%w: %s %q: %s: %d permits at most are allowed, given and owed: %w",
+			ErrInvalid, lk.kind.words(), lk.name, op, maxCount, err)
+	case errors.Is(err, ErrLost): // that data has replaced the lock of a live lease, which is a loss
 		return nil
 	case redisfail.IsWrongType(err), lk.kind.number != "" && redisfail.IsNotInteger(err):
 		return fmt.Errorf("%w: %s %q: %s: its key %q in Redis, or one beside it, %s; choose another name: %w",

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the calls in the client. Once it is shut, it lets none in.
+// gate counts the calls that run in the client. After shut it lets no call in.
 type gate struct {
 	n     atomic.Int64
 	once  sync.Once
