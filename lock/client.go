@@ -137,7 +137,6 @@ func New(rdb redis.UniversalClient, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// initialized reports whether the client was returned by New.
 func (c *Client) initialized() bool { return c != nil && c.ops != nil }
 
 // check validates the options of New, and fills in the default client id.
@@ -173,7 +172,8 @@ func (c *clientConfig) check() error {
 		return fmt.Errorf("%w: WithWaitGraph(%v): must be %v to %v, or 0",
 			ErrInvalid, c.graphAfter, deadlock.MinAfter, deadlock.MaxAfter)
 	case c.graphAfter == 0 && c.lock.breaks:
-		return fmt.Errorf("%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for",
+		return fmt.Errorf(
+			"%w: WithDeadlockBreaking and WithWaitGraph(0) contradict each other: deadlocks aren't looked for",
 			ErrInvalid)
 	}
 	if c.id == "" {
@@ -195,9 +195,8 @@ func notInClientID(r rune) bool { return r == ':' || !unicode.IsPrint(r) }
 // whose Release returned an error.
 //
 // Before Close returns, it removes what failed calls may have left in Redis. After a lost connection that takes up to
-// the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, Close doesn't wait
-// for this, and each removal is tried once. No goroutine of the client outlives Close by more than twice the
-// ReadTimeout.
+// the ReadTimeout of the Redis client, because a delayed request may still arrive. If ctx has ended, each removal is
+// tried once, soon after Close. No goroutine of the client outlives Close by more than twice the ReadTimeout.
 //
 // Later calls wait for the first one and return its error. Close(nil) closes nothing and fails with ErrInvalid.
 func (c *Client) Close(ctx context.Context) error {
@@ -232,7 +231,8 @@ func (c *Client) shutdown(ctx context.Context, left <-chan struct{}) {
 	c.grants.seal()
 	within(ctx, c.renewer.Close)
 	if n, names := c.unreleased(); n > 0 {
-		c.closeErr = fmt.Errorf("lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w",
+		c.closeErr = fmt.Errorf(
+			"lockdog: client closed with %d locks not released (%s); Redis frees them when their lease ends: %w",
 			n, names, context.Cause(ctx))
 	}
 	c.grants.each((*grant).abandon)

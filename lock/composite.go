@@ -32,7 +32,7 @@ type compositeLease struct {
 	lastCanceled *CanceledError // the last cancellation of a member
 	released     bool
 	err          error           // how the composite ended; nil while it lives or if it was released
-	record       *record         // nil until it is acquired
+	record       *record         // nil: it isn't acquired yet, or its members report for themselves
 	warned       bool            // the warning of WithHoldWarning was logged
 	absent       []failureStreak // of a Quorum, by node: why the node has no member
 	lostReleased int             // members that were found lost after releaseLease had begun
@@ -307,7 +307,7 @@ func (cl *compositeLease) handleErr(*Lease) error {
 func (cl *compositeLease) handleEnded(*Lease) bool { return cl.released || cl.err != nil }
 
 // warn logs the warning of WithHoldWarning, once, when all live members have been held for that long. It reports false
-// while the composite isn't acquired: a Multi then holds some names and waits for others.
+// if the composite has no record. Then the member logs it, for example a name of a Multi that waits for other names.
 func (cl *compositeLease) warn(held time.Duration) bool {
 	cl.mu.Lock()
 	r := cl.record

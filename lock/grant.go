@@ -23,8 +23,8 @@ import (
 //	 │                     │                                ▲
 //	 └──── release ────────┴────▶ releasing ────────────────┘
 //
-// The first caller takes each step, under mu, so a grant has exactly one reason to end. A loss is decided before the state changes: from the moment
-// when lose sets extras.err, end returns it, and finish takes no other end.
+// Each step is taken once, by the first caller, with mu held. So a grant ends for exactly one reason. A loss is decided
+// before the state changes: once lose has set extras.err, end returns it, and finish accepts no other end.
 type grant struct {
 	lock  *lock
 	claim *claim
@@ -49,7 +49,7 @@ const (
 	grantEnded
 )
 
-// newGrant returns the grant that Redis has given to a claim, watched by the watchdog. It returns nil if the client is closing.
+// newGrant returns the grant of a claim that Redis has granted, and starts its renewal. nil: the client is closing.
 func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim, v *acquireReply) *grant {
 	if lk.c.isClosing() {
 		return nil
@@ -78,7 +78,7 @@ func (lk *lock) newGrant(ctx context.Context, a *telemetry.Acquire, claim *claim
 	return g
 }
 
-// cancel ends the context of every handle, and the renewal unless the client closes.
+// cancel ends the context of every handle. It stops the renewal unless the client is closing.
 func (g *grant) cancel(err *CanceledError) {
 	g.mu.Lock()
 	if g.state != grantHeld || g.end() != nil {
@@ -96,7 +96,7 @@ func (g *grant) cancel(err *CanceledError) {
 	g.hold.Canceled(err.Reason, err.logged())
 }
 
-// stopRenewal has the watchdog renew the grant no more. It still watches the deadline.
+// stopRenewal stops the renewals. The watchdog still watches the deadline.
 func (g *grant) stopRenewal() { g.client().renewer.StopRenewal(&g.wd) }
 
 // closing cancels the grant because the client closes.
@@ -116,8 +116,8 @@ type ending struct {
 	why  string // EndedLease.Why
 }
 
-// endingOf returns how a grant ends whose Lease.Err is to be err: it is lost or released, or else its client has closed. A cancellation, nil if there
-// was none, goes before that.
+// endingOf returns how a grant ends with err as its Lease.Err: released, lost, or closed with its client. But if it was
+// canceled before, it ends as canceled, or as closed if Close canceled it.
 func endingOf(err error, canceled *CanceledError) ending {
 	switch {
 	case canceled != nil && canceled.Reason != ReasonClosed:
@@ -136,7 +136,7 @@ func endingOf(err error, canceled *CanceledError) ending {
 // finish is the last step of every grant. err is Lease.Err from then on. It has an effect only once.
 func (g *grant) finish(err error) {
 	g.mu.Lock()
-	decided := g.extra().err // by lose, which is still being told
+	decided := g.extra().err // lose has set it, and is reporting the loss
 	abandoned := !errors.Is(err, ErrLost) && !errors.Is(err, ErrReleased)
 	switch {
 	case g.state == grantEnded, decided != nil && !errors.Is(err, decided),
@@ -165,13 +165,13 @@ func (g *grant) finish(err error) {
 	g.client().grants.retire(g, end)
 }
 
-// lose ends the grant because the lock is lost. The first caller to notice calls it: the watchdog's callback, or a method
-// of the lease that checks the clock while that callback is queued. It tells of the loss in this order:
+// lose ends the grant because the lock is lost. It is called by whatever notices the loss first: the watchdog's
+// callback, or a method of the lease that checks the clock while that callback is queued. The loss shows in this order:
 //
 //  1. the Context of every handle, and the composites of which they are members
-//  2. the span, the counter and the log, unless the grant was canceled before, of which they have told
+//  2. the span, the counter and the log, unless a cancellation has already been reported
 //  3. Err and Ended of every handle, and Recent
-//  4. the cleanup in Redis, and the waiters of this client, which ask
+//  4. the cleanup in Redis; then the waiters of this client ask for the lock
 func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 	if cause == CauseMissing || cause == CauseTaken && !redisfail.IsWrongType(err) {
 		err = nil // Redis said that the lock is gone; an earlier failed renewal isn't the cause
@@ -199,9 +199,10 @@ func (g *grant) lose(cause Cause, err error, burst *telemetry.Burst) {
 		g.hold.Lost(why, err, burst)
 	}
 	g.finish(lost)
-	delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing // nobody is to have the lock before that is over, or Release says that the work is
+	// With a takeover delay the lock stays taken until the delay is over, or Release shows that the work has ended.
+	delayed := g.lock.cfg.takeoverDelay > 0 && why != CauseMissing
 	if why != CauseTaken && why != CauseForced && !delayed {
-		// Redis may still hold the entry. If its key was deleted, waiters in other processes haven't been told that the lock is free.
+		// Redis may still have the entry. If its key was deleted, nothing has woken the waiters in other processes.
 		g.claim.cleanUp()
 	}
 	g.client().waits.wake(g.lock.key)
@@ -243,7 +244,7 @@ func (g *grant) releaseInRedis(ctx context.Context) error {
 	return g.finishRelease(&rel, f, err)
 }
 
-// keepUntil is until when the lock stays taken, also if it is released before: see WithMinHold.
+// keepUntil returns until when the lock stays taken, even if it is released before (WithMinHold); zero: not at all.
 func (g *grant) keepUntil() time.Time {
 	if g.lock.cfg.minHold == 0 || g.lock.kind.retain == nil {
 		return time.Time{}
@@ -251,10 +252,10 @@ func (g *grant) keepUntil() time.Time {
 	return g.hold.Since().Add(g.lock.cfg.minHold)
 }
 
-// isAhead reports whether a time, zero = none, is yet to come. For most locks there is none, and asking for the present isn't free.
+// isAhead reports whether t is in the future. It is mostly zero, and then time.Now, which isn't free, isn't called.
 func isAhead(t time.Time) bool { return !t.IsZero() && time.Now().Before(t) }
 
-// finishRelease ends the grant by the outcome of its release.
+// finishRelease ends the grant with the outcome of its release.
 func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error) error {
 	if f.OthersWait || f.Granted {
 		g.othersWait()
@@ -289,13 +290,16 @@ func (g *grant) finishRelease(rel *telemetry.Release, f releaseReply, err error)
 
 // Entry implements renewal.Lease.
 func (g *grant) Entry() renewal.Entry {
-	return renewal.Entry{Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding, TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.leaseArg}
+	return renewal.Entry{
+		Key: g.lock.key, Owner: g.claim.owner, Holding: g.lock.kind.holding,
+		TTL: g.lock.cfg.ttl(), TTLArg: g.lock.cfg.leaseArg,
+	}
 }
 
 // Telemetry implements renewal.Lease.
 func (g *grant) Telemetry() *telemetry.Hold { return &g.hold }
 
-// NodeChanged implements renewal.Lease. Forced unlocks are announced where the lock lives.
+// NodeChanged implements renewal.Lease. ForceUnlock publishes at the node where the lock lives.
 func (g *grant) NodeChanged() { g.client().watchControl(g.lock.key) }
 
 // Renewal implements watchdog.Holder.
@@ -319,5 +323,5 @@ func (g *grant) Lost(l watchdog.Loss) {
 	g.lose(l.Cause, l.Err, g.client().renewer.Burst(l.Batch))
 }
 
-// errJoinedLast is why a lease is canceled when the only handles left are of those whose ctx has ended.
+// errJoinedLast is why a lease is canceled when the ctx of each remaining handle has ended.
 var errJoinedLast = errors.New("every ctx that the lease follows has ended")

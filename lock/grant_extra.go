@@ -6,24 +6,25 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/contention"
 )
 
-// grantExtra is the part of a grant that most grants don't need: a process may hold a million. The grant's mu guards it.
+// grantExtra is the part of a grant that most grants don't need. It saves memory: a process may hold a million grants.
+// The grant's mu guards it.
 type grantExtra struct {
 	canceled *CanceledError // nil if it wasn't
-	err      error          // how it ended, nil if it was released
+	err      error          // how it ended; nil: it was released, or lives
 	failures failureStreak  // of its renewals
-	beat     time.Duration  // the last heartbeat, after the grant
-	warned   bool
+	beat     time.Duration  // when the last heartbeat was, counted from the grant
+	warned   bool           // the warning of WithHoldWarning was logged
 
-	forced   error     // the ForceUnlock that the control channel reported, nil if none
-	forcedAt time.Time // when it was reported
+	forced   error     // the ForceUnlock that a message on the control channel has named, nil if none
+	forcedAt time.Time // when that message came
 
 	unlimited bool     // another lock of the Multi enforces WithMaxHold and WithHeartbeat
-	joined    []*Lease // handles besides the first, without those that were released
+	joined    []*Lease // the other handles that haven't been released
 
 	sample *contention.Sample // nil for most
 }
 
-// reason is why the grant was canceled, "" if it wasn't.
+// reason returns why the grant was canceled, "" if it wasn't.
 func (e *grantExtra) reason() Reason {
 	if e.canceled == nil {
 		return ""
@@ -31,7 +32,7 @@ func (e *grantExtra) reason() Reason {
 	return e.canceled.Reason
 }
 
-// extra returns a copy of the grantExtra. It is called with mu held.
+// extra returns a copy of the grantExtra. mu must be held.
 func (g *grant) extra() grantExtra {
 	if g.extras == nil {
 		return grantExtra{}
@@ -39,7 +40,7 @@ func (g *grant) extra() grantExtra {
 	return *g.extras
 }
 
-// ensureExtra returns the grantExtra, to be changed. It is called with mu held.
+// ensureExtra returns the grantExtra itself. mu must be held.
 func (g *grant) ensureExtra() *grantExtra {
 	if g.extras == nil {
 		g.extras = new(grantExtra)
@@ -47,7 +48,7 @@ func (g *grant) ensureExtra() *grantExtra {
 	return g.extras
 }
 
-// end returns how the grant has ended, nil while it lives. It is not nil as soon as the end is certain. It is called with mu held.
+// end returns how the grant has ended, nil while it lives. A loss shows here before grantEnded does. mu must be held.
 func (g *grant) end() error {
 	if err := g.extra().err; err != nil {
 		return err

@@ -19,12 +19,8 @@ func (g *grant) lockName() string    { return g.lock.name }
 func (g *grant) owner() string       { return g.claim.owner }
 func (g *grant) token() int64        { return g.hold.Token() }
 func (g *grant) deadline() time.Time { return g.wd.Deadline() }
-
-// client is the one that took it.
-func (g *grant) client() *Client { return g.lock.c }
-
-// node is the server that has the grant.
-func (g *grant) node() string { return g.lock.node() }
+func (g *grant) client() *Client     { return g.lock.c }
+func (g *grant) node() string        { return g.lock.node() }
 
 func (g *grant) tokens() map[string]int64 { return map[string]int64{g.lockName(): g.token()} }
 
@@ -60,7 +56,7 @@ func (g *grant) handleErr(l *Lease) error {
 
 func (g *grant) handleEnded(l *Lease) bool { return g.state == grantEnded || g.handleReleased(l) }
 
-// handleReleased reports whether a handle was released. It is called with mu held.
+// handleReleased reports whether a handle was released. mu must be held.
 func (g *grant) handleReleased(l *Lease) bool {
 	if l == &g.first {
 		return g.firstReleased
@@ -68,7 +64,7 @@ func (g *grant) handleReleased(l *Lease) bool {
 	return !slices.Contains(g.extra().joined, l)
 }
 
-// handles are those that aren't released. It is called with mu held.
+// handles returns the handles that haven't been released. mu must be held.
 func (g *grant) handles() iter.Seq[*Lease] {
 	return func(yield func(*Lease) bool) {
 		if !g.firstReleased && !yield(&g.first) {
@@ -82,7 +78,7 @@ func (g *grant) handles() iter.Seq[*Lease] {
 	}
 }
 
-// others reports whether a handle other than l is neither canceled nor released. It is called with mu held.
+// others reports whether a handle other than l is neither canceled nor released. mu must be held.
 func (g *grant) others(l *Lease) bool {
 	for o := range g.handles() {
 		if o != l && o.cause == nil {
@@ -92,7 +88,7 @@ func (g *grant) others(l *Lease) bool {
 	return false
 }
 
-// only reports whether there is no handle but this.
+// only reports whether all other handles of the grant have been released.
 func (h grantHandle) only() bool {
 	h.g.mu.Lock()
 	defer h.g.mu.Unlock()
@@ -125,8 +121,8 @@ func (h grantHandle) record() *record {
 	return cl.record
 }
 
-// parentOf returns the context that a lease taken with ctx follows. If that is another one, by WithLifetime, takenIn finds the
-// lease in whose Context it was taken.
+// parentOf returns the context that a lease taken with ctx follows: ctx, or the one of WithLifetime. From the latter,
+// takenIn finds the lease in whose Context the new lease was taken.
 func (lk *lock) parentOf(ctx context.Context) context.Context {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {
@@ -138,7 +134,7 @@ func (lk *lock) parentOf(ctx context.Context) context.Context {
 	return lc
 }
 
-// join adds a handle to a live grant. It returns nil if the grant has ended meanwhile.
+// join adds a handle to a live grant. It returns nil if the grant has been canceled or has ended in the meantime.
 func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	l := &Lease{target: g, parent: lk.parentOf(ctx)}
 	g.mu.Lock()
@@ -153,7 +149,7 @@ func (g *grant) join(ctx context.Context, lk *lock) *Lease {
 	return l
 }
 
-// follow has the handle canceled when its parent ends.
+// follow cancels the handle when its parent context ends.
 func (g *grant) follow(l *Lease) {
 	parent := l.follows()
 	if parent.Done() == nil {
@@ -162,7 +158,7 @@ func (g *grant) follow(l *Lease) {
 	unfollow := context.AfterFunc(parent, func() { l.target.parentEnded(l) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l.parent != parent || l.cause != nil { // replaced, or canceled, meanwhile
+	if l.parent != parent || l.cause != nil { // replaced, or canceled, in the meantime
 		unfollow()
 		return
 	}
@@ -171,7 +167,7 @@ func (g *grant) follow(l *Lease) {
 
 func (g *grant) parentEnded(l *Lease) {
 	parent := l.follows()
-	if parent.Err() == nil { // the one that ended was replaced
+	if parent.Err() == nil { // the parent that ended was replaced
 		return
 	}
 	next := g.nextParent(parent)
@@ -190,8 +186,8 @@ func (g *grant) parentEnded(l *Lease) {
 	g.cancelHandle(l, canceledByContext(g.lock.name, parent))
 }
 
-// nextParent returns the context to follow after parent, nil if there is none. A lease that was taken under a lease of the kind above
-// outlives the release of that one: it follows what that one followed.
+// nextParent returns the context to follow after parent has ended, nil if there is none. A read lease that was taken in
+// the Context of a write lease outlives the release of that lease: it then follows what the write lease followed.
 func (g *grant) nextParent(parent context.Context) context.Context {
 	above := g.lock.kind.downgradesFrom
 	if above == nil || !errors.Is(context.Cause(parent), ErrReleased) {
@@ -222,7 +218,7 @@ func (g *grant) cancelHandle(l *Lease, err *CanceledError) {
 	}
 }
 
-// releaseLease ends one handle, and the grant with the last one.
+// releaseLease ends one handle. With the last handle it ends the grant, too.
 func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
 	last, err := g.dropHandle(l)
 	if !last {
@@ -231,8 +227,8 @@ func (g *grant) releaseLease(ctx context.Context, l *Lease) error {
 	return g.releaseInRedis(ctx)
 }
 
-// dropHandle ends one handle and stops the renewal with the last one. It reports whether this was the last one and the lock is
-// to be released in Redis.
+// dropHandle ends one handle. With the last handle it stops the renewal, too, and reports true: the lock has to be
+// released in Redis.
 func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.check()
 	g.mu.Lock()
@@ -258,7 +254,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	if !g.firstReleased || len(g.extra().joined) > 0 {
 		canceled := !g.others(nil)
 		g.mu.Unlock()
-		if canceled { // every handle that is left was canceled already
+		if canceled { // every handle that is left was canceled before
 			g.cancel(&CanceledError{g.lock.name, ReasonContext, errJoinedLast})
 		}
 		return false, nil
@@ -266,7 +262,7 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	g.state = grantReleasing
 	g.mu.Unlock()
 
-	if !g.client().renewer.Remove(&g.wd) { // the watchdog was quicker
+	if !g.client().renewer.Remove(&g.wd) { // the watchdog has found a loss before
 		g.check()
 		err := g.ended()
 		g.skipTakeoverDelay(err)
@@ -275,7 +271,8 @@ func (g *grant) dropHandle(l *Lease) (last bool, err error) {
 	return true, nil
 }
 
-// skipTakeoverDelay is called when nobody works under a grant any more. If it ended by a loss, the lock may still be taken in Redis for the takeover delay.
+// skipTakeoverDelay frees the lock of a grant that was lost, before its takeover delay is over. It is called when no
+// holder works under the grant any more.
 func (g *grant) skipTakeoverDelay(err error) {
 	if g.lock.cfg.takeoverDelay > 0 && errors.Is(err, ErrLost) {
 		g.claim.cleanUp()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Alarm implements watchdog.Holder: what WithHoldWarning, WithMaxHold and WithHeartbeat ask for is due.
+// Alarm implements watchdog.Holder. It carries out WithHoldWarning, WithMaxHold and WithHeartbeat.
 func (g *grant) Alarm(now time.Time) time.Time {
 	held, cfg := now.Sub(g.hold.Since()), g.lock.cfg
 	g.mu.Lock()
@@ -27,7 +27,7 @@ func (g *grant) Alarm(now time.Time) time.Time {
 	return g.nextAlarm(held)
 }
 
-// warn logs that the lock is held for long: the grant's, or that of its composite.
+// warn logs the warning of WithHoldWarning, for the grant or for the composite that it is part of.
 func (g *grant) warn(held time.Duration) {
 	g.mu.Lock()
 	cl := g.first.composite
@@ -37,7 +37,7 @@ func (g *grant) warn(held time.Duration) {
 	}
 }
 
-// nextAlarm is when the next of the limits on a hold is due, zero if none is.
+// nextAlarm returns when the next limit of the hold is due, zero if there is none.
 func (g *grant) nextAlarm(held time.Duration) time.Time {
 	cfg := g.lock.cfg
 	var next time.Duration
@@ -61,7 +61,7 @@ func (g *grant) nextAlarm(held time.Duration) time.Time {
 	return g.hold.Since().Add(next)
 }
 
-// unlimited leaves WithMaxHold and WithHeartbeat to the lock of its Multi that is taken last.
+// unlimited switches off WithMaxHold and WithHeartbeat: the lock of the Multi that is taken last enforces them.
 func (g *grant) unlimited() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

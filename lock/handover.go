@@ -9,28 +9,31 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Hand-overs inside this process go on while no other process is seen to wait. A process that polls isn't seen, so after so many, or so
-// long, the release is published.
+// A lock is handed over within this process while no other process is seen to wait. A process that polls isn't seen. So
+// after maxHandoffs hand-overs in a row, or maxHandoffTime, a release doesn't hand over.
 const (
 	maxHandoffs    = 64
 	maxHandoffTime = 100 * time.Millisecond
 )
 
-// handOver is the attempt of a release to give the lock straight to the next waiter of this client.
+// handOver is the attempt of a release to give the lock to the next waiter of this client.
 type handOver struct {
 	claim      *claim // the waiter's
 	w          *waiter
 	q          *waitQueue
 	subscribed int  // how many of the channel's subscribers are this client's
-	ended      bool // the queue goes on without it; guarded by waitQueues.mu
+	ended      bool // end was called; guarded by waitQueues.mu
 }
 
-// handOverOrRelease gives a grant's lock back: in the same script to the next waiter of this client, where that is fair to other processes, and
-// otherwise to everybody. See waitQueue for who asks then.
-func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time) (releaseReply, error) {
+// handOverOrRelease releases the lock of a grant. The same script hands it over to the next waiter of this client if
+// that is fair to other processes. Otherwise it may grant the lock to a waiter of another client, or wake waiters: see
+// package waitset.
+func (ws *waitQueues) handOverOrRelease(
+	ctx context.Context, rel *telemetry.Release, g *grant, deadline time.Time,
+) (releaseReply, error) {
 	if until := g.keepUntil(); isAhead(until) {
 		f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{keepUntil: until})
-		ws.wake(g.lock.key) // to see when
+		ws.wake(g.lock.key) // the waiters ask until when it stays taken
 		return f, err
 	}
 	next, q, entries, tellHead := ws.nextWaiter(g.lock)
@@ -41,7 +44,8 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 	if entries.TakeOut == "" {
 		entries.TakeOut = g.claim.Entry()
 	}
-	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline, releaseParams{wake: policy, entries: entries, next: next})
+	f, err := ws.c.ops.releaseWithRetry(ctx, rel, g.claim, deadline,
+		releaseParams{wake: policy, entries: entries, next: next})
 	switch {
 	case next != nil && err == nil && f.Outcome == script.HandedOver:
 		next.succeeded(g, f)
@@ -58,8 +62,9 @@ func (ws *waitQueues) handOverOrRelease(ctx context.Context, rel *telemetry.Rele
 	return f, err
 }
 
-// nextWaiter begins to hand the lock over to the head of its queue, if it has one; nil: the release is to be published instead. entries are what the
-// release changes in the wait set. tellHead says that the head doesn't hear what is published.
+// nextWaiter begins a hand-over to the head of the lock's queue. next is nil if the release must not hand over, q is
+// nil if there is no queue. entries are what the release changes in the wait set. tellHead reports that the head
+// wouldn't hear a message.
 func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entries script.Entries, tellHead bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -78,7 +83,7 @@ func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entrie
 	}
 	q.state = headIsHanded
 	if registered && entries.Add != "" {
-		entries.TakeOut = entries.Add // it leaves with the lock
+		entries.TakeOut = entries.Add // with the lock, the head leaves the wait set
 	}
 	next = &handOver{claim: q.head.claim, w: q.head, q: q}
 	if heard {
@@ -87,40 +92,42 @@ func (ws *waitQueues) nextWaiter(lk *lock) (next *handOver, q *waitQueue, entrie
 	return next, q, entries, !heard
 }
 
-// failed is called if the try to hand the lock over failed, with the time until which that may still happen; zero: it can't. The release goes on
-// without it.
+// failed is called if the try to hand the lock over has failed. The hand-over may still happen up to until; zero: it
+// can't. The next try of the release is one without a hand-over.
 func (h *handOver) failed(until time.Time) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
 	if !until.IsZero() { // the waiter may have the lock, or still get it: it finds out by asking
 		h.claim.noteLateWrite(until)
-		if h.w.q == nil { // it has left
+		if h.w.q == nil { // the waiter has left
 			h.claim.cleanUp()
 		}
 	}
 	h.end(wakeLocal)
 }
 
-// notTaken is called when the release has ended, but didn't hand the lock over. tell says whether the head is to be told here.
+// notTaken is called when the release has ended without a hand-over. If tell is true, it wakes the head.
 func (h *handOver) notTaken(tell bool) {
 	h.q.ws.mu.Lock()
 	defer h.q.ws.mu.Unlock()
 	h.q.handoffs = 0
 	h.q.member.NotHandedOver()
-	why := wakeNone // a message is on its way
+	why := wakeNone // a message will wake the head
 	if tell {
 		why = wakeLocal
 	}
 	h.end(why)
 }
 
-// succeeded is called when the lock of a grant was handed over. The waiter leaves with it.
+// succeeded is called when the lock of a grant was handed over. The waiter leaves its queue with the lock.
 func (h *handOver) succeeded(g *grant, f releaseReply) {
 	w, q, ws := h.w, h.q, h.q.ws
 	ws.mu.Lock()
-	w.won, w.handedBy = &acquireReply{AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent}, g.claim
+	w.won, w.handedBy = &acquireReply{
+		AcquireReply: script.AcquireReply{Granted: true, Token: f.Token}, sent: f.sent,
+	}, g.claim
 	after := func() {}
-	left := w.q == nil // during the release
+	left := w.q == nil // it gave up during the release
 	if !left {
 		q.noteHolder(HeldError{Owner: h.claim.owner, Remaining: w.lock.cfg.ttl()}, h.claim.traceparent)
 		after = ws.leave(w)
@@ -132,14 +139,14 @@ func (h *handOver) succeeded(g *grant, f releaseReply) {
 	}
 	h.end(wakeNone)
 	ws.mu.Unlock()
-	runtime.Gosched() // the waiter goes first: it has the lock, and others wait for it
+	runtime.Gosched() // let the waiter run first: it has the lock, and others wait for it
 	after()
 	if left {
 		h.claim.cleanUpOnce()
 	}
 }
 
-// end ends the state headIsHanded, unless that was done. It is called with waitQueues.mu held.
+// end ends the state headIsHanded, once. waitQueues.mu must be held.
 func (h *handOver) end(why wakeup) {
 	if !h.ended {
 		h.ended = true

@@ -19,28 +19,31 @@ import (
 
 // Holder says who holds a lock.
 type Holder struct {
-	Held      bool          // the rest is zero if nobody does
-	Owner     string        // as Lease.Owner for a lockdog client; of readers the one with the longest lease
+	Held      bool          // if it isn't held, all other fields are zero
+	Owner     string        // as Lease.Owner for a lockdog client; of several readers the one with the longest lease
 	ClientID  string        // of the lockdog client that holds it, see WithClientID; "" for a Redisson holder
-	Count     int           // how often a Redisson holder has entered; 1 for ours
-	Remaining time.Duration // until the lock is free unless the lease is renewed, with the holder's WithTakeoverDelay; negative: it has no expiry
-	Token     int64         // 0 when the holder isn't a lockdog client
-	TraceID   string        // of the trace in which the holder took it, "" when unknown
+	Count     int           // how often a Redisson holder has entered; 1 for a lockdog holder
+	Remaining time.Duration // until the lock is free without a renewal, takeover delay included; negative: no expiry
+	Token     int64         // 0 if the holder isn't a lockdog client
+	TraceID   string        // of the trace in which the holder took it, "" if unknown
 	Mode      string        // of an RWMutex: "write", or "read"
-	Readers   int           // of an RWMutex: how many hold it for reading, those included that read on under the writer
+	Readers   int           // of an RWMutex: how many hold it for reading, also while the writer holds it
 }
 
-// inspect is Inspect.
+// inspect implements Inspect.
 func (lk *lock) inspect(ctx context.Context) (h Holder, err error) {
 	err = lk.call(ctx, "inspect", func() error {
 		r, err := lk.c.ops.inspect(ctx, lk)
-		h = Holder{r.Held, r.Owner, script.ClientIDOf(r.Owner), r.Count, r.Remaining, r.Token, traceID(r.Traceparent), r.Mode, r.Readers}
+		h = Holder{
+			r.Held, r.Owner, script.ClientIDOf(r.Owner), r.Count, r.Remaining, r.Token,
+			traceID(r.Traceparent), r.Mode, r.Readers,
+		}
 		return err
 	})
 	return h, err
 }
 
-// forceUnlock is ForceUnlock, called by that function of the program.
+// forceUnlock implements ForceUnlock. caller is the function of the program that called it.
 func (lk *lock) forceUnlock(ctx context.Context, caller string) (was bool, err error) {
 	err = lk.call(ctx, "force unlock", func() (err error) {
 		ctx, f := lk.c.rec.StartForce(ctx, &lk.tel)
@@ -57,7 +60,7 @@ func (lk *lock) forceUnlock(ctx context.Context, caller string) (was bool, err e
 	return was, err
 }
 
-// callerOf is where in the program the function of this package was called that is running: "pkg.Func (file.go:42)".
+// callerOf returns from where in the program this package was called: "pkg.Func (file.go:42)".
 func callerOf() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
@@ -69,10 +72,11 @@ func callerOf() string {
 	}
 }
 
-// ownPackage is how the names of this package's functions begin.
+// ownPackage begins the names of this package's functions.
 const ownPackage = "github.com/lockdog/lockdog/lock."
 
-// inspectEach inspects all the locks at once. Of those that couldn't be asked the result has no holder, but an error.
+// inspectEach inspects all locks at the same time. It returns the holders by nameOf, and an error for each lock. A lock
+// with an error has no holder.
 func inspectEach(ctx context.Context, locks []lock, nameOf func(*lock) string) (map[string]Holder, []error) {
 	holders, errs := make([]Holder, len(locks)), make([]error, len(locks))
 	eachAtOnce(locks, func(i int) { holders[i], errs[i] = locks[i].inspect(ctx) })
@@ -85,7 +89,7 @@ func inspectEach(ctx context.Context, locks []lock, nameOf func(*lock) string) (
 	return found, errs
 }
 
-// forceUnlockEach unlocks all the locks at once. It reports whether one was held, and the error of each.
+// forceUnlockEach unlocks all locks at the same time. It reports whether any was held, and returns an error for each.
 func forceUnlockEach(ctx context.Context, locks []lock, caller string) (bool, []error) {
 	were, errs := make([]bool, len(locks)), make([]error, len(locks))
 	eachAtOnce(locks, func(i int) { were[i], errs[i] = locks[i].forceUnlock(ctx, caller) })

@@ -9,16 +9,17 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// maxNameBytes bounds a lock's name: it travels in every command, log line and span.
+// maxNameBytes bounds a lock's name, because every command, log line and span contains it.
 const maxNameBytes = 1024
 
-// checkName says what is wrong with the name of a lock, prefix included.
+// checkName returns an error if the name of a lock, prefix included, isn't allowed.
 func checkName(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: the lock's name is empty", ErrInvalid)
 	case len(name) > maxNameBytes:
-		return fmt.Errorf("%w: the lock's name %.32q… has %d bytes, at most %d are allowed", ErrInvalid, name, len(name), maxNameBytes)
+		return fmt.Errorf("%w: the lock's name %.32q… has %d bytes, at most %d are allowed",
+			ErrInvalid, name, len(name), maxNameBytes)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%w: the lock's name %q is not valid UTF-8", ErrInvalid, name)
 	}
@@ -28,9 +29,9 @@ func checkName(name string) error {
 	return checkBraces("the lock's name", name)
 }
 
-// checkReserved rejects text that has a reserved part in it.
+// checkReserved rejects text that contains a reserved part.
 func checkReserved(what, s string) error {
-	if !strings.Contains(s, "lock") { // which all of them have, and few names
+	if !strings.Contains(s, "lock") { // the reserved parts all contain it, and few names do
 		return nil
 	}
 	for _, part := range script.Reserved {
@@ -42,14 +43,15 @@ func checkReserved(what, s string) error {
 	return nil
 }
 
-// checkBraces rejects text whose braces give no hash tag: in a cluster the lock and its channel, which
-// gets braces of its own only where the name has none, would live in different slots. Braces after the tag change nothing.
+// checkBraces rejects text with braces but no hash tag. A channel gets braces around the name only if the name has
+// none. So in a cluster the lock and its channel would be in different slots. Braces after the tag change nothing.
 func checkBraces(what, s string) error {
 	if !strings.ContainsAny(s, "{}") {
 		return nil
 	}
 	if _, ok := hashslot.Tagged(s); !ok {
-		return fmt.Errorf("%w: %s %q has braces that are no hash tag; use none, or first a non-empty {tag}", ErrInvalid, what, s)
+		return fmt.Errorf("%w: %s %q has braces that are no hash tag; use none, or first a non-empty {tag}",
+			ErrInvalid, what, s)
 	}
 	return nil
 }

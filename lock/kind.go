@@ -9,51 +9,52 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// kind is what differs between the kinds of lock. Waiting, the watchdog, leases and telemetry are the same for all, and know a kind only by
-// this table.
+// kind is what differs between the kinds of lock. Waiting, the watchdog, leases and telemetry are the same for all, and
+// know a kind only by this table.
 type kind struct {
-	name string // lockdog.kind
+	name string // the value of the attribute lockdog.kind
 
 	acquire *script.Acquirer
 	release *script.Releaser // nil: an acquire leaves nothing in Redis
-	retain  *script.Releaser // ends the lease and leaves the lock taken for a while; nil: WithMinHold isn't for it
+	retain  *script.Releaser // ends the lease, but keeps the lock taken for WithMinHold; nil: not for this kind
 	force   *script.Forcer
 	inspect *script.Inspector
 
-	// handOver is a release that may hand the lock to a waiter of the same client; nil: there is none.
+	// handOver is a release that may hand the lock over to a waiter of the same client; nil: there is none.
 	handOver *script.Releaser
 
-	// channel is where a release is published.
+	// channel returns the channel on which a release is published.
 	channel func(key string) string
-	// holding is how its owners are stored in Redis.
+	// holding is how Redis stores its owners.
 	holding script.Holding
 
-	// downgradesFrom is the kind whose holder gets a lock of this kind at once.
+	// downgradesFrom is the kind whose holder gets a lock of this kind at once: the writer, for a reader.
 	downgradesFrom *kind
-	// ownerSuffix ends the names of its owners.
+	// ownerSuffix is the end of each owner of this kind.
 	ownerSuffix string
 
 	usesWaitSet      bool // a release may pass the lock to one of the waiting clients: see package waitset
 	oneKey           bool // acquire and release work with the lock's key alone, as they must while its slot moves
-	queuesInRedis    bool // the head of a queue has a place in Redis, which it keeps by asking again, and gives up when it leaves
-	queuePerWaiter   bool // each waiter has a queue here and a channel of its own, for its place in Redis
-	multiHolder      bool // a holder may take it again
-	wakesNextOnGrant bool // when a waiter got in or left, there may be enough for the next
+	queuesInRedis    bool // the head of a queue has a place in Redis. It keeps the place by asking again
+	queuePerWaiter   bool // each waiter has its own queue here, its own channel, and its own place in Redis
+	multiHolder      bool // a caller may hold it several times
+	wakesNextOnGrant bool // after the grant to a waiter, or when a waiter leaves, there may be enough for the next
 	grantsAllWaiters bool // a grant to one waiter is a grant to all
 	usesReceipts     bool // its operations change a counter and leave a receipt: see receipts.go
 	isCounterUpdate  bool // release is such an operation
 	amount           int  // ... with this argument
-	leaseless        bool // it is held without a lease
+	leaseless        bool // what it grants has no lease
 
-	number    string // what its key holds, if not a lock's hash
-	refusal   string // why it was refused, if not because somebody holds it
+	number    string // what its key holds, if not the hash of a lock
+	refusal   string // why an acquire was refused, if not because of a holder
 	emptyHint string // ... if no lease is known that will end
 }
 
-// words returns the name as texts have it.
+// words returns the name as error texts have it.
 func (k *kind) words() string { return strings.ReplaceAll(k.name, "_", " ") }
 
-// refuses returns why it was refused, "" if somebody holds it. No lease ends before remaining; negative: none will end.
+// refuses returns why an acquire was refused, "" if there is a holder. remaining is the time until the first lease
+// ends; negative: none will end.
 func (k *kind) refuses(remaining time.Duration) string {
 	if remaining < 0 && k.emptyHint != "" {
 		return k.emptyHint
@@ -63,22 +64,22 @@ func (k *kind) refuses(remaining time.Duration) string {
 
 // acquireParams say what a call of Lock or TryLock asks for.
 type acquireParams struct {
-	mayWait      bool               // it is Lock, which waits
-	waitDeadline time.Time          // of Lock; zero: there is none, or WithWait says when
-	tryDeadline  time.Time          // of TryLock, for Redis's answer; zero: each call may take one lease
-	writer       string             // the owner of the caller's lease of the kind that this one downgrades from
-	permits      int                // of a semaphore
-	composite    *compositeLease    // of which it will be a member, nil for most
+	mayWait      bool               // it is Lock, not TryLock
+	waitDeadline time.Time          // of Lock; zero: there is none, or acquireOrWait sets it by WithWait
+	tryDeadline  time.Time          // when TryLock gives up on Redis; zero: each call may take one lease
+	writer       string             // of a reader: the owner of the write lease that its ctx carries
+	permits      int                // of an UnleasedSemaphore
+	composite    *compositeLease    // the lease that will have this one as a member, nil for most
 	sample       *contention.Sample // of the call, nil for most
 
 	// These change from attempt to attempt:
-	placeTTL time.Duration  // how long its place in Redis's queue is kept until it asks again; 0: it takes none
-	waited   time.Duration  // since it first asked
+	placeTTL time.Duration  // how long Redis's queue keeps its place until it asks again; 0: it takes none
+	waited   time.Duration  // since it joined the queue in this client
 	entries  script.Entries // how the wait set changes: see package waitset
 	waiter   *waiter        // the waiter that asks; nil: a TryLock, or the first attempt of a Lock
 }
 
-// callContext returns the ctx of the calls to Redis, which have a moment more than the wait.
+// callContext returns the ctx of the calls to Redis. It ends lastAnswer after the wait.
 func (p *acquireParams) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.waitDeadline.IsZero() {
 		return ctx, func() {}
@@ -86,7 +87,7 @@ func (p *acquireParams) callContext(ctx context.Context) (context.Context, conte
 	return context.WithDeadlineCause(ctx, p.waitDeadline.Add(lastAnswer), errNoAnswer)
 }
 
-// callTimeout is how long a call for a lock with that lease waits for Redis.
+// callTimeout returns how long a call to Redis may take, for a lock with that lease.
 func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 	if p.tryDeadline.IsZero() {
 		return lease
@@ -94,7 +95,7 @@ func (p *acquireParams) callTimeout(lease time.Duration) time.Duration {
 	return max(min(lease, time.Until(p.tryDeadline)), 0)
 }
 
-// keys returns the lock as scripts take it.
+// keys returns the keys of the lock for a script.
 func (lk *lock) keys() script.Lock { return script.Lock{Key: lk.key, Counter: lk.counter()} }
 
 // counter returns the key of the lock's token counter, boxed.
@@ -105,7 +106,7 @@ func (lk *lock) counter() any {
 	return lk.c.counters.Of(lk.c.cfg.prefix, lk.key)
 }
 
-// spent returns receipts that an operation is to delete.
+// spent returns receipts that the next operation deletes.
 func (lk *lock) spent() []string {
 	if !lk.kind.usesReceipts {
 		return nil
@@ -119,7 +120,7 @@ func (cl *claim) member() string { return cl.lock.kind.holding.Member(cl.owner) 
 // renewedKey returns the key that stores the owners of the lock.
 func (lk *lock) renewedKey() string { return lk.kind.holding.Key(lk.key) }
 
-// wakeChannel returns the channel on which a waiter hears of a release.
+// wakeChannel returns the channel on which a waiter is woken.
 func (lk *lock) wakeChannel(claim *claim) string {
 	channel := lk.kind.channel(lk.key)
 	if lk.kind.queuePerWaiter {

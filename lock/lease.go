@@ -10,18 +10,18 @@ import (
 
 // Lease is the handle of one grant of a lock. All its methods may be called from any goroutine.
 //
-// A lease ends when it is released, when it is lost, or when its Client is closed and gives it up. It may be canceled before that: then its
-// Context ends, and what remains of the lease is time to wind down and release. A canceled lease isn't renewed any more, unless
-// Client.Close canceled it: then it is renewed until it is released, or Close gives up.
+// A lease ends when it is released, when it is lost, or when its Client is closed and gives it up. It may be canceled
+// before that: then its Context ends, and the rest of the lease is time to stop and release. A canceled lease isn't
+// renewed any more, unless Client.Close canceled it: then it is renewed until it is released, or Close gives up.
 //
-// A Lease must not be copied. One that no Lock returned, nil or zero, has ended: its Err, the error of Release and the cause of its Context match
-// ErrInvalid.
+// A Lease must not be copied. A nil or zero Lease has ended: its Err, the error of Release and the cause of its Context
+// match ErrInvalid.
 type Lease struct {
 	_ noCopy
 
 	target    leaseTarget
-	composite *compositeLease // of which this lease is a member; nil for most
-	parent    context.Context // the lease is canceled when it ends
+	composite *compositeLease // that this lease is a member of; nil for most
+	parent    context.Context // when it ends, the lease is canceled
 
 	// These, composite and parent are guarded by target.handleMu.
 	cause    error         // why Context ended
@@ -30,20 +30,20 @@ type Lease struct {
 	unfollow func() bool   // stops following parent
 }
 
-// noCopy has go vet report copies of what embeds it.
+// noCopy makes go vet report copies of a struct that has it as a field.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls joined
-// it (WithReentrancy). Methods with a Lease parameter act on that handle.
+// leaseTarget is what a Lease is a handle of: a grant, or a compositeLease. A grant has several handles if other calls
+// joined it (WithReentrancy). Methods with a Lease parameter act on that handle.
 type leaseTarget interface {
 	facts
 
-	// find returns the handle that belongs to one lock. Its grant is nil if there is none.
+	// find returns the handle for the lock of a client with that key. Its grant is nil if there is none.
 	find(l *Lease, c *Client, key string) grantHandle
-	// grants calls f for each lock of a handle.
+	// grants calls f for each grant of a handle.
 	grants(l *Lease, f func(grantHandle))
 	// check ends what has expired by the clock.
 	check()
@@ -53,45 +53,45 @@ type leaseTarget interface {
 
 	// handleMu guards the fields of the handles. The methods below are called with it held.
 	handleMu() *sync.Mutex
-	// handleErr is Lease.Err.
+	// handleErr returns what Lease.Err returns.
 	handleErr(l *Lease) error
 	// handleEnded reports whether Lease.Ended is closed.
 	handleEnded(l *Lease) bool
 }
 
-// Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in which
-// they are taken.
+// Name is the lock's name, without the client's key prefix. The names of a Multi are joined by commas, in the order in
+// which they are taken.
 func (l *Lease) Name() string { return l.of().lockName() }
 
-// Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an RWMutex. For a
-// Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
+// Owner identifies this grant in Redis: "<client id>:<random>-<seq>", followed by ":write" for the write lease of an
+// RWMutex. For a Multi it is the owner of the first name, for a Quorum the owner at one of the nodes.
 func (l *Lease) Owner() string { return l.of().owner() }
 
-// Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as no server
-// that answers has a clock behind a token that it issued. A store that remembers the largest token it has seen, and refuses
-// smaller ones, is safe from holders that don't know yet that they lost the lock.
+// Token is the grant's fencing token. It is larger than the token of every earlier grant of the same name, as long as
+// no server that answers has a clock behind a token that it issued. A store that remembers the largest token it has
+// seen, and refuses smaller ones, is safe from holders that don't know yet that they lost the lock.
 //
-// The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the next. Protect
-// what belongs to one of the names by that name's token, see Tokens.
+// The token of a Multi is the largest of the tokens of its names. It rises from one grant of the same names to the
+// next. Protect the data of one name by the token of that name: see Tokens.
 //
-// Semaphores, and the readers of an RWMutex, have several live leases at a time, each with a token of its own. A store that refuses
-// smaller tokens would refuse live holders: there, check the tokens of writers only.
+// Semaphores, and the readers of an RWMutex, have several live leases at a time, each with its own token. A store that
+// refuses smaller tokens would refuse live holders. So check the tokens of writers only.
 func (l *Lease) Token() int64 { return l.of().token() }
 
-// Tokens are the tokens by name: one for each name of a Multi, one for any other lock.
+// Tokens returns the tokens by name: one for each name of a Multi, one for any other lock.
 func (l *Lease) Tokens() map[string]int64 { return l.of().tokens() }
 
-// Deadline is the time until which this process trusts the lease without another renewal. Each renewal of a watched lease
-// moves it. A lock that another process has passed on is trusted for 3 s at most until its first renewal, which comes within half a second. When the
-// lease ends it stays as it is: whether the lease is still trusted, Context and Err say.
+// Deadline is the time until which this process trusts the lease without another renewal. Each renewal moves it. A lock
+// that a release in another process granted is trusted for 3 s at most until its first renewal, which comes within half
+// a second. Deadline doesn't change when the lease ends: Context and Err say whether the lease is still trusted.
 func (l *Lease) Deadline() time.Time { return l.of().deadline() }
 
 // Heartbeat reports that the work under the lock makes progress. It has an effect only with WithHeartbeat.
 func (l *Lease) Heartbeat() { l.of().heartbeat() }
 
-// Context is the permission to work under the lock. It carries the values, and the deadline, of the ctx
-// given to Lock (or WithLifetime), and ends at the latest at the lease's deadline, whatever Redis is
-// doing. Its cause, by context.Cause, is a *LostError, a *CanceledError or ErrReleased.
+// Context is the permission to work under the lock. It has the values, and the deadline, of the ctx given to Lock (or
+// WithLifetime). It ends at the lease's deadline at the latest, even if Redis doesn't answer. Its cause (context.Cause)
+// is a *LostError, a *CanceledError or ErrReleased.
 func (l *Lease) Context() context.Context {
 	if l.isZero() {
 		return noContext
@@ -109,7 +109,8 @@ func (l *Lease) Context() context.Context {
 	return l.work
 }
 
-// Ended is closed when Release is called (not when Redis has confirmed it), when the lease is lost, or when a closed client gives it up.
+// Ended returns a channel that is closed when Release is called (before Redis has confirmed it), when the lease is
+// lost, or when a closed client gives it up.
 func (l *Lease) Ended() <-chan struct{} {
 	if l.isZero() {
 		return noContext.Done()
@@ -126,7 +127,7 @@ func (l *Lease) Ended() <-chan struct{} {
 	return l.ended
 }
 
-// Err is nil while the lease lives. After that it is ErrReleased, a *LostError, or matches ErrClosed.
+// Err returns nil while the lease lives, then ErrReleased, a *LostError, or an error that matches ErrClosed.
 func (l *Lease) Err() error {
 	if l.isZero() {
 		return errNoLease
@@ -138,23 +139,25 @@ func (l *Lease) Err() error {
 	return l.target.handleErr(l)
 }
 
-// Release ends the lease, and frees the lock unless another Lock joined it (WithReentrancy). It also works on a ctx that has
-// ended, and then takes no longer than the rest of the lease. Otherwise it returns when ctx ends at the latest, while the client
-// goes on trying. The last Release stops the renewal first. Whatever it returns, the lock is free one lease later (with WithMinHold,
-// when that is over, if later).
+// Release ends the lease, and frees the lock unless another lease has joined it (WithReentrancy): then the last Release
+// frees it. Release also works on a ctx that has ended, and then takes no longer than the rest of the lease. Otherwise
+// it returns when ctx ends at the latest, and the client goes on trying. The last Release stops the renewal first.
+// Whatever it returns, the lock is free one lease later (with WithMinHold, when that is over, if later).
 //
-// The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was closed and
-// gave up the lease, and ErrInvalid if the Lease or ctx is nil (without a ctx the lease is released even so). Any other error means
-// that Redis didn't confirm the release.
+// The error matches ErrLost if the lock was no longer ours, ErrReleased at the second call, ErrClosed if the client was
+// closed and gave up the lease, and ErrInvalid if the Lease or ctx is nil (without a ctx the lease is released even
+// so). Any other error means that Redis didn't confirm the release.
 //
-// A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released when a
-// majority of the nodes has confirmed; the client goes on trying the others.
+// A lease of several names or nodes releases all of them, also after it was lost. The lease of a Quorum is released
+// when a majority of the nodes has confirmed; the client goes on trying the others.
 func (l *Lease) Release(ctx context.Context) error {
 	if l.isZero() {
 		return errNoLease
 	}
 	if ctx == nil {
-		return errors.Join(fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background", ErrInvalid, l.Name()),
+		return errors.Join(
+			fmt.Errorf("%w: lock %q: Release(nil): a ctx is needed; released with context.Background",
+				ErrInvalid, l.Name()),
 			l.Release(context.Background()))
 	}
 	return l.target.releaseLease(ctx, l)
@@ -168,7 +171,7 @@ func (l *Lease) follows() context.Context {
 	return l.parent
 }
 
-// endContext ends the lease's context. Only the first cause counts. It is called with handleMu held.
+// endContext ends the lease's context. Only the first cause counts. handleMu must be held.
 func (l *Lease) endContext(cause error) {
 	if l.cause != nil {
 		return
@@ -185,7 +188,7 @@ func (l *Lease) endContext(cause error) {
 	}
 }
 
-// closeEnded closes Ended. It is called with handleMu held.
+// closeEnded closes the channel of Ended. handleMu must be held.
 func (l *Lease) closeEnded() {
 	if l.ended == nil {
 		return
@@ -207,13 +210,15 @@ func leaseOf(ctx context.Context) *Lease {
 
 type takenInKey struct{}
 
-// takenIn returns the lease in whose Context another lease was taken that follows ctx by WithLifetime, nil if there is none.
+// takenIn is for the ctx that a lease follows by WithLifetime: it returns the lease in whose Context that lease was
+// taken, nil if there is none.
 func takenIn(ctx context.Context) *Lease {
 	l, _ := ctx.Value(takenInKey{}).(*Lease)
 	return l
 }
 
-// held finds a live lease of a lock among those that ctx carries. It prefers one of the lock's own kind. The grant is nil if there is none.
+// held returns a live lease of lk's key among those that ctx carries, if possible a lease of lk's kind. Its grant is
+// nil if there is none.
 func held(ctx context.Context, lk *lock) (found grantHandle) {
 	carried(ctx, lk, func(l *Lease) (more bool) {
 		h := l.target.find(l, lk.c, lk.key)
@@ -230,11 +235,11 @@ func held(ctx context.Context, lk *lock) (found grantHandle) {
 	return found
 }
 
-// carried calls f for the leases whose Context ctx descends from, or the context that a lease of the lock is to follow, the innermost first, until
-// f returns false. They may have ended.
+// carried calls f for the leases from whose Context ctx, or the ctx of lk's WithLifetime, descends, until f returns
+// false. In each branch the innermost lease comes first. Leases may have ended.
 func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
-	var forks []*Lease       // where other branches start
-	var seen map[*Lease]bool // several branches may meet
+	var forks []*Lease       // where other branches begin
+	var seen map[*Lease]bool // branches may meet
 	l := leaseOf(ctx)
 	if lc := lk.cfg.leaseCtx; lc != nil {
 		forks = append(forks, leaseOf(lc))
@@ -264,14 +269,14 @@ func carried(ctx context.Context, lk *lock, f func(l *Lease) (more bool)) {
 	}
 }
 
-// joins reports whether lk may join a grant: WithReentrancy must be set, and a shared lock is joined by its own kind only.
+// joins reports whether lk may join a grant: it needs WithReentrancy, and only its own kind joins a shared grant.
 func (lk *lock) joins(g *grant) bool {
 	return lk.cfg.reentrant && (!g.lock.kind.wakesNextOnGrant || g.lock.kind == lk.kind)
 }
 
-// leaseContext is Lease.Context. Unlike a plain cancelable context it never ends late: after a process was
-// stopped or starved its timers fire late, so Err checks the clock itself. Its Deadline is that of the parent,
-// never that of the lease, which moves, and which gRPC and SQL drivers would adopt.
+// leaseContext is Lease.Context. Its Err is never late: it checks the clock itself, because timers fire late in a
+// process that was stopped or starved. Its Deadline is that of the parent. The lease's deadline moves, and gRPC and SQL
+// drivers would adopt it.
 type leaseContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -298,7 +303,7 @@ func (c *leaseContext) Value(key any) any {
 	switch key {
 	case leaseKey{}:
 		return c.lease
-	case takenInKey{}: // it is about the lease itself, not about what is taken in its Context
+	case takenInKey{}: // it is about this lease, not about the leases that are taken in its Context
 		return nil
 	}
 	return c.Context.Value(key)

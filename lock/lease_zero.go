@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// errNoLease is what a Lease says that is nil or zero.
+// errNoLease is the error of a nil or zero Lease.
 var errNoLease = fmt.Errorf("%w: a nil or zero Lease; use the one that Lock returned", ErrInvalid)
 
 // noContext is the Context of such a Lease.
@@ -16,10 +16,10 @@ var noContext = func() context.Context {
 	return ctx
 }()
 
-// isZero reports whether no Lock returned the lease.
+// isZero reports whether the lease is nil or zero: no Lock has returned it.
 func (l *Lease) isZero() bool { return l == nil || l.target == nil }
 
-// facts are what a Lease says without taking a lock.
+// facts are the methods of a leaseTarget that a nil or zero Lease has, too.
 type facts interface {
 	lockName() string
 	owner() string
@@ -29,7 +29,7 @@ type facts interface {
 	heartbeat()
 }
 
-// of returns whose facts the lease has.
+// of returns the facts of the lease.
 func (l *Lease) of() facts {
 	if l.isZero() {
 		return noFacts{}
@@ -37,7 +37,7 @@ func (l *Lease) of() facts {
 	return l.target
 }
 
-// noFacts are those of a Lease that no Lock returned.
+// noFacts are the facts of a nil or zero Lease.
 type noFacts struct{}
 
 func (noFacts) lockName() string         { return "" }
