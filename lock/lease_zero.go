@@ -9,17 +9,17 @@ import (
 // errNoLease is the error of a nil or zero Lease.
 var errNoLease = fmt.Errorf("%w: a nil or zero Lease; use the one that Lock returned", ErrInvalid)
 
-// noContext is the Context of such a Lease.
+// noContext is the Context of a nil or zero Lease.
 var noContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errNoLease)
 	return ctx
 }()
 
-// isZero reports whether the lease is nil or zero: no Lock has returned it.
+// isZero reports whether the lease is nil or zero: no Lock returned it.
 func (l *Lease) isZero() bool { return l == nil || l.target == nil }
 
-// facts are the methods of a leaseTarget that a nil or zero Lease has, too.
+// facts are the methods of a leaseTarget that a nil or zero Lease has, too. handleMu must not be held.
 type facts interface {
 	lockName() string
 	owner() string
@@ -29,7 +29,7 @@ type facts interface {
 	heartbeat()
 }
 
-// of returns the facts of the lease.
+// of returns the facts of the lease, noFacts for a nil or zero Lease.
 func (l *Lease) of() facts {
 	if l.isZero() {
 		return noFacts{}

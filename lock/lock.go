@@ -10,18 +10,18 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Locker is a lock that gives a Lease: Mutex, FairMutex, Multi, QuorumMutex, Semaphore, and each side of an RWMutex (the writer's is the RWMutex
-// itself, the readers' is RLocker).
+// Locker is a lock that gives a Lease: Mutex, FairMutex, Multi, QuorumMutex, Semaphore, and each side of an RWMutex.
+// The RWMutex itself is its write side, its RLocker the read side.
 type Locker interface {
-	// TryLock takes the lock if it can be had at once, else fails with an error that matches ErrHeld.
+	// TryLock takes the lock if that is possible at once. Otherwise it fails with an error that matches ErrHeld.
 	TryLock(ctx context.Context) (*Lease, error)
-	// Lock waits for the lock until ctx ends, or WithWait is over.
+	// Lock takes the lock. It waits for it until ctx ends or WithWait is over.
 	Lock(ctx context.Context) (*Lease, error)
-	// Do runs fn under the lock, and releases it.
+	// Do runs fn under the lock, and then releases it.
 	Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error
 }
 
-// lock is what the descriptions of all kinds have in common: which lock it is, and how to take it.
+// lock is what the descriptions of all kinds share: which lock it is, and how to take it.
 type lock struct {
 	c    *Client
 	kind *kind
@@ -29,10 +29,10 @@ type lock struct {
 	key  string // in Redis: the client's prefix and the name
 	cfg  *lockConfig
 	tel  telemetry.Lock
-	err  error // what is wrong with the name or the options
+	err  error // why the name or an option is invalid; nil: all are valid
 }
 
-// describe returns the lock of a kind with a name.
+// describe returns a lock of kind k. An invalid name or option is in its err.
 func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	if !c.initialized() {
 		return lock{name: name, err: fmt.Errorf("%w: lock %q: the Client is nil, or not made by New", ErrInvalid, name)}
@@ -42,12 +42,15 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	case lk.cfg.err != nil:
 		lk.err = fmt.Errorf("%w: lock %q: %w", ErrInvalid, name, lk.cfg.err)
 	case len(opts) > 0 && k.leaseless && lk.cfg.aboutLease():
-		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are about leases, and it has none", ErrInvalid, k.words(), name)
+		lk.err = fmt.Errorf("%w: %s %q: WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are about leases, and it has none",
+			ErrInvalid, k.words(), name)
 	case lk.cfg.minHoldSet && len(opts) > 0 && k.retain == nil:
-		lk.err = fmt.Errorf("%w: %s %q: WithMinHold is for a Mutex, a FairMutex, a Multi and the mutex of a Quorum", ErrInvalid, k.words(), name)
+		lk.err = fmt.Errorf("%w: %s %q: WithMinHold is for a Mutex, a FairMutex, a Multi and the mutex of a Quorum",
+			ErrInvalid, k.words(), name)
 	case lk.cfg.breaks && c.cfg.graphAfter == 0:
-		lk.err = fmt.Errorf("%w: lock %q: WithDeadlockBreaking: the client has WithWaitGraph(0), and so looks for no deadlocks", ErrInvalid, name)
-	case name == "": // whatever the prefix
+		lk.err = fmt.Errorf("%w: lock %q: WithDeadlockBreaking: the client has WithWaitGraph(0), and so looks for no deadlocks",
+			ErrInvalid, name)
+	case name == "": // the key has the prefix, and so may not be empty
 		lk.err = checkName(name)
 	default:
 		lk.err = checkName(lk.key)
@@ -56,14 +59,15 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 		return lk
 	}
 	if limit := c.backend.Timeout(); lk.cfg.replicaWait >= limit {
-		lk.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v", ErrInvalid, name, lk.cfg.replicas, lk.cfg.replicaWait, limit)
+		lk.err = fmt.Errorf("%w: lock %q: WithReplicas(%d, %v): must be shorter than the ReadTimeout of the Redis client, %v",
+			ErrInvalid, name, lk.cfg.replicas, lk.cfg.replicaWait, limit)
 		return lk
 	}
 	lk.tel = c.rec.Lock(name, k.name, lk.cfg.group, lk.cfg.spans)
 	return lk
 }
 
-// call runs an operation other than taking the lock.
+// call runs f, an operation other than taking the lock, unless the lock is unusable or the client has closed.
 func (lk *lock) call(ctx context.Context, op string, f func() error) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err
@@ -75,7 +79,7 @@ func (lk *lock) call(ctx context.Context, op string, f func() error) error {
 	return lk.wrap(op, f())
 }
 
-// usable says why the lock can't be used with ctx.
+// usable returns why the lock can't be used with ctx, nil if it can.
 func (lk *lock) usable(ctx context.Context, op string) error {
 	switch {
 	case lk != nil && lk.err != nil:
@@ -90,7 +94,7 @@ func (lk *lock) usable(ctx context.Context, op string) error {
 	return nil
 }
 
-// takeable says why the lock can't be taken with ctx.
+// takeable returns why the lock can't be taken with ctx, nil if it can.
 func (lk *lock) takeable(ctx context.Context) error {
 	if err := lk.usable(ctx, "acquire"); err != nil {
 		return err
@@ -101,7 +105,8 @@ func (lk *lock) takeable(ctx context.Context) error {
 	return nil
 }
 
-// bounded returns the ctx to take the lock with: it ends with the one that the lease is to follow, too, as the lease would be canceled by then.
+// bounded returns the ctx to take the lock with. With WithLifetime it also ends with the context that the lease is to
+// follow: the lease would be canceled at once.
 func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
 	lc := lk.cfg.leaseCtx
 	if lc == nil {
@@ -115,9 +120,9 @@ func (lk *lock) bounded(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// wrap gives an error the lock's name, unless it has it.
+// wrap adds the operation and the lock's name to an error that lacks them.
 func (lk *lock) wrap(op string, err error) error {
-	if errors.Is(err, ErrInvalid) { // it says where
+	if errors.Is(err, ErrInvalid) { // its text has the name
 		return err
 	}
 	if held := (*HeldError)(nil); errors.As(err, &held) {
@@ -134,7 +139,7 @@ func (lk *lock) wrap(op string, err error) error {
 
 func wrapError(name, op string, err error) error { return wrapNamed("lock", name, op, err) }
 
-// wrapNamed gives an error the name of something.
+// wrapNamed adds the operation, and what it was applied to, such as a lock, to an error that lacks them.
 func wrapNamed(what, name, op string, err error) error {
 	var held *HeldError
 	var lost *LostError
@@ -152,8 +157,8 @@ func wrapNamed(what, name, op string, err error) error {
 	return fmt.Errorf("lockdog: %s %q: %s: %w", what, name, op, err)
 }
 
-// node is the server where the lock lives.
+// node returns the server where the lock lives.
 func (lk *lock) node() string { return lk.c.backend.Node(lk.key) }
 
-// atNode says at which node an error was met.
+// atNode adds to an error the node where it occurred.
 func atNode(node string, err error) error { return fmt.Errorf("at %s: %w", node, err) }

@@ -12,7 +12,8 @@ func newTrackers(c *Client) *tracking.Trackers {
 	return tracking.New(tracking.Config{
 		Backend: c.backend, Recorder: c.rec, Verify: c.verify,
 		Refused: func(err error) {
-			c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal", "error", err.Error())
+			c.logger().Warn("lockdog: Redis refuses WithLossNotifications; holders are told of a loss at the next renewal",
+				"error", err.Error())
 		},
 		Crowded: func() {
 			c.logger().Warn("lockdog: Redis doesn't track as many keys as WithLossNotifications has; see tracking-table-max-keys; holders are told of a loss at the next renewal")
@@ -20,7 +21,7 @@ func newTrackers(c *Client) *tracking.Trackers {
 	})
 }
 
-// verify has grants renewed at once: the reply to a renewal tells whether the grant is lost.
+// verify renews grants at once: the reply to a renewal tells whether the grant is lost.
 func (c *Client) verify(entries []tracking.Entry) {
 	leases := make([]*watchdog.Lease, len(entries))
 	for i, e := range entries {
@@ -29,7 +30,8 @@ func (c *Client) verify(entries []tracking.Entry) {
 	c.renewer.Verify(leases...)
 }
 
-// watchKey has the client told when the grant's key changes. A grant that isn't renewed can't be verified.
+// watchKey makes the client verify the grant when its key changes. A fixed lease isn't renewed, and so can't be
+// verified.
 func (g *grant) watchKey() {
 	t := g.client().trackers
 	if t == nil || g.lock.cfg.fixed {

@@ -22,32 +22,36 @@ var multiKind = func() *kind {
 	return &k
 }()
 
-// Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token for each
-// name. In Redis each name is a Mutex. So a Multi and a holder of one of its names exclude each other, also if that is a Java program.
+// Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token
+// for each name. In Redis each name is a Mutex. So a Multi and a holder of one of its names, also in a Java program,
+// exclude each other.
 //
-// Names are taken in the order of their bytes, whatever their order in the call. Two Multis never deadlock, and neither do a
+// Names are taken in the order of their bytes, whatever their order in the call. So two Multis never deadlock, nor do a
 // Multi and nested Mutexes that are taken in that order.
 //
-// If all names are on one server, or have a common {hash tag} in a Cluster or a Ring, and are free, one atomic script takes them in one
-// round trip, and another one releases them. Otherwise they are taken one by one. Lock waits for a held name while it holds the names
-// before it, and renews those; WithMaxHold and WithHeartbeat count from the last grant. If one of those is lost during the wait, Lock
-// releases the others and starts again.
+// If all names are free, and are on one server or have a common {hash tag} in a Cluster or a Ring, one atomic script
+// takes them in one round trip, and another one releases them. Otherwise they are taken one by one. While Lock waits
+// for a name, it holds and renews the names before it. If one of those is lost during the wait, Lock releases the
+// others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
 //
-// The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease is lost, with a
-// *LostError that wraps the one of that name. Then the others are no longer renewed; Release releases them. Each lock is renewed
-// separately, as kind "multi". Acquires, waits, holds, losses and releases are counted once, in the group of the first name. Each name has
-// its own spans, as children of the spans of the Multi.
+// The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease
+// is lost, with a *LostError that wraps the one of that name. Then the others are no longer renewed; Release releases
+// them.
+//
+// Each lock is renewed separately, as kind "multi". Acquires, holds, losses and releases are counted once, in the group
+// of the first name. A wait is counted in the group of the name that it waits for. Each name has its own spans, as
+// children of the spans of the Multi.
 type Multi struct {
-	lock  // what they have in common; its name is all names, joined
+	lock  // what the locks share; its name is all names, joined
 	locks []lock
 }
 
 var _ Locker = (*Multi)(nil)
 
-// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails: if the names or the options are
-// invalid, the first use returns an error that matches ErrInvalid.
+// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails: if the names or
+// the options are invalid, the first use returns an error that matches ErrInvalid.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
-	names = slices.Sorted(slices.Values(names)) // the prefix of their keys is the same
+	names = slices.Sorted(slices.Values(names)) // their keys have one prefix, and so this order
 	m := &Multi{lock: lock{c: c, kind: multiKind, name: strings.Join(names, ",")}}
 	switch {
 	case len(names) == 0:
@@ -75,14 +79,15 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 	return m
 }
 
-// TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its name.
+// TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its
+// name.
 //
-// Other errors are those of Mutex.TryLock. ErrDeadlock: ctx descends from the Context of a lease of one of the names. With
-// WithReentrancy those are joined, and the others are taken.
+// Other errors are those of Mutex.TryLock. The error matches ErrDeadlock if ctx descends from the Context of a live
+// lease of one of the names. With WithReentrancy, TryLock joins such leases and takes the other names.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
-// Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over, which applies to all of them
-// together. Otherwise it is like Mutex.Lock.
+// Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over; WithWait applies to
+// all of them together. Otherwise it is like Mutex.Lock.
 func (m *Multi) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
 
 // Do runs fn under all the locks, with the lease's Context, and releases them. See the function Do for what it returns.
@@ -90,13 +95,13 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 	return do(ctx, m, fn)
 }
 
-// TryDo is Do if all the locks can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+// TryDo is Do if all the locks are free. Otherwise it fails as TryLock does, and doesn't call fn.
 func (m *Multi) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return tryDo(ctx, m, fn)
 }
 
-// Inspect says for each name who holds it, and for how long yet. The names are asked at once, but not in one step: they may be answered as of
-// different moments. If some can't be asked, the result has the others, and the error says which.
+// Inspect returns the holder of each name. All names are asked for at once, but not in one step, so the answers may be
+// of different moments. If some requests fail, the result has the other names, and the error says which failed.
 func (m *Multi) Inspect(ctx context.Context) (map[string]Holder, error) {
 	if err := m.base().usable(ctx, "inspect"); err != nil {
 		return nil, err
@@ -105,8 +110,8 @@ func (m *Multi) Inspect(ctx context.Context) (map[string]Holder, error) {
 	return found, errors.Join(errs...)
 }
 
-// ForceUnlock frees each of the names whoever holds it, as Mutex.ForceUnlock does, and reports whether one was held. If some can't be freed, the
-// error says which; the others are free.
+// ForceUnlock frees each of the names, as Mutex.ForceUnlock does, and reports whether one was held. If some can't be
+// freed, the error says which; the others are free.
 func (m *Multi) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.base().usable(ctx, "force unlock"); err != nil {
 		return false, err
@@ -122,7 +127,7 @@ func (m *Multi) base() *lock {
 	return &m.lock
 }
 
-// take is Lock and TryLock.
+// take is Lock if wait is set, otherwise TryLock.
 func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 	if err := m.base().takeable(ctx); err != nil {
 		return nil, err
@@ -147,7 +152,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*Lease, error) {
 			return l, nil
 		}
 		if !t.again {
-			if redisfail.IsWrongType(err) { // it doesn't say which key
+			if redisfail.IsWrongType(err) { // the error doesn't say which key
 				_, errs := inspectEach(ctx, m.locks, func(lk *lock) string { return lk.name })
 				err = cmp.Or(errors.Join(errs...), err)
 			}

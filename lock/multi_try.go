@@ -13,7 +13,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// multiTry is one call of Lock or TryLock.
+// multiTry is one call of Multi.Lock or Multi.TryLock.
 type multiTry struct {
 	m      *Multi
 	ctx    context.Context // the caller's
@@ -31,7 +31,7 @@ type multiTry struct {
 	outcome   telemetry.Outcome // if it failed
 }
 
-// run tries to get all of the locks.
+// run tries once to take all locks.
 func (t *multiTry) run() (*Lease, error) {
 	m := t.m
 	n := len(m.locks)
@@ -60,7 +60,7 @@ func (t *multiTry) run() (*Lease, error) {
 	return &t.composite.handle, nil
 }
 
-// rejoin joins the outer leases of its locks. The other locks are open.
+// rejoin joins the live leases of these locks that ctx carries. The other locks are open then.
 func (t *multiTry) rejoin() error {
 	locks := t.m.locks
 	outer := make([]grantHandle, len(locks))
@@ -80,14 +80,15 @@ func (t *multiTry) rejoin() error {
 	return nil
 }
 
-// inOneScript takes the open locks in one script, where that is possible. They stay open if one of them is held and Lock waits for it.
+// inOneScript takes the open locks in one script. Where that isn't possible, they stay open, and oneByOne takes them.
 func (t *multiTry) inOneScript() error {
 	c, locks := t.m.c, t.m.locks
 	keys, claims := make([]string, len(t.open)), make([]*claim, len(t.open))
 	for n, i := range t.open {
 		keys[n] = locks[i].key
 	}
-	if !c.oneScript(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) { // Lock doesn't overtake waiters of this client
+	// Lock doesn't overtake waiters of this client.
+	if !c.oneScript(keys) || t.wait && slices.ContainsFunc(keys, c.waits.busy) {
 		return nil
 	}
 	for n, i := range t.open {
@@ -119,13 +120,13 @@ func (t *multiTry) inOneScript() error {
 	case wantsOneByOne(err):
 		c.dispatcher.Node(keys[0]).LearnKeys(err)
 		return nil
-	case t.wait && redisfail.IsTemporaryRefusal(err): // waited out one by one
+	case t.wait && redisfail.IsTemporaryRefusal(err): // oneByOne waits until it is over
 		return nil
 	}
 	return err
 }
 
-// granted adds the grants of a script that took all open locks.
+// granted adds the grants of a script that took all open locks. It undoes them if too few replicas confirmed.
 func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 	cfg := t.m.cfg
 	if j.acked < cfg.replicas {
@@ -137,7 +138,8 @@ func (t *multiTry) granted(claims []*claim, j multiAcquireReply) error {
 		return &ReplicasError{Name: t.m.name, Wanted: cfg.replicas, Acked: j.acked, Within: cfg.replicaWait}
 	}
 	for n, i := range t.open {
-		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n], &acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
+		g := t.m.locks[i].newGrant(t.ctx, &t.acquires[i], claims[n],
+			&acquireReply{AcquireReply: script.AcquireReply{Token: j.tokens[n]}, sent: j.sent})
 		if g == nil {
 			cleanUpAll(claims[n:], true)
 			return ErrClosed
@@ -184,7 +186,7 @@ func (t *multiTry) oneByOne() error {
 
 // fail ends a run without a lease. Lock tries again if a lock was lost during the wait for others.
 func (t *multiTry) fail(err error) {
-	t.outcome = t.outcomeOf(err) // before anything that takes a while
+	t.outcome = t.outcomeOf(err) // before the release, during which ctx may end
 	for i := range t.acquires {
 		t.acquires[i].Fail(t.outcome, err)
 	}
@@ -207,7 +209,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. Those that weren't granted need it only if they may be granted later.
+// cleanUpAll removes from Redis what claims may have left there. Claims that weren't granted need it only if they may
+// still be granted.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.mayWriteLate() {
@@ -216,7 +219,7 @@ func cleanUpAll(claims []*claim, granted bool) {
 	}
 }
 
-// oneScript reports whether one script may use all keys: there is one server, or they have one hash tag.
+// oneScript reports whether one script may use all keys: there is one server, or the keys have one hash tag.
 func (c *Client) oneScript(keys []string) bool {
 	if !c.backend.Traits().PerNode && !c.dispatcher.Node(keys[0]).SingleSlotOnly.Load() {
 		return true

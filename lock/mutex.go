@@ -9,46 +9,53 @@ import (
 // mutexKind is Redisson's RLock.
 var mutexKind = &kind{
 	name:    "mutex",
-	acquire: script.Acquire, release: script.Release, retain: script.Retain, force: script.Force, inspect: script.Inspect,
+	acquire: script.Acquire, release: script.Release, retain: script.Retain,
+	force: script.Force, inspect: script.Inspect,
 	handOver:    script.HandOver,
 	channel:     script.Channel,
 	usesWaitSet: true, oneKey: true,
 }
 
-// Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. It may be made for every
-// use, or shared freely.
+// Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. Make one for every
+// use, or share it freely.
 type Mutex struct{ lock }
 
 var _ Locker = (*Mutex)(nil)
 
-// Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024 bytes of valid UTF-8. Braces are
-// allowed only if they give a non-empty {hash tag}. Texts that lockdog and Redisson use in their own keys, such as "lockdog:fence:", are reserved.
+// Mutex describes the lock called name. The name must not be empty. Prefix and name together must be at most 1,024
+// bytes of valid UTF-8. Braces are allowed only if they give a non-empty {hash tag}. Texts that lockdog and Redisson
+// use in their own keys, such as "lockdog:fence:", are reserved.
 //
-// Mutex does no I/O and never fails: what is wrong with the name or the options is the error, matching ErrInvalid, of the first use.
+// Mutex does no I/O and never fails. An invalid name or option is reported by the first use, as an error that matches
+// ErrInvalid.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.describe(mutexKind, name, opts)}
 }
 
-// TryLock takes the lock if it is free. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if it isn't. Where Redis fails, or is
-// silent for ReadTimeout, it asks up to four times in all. It takes no longer than WithWait and a second; without WithWait, than a third of the
-// lease, 5 s at most. Then it fails with ErrUnavailable. An earlier end of ctx ends it, too.
+// TryLock takes the lock if it is free. Otherwise it fails at once with a *HeldError, which matches ErrHeld. If Redis
+// fails, or is silent for the ReadTimeout, TryLock asks up to four times in all. It fails with ErrUnavailable after a
+// third of the lease, 5 s at most; with WithWait(d), after d and one second. It also ends when ctx ends.
 //
-// Other errors: ErrDeadlock when ctx descends from the Context of a live lease of this lock; a *ReplicasError (WithReplicas); ErrClosed;
-// ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.
+// Other errors: ErrDeadlock if ctx descends from the Context of a live lease of this lock; a *ReplicasError
+// (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is
+// no answer.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
-// Lock takes the lock, waiting for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription for each client that waits,
-// and one question for each lease of the holder. A release grants the lock to one waiter, the first of the process that has waited longest, or wakes
-// it. In one process waiters are served in the order they came.
+// Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription
+// for each client that waits, and one question for each lease of the holder. A release grants the lock to one waiter,
+// or wakes it: the first waiter of the process that has waited longest. Within a process, waiters get the lock in the
+// order of their calls.
 //
-// The lease follows ctx: when it ends, the Context of the lease does. See WithWait and WithLifetime to bound the wait
-// only.
+// The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
+// WithLifetime.
 //
-// The error is a *HeldError when WithWait is over, or what Redis answered last if that was a failure; it matches ErrHeld and the cause of
-// ctx when ctx ended while waiting; else as for TryLock.
+// If WithWait is over, the error is a *HeldError. If ctx ended during the wait, it matches ErrHeld and the cause of
+// ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors are
+// those of TryLock.
 //
-// What Redis refuses for a while (READONLY, NOREPLICAS, LOADING and the like, as in a failover) is waited out, for one lease at most. While
-// Redis doesn't answer, a call asks four times; one that waits already goes on for as long as a lease before it gives up.
+// Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like, as in a failover) are waited out, for one
+// lease at most. While Redis doesn't answer, a new call asks four times; a call that already waits goes on for one
+// lease before it gives up.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.
@@ -56,18 +63,20 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) e
 	return do(ctx, m, fn)
 }
 
-// TryDo is Do if the lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+// TryDo is Do if the lock can be taken at once. If not, it fails as TryLock does, and doesn't call fn.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return tryDo(ctx, m, fn)
 }
 
-// Inspect says who holds the lock, and for how long yet. A free lock is no error: Holder.Held is false.
+// Inspect returns who holds the lock, and what is left of the lease. If the lock is free, Holder.Held is false.
 func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
-// ForceUnlock frees the lock whoever holds it, and wakes who waits for it. It reports whether the lock was held. A holder in a
-// lockdog client is told within milliseconds that its lease is lost, if its subscription stands (it is made with the client's
-// first grant), as CauseForced and by which client, else at its next renewal; what it does until then is for tokens to stop.
-// Each call that took a lock away is logged as a warning.
+// ForceUnlock takes the lock away from its holder, and wakes the waiters. It reports whether the lock was held. Each call
+// that took a lock away is logged as a warning.
+//
+// A holder in a lockdog client loses its lease within milliseconds, with CauseForced and the id of the client that
+// called, if its client's subscription works. That subscription is made with the client's first grant. Otherwise the
+// holder learns of the loss at its next renewal. Only tokens stop what it does until then.
 func (m *Mutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.base().forceUnlock(ctx, callerOf())
 }
