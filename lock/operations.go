@@ -14,7 +14,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// operations are what is done to a lock in Redis: what each sends, how it reads the reply, and when it tries again.
+// operations are the calls to Redis for a lock: what each sends, how it reads the reply, and when it tries again.
 type operations struct {
 	dispatcher    *dispatch.Dispatcher
 	backend       *backend.Redis
@@ -40,7 +40,7 @@ type acquireReply struct {
 	moving bool      // the lock's slot is moving to another node
 }
 
-// held returns the error for the lock called name, which wasn't granted.
+// held returns the error for the lock called name, which somebody else holds.
 func (v *acquireReply) held(name string) *HeldError {
 	return &HeldError{Name: name, Owner: v.Owner, Remaining: v.Remaining}
 }
@@ -48,7 +48,7 @@ func (v *acquireReply) held(name string) *HeldError {
 // releaseReply is Redis's reply to a release.
 type releaseReply struct {
 	script.ReleaseReply
-	unconfirmed bool      // an earlier try may have done it: its reply was lost
+	unconfirmed bool      // an earlier try, whose reply was lost, has released it
 	sent        time.Time // before the request left
 }
 
@@ -58,8 +58,9 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 	oneKey, noWaitSet := false, o.waitSetDenied.Load()
 	for {
 		args := script.AcquireArgs{
-			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent, Publish: o.backend.Traits().Publish,
-			Keep: params.placeTTL, Under: params.writer, Waited: params.waited, Permits: params.permits, Spent: claim.lock.spent(),
+			Lock: claim.lock.keys(), Owner: claim.owner, Lease: cfg.leaseArg, Traceparent: claim.traceparent,
+			Publish: o.backend.Traits().Publish, Keep: params.placeTTL, Under: params.writer, Waited: params.waited,
+			Permits: params.permits, Spent: claim.lock.spent(),
 		}
 		inWaitSet := params.entries.Add != "" && !oneKey && !noWaitSet
 		if inWaitSet {
@@ -77,12 +78,12 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		}
 		if c.Err != nil {
 			err, failure := c.Err, redisfail.Classify(c.Err)
-			if failure.Unclear || c.Reply != nil { // the script has run, but WAIT failed
+			if failure.Unclear || c.Reply != nil { // Reply: the script has run, but WAIT failed
 				claim.noteLateWrite(c.LateWriteUntil)
 			}
 			o.dispatcher.Recycle(c)
 			if kind.oneKey && !oneKey && failure.Keys == redisfail.KeysSplit {
-				oneKey = true // the slot moves: two of its keys can't be used at once, one can
+				oneKey = true // while the slot moves, a script can use one of its keys, not two
 				continue
 			}
 			if inWaitSet && redisfail.IsForbidden(err) {
@@ -97,15 +98,17 @@ func (o *operations) sendAcquire(ctx context.Context, claim *claim, params acqui
 		reply, err := script.ParseAcquire(c.Reply)
 		v := acquireReply{AcquireReply: reply, sent: c.Sent, acked: c.Acked, moving: oneKey}
 		if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-			claim.noteLateWrite(c.LateWriteUntil) // whatever that reply means
+			claim.noteLateWrite(c.LateWriteUntil) // an unreadable reply may mean a grant
 		}
 		o.dispatcher.Recycle(c)
 		return v, err
 	}
 }
 
-// releaseWithRetry gives the lock back, with retries until deadline.
-func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams) (releaseReply, error) {
+// releaseWithRetry releases the lock, with retries until deadline.
+func (o *operations) releaseWithRetry(
+	ctx context.Context, rel *telemetry.Release, claim *claim, deadline time.Time, params releaseParams,
+) (releaseReply, error) {
 	var f releaseReply
 	unclear := false
 	err := retry(ctx, 0, deadline, func() error {
@@ -121,7 +124,7 @@ func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Releas
 		if params.next != nil {
 			params.next.failed(expires)
 			params.next = nil
-			if params.entries.TakeOut == params.entries.Add { // it waits again, and may have been entered
+			if params.entries.TakeOut == params.entries.Add { // the waiter goes on waiting, and keeps its entry
 				params.entries.TakeOut = ""
 			}
 		}
@@ -144,13 +147,16 @@ func (o *operations) releaseWithRetry(ctx context.Context, rel *telemetry.Releas
 type releaseParams struct {
 	wake      script.Wake
 	entries   script.Entries
-	next      *handOver // to whom the first try hands the lock, unless another process waits; nil: to nobody
-	keepUntil time.Time // until when the lock stays taken; zero, or over: it doesn't
-	alone     bool      // it goes through DoAlone of the dispatcher
+	next      *handOver // the hand-over that the first try makes, unless another process waits; nil: none
+	keepUntil time.Time // until when the lock stays taken (WithMinHold); zero, or over: it is freed at once
+	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
-// releaseOnce gives the lock back in one try, within timeout. alone: see DoAlone of the dispatcher; then only ctx bounds it.
-func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time.Duration, alone bool) (releaseReply, error) {
+// releaseOnce tries once to release the lock, within timeout. If alone, Dispatcher.DoAlone sends the call, and only ctx
+// bounds it.
+func (o *operations) releaseOnce(
+	ctx context.Context, claim *claim, timeout time.Duration, alone bool,
+) (releaseReply, error) {
 	params := releaseParams{wake: script.WakeOneAnnounced, alone: alone}
 	if claim.mayBeGranted() {
 		params.entries.TakeOut = claim.Entry()
@@ -162,22 +168,28 @@ func (o *operations) releaseOnce(ctx context.Context, claim *claim, timeout time
 	return f, err
 }
 
-// sendRelease is one try. If it fails, it also returns until when the hand-over may still happen; zero: it doesn't.
-func (o *operations) sendRelease(ctx context.Context, claim *claim, params releaseParams, timeout time.Duration) (f releaseReply, expires time.Time, err error) {
+// sendRelease is one try to release. If it fails, its hand-over may still happen until expires; zero: it can't.
+func (o *operations) sendRelease(
+	ctx context.Context, claim *claim, params releaseParams, timeout time.Duration,
+) (f releaseReply, expires time.Time, err error) {
 	kind := claim.lock.kind
 	traits := o.backend.Traits()
 	args := script.ReleaseArgs{
 		Lock: claim.lock.keys(), Owner: claim.owner, Publish: traits.Publish,
-		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand, Amount: kind.amount, Spent: claim.lock.spent(),
+		Wake: waitset.WakePolicy(params.wake), Entries: params.entries, NumSub: traits.NumSubCommand,
+		Amount: kind.amount, Spent: claim.lock.spent(),
 	}
 	releaser, lease := kind.release, claim.lock.cfg.lease
 	switch next := params.next; {
 	case isAhead(params.keepUntil):
-		releaser, args.Keep = kind.retain, max(time.Until(params.keepUntil), 0).Truncate(time.Millisecond)+time.Millisecond
+		releaser, args.Keep = kind.retain,
+			max(time.Until(params.keepUntil), 0).Truncate(time.Millisecond)+time.Millisecond
 	case next != nil:
 		to := next.claim.lock.cfg
 		releaser, lease = kind.handOver, to.lease
-		args.Next = script.Next{Owner: next.claim.owner, Lease: to.leaseArg, Traceparent: next.claim.traceparent, Subscribed: next.subscribed}
+		args.Next = script.Next{
+			Owner: next.claim.owner, Lease: to.leaseArg, Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
+		}
 	}
 	c := o.dispatcher.Call(telemetry.PurposeRelease)
 	releaser.Args(&c.Request, args)
@@ -188,7 +200,7 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	if params.alone {
 		o.dispatcher.DoAlone(ctx, c)
 	} else if left := o.dispatcher.Do(ctx, c, timeout); left != nil {
-		if window > 0 { // it may have been sent, by now at the latest
+		if window > 0 { // it may have been sent, at the latest now
 			expires = time.Now().Add(window)
 		}
 		return releaseReply{}, expires, left
@@ -206,18 +218,19 @@ func (o *operations) sendRelease(ctx context.Context, claim *claim, params relea
 	reply, err := script.ParseRelease(c.Reply)
 	if err = c.Learn(reply.Now, reply.Late, err); err != nil {
 		if !reply.Late {
-			expires = c.LateWriteUntil // whatever that reply means
+			expires = c.LateWriteUntil // an unreadable reply may mean a hand-over
 		}
 		return releaseReply{}, expires, err
 	}
 	return releaseReply{ReleaseReply: reply, sent: c.Sent}, time.Time{}, nil
 }
 
-// force takes the lock away from whoever holds it, and returns the owners, at most the first ten.
+// force takes the lock away from all its holders. It returns their owners, ten at most.
 func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []string, err error) {
 	reply, err := o.simple(ctx, telemetry.OpForceUnlock, func(r *script.Request) {
 		lk.kind.force.Args(r, script.ForceArgs{
-			Lock: lk.keys(), Publish: o.backend.Traits().Publish, Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
+			Lock: lk.keys(), Publish: o.backend.Traits().Publish,
+			Control: lk.c.cfg.prefix + controlPrefix, Client: lk.c.cfg.id,
 		})
 	})
 	if err != nil {
@@ -230,7 +243,7 @@ func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []st
 	return r.Held, r.Owners, err
 }
 
-// inspect reads the lock's entry.
+// inspect reads who holds the lock.
 func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
 	reply, err := o.simple(ctx, telemetry.OpInspect, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
 	if err != nil {
@@ -240,7 +253,9 @@ func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply
 }
 
 // simple runs a script that can be repeated safely.
-func (o *operations) simple(ctx context.Context, op telemetry.Operation, args func(*script.Request)) (reply any, err error) {
+func (o *operations) simple(
+	ctx context.Context, op telemetry.Operation, args func(*script.Request),
+) (reply any, err error) {
 	err = retry(ctx, maxTries, time.Time{}, func() error {
 		c := o.dispatcher.Call(telemetry.PurposeOther)
 		args(&c.Request)

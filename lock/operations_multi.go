@@ -17,12 +17,14 @@ import (
 type multiAcquireReply struct {
 	acquireReply
 	tokens []int64 // when granted
-	at     int     // else: which lock is held
+	at     int     // when not granted: which lock is held
 }
 
 // acquireAll makes one attempt for all claims: it returns one reply, after up to maxTries calls.
-func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams) (j multiAcquireReply, err error) {
-	var refused error // for it has the keys of several locks: not to be tried again
+func (o *operations) acquireAll(
+	ctx context.Context, a *telemetry.Acquire, claims []*claim, params acquireParams,
+) (j multiAcquireReply, err error) {
+	var refused error // the script has the keys of several locks; not retried
 	err = retry(ctx, maxTries, params.tryDeadline, func() (err error) {
 		j, err = o.sendAcquireAll(ctx, claims, params.callTimeout(claims[0].lock.cfg.lease))
 		switch {
@@ -38,7 +40,9 @@ func (o *operations) acquireAll(ctx context.Context, a *telemetry.Acquire, claim
 	return j, cmp.Or(err, refused)
 }
 
-func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeout time.Duration) (multiAcquireReply, error) {
+func (o *operations) sendAcquireAll(
+	ctx context.Context, claims []*claim, timeout time.Duration,
+) (multiAcquireReply, error) {
 	cfg := claims[0].lock.cfg
 	c := o.dispatcher.Call(telemetry.PurposeAcquire)
 	script.MultiAcquireArgs(&c.Request, cfg.leaseArg, scriptClaims(claims))
@@ -49,16 +53,18 @@ func (o *operations) sendAcquireAll(ctx context.Context, claims []*claim, timeou
 	}
 	defer o.dispatcher.Recycle(c)
 	if c.Err != nil {
-		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // the script has run, but WAIT failed
+		if redisfail.Classify(c.Err).Unclear || c.Reply != nil { // Reply: the script has run, but WAIT failed
 			noteLateWriteAll(claims, c.LateWriteUntil)
 		}
 		return multiAcquireReply{}, c.Err
 	}
 	reply, err := script.ParseMultiAcquire(c.Reply, len(claims))
 	if err = c.Learn(reply.Now, reply.Late, err); err != nil && !reply.Late {
-		noteLateWriteAll(claims, c.LateWriteUntil) // whatever that reply means
+		noteLateWriteAll(claims, c.LateWriteUntil) // an unreadable reply may mean a grant
 	}
-	return multiAcquireReply{acquireReply{AcquireReply: reply.AcquireReply, sent: c.Sent, acked: c.Acked}, reply.Tokens, reply.At}, err
+	return multiAcquireReply{
+		acquireReply{AcquireReply: reply.AcquireReply, sent: c.Sent, acked: c.Acked}, reply.Tokens, reply.At,
+	}, err
 }
 
 func scriptClaims(claims []*claim) []script.Claim {
@@ -79,8 +85,10 @@ func noteLateWriteAll(claims []*claim, until time.Time) {
 	}
 }
 
-// releaseAll gives locks back, trying until deadline. It says what became of each.
-func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time) ([]releaseReply, []error) {
+// releaseAll releases locks, with retries until deadline. It returns the reply or the error of each.
+func (o *operations) releaseAll(
+	ctx context.Context, rels []telemetry.Release, claims []*claim, deadline time.Time,
+) ([]releaseReply, []error) {
 	all, errs := make([]releaseReply, len(claims)), make([]error, len(claims))
 	left := make([]int, len(claims)) // to be released
 	for i := range left {
@@ -96,7 +104,8 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 		switch {
 		case err != nil && wantsOneByOne(err) && !unclear:
 			for _, i := range left {
-				all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline, releaseParams{wake: script.WakeOneAnnounced})
+				all[i], errs[i] = o.releaseWithRetry(ctx, &rels[i], claims[i], deadline,
+					releaseParams{wake: script.WakeOneAnnounced})
 			}
 			return nil
 		case err != nil:
@@ -110,7 +119,7 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 			if err := cmp.Or(errs[i], all[i].Refused); err != nil {
 				rels[i].Error(redisfail.Classify(err).Kind)
 			} else if all[i].Outcome.NotOurs() && unclear && time.Now().Before(deadline) {
-				all[i].Outcome, all[i].unconfirmed = script.Done, true // our own earlier try took it away
+				all[i].Outcome, all[i].unconfirmed = script.Done, true // our own earlier try released it
 			}
 		}
 		left = slices.DeleteFunc(left, func(i int) bool { return !redisfail.IsTemporaryRefusal(errs[i]) })
@@ -127,8 +136,10 @@ func (o *operations) releaseAll(ctx context.Context, rels []telemetry.Release, c
 	return all, errs
 }
 
-// sendReleaseAll is one try.
-func (o *operations) sendReleaseAll(ctx context.Context, claims []*claim, timeout time.Duration) ([]releaseReply, []error, error) {
+// sendReleaseAll is one try to release.
+func (o *operations) sendReleaseAll(
+	ctx context.Context, claims []*claim, timeout time.Duration,
+) ([]releaseReply, []error, error) {
 	c := o.dispatcher.Call(telemetry.PurposeRelease)
 	script.MultiReleaseArgs(&c.Request, o.backend.Traits().Publish, scriptClaims(claims))
 	if left := o.dispatcher.Do(ctx, c, timeout); left != nil {

@@ -57,7 +57,7 @@ type clientConfig struct {
 
 type lockConfig struct {
 	lease          time.Duration
-	leaseArg       any // ttl in ms, as scripts take it
+	leaseArg       any // ttl() in ms
 	fixed          bool
 	wait           time.Duration // negative: as long as ctx allows
 	leaseCtx       context.Context
@@ -75,9 +75,10 @@ type lockConfig struct {
 	redissonTokens bool
 	breaks         bool
 
-	// What the options of this level have said, to tell contradictions from overrides.
+	// Which options this level, New or one lock, has given: only options of one level can contradict each other.
 	watched, fixedSet, maxHoldSet, heartbeatSet, minHoldSet, takeoverDelaySet bool
-	err                                                                       error // what is wrong; matches nothing yet
+	// err is about the first invalid option. It isn't wrapped in ErrInvalid yet.
+	err error
 }
 
 type clientOption func(*clientConfig)
@@ -89,22 +90,22 @@ type lockOption func(*lockConfig)
 func (o lockOption) applyClient(c *clientConfig) { o(&c.lock) }
 func (o lockOption) applyLock(c *lockConfig)     { o(c) }
 
-// WithLease sets the lease of locks that are kept alive: it is renewed every third of ttl until the
-// lock is released, its holder dies, or the client closes. A holder that dies blocks others for ttl at
-// most. The default is DefaultLease.
+// WithLease sets a lease that is renewed every third of ttl, until the lock is released, the lease is canceled, the
+// holder dies, or Client.Close gives up. A holder that dies blocks others for ttl at most, with WithTakeoverDelay for
+// longer. The default is DefaultLease.
 func WithLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.watched = ttl, false, true })
 }
 
-// WithFixedLease sets a lease that is never renewed: after ttl the lock is free, released or not (if it was released, with WithMinHold,
-// when that is over, if later).
+// WithFixedLease sets a lease that is never renewed. After ttl the lock is free, released or not, unless WithMinHold or
+// WithTakeoverDelay keeps it taken for longer.
 func WithFixedLease(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.lease, c.fixed, c.fixedSet = ttl, true, true })
 }
 
-// WithWait bounds the time that Lock waits; then it fails with a *HeldError or, if Redis still hasn't answered one second later, with an error
-// that matches ErrUnavailable. Unlike a deadline of ctx it doesn't bound the lease. With 0, Lock doesn't wait. The default is to wait until ctx
-// ends.
+// WithWait bounds the time that Lock waits. Then Lock fails with a *HeldError or, if Redis still hasn't answered one
+// second later, with an error that matches ErrUnavailable. Unlike a deadline of ctx, WithWait doesn't bound the lease.
+// With 0, Lock doesn't wait. The default is to wait until ctx ends.
 func WithWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 {
@@ -114,9 +115,8 @@ func WithWait(d time.Duration) LockOption {
 	})
 }
 
-// WithLifetime makes the lease, and Lease.Context, follow ctx instead of the one given to Lock, which
-// then bounds the wait only. Re-entry is detected through both. Lock stops waiting when either ends, as a lease whose ctx has ended would
-// be canceled at once.
+// WithLifetime makes the lease, and Lease.Context, follow ctx instead of Lock's ctx, which then bounds only the wait.
+// Re-entry is detected through both. Lock stops waiting when either ends: the lease would be canceled at once.
 func WithLifetime(ctx context.Context) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if ctx == nil {
@@ -126,17 +126,17 @@ func WithLifetime(ctx context.Context) LockOption {
 	})
 }
 
-// WithReentrancy lets Lock and TryLock, called with a ctx that descends from Lease.Context of the same lock and
-// client, join the live lease instead of failing with ErrDeadlock. The lock is freed by the last Release. The Context of a lease that joined
-// descends from ctx, so it ends with the outer lease's at the latest: release the inner lease first.
-// Goroutines that share such a ctx do not exclude each other.
+// WithReentrancy lets Lock and TryLock join a live lease of the same lock and client if their ctx descends from the
+// Context of that lease. Without the option they fail with ErrDeadlock. The last Release frees the lock. The Context of
+// a lease that joined ends with the outer one's at the latest, so release the inner lease first. Goroutines that share
+// such a ctx do not exclude each other.
 func WithReentrancy() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentrant = true })
 }
 
-// WithGroup sets the label that stands for the lock's name in metrics and span names. Keep the number of
-// groups small: past 50 of a client, or 150 of a MeterProvider, they are counted together. The default is the name up to its first ':';
-// a name makes a new group only while the client has fewer than 20.
+// WithGroup sets the label that stands for the lock's name in metrics and span names. Keep the number of groups small:
+// those past 50 of a client, or 150 of a MeterProvider, are counted together. The default is the name up to its first
+// ':', or "default" if it has none. A default makes a new group only while the client has fewer than 20.
 func WithGroup(group string) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if group == "" || len(group) > maxTextBytes || !utf8.ValidString(group) {
@@ -158,8 +158,8 @@ func WithHeartbeat(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.heartbeat, c.heartbeatSet = min(d, backend.Longest), true })
 }
 
-// WithHoldWarning logs a warning, once per lease, when the lock has been held for d. Of many in a second ten are logged by name, the rest is
-// counted.
+// WithHoldWarning logs a warning, once per lease, when the lock has been held for d. At most ten a second are logged by
+// name; the others are counted.
 func WithHoldWarning(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d <= 0 {
@@ -169,10 +169,11 @@ func WithHoldWarning(d time.Duration) LockOption {
 	})
 }
 
-// WithMinHold keeps the lock taken for d after the grant: a release before that leaves the key in Redis until then, and counts as released. So
-// what several processes start at about the same time is done once: give d longer than their clocks and schedules differ, and take the
-// lock with TryLock or TryDo. A holder that dies blocks others for one lease, as without the option. It is for a Mutex, a FairMutex, a Multi
-// and the mutex of a Quorum; d must be at least 1ms, 24 hours at most, and not longer than WithMaxHold or WithFixedLease.
+// WithMinHold keeps the lock taken for d after the grant: an earlier release leaves the key in Redis until then, and
+// counts as released. Use it where several processes start the same work at about the same time, and one is to do it:
+// give d longer than their clocks and schedules differ, and take the lock with TryLock or TryDo. A holder that dies
+// blocks others for one lease, as without the option. The option is for a Mutex, a FairMutex, a Multi and the mutex of
+// a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or WithFixedLease.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < time.Millisecond || d > maxMinHold {
@@ -182,13 +183,15 @@ func WithMinHold(d time.Duration) LockOption {
 	})
 }
 
-// WithTakeoverDelay keeps the lock taken for d after its lease ran out without a release. The work that a lost lease guarded may go on for a while:
-// a holder that was stopped or starved learns late that its Context has ended, and what it started may need time to end. d is that time. The
-// lock's key in Redis outlives the lease by d; Deadline and Context go by the lease alone, and the Remaining of a Holder and a *HeldError by
-// the key. A release ends the delay: at once, or if the lease was lost before, a moment after Release has returned. ForceUnlock doesn't wait either.
+// WithTakeoverDelay keeps the lock taken for d after its lease ran out without a release. A holder that was stopped or
+// starved notices late that its Context has ended, and what it started may need time to end: d is that time. The lock's
+// key in Redis outlives the lease by d, and the Remaining of a Holder and of a *HeldError includes it. Deadline and
+// Context go by the lease alone. A release ends the delay: at once or, if the lease was lost before, a moment after
+// Release has returned. ForceUnlock doesn't wait either.
 //
-// It is an option of the holder, whatever those who wait have, and for each kind of lock with leases. A release in another process doesn't grant the
-// lock by a message then, but wakes a waiter, which asks: a round trip more. d is 24 hours at most; 0, the default, is no delay.
+// The holder's option counts, not that of the waiters. It is for each kind of lock with leases. A waiter with this
+// option isn't granted the lock by a message when another process releases it: the waiter is woken and asks, one more
+// round trip. d is 24 hours at most; 0, the default, is no delay.
 func WithTakeoverDelay(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if d < 0 || d > maxTakeoverDelay {
@@ -204,7 +207,7 @@ type RenewalSpans = telemetry.RenewalSpans
 // The policies of WithRenewalSpans.
 const (
 	RenewalSpansAll      = telemetry.RenewalSpansAll      // each renewal
-	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, then the 16th, 32nd, ...; and every slow or failed one
+	RenewalSpansThinned  = telemetry.RenewalSpansThinned  // the first 8, the 16th, 32nd, ..., and all slow or failed
 	RenewalSpansFailures = telemetry.RenewalSpansFailures // only those that failed
 	RenewalSpansOff      = telemetry.RenewalSpansOff      // none
 )
@@ -219,16 +222,16 @@ func WithRenewalSpans(policy RenewalSpans) LockOption {
 	})
 }
 
-// WithoutHolderLinks keeps the holder's trace context out of Redis. By default the lock's entry contains it, so that the spans of waiters,
-// in whichever process, link to the span of the holder.
+// WithoutHolderLinks keeps the holder's trace context out of Redis. By default the lock's entry contains it, so that
+// the spans of waiters, in any process, link to the span of the holder.
 func WithoutHolderLinks() LockOption {
 	return lockOption(func(c *lockConfig) { c.links = false })
 }
 
-// WithReplicas has a grant wait, with Redis's WAIT, until n replicas of the lock's server have it, for d at most; if
-// they don't, the grant is undone and Lock and TryLock fail with a *ReplicasError. It narrows the window in which a
-// failover loses a lock that somebody holds; it doesn't close it: Redis may promote another replica, and renewals don't wait.
-// d must be shorter than the ReadTimeout of the Redis client and than the lease.
+// WithReplicas makes a grant wait, with Redis's WAIT, until n replicas of the lock's server have it, for d at most. If
+// they don't, the grant is undone, and Lock and TryLock fail with a *ReplicasError. It is then rarer that a failover
+// loses a held lock, but not impossible: Redis may promote another replica, and renewals don't wait. d must be shorter
+// than the ReadTimeout of the Redis client and than the lease.
 func WithReplicas(n int, d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if n < 1 || d < time.Millisecond {
@@ -238,19 +241,19 @@ func WithReplicas(n int, d time.Duration) LockOption {
 	})
 }
 
-// WithRedissonTokens draws the lock's tokens from the counter that Redisson's RFencedLock counts in, redisson_lock_token:{name},
-// so that the tokens of Go and of Java holders form one rising sequence. A grant by lockdog raises the counter to
-// Redis's time in microseconds, or by one if it is there already; one by Redisson raises it by one.
+// WithRedissonTokens draws the lock's tokens from the counter of Redisson's RFencedLock, redisson_lock_token:{name}, so
+// that the tokens of Go and Java holders form one rising sequence. A grant by lockdog raises the counter to Redis's
+// time in microseconds, or by one if it is there already. A grant by Redisson raises it by one.
 //
-// The price is one counter for each name, for ever, and that Redisson's tokens fall back when the counter is lost (FLUSHALL, a
-// failover that lost writes) until the next grant by lockdog. Use it only with an RFencedLock.
+// The price: one counter for each name, which never expires. And if the counter is lost (FLUSHALL, a failover that lost
+// writes), Redisson's tokens are smaller than before until the next grant by lockdog. Use it only with an RFencedLock.
 func WithRedissonTokens() LockOption {
 	return lockOption(func(c *lockConfig) { c.redissonTokens = true })
 }
 
-// WithDeadlockBreaking lets Lock fail with a *DeadlockError, which matches ErrDeadlock, if its wait is part of a deadlock across
-// processes (see WithWaitGraph). Of the waits of a deadlock that have the option one fails: the one whose lease in the cycle was granted last. Its caller has to
-// release what it holds, and may try again after that.
+// WithDeadlockBreaking lets Lock fail with a *DeadlockError, which matches ErrDeadlock, if its wait is part of a
+// deadlock across processes (see WithWaitGraph). In a deadlock, one of the waits with this option fails: the one whose
+// lease in the cycle was granted last. Its caller must release what it holds, and may then try again.
 func WithDeadlockBreaking() LockOption {
 	return lockOption(func(c *lockConfig) { c.breaks = true })
 }
@@ -261,13 +264,14 @@ func (c *lockConfig) fail(format string, args ...any) {
 	}
 }
 
-// with returns the configuration with the options of one lock on top, which may be of a kind without leases.
+// with returns the configuration with the options of one lock on top. leaseless: the lock's kind has no leases.
 func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig {
 	if len(opts) == 0 {
 		return defaults
 	}
 	c := *defaults
-	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.takeoverDelaySet, c.err = false, false, false, false, false, false, nil
+	c.watched, c.fixedSet, c.maxHoldSet, c.heartbeatSet, c.minHoldSet, c.takeoverDelaySet, c.err =
+		false, false, false, false, false, false, nil
 	for _, o := range opts {
 		if o == nil {
 			c.fail("an option is nil")
@@ -275,7 +279,7 @@ func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig 
 		}
 		o.applyLock(&c)
 	}
-	if c.fixedSet || leaseless { // a default for watched locks does not concern this one
+	if c.fixedSet || leaseless { // the defaults of New for renewed leases don't apply
 		if !c.maxHoldSet {
 			c.maxHold = 0
 		}
@@ -287,12 +291,12 @@ func (defaults *lockConfig) with(opts []LockOption, leaseless bool) *lockConfig 
 	return &c
 }
 
-// check validates the relations between the options, once.
+// check validates the options together.
 func (c *lockConfig) check() {
 	if c.lease < MinLease || c.lease > MaxLease {
 		c.fail("lease %v: %v to %v are allowed", c.lease, MinLease, MaxLease)
 	}
-	c.lease = c.lease.Truncate(time.Millisecond) // what Redis counts in
+	c.lease = c.lease.Truncate(time.Millisecond) // Redis counts milliseconds
 	c.leaseArg = c.ttl().Milliseconds()
 	if c.watched && c.fixedSet {
 		c.fail("WithLease and WithFixedLease contradict each other")
@@ -305,9 +309,11 @@ func (c *lockConfig) check() {
 	switch {
 	case c.minHold == 0:
 	case c.maxHold > 0 && c.minHold > c.maxHold:
-		c.fail("WithMinHold(%v) and WithMaxHold(%v) contradict each other: it must not be the longer one", c.minHold, c.maxHold)
+		c.fail("WithMinHold(%v) and WithMaxHold(%v) contradict each other: it must not be the longer one",
+			c.minHold, c.maxHold)
 	case c.fixed && c.minHold > c.lease:
-		c.fail("WithMinHold(%v): must not be longer than WithFixedLease(%v), after which the lock is free if it wasn't released", c.minHold, c.lease)
+		c.fail("WithMinHold(%v): must not be longer than WithFixedLease(%v), after which the lock is free if it wasn't released",
+			c.minHold, c.lease)
 	}
 }
 
@@ -327,10 +333,10 @@ func (c *lockConfig) aboutLease() bool {
 	return c.fixedSet || c.maxHoldSet || c.heartbeatSet || c.takeoverDelaySet
 }
 
-// ttl is how long the lock stays taken in Redis after a grant or a renewal, unless it is released: the lease, and the takeover delay.
+// ttl returns how long the lock stays taken in Redis after a grant or a renewal, unless it is released.
 func (c *lockConfig) ttl() time.Duration { return c.lease + c.takeoverDelay }
 
-// interval is the time between two renewals, 0 for a fixed lease.
+// interval returns the time between two renewals, 0 for a fixed lease.
 func (c *lockConfig) interval() time.Duration {
 	if c.fixed {
 		return 0
@@ -338,8 +344,6 @@ func (c *lockConfig) interval() time.Duration {
 	return c.lease / renewalsPerLease
 }
 
-// margin is how long before the lease's end this process stops trusting it: clocks differ in rate, and Redis
-// counts in milliseconds.
-func (c *lockConfig) margin() time.Duration {
-	return c.lease/100 + 2*time.Millisecond
-}
+// margin returns how long before the end of the lease this process stops trusting it: clocks differ in rate, and Redis
+// counts milliseconds.
+func (c *lockConfig) margin() time.Duration { return c.lease/100 + 2*time.Millisecond }
