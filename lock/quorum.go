@@ -17,7 +17,7 @@ const (
 	maxNodeTimeout       = time.Second
 )
 
-// nodeTimeout is how long a call to one node may take.
+// nodeTimeout returns how long a call to one node may take.
 func nodeTimeout(lease time.Duration) time.Duration {
 	return min(lease/nodeTimeoutsPerLease, maxNodeTimeout)
 }
@@ -33,39 +33,42 @@ var quorumKind = func() *kind {
 //
 // # What it guarantees
 //
-// A lock is held by the client that holds it, as a Mutex, at more than half of the nodes. So it survives the loss of any minority of
-// them: one of three nodes, two of five. It needs no replication, whose failovers can lose a lock that was granted.
+// A client holds the lock if it holds it, as a Mutex, at more than half of the nodes. So the lock survives the loss of
+// any minority of them: one of three nodes, two of five. It needs no replication, whose failovers can lose a lock that
+// was granted.
 //
-//   - All nodes are asked at once, each for a tenth of the lease, and for a second at most. The lock is acquired as soon as a majority
-//     has granted it; the other nodes join when they answer. A node that is down costs nothing as long as a majority answers, except that the
-//     first contended call waits for it until that timeout. A first call also connects: over a network, the lease must be at least 60 round
-//     trips long.
-//   - The lease is trusted as each of its members is: from before the request, less the margin for clock drift. Its Deadline is the time
-//     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a majority is left.
+//   - All nodes are asked at once. Each has a tenth of the lease to answer, a second at most. The lock is acquired as
+//     soon as a majority has granted it; the other nodes join when they answer. A node that is down costs nothing as
+//     long as a majority answers, except that the first contended call waits for it until that timeout. A first call
+//     also connects: over a network, the lease must be at least 60 round trips long.
+//   - Each node's lease is trusted from before the request, less the margin for clock drift. The Deadline is the time
+//     until which a majority is trusted. Each client renews at its own node. Losing a node has no effect while a
+//     majority is left.
 //   - A call without a majority releases what it was granted, also at nodes that answer later.
-//   - Tokens rise from grant to grant. The token is the largest one of the majority, which is then written back to a majority. A grant
-//     takes that second round trip, and fails without it.
+//   - Tokens rise from grant to grant. The token is the largest one of the majority, which is then written back to a
+//     majority. A grant takes that second round trip, and fails without it.
 //
 // # What it doesn't guarantee
 //
-// It isn't consensus. Like a Mutex, it relies on the clocks of the nodes and of the holder running at about the same rate, and on
-// holders that stop when their lease ends. A server that restarts with less than it had granted - without persistence, or with an appendfsync
-// other than always - may grant a held lock again, and so complete a second majority. Keep such a server down for the longest lease
-// before you use it again.
+// It isn't consensus. Like a Mutex, it relies on the clocks of the nodes and of the holder running at about the same
+// rate, and on holders that stop when their lease ends. A server that restarts with less than it had granted - without
+// persistence, or with an appendfsync other than always - may grant a held lock again, and so complete a second
+// majority. Keep such a server down for the longest lease before you use it again.
 //
-// Whether that is good enough is disputed. Martin Kleppmann ("How to do distributed locking", 2016) argues that an algorithm whose safety
-// depends on timing is not enough where correctness depends on the lock: a process may pause, or a packet may be delayed, for longer than any
-// lease, and clocks jump. Such uses need a fencing token that the protected resource checks; where locks only save work, one Redis is
-// enough. Salvatore Sanfilippo, the author of Redlock, ("Is Redlock safe?", 2016) argues that it needs clocks that run at about the same
-// rate, not synchronized ones, and that this is achievable; that a holder that checks the remaining time after it got the lock is as safe as
-// with any lock that expires; and that a resource that can check tokens hardly needs the lock. The first advice holds in any case: protect data by
-// Lease.Token, and use the lock to save work.
+// Whether that is good enough is disputed. Martin Kleppmann ("How to do distributed locking", 2016) argues that an
+// algorithm whose safety depends on timing is not enough where correctness depends on the lock: a process may pause, or
+// a packet may be delayed, for longer than any lease, and clocks jump. Such uses need a fencing token that the
+// protected resource checks; where locks only save work, one Redis is enough. Salvatore Sanfilippo, the author of
+// Redlock, ("Is Redlock safe?", 2016) argues that it needs clocks that run at about the same rate, not synchronized
+// ones, and that this is achievable; that a holder that checks the remaining time after it got the lock is as safe as
+// with any lock that expires; and that a resource that can check tokens hardly needs the lock. In both views: protect
+// data by Lease.Token, and use the lock to save work.
 //
 // # Its nodes
 //
-// All users of a lock must have the same set of nodes. To change it, add or remove one node at a time, everywhere, before the next: majorities
-// of sets that differ by one node overlap, those of a set of three and a set of five need not. Use an even number only while you change the
-// set. It survives no more losses than one node less.
+// All users of a lock must have the same set of nodes. To change it, add or remove one node at a time, everywhere,
+// before the next: majorities of sets that differ by one node overlap, those of a set of three and a set of five need
+// not. Use an even number of nodes only while you change the set: it survives no more losses than one node less.
 type Quorum struct {
 	clients []*Client
 	need    int
@@ -75,13 +78,14 @@ type Quorum struct {
 	queues map[string]*quorumQueue // by key
 }
 
-// NewQuorum returns a Quorum over at least three clients, each of a different, independent server. It does no I/O. The error
-// matches ErrInvalid.
+// NewQuorum returns a Quorum over at least three clients, each of a different, independent server. It does no I/O. The
+// error matches ErrInvalid.
 //
 // The program still owns the clients: it may use them for other locks, and it closes them.
 func NewQuorum(clients ...*Client) (*Quorum, error) {
 	if len(clients) < minNodes {
-		return nil, fmt.Errorf("%w: NewQuorum of %d clients: at least %d are needed, or no node may be lost", ErrInvalid, len(clients), minNodes)
+		return nil, fmt.Errorf("%w: NewQuorum of %d clients: at least %d are needed, or no node may be lost",
+			ErrInvalid, len(clients), minNodes)
 	}
 	seen, at := make(map[*Client]int), make(map[string]int)
 	for i, c := range clients {
@@ -89,15 +93,17 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 			return nil, fmt.Errorf("%w: NewQuorum: client %d is nil, or not made by New", ErrInvalid, i)
 		}
 		if other, ok := seen[c]; ok {
-			return nil, fmt.Errorf("%w: NewQuorum: clients %d and %d are the same; each must be of a server of its own", ErrInvalid, other, i)
+			return nil, fmt.Errorf("%w: NewQuorum: clients %d and %d are the same; each must be of a server of its own",
+				ErrInvalid, other, i)
 		}
 		seen[c] = i
 		addr := c.backend.Node("")
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			continue // of a cluster, or behind Sentinel
+			continue // no address: of a cluster, or behind Sentinel
 		}
 		if other, ok := at[addr]; ok {
-			return nil, fmt.Errorf("%w: NewQuorum: clients %d and %d are both of the server %s; each must be of one of its own", ErrInvalid, other, i, addr)
+			return nil, fmt.Errorf("%w: NewQuorum: clients %d and %d are both of the server %s; each must be of one of its own",
+				ErrInvalid, other, i, addr)
 		}
 		at[addr] = i
 	}
@@ -108,19 +114,20 @@ func NewQuorum(clients ...*Client) (*Quorum, error) {
 	return q, nil
 }
 
-// QuorumMutex describes a lock that is held at a majority of a Quorum's nodes. It holds no state; taking it returns a Lease. At each node it
-// is a Mutex, renewed by that node's client, as kind "quorum". It is counted once, by the first client. Each node has its own spans, with
-// lockdog.node, as children of the lock's spans.
+// QuorumMutex describes a lock that is held at a majority of a Quorum's nodes. It holds no state; taking it returns a
+// Lease. At each node it is a Mutex, renewed by that node's client, as kind "quorum". It is counted once, by the first
+// client. Each node has its own spans, with lockdog.node, as children of the lock's spans.
 type QuorumMutex struct {
-	lock  // what its nodes have in common
+	lock  // what the nodes share
 	q     *Quorum
 	locks []lock // by node
 }
 
 var _ Locker = (*QuorumMutex)(nil)
 
-// Mutex describes the lock with a name. It does no I/O and never fails: if the name or the options are invalid, the first use
-// returns an error that matches ErrInvalid. All nodes must have the same lease: if the clients' options differ, set it here.
+// Mutex describes the lock with a name. It does no I/O and never fails: if the name or the options are invalid, the
+// first use returns an error that matches ErrInvalid. All nodes must have the same lease: if the clients' options
+// differ, set it here.
 func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	m := &QuorumMutex{lock: lock{name: name, kind: quorumKind}, q: q}
 	if q == nil || len(q.clients) == 0 {
@@ -137,7 +144,8 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 			continue
 		}
 		m.locks[i].tel = m.locks[i].tel.Member(m.locks[i].node)
-		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed || cfg.takeoverDelay != first.takeoverDelay {
+		if first, cfg := m.locks[0].cfg, m.locks[i].cfg; cfg.lease != first.lease || cfg.fixed != first.fixed ||
+			cfg.takeoverDelay != first.takeoverDelay {
 			m.err = fmt.Errorf("%w: lock %q: the clients of the Quorum have different leases, %v and %v, or takeover delays, %v and %v; give WithLease or WithFixedLease, and WithTakeoverDelay, to Quorum.Mutex",
 				ErrInvalid, name, first.lease, cfg.lease, first.takeoverDelay, cfg.takeoverDelay)
 		}
@@ -146,16 +154,16 @@ func (q *Quorum) Mutex(name string, opts ...LockOption) *QuorumMutex {
 	return m
 }
 
-// TryLock takes the lock if a majority of the nodes grants it. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if a majority
-// has answered, and otherwise with the outcome at each node.
+// TryLock takes the lock if a majority of the nodes grants it. Otherwise it fails at once: with a *HeldError, which
+// matches ErrHeld, if a majority has answered, or else with the outcome at each node.
 //
 // Other errors are those of Mutex.TryLock. The error matches ErrClosed if too few of the clients are open.
 func (m *QuorumMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
-// Lock takes the lock, and waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a majority of the
-// nodes: a node has published a release, or the lease seen there has expired. Before it asks it pauses for a random time, so that
-// one of several processes is the first. Waiters in one process are served in order. While no majority answers, it asks
-// twice a second, for one lease.
+// Lock takes the lock. It waits for it until ctx ends or WithWait is over. It asks again when the lock may be free at a
+// majority of the nodes: a node has published a release, or the lease seen there has expired. Before it asks, it pauses
+// for a random time, so that one of several processes is the first. Waiters in one process are served in order. While
+// no majority answers, it asks twice a second, and fails after one lease.
 //
 // Otherwise it is like Mutex.Lock.
 func (m *QuorumMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, true) }
@@ -165,14 +173,14 @@ func (m *QuorumMutex) Do(ctx context.Context, fn func(ctx context.Context, l *Le
 	return do(ctx, m, fn)
 }
 
-// TryDo is Do if the lock can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+// TryDo is Do if the lock can be taken at once. If not, it fails as TryLock does, and doesn't call fn.
 func (m *QuorumMutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return tryDo(ctx, m, fn)
 }
 
-// Inspect says for each node who holds the lock there, and for how long yet. Only who holds it at a majority of the nodes has the lock; its
-// owner differs from node to node, its token doesn't once the grant is complete. If some nodes can't be asked, the result has the others, and the
-// error says which.
+// Inspect returns the holder of the lock at each node. Only a client that holds it at a majority of the nodes has the
+// lock. A holder's owner differs from node to node; its token doesn't, once the grant is complete. If some requests
+// fail, the result has the other nodes, and the error says which failed.
 func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
 	if err := m.base().usable(ctx, "inspect"); err != nil {
 		return nil, err
@@ -181,8 +189,8 @@ func (m *QuorumMutex) Inspect(ctx context.Context) (map[string]Holder, error) {
 	return found, joinAtNodes(m.locks, errs)
 }
 
-// ForceUnlock frees the lock at every node whoever holds it there, as Mutex.ForceUnlock does, and reports whether it was held at one. If
-// some nodes can't be reached, the error says which; it is free at the others.
+// ForceUnlock frees the lock at every node, as Mutex.ForceUnlock does, and reports whether it was held at one. If some
+// nodes can't be reached, the error says which; the lock is free at the others.
 func (m *QuorumMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	if err := m.base().usable(ctx, "force unlock"); err != nil {
 		return false, err
@@ -198,7 +206,7 @@ func (m *QuorumMutex) base() *lock {
 	return &m.lock
 }
 
-// take is Lock and TryLock.
+// take is Lock if wait is set, otherwise TryLock.
 func (m *QuorumMutex) take(ctx context.Context, wait bool) (*Lease, error) {
 	if err := m.base().takeable(ctx); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 // How a QuorumMutex asks its nodes.
 
-// vote is what one node answered.
+// vote is the answer of one node, or the error in its place.
 type vote struct {
 	acquireReply
 	node  int
@@ -29,17 +29,19 @@ type pollResult struct {
 	trace string     // the traceparent of that holder's acquire
 	err   error      // otherwise, or if a majority granted too late: why there is no lease
 	final bool       // asking again won't help
-	shut  bool       // ... as too many clients are closed
+	shut  bool       // final, as too many clients are closed
 }
 
 // errNodeTimeout is the outcome of a call that a node didn't answer in time.
-var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf("lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
+var errNodeTimeout = redisfail.NewTimeout(fmt.Sprintf(
+	"lockdog: timeout: no answer in the time that a node has: a tenth of the lease, at most %v", maxNodeTimeout))
 
 // errNotAwaited is the error of a node whose answer couldn't change the result any more.
 var errNotAwaited = errors.New("not waited for, as the other nodes had decided it")
 
-// poll asks all nodes at once, and returns the lease if a majority grants it. Otherwise it returns why there is none, and has given back what it was
-// granted. Nodes that haven't answered when the result is certain are still pending. They aren't asked again before they have answered.
+// poll asks all nodes at once. It returns the lease if a majority grants it. Otherwise it returns why there is none,
+// and has released what it was granted. A node that hasn't answered when the result is certain stays pending, and isn't
+// asked again before it has answered.
 func (t *quorumTry) poll() (*Lease, *pollResult) {
 	n, need, began := len(t.m.locks), t.m.q.need, time.Now()
 	t.record.acquire.Attempt()
@@ -54,7 +56,7 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	for len(granted) < need && len(in)-len(granted) <= n-need && t.awaits() {
 		in, granted = t.receive(<-t.votes, in, granted)
 	}
-	for more := true; more && len(in) < n; { // votes that are here, too
+	for more := true; more && len(in) < n; { // votes that have come in the meantime
 		select {
 		case v := <-t.votes:
 			in, granted = t.receive(v, in, granted)
@@ -80,8 +82,9 @@ func (t *quorumTry) poll() (*Lease, *pollResult) {
 	return nil, t.resultOf(in, err)
 }
 
-// awaits reports whether the poll waits for a pending vote. In the meantime it keeps what it was granted, and other callers may lack that for
-// their majority. So it waits for a node that couldn't be reached last time only if the others can't be a majority.
+// awaits reports whether the poll waits for a pending vote. During that it holds what it was granted, which other
+// callers may need for their majority. So it waits for a node that couldn't be reached last time only if the others
+// can't be a majority.
 func (t *quorumTry) awaits() bool {
 	others := 0
 	for i, pending := range t.pending {
@@ -96,11 +99,11 @@ func (t *quorumTry) awaits() bool {
 	return others < t.m.q.need && slices.Contains(t.pending, true)
 }
 
-// ask asks one node.
+// ask asks one node for the lock, and sends its vote.
 func (t *quorumTry) ask(i int) {
 	v := vote{node: i}
 	lk, a := &t.m.locks[i], &t.acquires[i]
-	if !lk.c.gate.enter() { // it is left by closeVote
+	if !lk.c.gate.enter() { // closeVote leaves it
 		v.err = ErrClosed
 		t.votes <- v
 		return
@@ -127,9 +130,10 @@ func unreached(err error) bool {
 	return kind == telemetry.ErrorTimeout || kind == telemetry.ErrorNetwork
 }
 
-// limited returns the ctx of a call to one node. It follows the ctx of all calls, not the caller's.
+// limited returns the ctx of a call to one node. It ends with the ctx of all calls, not with the caller's.
 func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
+	ctx, cancel := context.WithTimeoutCause(
+		context.WithoutCancel(t.spans[i]), nodeTimeout(t.m.cfg.lease), errNodeTimeout)
 	unlink := context.AfterFunc(t.calls, cancel)
 	return ctx, func() {
 		unlink()
@@ -137,26 +141,27 @@ func (t *quorumTry) limited(i int) (context.Context, context.CancelFunc) {
 	}
 }
 
-// receive adds a vote to those that have come, and to those that granted the lock.
+// receive notes a vote. It adds the vote to in and, if the node granted the lock, to granted.
 func (t *quorumTry) receive(v vote, in, granted []vote) (allIn, allGranted []vote) {
 	t.pending[v.node] = false
 	s, now := &t.nodes[v.node], time.Now()
 	s.failures.note(v.err)
 	switch {
 	case v.Granted:
-		s.free, s.unknownHolder = now, false // if it is given back
+		s.free, s.unknownHolder = now, false // as soon as the grant is released
 		granted = append(granted, v)
 	case v.err != nil:
 		s.free, s.unknownHolder = now.Add(pollEvery/2+rand.N(pollEvery)), true
 	case v.Remaining < 0: // it never expires
 		s.free, s.unknownHolder = now.Add(DefaultLease+rand.N(pollEvery)), true
 	default:
-		s.free, s.unknownHolder = now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
+		s.free, s.unknownHolder =
+			now.Add(v.Remaining+minRecheck+rand.N(min(v.Remaining/50, pollEvery/2)+minRecheck)), false
 	}
 	return append(in, v), granted
 }
 
-// closeVote is called when nothing more is to be done with a vote.
+// closeVote is called when nothing more is to be done with a vote. It cleans up, and leaves the client's gate.
 func (t *quorumTry) closeVote(v vote) {
 	if v.claim == nil {
 		return
@@ -168,7 +173,8 @@ func (t *quorumTry) closeVote(v vote) {
 	c.gate.leave()
 }
 
-// release gives back what a minority of the nodes granted. It waits for them as long as for any answer, and no longer than the caller does.
+// release releases what nodes have granted to a poll that gave no lease. It waits for each answer until the node's
+// timeout, or until the caller's ctx ends.
 func (t *quorumTry) release(granted []vote) {
 	var all sync.WaitGroup
 	for _, v := range granted {
@@ -180,7 +186,8 @@ func (t *quorumTry) release(granted []vote) {
 		all.Go(func() {
 			ctx, cancel := t.limited(v.node)
 			defer cancel()
-			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease), false); err != nil || v.claim.mayWriteLate() {
+			if _, err := c.ops.releaseOnce(ctx, v.claim, nodeTimeout(t.m.cfg.lease), false); err != nil ||
+				v.claim.mayWriteLate() {
 				v.claim.cleanUp()
 			}
 		})
@@ -188,7 +195,7 @@ func (t *quorumTry) release(granted []vote) {
 	all.Wait()
 }
 
-// formLease makes the lease of the votes of a majority. in are all votes that have come.
+// formLease makes the lease from the votes of a majority, granted. in are all votes that have come.
 func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 	m, need := t.m, t.m.q.need
 	token, granted, err := t.raiseTokens(granted)
@@ -217,7 +224,7 @@ func (t *quorumTry) formLease(in, granted []vote) (*Lease, error) {
 		return nil, ErrClosed
 	}
 	t.record.granted(cl)
-	t.unfollow() // pending nodes may join after the caller's ctx has ended
+	t.unfollow() // pending nodes may join even if the caller's ctx ends now
 	for _, v := range in {
 		t.closeVote(v)
 		t.endNodeAcquire(v)
@@ -257,7 +264,7 @@ func (t *quorumTry) endNodeAcquire(v vote) {
 	case errors.Is(v.err, ErrClosed):
 		a.Fail(telemetry.AcquireCanceled, v.err)
 	default:
-		a.Fail(telemetry.AcquireError, v.err) // nothing, if it was granted
+		a.Fail(telemetry.AcquireError, v.err) // no effect after a grant
 	}
 }
 
@@ -279,7 +286,8 @@ func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
 	}
 }
 
-// resultOf returns the result of a poll without a lease. err: a majority granted it in vain.
+// resultOf returns the result of a poll without a lease. err is why the grants of a majority gave no lease; nil: no
+// majority granted it.
 func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	n, need := len(t.m.locks), t.m.q.need
 	by := make([]*vote, n)
@@ -322,7 +330,7 @@ func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	switch {
 	case closed > n-need:
 		r.err, r.final, r.shut = fmt.Errorf("%w: %d of the quorum's %d", ErrClosed, closed, n), true, true
-	case err != nil: // a majority granted it in vain
+	case err != nil:
 	case answered >= need && held != nil:
 		r.held, r.trace = held, trace
 	default:

@@ -8,8 +8,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// quorumQueue is the queue of this process's waiters for one lock of a Quorum. It exists while it has a waiter. Only its head asks the nodes,
-// when the lock may be free at a majority of them. Quorum.mu guards it.
+// quorumQueue is the queue of this process's waiters for one lock of a Quorum. It exists while it has a waiter. Only
+// its head asks the nodes, when the lock may be free at a majority of them. Quorum.mu guards it.
 type quorumQueue struct {
 	q       *Quorum
 	key     string
@@ -27,13 +27,13 @@ type quorumWaiter struct {
 	queue   *quorumQueue
 	place   *list.Element
 	tracked []*waiter     // its waiter in each client, for Leases
-	signal  chan struct{} // something has changed
+	signal  chan struct{} // wakes it to look at the queue
 }
 
-// quorumListener hears of releases at one node.
+// quorumListener listens for releases at one node.
 type quorumListener struct {
 	queue      *quorumQueue
-	subscribed bool   // releases are heard of
+	subscribed bool   // messages of releases arrive
 	due        wakeup // why to ask now, although free is in the future
 	nodeState
 }
@@ -74,7 +74,8 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	for i := range m.locks {
 		lk := &m.locks[i]
 		w.tracked = append(w.tracked, &waiter{
-			lock: lk, claim: &claim{lock: lk, traceparent: t.acquires[i].Traceparent()}, since: time.Now(), signal: w.signal, quorum: w, node: i,
+			lock: lk, claim: &claim{lock: lk, traceparent: t.acquires[i].Traceparent()},
+			since: time.Now(), signal: w.signal, quorum: w, node: i,
 		})
 	}
 	for i := range m.locks {
@@ -107,7 +108,7 @@ func (q *Quorum) leave(w *quorumWaiter) {
 	}
 }
 
-// wakeHead makes the head look at its queue. It is called with mu held.
+// wakeHead makes the head look at its queue. mu must be held.
 func (queue *quorumQueue) wakeHead() {
 	if front := queue.waiters.Front(); front != nil {
 		select {
@@ -117,7 +118,7 @@ func (queue *quorumQueue) wakeHead() {
 	}
 }
 
-// Up implements pubsub.Listener. Messages of releases arrive from now on, so the head asks once.
+// Up implements pubsub.Listener. A release before this moment may have gone unheard, so the head asks once.
 func (e *quorumListener) Up() { e.tell(true, wakeSubscribed) }
 
 // Down implements pubsub.Listener.
@@ -137,7 +138,7 @@ func (e *quorumListener) tell(heard bool, due wakeup) {
 	e.queue.wakeHead()
 }
 
-// asking is called before the head asks. A release of which it hears after that is news.
+// asking is called before the head asks. A release that is heard after that is a reason to ask again.
 func (queue *quorumQueue) asking() {
 	queue.q.mu.Lock()
 	defer queue.q.mu.Unlock()
@@ -147,13 +148,15 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// noteNodes notes what the head has seen, and the traceparent of the holder's acquire.
+// noteNodes notes what the waiter, if it is the head, has seen at the nodes. traceparent is that of the holder's
+// acquire.
 func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, traceparent string) {
 	queue := w.queue
 	queue.q.mu.Lock()
 	if queue.waiters.Front() == w.place {
 		for i, s := range nodes {
-			if before := queue.nodes[i].failures; before.err != nil && s.failures.err != nil { // as the waiters before it have seen
+			// A streak of failures may have begun under an earlier head.
+			if before := queue.nodes[i].failures; before.err != nil && s.failures.err != nil {
 				s.failures.since = before.since
 			}
 			queue.nodes[i].nodeState = s
@@ -169,7 +172,8 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, tracepare
 	}
 }
 
-// next returns when the waiter should ask and why: when the lock may be free at need nodes. It reports false while it isn't the head.
+// next returns when the waiter should ask, and why: when the lock may be free at need nodes. head is false while it
+// isn't the head.
 func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	queue := w.queue
 	queue.q.mu.Lock()

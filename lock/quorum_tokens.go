@@ -8,7 +8,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// raiseTokens makes the largest token the token of a majority. It returns it, and the votes whose lock is still held.
+// raiseTokens makes the largest token of the votes the token of a majority. It returns that token, and the votes whose
+// lock isn't known to be gone.
 func (t *quorumTry) raiseTokens(granted []vote) (token int64, stand []vote, err error) {
 	for _, v := range granted {
 		token = max(token, v.Token)

@@ -24,14 +24,15 @@ type quorumTry struct {
 	pending  []bool // by node: it was asked, and hasn't answered yet
 	nodes    []nodeState
 
-	splits int           // polls in a row that a minority of the nodes granted
+	splits int           // polls in a row that some nodes granted, but that gave no lease
 	took   time.Duration // by the last poll
 }
 
 func newQuorumTry(ctx context.Context, m *QuorumMutex) *quorumTry {
 	n := len(m.locks)
 	t := &quorumTry{
-		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name), acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
+		m: m, ctx: ctx, record: newRecord(ctx, &m.locks[0], m.name),
+		acquires: make([]telemetry.Acquire, n), spans: make([]context.Context, n),
 		votes: make(chan vote, n), pending: make([]bool, n), nodes: make([]nodeState, n),
 	}
 	for i := range m.locks {
@@ -63,7 +64,7 @@ func (t *quorumTry) fail(outcome telemetry.Outcome, err error) (*Lease, error) {
 	return nil, err
 }
 
-// drop releases a vote that came too late. It returns its node.
+// drop releases what a vote that came too late has granted, and returns its node.
 func (t *quorumTry) drop(v vote) int {
 	_, granted := t.receive(v, nil, nil)
 	t.release(granted)
@@ -71,7 +72,7 @@ func (t *quorumTry) drop(v vote) int {
 	return v.node
 }
 
-// rejoin joins the outer lease of this lock; nil if there is none.
+// rejoin joins the live lease of this lock that ctx carries. It returns nil, nil if there is none.
 func (t *quorumTry) rejoin() (*Lease, error) {
 	m := t.m
 	cl := newCompositeLease(t.ctx, m.locks, m.name, m.q.need, m.q.need)
@@ -100,7 +101,7 @@ func (t *quorumTry) rejoin() (*Lease, error) {
 		return t.fail(telemetry.AcquireError, fmt.Errorf("%w: at %d of %d nodes only", errReentry, n, len(m.locks)))
 	}
 	t.record.joined(cl, joined)
-	_, _ = t.fail(telemetry.AcquireCanceled, nil) // of the nodes that weren't joined
+	_, _ = t.fail(telemetry.AcquireCanceled, nil) // ends the acquires of nodes that weren't joined
 	return &cl.handle, nil
 }
 
@@ -144,7 +145,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		w.noteNodes(t.nodes, r.held, r.trace)
 	}
 	a := &t.record.acquire
-	a.WaitStart()              // until the acquire ends: what it asks meanwhile is part of the wait
+	a.WaitStart()              // until the acquire ends: its polls are part of the wait
 	var failingSince time.Time // when too few nodes began to answer
 	for {
 		switch {
@@ -155,7 +156,7 @@ func (t *quorumTry) lock() (*Lease, error) {
 		case failingSince.IsZero():
 			failingSince = time.Now()
 		}
-		// Nodes come back. A waiter fails only if the errors outlast one lease.
+		// Nodes may come back: a waiter fails only if the errors outlast one lease, or are final.
 		if r.err != nil && (r.final || time.Since(failingSince) > cfg.lease) {
 			return t.fail(telemetry.AcquireError, r.err)
 		}
@@ -171,7 +172,8 @@ func (t *quorumTry) lock() (*Lease, error) {
 		switch {
 		case l != nil:
 			held := nodeState{free: time.Now().Add(cfg.ttl())}
-			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)), &HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
+			w.noteNodes(slices.Repeat([]nodeState{held}, len(t.m.locks)),
+				&HeldError{Owner: l.Owner(), Remaining: cfg.ttl()}, t.record.acquire.Traceparent())
 			return l, nil
 		case t.ctx.Err() != nil: // it has cut the poll short
 			return t.fail(contextOutcome(t.ctx), t.stopped(w, r, context.Cause(t.ctx)))
@@ -195,7 +197,7 @@ func (t *quorumTry) quit(w *quorumWaiter, r *pollResult, err error) (*Lease, err
 // errWaitOver ends the sleep when WithWait is over.
 var errWaitOver = errors.New("lockdog: the wait is over")
 
-// sleep waits until it is the head of the queue and has a reason to ask.
+// sleep waits until w is the head of its queue and has a reason to ask.
 func (t *quorumTry) sleep(w *quorumWaiter, waitOver <-chan time.Time) (wakeup, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -239,8 +241,8 @@ const (
 	maxPause = 250 * time.Millisecond
 )
 
-// pause returns how long to wait before asking, as others may ask at the same time. It is long enough for one of them to be the first at
-// a majority, and grows with each poll in which none was.
+// pause returns a random time to wait before a poll, because other processes may poll at the same time. Its bound gives
+// one of them time to be the first at a majority, and doubles with each poll in which none was.
 func (t *quorumTry) pause() time.Duration {
 	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
 }
@@ -255,11 +257,12 @@ func (t *quorumTry) closing() (n int) {
 	return n
 }
 
-// stopped returns the error of a wait that ended without the lock, by cause. Without a cause, WithWait is over.
+// stopped returns the error of a wait that ended without the lock: because of cause or, if that is nil, because
+// WithWait is over.
 func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
 	held := w.last(t.m.name)
 	switch {
-	case r.err != nil: // then nobody knows whether it is held
+	case r.err != nil: // whether the lock is held is unknown
 		return errors.Join(cause, r.err)
 	case cause != nil:
 		return &waitError{held: held, cause: cause}
