@@ -11,29 +11,31 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The counters of semaphores and latches have no lease. One that is changed twice, because a reply was lost and the request repeated, would stay
-// wrong. So the script that changes a counter also writes a receipt beside it, named for the operation's owner. A repeated request finds the
-// receipt and changes nothing.
+// The counters of semaphores and latches have no lease. If a reply is lost and the request is repeated, a counter that
+// is changed twice stays wrong. So the script that changes a counter also writes a receipt beside it, named for the
+// operation's owner. A repeated request finds the receipt and changes nothing.
 
 const (
 	// receiptTimeout is how long the cleanup repeats what Redis hasn't confirmed.
 	receiptTimeout = 2 * time.Minute
 
-	spentMost   = 10_000 // receipts that a client remembers to delete
-	spentAtOnce = 4
+	spentMost   = 10_000 // receipts that a client remembers for deletion
+	spentAtOnce = 4      // receipts that one operation deletes
 )
 
-// receipts are the names of receipts that aren't needed any more, as the reply to their operation has arrived. The next operation on the same
-// key deletes some of them. Otherwise a busy semaphore would keep five minutes of them in Redis. Receipts that are forgotten here expire.
+// receipts are the names of receipts that aren't needed any more, because the reply to their operation has arrived. The
+// next operation on the same key deletes some of them. Otherwise a busy semaphore would keep five minutes of receipts
+// in Redis. Receipts that are forgotten here expire.
 type receipts struct {
 	mu    sync.Mutex
-	spent map[string][]string // by the key
+	spent map[string][]string // by the counter's key
 	count int
 }
 
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
-// add notes that the reply to a claim has arrived. No earlier call of it may be in flight.
+// add notes that the reply to a claim has arrived. Its receipt isn't needed any more, unless an earlier call may be in
+// flight.
 func (r *receipts) add(claim *claim) {
 	if !claim.lock.kind.usesReceipts || claim.mayWriteLate() {
 		return
@@ -49,7 +51,7 @@ func (r *receipts) add(claim *claim) {
 	r.count++
 }
 
-// take returns some of them.
+// take removes some receipts of a key, and returns them.
 func (r *receipts) take(key string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +67,8 @@ func (r *receipts) take(key string) []string {
 	return some
 }
 
-// counterUpdate returns the claim of an operation that changes the counter. It takes effect once, however often it is sent. For the operations
-// and the cleanup it is a release.
+// counterUpdate returns the claim of an operation that changes the counter. It takes effect once, however often it is
+// sent. Operations and the cleanup treat it as a release.
 func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	k := *lk.kind
 	k.release, k.amount, k.usesReceipts, k.isCounterUpdate = s, amount, true, true
@@ -75,10 +77,11 @@ func (lk *lock) counterUpdate(s *script.Releaser, amount int) *claim {
 	return &claim{lock: &op, owner: lk.c.newOwner()}
 }
 
-// apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it. It reports whether the counter
-// was changed: the script may find that it must not be.
+// apply sends an update, with retries for one lease. If it fails and keepOn is set, the cleanup goes on with it, unless
+// Redis has refused it for good. It reports whether the counter was changed: the script may find that it must not be.
 func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim, keepOn bool) (bool, error) {
-	f, err := lk.c.ops.releaseWithRetry(ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{wake: script.WakeAll})
+	f, err := lk.c.ops.releaseWithRetry(
+		ctx, rel, claim, time.Now().Add(claim.lock.cfg.lease), releaseParams{wake: script.WakeAll})
 	if err == nil {
 		lk.c.receipts.add(claim)
 		return f.Outcome == script.Done, nil
@@ -89,7 +92,8 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim,
 	return false, err
 }
 
-// applyRelease applies an update that others wait for. It works also on a ctx that has ended, and while the client closes.
+// applyRelease applies an update for which others wait. It works also on a ctx that has ended, and while the client
+// closes.
 func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*claim, error)) error {
 	if ctx != nil && ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -115,8 +119,10 @@ func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*cla
 	return nil
 }
 
-// applyUpdate applies an update that has no span and no metric of its own.
-func (lk *lock) applyUpdate(ctx context.Context, op string, keepOn bool, update func() (*claim, error)) (done bool, err error) {
+// applyUpdate applies an update that has no span. Of its outcomes only a failure is counted.
+func (lk *lock) applyUpdate(
+	ctx context.Context, op string, keepOn bool, update func() (*claim, error),
+) (done bool, err error) {
 	err = lk.call(ctx, op, func() error {
 		claim, err := update()
 		if err != nil {

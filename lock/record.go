@@ -11,8 +11,9 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// record reports the lock of a Multi or a Quorum to telemetry as one lock: its acquire, its hold, its loss and its release, each once. The
-// spans of its members are children of its spans. Renewals and losses are counted for each member.
+// record reports the lock of a Multi or a Quorum to telemetry as one lock: its acquire, its hold, its loss and its
+// release, each once. The spans of its members are children of its spans. Each member reports its own renewals, and its
+// loss in lockdog.members.lost.
 type record struct {
 	first   *lock // the first member: its client reports, in its group
 	tel     telemetry.Lock
@@ -35,13 +36,13 @@ func newRecord(ctx context.Context, first *lock, name string) *record {
 	return r
 }
 
-// confirmed returns when the renewals were sent that its deadline is based on.
+// confirmed returns when the renewals on which its deadline is based were sent.
 func (r *record) confirmed() time.Time {
 	cfg := r.first.cfg
 	return r.cl.deadline().Add(cfg.margin() - cfg.lease)
 }
 
-// granted is called when cl has all its members.
+// granted is called when cl is acquired: with all its members or, of a Quorum, with a majority.
 func (r *record) granted(cl *compositeLease) {
 	r.cl, r.handles = cl, 1
 	r.acquire.Grant(&r.hold, cl.owner(), cl.token())
@@ -52,8 +53,8 @@ func (r *record) granted(cl *compositeLease) {
 	cl.setRecord(r)
 }
 
-// joined is called instead of granted when all members of cl joined outer leases. If those are members of one composite, its record goes on
-// for cl, too. Otherwise cl has no record, and its members report for themselves.
+// joined is called instead of granted if all members of cl have joined outer leases. If those are members of one
+// composite, cl shares its record. Otherwise cl has no record, and its members report for themselves.
 func (r *record) joined(cl *compositeLease, outer []grantHandle) {
 	of := outer[0].record()
 	for _, h := range outer {
@@ -80,7 +81,7 @@ func (r *record) join() bool {
 	return true
 }
 
-// canceled is called when cl was canceled.
+// canceled is called when cl has been canceled.
 func (r *record) canceled(cl *compositeLease, err *CanceledError) {
 	if cl == r.cl { // the hold is that of the first, not of those that joined
 		r.hold.Canceled(err.Reason, err.logged())
@@ -109,8 +110,8 @@ func (r *record) ended(err error, canceled *CanceledError) {
 	r.sample.End()
 }
 
-// release runs f, which releases one composite, within the span of the release. canceled is how the composite was canceled before, nil
-// if it wasn't.
+// release runs f, which releases one composite; for the last one, within the span of the release. canceled is how the
+// composite was canceled before, nil if it wasn't.
 func (r *record) release(ctx context.Context, canceled *CanceledError, f func(ctx context.Context) error) error {
 	r.mu.Lock()
 	r.handles--

@@ -12,19 +12,19 @@ import (
 // recentLeases is how many leases a client remembers whose EndedLease.End is released, and how many others.
 const recentLeases = 1000
 
-// registry knows the client's grants, and the last that ended.
+// registry has the client's live grants, and its last leases that have ended.
 type registry struct {
 	mu     sync.Mutex
 	root   grant // ring of live grants
 	count  int
-	sealed bool          // the client is past giving grants
-	empty  chan struct{} // made when somebody waits for it
+	sealed bool          // no grant can be added any more
+	empty  chan struct{} // closed when no grant is left; nil: nobody waits for that
 
 	released endedRing
 	troubled endedRing // all others: ordinary releases come by the thousand, and must not push them out
 }
 
-// endedRing is a ring of leases that have ended.
+// endedRing is a ring buffer of leases that have ended.
 type endedRing struct {
 	leases []EndedLease
 	next   int
@@ -39,7 +39,7 @@ func (e *endedRing) add(l EndedLease) {
 	e.next = (e.next + 1) % recentLeases
 }
 
-// all appends them to out, the oldest first.
+// all appends the leases to out, the oldest first.
 func (e *endedRing) all(out []EndedLease) []EndedLease {
 	return append(append(out, e.leases[e.next:]...), e.leases[:e.next]...)
 }
@@ -50,7 +50,7 @@ func newRegistry() *registry {
 	return r
 }
 
-// add says false when the client is past giving grants.
+// add adds a grant. It reports false if the registry is sealed.
 func (r *registry) add(g *grant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,11 +69,12 @@ func (r *registry) seal() {
 	r.sealed = true
 }
 
-// retire takes a grant that has ended out and adds it to Recent.
+// retire removes a grant that has ended, and adds its lease to Recent.
 func (r *registry) retire(g *grant, end ending) {
 	ended := EndedLease{
-		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.claim.owner, Token: g.hold.Token(),
-		Since: g.hold.Since(), Ended: time.Now(), End: end.hold.String(), Why: end.why, Err: end.err, TraceID: g.traceID(),
+		Name: g.lock.name, Kind: g.lock.kind.name, Group: g.lock.tel.Group(), Owner: g.claim.owner,
+		Token: g.hold.Token(), Since: g.hold.Since(), Ended: time.Now(), End: end.hold.String(), Why: end.why,
+		Err: end.err, TraceID: g.traceID(),
 	}
 	if end.hold != telemetry.EndReleased {
 		ended.Node, ended.Composite = g.node(), g.endedComposite(end.hold)
@@ -123,7 +124,7 @@ func (r *registry) All() []*watchdog.Lease {
 	return all
 }
 
-// each calls f for every grant there is now, without holding a lock.
+// each calls f for every current grant, without mu held.
 func (r *registry) each(f func(*grant)) {
 	r.mu.Lock()
 	all := make([]*grant, 0, r.count)
@@ -136,7 +137,7 @@ func (r *registry) each(f func(*grant)) {
 	}
 }
 
-// Leases is what the client holds and waits for now, in no particular order.
+// Leases returns what the client holds and waits for now, in no particular order.
 func (c *Client) Leases() []LeaseInfo {
 	if !c.initialized() {
 		return nil
@@ -160,7 +161,7 @@ func (c *Client) Leases() []LeaseInfo {
 	return out
 }
 
-// info is what there is to say of a grant, and whether it lives.
+// info describes the grant, and reports whether it lives.
 func (g *grant) info() (LeaseInfo, bool) {
 	next, deadline := g.wd.NextRenewal(), g.wd.Deadline()
 	info := g.lock.info()
@@ -178,10 +179,10 @@ func (g *grant) info() (LeaseInfo, bool) {
 	info.Owner, info.Token, info.Since, info.TraceID = g.claim.owner, g.hold.Token(), g.hold.Since(), g.traceID()
 	info.Deadline, info.NextRenewal, info.Reason = deadline, next, extra.reason()
 	extra.failures.describe(&info)
-	return info, g.end() == nil && !deadline.IsZero() // the watchdog has it yet to be given
+	return info, g.end() == nil && !deadline.IsZero() // no deadline: the watchdog doesn't have it yet
 }
 
-// info is what there is to say of somebody who waits. It is called with the mu of waits held.
+// info describes the waiter. waitQueues.mu must be held, unless it is a waiter of a Quorum, which doesn't change.
 func (w *waiter) info(seen HeldError) LeaseInfo {
 	info := w.lock.info()
 	info.State, info.Owner, info.Since, info.WaitsFor = StateWaiting, w.claim.owner, w.since, seen.Owner
@@ -194,16 +195,17 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	return info
 }
 
-// info is what there is to say of a lock.
+// info describes the lock.
 func (lk *lock) info() LeaseInfo {
 	return LeaseInfo{Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Node: lk.node(), Lease: lk.cfg.lease}
 }
 
-// failureStreak are tries that have failed one after the other: of renewals, or of taking a lock. Zero: the last one didn't fail.
+// failureStreak is a series of tries that have all failed: of renewals, or of taking a lock. Zero: the last try didn't
+// fail.
 type failureStreak struct {
-	err   error     // of the last, nil if Redis answered it
-	at    time.Time // when that was
-	since time.Time // since when all have failed
+	err   error     // of the last try; nil: it didn't fail
+	at    time.Time // when the last one failed
+	since time.Time // when the first one failed
 }
 
 // note adds the result of a try.
@@ -219,13 +221,13 @@ func (t *failureStreak) note(err error) {
 	}
 }
 
-// describe puts it into what is said of a lease.
+// describe copies the streak to info.
 func (t *failureStreak) describe(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }
 
-// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first. A lease that was lost
-// may be missing for a moment after its Ended is closed.
+// Recent returns the last 1,000 leases whose End is released, and the last 1,000 others, the oldest first. A lease that
+// was lost may be missing for a moment after its Ended is closed.
 func (c *Client) Recent() []EndedLease {
 	if !c.initialized() {
 		return nil
@@ -239,7 +241,7 @@ func (c *Client) Recent() []EndedLease {
 	return out
 }
 
-// traceID is the trace in which the lock was taken, "" when it isn't sampled.
+// traceID returns the trace in which the lock was taken, "" if it isn't sampled.
 func (g *grant) traceID() string {
 	if sc := g.hold.SpanContext(); sc.IsValid() {
 		return sc.TraceID().String()
@@ -247,7 +249,7 @@ func (g *grant) traceID() string {
 	return ""
 }
 
-// traceID reads a traceparent, "" if it is none.
+// traceID returns the trace of a traceparent, "" if that is invalid.
 func traceID(traceparent string) string {
 	if sc, ok := telemetry.ParseTraceparent(traceparent); ok {
 		return sc.TraceID().String()

@@ -10,11 +10,11 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-const maxTries = 4 // of an operation without a deadline of its own
+const maxTries = 4 // see retry
 
-// retry calls try until it succeeds, with a pause before each new try (redisfail.Backoff). It gives up when ctx has ended, when the
-// error is final (redisfail.Failure.Retry), when a try has got no reply in its time, after so many tries, 0 = any number, and when the next
-// one would begin after until, zero = never.
+// retry calls try until it succeeds, with a pause before each new try (redisfail.Backoff). It gives up if ctx has
+// ended, the error is final (redisfail.Failure.Retry), a try has got no reply in its time, all tries are used (0: any
+// number), or the next one would begin after until (zero: no limit).
 //
 //	operation                               tries     until
 //	acquire, one lock or several            maxTries  TryLock gives up; zero for Lock
@@ -22,7 +22,8 @@ const maxTries = 4 // of an operation without a deadline of its own
 //	change of a counter                     any       one lease from now
 //	force unlock, inspect, count, token     maxTries  zero
 //
-// It returns the error of the last try, or of the one before if the last one was cut short by the end of ctx, whose cause then goes first.
+// It returns the error of the last try, or of the one before if the end of ctx cut the last one short. If ctx has
+// ended, its cause goes first.
 func retry(ctx context.Context, tries int, until time.Time, try func() error) error {
 	var last error
 	for n := 1; ; n++ {
@@ -36,13 +37,15 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 			last = err
 		}
 		pause := redisfail.Backoff(n)
-		if noReply || n == tries || !redisfail.Classify(err).Retry || !until.IsZero() && time.Until(until) <= pause || !redisfail.Sleep(ctx, pause) {
+		if noReply || n == tries || !redisfail.Classify(err).Retry || !until.IsZero() && time.Until(until) <= pause ||
+			!redisfail.Sleep(ctx, pause) {
 			return cutOff(ctx, last)
 		}
 	}
 }
 
-// failureOf classifies the error of a try. If ctx has ended, that may be all it says.
+// failureOf classifies the error of a try. If ctx has ended, the error may say only that: then it is that of a try
+// without a reply.
 func failureOf(ctx context.Context, err error) redisfail.Failure {
 	if ctx.Err() != nil {
 		err = dispatch.ErrNoReply
@@ -50,7 +53,7 @@ func failureOf(ctx context.Context, err error) redisfail.Failure {
 	return redisfail.Classify(err)
 }
 
-// cutOff returns the error of an operation that failed: the cause of ctx goes before it, if ctx has ended.
+// cutOff returns the error of an operation that failed. If ctx has ended, its cause goes first.
 func cutOff(ctx context.Context, failed error) error {
 	cause := context.Cause(ctx)
 	if cause == nil {

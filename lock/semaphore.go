@@ -17,39 +17,43 @@ var semaphoreKind = &kind{
 	emptyHint: "has no permit left, nor is one leased that could come back: EnsurePermits gives it some",
 }
 
-// Semaphore describes a semaphore: a number of permits in Redis. Each Lock takes one permit and gives a Lease for it, with watchdog and
-// token as a Mutex's. The permit of a holder that dies is free again after its lease. A Semaphore holds no state; it may be made for
-// every use, or shared freely.
+// Semaphore describes a semaphore: a number of permits in Redis. Each Lock takes one permit and returns a Lease for it,
+// which is renewed and has a token like a Mutex's. The permit of a holder that dies is free again after its lease. A
+// Semaphore holds no state. Make one for every use, or share it freely.
 //
-// It has no permits until a program gives it some. EnsurePermits does that; call it at the start of every process, and again whenever
-// Redis may have lost the number.
+// It has no permits until a program gives it some. EnsurePermits does that; call it at the start of every process, and
+// again whenever Redis may have lost the number.
 //
-// It differs from a Mutex in this: as many leases live at one time as there are permits, also several of one caller (no ErrDeadlock;
-// WithReentrancy has no effect); losing a Lease doesn't mean that somebody else has the permit (the cause is always CauseMissing where
-// the permit has gone from Redis); nobody is told who holds them (HeldError has no Owner), and nothing is handed over within a
-// process.
+// It differs from a Mutex:
 //
-// It shares its permits with Redisson's RPermitExpirableSemaphore. Redisson renews no permit, and goes by the clock of its own machine: one
-// that is fast by more than two thirds of our lease would take our permits for run out.
+//   - As many leases live at one time as there are permits, also several of one caller. There is no ErrDeadlock, and
+//     WithReentrancy has no effect.
+//   - If a Lease is lost, its permit may be free. The cause is always CauseMissing if the permit has gone from Redis.
+//   - Nobody can see who holds the permits: HeldError has no Owner.
+//   - Nothing is handed over within a process.
+//
+// It shares its permits with Redisson's RPermitExpirableSemaphore. Redisson renews no permit, and goes by the clock of
+// its machine: a clock that is fast by more than two thirds of our lease would make it take our permits for expired.
 type Semaphore struct{ lock }
 
 var _ Locker = (*Semaphore)(nil)
 
-// Semaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options
-// is the error, matching ErrInvalid, of the first use. A name is that of a semaphore or of a lock, not of both.
+// Semaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is reported
+// by the first use, as an error that matches ErrInvalid. A name is that of a semaphore or of a lock, not of both.
 func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
 	return &Semaphore{c.describe(semaphoreKind, name, opts)}
 }
 
-// EnsurePermits sets the semaphore's total to n permits, 0 or more, whatever it was before. Permits that are held stay held and
-// count: n less those are available afterwards. If more than n are held, Available is negative, and nobody gets a permit until
-// enough have been given back or have run out. A larger total wakes waiters.
+// EnsurePermits sets the semaphore's total to n permits, 0 or more, whatever it was before. Permits that are held stay
+// held: n less those are available afterwards. If more than n are held, Available is negative, and nobody gets a permit
+// until enough have been released or have run out. A larger total wakes waiters.
 //
-// It repairs a semaphore that Redis has lost (DEL, FLUSHALL, eviction, a failover, a restart without persistence). Leases that were lost with it
-// don't count any more, though their holders may need a moment to notice.
+// It repairs a semaphore that Redis has lost (DEL, FLUSHALL, eviction, a failover, a restart without persistence).
+// Leases that were lost with it don't count any more, though their holders may need a moment to notice.
 //
-// Every process may call it, as often as it likes: it changes nothing if the total is n already. Processes that call it with different
-// numbers undo each other's; the last one wins. After an error it may have been done or not; repeat it.
+// Every process may call it, as often as it likes: it changes nothing if the total is n already. Processes that call it
+// with different numbers overwrite each other; the last one wins. After an error it may have been done or not; repeat
+// it.
 func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	_, err := s.base().applyUpdate(ctx, "ensure permits", false, func() (*claim, error) {
 		return s.counterUpdate(script.SemaphoreEnsure, n), s.checkCount("EnsurePermits", n, 0)
@@ -57,50 +61,52 @@ func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetPermits gives the semaphore n permits if it was never given any, and reports whether it did. It changes nothing otherwise, also if
-// all permits are taken. Most programs want EnsurePermits. After an error it may have been done or not; then it may be repeated.
+// TrySetPermits gives the semaphore n permits if it was never given any, and reports whether it did. Otherwise it
+// changes nothing, also if all permits are taken. Most programs want EnsurePermits. After an error it may have been
+// done or not; then it may be repeated.
 func (s *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.base().trySetPermits(ctx, n)
 }
 
-// AddPermits adds delta permits, or takes -delta away, whether or not they are left. Available may become negative: then as many have to be
-// given back, or to run out, before somebody gets one. After an error that comes of Redis not answering, don't
-// repeat it: the client goes on with it for two minutes.
+// AddPermits adds delta permits or, if delta is negative, takes -delta away, also if fewer are left. Available may
+// become negative: then as many must be released, or run out, before anybody gets one. If it failed because Redis
+// didn't answer, don't repeat it: the client goes on with it for two minutes.
 func (s *Semaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }
 
-// Total is how many permits the semaphore has, available or held: 0 if it was given none.
+// Total returns how many permits the semaphore has, available or held: 0 if it was given none.
 func (s *Semaphore) Total(ctx context.Context) (int, error) {
 	return s.base().count(ctx, "total", script.CountTotal)
 }
 
-// Available is how many permits are left, those included whose lease has run out. It is 0 if the semaphore was given none, and negative if more are
-// held than its total.
+// Available returns how many permits are left, including those whose lease has run out. It is 0 if the semaphore was
+// given none, and negative if more are held than its total.
 func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	return s.base().count(ctx, "available", script.CountAvailable)
 }
 
-// TryLock takes a permit if one is left. It doesn't wait: it fails with a *HeldError, matching ErrHeld, if none is. Its Remaining
-// is when the next lease runs out unless it is renewed.
+// TryLock takes a permit if one is left. Otherwise it fails at once with a *HeldError, which matches ErrHeld. Its
+// Remaining is the time until the next lease runs out, unless that is renewed.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't.
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is no
+// answer.
 func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
 
-// Lock takes a permit, waiting for one until ctx ends or WithWait is over. A permit that is given back wakes the first waiter of
-// each process, and so does the end of the next lease that runs out. In one process waiters are served in the order they came. A semaphore that Redis
-// lost is waited for until it is given permits again: that is logged, once per wait.
+// Lock takes a permit. It waits for one until ctx ends or WithWait is over. A released permit wakes the first waiter of
+// each process, and so does the end of the next lease that runs out. Within a process, waiters get permits in the order
+// of their calls. If Redis has lost the semaphore, Lock waits until it is given permits again, and logs that once.
 //
-// The lease follows ctx, as a Mutex's does. The error is a *HeldError when WithWait is over; it matches ErrHeld and the
-// cause of ctx when ctx ended while waiting; else as for TryLock.
+// The lease follows ctx, as a Mutex's does. The errors of a wait are those of Mutex.Lock, other errors those of
+// TryLock.
 func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, true) }
 
-// Do runs fn with a permit, in the lease's Context, and gives it back. See the function Do for what it returns.
+// Do runs fn with a permit, in the lease's Context, and releases it. See the function Do for what it returns.
 func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return do(ctx, s, fn)
 }
 
-// TryDo is Do if a permit can be had at once. If not, it fails as TryLock does, and doesn't call fn.
+// TryDo is Do if a permit can be taken at once. If not, it fails as TryLock does, and doesn't call fn.
 func (s *Semaphore) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease) error) error {
 	return tryDo(ctx, s, fn)
 }

@@ -15,60 +15,62 @@ var unleasedSemaphoreKind = &kind{
 	number: "number of permits", refusal: "has too few permits left (if it was never given any, TrySetPermits does it)",
 }
 
-// UnleasedSemaphore describes a semaphore whose permits have no lease: a number of permits in Redis, which callers take some of and give
-// back. It holds no state; it may be made for every use, or shared freely.
+// UnleasedSemaphore describes a semaphore whose permits have no lease: a number of permits in Redis, of which callers
+// take some and give them back. It holds no state. Make one for every use, or share it freely.
 //
-// Its permits have no owner either, as those of Redisson's RSemaphore, with which it is shared: anybody may give back what
-// somebody else took, and nothing is renewed. What was taken by a process that died stays taken, until AddPermits makes up for it. Where that
-// mustn't be, use a Semaphore.
+// Its permits have no owner either, like those of Redisson's RSemaphore, with which it shares them: anybody may give
+// back what somebody else took, and nothing is renewed. What a process took that died stays taken until AddPermits
+// makes up for it. Where that must not be, use a Semaphore.
 //
-// Redis has the number of permits that are left, and nothing else. Nobody knows how many are taken. So an UnleasedSemaphore has no EnsurePermits
-// and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
+// Redis has only the number of permits that are left. Nobody knows how many are taken. So an UnleasedSemaphore has no
+// EnsurePermits and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
 //
-// A number that is changed twice stays wrong, so each operation leaves a receipt beside it, in the same script, until the client's
-// next, or for five minutes: it happens once, however often the request has to be repeated.
+// A number that is changed twice stays wrong. So each operation also writes a receipt beside it, in the same script. It
+// is kept until a later operation of the client, five minutes at most. The operation happens once, however often the
+// request is repeated.
 //
-// An operation is one call to Redis. While a cluster moves the semaphore's slot, operations are refused, and repeated.
+// An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //
-// WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. If New was given them as defaults, they are ignored. A waiter that isn't woken asks
-// again every third of WithLease's ttl, 10 s at most. A call that Redis doesn't answer, or refuses for the moment, is repeated for that ttl,
-// 30 s at most; then it fails.
+// WithFixedLease, WithMaxHold, WithHeartbeat and WithTakeoverDelay are refused. As defaults given to New they are
+// ignored. A waiter that isn't woken asks again every third of WithLease's ttl, 10 s at most. A call that Redis doesn't
+// answer, or refuses for the moment, is repeated for that ttl, 30 s at most; then it fails.
 type UnleasedSemaphore struct{ lock }
 
-// UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails: what is wrong with the name or the options
-// is the error, matching ErrInvalid, of the first use. A name is that of a semaphore or of a lock, not of both.
+// UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is
+// reported by the first use, as an error that matches ErrInvalid. A name is that of a semaphore or of a lock, not of
+// both.
 func (c *Client) UnleasedSemaphore(name string, opts ...LockOption) *UnleasedSemaphore {
 	return &UnleasedSemaphore{c.describeNumber(unleasedSemaphoreKind, name, opts)}
 }
 
-// TrySetPermits gives the semaphore n permits if it has no number yet, and reports whether it did. A semaphore whose permits are all
-// taken has a number, 0, and is left alone. Every process may do it at its start. After an error it may have been done or
-// not; then it may be repeated.
+// TrySetPermits gives the semaphore n permits if it has no number yet, and reports whether it did. A semaphore whose
+// permits are all taken has a number, 0, and isn't changed. Every process may call it at its start. After an error it
+// may have been done or not; then it may be repeated.
 //
-// It also gives a semaphore that Redis has lost its permits, n of them. Permits that were taken before count on top when they are given back.
+// If Redis has lost the semaphore, it has no number, and gets n permits. Permits that were taken before are added to
+// those when they are given back.
 func (s *UnleasedSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.base().trySetPermits(ctx, n)
 }
 
-// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. It doesn't wait: it fails with a *HeldError,
-// matching ErrHeld, if there are fewer; nobody knows who has them, so it names no owner.
+// TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. Otherwise it fails at once with a
+// *HeldError, which matches ErrHeld. It has no Owner: nobody knows who took the permits.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx when it ended; else what Redis answered, or why it didn't. With an error
-// nothing is taken: what a lost answer may have granted is given back as soon as Redis answers (for two minutes,
-// then it stays taken).
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is no
+// answer. With an error nothing is taken: what a lost reply may have granted is given back as soon as Redis answers. If
+// Redis doesn't answer for two minutes, it stays taken.
 func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.take(ctx, n, false)
 }
 
-// Acquire takes n permits, 1 or more, waiting until as many are left, ctx ends or WithWait is over. The permits are the
-// caller's also when ctx ends later.
+// Acquire takes n permits, 1 or more. It waits until as many are left, ctx ends or WithWait is over. The caller keeps
+// the permits if ctx ends later.
 //
-// A wait costs Redis little: permits that are given back wake the first waiter of each process. In one process waiters are served in the
-// order they came, so one that wants many isn't overtaken by those who want few; between processes there is no order, and it may be.
-// TryAcquire may overtake waiters.
+// A wait costs Redis little: permits that are given back wake the first waiter of each process. Within a process,
+// waiters get permits in the order of their calls, so that a waiter for many isn't overtaken by waiters for few.
+// Between processes there is no order, and it may be overtaken. TryAcquire may overtake waiters.
 //
-// The error is a *HeldError when WithWait is over; it matches ErrHeld and the cause of ctx when ctx ended while waiting;
-// else as for TryAcquire.
+// The errors of a wait are those of Mutex.Lock, other errors those of TryAcquire.
 func (s *UnleasedSemaphore) Acquire(ctx context.Context, n int) error {
 	return s.take(ctx, n, true)
 }
@@ -85,12 +87,12 @@ func (s *UnleasedSemaphore) take(ctx context.Context, n int, wait bool) error {
 	return lk.acquireLeaseless(ctx, "acquire", wait, acquireParams{permits: n})
 }
 
-// Release gives n permits back, 1 or more, and wakes who waits for them. Nobody counts whether they had been taken. It works
-// on a ctx that has ended, and then goes on for one lease at most; otherwise it returns at the latest when ctx ends.
+// Release gives n permits back, 1 or more, and wakes waiters. It doesn't check whether they had been taken. It works on
+// a ctx that has ended, and then goes on for one lease at most; otherwise it returns when ctx ends at the latest.
 //
-// After an error that comes of Redis not answering, or of a state that Redis leaves by itself (READONLY, NOREPLICAS, LOADING and the like), don't
-// repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) was not done, and is yours to repeat. A
-// client that is closed gives nothing back (ErrClosed): release before.
+// If it failed because Redis didn't answer, or is in a state that ends by itself (READONLY, NOREPLICAS, LOADING and the
+// like), don't repeat it: the client goes on with it for two minutes. What Redis refused for good (NOPERM, OOM) wasn't
+// done, and may be repeated. A closed client gives nothing back (ErrClosed): call Release before Close.
 func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 	lk := s.base()
 	return lk.applyRelease(ctx, "release", func() (*claim, error) {
@@ -98,14 +100,15 @@ func (s *UnleasedSemaphore) Release(ctx context.Context, n int) error {
 	})
 }
 
-// AddPermits adds delta permits, or takes -delta away, whether or not they are left. Available may become negative: then as many have to be
-// given back before somebody gets one. As with Release, the client goes on with what Redis didn't answer.
+// AddPermits adds delta permits or, if delta is negative, takes -delta away, also if fewer are left. Available may
+// become negative: then as many must be given back before anybody gets one. As with Release, the client goes on with
+// what Redis didn't answer.
 func (s *UnleasedSemaphore) AddPermits(ctx context.Context, delta int) error {
 	return s.base().addPermits(ctx, delta)
 }
 
-// Available is how many permits are left. It is 0 if the semaphore was given none, and negative after an AddPermits that took away more than there
-// were.
+// Available returns how many permits are left. It is 0 if the semaphore was given none, and negative after an
+// AddPermits that took away more than were left.
 func (s *UnleasedSemaphore) Available(ctx context.Context) (int, error) {
 	return s.base().count(ctx, "available", script.CountNumber)
 }
