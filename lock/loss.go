@@ -30,8 +30,7 @@ func (c *Client) verify(entries []tracking.Entry) {
 	c.renewer.Verify(leases...)
 }
 
-// watchKey makes the client verify the grant when its key changes. A fixed lease isn't renewed, and so can't be
-// verified.
+// watchKey makes the client verify the grant when its key changes. A fixed lease can't be verified.
 func (g *grant) watchKey() {
 	t := g.client().trackers
 	if t == nil || g.lock.cfg.fixed {
@@ -43,7 +42,6 @@ func (g *grant) watchKey() {
 	}
 }
 
-// unwatchKey ends watchKey.
 func (g *grant) unwatchKey() {
 	if t := g.client().trackers; t != nil {
 		t.Unwatch(g.lock.renewedKey(), g)

@@ -23,8 +23,7 @@ var multiKind = func() *kind {
 }()
 
 // Multi describes several locks that are taken together: all of them or none. Taking it returns one Lease, with a token
-// for each name. In Redis each name is a Mutex. So a Multi and a holder of one of its names, also in a Java program,
-// exclude each other.
+// for each name. In Redis each name is a Mutex. So a Multi excludes other holders of its names, also Java programs.
 //
 // Names are taken in the order of their bytes, whatever their order in the call. So two Multis never deadlock, nor do a
 // Multi and nested Mutexes that are taken in that order.
@@ -35,7 +34,7 @@ var multiKind = func() *kind {
 // others and starts again. WithMaxHold and WithHeartbeat count from the grant of the last name.
 //
 // The lease lives as long as all its locks do, and its Deadline is the earliest of theirs. When one is lost, the lease
-// is lost, with a *LostError that wraps the one of that name. Then the others are no longer renewed; Release releases
+// is lost, with a *LostError that wraps the one of that name. Then the others aren't renewed any more; Release releases
 // them.
 //
 // Each lock is renewed separately, as kind "multi". Acquires, holds, losses and releases are counted once, in the group
@@ -48,8 +47,8 @@ type Multi struct {
 
 var _ Locker = (*Multi)(nil)
 
-// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails: if the names or
-// the options are invalid, the first use returns an error that matches ErrInvalid.
+// Multi describes the locks with these names, 1 to 1024, none twice. It does no I/O and never fails. An invalid name or
+// option is reported by the first use, as an error that matches ErrInvalid.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 	names = slices.Sorted(slices.Values(names)) // their keys have one prefix, and so this order
 	m := &Multi{lock: lock{c: c, kind: multiKind, name: strings.Join(names, ",")}}
@@ -82,8 +81,8 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 // TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its
 // name.
 //
-// Other errors are those of Mutex.TryLock. The error matches ErrDeadlock if ctx descends from the Context of a live
-// lease of one of the names. With WithReentrancy, TryLock joins such leases and takes the other names.
+// Other errors are those of Mutex.TryLock: it matches ErrDeadlock if ctx descends from the Context of a live lease of
+// one of the names. With WithReentrancy, TryLock joins such leases and takes the other names.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over; WithWait applies to

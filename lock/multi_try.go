@@ -209,8 +209,8 @@ func (t *multiTry) outcomeOf(err error) telemetry.Outcome {
 	return outcomeOf(t.ctx, t.wait, err)
 }
 
-// cleanUpAll removes from Redis what claims may have left there. Claims that weren't granted need it only if they may
-// still be granted.
+// cleanUpAll removes from Redis what claims may have left there. A claim that wasn't granted needs it only if it still
+// may be.
 func cleanUpAll(claims []*claim, granted bool) {
 	for _, claim := range claims {
 		if granted || claim.mayWriteLate() {

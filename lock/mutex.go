@@ -16,8 +16,7 @@ var mutexKind = &kind{
 	usesWaitSet: true, oneKey: true,
 }
 
-// Mutex describes a lock: its name and how to take it. It holds no state; taking it gives a Lease. Make one for every
-// use, or share it freely.
+// Mutex describes a lock: its name and how to take it. It holds no state: make one for every use, or share it.
 type Mutex struct{ lock }
 
 var _ Locker = (*Mutex)(nil)
@@ -26,8 +25,7 @@ var _ Locker = (*Mutex)(nil)
 // bytes of valid UTF-8. Braces are allowed only if they give a non-empty {hash tag}. Texts that lockdog and Redisson
 // use in their own keys, such as "lockdog:fence:", are reserved.
 //
-// Mutex does no I/O and never fails. An invalid name or option is reported by the first use, as an error that matches
-// ErrInvalid.
+// Mutex does no I/O and never fails. The first use reports an invalid name or option with ErrInvalid.
 func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 	return &Mutex{c.describe(mutexKind, name, opts)}
 }
@@ -37,25 +35,21 @@ func (c *Client) Mutex(name string, opts ...LockOption) *Mutex {
 // third of the lease, 5 s at most; with WithWait(d), after d and one second. It also ends when ctx ends.
 //
 // Other errors: ErrDeadlock if ctx descends from the Context of a live lease of this lock; a *ReplicasError
-// (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is
-// no answer.
+// (WithReplicas); ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, false) }
 
 // Lock takes the lock. It waits for it until ctx ends or WithWait is over. A wait costs Redis little: one subscription
 // for each client that waits, and one question for each lease of the holder. A release grants the lock to one waiter,
-// or wakes it: the first waiter of the process that has waited longest. Within a process, waiters get the lock in the
-// order of their calls.
+// or wakes it: the first waiter of the process that has waited longest. In one process, calls are served in order.
 //
-// The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
-// WithLifetime.
+// The lease follows ctx: when ctx ends, the Context of the lease ends. WithWait and WithLifetime bound only the wait.
 //
 // If WithWait is over, the error is a *HeldError. If ctx ended during the wait, it matches ErrHeld and the cause of
 // ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors are
 // those of TryLock.
 //
-// Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like, as in a failover) are waited out, for one
-// lease at most. While Redis doesn't answer, a new call asks four times; a call that already waits goes on for one
-// lease before it gives up.
+// Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for one lease at most. While
+// Redis doesn't answer, a new call asks four times; a call that already waits goes on for one lease before it gives up.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.base().acquire(ctx, true) }
 
 // Do runs fn under the lock, with the lease's Context, and releases it. See the function Do for what it returns.
@@ -71,8 +65,8 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, l *Lease
 // Inspect returns who holds the lock, and what is left of the lease. If the lock is free, Holder.Held is false.
 func (m *Mutex) Inspect(ctx context.Context) (Holder, error) { return m.base().inspect(ctx) }
 
-// ForceUnlock takes the lock away from its holder, and wakes the waiters. It reports whether the lock was held. Each call
-// that took a lock away is logged as a warning.
+// ForceUnlock takes the lock away from its holder, and wakes the waiters. It reports whether the lock was held. Each
+// call that took a lock away is logged as a warning.
 //
 // A holder in a lockdog client loses its lease within milliseconds, with CauseForced and the id of the client that
 // called, if its client's subscription works. That subscription is made with the client's first grant. Otherwise the

@@ -152,8 +152,7 @@ type releaseParams struct {
 	alone     bool      // the call is sent by Dispatcher.DoAlone
 }
 
-// releaseOnce tries once to release the lock, within timeout. If alone, Dispatcher.DoAlone sends the call, and only ctx
-// bounds it.
+// releaseOnce tries once to release the lock, within timeout. If alone, Dispatcher.DoAlone sends it, bounded by ctx.
 func (o *operations) releaseOnce(
 	ctx context.Context, claim *claim, timeout time.Duration, alone bool,
 ) (releaseReply, error) {
@@ -188,7 +187,8 @@ func (o *operations) sendRelease(
 		to := next.claim.lock.cfg
 		releaser, lease = kind.handOver, to.lease
 		args.Next = script.Next{
-			Owner: next.claim.owner, Lease: to.leaseArg, Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
+			Owner: next.claim.owner, Lease: to.leaseArg,
+			Traceparent: next.claim.traceparent, Subscribed: next.subscribed,
 		}
 	}
 	c := o.dispatcher.Call(telemetry.PurposeRelease)
@@ -243,7 +243,6 @@ func (o *operations) force(ctx context.Context, lk *lock) (was bool, owners []st
 	return r.Held, r.Owners, err
 }
 
-// inspect reads who holds the lock.
 func (o *operations) inspect(ctx context.Context, lk *lock) (script.InspectReply, error) {
 	reply, err := o.simple(ctx, telemetry.OpInspect, func(r *script.Request) { lk.kind.inspect.Args(r, lk.keys()) })
 	if err != nil {

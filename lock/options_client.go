@@ -31,8 +31,7 @@ func WithKeyPrefix(prefix string) Option {
 }
 
 // WithClientID names the client in Redis, logs and spans. The default is "<host>/<pid>". It needn't be unique: an owner
-// also contains 64 random bits. Allowed are 1 to 256 bytes of printable UTF-8 without ':', which ends the id in an
-// owner.
+// also contains 64 random bits. Allowed are 1 to 256 bytes of printable UTF-8 without ':', which ends it in an owner.
 func WithClientID(id string) Option {
 	return clientOption(func(c *clientConfig) { c.id, c.idSet = id, true })
 }

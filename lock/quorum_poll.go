@@ -286,8 +286,7 @@ func (t *quorumTry) admitLateVotes(cl *compositeLease, token int64) {
 	}
 }
 
-// resultOf returns the result of a poll without a lease. err is why the grants of a majority gave no lease; nil: no
-// majority granted it.
+// resultOf returns the result of a poll without a lease. err is why a majority of grants gave no lease.
 func (t *quorumTry) resultOf(in []vote, err error) *pollResult {
 	n, need := len(t.m.locks), t.m.q.need
 	by := make([]*vote, n)

@@ -45,7 +45,6 @@ type nodeState struct {
 	failures      failureStreak
 }
 
-// busy reports whether the lock has a queue.
 func (q *Quorum) busy(key string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -88,7 +87,6 @@ func (q *Quorum) enter(t *quorumTry) *quorumWaiter {
 	return w
 }
 
-// leave removes a waiter from its queue.
 func (q *Quorum) leave(w *quorumWaiter) {
 	queue := w.queue
 	q.mu.Lock()
@@ -148,8 +146,7 @@ func (queue *quorumQueue) asking() {
 	}
 }
 
-// noteNodes notes what the waiter, if it is the head, has seen at the nodes. traceparent is that of the holder's
-// acquire.
+// noteNodes notes what the head has seen at the nodes. traceparent is that of the holder's acquire.
 func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, traceparent string) {
 	queue := w.queue
 	queue.q.mu.Lock()
@@ -172,8 +169,7 @@ func (w *quorumWaiter) noteNodes(nodes []nodeState, holder *HeldError, tracepare
 	}
 }
 
-// next returns when the waiter should ask, and why: when the lock may be free at need nodes. head is false while it
-// isn't the head.
+// next returns when the waiter, if it is the head, should ask, and why: the lock may be free at need nodes then.
 func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	queue := w.queue
 	queue.q.mu.Lock()
@@ -209,7 +205,6 @@ func (w *quorumWaiter) next(need int) (at time.Time, why wakeup, head bool) {
 	return nodes[need-1].at, why, true
 }
 
-// reportHolder reports to an acquire who holds the lock.
 func (w *quorumWaiter) reportHolder(a *telemetry.Acquire) {
 	w.queue.q.mu.Lock()
 	defer w.queue.q.mu.Unlock()

@@ -247,7 +247,6 @@ func (t *quorumTry) pause() time.Duration {
 	return rand.N(min(max(2*t.took, minPause)<<min(t.splits, 7), maxPause))
 }
 
-// closing returns how many clients are closing.
 func (t *quorumTry) closing() (n int) {
 	for i := range t.m.locks {
 		if t.m.locks[i].c.isClosing() {
@@ -257,8 +256,7 @@ func (t *quorumTry) closing() (n int) {
 	return n
 }
 
-// stopped returns the error of a wait that ended without the lock: because of cause or, if that is nil, because
-// WithWait is over.
+// stopped returns the error of a wait that ended without the lock: by cause, or by WithWait if that is nil.
 func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
 	held := w.last(t.m.name)
 	switch {

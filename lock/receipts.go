@@ -34,8 +34,7 @@ type receipts struct {
 
 func newReceipts() *receipts { return &receipts{spent: make(map[string][]string)} }
 
-// add notes that the reply to a claim has arrived. Its receipt isn't needed any more, unless an earlier call may be in
-// flight.
+// add notes that the reply to a claim has arrived. If no earlier call may be in flight, its receipt is spent.
 func (r *receipts) add(claim *claim) {
 	if !claim.lock.kind.usesReceipts || claim.mayWriteLate() {
 		return
@@ -92,8 +91,7 @@ func (lk *lock) apply(ctx context.Context, rel *telemetry.Release, claim *claim,
 	return false, err
 }
 
-// applyRelease applies an update for which others wait. It works also on a ctx that has ended, and while the client
-// closes.
+// applyRelease applies an update for which others wait. It works on an ended ctx, and while the client closes.
 func (lk *lock) applyRelease(ctx context.Context, op string, update func() (*claim, error)) error {
 	if ctx != nil && ctx.Err() != nil {
 		ctx = context.WithoutCancel(ctx)

@@ -28,7 +28,6 @@ type record struct {
 	hasEnded bool            // its end was reported
 }
 
-// newRecord starts the acquire of the lock.
 func newRecord(ctx context.Context, first *lock, name string) *record {
 	r := &record{first: first, sample: first.c.profile.Sample(first.tel.Group(), first.kind.name)}
 	r.tel = first.tel.Whole(name, r.confirmed)

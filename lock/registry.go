@@ -195,20 +195,17 @@ func (w *waiter) info(seen HeldError) LeaseInfo {
 	return info
 }
 
-// info describes the lock.
 func (lk *lock) info() LeaseInfo {
 	return LeaseInfo{Name: lk.name, Kind: lk.kind.name, Group: lk.tel.Group(), Node: lk.node(), Lease: lk.cfg.lease}
 }
 
-// failureStreak is a series of tries that have all failed: of renewals, or of taking a lock. Zero: the last try didn't
-// fail.
+// failureStreak is a series of failed tries, of renewals or of taking a lock. Zero: the last one didn't fail.
 type failureStreak struct {
 	err   error     // of the last try; nil: it didn't fail
 	at    time.Time // when the last one failed
 	since time.Time // when the first one failed
 }
 
-// note adds the result of a try.
 func (t *failureStreak) note(err error) {
 	switch {
 	case err == nil:
@@ -221,7 +218,6 @@ func (t *failureStreak) note(err error) {
 	}
 }
 
-// describe copies the streak to info.
 func (t *failureStreak) describe(info *LeaseInfo) {
 	info.LastError, info.ErrorAt, info.FailingSince = t.err, t.at, t.since
 }

@@ -44,8 +44,7 @@ func retry(ctx context.Context, tries int, until time.Time, try func() error) er
 	}
 }
 
-// failureOf classifies the error of a try. If ctx has ended, the error may say only that: then it is that of a try
-// without a reply.
+// failureOf classifies the error of a try. If ctx has ended, the error may say only that: it counts as no reply.
 func failureOf(ctx context.Context, err error) redisfail.Failure {
 	if ctx.Err() != nil {
 		err = dispatch.ErrNoReply

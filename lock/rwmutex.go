@@ -32,11 +32,11 @@ var (
 // # Who goes first
 //
 // A waiting writer keeps new readers out. So it gets the lock when the current holders have left, however many readers
-// come later. If it dies, readers are kept out for one lease at most. When a writer leaves, the lock is open to all
-// waiters. If a reader is the first, all readers that have waited since before the writer left enter with it, also past
-// waiting writers. So neither side starves the other. Redis and the network decide the order of writers, and whether
-// the next is a writer or the readers. Within a client all wait in one queue, in the order of their calls. TryLock and
-// TryRLock may overtake that queue, but TryRLock never gets past a waiting writer.
+// come later. If the writer dies, readers are kept out for one lease at most. When a writer leaves, the lock is open to
+// all waiters. If a reader is the first, all readers that have waited since before the writer left enter with it, also
+// past waiting writers. So neither side starves the other. Redis and the network decide the order of writers, and
+// whether the next is a writer or the readers. Within a client all wait in one queue, in the order of their calls.
+// TryLock and TryRLock may overtake that queue, but TryRLock never gets past a waiting writer.
 //
 // Redisson's readers don't follow these rules: they enter whenever another reader is in. If they overlap all the time,
 // they starve writers, Go's as well as Java's. And when Redisson's writer becomes a reader, it publishes nothing:
@@ -48,9 +48,9 @@ var (
 // released, and the read lease stays. From then on it follows the ctx that the write lease followed, unless
 // WithLifetime says otherwise. The reverse is impossible: Lock with a ctx from a live read lease would wait for itself,
 // and so fails at once with an error that matches ErrDeadlock. RLock within a read lease is re-entry, as Lock within a
-// write lease is: with WithReentrancy it joins the lease, without it the error matches ErrDeadlock. If a reader takes
-// the read lock once more without the ctx of its lease, it may deadlock, as with a sync.RWMutex: it waits for a writer
-// that waits for it.
+// write lease is: with WithReentrancy it joins the lease, without it the error matches ErrDeadlock. As with a
+// sync.RWMutex, a reader that takes the lock again, without the ctx of its lease, may wait for a writer that waits for
+// it.
 //
 // # What it costs
 //
@@ -125,7 +125,7 @@ func (m *RWMutex) RLocker() Locker { return readers{m} }
 func (m *RWMutex) Inspect(ctx context.Context) (Holder, error) { return m.writer().inspect(ctx) }
 
 // ForceUnlock takes the lock away from the writer, or from all readers, and wakes the waiters. It reports whether the
-// lock was held. Holders in lockdog clients learn of it as by Mutex.ForceUnlock.
+// lock was held. Holders in lockdog clients learn of it as Mutex.ForceUnlock says.
 func (m *RWMutex) ForceUnlock(ctx context.Context) (bool, error) {
 	return m.writer().forceUnlock(ctx, callerOf())
 }

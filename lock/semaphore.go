@@ -51,9 +51,8 @@ func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
 // It repairs a semaphore that Redis has lost (DEL, FLUSHALL, eviction, a failover, a restart without persistence).
 // Leases that were lost with it don't count any more, though their holders may need a moment to notice.
 //
-// Every process may call it, as often as it likes: it changes nothing if the total is n already. Processes that call it
-// with different numbers overwrite each other; the last one wins. After an error it may have been done or not; repeat
-// it.
+// Every process may call it often: it changes nothing if the total is n already. Processes that call it with different
+// numbers overwrite each other; the last one wins. After an error it may have been done or not; repeat it.
 func (s *Semaphore) EnsurePermits(ctx context.Context, n int) error {
 	_, err := s.base().applyUpdate(ctx, "ensure permits", false, func() (*claim, error) {
 		return s.counterUpdate(script.SemaphoreEnsure, n), s.checkCount("EnsurePermits", n, 0)
@@ -89,16 +88,14 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 // TryLock takes a permit if one is left. Otherwise it fails at once with a *HeldError, which matches ErrHeld. Its
 // Remaining is the time until the next lease runs out, unless that is renewed.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is no
-// answer.
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
 func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, false) }
 
 // Lock takes a permit. It waits for one until ctx ends or WithWait is over. A released permit wakes the first waiter of
 // each process, and so does the end of the next lease that runs out. Within a process, waiters get permits in the order
 // of their calls. If Redis has lost the semaphore, Lock waits until it is given permits again, and logs that once.
 //
-// The lease follows ctx, as a Mutex's does. The errors of a wait are those of Mutex.Lock, other errors those of
-// TryLock.
+// The lease follows ctx, as a Mutex's does. The errors of a wait are those of Mutex.Lock, others those of TryLock.
 func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.base().acquire(ctx, true) }
 
 // Do runs fn with a permit, in the lease's Context, and releases it. See the function Do for what it returns.

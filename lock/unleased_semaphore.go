@@ -26,8 +26,7 @@ var unleasedSemaphoreKind = &kind{
 // EnsurePermits and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
 //
 // A number that is changed twice stays wrong. So each operation also writes a receipt beside it, in the same script. It
-// is kept until a later operation of the client, five minutes at most. The operation happens once, however often the
-// request is repeated.
+// is kept until a later operation of the client, five minutes at most. A repeated request happens once.
 //
 // An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //
@@ -37,8 +36,7 @@ var unleasedSemaphoreKind = &kind{
 type UnleasedSemaphore struct{ lock }
 
 // UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is
-// reported by the first use, as an error that matches ErrInvalid. A name is that of a semaphore or of a lock, not of
-// both.
+// reported by the first use, as an error that matches ErrInvalid. A semaphore and a lock must not have one name.
 func (c *Client) UnleasedSemaphore(name string, opts ...LockOption) *UnleasedSemaphore {
 	return &UnleasedSemaphore{c.describeNumber(unleasedSemaphoreKind, name, opts)}
 }

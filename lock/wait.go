@@ -15,26 +15,26 @@ type waiter struct {
 	lock   *lock
 	ctx    context.Context // of the call; nil where waits aren't in the wait graph
 	params acquireParams
-	since  time.Time     // when it joined
-	signal chan struct{} // something has changed
-	quorum *quorumWaiter // the Quorum's waiter that this one stands for, nil for most
-	node   int           // ... and at which node
+	since  time.Time     // when it began to wait
+	signal chan struct{} // wakes it to look again
+	quorum *quorumWaiter // of a Quorum: the waiter that this one stands for at one node; nil: none
+	node   int           // of a Quorum: which node
 
 	// Guarded by waitQueues.mu:
 	q            *waitQueue
 	prev, next   *waiter
 	ticket       uint64         // its number in the queue, from 1
-	failingSince time.Time      // since when every attempt has failed, zero: the last one didn't
-	failures     failureStreak  // of the tries before it joined; the queue has those since
-	deadlock     *foundDeadlock // that its wait is part of, until it has been told; nil: none
+	failingSince time.Time      // since when every attempt has failed; zero: the last one didn't
+	failures     failureStreak  // of the tries before it joined; the queue has the later ones
+	deadlock     *foundDeadlock // one with its wait in it, at which it hasn't looked yet; nil: none
 
-	// Written with waitQueues.mu held, and read without it in some places.
-	claim    *claim        // written only by the waiter's goroutine, after an attempt of its own: during that the lock isn't handed to it
-	failed   error         // of the last attempt, nil when Redis answered it; read only by the waiter's goroutine, which writes it
-	won      *acquireReply // it was given the lock, or what it waits for has opened; final once set
-	handedBy *claim        // the holder that handed the lock over, nil for what opens; final once won is set
+	// Written with waitQueues.mu held. The waiter's goroutine reads them also without it.
+	claim    *claim        // changed only by that goroutine after an attempt, during which no lock is handed to it
+	failed   error         // of the last attempt, nil if Redis answered it; only that goroutine uses it
+	won      *acquireReply // the lock that it was given, or the latch that has opened; final once set
+	handedBy *claim        // of the holder that handed the lock over, nil for a latch; final once won is set
 
-	warned bool // that there is nothing that could come back; only for the waiter's goroutine
+	warned bool // it has logged that the semaphore has no permits; only for the waiter's goroutine
 }
 
 // wakeup is why a head asks.
@@ -42,15 +42,15 @@ type wakeup uint8
 
 const (
 	wakeNone       wakeup = iota
-	wakeMessage           // the lock was released
-	wakeLocal             // ... in this process
-	wakeExpiry            // the lease that was seen should have ended
-	wakePoll              // there is no subscription
-	wakeFallback          // another client was told of the release, and nothing was heard since
+	wakeMessage           // a message: the lock was released
+	wakeLocal             // it was released in this process, or there may be enough for one more
+	wakeExpiry            // the lease that was seen is about to end, or should have ended
+	wakePoll              // by the timer, because no message may come; or to keep a place in Redis
+	wakeFallback          // another client was notified of the release, and nothing was heard since
 	wakeSubscribed        // the subscription is new
 )
 
-// wake makes the waiter look again.
+// wake makes the waiter look at its queue again.
 func (w *waiter) wake() {
 	select {
 	case w.signal <- struct{}{}:
@@ -58,7 +58,7 @@ func (w *waiter) wake() {
 	}
 }
 
-// currentParams are what the waiter asks for now.
+// currentParams returns the parameters of an attempt that begins now.
 func (w *waiter) currentParams() acquireParams {
 	params := w.params
 	params.placeTTL, params.waited, params.waiter = w.lock.placeTTL(params.waitDeadline), time.Since(w.since), w
@@ -71,15 +71,17 @@ type turn uint8
 const (
 	turnSleep    turn = iota
 	turnAsk           // it is the head of its queue, and due
-	turnStop          // as turnAsk, but its ctx has ended
-	turnWon           // it was given the lock
-	turnGranted       // a release in another process has granted it the lock, if it can trust that
-	turnDeadlock      // it is part of a deadlock
+	turnStop          // it is the head and due, but its ctx has ended
+	turnWon           // it has the lock
+	turnGranted       // a message says that it was granted the lock, if it can trust the message
+	turnDeadlock      // its wait is part of a deadlock
 )
 
-// wait waits until the claim wins, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which ends
-// with ctx or before it.
-func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time) (*claim, acquireReply, error) {
+// wait waits until w has the lock, ctx ends, the wait is over or the client closes. Redis is called with callCtx, which
+// ends with ctx or before it.
+func (ws *waitQueues) wait(
+	ctx, callCtx context.Context, w *waiter, a *telemetry.Acquire, waitOver <-chan time.Time,
+) (*claim, acquireReply, error) {
 	a.WaitStart()
 	defer a.WaitEnd()
 	w.params.sample.WaitStart(w.lock.name)
@@ -136,7 +138,7 @@ func (ws *waitQueues) wait(ctx, callCtx context.Context, w *waiter, a *telemetry
 	}
 }
 
-// turnOf is what the waiter does next, and its attempt for turnAsk.
+// turnOf returns what the waiter does next, and its attempt for turnAsk.
 func (ws *waitQueues) turnOf(ctx context.Context, w *waiter, a *telemetry.Acquire) (turn, headAttempt) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -179,7 +181,7 @@ func (w *waiter) sleep(ctx context.Context, waitOver <-chan time.Time) error {
 func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	q := w.q
-	unheard := attempt.why == wakeExpiry && q.subscription == subUp // its release, or that of a later holder
+	unheard := attempt.why == wakeExpiry && q.subscription == subUp // the release of that holder, or of a later one
 	after := q.headGranted(attempt, v)
 	ws.mu.Unlock()
 	if unheard {
@@ -191,7 +193,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 	}
 }
 
-// refused notes that somebody holds the lock. That a semaphore has lost its permits is logged: the wait goes on until it is given some.
+// refused notes that somebody holds the lock. If a semaphore has lost its permits, it logs that once: the wait goes on.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	w.failingSince, w.failed = time.Time{}, nil
@@ -203,21 +205,23 @@ func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	}
 }
 
-// attemptFailed notes that Redis didn't answer. It reports whether the waiter is to fail: a failover takes a while, so it goes on unless
-// errors outlast one lease.
-func (ws *waitQueues) attemptFailed(callCtx context.Context, w *waiter, a *telemetry.Acquire, attempt *headAttempt, err error) (final bool) {
+// attemptFailed notes a failed attempt. It reports whether the wait fails with it: a failover takes a while, so the
+// wait goes on unless the error is final, or errors outlast one lease.
+func (ws *waitQueues) attemptFailed(
+	callCtx context.Context, w *waiter, a *telemetry.Acquire, attempt *headAttempt, err error,
+) (final bool) {
 	ws.mu.Lock()
 	q := w.q
 	q.headFailed(attempt, err)
 	w.failed = err
 	if w.failingSince.IsZero() {
-		w.failingSince = q.failingSince // also as the waiters before it saw it
+		w.failingSince = q.failingSince // failures of earlier heads count, if it waited then
 		if w.since.After(q.failingSince) {
 			w.failingSince = w.since
 		}
 	}
 	replicas := (*ReplicasError)(nil)
-	// A claim is used up when its last request may still arrive: that is cleaned up under the claim's owner.
+	// A claim whose last request may still arrive is spent: the cleanup releases what it takes.
 	spent := callCtx.Err() != nil || errors.Is(err, dispatch.ErrNoReply) || errors.As(err, &replicas)
 	if spent && w.claim.mayWriteLate() { // an earlier request may have won
 		w.claim.cleanUp()
@@ -240,7 +244,7 @@ func (ws *waitQueues) attemptFailed(callCtx context.Context, w *waiter, a *telem
 	return final
 }
 
-// wakeupSources are those that count as wake-ups; a new subscription's first question doesn't.
+// wakeupSources are the wakeups that are counted. The first question after a subscription isn't one of them.
 var wakeupSources = map[wakeup]telemetry.WakeupSource{
 	wakeMessage:  telemetry.WakeupMessage,
 	wakeLocal:    telemetry.WakeupLocal,
@@ -249,7 +253,8 @@ var wakeupSources = map[wakeup]telemetry.WakeupSource{
 	wakeFallback: telemetry.WakeupPoll,
 }
 
-// quit ends the wait without the lock. A lock that was just handed over is given back.
+// quit ends the wait without the lock. What the claim may have in Redis is removed: a lock that it was just given, or
+// its place in a queue.
 func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, acquireReply, error) {
 	ws.mu.Lock()
 	after, unheeded := func() {}, false
@@ -267,7 +272,7 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 	return w.claim, acquireReply{}, err
 }
 
-// stopped is the error of a wait that ended without the lock: by cause, or, with none, because it was over.
+// stopped returns the error of a wait that ended without the lock: by cause, or by WithWait if that is nil.
 func (w *waiter) stopped(cause error) error {
 	ws := w.lock.c.waits
 	ws.mu.Lock()
@@ -278,7 +283,7 @@ func (w *waiter) stopped(cause error) error {
 	held.Name, held.refusal = w.lock.name, w.lock.kind.refuses(held.Remaining)
 	ws.mu.Unlock()
 	switch {
-	case w.failed != nil: // then whether it is held isn't known
+	case w.failed != nil: // whether the lock is held is unknown
 		return errors.Join(cause, w.failed)
 	case cause != nil:
 		return &waitError{held: &held, cause: cause}

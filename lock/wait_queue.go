@@ -9,8 +9,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// waitQueue is the queue of this client's waiters for one lock. It exists while it has a waiter. Only its head asks Redis, on behalf of
-// all, so the queue decides when somebody asks next. Its states are those of the head:
+// waitQueue is the queue of this client's waiters for one lock. It exists while it has a waiter. Only its head asks
+// Redis, on behalf of all. Its states are those of the head:
 //
 //	              due: a wake-up or the timer
 //	headSleeps ─────────────────────────────────▶ headAsks
@@ -22,23 +22,25 @@ import (
 //	   ▼                                                  │
 //	headIsHanded ─────────────────────────────────────────┴─▶ handed over: the head leaves with the lock
 //
-// A release in another process may grant the lock to the head, by a message. The head looks at it in headSleeps, before it asks, and
-// leaves with the lock: see waitQueues.accept.
+// A release in another process may grant the lock to the head, by a message. The head looks at it in headSleeps, before
+// it asks, and leaves with the lock: see waitQueues.accept.
 //
-// due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a wake-up that arrives
-// while the head asks makes it ask once more: Redis may have answered before the release.
+// due is the reason to ask that the head hasn't acted on. It is set in every state and acted on in headSleeps. So a
+// wake-up that arrives while the head asks makes it ask once more: Redis may have answered before the release.
 //
 //	event                      effect on due                       in
 //	a release message          wakeMessage                         Message
 //	... to this client alone   wakeMessage, perhaps with a grant   ownChannel.Message
 //	... to another client      wakeFallback, 10 to 20 ms later,    setFallback, timerFired
-//	                           or when it should have renewed
+//	                           or when that should have renewed
 //	a release in this process  wakeLocal                           handOverEnded, waitQueues.wake
 //	a new subscription         wakeSubscribed                      Up
 //	the lease seen should end  wakeExpiry                          noteHolder, timerFired
 //	no subscription            wakePoll, every 250 to 750 ms       Down, noteHolder, timerFired
 //	a failed attempt           the same                            headFailed, timerFired
 //	the head left or got in    wakeLocal where more may get in     headLeft, headGranted
+//	the head gave up asking    why it asked                        headStopped
+//	messages were read late    wakePoll                            replaceEntries
 //
 // All methods are called with waitQueues.mu held, except those that lock it: Up, Down, Message and fire.
 type waitQueue struct {
@@ -58,8 +60,8 @@ type waitQueue struct {
 
 	state    headState
 	due      wakeup    // why the head is to ask
-	check    alarm     // when it asks without being told
-	fallback time.Time // when it asks although another client was told; zero: none was told since it last asked
+	check    alarm     // when it asks without a message
+	fallback time.Time // when it asks although another client was notified of a release; zero: none was
 	timer    *time.Timer
 	timerAt  time.Time // zero: the timer isn't set
 
@@ -78,7 +80,7 @@ const (
 	minRecheck   = 5 * time.Millisecond   // after the end of a lease
 	maxForesight = time.Second            // before it: see noteHolder
 	pollEvery    = 500 * time.Millisecond // without a subscription, on average
-	maxPolls     = 1000                   // per second, of one client: with more queues than it serves at pollEvery, each polls less often
+	maxPolls     = 1000                   // per second and client: with more than 500 queues, each polls less often
 )
 
 // headState is what the head of a queue does.
@@ -90,7 +92,7 @@ const (
 	headIsHanded                  // a release in this process is handing the lock to it
 )
 
-// subState is whether releases are heard of.
+// subState says whether messages of releases arrive.
 type subState uint8
 
 const (
@@ -99,7 +101,7 @@ const (
 	subDown                    // no: the subscription was refused, or broke
 )
 
-// alarm is when a head asks without being told, and why.
+// alarm is when a head asks without a message, and why.
 type alarm struct {
 	at  time.Time
 	why wakeup
@@ -113,7 +115,7 @@ type lastHolder struct {
 	moving      bool   // the lock's slot is moving to another node: releases may be published where nobody listens
 }
 
-// headAttempt is one question of a head: what it asks for, why, and what was known when it did.
+// headAttempt is one question of a head: what it asks for, why, and what was known at that time.
 type headAttempt struct {
 	claim      *claim
 	params     acquireParams
@@ -126,12 +128,13 @@ type headAttempt struct {
 	seen         lastHolder
 }
 
-// takeover reports what a grant says of the holder before: that its release wasn't heard of, or that it never came.
+// takeover returns what a grant tells about the holder before: its release wasn't heard here, or there was none.
 func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	switch {
-	// A poll while releases are heard of, as of a fair waiter that keeps its place, may come before the message. Where no lease would end, it
-	// comes much later.
-	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0), h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
+	// A poll while messages arrive, such as that of a fair waiter that keeps its place, may come before the message. If
+	// the holder's lease never ends, it comes much later.
+	case h.why == wakePoll && (h.subscription == subDown || h.seen.moving || h.seen.Remaining < 0),
+		h.gap && (h.why == wakeSubscribed || h.why == wakeExpiry):
 		return telemetry.TakeoverMessageMissed, true
 	case h.why == wakeExpiry && h.seen.overdue: // otherwise it was released a moment ago, and the message is on its way
 		return telemetry.TakeoverExpired, true
@@ -139,7 +142,6 @@ func (h *headAttempt) takeover() (telemetry.TakeoverReason, bool) {
 	return "", false
 }
 
-// startAsking makes the head's attempt.
 func (q *waitQueue) startAsking() headAttempt {
 	w := q.head
 	attempt := headAttempt{
@@ -153,12 +155,12 @@ func (q *waitQueue) startAsking() headAttempt {
 	return attempt
 }
 
-// headGranted notes that the head has got the lock, or its share of it, and leaves. The answer says nothing to waiters who joined after the
-// attempt began.
+// headGranted notes that the head has got the lock, or its share of it, and leaves. If the kind grants all waiters,
+// they leave with it, but not those that joined after the attempt began: the answer says nothing about them.
 func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after func()) {
 	ws, w := q.ws, q.head
 	q.state, q.failingSince, q.failures = headSleeps, time.Time{}, failureStreak{}
-	q.fallback = time.Time{} // somebody has got the lock that another client was told of
+	q.fallback = time.Time{} // the head has got the lock of that release
 	q.member.Took(attempt.claim, v.Now, attempt.params.entries.Add != "", v.moving)
 	switch kind := w.lock.kind; {
 	case kind.grantsAllWaiters:
@@ -187,12 +189,12 @@ func (q *waitQueue) headGranted(attempt *headAttempt, v acquireReply) (after fun
 // headRefused notes who holds the lock.
 func (q *waitQueue) headRefused(attempt *headAttempt, v acquireReply) {
 	q.state, q.failingSince, q.failures, q.seen.moving = headSleeps, time.Time{}, failureStreak{}, v.moving
-	q.ws.set.Decline(v.Owner) // of that grant nothing was heard
+	q.ws.set.Decline(v.Owner) // if that is a waiter of ours that has left: its message was lost
 	q.noteHolder(*v.held(""), v.Traceparent)
 	q.member.Refused(v.Now, attempt.params.entries.Add != "")
 }
 
-// headFailed notes that Redis didn't answer the head.
+// headFailed notes that the head's attempt has failed.
 func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	q.state = headSleeps
 	if q.failingSince.IsZero() {
@@ -202,15 +204,15 @@ func (q *waitQueue) headFailed(attempt *headAttempt, err error) {
 	q.check = alarm{time.Now().Add(q.ws.pollPause()), wakePoll}
 }
 
-// headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may be free: the next
-// waiter asks.
+// headStopped notes that the head's ctx ended before Redis answered, or that it gives up after an error. The lock may
+// be free: the next waiter asks.
 func (q *waitQueue) headStopped(attempt *headAttempt) {
 	q.state = headSleeps
 	q.dueUnless(attempt.why)
 }
 
-// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone, or granted it the lock,
-// and nobody is left here to act on it.
+// headLeft is called before w leaves without the lock. It reports whether a release may have woken this client alone,
+// or granted it the lock, and no other waiter is left here to act on that.
 func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 	kind := w.lock.kind
 	if q.head == w {
@@ -233,7 +235,7 @@ func (q *waitQueue) headLeft(w *waiter) (unheeded bool) {
 	return true
 }
 
-// handOverEnded ends headIsHanded. why is wakeNone where the head has left with the lock, or will be told of the release.
+// handOverEnded ends headIsHanded. why is wakeNone if the head has left with the lock, or a message will wake it.
 func (q *waitQueue) handOverEnded(why wakeup) {
 	q.state = headSleeps
 	if why != wakeNone {
@@ -269,7 +271,6 @@ func (q *waitQueue) signal() {
 // kind is the kind of lock that the head waits for. There must be a head.
 func (q *waitQueue) kind() *kind { return q.head.lock.kind }
 
-// reportHolder tells an acquire who holds the lock.
 func (q *waitQueue) reportHolder(a *telemetry.Acquire) { a.BlockedBy(q.seen.Owner, q.seen.traceparent) }
 
 // Up implements pubsub.Listener. What was published before the subscription wasn't heard, so the head asks once.
@@ -295,7 +296,7 @@ func (q *waitQueue) Down() {
 	q.signal()
 }
 
-// Message implements pubsub.Listener: the lock was released, and all were told, or one client. See package waitset.
+// Message implements pubsub.Listener. The lock was released: to all clients, or to one. See package waitset.
 func (q *waitQueue) Message(payload string) {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
@@ -303,7 +304,7 @@ func (q *waitQueue) Message(payload string) {
 	switch {
 	case !waitset.IsTag(tag) || q.head == nil || !q.kind().usesWaitSet:
 		q.wakeHead(wakeMessage)
-	case tag != q.ws.set.Tag(): // this client gets its own message
+	case tag != q.ws.set.Tag(): // if the tag is ours, ownChannel gets the message
 		q.setFallback(granted)
 	}
 }

@@ -11,26 +11,29 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitset"
 )
 
-// waitQueues are the queues of this client's waiters, one per lock and first come, first served. Only the head of a queue talks to Redis. It
-// sleeps until it learns of a release: from a message, or from a holder in this process. A timer at the end of the holder's lease makes up
-// for lost messages.
+// waitQueues are the queues of this client's waiters: one for each lock, or one for each waiter of a FairMutex. They
+// are first come, first served. Only the head of a queue talks to Redis. It sleeps until it learns of a release: from a
+// message, or from a holder in this process. A timer at the end of the holder's lease makes up for lost messages.
 type waitQueues struct {
 	c *Client
 
 	mu      sync.Mutex // guards the queues and everything in them
 	queues  map[string]*waitQueue
 	fair    fairQueues
-	tracked map[*waiter]HeldError // waiters without a queue here, and whom they saw holding the lock
+	tracked map[*waiter]HeldError // waiters without a queue here, and who held the lock when they last asked
 	set     *waitset.Client
 }
 
 func newWaitQueues(c *Client) *waitQueues {
-	ws := &waitQueues{c: c, queues: make(map[string]*waitQueue), fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError)}
-	ws.set = waitset.NewClient(func(key string) *dispatch.Clock { return &c.dispatcher.Node(key).Clock }, c.isClosing, ws.replaceEntries)
+	ws := &waitQueues{
+		c: c, queues: make(map[string]*waitQueue),
+		fair: fairQueues{byKey: make(map[string]*list.List)}, tracked: make(map[*waiter]HeldError),
+	}
+	ws.set = waitset.NewClient(
+		func(key string) *dispatch.Clock { return &c.dispatcher.Node(key).Clock }, c.isClosing, ws.replaceEntries)
 	return ws
 }
 
-// busy reports whether the lock has a queue.
 func (ws *waitQueues) busy(key string) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -49,16 +52,22 @@ func (ws *waitQueues) wake(key string) {
 	}
 }
 
-// enter adds a waiter to the lock's queue. It has asked already: seen is who held the lock then, failed why that isn't known.
-func (ws *waitQueues) enter(ctx context.Context, lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error) *waiter {
-	w := &waiter{lock: lk, ctx: ctx, claim: claim, params: params, signal: make(chan struct{}, 1), since: time.Now(), failed: failed}
+// enter adds a waiter to the lock's queue. seen is the reply to its first attempt, failed why there is none; both are
+// zero if it joined others that wait.
+func (ws *waitQueues) enter(
+	ctx context.Context, lk *lock, claim *claim, params acquireParams, seen acquireReply, failed error,
+) *waiter {
+	w := &waiter{
+		lock: lk, ctx: ctx, claim: claim, params: params, signal: make(chan struct{}, 1),
+		since: time.Now(), failed: failed,
+	}
 	w.failures.note(failed)
 	ws.join(w, seen)
 	ws.c.graph.Joined()
 	return w
 }
 
-// join adds a waiter to the end of its queue, and begins the queue if it is the first.
+// join adds a waiter to the end of its queue, and makes the queue if there is none.
 func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	key := w.lock.queueKey(w.claim)
 	ws.mu.Lock()
@@ -99,8 +108,8 @@ func (ws *waitQueues) join(w *waiter, seen acquireReply) {
 	}
 }
 
-// leave removes a waiter from its queue. It is called with mu held. What it returns must be called without mu: it locks
-// pubsub's mutex, which is held while listeners are called, and they lock mu.
+// leave removes a waiter from its queue. mu must be held. after must be called without mu: it locks pubsub's mutex,
+// which is held while listeners are called, and they lock mu.
 func (ws *waitQueues) leave(w *waiter) (after func()) {
 	q := w.q
 	ws.c.profile.Waiters(w.lock.name, -1)
@@ -139,7 +148,7 @@ func (ws *waitQueues) rejoin(w *waiter, claim *claim) {
 	ws.join(w, acquireReply{AcquireReply: script.AcquireReply{Remaining: pollEvery}})
 }
 
-// failed notes that a try for a waiter has failed. w may be nil.
+// failed notes a failed try for a waiter. w may be nil.
 func (ws *waitQueues) failed(w *waiter, err error) {
 	if w == nil {
 		return
@@ -153,7 +162,6 @@ func (ws *waitQueues) failed(w *waiter, err error) {
 	}
 }
 
-// size is the number of waiters.
 func (ws *waitQueues) size() (n int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -164,7 +172,6 @@ func (ws *waitQueues) size() (n int) {
 	return n
 }
 
-// each calls f for every waiter.
 func (ws *waitQueues) each(f func(w *waiter, seen HeldError)) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitset"
 )
 
-// What the queues have to do with package waitset.
+// How the queues use package waitset.
 
 // Owner implements waitset.Claim.
 func (cl *claim) Owner() string { return cl.owner }
@@ -35,10 +35,10 @@ func (cl *claim) SetEntry(entry string) {
 // GiveBack implements waitset.Claim.
 func (cl *claim) GiveBack() { cl.cleanUpOnce() }
 
-// mayBeGranted reports whether a release may grant the claim the lock, by the entry that the wait set may have of it.
+// mayBeGranted reports whether a release may grant the lock to the claim, by an entry that the wait set may have.
 func (cl *claim) mayBeGranted() bool { return waitset.MayBeGranted(cl.Entry()) }
 
-// grantTrust is how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
+// grantTrust returns how long a waiter for the lock may trust a message that grants it; 0: not at all, it has to ask.
 func (lk *lock) grantTrust() time.Duration {
 	if !lk.kind.usesWaitSet || lk.cfg.interval() == 0 || lk.cfg.replicas > 0 || lk.cfg.takeoverDelay > 0 {
 		return 0
@@ -46,7 +46,7 @@ func (lk *lock) grantTrust() time.Duration {
 	return min(lk.cfg.lease/renewalsPerLease, waitset.MaxTrust)
 }
 
-// ownChannel is the listener of the messages that are for this client alone.
+// ownChannel listens for the messages that are for this client alone.
 type ownChannel struct{ q *waitQueue }
 
 // Up implements pubsub.Listener.
@@ -75,7 +75,8 @@ func (c ownChannel) Message(payload string) {
 	}
 }
 
-// replaceEntries has the heads ask that may be granted their locks: their next entries ask for calls. It is called with mu held.
+// replaceEntries makes those heads ask to which a release may grant the lock. Asking replaces their entries by ones
+// that can only be called. mu must be held.
 func (ws *waitQueues) replaceEntries() {
 	for _, q := range ws.queues {
 		if q.head != nil && q.member.Grantable(q.head.claim) {
@@ -90,7 +91,7 @@ func (q *waitQueue) canRegister() bool {
 	return q.subscription == subUp && q.member.Reachable() && q.kind().usesWaitSet
 }
 
-// register makes the head the waiter of whom the wait set has an entry.
+// register makes the head the waiter with the client's entry in the wait set. It returns what changes in the set.
 func (q *waitQueue) register() script.Entries {
 	lk := q.head.lock
 	return q.member.Register(q.head.claim, lk.grantTrust(), lk.cfg.leaseArg)
@@ -107,7 +108,7 @@ func (q *waitQueue) registerAtRelease() script.Entries {
 	return q.member.Unregister()
 }
 
-// accept takes the lock that the head of a queue was granted by a message, if that can be trusted: see waitset.Member.
+// accept takes the lock that a message has granted to the head of a queue, if that can be trusted: see waitset.Member.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, ok bool) {
 	ws.mu.Lock()
 	q := w.q
@@ -120,7 +121,10 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 		ws.mu.Unlock()
 		return acquireReply{}, by, false
 	}
-	v = acquireReply{AcquireReply: script.AcquireReply{Granted: true, Now: by.Now, Token: by.Token, Left: 1, Remaining: -1}, sent: sent, until: until}
+	v = acquireReply{
+		AcquireReply: script.AcquireReply{Granted: true, Now: by.Now, Token: by.Token, Left: 1, Remaining: -1},
+		sent:         sent, until: until,
+	}
 	q.due = wakeNone
 	after := q.headGranted(&headAttempt{claim: w.claim}, v)
 	ws.mu.Unlock()
@@ -128,8 +132,8 @@ func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, 
 	return v, by, true
 }
 
-// outlived is called when a grant has been released. Where the wait set may still have the claim's entry, as its node was another than the lock's
-// when the claim was granted, a release may grant it the lock once more.
+// outlived is called when a grant has been released. If the lock's slot was moving at the time of the grant, the wait
+// set at the other node may still have the claim's entry, and a release may grant it the lock once more.
 func (ws *waitQueues) outlived(cl *claim) {
 	if !cl.mayBeGranted() {
 		return
@@ -139,18 +143,19 @@ func (ws *waitQueues) outlived(cl *claim) {
 	ws.set.Abandon(cl)
 }
 
-// declineAll declines what those who left were granted, or may be, as the client closes.
+// declineAll gives back what waiters that have left were granted, or may be, as the client closes.
 func (ws *waitQueues) declineAll() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.set.DeclineAll()
 }
 
-// fallbackAfter is the least time, and half of the longest, until a queue asks for a lock of whose release another client was told.
+// fallbackAfter is the shortest time from a release that only another client was notified of until a queue asks. The
+// longest is twice that.
 const fallbackAfter = 10 * time.Millisecond
 
-// scheduleFallback follows a release that may have been silent: the queue asks for the lock later or, if it has no waiter any more, everybody is
-// woken. granted: the lock isn't free, but another client's.
+// scheduleFallback is called after a release that may have notified one client only. The queue asks for the lock later
+// or, if it has no waiter any more, the cleanup wakes everybody. granted: the lock isn't free, but another client's.
 func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool) {
 	if q == nil || !claim.lock.kind.usesWaitSet {
 		return
@@ -166,11 +171,11 @@ func (ws *waitQueues) scheduleFallback(q *waitQueue, claim *claim, granted bool)
 		if granted {
 			wait = waitset.MaxTrust + fallbackAfter
 		}
-		claim.cleanUpAfter(wait) // which wakes everybody if the lock is free
+		claim.cleanUpAfter(wait) // wakes everybody if the lock is free
 	}
 }
 
-// listen subscribes a queue to releases, first to those that wake this client alone: the entry in the wait set needs both.
+// listen subscribes a queue to releases, first on its own channel: the entry in the wait set needs both.
 func (ws *waitQueues) listen(q *waitQueue) {
 	if own := q.member.Channel(); own != "" {
 		ws.c.pubsub.Listen(own, ownChannel{q})

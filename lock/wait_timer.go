@@ -5,9 +5,7 @@ import (
 	"time"
 )
 
-// When a head asks without being told.
-
-// next is when the head asks without being told.
+// next returns when the head asks without a message.
 func (q *waitQueue) next() time.Time {
 	if !q.fallback.IsZero() && q.fallback.Before(q.check.at) {
 		return q.fallback
@@ -29,14 +27,13 @@ func (q *waitQueue) setTimer() {
 	q.timer.Reset(time.Until(at))
 }
 
-// fire is what the timer runs.
 func (q *waitQueue) fire() {
 	q.ws.mu.Lock()
 	defer q.ws.mu.Unlock()
 	q.timerFired()
 }
 
-// timerFired makes the head ask if it is time. While it asks or is handed the lock, the end of that sets the timer.
+// timerFired makes the head ask if it is time. The end of a state other than headSleeps sets the timer.
 func (q *waitQueue) timerFired() {
 	q.timerAt = time.Time{}
 	if q.state != headSleeps {
@@ -51,8 +48,8 @@ func (q *waitQueue) timerFired() {
 	q.signal()
 }
 
-// setFallback makes the head ask soon for a lock of whose release another client was told; or, if that was granted the lock, when it should
-// have renewed it.
+// setFallback makes the head ask after a release that only another client was notified of: soon or, if granted, when
+// that client should have renewed.
 func (q *waitQueue) setFallback(granted bool) {
 	wait := fallbackAfter + rand.N(fallbackAfter)
 	if granted {
@@ -62,8 +59,8 @@ func (q *waitQueue) setFallback(granted bool) {
 	q.signal()
 }
 
-// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, when a living holder has renewed it, and
-// after its end if the holder hasn't.
+// noteHolder notes who holds the lock, and when to ask again: shortly before the lease ends, because a living holder
+// has renewed it by that time. If it hasn't (overdue), the next question comes after the end.
 func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	wait, before := holder.Remaining, q.seen
 	q.seen = lastHolder{
@@ -71,7 +68,7 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 		overdue: holder.Owner == before.Owner && wait >= 0 && wait < before.Remaining/3,
 	}
 	q.gap = false
-	deaf := q.seen.moving || q.subscription != subUp // or the connection has died, and nobody knows yet
+	deaf := q.seen.moving || q.subscription != subUp // messages may not arrive
 	q.check.why = wakeExpiry
 	if deaf {
 		q.check.why = wakePoll
@@ -97,8 +94,8 @@ func (q *waitQueue) noteHolder(holder HeldError, traceparent string) {
 	q.check.at = time.Now().Add(wait)
 }
 
-// pollPause is the time until a head without a subscription asks again. Thousands of queues that wait for their subscription would
-// otherwise keep this process and Redis so busy that the subscription comes even later.
+// pollPause returns the time until a head without a subscription asks again. It grows with the number of queues: if
+// thousands wait for their subscription, polls would keep this process and Redis so busy that it comes even later.
 func (ws *waitQueues) pollPause() time.Duration {
 	each := max(pollEvery, time.Duration(len(ws.queues))*time.Second/maxPolls)
 	return each/2 + rand.N(each)
