@@ -67,7 +67,7 @@ func (c *Client) describe(k *kind, name string, opts []LockOption) lock {
 	return lk
 }
 
-// call runs f, an operation other than taking the lock, unless the lock is unusable or the client has closed.
+// call runs f, an operation other than taking the lock, unless the lock is unusable or the client closes.
 func (lk *lock) call(ctx context.Context, op string, f func() error) error {
 	if err := lk.usable(ctx, op); err != nil {
 		return err

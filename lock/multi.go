@@ -81,8 +81,8 @@ func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 // TryLock takes all the locks if they are free. If one isn't, it takes none and fails with a *HeldError that has its
 // name.
 //
-// Other errors are those of Mutex.TryLock: it matches ErrDeadlock if ctx descends from the Context of a live lease of
-// one of the names. With WithReentrancy, TryLock joins such leases and takes the other names.
+// Other errors are those of Mutex.TryLock: ErrDeadlock if ctx descends from the Context of a live lease of one of the
+// names. With WithReentrancy, TryLock joins such leases and takes the other names.
 func (m *Multi) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, false) }
 
 // Lock takes all the locks. It waits for those that are held until ctx ends or WithWait is over; WithWait applies to

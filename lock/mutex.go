@@ -42,11 +42,12 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.base().a
 // for each client that waits, and one question for each lease of the holder. A release grants the lock to one waiter,
 // or wakes it: the first waiter of the process that has waited longest. In one process, calls are served in order.
 //
-// The lease follows ctx: when ctx ends, the Context of the lease ends. WithWait and WithLifetime bound only the wait.
+// The lease follows ctx: when ctx ends, the Context of the lease ends. To bound only the wait, see WithWait and
+// WithLifetime.
 //
-// If WithWait is over, the error is a *HeldError. If ctx ended during the wait, it matches ErrHeld and the cause of
-// ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors are
-// those of TryLock.
+// If WithWait is over, the error is a *HeldError. If ctx ended during the wait, the error matches ErrHeld and the cause
+// of ctx. In both cases, if the last question to Redis failed, it has that failure in place of ErrHeld. Other errors
+// are those of TryLock.
 //
 // Temporary refusals of Redis (READONLY, NOREPLICAS, LOADING and the like) are waited out, for one lease at most. While
 // Redis doesn't answer, a new call asks four times; a call that already waits goes on for one lease before it gives up.

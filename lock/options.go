@@ -136,7 +136,7 @@ func WithReentrancy() LockOption {
 
 // WithGroup sets the label that stands for the lock's name in metrics and span names. Keep the number of groups small:
 // those past 50 of a client, or 150 of a MeterProvider, are counted together. The default is the name up to its first
-// ':', or "default" if it has none. A default makes a new group only while the client has fewer than 20.
+// ':', or "default" if it has none. Defaults make new groups only while a client has fewer than 20.
 func WithGroup(group string) LockOption {
 	return lockOption(func(c *lockConfig) {
 		if group == "" || len(group) > maxTextBytes || !utf8.ValidString(group) {
@@ -170,8 +170,8 @@ func WithHoldWarning(d time.Duration) LockOption {
 }
 
 // WithMinHold keeps the lock taken for d after the grant: an earlier release leaves the key in Redis until then, and
-// counts as released. Use it where several processes start the same work at about the same time, and one is to do it:
-// give d longer than their clocks and schedules differ, and take the lock with TryLock or TryDo. A holder that dies
+// counts as released. Use it where several processes start the same work at about the same time, and one alone is to do
+// it: give d longer than their clocks and schedules differ, and take the lock with TryLock or TryDo. A holder that dies
 // blocks others for one lease, as without the option. The option is for a Mutex, a FairMutex, a Multi and the mutex of
 // a Quorum. d is 1ms to 24 hours, and not longer than WithMaxHold or WithFixedLease.
 func WithMinHold(d time.Duration) LockOption {

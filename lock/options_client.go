@@ -73,7 +73,7 @@ func WithLossNotifications() Option {
 
 // WithCallerAttributes puts the attribute lockdog.wait on the span in the ctx of a call that waited: for how many
 // seconds the calls with that span have waited for locks so far. So a slow request shows on its own span whether locks
-// made it slow. A call that didn't wait adds nothing. Its child span acquire shows each wait by itself.
+// made it slow. A call that didn't wait adds nothing. The span acquire, its child, shows each wait by itself.
 func WithCallerAttributes() Option {
 	return clientOption(func(c *clientConfig) { c.callerAttributes = true })
 }

@@ -27,7 +27,7 @@ type vote struct {
 type pollResult struct {
 	held  *HeldError // if a majority answered
 	trace string     // the traceparent of that holder's acquire
-	err   error      // otherwise, or if a majority granted too late: why there is no lease
+	err   error      // why there is no lease; nil: see held
 	final bool       // asking again won't help
 	shut  bool       // final, as too many clients are closed
 }

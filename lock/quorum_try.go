@@ -256,7 +256,7 @@ func (t *quorumTry) closing() (n int) {
 	return n
 }
 
-// stopped returns the error of a wait that ended without the lock: by cause, or by WithWait if that is nil.
+// stopped returns the error of a wait that ended without the lock. cause is nil if WithWait is over.
 func (t *quorumTry) stopped(w *quorumWaiter, r *pollResult, cause error) error {
 	held := w.last(t.m.name)
 	switch {

@@ -39,7 +39,7 @@ type Semaphore struct{ lock }
 var _ Locker = (*Semaphore)(nil)
 
 // Semaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is reported
-// by the first use, as an error that matches ErrInvalid. A name is that of a semaphore or of a lock, not of both.
+// by the first use, as an error that matches ErrInvalid. A semaphore and a lock must not share a name.
 func (c *Client) Semaphore(name string, opts ...LockOption) *Semaphore {
 	return &Semaphore{c.describe(semaphoreKind, name, opts)}
 }

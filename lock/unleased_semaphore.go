@@ -26,7 +26,7 @@ var unleasedSemaphoreKind = &kind{
 // EnsurePermits and no Total: TrySetPermits sets the number if there is none, and AddPermits changes it.
 //
 // A number that is changed twice stays wrong. So each operation also writes a receipt beside it, in the same script. It
-// is kept until a later operation of the client, five minutes at most. A repeated request happens once.
+// is kept until a later operation of the client, five minutes at most. A repeated request takes effect once.
 //
 // An operation is one call to Redis. While a Cluster moves the semaphore's slot, operations are refused, and repeated.
 //
@@ -36,7 +36,7 @@ var unleasedSemaphoreKind = &kind{
 type UnleasedSemaphore struct{ lock }
 
 // UnleasedSemaphore describes the semaphore with a name. It does no I/O and never fails. An invalid name or option is
-// reported by the first use, as an error that matches ErrInvalid. A semaphore and a lock must not have one name.
+// reported by the first use, as an error that matches ErrInvalid. A semaphore and a lock must not share a name.
 func (c *Client) UnleasedSemaphore(name string, opts ...LockOption) *UnleasedSemaphore {
 	return &UnleasedSemaphore{c.describeNumber(unleasedSemaphoreKind, name, opts)}
 }
@@ -54,9 +54,9 @@ func (s *UnleasedSemaphore) TrySetPermits(ctx context.Context, n int) (bool, err
 // TryAcquire takes n permits, 1 or more, if as many are left: all of them or none. Otherwise it fails at once with a
 // *HeldError, which matches ErrHeld. It has no Owner: nobody knows who took the permits.
 //
-// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; otherwise what Redis answered, or why there is no
-// answer. With an error nothing is taken: what a lost reply may have granted is given back as soon as Redis answers. If
-// Redis doesn't answer for two minutes, it stays taken.
+// Other errors: ErrClosed; ErrInvalid; the cause of ctx if ctx ended; or else what Redis answered, or why it didn't.
+// With an error nothing is taken: what a lost reply may have granted is given back as soon as Redis answers. If Redis
+// doesn't answer for two minutes, it stays taken.
 func (s *UnleasedSemaphore) TryAcquire(ctx context.Context, n int) error {
 	return s.take(ctx, n, false)
 }

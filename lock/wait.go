@@ -73,7 +73,7 @@ const (
 	turnAsk           // it is the head of its queue, and due
 	turnStop          // it is the head and due, but its ctx has ended
 	turnWon           // it has the lock
-	turnGranted       // a message says that it was granted the lock, if it can trust the message
+	turnGranted       // a message grants it the lock, which it may be too late to trust
 	turnDeadlock      // its wait is part of a deadlock
 )
 
@@ -272,7 +272,7 @@ func (ws *waitQueues) quit(w *waiter, a *telemetry.Acquire, err error) (*claim, 
 	return w.claim, acquireReply{}, err
 }
 
-// stopped returns the error of a wait that ended without the lock: by cause, or by WithWait if that is nil.
+// stopped returns the error of a wait that ended without the lock. cause is nil if WithWait is over.
 func (w *waiter) stopped(cause error) error {
 	ws := w.lock.c.waits
 	ws.mu.Lock()

@@ -108,7 +108,7 @@ func (q *waitQueue) registerAtRelease() script.Entries {
 	return q.member.Unregister()
 }
 
-// accept takes the lock that a message has granted to the head of a queue, if that can be trusted: see waitset.Member.
+// accept takes the lock that a message has granted to the head, if the message can be trusted: see waitset.Member.
 func (ws *waitQueues) accept(w *waiter) (v acquireReply, by script.RemoteGrant, ok bool) {
 	ws.mu.Lock()
 	q := w.q
