@@ -193,7 +193,7 @@ func (ws *waitQueues) granted(w *waiter, a *telemetry.Acquire, attempt *headAtte
 	}
 }
 
-// refused notes that somebody holds the lock. If a semaphore has lost its permits, it logs that once: the wait goes on.
+// refused notes that somebody holds the lock. If a semaphore has no permits, it logs that once.
 func (ws *waitQueues) refused(w *waiter, attempt *headAttempt, v acquireReply) {
 	ws.mu.Lock()
 	w.failingSince, w.failed = time.Time{}, nil
