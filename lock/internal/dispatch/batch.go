@@ -10,20 +10,22 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// sendBatch runs the calls in one script. It returns those that Redis refused, all or some: they did nothing, and each can be sent by itself,
-// so that what is wrong with one (a key that an ACL forbids, say) is its error only.
+// sendBatch runs the calls in one script. It returns the calls that still have to be sent one by one: all if Redis
+// refused the script, otherwise those whose keys Redis refused. They did nothing. Sent alone, a call gets an error only
+// for its own fault, such as a key that an ACL forbids.
 //
-// The locks of a cluster's node are of many slots, and unnamed in what the script is declared to use. Redis looks at each command of the
-// script all the same: it refuses one whose key's slot is another node's, or has moved so far that the key is there. That is the first
-// command of such a call, and by itself the call is redirected. The script isn't: what it may do at one node says nothing of the next.
+// unnamed: the script doesn't declare its keys, because the locks of a cluster's node are of many slots. Redis still
+// checks each command in the script, and refuses one whose key belongs to another node, or has already moved there with
+// its slot. That is the first command of a call, so the call did nothing, and by itself it follows the redirection. The
+// script as a whole doesn't: the other node may lack the keys of the other calls.
 func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (refused []*Call) {
 	script.Pack(&w.batch, w.calls)
-	// It counts as a command of the first one's purpose.
+	// The script counts as one command, with the purpose of the first call.
 	reply, err := d.Eval(ctx, w.calls[0].purpose, w.batch.Call(unnamed))
 	w.batch.Reset()
 	var answer redis.Error
 	if errors.As(err, &answer) {
-		w.node.LearnKeys(err) // of a proxy before a cluster, for example, which will say so of all others
+		w.node.LearnKeys(err) // a proxy in front of a cluster, for example, refuses all such scripts
 		return w.calls
 	}
 	if err == nil {
@@ -50,7 +52,6 @@ func (d *Dispatcher) sendBatch(ctx context.Context, w *worker, unnamed bool) (re
 	return refused
 }
 
-// unpack gives each call its reply.
 func (w *worker) unpack(reply any) error {
 	return script.ParseBatch(reply, len(w.calls), func(i int, reply any) { w.calls[i].Reply = reply })
 }

@@ -10,45 +10,45 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Call is one run of a script. It comes from Dispatcher.Call, and goes to Dispatcher.Do once.
+// Call is one run of a script. It comes from Dispatcher.Call and is passed to Dispatcher.Do once.
 type Call struct {
 	script.Request
-	WriteTimeout   time.Duration // if the script takes a not-after, the server time after which it refuses to write: how long after it is sent
+	WriteTimeout   time.Duration // not-after = Sent + WriteTimeout, if the script takes one: it writes nothing later
 	Owner          Owner         // nil: if the caller leaves, there is nothing to clean up
 	Replicas       int           // how many must have the script's writes ...
 	ReplicaTimeout time.Duration // ... within this time
 
-	// What Do leaves.
-	Sent           time.Time // before it left; zero: it wasn't sent
-	LateWriteUntil time.Time // without a reply: until then the script may still write. Zero: it takes no not-after
+	// Set by Do.
+	Sent           time.Time // just before sending; zero: it wasn't sent
+	LateWriteUntil time.Time // without a reply: the script may write until then, or later if Clock knew nothing
 	Reply          any
 	Acked          int // replicas that have the script's writes
 	Err            error
 
-	node        *Node // since Do
+	node        *Node // set by Do
 	purpose     telemetry.Purpose
-	unbatchable bool // it is sent in a batch of its own
+	unbatchable bool // it is the only call of its batch
 	ctx         context.Context
-	state       atomic.Int32 // waiting, then what came first
+	state       atomic.Int32
 	done        chan struct{}
-	over        <-chan struct{} // closed when nobody needs the call any more; nil: somebody does
+	over        <-chan struct{} // closed when nobody needs the call any more; nil: always needed
 	timer       *time.Timer
 }
 
-// Owner is on whose behalf a call is sent, and cleans up after it.
+// Owner cleans up after the calls that are sent for it.
 type Owner interface {
-	// Abandoned is called with a call whose caller left before the reply, when that has arrived or failed. It must not keep the call.
+	// Abandoned is called when a call has ended whose caller left before the reply. It must not keep the call.
 	Abandoned(c *Call)
 }
 
 // The states of a Call.
 const (
-	waiting = iota
-	answered
-	abandoned
+	waiting   = iota
+	answered  // the reply came first
+	abandoned // the caller left first
 )
 
-// Call returns a call with no script yet. Recycle takes it back, unless its caller left.
+// Call returns a call without a script. Recycle takes it back, unless its caller left.
 func (d *Dispatcher) Call(purpose telemetry.Purpose) *Call {
 	c := d.calls.Get().(*Call)
 	c.purpose = purpose
@@ -58,14 +58,15 @@ func (d *Dispatcher) Call(purpose telemetry.Purpose) *Call {
 	return c
 }
 
-// Recycle takes back a call for which Do has reported true.
+// Recycle takes back a call for which Do returned nil.
 func (d *Dispatcher) Recycle(c *Call) {
 	c.Reset()
 	c.ctx = nil
 	d.calls.Put(c)
 }
 
-// Learn takes the server's time from a reply, 0 = not in it, that was read with err. That the call was late is an error.
+// Learn learns the server's time from a reply that was parsed with err. now is 0 if the reply doesn't contain it. For a
+// late call it returns ErrLate.
 func (c *Call) Learn(now int64, late bool, err error) error {
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func (c *Call) Learn(now int64, late bool, err error) error {
 	return nil
 }
 
-// stamp notes that the call is sent now, and counts its not-after from now. That is the deadline of its caller's ctx at the latest.
+// stamp sets the time of sending, and the not-after, which is never later than the deadline of the caller's ctx.
 func (c *Call) stamp(now time.Time) {
 	c.Sent = now
 	if c.Expires() {
@@ -88,6 +89,6 @@ func (c *Call) stamp(now time.Time) {
 			until = end
 		}
 		c.SetNotAfter(c.node.Clock.At(until))
-		c.LateWriteUntil = until.Add(c.node.Clock.ahead()) // the server may count from so much earlier
+		c.LateWriteUntil = until.Add(c.node.Clock.ahead()) // the server's clock may be behind At by that
 	}
 }

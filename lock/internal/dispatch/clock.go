@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Clock is what is known of a server's clock: it read seen (µs) at some local time between when and when+slack. The zero value knows nothing. It
-// is safe for concurrent use.
+// Clock is what is known of a server's clock: it showed seen (µs) at some local time between when and when+slack. The
+// zero value knows nothing. It is safe for concurrent use.
 type Clock struct {
 	mu    sync.Mutex
 	seen  int64
@@ -14,11 +14,12 @@ type Clock struct {
 	slack time.Duration
 }
 
-// maxDrift is how far clocks run apart: what NTP slews at most.
+// maxDrift is how much faster one clock may run than another: NTP slews by no more.
 const maxDrift = 500e-6
 
-// Learn notes the time that a server put into its reply to a request sent at when. A request that was delayed, for want of a connection for
-// example, makes the clock look ahead. So the tightest reply counts, unless a call has turned out to be late by what is known.
+// Learn takes the time from a server's reply to a request that was sent at when. If the request was delayed, by waiting
+// for a connection for example, the server's clock seems to be ahead. So the reply with the least delay counts, unless
+// a call was late by what is known (late): then what is known is wrong.
 func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +32,7 @@ func (c *Clock) Learn(seen int64, when time.Time, late bool) {
 	c.seen, c.when, c.slack = seen, when, max(time.Since(when), 0)
 }
 
-// At returns the latest time that the server's clock can show at a local time; 0 if it is unknown.
+// At returns the latest time that the server's clock can show at a local time; 0: unknown.
 func (c *Clock) At(local time.Time) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,14 +42,14 @@ func (c *Clock) At(local time.Time) int64 {
 	return c.seen + local.Sub(c.when).Microseconds()
 }
 
-// ahead returns by how much At may be later than the server's clock.
+// ahead returns by how much the server's clock may be behind the result of At.
 func (c *Clock) ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.slack
 }
 
-// Earliest returns the earliest local time at which the server's clock may have shown seen (µs). It reports false if nothing is known of the clock.
+// Earliest returns the earliest local time at which the server's clock can have shown seen (µs), or false if unknown.
 func (c *Clock) Earliest(seen int64) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

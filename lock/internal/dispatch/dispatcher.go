@@ -1,10 +1,10 @@
-// Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the server refused it and ran
-// nothing (NOSCRIPT, or the keys of a batch). Whether to try again after a failure is decided above.
+// Package dispatch is the only way to Redis for scripts. Every call runs at most once: it is sent again only if the
+// server refused it and ran nothing (NOSCRIPT, or the keys of a batch). Callers decide whether to retry.
 //
-// A caller sends its call itself (inline) if the node is idle and quick, and the call's ctx can't end or go-redis obeys it. Otherwise the call
-// is pending until a worker sends it in a batch, because a caller has to leave when its ctx ends, and go-redis may wait until ReadTimeout. A
-// batch takes all calls that are pending as it leaves, in one round trip. How many batches may be in flight depends on the round-trip time
-// to the server: see rttEstimate.
+// A caller sends its call itself (inline) if the node is idle and quick: see MaySendInline. Otherwise the call is
+// pending until a worker sends it in a batch, because a caller must leave when its ctx ends, and go-redis may wait
+// until ReadTimeout. A batch takes the calls that are pending when it is sent, maxBatch at most, in one round trip. How
+// many batches may be in flight depends on the round-trip time to the server: see rttEstimate.
 package dispatch
 
 import (
@@ -31,14 +31,16 @@ type Backend interface {
 	FastTimeout() time.Duration
 	Eval(ctx context.Context, call backend.Call) (any, error)
 	EvalEach(ctx context.Context, calls []backend.Call) []backend.Result
-	EvalWait(ctx context.Context, call backend.Call, replicas int, timeout time.Duration) (reply any, acked int, err error)
+	EvalWait(
+		ctx context.Context, call backend.Call, replicas int, timeout time.Duration,
+	) (reply any, acked int, err error)
 }
 
 // Config is what a Dispatcher needs. All fields are required.
 type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
-	Panicked func(v any, stack []byte) // is told of a panic during a call, in a hook of the program's client for example
+	Panicked func(v any, stack []byte) // called after a panic during a call, for example in a hook of the client
 }
 
 // Dispatcher sends calls. It is safe for concurrent use.
@@ -47,20 +49,20 @@ type Dispatcher struct {
 	rec      *telemetry.Recorder
 	panicked func(v any, stack []byte)
 	closed   chan struct{}
-	running  sync.WaitGroup // workers, and callers that send their own calls
+	running  sync.WaitGroup // workers and inline calls
 	calls    sync.Pool
 
 	prepared   atomic.Bool   // the backend knows its servers
-	ready      chan struct{} // closed when it does
-	unprepared Node          // has the calls that prepare it
+	ready      chan struct{} // closed when prepared is set
+	unprepared Node          // has the calls that prepare the backend
 
 	mu             sync.Mutex
 	nodes          atomic.Pointer[map[string]*Node] // by name; replaced with mu held, never changed
-	sharedInFlight int                              // batches of pending calls, to all nodes
-	idle           []*worker                        // of no node: nodes come and go
+	sharedInFlight int                              // batches of pending calls, and inline calls, to all nodes
+	idle           []*worker                        // not tied to a node, because nodes come and go
 }
 
-// Node is one server: its pending calls, and its clock. A node that hangs delays only its own calls.
+// Node is one server: its pending calls and its clock. A node that hangs delays only its own calls.
 type Node struct {
 	Name           string
 	Clock          Clock
@@ -72,13 +74,13 @@ type Node struct {
 	// Guarded by Dispatcher.mu.
 	pending  []*Call
 	starting int // workers that are about to take pending calls
-	inFlight int // batches, those included that are starting
+	inFlight int // batches, including those of starting workers, and inline calls
 	rtt      rttEstimate
 }
 
-// LearnKeys notes which keys the node wants in a call, if it refused one for those that it has. It reports whether it did.
+// LearnKeys reports whether a call was refused because of its keys, and notes which keys the node accepts.
 func (n *Node) LearnKeys(refused error) bool {
-	if refused == nil { // each result of a renewal is asked about
+	if refused == nil { // the fast path: it is called for each result of a renewal
 		return false
 	}
 	switch redisfail.Classify(refused).Keys {
@@ -93,14 +95,17 @@ func (n *Node) LearnKeys(refused error) bool {
 }
 
 const (
-	maxInFlight = 64 // to one node; renewals aside
-	maxIdle     = 8
-	slowBatch   = 100 * time.Millisecond
+	maxInFlight = 64                     // batches to one node, without renewals
+	maxIdle     = 8                      // workers
+	slowBatch   = 100 * time.Millisecond // a healthy server answers sooner
 )
 
-// New returns a Dispatcher. It starts nothing until there is a call.
+// New returns a Dispatcher. It starts no goroutine before the first call.
 func New(cfg Config) *Dispatcher {
-	d := &Dispatcher{backend: cfg.Backend, rec: cfg.Recorder, panicked: cfg.Panicked, closed: make(chan struct{}), ready: make(chan struct{})}
+	d := &Dispatcher{
+		backend: cfg.Backend, rec: cfg.Recorder, panicked: cfg.Panicked,
+		closed: make(chan struct{}), ready: make(chan struct{}),
+	}
 	d.nodes.Store(&map[string]*Node{})
 	d.calls.New = func() any {
 		timer := time.NewTimer(time.Hour)
@@ -110,7 +115,7 @@ func New(cfg Config) *Dispatcher {
 	return d
 }
 
-// Close makes callers leave, and ends the workers once their calls in flight have ended.
+// Close makes callers leave, and waits until the calls in flight and the workers have ended.
 func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	close(d.closed)
@@ -118,7 +123,7 @@ func (d *Dispatcher) Close() {
 	d.running.Wait()
 }
 
-// isClosed is called with mu held where the answer has to stay true for what follows.
+// isClosed reports whether Close was called. mu must be held if the answer must not change meanwhile.
 func (d *Dispatcher) isClosed() bool {
 	select {
 	case <-d.closed:
@@ -128,10 +133,10 @@ func (d *Dispatcher) isClosed() bool {
 	}
 }
 
-// Node returns the node that a key lives on now.
+// Node returns the node on which a key lives now.
 func (d *Dispatcher) Node(key string) *Node { return d.NodeNamed(d.backend.Node(key)) }
 
-// NodeNamed returns the node with the name that the backend has for it.
+// NodeNamed returns the node that the backend calls name.
 func (d *Dispatcher) NodeNamed(name string) *Node {
 	if n := (*d.nodes.Load())[name]; n != nil {
 		return n
@@ -147,13 +152,16 @@ func (d *Dispatcher) NodeNamed(name string) *Node {
 	return all[name]
 }
 
-// Do sends a call and waits for its reply, the end of ctx, the timeout or Close, whichever is first. A call that is sent inline may
-// notice the last three late, by the backend's FastTimeout. If it leaves before the reply, Do says why: the cause of ctx, that the Dispatcher is closed,
-// or ErrNoReply. Then the call belongs to its worker, if it was sent, and its Owner is told what came of it.
+// Do sends a call and waits until its reply arrives, ctx ends, the timeout is over or the Dispatcher closes. An inline
+// call may notice the last three late, by up to the backend's FastTimeout.
 //
-// A deadline of ctx that passes is ErrNoReply, too, once a server in good health would have answered.
+// If left is nil, the outcome is in c. Otherwise the caller leaves while a worker has the call: left is the cause of
+// ctx, redisfail.ErrClosed or ErrNoReply, and the caller must not use c any more. Once the call has ended, its
+// Owner.Abandoned is called, if the call was sent.
+//
+// If the deadline of ctx passes when a healthy server would have answered, the error is ErrNoReply, too.
 func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (left error) {
-	var began time.Time // zero: now, which a call that is sent inline needn't know
+	var began time.Time // zero: now. An inline call doesn't need it
 	if !d.prepared.Load() {
 		began = time.Now()
 		if left := d.prepare(ctx, c, began, timeout); left != nil || c.Err != nil {
@@ -165,10 +173,11 @@ func (d *Dispatcher) Do(ctx context.Context, c *Call, timeout time.Duration) (le
 	return d.do(ctx, c, began, timeout)
 }
 
-// prepare waits until the backend knows its servers, so that the call can be given to its own and waits for no other. What prepares is a call
-// with the same script, as a crowd that may share batches has few in flight. It is over once any has succeeded: a server that is asked may hang.
+// prepare waits until the backend knows its servers. Only then can the call go to its own node, and wait for no other.
+// It sends a second call, p, with the same script: inFlightLimit then holds for a crowd of calls that may share
+// batches. p is over when any preparation has succeeded, because the server that p itself asks may hang.
 func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
-	p := d.Call(c.purpose) // isn't recycled: a worker may have it still
+	p := d.Call(c.purpose) // not recycled: a worker may still have it
 	p.node, p.over = &d.unprepared, d.ready
 	p.Script, p.Keys = c.Script, []string{c.Keys[0]}
 	left = d.do(ctx, p, began, timeout)
@@ -181,7 +190,7 @@ func (d *Dispatcher) prepare(ctx context.Context, c *Call, began time.Time, time
 	return left
 }
 
-// do is Do for a call whose node is known, and whose caller began to wait then.
+// do is Do for a call whose node is known. began is when the caller began to wait; zero: now.
 func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout time.Duration) (left error) {
 	c.ctx = ctx
 	n := c.node
@@ -193,7 +202,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 	if inline {
 		defer d.finishInline(n)
 		c.Fast = true
-		c.WriteTimeout = min(c.WriteTimeout, d.backend.FastTimeout()) // nobody waits for it longer
+		c.WriteTimeout = min(c.WriteTimeout, d.backend.FastTimeout()) // nobody waits longer for the reply
 		if ctx.Done() == nil || timeout < leastInlineTimeout {
 			limited, cancel := context.WithTimeoutCause(ctx, timeout, ErrNoReply)
 			defer cancel()
@@ -219,7 +228,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 			d.noteDeadline(ctx, c, began)
 			return nil
 		case <-c.timer.C:
-			if slow < timeout { // the batches in flight may hang: have another worker take the pending calls
+			if slow < timeout { // the batches in flight may hang: start another worker for the pending calls
 				d.addWorker(n, c)
 				c.timer.Reset(timeout - slow)
 				slow = timeout
@@ -242,7 +251,7 @@ func (d *Dispatcher) do(ctx context.Context, c *Call, began time.Time, timeout t
 	}
 }
 
-// DoAlone sends a call in this goroutine, by itself, and also after Close.
+// DoAlone sends a call in the caller's goroutine, outside a batch. It works after Close, too.
 func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
 	c.ctx, c.node = ctx, d.Node(c.Keys[0])
 	d.sendInline(c)
@@ -251,18 +260,18 @@ func (d *Dispatcher) DoAlone(ctx context.Context, c *Call) {
 var (
 	// ErrNoReply is the outcome of a call without a reply within its caller's timeout.
 	ErrNoReply = redisfail.NewTimeout("lockdog: timeout: no answer of Redis in time")
-	// ErrBusyWorkers is the outcome of a call that was never sent, because every worker of its node was waiting for Redis.
+	// ErrBusyWorkers is the outcome of a call that was never sent because every worker of its node waited for Redis.
 	ErrBusyWorkers = redisfail.NewTimeout("lockdog: timeout: every worker is waiting for an answer of Redis")
 )
 
-// noteDeadline is called with a call that may have failed because go-redis noticed the end of ctx before its caller did.
+// noteDeadline corrects the error of a call that failed because go-redis noticed the end of ctx before do did.
 func (d *Dispatcher) noteDeadline(ctx context.Context, c *Call, began time.Time) {
 	if errors.Is(c.Err, context.DeadlineExceeded) && ctx.Err() != nil {
 		c.Err = d.whyLeft(ctx, began, ErrNoReply)
 	}
 }
 
-// whyLeft returns why a caller that began to wait then leaves without a reply. If Redis took too long, it is noReply.
+// whyLeft returns why a caller leaves without a reply. It returns noReply if a healthy server would have replied.
 func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -276,16 +285,17 @@ func (d *Dispatcher) whyLeft(ctx context.Context, began time.Time, noReply error
 	return noReply
 }
 
-// leastInlineTimeout is the least timeout of a call that may be sent inline with its caller's ctx. Dialing, or waiting for a connection, may take some
-// seconds. That ends with ctx but not at the timeout, so a call with a shorter timeout gets a ctx that ends at it.
+// leastInlineTimeout is the least timeout for which an inline call uses its caller's ctx. Dialing, or waiting for a
+// connection, may take some seconds, and ends with ctx but not at the timeout. So a call with a shorter timeout gets a
+// ctx that ends at it.
 const leastInlineTimeout = 10 * time.Second
 
-// fastRTT bounds the round trip of a call after which the next one is expected to be fast, too.
+// fastRTT is the longest round trip of a call after which the next call is expected to be fast.
 const fastRTT = backend.MaxFastTimeout / 50
 
-// MaySendInline reports whether a caller may send its call to a node itself, if that is idle. The end of ctx isn't noticed during an inline
-// call. So the node must have been quick so far, and a deadline of ctx must not be near. A ctx that can't end allows it also where a server
-// that falls silent meanwhile would be noticed.
+// MaySendInline reports whether a caller may send its call to a node itself, if the node is idle. An inline call
+// doesn't notice the end of ctx before FastTimeout. So the node must have been quick so far, FastTimeout must be short,
+// and the deadline of ctx must not be near. If ctx can't end, FastTimeout needn't be short.
 func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, timeout time.Duration) bool {
 	fast, lastRTT := d.backend.FastTimeout(), time.Duration(n.lastRTT.Load())
 	switch {
@@ -298,7 +308,7 @@ func (d *Dispatcher) MaySendInline(ctx context.Context, n *Node, timeout time.Du
 	return fast <= backend.MaxFastTimeout && (!limited || time.Until(end) > fast)
 }
 
-// enqueue gives a call to a worker, or leaves it to the caller: inline.
+// enqueue gives a call to a worker, or reports that the caller sends it inline.
 func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 	n := c.node
 	c.unbatchable = c.Replicas > 0 || d.backend.Traits().MultiLockScripts && !c.Batchable()
@@ -311,7 +321,7 @@ func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 		d.addInFlight(n, 1, true)
 		d.running.Add(1)
 		return true, nil
-	case c.unbatchable && n.inFlight < maxInFlight: // in a batch of its own, before the pending calls
+	case c.unbatchable && n.inFlight < maxInFlight: // alone in its batch, before the pending calls
 		d.startBatch(n, c)
 	default:
 		n.pending = append(n.pending, c)
@@ -320,7 +330,7 @@ func (d *Dispatcher) enqueue(c *Call, mayInline bool) (inline bool, err error) {
 	return false, nil
 }
 
-// addWorker starts one more worker for a node's pending calls, if c is among them.
+// addWorker starts one more worker for the pending calls of a node, if c is among them.
 func (d *Dispatcher) addWorker(n *Node, c *Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -329,7 +339,7 @@ func (d *Dispatcher) addWorker(n *Node, c *Call) {
 	}
 }
 
-// dequeue takes a pending call back. It reports false if a worker has it.
+// dequeue removes a pending call. It reports false if a worker has the call.
 func (d *Dispatcher) dequeue(n *Node, c *Call) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -341,8 +351,7 @@ func (d *Dispatcher) dequeue(n *Node, c *Call) bool {
 	return true
 }
 
-// Hold lets calls to the node of a key wait until resume, as if all its connections were busy; pending is how many wait. It is for tests of
-// what shares a batch.
+// Hold keeps calls to the node of a key pending until resume, as if all connections were busy. It is for tests.
 func (d *Dispatcher) Hold(key string) (pending func() int, resume func()) {
 	n := d.Node(key)
 	add := func(batches int) {

@@ -3,21 +3,22 @@ package dispatch
 import "time"
 
 const (
-	// leastShared is how many batches of shared calls may be in flight to a server nearby: one that Redis runs, one that it can start with,
-	// and one whose replies are being read.
+	// leastShared is how many batches of pending calls may be in flight to a server nearby: one that Redis runs, one
+	// that it can run next, and one whose replies are being read.
 	leastShared = 3
-	// batchTime is about how long a batch takes Redis and this process. For each of it in a round trip one more batch can be in flight
-	// without waiting for the others.
+	// batchTime is about how long Redis and this process work on a batch. In a round trip of n * batchTime, n more
+	// batches can be in flight without waiting for each other.
 	batchTime = 200 * time.Microsecond
-	// rttInertia is how slowly an estimate grows.
+	// A longer round trip moves the estimate by 1/rttInertia of the difference.
 	rttInertia = 8
 )
 
-// rttEstimate is an estimate of how long a round trip takes to a server that is idle. Zero: unknown.
+// rttEstimate estimates how long a round trip to an idle server takes. Zero: unknown.
 type rttEstimate time.Duration
 
-// learn notes how long a call or a batch took. The shortest time counts. A longer one counts only if nothing else was in flight when it was sent,
-// because otherwise it may have waited for that: an estimate that grew with the number of batches would grow without end.
+// learn takes how long a call or a batch took; 0 says nothing. A shorter time counts in any case. A longer one counts
+// only if nothing else was in flight when it was sent (alone), because otherwise it may have waited for the others: the
+// estimate, and so the number of batches, would grow without end.
 func (e *rttEstimate) learn(took time.Duration, alone bool) {
 	switch took := rttEstimate(took); {
 	case took <= 0:
@@ -28,8 +29,7 @@ func (e *rttEstimate) learn(took time.Duration, alone bool) {
 	}
 }
 
-// inFlightLimit is how many batches of shared calls may be in flight, over a pool of so many connections. Half of them
-// stay free for the program.
+// inFlightLimit returns how many batches of pending calls may be in flight. Half of a large pool stays free.
 func (e rttEstimate) inFlightLimit(poolSize int) int {
 	n := leastShared + int(time.Duration(e)/batchTime)
 	return max(min(n, poolSize/2, maxInFlight), leastShared)

@@ -13,22 +13,22 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// maxBatch bounds the calls of one batch, and so the time for which its script blocks Redis: 4 to 5 µs for each call.
+// maxBatch bounds the calls of one batch, and so how long its script blocks Redis: 4 to 5 µs per call.
 const maxBatch = 64
 
-// worker sends calls to Redis, one batch after the other.
+// worker sends batches, one after the other.
 type worker struct {
 	node    *Node
 	calls   []*Call
 	limited bool          // it sends the next batch only within inFlightLimit
-	shared  bool          // it takes pending calls, as they are when it starts
-	alone   bool          // nothing else was in flight when it started
-	took    time.Duration // the last batch; 0: it failed
-	start   chan struct{} // node is set
+	shared  bool          // its batch has pending calls, which it takes when it begins
+	alone   bool          // nothing else was in flight when the batch was sent, and it has one call
+	took    time.Duration // for the last batch; 0: unknown
+	start   chan struct{} // signals that node is set
 	batch   script.BatchArgs
 }
 
-// addInFlight counts batches to a node that begin or, if more is negative, end. It is called with mu held.
+// addInFlight adds batches or inline calls to those in flight to a node; negative: they have ended. mu must be held.
 func (d *Dispatcher) addInFlight(n *Node, more int, shared bool) {
 	n.inFlight += more
 	if shared {
@@ -36,25 +36,26 @@ func (d *Dispatcher) addInFlight(n *Node, more int, shared bool) {
 	}
 }
 
-// mayStart reports whether a worker may take pending calls to a node. It is called with mu held.
+// mayStart reports whether a worker may take pending calls of a node. mu must be held.
 func (d *Dispatcher) mayStart(n *Node) bool {
 	return len(n.pending) > 0 && n.inFlight < maxInFlight && !d.isClosed()
 }
 
-// startIfRoom starts a batch of pending calls within inFlightLimit, unless one is starting, which will take them. Each node may have
-// one in flight in any case. It is called with mu held.
+// startIfRoom starts a batch of pending calls if inFlightLimit allows it and no worker is starting, which would take
+// them. mu must be held.
 func (d *Dispatcher) startIfRoom(n *Node) {
 	if n.starting == 0 && d.hasRoom(n) && d.mayStart(n) {
 		d.startBatch(n, nil).limited = true
 	}
 }
 
-// hasRoom reports whether one more batch of pending calls is within inFlightLimit. It is called with mu held.
+// hasRoom reports whether inFlightLimit allows one more batch of pending calls. mu must be held.
 func (d *Dispatcher) hasRoom(n *Node) bool {
+	// Each node may have one batch in any case.
 	return n.inFlight == 0 || d.sharedInFlight < n.rtt.inFlightLimit(d.backend.PoolSize())
 }
 
-// startBatch has a worker send only, or pending calls if that is nil, also beyond inFlightLimit. It is called with mu held.
+// startBatch makes a worker send one call (only), or pending calls if only is nil. mu must be held.
 func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 	if last := len(d.idle) - 1; last >= 0 {
 		w = d.idle[last]
@@ -75,11 +76,12 @@ func (d *Dispatcher) startBatch(n *Node, only *Call) (w *worker) {
 	return w
 }
 
-// fillBatch moves pending calls into the worker's batch. It is called with mu held.
+// fillBatch moves pending calls into the worker's batch. mu must be held.
 func (d *Dispatcher) fillBatch(w *worker) {
 	n, count := w.node, 0
 	if len(n.pending) > 0 {
-		for count = 1; !n.pending[0].unbatchable && d.prepared.Load() && count < min(len(n.pending), maxBatch) && !n.pending[count].unbatchable; {
+		for count = 1; !n.pending[0].unbatchable && d.prepared.Load() &&
+			count < min(len(n.pending), maxBatch) && !n.pending[count].unbatchable; {
 			count++
 		}
 	}
@@ -89,7 +91,7 @@ func (d *Dispatcher) fillBatch(w *worker) {
 	n.pending = n.pending[:left]
 }
 
-// finishInline notes that a caller's own call has ended.
+// finishInline notes that an inline call has ended.
 func (d *Dispatcher) finishInline(n *Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,17 +101,17 @@ func (d *Dispatcher) finishInline(n *Node) {
 	d.startIfRoom(n)
 }
 
-// work sends batches until the Dispatcher closes. A worker beyond maxIdle stays only while calls are pending.
+// work sends batches until the Dispatcher closes, or until there are none and maxIdle other workers are idle.
 func (d *Dispatcher) work(w *worker) {
 	defer d.running.Done()
 	for {
 		select {
 		case <-w.start:
 		case <-d.closed:
-			return // the callers of what is in its batch leave, too
+			return // the callers whose calls are in its batch leave, too
 		}
 		if w.shared {
-			runtime.Gosched() // callers that run now, such as those of the last batch, can still join
+			runtime.Gosched() // callers that run now, such as those of the last batch, can still add their calls
 		}
 		for more := d.begin(w); more; more = d.end(w) {
 			d.runBatch(w)
@@ -120,7 +122,7 @@ func (d *Dispatcher) work(w *worker) {
 	}
 }
 
-// begin fills the batch of a worker that was started for pending calls. It reports false if there are none left.
+// begin fills the batch of a worker that was started for pending calls. It reports false if there are none.
 func (d *Dispatcher) begin(w *worker) bool {
 	if !w.shared {
 		return true
@@ -138,7 +140,7 @@ func (d *Dispatcher) begin(w *worker) bool {
 	return true
 }
 
-// end notes that the batch has ended, and fills the next one. It reports false if there is none.
+// end notes that the batch has ended, and fills the next one. It reports false if there is no next one.
 func (d *Dispatcher) end(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,7 +156,7 @@ func (d *Dispatcher) end(w *worker) bool {
 	return true
 }
 
-// rest has the worker wait for its next batch. It reports false if the worker isn't needed any more.
+// rest makes the worker idle. It reports false if the worker isn't needed any more.
 func (d *Dispatcher) rest(w *worker) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,10 +169,11 @@ func (d *Dispatcher) rest(w *worker) bool {
 
 // runBatch sends the batch and answers its callers.
 func (d *Dispatcher) runBatch(w *worker) {
-	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting }) // their callers have left
+	// Calls whose callers have left needn't be sent.
+	w.calls = slices.DeleteFunc(w.calls, func(c *Call) bool { return c.state.Load() != waiting })
 	began := time.Now()
 	d.dispatch(w)
-	w.took = 0 // a failure says nothing of the round-trip time, nor does a wait for replicas
+	w.took = 0 // neither a failure nor a wait for replicas says anything about the round-trip time
 	if len(w.calls) > 0 && w.calls[0].Err == nil && w.calls[0].Replicas == 0 {
 		w.took = time.Since(began)
 	}
@@ -184,7 +187,6 @@ func (d *Dispatcher) runBatch(w *worker) {
 	clear(w.calls)
 }
 
-// dispatch sends the batch.
 func (d *Dispatcher) dispatch(w *worker) {
 	defer d.recoverPanic(w.calls...)
 	switch {
@@ -198,26 +200,26 @@ func (d *Dispatcher) dispatch(w *worker) {
 	}
 }
 
-// sendInline is dispatch for a caller that sends its own call.
+// sendInline sends a call in the goroutine of its caller.
 func (d *Dispatcher) sendInline(c *Call) {
 	defer d.recoverPanic(c)
 	d.send(c)
 }
 
-// recoverPanic, deferred, makes a panic, in a hook of the program's client for example, the outcome of the calls. Their callers run in other
-// goroutines and could not recover from it.
+// recoverPanic, deferred, makes a panic the outcome of the calls, one in a hook of the program's client for example.
+// The callers run in other goroutines and could not recover from it.
 func (d *Dispatcher) recoverPanic(calls ...*Call) {
 	if v := recover(); v != nil {
 		d.panicked(v, debug.Stack())
 		for _, c := range calls {
-			if c.Reply == nil && c.Err == nil { // otherwise it was answered, and the panic came with another call's retry
+			if c.Reply == nil && c.Err == nil { // otherwise it was answered before another call's retry panicked
 				c.Err = &redisfail.PanicError{Value: v}
 			}
 		}
 	}
 }
 
-// sendPreparation has the backend learn its servers, unless it knows them by now.
+// sendPreparation makes the backend learn its servers, unless it already knows them.
 func (d *Dispatcher) sendPreparation(c *Call) {
 	if d.prepared.Load() {
 		return
@@ -227,14 +229,14 @@ func (d *Dispatcher) sendPreparation(c *Call) {
 	}
 }
 
-// send runs one call.
+// send sends one call.
 func (d *Dispatcher) send(c *Call) {
 	c.stamp(time.Now())
 	if c.Replicas > 0 {
 		c.Reply, c.Acked, c.Err = d.evalWait(c)
 	} else {
 		c.Reply, c.Err = d.Eval(c.ctx, c.purpose, c.Call)
-		lastRTT := int64(0) // a failure doesn't tell how long the next call takes
+		lastRTT := int64(0) // a failure says nothing about how long the next call takes
 		if c.Err == nil {
 			lastRTT = max(int64(time.Since(c.Sent)), 1)
 		}
@@ -245,10 +247,9 @@ func (d *Dispatcher) send(c *Call) {
 	}
 }
 
-// sendAll sends several calls in one round trip: in one script or, where the server doesn't allow that, each in its own. Each call gets its
-// own answer, which may be an error.
+// sendAll sends several calls in one round trip: in one script if the server allows that, else in one script each.
 func (d *Dispatcher) sendAll(w *worker) {
-	ctx := context.WithoutCancel(w.calls[0].ctx) // one caller's ctx doesn't end the others' calls
+	ctx := context.WithoutCancel(w.calls[0].ctx) // the end of one caller's ctx must not end the others' calls
 	now := time.Now()
 	for _, c := range w.calls {
 		c.stamp(now)
@@ -276,14 +277,14 @@ func (d *Dispatcher) sendAll(w *worker) {
 	}
 }
 
-// count counts a command with the outcome err, if it was sent.
+// count counts a command, unless err says that it wasn't sent.
 func (d *Dispatcher) count(purpose telemetry.Purpose, err error) {
 	if !redisfail.IsUnsent(err) {
 		d.rec.Command(purpose)
 	}
 }
 
-// Eval runs a script on the server, in this goroutine. If the server doesn't know the script, it is sent once more with its source.
+// Eval runs a script in the caller's goroutine, with the script's source if the server doesn't know the script.
 func (d *Dispatcher) Eval(ctx context.Context, purpose telemetry.Purpose, call backend.Call) (any, error) {
 	for {
 		reply, err := d.backend.Eval(ctx, call)
@@ -314,7 +315,9 @@ func (d *Dispatcher) EvalEach(ctx context.Context, purpose telemetry.Purpose, ca
 	return d.evalEach(ctx, calls, func(int) telemetry.Purpose { return purpose })
 }
 
-func (d *Dispatcher) evalEach(ctx context.Context, calls []backend.Call, purpose func(i int) telemetry.Purpose) []backend.Result {
+func (d *Dispatcher) evalEach(
+	ctx context.Context, calls []backend.Call, purpose func(i int) telemetry.Purpose,
+) []backend.Result {
 	results := d.backend.EvalEach(ctx, calls)
 	for i := range results {
 		d.count(purpose(i), results[i].Err)
