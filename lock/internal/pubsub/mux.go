@@ -1,12 +1,13 @@
-// Package pubsub listens to Redis channels: over one connection for the whole client, or over one connection per node where a message
-// is heard only on the node of its channel.
+// Package pubsub listens to Redis channels: over one connection for the whole client, or over one connection per node
+// if messages are received only on the node of their channel.
 //
-// What a Listener may rely on: after Up, no message is missed until Down. A caller that waits for a lock therefore tries again after
-// every Up, and polls after a Down. Where a server doesn't say that it has lost a channel, or begins to, messages may be missed
-// until the next check, within 3 s; Down or Up follows.
+// A Listener may rely on this: after Up, no message is missed until Down. A caller that waits for a lock therefore
+// tries again after every Up, and polls after a Down. If a server loses a channel, or begins to move it, without saying
+// so, messages may be missed until the next check, at most 3 s later. Then Down or Up is called.
 //
-// A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It is two goroutines: one
-// receives, and reconnects; one sends, and checks. A subscription is one channel; its states are drawn at the type state.
+// A Mux has one subscriber per Endpoint. A subscriber keeps one connection open while it has subscriptions. It runs two
+// goroutines: one receives and reconnects, the other sends and checks. A subscription is one channel: see the diagram
+// at the type state.
 package pubsub
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Listener is told what happens on a channel, one call at a time and in order. Its methods are called with the Mux locked: they
-// must neither block nor call the Mux.
+// Listener hears what happens on a channel, one call at a time and in order. Its methods are called with Mux.mu held:
+// they must neither block nor call the Mux.
 type Listener interface {
 	Up()   // messages are received from now on
 	Down() // messages may be missed from now on
@@ -42,7 +43,7 @@ type Config struct {
 
 	// Refused is called when a server refuses subscriptions, and with a nil error when it accepts them again.
 	Refused func(node string, err error)
-	// Gone is called when the server of a control channel is gone. Control has to be called for another one.
+	// Gone is called when the server of a control channel is gone. Control has to be called for another endpoint.
 	Gone func(backend.Endpoint)
 }
 
@@ -55,18 +56,18 @@ type Mux struct {
 
 	mu          sync.Mutex // also guards the subscribers and their subscriptions
 	subscribers map[backend.Endpoint]*subscriber
-	channels    map[string]*subscriber // by channel; without control channels
+	channels    map[string]*subscriber // without control channels
 }
 
-// New returns a Mux. It connects to nothing until somebody listens.
+// New returns a Mux. It connects to nothing before the first Listen or Control.
 func New(cfg Config) *Mux {
 	m := &Mux{cfg: cfg, subscribers: make(map[backend.Endpoint]*subscriber), channels: make(map[string]*subscriber)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
 
-// Listen adds a listener to a channel. Where messages are received already, Up is called at once. Of two channels that are added
-// together, one whose name starts with the other's is up first.
+// Listen adds a listener to a channel. If messages are already being received, Up is called at once. If a channel is
+// added before another whose name is a prefix of its own, its Up comes first, too.
 func (m *Mux) Listen(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +90,7 @@ func (m *Mux) Listen(channel string, l Listener) {
 	}
 }
 
-// Unlisten removes a listener, which is not called afterwards.
+// Unlisten removes a listener. It is not called afterwards.
 func (m *Mux) Unlisten(channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,8 +108,8 @@ func (m *Mux) Unlisten(channel string, l Listener) {
 	}
 }
 
-// Control listens to a control channel at an endpoint until Close, or until Config.Gone is called for the endpoint. An endpoint has
-// one control channel at most.
+// Control listens to a control channel at an endpoint until Close, or until Config.Gone is called for the endpoint. An
+// endpoint has at most one control channel.
 func (m *Mux) Control(at backend.Endpoint, channel string, l Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,8 +118,8 @@ func (m *Mux) Control(at backend.Endpoint, channel string, l Listener) {
 	}
 }
 
-// Recheck looks whether messages of a channel are still published where the Mux listens. It is for a listener that seems to have
-// missed one.
+// Recheck checks whether messages of a channel are still published where the Mux listens. Call it for a listener that
+// seems to have missed a message.
 func (m *Mux) Recheck(channel string) {
 	m.mu.Lock()
 	s := m.channels[channel]
@@ -132,7 +133,7 @@ func (m *Mux) Recheck(channel string) {
 	}
 }
 
-// State reports whether a connection is wanted, and whether all those that are wanted work.
+// State reports whether any connection is wanted, and whether all wanted connections work.
 func (m *Mux) State() (wanted, connected bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,19 +146,22 @@ func (m *Mux) State() (wanted, connected bool) {
 	return wanted, wanted && connected
 }
 
-// Close ends the connections, and waits for the Mux's goroutines.
+// Close ends the connections, and waits for the goroutines of the Mux.
 func (m *Mux) Close() {
-	m.mu.Lock() // afterwards nothing new is started
+	m.mu.Lock() // with mu held, nobody starts a goroutine between cancel and Wait
 	m.cancel()
 	m.mu.Unlock()
 	m.done.Wait()
 }
 
-// subscriber returns the subscriber of an endpoint. It is called with mu held.
+// subscriber returns the subscriber of an endpoint. mu must be held.
 func (m *Mux) subscriber(at backend.Endpoint) *subscriber {
 	s := m.subscribers[at]
 	if s == nil {
-		s = &subscriber{mux: m, at: at, kick: make(chan struct{}, 1), subs: make(map[string]*subscription), changed: make(map[string]struct{})}
+		s = &subscriber{
+			mux: m, at: at, kick: make(chan struct{}, 1),
+			subs: make(map[string]*subscription), changed: make(map[string]struct{}),
+		}
 		m.subscribers[at] = s
 	}
 	return s
@@ -170,20 +174,19 @@ func (m *Mux) endpoint(channel string) backend.Endpoint {
 	return backend.Endpoint{Node: m.cfg.Backend.Node(channel)}
 }
 
-// relocate moves the subscriptions whose channels live on other nodes by now to the subscribers of those nodes. It is called with mu
-// held.
+// relocate moves subscriptions whose channels now live on another node to the subscriber of that node. mu must be held.
 func (m *Mux) relocate(from *subscriber) {
 	for channel, sub := range from.subs {
 		if sub.control || len(sub.listeners) == 0 {
 			continue
 		}
 		at := m.endpoint(channel)
-		if at == from.at || at.Node == "" { // the node isn't known at the moment
+		if at == from.at || at.Node == "" { // "": unknown at the moment
 			continue
 		}
 		delete(from.subs, channel)
 		if sub.held() {
-			from.subs[channel] = &subscription{channel: channel, state: subscribed} // without listeners it is unsubscribed
+			from.subs[channel] = &subscription{channel: channel, state: subscribed} // no listeners: to be unsubscribed
 		}
 		from.change(channel)
 		sub.on(relocated)

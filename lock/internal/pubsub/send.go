@@ -13,7 +13,8 @@ import (
 
 const maxChannelsPerCommand = 500
 
-// send subscribes and unsubscribes what has changed, and checks the server, until ctx ends. It returns errUnwanted when no subscription is left.
+// send subscribes and unsubscribes channels as they change, and checks the server, until ctx ends. It returns
+// errUnwanted when no subscription is left.
 func (s *subscriber) send(ctx context.Context, conn *connection) error {
 	checked := time.Now()
 	tick := time.NewTimer(waitingTimeout)
@@ -43,7 +44,7 @@ func (s *subscriber) send(ctx context.Context, conn *connection) error {
 	}
 }
 
-// changes takes what is to be sent.
+// changes returns the channels to subscribe and to unsubscribe.
 func (s *subscriber) changes() (subscribe, unsubscribe []string, err error) {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
@@ -68,7 +69,7 @@ func (s *subscriber) changes() (subscribe, unsubscribe []string, err error) {
 	return subscribe, unsubscribe, nil
 }
 
-// longerFirst is the order in which channels come up: see Mux.Listen.
+// longerFirst orders a channel before those whose names are prefixes of its own: see Mux.Listen.
 func longerFirst(a, b string) int { return strings.Compare(b, a) }
 
 func (s *subscriber) write(conn *connection, channels []string, command func(context.Context, ...string) error) error {
@@ -85,7 +86,7 @@ func (s *subscriber) write(conn *connection, channels []string, command func(con
 	return nil
 }
 
-// split returns the channels by command.
+// split groups the channels by command.
 func (s *subscriber) split(conn *connection, channels []string) (commands [][]string) {
 	most := maxChannelsPerCommand
 	s.mux.mu.Lock()

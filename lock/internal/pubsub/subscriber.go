@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// A connection that is silent for this long is sent a PING, and is given up when it stays silent as long again. go-redis never
-	// checks that a PONG came.
+	// A connection that is silent for this long is sent a PING. If it stays silent as long again, it is closed:
+	// go-redis doesn't check for the PONG.
 	waitingTimeout = 3 * time.Second
-	idleTimeout    = 30 * time.Second // with a control channel only: all that would be late is a forced unlock
+	idleTimeout    = 30 * time.Second // with only a control channel, whose messages may come late
 
 	refusedPause     = 5 * time.Second        // before a refused subscription is retried
-	movedPause       = 100 * time.Millisecond // ... where the channel has moved, or the server isn't ready: the first time
-	maxMovedDoubling = 3                      // ... and how often that pause doubles
-	refusalWarning   = 5 * time.Second        // a refusal that may end by itself is logged when it lasts for this long
-	recheckInterval  = time.Second            // between two checks that Recheck asks for
+	movedPause       = 100 * time.Millisecond // before the first retry if the refusal may end by itself
+	maxMovedDoubling = 3                      // how often movedPause doubles
+	refusalWarning   = 5 * time.Second        // a refusal that may end by itself is reported if it lasts longer
+	recheckInterval  = time.Second            // the least time between a check and one that Recheck asks for
 )
 
 var (
@@ -34,11 +34,11 @@ var (
 	errUnwanted = errors.New("lockdog: no channel is listened to")
 )
 
-// subscriber holds the subscriptions of one endpoint. It runs while there are any.
+// subscriber holds the subscriptions of one endpoint. It runs while it has any.
 type subscriber struct {
 	mux  *Mux
 	at   backend.Endpoint
-	kick chan struct{} // changed isn't empty
+	kick chan struct{} // signals that changed isn't empty
 
 	// Guarded by Mux.mu.
 	running bool
@@ -47,22 +47,22 @@ type subscriber struct {
 	conn    *connection         // nil while there is none
 	retryAt time.Time           // when rejected subscriptions are retried; zero: no retry is planned
 
-	// The refusals of this server, while any subscription is refused.
-	refusals     int       // that may end by themselves
-	refusedSince time.Time // the first of all
+	// While the server refuses any subscription.
+	refusals     int       // how many so far may end by themselves
+	refusedSince time.Time // when the first came
 	warned       bool      // Config.Refused was called with an error
 }
 
-// connection is the state of a subscriber that ends with its connection. It is guarded by Mux.mu.
+// connection is the part of a subscriber's state that ends with its connection. Mux.mu guards it.
 type connection struct {
 	backend.PubSub
 	established bool      // a subscription was acknowledged, and none refused since
-	singly      bool      // a subscription was refused: send one channel per command, so that only that is refused
-	checking    bool      // whether the server is still where the channels are published
+	singly      bool      // a subscription was refused: send one channel per command, so that only that one is refused
+	checking    bool      // a check is running
 	checked     time.Time // when the last check began
 }
 
-// add takes a subscription. It is called with Mux.mu held.
+// add adds a subscription. Mux.mu must be held.
 func (s *subscriber) add(sub *subscription) {
 	s.subs[sub.channel] = sub
 	if !s.running {
@@ -72,7 +72,7 @@ func (s *subscriber) add(sub *subscription) {
 	s.change(sub.channel)
 }
 
-// change makes the sender compare a channel with its subscription. It is called with Mux.mu held.
+// change makes the sender compare a channel with its subscription. Mux.mu must be held.
 func (s *subscriber) change(channel string) {
 	s.changed[channel] = struct{}{}
 	select {
@@ -84,7 +84,7 @@ func (s *subscriber) change(channel string) {
 // run keeps a connection open while there are subscriptions.
 func (s *subscriber) run() {
 	m := s.mux
-	var hungUpSince time.Time // zero: the last connection worked, or broke otherwise
+	var hungUpSince time.Time // zero: the last connection worked, or failed in another way
 	for failures := 0; s.wanted(); {
 		err := s.connect()
 		worked := s.disconnected()
@@ -115,7 +115,7 @@ func (s *subscriber) run() {
 	}
 }
 
-// warn reports that the server refuses subscriptions, unless it has been reported.
+// warn calls Config.Refused unless that was done before.
 func (s *subscriber) warn(err error) {
 	s.mux.mu.Lock()
 	warned := s.warned
@@ -126,7 +126,7 @@ func (s *subscriber) warn(err error) {
 	}
 }
 
-// wanted reports whether there are subscriptions. If not, run ends.
+// wanted reports whether there are subscriptions. If not, run must end.
 func (s *subscriber) wanted() bool {
 	m := s.mux
 	m.mu.Lock()
@@ -136,7 +136,7 @@ func (s *subscriber) wanted() bool {
 	return s.running
 }
 
-// connect opens a connection and uses it until it breaks, or no subscription is left.
+// connect opens a connection and uses it until it breaks or no subscription is left.
 func (s *subscriber) connect() error {
 	m := s.mux
 	ps, err := m.cfg.Backend.Subscribe(m.ctx, s.at)
@@ -161,7 +161,7 @@ func (s *subscriber) connect() error {
 	cancel()
 	_ = conn.Close()
 	sender.Wait()
-	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // then receive ended because of it
+	if sendErr != nil && !errors.Is(sendErr, redis.ErrClosed) { // it has ended receive
 		return sendErr
 	}
 	return err
@@ -184,8 +184,8 @@ func (s *subscriber) disconnected() (worked bool) {
 	return worked
 }
 
-// abandonControl gives up the control channel of a cluster's node that is gone. That of a Ring's shard stays: the shard may come back
-// at any moment.
+// abandonControl drops the control channel if the node of a cluster is gone. That of a Ring's shard is kept, because
+// the shard may come back at any moment.
 func (s *subscriber) abandonControl() {
 	s.mux.mu.Lock()
 	maps.DeleteFunc(s.subs, func(_ string, sub *subscription) bool { return sub.control })
@@ -193,7 +193,7 @@ func (s *subscriber) abandonControl() {
 	s.mux.cfg.Gone(s.at)
 }
 
-// receive handles what comes over the connection, until it breaks.
+// receive handles events and refusals until the connection breaks.
 func (s *subscriber) receive(conn *connection) error {
 	m := s.mux
 	for pinged := false; ; {
@@ -221,11 +221,11 @@ func (s *subscriber) receive(conn *connection) error {
 	}
 }
 
-// timeout is how long the connection may be silent, and the time between two checks.
+// timeout returns how long the connection may be silent. It is also the time between two checks.
 func (s *subscriber) timeout() time.Duration {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
-	for _, sub := range s.subs { // one of them at most is a control channel
+	for _, sub := range s.subs { // at most one of them is a control channel
 		if !sub.control {
 			return waitingTimeout
 		}
@@ -233,11 +233,12 @@ func (s *subscriber) timeout() time.Duration {
 	return idleTimeout
 }
 
-// handle brings a subscription up to date. It reports whether the server accepts now what it had refused.
+// handle applies an event to its subscription. It reports whether the server now accepts all that it had refused.
 func (s *subscriber) handle(conn *connection, ev backend.Event) (accepted bool) {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
-	if ev.Kind == backend.Subscribed || ev.Kind == backend.Message { // a server that refuses subscriptions answers PING and UNSUBSCRIBE, too
+	// A server that refuses subscriptions may still answer PING and UNSUBSCRIBE.
+	if ev.Kind == backend.Subscribed || ev.Kind == backend.Message {
 		conn.established = true
 	}
 	sub := s.subs[ev.Channel]
@@ -264,7 +265,7 @@ func (s *subscriber) handle(conn *connection, ev backend.Event) (accepted bool) 
 	return accepted
 }
 
-// refused reports whether the server refuses any subscription. It is called with Mux.mu held.
+// refused reports whether the server refuses any subscription. Mux.mu must be held.
 func (s *subscriber) refused() bool {
 	for _, sub := range s.subs {
 		if sub.refused {
@@ -274,8 +275,9 @@ func (s *subscriber) refused() bool {
 	return false
 }
 
-// handleRefusal rejects what is requested, and retries it later, one by one. A server that may stop refusing by itself (the channel's slot has
-// moved, the cluster isn't complete) is asked again soon, and Config.Refused is called only if it goes on.
+// handleRefusal rejects all requested subscriptions, and retries them later, one by one. If the refusal may end by
+// itself (the channel's slot has moved, the cluster isn't complete), they are retried soon, and Config.Refused is
+// called only if the refusals last.
 func (s *subscriber) handleRefusal(conn *connection, err error) {
 	m := s.mux
 	failure := redisfail.Classify(err)
@@ -304,8 +306,8 @@ func (s *subscriber) handleRefusal(conn *connection, err error) {
 	}
 }
 
-// retry retries the rejected subscriptions after a pause, where they live then, unless that happens sooner anyway. It is called with
-// Mux.mu held.
+// retry resubscribes the rejected channels after a pause, on the nodes where they live then, unless an earlier retry is
+// planned. Mux.mu must be held.
 func (s *subscriber) retry(pause time.Duration, moved bool) {
 	m := s.mux
 	pause = pause/2 + rand.N(pause)
@@ -333,8 +335,9 @@ func (s *subscriber) retry(pause time.Duration, moved bool) {
 	})
 }
 
-// check looks whether the connection's server is still where the channels are published, and whether they are about to leave it, unless the last
-// check began within the interval. A server that has left the cluster, or has handed on its slots, goes on answering PING.
+// check checks whether the channels are still published at the connection's server, and whether they are about to leave
+// it. It does nothing if the last check began within the interval. PING isn't enough: a server that has left the
+// cluster, or has lost its slots, still answers it.
 func (s *subscriber) check(conn *connection, interval time.Duration) {
 	m := s.mux
 	m.mu.Lock()
@@ -345,8 +348,8 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 	conn.checking, conn.checked = true, time.Now()
 	channels := slices.SortedFunc(maps.Keys(s.subs), longerFirst)
 	m.done.Go(func() {
-		if !m.cfg.Backend.Follow(m.ctx) { // at a primary that was replaced, nobody is counted as a listener, and hardly anything is published
-			redisfail.Sleep(m.ctx, movedPause) // the new layout comes in the background
+		if !m.cfg.Backend.Follow(m.ctx) { // the primary may have been replaced: messages are published at the new one
+			redisfail.Sleep(m.ctx, movedPause) // the new layout is being loaded in the background
 		}
 		leaving, err := conn.Current(m.ctx, channels)
 		gone := errors.Is(err, backend.ErrGone)
@@ -362,7 +365,7 @@ func (s *subscriber) check(conn *connection, interval time.Duration) {
 		m.relocate(s)
 		conn.checking = false
 		if gone {
-			conn.checked = time.Time{} // a Recheck needn't wait: the layout may not be known
+			conn.checked = time.Time{} // a Recheck needn't wait: the new layout may not be known yet
 		}
 		if err != nil || s.conn != conn {
 			return

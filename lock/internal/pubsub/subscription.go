@@ -1,6 +1,6 @@
 package pubsub
 
-// state is what is known of a subscription at the server, over the present connection.
+// state is the state of a subscription at the server, over the present connection.
 //
 //	           SUBSCRIBE sent               acknowledged                its slot leaves
 //	pending ──────────────────▶ requested ────────────────▶ subscribed ─────────────────▶ leaving
@@ -10,17 +10,17 @@ package pubsub
 //	   └─────────────────────── rejected ◀──────────────────────┴─────────────────────────────┘
 //	                                      ended by the server: the slot has moved
 //
-// A refusal doesn't name its channel. It rejects all that are requested; where one of them is acknowledged after all, it is
-// subscribed. From every state a lost connection, or a move to another node, leads back to pending.
+// A refusal doesn't name its channel, so it rejects all requested subscriptions. If one of them is acknowledged after
+// all, it is subscribed. A lost connection, or a move to another node, leads from every state back to pending.
 //
-// Only in subscribed is every message received: while a slot leaves, some are published at the node that it moves to.
+// Every message is received in subscribed only: while a slot leaves, some are published at the node that it moves to.
 type state uint8
 
 const (
 	pending state = iota
 	requested
 	subscribed
-	leaving // subscribed, where the slot's keys are on their way to another node
+	leaving // subscribed, but the slot is being moved to another node
 	rejected
 )
 
@@ -33,22 +33,22 @@ const (
 	refused                   // by the server
 	ended                     // by the server, without an UNSUBSCRIBE
 	retried                   // the pause after a rejection is over
-	leaves                    // the channel's slot is on its way to another node, says a check
-	stays                     // it isn't
+	leaves                    // a check has found that the channel's slot is being moved to another node
+	stays                     // a check has found that it isn't
 	relocated                 // the channel lives on another node
 	disconnected
 )
 
-// subscription is one channel. Without listeners it is about to be unsubscribed.
+// subscription is one channel. Without listeners it is about to be unsubscribed. Mux.mu guards it.
 type subscription struct {
 	channel   string
 	listeners []Listener
 	control   bool // it stays at its endpoint, and a late message does no harm
 	state     state
-	refused   bool // and not acknowledged since
+	refused   bool // it was refused, and not acknowledged since
 }
 
-// on makes the transition for an event, tells the listeners about it, and reports whether there is one. It is called with Mux.mu held.
+// on changes the state for an event and tells the listeners, or reports false if the event means nothing in this state.
 func (sub *subscription) on(e event) bool {
 	was := sub.state
 	switch {
@@ -66,7 +66,7 @@ func (sub *subscription) on(e event) bool {
 	case e == stays && was == leaving:
 		sub.state = subscribed
 		sub.tell(Listener.Up)
-	case e == ended && sub.held(): // otherwise it acknowledges an UNSUBSCRIBE that was sent before the last SUBSCRIBE
+	case e == ended && sub.held(): // otherwise it answers an UNSUBSCRIBE that was sent before the last SUBSCRIBE
 		sub.state = rejected
 		sub.tell(Listener.Down)
 	case e == retried && was == rejected:
