@@ -15,15 +15,15 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// A batch is renewed so:
+// A batch is renewed in four steps:
 //
-//  1. leasesAtNode sends the leases away that live on another node by now.
-//  2. renewTogether renews the others by one call. Where a server wants a call to keep to one slot, or to declare every key,
-//     renewApart makes several, in one round trip.
-//  3. askAgain asks once more for each lease that a Cluster's node lacks: its slot may be on the way to that node.
-//  4. dropForeignResults forgets what the node said of leases that have moved away in the meantime.
+//  1. leasesAtNode redirects the leases that now live on another node.
+//  2. renewTogether renews the others in one call. If a server wants each call to keep to one slot, or to declare all
+//     keys, renewApart makes several calls in one round trip.
+//  3. askAgain asks again for each lease that a Cluster's node lacks: its slot may be moving to that node.
+//  4. dropForeignResults drops the results of leases that have moved away in the meantime.
 
-// renewBatch renews the batch and fills in its results. An error applies to all leases.
+// renewBatch renews the batch and fills in its results. An error is the result of all leases that haven't moved.
 func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	all := r.leasesAtNode(b)
 	if len(all) == 0 {
@@ -44,8 +44,8 @@ func (r *Renewer) renewBatch(ctx context.Context, b *watchdog.Batch) error {
 	return nil
 }
 
-// leasesAtNode returns the leases that live where the batch goes, and redirects the others: a server that is asked for another's lock
-// says that it is gone. Leases that are alike come one after the other, as a call costs less then.
+// leasesAtNode returns the leases that live on the batch's node. It redirects the others, because another node would
+// report them as missing. It sorts leases that are alike together, which makes the call cheaper.
 func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	all := make([]int, 0, len(b.Leases))
 	for i := range b.Leases {
@@ -60,7 +60,7 @@ func (r *Renewer) leasesAtNode(b *watchdog.Batch) []int {
 	return all
 }
 
-// redirectIfMoved redirects a lease that lives elsewhere than where the batch goes, and reports whether it does.
+// redirectIfMoved redirects a lease that lives on another node than the batch's, and reports whether it does.
 func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	lease := leaseOf(b.Leases[i])
 	at := r.cfg.Backend.Node(lease.Entry().Key)
@@ -72,14 +72,13 @@ func (r *Renewer) redirectIfMoved(b *watchdog.Batch, i int) bool {
 	return true
 }
 
-// renewTogether renews leases of the batch, by one call where the server allows it.
+// renewTogether renews leases of the batch, in one call if the server allows it.
 func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []int) error {
 	node := r.cfg.Dispatcher.NodeNamed(b.Node)
 	if !node.SingleSlotOnly.Load() && !node.DeclaredOnly.Load() {
 		call := r.request(ctx, b, all)
 		if len(all) > 1 && r.cfg.Backend.Traits().UndeclaredKeys {
-			// Redirected by the first lock, the whole call would run at a node that its slot is on the way to: there the
-			// other locks are missing, as they have yet to come or are another node's.
+			// With a declared key, the call might be redirected as a whole to a node that lacks the other locks.
 			call.RouteKey, call.Keys = call.Keys[0], nil
 		}
 		sent := time.Now()
@@ -87,7 +86,8 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 		if err == nil {
 			err = r.read(ctx, b, all, reply, sent)
 		}
-		if !node.LearnKeys(err) && (err != nil || !slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.LearnKeys(r.Err) })) {
+		if !node.LearnKeys(err) && (err != nil ||
+			!slices.ContainsFunc(b.Results, func(r watchdog.Result) bool { return node.LearnKeys(r.Err) })) {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (r *Renewer) renewTogether(ctx context.Context, b *watchdog.Batch, all []in
 	return nil
 }
 
-// renewApart renews leases of the batch by one call for each slot, or for each lease if all keys must be declared, in one round trip.
+// renewApart renews leases of the batch in one round trip: in one call per slot, or per lease if keys must be declared.
 func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) {
 	groups := make(map[int][]int)
 	declaredOnly := r.cfg.Dispatcher.NodeNamed(b.Node).DeclaredOnly.Load()
@@ -125,18 +125,20 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 	}
 }
 
-// askAgain asks again for each lease of a Cluster that a call for several didn't renew because the node lacks its key. A node that a
-// slot is on the way to lacks the keys that haven't arrived yet. It says so only of keys that a call declares: here, the lease's own. For those that
-// have moved on, go-redis follows the redirection.
+// askAgain asks again, in a call of its own, for each lease of a Cluster that a call for several leases found missing
+// or taken, or whose key was refused. A node that a slot is moving to lacks the keys that haven't arrived yet, but it
+// redirects a call only for keys that the call declares. A redirected call for one lease follows the redirection.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
-	if len(all) == 1 || !r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {
+	if len(all) == 1 ||
+		!r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {
 		return
 	}
 	var calls []backend.Call
 	var doubtful []int
 	for _, i := range all {
 		res := &b.Results[i]
-		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken || res.Err != nil && redisfail.Classify(res.Err).Keys != 0 {
+		if res.Outcome == watchdog.Missing || res.Outcome == watchdog.Taken ||
+			res.Err != nil && redisfail.Classify(res.Err).Keys != 0 {
 			calls, doubtful = append(calls, r.request(ctx, b, []int{i})), append(doubtful, i)
 		}
 	}
@@ -146,7 +148,7 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	for n, res := range r.cfg.Dispatcher.EvalEach(ctx, telemetry.PurposeRenew, calls) {
 		var results []watchdog.Result
 		err := res.Err
-		if err == nil { // the time in it may be another node's
+		if err == nil { // the time in the reply may be another node's, so no clock learns it
 			results, _, err = parseResults(res.Reply, 1)
 		}
 		if err != nil {
@@ -156,8 +158,8 @@ func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	}
 }
 
-// dropForeignResults drops each answer of a server that a lock doesn't live on any more, and redirects the lease. A primary that was
-// replaced may still take itself for one, and what it says means nothing. An answer doesn't count either while nobody knows where locks live.
+// dropForeignResults redirects leases that have moved away in the meantime, whatever the old node said: a primary that
+// was replaced may still act as one. While it isn't known where locks live, no answer counts.
 func (r *Renewer) dropForeignResults(ctx context.Context, b *watchdog.Batch) {
 	known := r.cfg.Backend.Follow(ctx)
 	for i := range b.Leases {
@@ -168,7 +170,7 @@ func (r *Renewer) dropForeignResults(ctx context.Context, b *watchdog.Batch) {
 	}
 }
 
-// countFailure counts the failed renewal of a lease, and redirects the lease if it has moved.
+// countFailure reports the failed renewal of a lease to telemetry, or redirects the lease if it has moved.
 func (r *Renewer) countFailure(ctx context.Context, b *watchdog.Batch, i int) {
 	res := &b.Results[i]
 	if res.Err == nil {
@@ -199,7 +201,7 @@ func (r *Renewer) request(ctx context.Context, b *watchdog.Batch, some []int) ba
 	return call
 }
 
-// read reads the reply to a request for some leases into their results. sent is when the request left.
+// read parses the reply to a request for some leases into their results. sent is when the request was sent.
 func (r *Renewer) read(ctx context.Context, b *watchdog.Batch, some []int, reply any, sent time.Time) error {
 	results, now, err := parseResults(reply, len(some))
 	if err != nil {
@@ -213,7 +215,7 @@ func (r *Renewer) read(ctx context.Context, b *watchdog.Batch, some []int, reply
 	return nil
 }
 
-// parseResults parses the reply to a request for n leases. It returns Redis's time, too.
+// parseResults parses the reply to a request for n leases. It also returns Redis's time.
 func parseResults(reply any, n int) ([]watchdog.Result, int64, error) {
 	r, err := script.ParseRenew(reply, n)
 	if err != nil {
@@ -222,7 +224,7 @@ func parseResults(reply any, n int) ([]watchdog.Result, int64, error) {
 	results := make([]watchdog.Result, n)
 	for i := range results {
 		switch outcome, err := r.At(i); {
-		case redisfail.IsWrongType(err): // somebody keeps something else under its key
+		case redisfail.IsWrongType(err): // its key holds something else
 			results[i] = watchdog.Result{Outcome: watchdog.Taken, Err: err}
 		case err != nil:
 			results[i].Err = err

@@ -1,5 +1,5 @@
 // Package renewal renews a client's leases in Redis. The watchdog decides when and in which batches; this package makes
-// the calls, reads what Redis says of each lease, and reports it to telemetry. It knows a lease by what Lease has, and no locks.
+// the calls, reads Redis's answer for each lease, and reports it to telemetry. It knows leases only as a Lease.
 package renewal
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/lockdog/lockdog/watchdog"
 )
 
-// Lease is what a Renewer needs of a lease. The watchdog.Holder of each lease that it watches must implement it.
+// Lease is the part of a lease that a Renewer needs. The watchdog.Holder of each watched lease must implement it.
 type Lease interface {
 	// Entry returns what is renewed in Redis.
 	Entry() Entry
-	// Telemetry returns where the renewals of the lease are reported.
+	// Telemetry returns the Hold to which the renewals of the lease are reported.
 	Telemetry() *telemetry.Hold
-	// NodeChanged is called when the lease is found to live on another node than the one that its renewal was sent to.
+	// NodeChanged is called when the lease turns out to live on another node than its batch's.
 	NodeChanged()
 }
 
@@ -40,7 +40,7 @@ type Leases interface {
 	All() []*watchdog.Lease
 }
 
-// Config says how a Renewer reaches Redis, and whose leases it renews.
+// Config says how a Renewer reaches Redis, and which leases it renews.
 type Config struct {
 	Dispatcher *dispatch.Dispatcher
 	Backend    *backend.Redis
@@ -50,15 +50,15 @@ type Config struct {
 	Panicked   func(v any, stack []byte)
 }
 
-// Renewer is a watchdog that renews in Redis: it makes one call for each batch of leases, over the connections reserved for renewals.
+// Renewer is a watchdog that renews in Redis, in one call per batch, over the connections reserved for renewals.
 type Renewer struct {
 	*watchdog.Engine
 	cfg      Config
-	losses   *telemetry.Burst // of leases whose deadline has passed
+	losses   *telemetry.Burst // for leases whose deadline has passed
 	topology *topologyWatch
 }
 
-// New returns a Renewer that does nothing before Watch is called. The error says what is wrong with the batch size.
+// New returns a Renewer that does nothing before the first Watch. It fails if the batch size is invalid.
 func New(cfg Config) (*Renewer, error) {
 	r := &Renewer{cfg: cfg, losses: cfg.Recorder.NewBurst()}
 	var err error
@@ -75,7 +75,7 @@ func New(cfg Config) (*Renewer, error) {
 	return r, nil
 }
 
-// Watch keeps a lease alive from now on. Leases has it already.
+// Watch keeps a lease alive from now on. Config.Leases must already contain it.
 func (r *Renewer) Watch(l *watchdog.Lease, s watchdog.Spec) {
 	r.Engine.Watch(l, s)
 	r.topology.start()
@@ -87,7 +87,7 @@ func (r *Renewer) Close() {
 	r.topology.close()
 }
 
-// batchRecord is what telemetry needs of one batch.
+// batchRecord is what telemetry needs to know about one batch.
 type batchRecord struct {
 	span  telemetry.RenewBatch
 	burst *telemetry.Burst
@@ -98,7 +98,9 @@ type batchRecord struct {
 func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 	record := &batchRecord{burst: r.cfg.Recorder.NewBurst()}
 	b.Attachment = record
-	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool { return leaseOf(l).Telemetry().ShowsRenewal() })
+	shown := slices.ContainsFunc(b.Leases, func(l *watchdog.Lease) bool {
+		return leaseOf(l).Telemetry().ShowsRenewal()
+	})
 	ctx, record.span = r.cfg.Recorder.StartBatch(ctx, b.Node, len(b.Leases), max(b.Sent.Sub(b.Planned), 0), shown)
 	err := r.renewBatch(ctx, b)
 	record.end = time.Now()
@@ -115,7 +117,10 @@ func (r *Renewer) renew(ctx context.Context, b *watchdog.Batch) {
 			firstFailure = res.Err
 		}
 	}
-	record.span.End(count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed], redisfail.Classify(firstFailure).Kind, err)
+	record.span.End(
+		count[watchdog.Renewed], count[watchdog.Missing], count[watchdog.Taken], count[watchdog.Failed],
+		redisfail.Classify(firstFailure).Kind, err,
+	)
 }
 
 // Report reports the renewal of one lease to telemetry.
@@ -134,7 +139,7 @@ func (r *Renewer) Report(l Lease, rn watchdog.Renewal) {
 	l.Telemetry().Renewal(&ev)
 }
 
-// outcomes are telemetry's names. A lease that has Moved isn't reported: the watchdog tries again where it lives now.
+// outcomes translates to telemetry. Moved isn't reported: the watchdog repeats such a renewal on the new node.
 var outcomes = [...]telemetry.Outcome{
 	watchdog.Failed:  telemetry.RenewalError,
 	watchdog.Renewed: telemetry.RenewalRenewed,
@@ -142,7 +147,7 @@ var outcomes = [...]telemetry.Outcome{
 	watchdog.Taken:   telemetry.RenewalTaken,
 }
 
-// Burst returns what bounds the logs of losses: of those that a batch found, or, if it is nil, of leases whose deadline has passed.
+// Burst returns what limits the logs of the losses that a batch found or, if b is nil, of losses at a deadline.
 func (r *Renewer) Burst(b *watchdog.Batch) *telemetry.Burst {
 	if b != nil {
 		if record, ok := b.Attachment.(*batchRecord); ok {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// topologyPause is how often a client looks whether keys live on other servers by now.
+// topologyPause is how often a client checks whether keys now live on other servers.
 const topologyPause = 100 * time.Millisecond
 
-// topologyWatch renews all leases at once when keys live on other servers than before, in a Ring for instance. No server tells the client: a lease on
-// a shard that has left would otherwise be trusted until its next renewal, while others take the lock on another shard. It runs while
-// leases are held. Nil where the servers tell.
+// topologyWatch renews all leases at once when keys have moved to other servers without any server saying so, as in a
+// Ring. Otherwise a lease on a shard that has left would be trusted until its next renewal, while others take the lock
+// on another shard. It runs while leases are held. Nil: the servers report such moves.
 type topologyWatch struct {
 	r    *Renewer
 	stop chan struct{}
@@ -29,7 +29,7 @@ func newTopologyWatch(r *Renewer) *topologyWatch {
 	return &topologyWatch{r: r, stop: make(chan struct{})}
 }
 
-// start is called for each lease that is watched.
+// start starts run unless it runs already. It is called for each new lease.
 func (w *topologyWatch) start() {
 	if w == nil || w.running.Load() {
 		return
@@ -60,7 +60,7 @@ func (w *topologyWatch) run() {
 	}
 }
 
-// idle reports whether no lease is held. Then run ends, and the next lease starts it again.
+// idle reports whether no lease is held. Then run must end, and the next lease starts it again.
 func (w *topologyWatch) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
