@@ -127,7 +127,7 @@ func (r *Renewer) renewApart(ctx context.Context, b *watchdog.Batch, all []int) 
 
 // askAgain asks again, in a call of its own, for each lease of a Cluster that a call for several leases found missing
 // or taken, or whose key was refused. A node that a slot is moving to lacks the keys that haven't arrived yet, but it
-// redirects a call only for keys that the call declares. A redirected call for one lease follows the redirection.
+// redirects a call only for keys that the call declares. The redirection of a call for one lease is followed.
 func (r *Renewer) askAgain(ctx context.Context, b *watchdog.Batch, all []int) {
 	if len(all) == 1 ||
 		!r.cfg.Backend.Traits().UndeclaredKeys && !r.cfg.Dispatcher.NodeNamed(b.Node).SingleSlotOnly.Load() {

@@ -15,10 +15,10 @@ type Member struct {
 
 	reachable  bool         // messages on the channel arrive
 	alone      bool         // the last release found that no other client waits
-	registered Claim        // the one of whom the wait set has an entry, or may have; nil: of nobody
-	since      int64        // Redis's time in µs since when the client waits, or last had the lock; 0: unknown
-	grant      *remoteGrant // nil: the head was granted nothing that it hasn't looked at
-	lingers    bool         // a claim was given up that may be granted the lock
+	registered Claim        // whose entry the wait set has, or may have; nil: none
+	since      int64        // when the client began to wait, or last got the lock: Redis's time in µs; 0: unknown
+	grant      *remoteGrant // of the head, which hasn't looked at it yet; nil: none
+	lingers    bool         // a claim was given up that may still be granted the lock
 }
 
 // remoteGrant is the message of a release that has granted the lock to the head of the queue.
@@ -27,8 +27,8 @@ type remoteGrant struct {
 	arrived time.Time
 }
 
-// Join makes the Member, zero until then, that of a queue for the lock with a key. lockChannel is where the lock's releases are published,
-// "" if the lock has no wait set.
+// Join initializes a zero Member for the queue of the lock with a key. The lock's releases are published on
+// lockChannel; "": the lock has no wait set.
 func (m *Member) Join(c *Client, key, lockChannel string) {
 	m.client, m.key = c, key
 	if lockChannel != "" {
@@ -36,13 +36,14 @@ func (m *Member) Join(c *Client, key, lockChannel string) {
 	}
 }
 
-// Channel returns the channel of the messages that are for this client alone, "" if there is none.
+// Channel returns the channel of the messages for this client alone; "": there is none.
 func (m *Member) Channel() string { return m.channel }
 
 // Reachable reports whether messages on the channel arrive.
 func (m *Member) Reachable() bool { return m.reachable }
 
-// SetReachable notes whether messages on the channel arrive. What was granted before, the head finds out when it asks. empty: there is no head.
+// SetReachable notes whether messages on the channel arrive. A grant whose message was lost is found by the head when
+// it asks. empty: the queue has no head, so such a grant is declined here.
 func (m *Member) SetReachable(reachable, empty bool) {
 	m.reachable = reachable
 	if reachable && empty {
@@ -50,8 +51,8 @@ func (m *Member) SetReachable(reachable, empty bool) {
 	}
 }
 
-// Message reads a message from the channel. owner is that of the head, "" if there is none. It reports whether the head is to look: at the
-// grant, or by asking.
+// Message reads a message from the channel. owner is that of the head; "": there is none. wake is true if the head must
+// wake up, to accept the grant or to ask.
 func (m *Member) Message(payload, owner string) (wake bool) {
 	g, isGrant := script.ParseRemoteGrant(payload)
 	if sent := cmp.Or(g.Now, script.ParseCall(payload)); sent != 0 {
@@ -70,8 +71,8 @@ func (m *Member) Message(payload, owner string) (wake bool) {
 	return true
 }
 
-// Register makes a claim the one of whom the wait set has an entry, and returns what the claim's call for the lock, or a release, changes in the set. trust is
-// how long the claim trusts a message that grants it the lock, 0: not at all. lease is its lease in milliseconds, boxed.
+// Register registers a claim. It returns what must change in the wait set, by the claim's request for the lock or by a
+// release. trust is the trust time; 0: the claim trusts no grant. lease is its lease in milliseconds, boxed.
 func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.Entries {
 	if m.client.slow() {
 		trust = 0
@@ -84,13 +85,14 @@ func (m *Member) Register(claim Claim, trust time.Duration, lease any) script.En
 		}
 	}
 	m.registered = claim
-	if trust > 0 || !MayBeGranted(claim.Entry()) { // otherwise the set may still have the entry before, by which it may be granted the lock
+	// An entry without an owner doesn't replace one with an owner here: the set may still have that, and grant by it.
+	if trust > 0 || !MayBeGranted(claim.Entry()) {
 		claim.SetEntry(entry)
 	}
 	return e
 }
 
-// Unregister takes the entry out of the set by a release.
+// Unregister unregisters the claim. It returns what a release must change in the wait set for that.
 func (m *Member) Unregister() (e script.Entries) {
 	if m.registered != nil {
 		e.TakeOut, m.registered = m.registered.Entry(), nil
@@ -98,11 +100,11 @@ func (m *Member) Unregister() (e script.Entries) {
 	return e
 }
 
-// WorthRegistering reports whether others may wait. Where none did at the last release, an entry isn't worth its while: once others wait, the release wakes
-// all.
+// WorthRegistering reports whether other clients may wait. If none waited at the last release, an entry isn't worth its
+// cost: if others do wait, the release without an entry wakes all.
 func (m *Member) WorthRegistering() bool { return !m.alone || m.registered != nil }
 
-// Registered reports whether the wait set has an entry of a claim, or may have.
+// Registered reports whether the wait set has, or may have, an entry of a claim.
 func (m *Member) Registered(claim Claim) bool { return m.registered == claim }
 
 // Grantable reports whether a release may grant the lock to a claim.
@@ -110,25 +112,28 @@ func (m *Member) Grantable(claim Claim) bool {
 	return m.registered == claim && MayBeGranted(claim.Entry())
 }
 
-// Granted reports whether a message has granted the lock to the head, which hasn't looked yet.
+// Granted reports whether a message has granted the lock to the head, which hasn't looked at it yet.
 func (m *Member) Granted() bool { return m.grant != nil }
 
-// clockGrain is more than the clocks' readings are cut off by.
+// clockGrain is more than the rounding of the clocks' readings.
 const clockGrain = 100 * time.Microsecond
 
-// Accept takes the lock that a message has granted to a claim, the head's, if the message can be trusted for at least half of the time of trust: from sent
-// until until. If not, the head asks: then it is granted what is its own already.
+// Accept takes the lock that a message has granted to the head's claim, if at least half of the trust time is left. The
+// lease lasts from sent to until. If ok is false, the head must ask: the lock may be its own.
 //
 //	sent  = the earliest time at which the server's clock may have shown the time in the message
 //	until = sent + trust - margin
-func (m *Member) Accept(claim Claim, trust, margin time.Duration) (g script.RemoteGrant, sent, until time.Time, ok bool) {
+func (m *Member) Accept(claim Claim, trust, margin time.Duration) (
+	g script.RemoteGrant, sent, until time.Time, ok bool,
+) {
 	if m.grant == nil || m.grant.Owner != claim.Owner() {
 		return g, sent, until, false
 	}
 	grant := m.grant
 	m.grant = nil
 	sent, known := m.client.clock(m.key).Earliest(grant.Now)
-	if sent.After(grant.arrived.Add(clockGrain)) { // the server's clock was set forward, or this machine slept: the message may be of any age
+	// If the server's clock was set forward, or this machine slept, the message may be of any age.
+	if sent.After(grant.arrived.Add(clockGrain)) {
 		known = false
 	}
 	until = sent.Add(trust - margin)
@@ -143,8 +148,8 @@ func (m *Member) Accept(claim Claim, trust, margin time.Duration) (g script.Remo
 	return grant.RemoteGrant, sent, until, true
 }
 
-// Took notes that a claim, the head's, has taken the lock at a time of Redis's clock. inSet: its call for the lock may have added its entry; moving: to another node than the one that
-// granted the lock, as the slot is moving.
+// Took notes that the head's claim has taken the lock at now, Redis's time. inSet: the request may have added its
+// entry. moving: the slot is moving, so that entry may be at another node than the lock.
 func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	m.since = now
 	m.forget(claim)
@@ -156,32 +161,33 @@ func (m *Member) Took(claim Claim, now int64, inSet, moving bool) {
 	}
 }
 
-// Refused notes that the head's call was refused at a time of Redis's clock. inSet: it has added the entry.
+// Refused notes that the head's request was refused at now, Redis's time. inSet: the request has added its entry.
 func (m *Member) Refused(now int64, inSet bool) {
 	if m.since == 0 && inSet {
 		m.since = now
 	}
 }
 
-// HandedOver notes that a release in this process has handed the lock to a claim. othersWait: other clients wait.
+// HandedOver notes that a release in this process has handed the lock over to a claim. othersWait: other clients wait.
 func (m *Member) HandedOver(claim Claim, othersWait bool) {
-	m.since = 0 // others have waited longer, if any do
+	m.since = 0 // if other clients wait, they have waited longer
 	m.registered, m.alone = nil, !othersWait
 	claim.SetEntry("")
 	m.forget(claim)
 }
 
-// NotHandedOver notes that a release in this process gave the lock to another client, or to none.
+// NotHandedOver notes that a release in this process passed the lock to another client, or to none.
 func (m *Member) NotHandedOver() { m.alone = false }
 
-// forget drops the message that has granted the lock to a claim, which has got it otherwise.
+// forget drops the grant of a claim that has got the lock in another way.
 func (m *Member) forget(claim Claim) {
 	if m.grant != nil && m.grant.Owner == claim.Owner() {
 		m.grant = nil
 	}
 }
 
-// GiveUp notes that the head gives up its claim. A release may still grant it the lock.
+// GiveUp notes that the head gives up its claim. If a release has granted it the lock, or still does, that is given
+// back.
 func (m *Member) GiveUp(claim Claim) {
 	if m.grant != nil {
 		m.grant = nil
@@ -194,10 +200,11 @@ func (m *Member) GiveUp(claim Claim) {
 	}
 }
 
-// Lingers reports whether the client goes on listening on the channel for UnsubscribeDelay after its last waiter has left, and then calls DeclineLast.
+// Lingers reports whether the client, when its last waiter has left, must go on listening on the channel for
+// UnsubscribeDelay and then call DeclineLast.
 func (m *Member) Lingers() bool { return m.lingers }
 
-// DeclineLast gives back what the last waiter of a queue that has ended was granted, or may be: nobody may be there to hear of it.
+// DeclineLast gives back what was, or may be, granted to the last waiter of a queue that has ended.
 func (m *Member) DeclineLast() {
 	if m.registered != nil {
 		m.client.Decline(m.registered.Owner())

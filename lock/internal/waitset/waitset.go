@@ -1,34 +1,42 @@
-// Package waitset is a client's part in wait sets: through them a release passes a lock to one of the waiting clients, in whatever
-// process, in one round trip, and doesn't wake all of them.
+// Package waitset is a client's part in wait sets. By a wait set, a release passes the lock to one waiting client of
+// any process, in one round trip, instead of waking all clients.
 //
-// The wait set of a lock is a sorted set in Redis. It has an entry of each client that waits for the lock and hears messages for it alone,
-// on its own channel. A lock travels so:
+// The wait set of a lock is a sorted set in Redis. It has one entry per client that waits for the lock and hears
+// messages on a channel of its own. A lock is passed on in four steps:
 //
-//  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that refuses the lock adds the client's entry,
-//     which names the client, the head's owner, and for how long the head trusts a message (script.Entry). So does a release by a client that has a
-//     queue itself. The score is the time at which the client began to wait, or last had the lock.
-//  2. Release. A release takes out the entry with the least score, and grants the lock to its owner for the time of trust (next.lua). It publishes the
-//     remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the lock's channel for all others. If the entry is that of its own
-//     client's next waiter, it hands the lock over instead, for a whole lease, and publishes nothing.
-//  3. Accept. The head takes the lock, if enough is left of that time: Member.Accept. Otherwise it asks. As long as the time lasts, Redis then answers that
-//     the lock is its own.
-//  4. Renew. After an eighth of what is left of that time the watchdog renews the lease. From then on it is a lease like any other.
+//  1. Register. A client has a queue of its waiters; the head of the queue asks Redis for the lock. A script that
+//     refuses the lock adds the client's entry, which contains the client's tag, the head's owner, and the trust time:
+//     how long the head trusts a grant (script.Entry). A release by a client with a queue adds that client's entry,
+//     too. The score is the time at which the client began to wait, or last had the lock.
+//  2. Release. A release removes the entry with the lowest score, and grants the lock to its owner for the trust time
+//     (next.lua). It publishes the remote grant on that client's channel and, with script.WakeOneAnnounced, -tag on the
+//     lock's channel for all others. If the entry is of the next waiter of the releasing client, it hands the lock over
+//     to that waiter for a whole lease instead, and publishes nothing.
+//  3. Accept. The head takes the lock if enough of the trust time is left: Member.Accept. Otherwise it asks Redis,
+//     which answers that the lock is its own if the trust time isn't over.
+//  4. Renew. The watchdog renews the lease after an eighth of the trust time that is left. From then on it is a lease
+//     like any other.
 //
-// An entry without an owner asks for a call in place of a grant: a message at which the head asks. A head that can't trust a message has such an entry, as
-// its lease isn't renewed, replicas have to confirm it, or it has a takeover delay. So does a client that has read messages late (Client.noteSlow). A client
-// whose score is older than the time of trust is called, too: it may have been stopped since, and many others with it.
+// A client whose entry has no owner is called instead: it gets a message at which its head asks for the lock. An entry
+// has no owner if the head can't trust a grant, because its lease isn't renewed, needs replicas to confirm it, or has a
+// takeover delay, and if the client has read messages late (Client.noteSlow). A client whose score is older than the
+// trust time is called, too: it may have been stopped since, and many others with it.
 //
-// A grant or a call may come to nothing:
+// A grant or a call may fail:
 //
-//   - The chosen client is stopped, cut off or dead. The lock is free when the time of trust is over, and after a call at once. Then somebody must ask,
-//     10 to 20 ms later: the client that released the lock, if it has a queue for it (script.WakeOneSilent); otherwise all waiting clients, whom the message to
-//     all has told (script.WakeOneAnnounced). If a client that released in silence has died, too, the others ask when the lease that they saw last should have
-//     ended, as after the death of a holder.
-//   - The waiter has left, or the message was lost with the subscription. Whoever of its client asks next is told that the lock is held by an owner
-//     that has left, and gives the lock back: Client.Decline. If nobody asks any more, it is given back as the subscription comes back, a second after the last
-//     waiter has left, and as the client closes. An entry that stays behind is deleted by a release that finds more entries than listeners.
-//   - Redis counts no listener on the chosen client's channel, or another number of listeners than of entries. Then nothing is granted, and all are woken.
-//     A listener that Redis doesn't count, such as a Redisson client that subscribes at a replica, is reached by one release in 64, which wakes all.
+//   - The chosen client is stopped, cut off or dead. The lock is free when the trust time is over, or at once after a
+//     call. 10 to 20 ms later somebody must ask for it. With script.WakeOneSilent that is the client that released the
+//     lock, because it has a queue for it. With script.WakeOneAnnounced it is all waiting clients, because they got the
+//     message to all. If a client dies after a silent release, the others ask when the last lease that they saw should
+//     have ended, as after the death of a holder.
+//   - The waiter has left, or the message was lost with the subscription. The next waiter of that client that asks
+//     learns that the lock is held by an owner that has left, and gives the lock back: Client.Decline. If nobody asks,
+//     the lock is given back when the subscription is up again, a second after the last waiter has left, or when the
+//     client closes. If the client's entry stays in the set, a release deletes the set when it has more entries than
+//     the channel has listeners.
+//   - Redis counts no listener on the chosen client's channel, or the numbers of listeners and entries differ. Then
+//     nothing is granted, and all clients are woken. A listener that Redis doesn't count, such as a Redisson client
+//     that subscribes at a replica, is woken by one release in 64, which wakes all.
 package waitset
 
 import (
@@ -40,16 +48,16 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// MaxTrust is the longest time for which a waiter trusts a message that grants it the lock. It is longer than a primary stands still at times.
+// MaxTrust is the longest trust time. It is longer than the usual pauses of a primary.
 const MaxTrust = 3 * time.Second
 
-// UnsubscribeDelay is how long a client goes on listening on its own channel after its last waiter has left without the lock, to decline it.
+// UnsubscribeDelay is how long a client listens on its own channel after its last waiter has left without the lock.
 const UnsubscribeDelay = time.Second
 
-// wakeAllOneIn: one release in so many wakes all.
+// One release in wakeAllOneIn wakes all clients.
 const wakeAllOneIn = 64
 
-// WakePolicy returns whom a release wakes: once in a while all.
+// WakePolicy returns w, or once in a while script.WakeAll.
 func WakePolicy(w script.Wake) script.Wake {
 	if rand.IntN(wakeAllOneIn) == 0 {
 		return script.WakeAll
@@ -57,8 +65,8 @@ func WakePolicy(w script.Wake) script.Wake {
 	return w
 }
 
-// A client's tag is a number with tagDigits digits. A message to all is the tag of the client that was called, or -tag if it was granted the lock.
-// Any other message wakes all. Redisson reads these messages as numbers and ignores them.
+// A client's tag is a number of tagDigits digits. A message to all is the tag of the client that was called, or -tag if
+// it was granted the lock. Any other message wakes all. Redisson reads tags as numbers and ignores them.
 const (
 	tagDigits = 10
 	firstTag  = 1_000_000_000
@@ -69,31 +77,32 @@ func newTag() string {
 	return strconv.FormatInt(firstTag+rand.Int64N(lastTag-firstTag+1), 10)
 }
 
-// IsTag reports whether a message to all names a client.
+// IsTag reports whether a message to all, without its '-', is the tag of a client.
 func IsTag(message string) bool { return len(message) == tagDigits }
 
-// MayBeGranted reports whether a release may grant the lock to the owner of an entry, "" = no entry. The alternative is a call.
+// MayBeGranted reports whether a release may grant the lock by an entry: whether that has an owner. "": no entry.
 func MayBeGranted(entry string) bool { return len(entry) > tagDigits }
 
-// Claim is what a wait set needs of a waiter's request for a lock.
+// Claim is the part of a waiter's request for a lock that a wait set needs.
 type Claim interface {
 	Owner() string
 	Traceparent() string
-	// Entry returns the entry that the wait set may have of the claim, "" if it has none. SetEntry changes it.
+	// Entry returns the claim's entry that the wait set may have; "": it has none.
 	Entry() string
 	SetEntry(entry string)
-	// GiveBack releases what the claim was granted, if it was, and wakes the next.
+	// GiveBack releases the lock if it was granted to the claim, and wakes the next waiter.
 	GiveBack()
 }
 
-// Client is a client's part in all wait sets. Its methods, and those of its Members, are called with the mutex of the client's queues held.
+// Client is a client's part in all wait sets. The mutex of the client's queues must be held for its methods and those
+// of its Members.
 type Client struct {
 	tag       string
 	clock     func(key string) *dispatch.Clock // of the server where a key lives
 	closing   func() bool
 	slowed    func()           // see NewClient
 	abandoned map[string]Claim // by owner; see Abandon
-	expiries  []expiry         // of them, the first to expire first
+	expiries  []expiry         // of abandoned, the earliest first
 	slowUntil time.Time
 }
 
@@ -102,24 +111,24 @@ type expiry struct {
 	at    time.Time
 }
 
-// NewClient returns the part of a client that knows the clocks of its servers, and whether it is closing. slowed is called when the client begins to be
-// slow: the entries that it has in wait sets are to be replaced.
+// NewClient returns a Client. clock returns the clock of the server where a key lives; closing reports whether the
+// client is closing. slowed is called when the client begins to be slow, and its entries in wait sets must be replaced.
 func NewClient(clock func(key string) *dispatch.Clock, closing func() bool, slowed func()) *Client {
 	return &Client{tag: newTag(), clock: clock, closing: closing, slowed: slowed, abandoned: make(map[string]Claim)}
 }
 
-// Tag returns what entries and messages call the client.
+// Tag returns the client's name in entries and messages.
 func (c *Client) Tag() string { return c.tag }
 
-// Abandon notes that nobody wants the lock by a claim any more, of which a wait set may have the entry: the claim was given up, or
-// has been released. If a release grants it the lock after all, the lock is given back.
+// Abandon notes that a claim was given up, or released, while a wait set may have its entry. If a release grants it the
+// lock after that, Decline gives the lock back.
 func (c *Client) Abandon(claim Claim) {
 	now := time.Now()
 	for len(c.expiries) > 0 && now.After(c.expiries[0].at) {
 		delete(c.abandoned, c.expiries[0].owner)
 		c.expiries = c.expiries[1:]
 	}
-	if c.closing() { // nobody will listen
+	if c.closing() { // nobody will hear of a grant
 		claim.GiveBack()
 		return
 	}
@@ -127,7 +136,8 @@ func (c *Client) Abandon(claim Claim) {
 	c.expiries = append(c.expiries, expiry{claim.Owner(), now.Add(2 * MaxTrust)})
 }
 
-// Decline gives back a lock that was granted to an owner, if that owner was abandoned. Otherwise it has asked in the meantime, and has the lock.
+// Decline gives back a lock that was granted to an owner whose claim was abandoned. An owner that wasn't abandoned has
+// got the lock by asking.
 func (c *Client) Decline(owner string) {
 	if claim := c.abandoned[owner]; claim != nil {
 		delete(c.abandoned, owner)
@@ -135,15 +145,15 @@ func (c *Client) Decline(owner string) {
 	}
 }
 
-// DeclineAll gives back what abandoned claims were granted, or may be, as the client closes.
+// DeclineAll gives back what abandoned claims were, or may be, granted. It is called as the client closes.
 func (c *Client) DeclineAll() {
 	for owner := range c.abandoned {
 		c.Decline(owner)
 	}
 }
 
-// A client that reads a message late may let a grant pass, and keeps the lock from the others for as long. So it is called, not granted, until it has
-// read all messages in time for slowFor.
+// A client that reads messages late may miss a grant, and then nobody has the lock for the trust time. So such a client
+// is slow, and gets no grants but calls, until it has read no message late for slowFor.
 const (
 	lateMessage = MaxTrust / 2
 	slowFor     = time.Minute
@@ -151,7 +161,6 @@ const (
 
 func (c *Client) slow() bool { return time.Now().Before(c.slowUntil) }
 
-// noteSlow notes that a message was read late.
 func (c *Client) noteSlow() {
 	began := !c.slow()
 	c.slowUntil = time.Now().Add(slowFor)
