@@ -1,4 +1,4 @@
-// Package backend is what locks need of Redis, over go-redis: scripts that run once, and subscriptions, in every shape of Redis.
+// Package backend is what locks need of Redis, over go-redis: scripts that run at most once, and subscriptions.
 package backend
 
 import (
@@ -11,31 +11,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MaxFastTimeout is so short that hardly anybody minds waiting for it, and so long that a server in good health doesn't need it, nor does a
-// process that was throttled for a moment.
+// MaxFastTimeout bounds how long an inline call may ignore the end of its ctx. It is short for callers, but long enough
+// for a healthy server, and for a process that was throttled for a moment.
 const MaxFastTimeout = 250 * time.Millisecond
 
-// Longest is what durations that a program chooses are cut to: nobody lives to see the difference, and what is added to them never overflows.
+// Longest bounds durations that a program chooses, so that sums with them never overflow.
 const Longest = 100 * 365 * 24 * time.Hour
 
 // Traits is what the servers allow: which keys a script may have, and how messages are passed on.
 type Traits struct {
 	MultiLockScripts bool   // a script may have the keys of several locks of a node
-	UndeclaredKeys   bool   // ... in its arguments, as those that it is declared to use have to be of one slot
-	Redirects        bool   // a server that isn't a key's says so
-	PerNode          bool   // a message is heard on the node of its channel only
+	UndeclaredKeys   bool   // ... in its arguments, because declared keys must be of one slot
+	Redirects        bool   // a server refuses keys of other servers, and names their server
+	PerNode          bool   // a message is received only on the node of its channel
 	OneSlot          bool   // one SUBSCRIBE takes channels of one slot only
-	Publish          any    // the command to publish on a lock's channel with: a string, boxed as it goes into every release. See cluster
-	NumSubCommand    string // the PUBSUB subcommand that counts a channel's subscribers; a node of a cluster may not know it
+	Publish          any    // the command that publishes on a lock's channel: a string, boxed once. See cluster
+	NumSubCommand    string // the PUBSUB subcommand that counts subscribers; a node of a cluster may not know it
 }
 
 // Endpoint is what one subscription connection can listen to.
 type Endpoint struct {
-	Node string // the channels of this node; "" where all are heard everywhere
-	Bus  bool   // of a cluster: the channels that are never sharded
+	Node string // only the channels of this node; "": all channels
+	Bus  bool   // in a cluster: only plain channels, which are never sharded
 }
 
-// Result is what became of one call of several.
+// Result is the outcome of one of several calls.
 type Result struct {
 	Reply any
 	Err   error
@@ -44,26 +44,26 @@ type Result struct {
 // Call is one run of a script.
 type Call struct {
 	Script     *Script
-	SendSource bool   // send the source: the server doesn't know the script (yet)
-	Fast       bool   // give up after Redis.FastTimeout: nobody looks at ctx while the answer is waited for
+	SendSource bool   // send the source, because the server may not know the script
+	Fast       bool   // give up after Redis.FastTimeout, because nobody looks at ctx while the call runs
 	Renew      bool   // use the connections reserved for renewals
-	Node       string // of a renewal: where Keys were when it was made up; where they are elsewhere by now, it is redisfail.ErrElsewhere
-	RouteKey   string // of a call without Keys: it runs on the server that this key lives on, and follows no redirection from there
+	Node       string // of a renewal: where Keys lived when it was made; redisfail.ErrElsewhere if they have moved
+	RouteKey   string // of a call without Keys: it runs where this key lives, and follows no redirection
 	Keys       []string
-	Boxed      []any // Keys once more, if they are at hand like that: boxing a string allocates
+	Boxed      []any // the first of Keys, boxed, if the caller has them: boxing a string allocates
 	Args       []any
 }
 
-// PubSub is one connection that listens to channels. Receive is for one goroutine; the rest may be
-// called beside it.
+// PubSub is one connection that listens to channels. Only one goroutine may call Receive; any may call the rest.
 type PubSub interface {
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error
 	Ping(ctx context.Context) error
-	// Receive waits for the next event. ErrIdle after timeout without one; any other error is final.
+	// Receive waits for the next event. It returns ErrIdle if none came within timeout; any other error is final.
 	Receive(ctx context.Context, timeout time.Duration) (Event, error)
-	// Current is ErrGone if the server that it is connected to isn't where these channels are published, not all of them; any other error says
-	// nothing of that. Otherwise it returns those that the server is handing on: they may be published elsewhere already. It may ask that server.
+	// Current checks whether these channels are published at the connection's server. It may ask the server. It returns
+	// ErrGone if any is not; any other error says nothing about that. leaving has those whose slots the server is
+	// moving to another: some messages may already be published there.
 	Current(ctx context.Context, channels []string) (leaving map[string]bool, err error)
 	Close() error
 }
@@ -73,10 +73,10 @@ type Event struct {
 	Kind    EventKind
 	Channel string
 	Payload string
-	Keys    []string // in place of Payload, in an invalidation message of client-side caching: the keys that have changed
+	Keys    []string // of an invalidation message of client-side caching, instead of Payload: the changed keys
 }
 
-// EventKind tells events apart.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
 // The kinds of events.
@@ -100,11 +100,11 @@ type Script struct {
 	Source string
 	SHA    string
 
-	digest, source any // boxed once, not for every call
+	digest, source any // boxed once, not in every call
 }
 
-// NewScript returns the script with its digest. That is the name by which Redis knows the script, and protects nothing: so a program that allows
-// no SHA-1 (GODEBUG=fips140=only) may have it.
+// NewScript returns the script with its digest. Redis knows the script by the digest, which protects nothing, so
+// programs that forbid SHA-1 (GODEBUG=fips140=only) can use it.
 func NewScript(name, source string) *Script {
 	var sum [sha1.Size]byte
 	fips140.WithoutEnforcement(func() { sum = sha1.Sum([]byte(source)) })

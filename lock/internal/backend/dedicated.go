@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Dedicated returns a client of a node with one connection, beside those of its subscriptions. It calls onConnect for each new connection,
-// which an error of onConnect closes again. The caller closes the client, at the latest when the returned context ends.
+// Dedicated returns a client of a node. It has one connection, besides those of its subscriptions. onConnect is called
+// for each new connection; its error closes the connection. The caller closes the client, at the latest when the
+// returned context ends.
 func (b *Redis) Dedicated(
 	ctx context.Context, node string, onConnect func(context.Context, *redis.Conn) error,
 ) (*redis.Client, context.Context, error) {

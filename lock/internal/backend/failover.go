@@ -14,7 +14,7 @@ import (
 // sentinelled is the address that go-redis gives a client made by NewFailoverClient.
 const sentinelled = "FailoverClient"
 
-// ErrNotNamed is the outcome of a renewal when it isn't known whether it was made where it had to be.
+// ErrNotNamed is the outcome of a renewal if it isn't known whether its server still is the right one.
 var ErrNotNamed error = notNamedError{}
 
 type notNamedError struct{}
@@ -27,23 +27,25 @@ func (notNamedError) Temporary() bool { return true }
 
 var errNoPrimary = errors.New("lockdog: no Sentinel has named a primary")
 
-// failover is the primary that Sentinel names. An old primary may be alive, and take itself for the primary still: it stood still until it
-// was replaced, or is cut off from Sentinel. go-redis closes the connections to it, but only those in the pools of the client that
-// NewFailoverClient returned. So ours are made for one address each, and left when another primary is named.
+// failover is a primary that Sentinel names. An old primary may still be alive and act as the primary, because it hung
+// until it was replaced, or is cut off from Sentinel. go-redis closes the connections to it, but only those of the
+// client that NewFailoverClient returned. So each client of ours connects to one address only, and is closed when
+// another primary is named.
 //
-// go-redis doesn't tell which one that is. Its dialer does: it asks Sentinel each time, and has the program's client follow, too.
+// go-redis doesn't say which server is the primary. But its dialer asks Sentinel each time it dials, and makes the
+// program's client follow, too.
 type failover struct {
 	single
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	reserved *reserved
 	primary  atomic.Pointer[primary] // nil while it isn't known
 
-	who    *question // is the primary
+	who    *question // who is the primary
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// primary is the one that was named last.
+// primary is the primary that was named last.
 type primary struct {
 	addr   string
 	ctx    context.Context // ends when another is named
@@ -57,13 +59,13 @@ func newFailover(rdb *redis.Client, reserved *reserved) *failover {
 	return f
 }
 
-// Prepare learns which server is the primary. Where that can't be had, calls show what is wrong.
+// Prepare learns which server is the primary. It never fails: if there is no answer, the calls report what is wrong.
 func (f *failover) Prepare(ctx context.Context, _ string) error {
 	f.Follow(ctx)
 	return nil
 }
 
-// Node is the address of the primary that was named last.
+// Node returns the address of the primary that was named last.
 func (f *failover) Node(string) string {
 	if p := f.primary.Load(); p != nil {
 		return p.addr
@@ -71,18 +73,18 @@ func (f *failover) Node(string) string {
 	return ""
 }
 
-// Moved asks in the background.
+// Moved asks Sentinel in the background.
 func (f *failover) Moved(context.Context) { go f.who.answered(f.ctx) }
 
-// Follow asks Sentinel. Where none can be reached, the connections that are open count as right, as they do for go-redis. Where one is silent, it
-// isn't known whether there is another primary, until go-redis has found another Sentinel to ask.
+// Follow asks Sentinel. If no Sentinel can be reached, open connections count as right, as they do for go-redis. If one
+// is silent, it isn't known whether there is another primary, until go-redis has found another Sentinel to ask.
 func (f *failover) Follow(ctx context.Context) bool { return f.who.answered(ctx) }
 
-// ask has go-redis's dialer ask Sentinel.
+// ask makes go-redis's dialer ask Sentinel.
 func (f *failover) ask() error {
 	conn, err := f.dial(f.ctx, "tcp", sentinelled)
 	if err != nil {
-		// A primary that was named, but can't be reached. The error of a Sentinel that can't be is wrapped.
+		// This type of error, not wrapped: a primary was named, but can't be reached. Errors of Sentinels are wrapped.
 		if op, ok := err.(*net.OpError); ok && op.Op == "dial" && op.Addr != nil { //nolint:errorlint // see above
 			f.found(op.Addr.String())
 			return nil
@@ -94,7 +96,7 @@ func (f *failover) ask() error {
 	return nil
 }
 
-// found notes who the primary is, and closes our connections to the one before.
+// found notes the address of the primary, and closes our connections to the previous one.
 func (f *failover) found(addr string) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	next := &primary{addr, ctx, cancel}
@@ -116,7 +118,7 @@ func (f *failover) found(addr string) {
 	}
 }
 
-// optionsAt are those of a client that reaches one address, and none when another primary was named.
+// optionsAt returns the options of a client that connects to node only. Dialing fails if another primary was named.
 func (f *failover) optionsAt(node string, rdb *redis.Client, conns int) *redis.Options {
 	o := ownOptions(rdb, conns)
 	o.Addr = node
@@ -145,7 +147,7 @@ func (f *failover) during(node string) context.Context {
 	return gone
 }
 
-// Subscribe connects to the primary, and to no other: when another is named, the connection ends.
+// Subscribe connects to the primary. The connection is closed when another primary is named.
 func (f *failover) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	if f.Node("") == "" {
 		f.Follow(ctx)
@@ -163,7 +165,7 @@ func (f *failover) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	return ps, nil
 }
 
-// followingPubSub ends when another primary is named.
+// followingPubSub is closed when another primary is named.
 type followingPubSub struct {
 	redisPubSub
 	stop func() bool
@@ -174,5 +176,4 @@ func (p *followingPubSub) Close() error {
 	return p.redisPubSub.Close()
 }
 
-// close ends what is under way.
 func (f *failover) close() { f.cancel() }

@@ -8,14 +8,14 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// limiting is what matters where a client has a redis.Limiter. That counts NOSCRIPT as a failure, and may then deny the call that sends the
-// source, each time anew. So a script is sent with its source until its server is known to have it.
+// limiting is for clients with a redis.Limiter. That counts NOSCRIPT as a failure, and may then deny the call that
+// sends the source, every time. So scripts are sent with their source until the server is known to have them.
 type limiting struct {
 	on     atomic.Bool
-	loaded sync.Map // by node: *sync.Map of the scripts that it has
+	loaded sync.Map // by node: a *sync.Map of the scripts that it has
 }
 
-// limitedBy notes that calls with a key may meet a Limiter, if they do.
+// limitedBy turns limiting on if the client for a key has a Limiter.
 func (b *Redis) limitedBy(ctx context.Context, t topology, key string) error {
 	rdb, err := t.clientOf(ctx, key)
 	if err == nil && rdb.Options().Limiter != nil {
@@ -24,7 +24,7 @@ func (b *Redis) limitedBy(ctx context.Context, t topology, key string) error {
 	return err
 }
 
-// beforeSent has a call send its source if its server may not have the script.
+// beforeSent makes a call send its source if the server may not have the script.
 func (b *Redis) beforeSent(call *Call) {
 	if b.limiting.on.Load() && !call.SendSource {
 		loaded, _ := b.limiting.loaded.LoadOrStore(b.Node(call.routeKey()), new(sync.Map))
@@ -33,7 +33,7 @@ func (b *Redis) beforeSent(call *Call) {
 	}
 }
 
-// afterSent notes what a call says of its script, and returns its error. It is one of the Limiter if it can't be any other.
+// afterSent notes whether the server now has the script. It returns err; a Limiter's error becomes a DeniedError.
 func (b *Redis) afterSent(call *Call, err error) error {
 	if !b.limiting.on.Load() {
 		return err
@@ -48,7 +48,7 @@ func (b *Redis) afterSent(call *Call, err error) error {
 	return redisfail.Denied(err)
 }
 
-// routeKey is the key that says where the call runs.
+// routeKey returns the key that decides where the call runs.
 func (call *Call) routeKey() string {
 	if call.RouteKey != "" {
 		return call.RouteKey

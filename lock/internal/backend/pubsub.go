@@ -20,7 +20,7 @@ import (
 // redisPubSub is a PubSub over go-redis.
 type redisPubSub struct{ ps *redis.PubSub }
 
-// NewPubSub returns a PubSub for a subscription of go-redis to one server.
+// NewPubSub returns a PubSub over a go-redis subscription to one server.
 func NewPubSub(ps *redis.PubSub) PubSub { return &redisPubSub{ps} }
 
 func (p *redisPubSub) Subscribe(ctx context.Context, channels ...string) error {
@@ -35,8 +35,8 @@ func (p *redisPubSub) Ping(ctx context.Context) error { return p.ps.Ping(ctx) }
 func (p *redisPubSub) Close() error                   { return p.ps.Close() }
 
 func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Event, err error) {
-	// go-redis asserts the types inside a push without checking them; a server that speaks another
-	// protocol must cost us the connection, not the process.
+	// go-redis panics on a push with unexpected types. A server that speaks another protocol must break only the
+	// connection, not the process.
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("lockdog: unreadable pub/sub reply: %v", v)
@@ -63,12 +63,12 @@ func (p *redisPubSub) Receive(ctx context.Context, timeout time.Duration) (ev Ev
 	}
 }
 
-// Current implements PubSub: there is one server.
+// Current implements PubSub: the channels have no other server.
 func (p *redisPubSub) Current(context.Context, []string) (leaving map[string]bool, err error) {
 	return leaving, nil
 }
 
-// ringPubSub listens at a shard.
+// ringPubSub listens at a shard of a Ring.
 type ringPubSub struct {
 	redisPubSub
 	ring ring
@@ -81,14 +81,14 @@ func (p *ringPubSub) Current(ctx context.Context, _ []string) (map[string]bool, 
 	return nil, err
 }
 
-// clusterPubSub listens to plain channels at a node.
+// clusterPubSub listens to plain channels at a node of a cluster.
 type clusterPubSub struct {
 	redisPubSub
 	cluster *cluster
 	node    *redis.Client
 }
 
-// Current implements PubSub: any primary with slots will do.
+// Current implements PubSub. Every primary with slots receives plain messages.
 func (p *clusterPubSub) Current(ctx context.Context, _ []string) (map[string]bool, error) {
 	owns, err := p.owns(ctx)
 	if err == nil && len(owns.ranges) == 0 {
@@ -97,8 +97,9 @@ func (p *clusterPubSub) Current(ctx context.Context, _ []string) (map[string]boo
 	return nil, err
 }
 
-// owns asks the node which slots it has. It is ErrGone where the node is no primary of the layout as the program's client has it now. Any other
-// error is no reason to leave it: without cluster mode it knows nothing of slots, and one that doesn't answer doesn't answer PING, either.
+// owns asks the node for its slots. It returns ErrGone if the node is no primary in the present layout of the program's
+// client. No other error is a reason to leave the node: without cluster mode it knows no slots, and if it is silent,
+// PING finds out.
 func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 	if _, err := p.cluster.at(ctx, p.node.Options().Addr); err != nil {
 		return ownSlots{}, err
@@ -115,15 +116,15 @@ func (p *clusterPubSub) owns(ctx context.Context) (ownSlots, error) {
 
 var errMute = errors.New("lockdog: the servers don't tell which slots they have")
 
-// shardedPubSub listens to the channels of locks at the node of their keys: sharded channels if it has them, else plain ones. What it
-// has, the connection's first answer says, which is about this very process: a node that is upgraded breaks the connection. One
-// command takes sharded channels of one slot only.
+// shardedPubSub listens to the channels of locks at the node of their keys: to sharded channels if the node knows them,
+// otherwise to plain ones. The first reply on the connection shows which: that holds for as long as the connection,
+// because an upgrade of the node breaks it. One command takes sharded channels of one slot only.
 type shardedPubSub struct {
 	clusterPubSub
 
 	mu    sync.Mutex
 	has   sharding
-	tried []func(plainly bool) error // what was sent before the first answer
+	tried []func(plainly bool) error // the commands that were sent before the first reply
 }
 
 type sharding uint8
@@ -166,7 +167,7 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 		ev, err := p.redisPubSub.Receive(ctx, timeout)
 		switch {
 		case err == nil && ev.Kind == Subscribed:
-			_ = p.learn(shardingThere) // only what is missing has something to do
+			_ = p.learn(shardingThere) // can't fail
 		case redisfail.IsUnknownCommand(err):
 			if err := p.learn(shardingMissing); err != nil {
 				return Event{}, err
@@ -177,7 +178,7 @@ func (p *shardedPubSub) Receive(ctx context.Context, timeout time.Duration) (Eve
 	}
 }
 
-// learn notes the first answer. Where there is no sharding, what was tried is done plainly.
+// learn notes by the first reply whether the node has sharded channels. If not, it sends the tried commands plainly.
 func (p *shardedPubSub) learn(has sharding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,9 +198,10 @@ func (p *shardedPubSub) learn(has sharding) error {
 	return nil
 }
 
-// Current implements PubSub. The node is asked, as the layout may be old: it ends the subscriptions to sharded channels when their slot has left
-// for another shard, but not while the slot's keys leave one by one, nor when it becomes a replica in its own shard, to which the new primary
-// doesn't pass messages on before it knows that; and of plain channels it says nothing.
+// Current implements PubSub. It asks the node, because the layout may be old, and the node may not say that it has lost
+// a channel. A node ends subscriptions to sharded channels when their slot has moved to another shard, but not while
+// the keys move one by one, nor when it becomes a replica in its shard: the new primary passes on no messages to it
+// before it knows that. A node never ends subscriptions to plain channels.
 func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving map[string]bool, err error) {
 	owns, err := p.owns(ctx)
 	if err != nil {
@@ -218,19 +220,19 @@ func (p *shardedPubSub) Current(ctx context.Context, channels []string) (leaving
 	return leaving, nil
 }
 
-// ownSlots are the slots that a node has.
+// ownSlots are the slots of a node.
 type ownSlots struct {
 	ranges  [][2]int
-	leaving []int // those of which it moves the keys to another node: who asks for a key that has left is sent there
+	leaving []int // slots whose keys are being moved to another node: calls for keys that have left are redirected
 }
 
 func (o ownSlots) has(slot int) bool {
 	return slices.ContainsFunc(o.ranges, func(r [2]int) bool { return r[0] <= slot && slot <= r[1] })
 }
 
-// readOwnSlots reads them from a node's answer to CLUSTER NODES: "<id> <address> myself,master - <4 more> <slots>...". A slot that comes or
-// leaves is named once more, as "[<slot>-<-<id>]" or "[<slot>->-<id>]". One that leaves by Valkey's atomic migration isn't, as all its keys leave
-// at one moment.
+// readOwnSlots reads a node's slots from its reply to CLUSTER NODES: "<id> <address> myself,master - <4 more>
+// <slots>...". A slot that is being moved is also named as "[<slot>-<-<id>]" if it comes, or as "[<slot>->-<id>]" if it
+// leaves. Valkey's atomic migration isn't shown, because it moves all keys of a slot at one moment.
 func readOwnSlots(text string) (own ownSlots) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

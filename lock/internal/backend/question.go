@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// question is what a client asks over and over, of somebody who may take long to answer: go-redis asks one Sentinel after the other and doesn't heed
-// a ctx meanwhile. It is asked once at a time.
+// question is something that a client asks often, and that may take long to answer: go-redis asks one Sentinel after
+// the other, and ignores ctx meanwhile. Only one ask runs at a time.
 type question struct {
 	ask   func() error
 	turn  chan struct{}
 	asked time.Time   // when it was last asked; guarded by turn
-	vain  atomic.Bool // when last answered, the answer was that nobody is there to ask
+	vain  atomic.Bool // the last ask failed: there is nobody to ask
 }
 
 func newQuestion(ask func() error) *question {
 	return &question{ask: ask, turn: make(chan struct{}, 1)}
 }
 
-// answered asks, and reports whether what was known before can still be relied on, or is up to date now: there was an answer, or nobody
-// is there to ask, as far as is known. It is false when the answer is still awaited as ctx ends.
+// answered asks, and reports whether what is known may be relied on: there was an answer, or there is nobody to ask. If
+// ctx ends before the answer, it reports whether there was nobody to ask the last time.
 func (q *question) answered(ctx context.Context) bool {
 	began := time.Now()
 	select {
@@ -28,7 +28,7 @@ func (q *question) answered(ctx context.Context) bool {
 	case <-ctx.Done():
 		return q.vain.Load()
 	}
-	if q.asked.After(began) { // by another caller, meanwhile
+	if q.asked.After(began) { // another caller has asked in the meantime
 		<-q.turn
 		return true
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// Redis runs scripts and listens to channels. Acquires and releases go through the program's client. Renewals
-// go through another one, so that they never queue behind the program's own commands. It is safe for concurrent use.
+// Redis runs scripts and listens to channels. Acquires and releases go through the program's client. Renewals go
+// through other clients, so that they never queue behind the program's commands. It is safe for concurrent use.
 type Redis struct {
 	rdb redis.UniversalClient
 	topology
@@ -24,43 +24,42 @@ type Redis struct {
 
 	limiting limiting
 
-	renew         redis.UniversalClient // the program's own choice for renewals, nil: none
-	renewTopology topology              // ... and its shape
-	reserved      reserved              // are for renewals where there is no such choice
+	renew         redis.UniversalClient // the program's client for renewals; nil: none
+	renewTopology topology              // its shape
+	reserved      reserved              // our clients for renewals, if renew is nil
 }
 
 // topology is what differs between the shapes of Redis.
 type topology interface {
 	Prepare(ctx context.Context, key string) error
-	// Node names the server that a key lives on, "" where that isn't known (yet). Keys of one node can be renewed in
-	// one call. It does no I/O.
+	// Node returns the name of the server on which a key lives; "": unknown. It does no I/O.
 	Node(key string) string
-	// Topology is another string when keys live on other servers than before, of which no server tells; "" where they do, or where it never
-	// happens. It does no I/O.
+	// Topology returns a string that changes when keys move to other servers and no server reports that; "": servers
+	// report it, or it can't happen. It does no I/O.
 	Topology() string
-	// Follow asks whether calls still go to the servers that Node names, where only asking can tell: Sentinel may have named another
-	// primary. Then Node names that. It is false when that isn't known as ctx ends: nothing that was done meanwhile can be relied on.
+	// Follow asks which servers are the right ones, if only asking can tell: Sentinel may have named another primary.
+	// Node then returns them. It reports false if they aren't known when ctx ends: what was done since the last answer
+	// can't be relied on.
 	Follow(ctx context.Context) bool
 	Moved(ctx context.Context)
-	// Traits doesn't change.
+	// Traits always returns the same value.
 	Traits() Traits
-	// clientOf is the program's client of the one server that key lives on.
+	// clientOf returns the program's client of the server on which a key lives.
 	clientOf(ctx context.Context, key string) (*redis.Client, error)
-	// at is the program's client of a node.
+	// at returns the program's client of a node.
 	at(ctx context.Context, node string) (*redis.Client, error)
-	// optionsAt are the options for a client of our own to a node, with so many connections, as those of rdb, the program's client of it.
+	// optionsAt returns options for a client of our own to a node, made from rdb, the program's client of that node.
 	optionsAt(node string, rdb *redis.Client, conns int) *redis.Options
-	// Subscribe returns a connection that listens to no channel yet, but can to those of a node.
+	// Subscribe returns a connection for the channels of an endpoint. It listens to none yet.
 	Subscribe(ctx context.Context, at Endpoint) (PubSub, error)
-	// Control is where a client listens to be told that its grant of a lock was taken away.
+	// Control returns the endpoint where a holder of the lock with a key listens to its client's control channel.
 	Control(key string) Endpoint
-	// during returns a context that ends when a connection of ours to a node has to.
+	// during returns a context that ends when our connections to a node must be closed.
 	during(node string) context.Context
 	close()
 }
 
-// NewRedis returns a backend over rdb, without any I/O. Where renew is nil, renewals get clients of their
-// own with rdb's options.
+// NewRedis returns a backend over rdb, without any I/O. If renew is nil, renewals get clients with rdb's options.
 func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	timeout, err := readTimeout(rdb)
 	if err != nil {
@@ -74,7 +73,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 		}
 		b.renew, b.renewTopology = renew, newTopology(renew, nil)
 	}
-	if c, ok := rdb.(*redis.Client); ok && c.Options().Limiter == nil { // which may block for longer
+	if c, ok := rdb.(*redis.Client); ok && c.Options().Limiter == nil { // a Limiter may block longer
 		b.fastTimeout = timeout
 		if c.Options().ContextTimeoutEnabled {
 			b.fastTimeout = min(timeout, MaxFastTimeout)
@@ -83,7 +82,7 @@ func NewRedis(rdb, renew redis.UniversalClient) (*Redis, error) {
 	return b, nil
 }
 
-// newTopology returns the shape of a client.
+// newTopology returns the topology of a client.
 func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
@@ -91,7 +90,7 @@ func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	case *redis.Ring:
 		return ring{rdb: c}
 	default:
-		node := rdb.(*redis.Client) // readTimeout lets no other pass
+		node := rdb.(*redis.Client) // readTimeout accepts no other type
 		if node.Options().Addr == sentinelled {
 			return newFailover(node, own)
 		}
@@ -99,7 +98,7 @@ func newTopology(rdb redis.UniversalClient, own *reserved) topology {
 	}
 }
 
-// readTimeout rejects clients whose calls might never return.
+// readTimeout returns the ReadTimeout of a client. It rejects clients whose calls might never return.
 func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 	var read time.Duration
 	none := rdb == nil
@@ -129,7 +128,7 @@ func readTimeout(rdb redis.UniversalClient) (time.Duration, error) {
 	return min(read, Longest), nil
 }
 
-// poolSize is that of a client which has a readTimeout.
+// poolSize returns the pool size of a client that readTimeout has accepted.
 func poolSize(rdb redis.UniversalClient) int {
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
@@ -138,16 +137,16 @@ func poolSize(rdb redis.UniversalClient) int {
 		for _, shard := range c.GetShardClients() {
 			return shard.Options().PoolSize
 		}
-		return c.Options().PoolSize // the shards are yet to come: 0, if it is to be the default
+		return c.Options().PoolSize // there are no shards yet; 0 means go-redis's default
 	default:
 		return rdb.(*redis.Client).Options().PoolSize
 	}
 }
 
-// isZero reports whether a client wasn't made by go-redis, whose methods panic then.
+// isZero reports whether go-redis didn't make a client. The methods of such a client panic.
 func isZero[T any](c *T) bool { return c == nil || reflect.ValueOf(c).Elem().IsZero() }
 
-// ringReadTimeout looks at a shard: the options of the Ring itself are as the program gave them, without the defaults.
+// ringReadTimeout looks at a shard, because the options of the Ring itself lack the defaults.
 func ringReadTimeout(c *redis.Ring) time.Duration {
 	for _, shard := range c.GetShardClients() {
 		return shard.Options().ReadTimeout
@@ -155,16 +154,16 @@ func ringReadTimeout(c *redis.Ring) time.Duration {
 	if read := c.Options().ReadTimeout; read != 0 {
 		return read
 	}
-	return 5 * time.Second // go-redis's default; the shards are yet to come
+	return 5 * time.Second // go-redis's default; there are no shards yet
 }
 
-// noRetry makes go-redis send a command once only: it would re-run a script up to three times, unseen. In a
-// pipeline it does so for all commands.
+// noRetry makes go-redis send a command only once. Otherwise go-redis may run a script up to four times, without saying
+// so. One such command makes go-redis send a whole pipeline only once.
 type noRetry struct{ *redis.Cmd }
 
 func (noRetry) NoRetry() bool { return true }
 
-// command is the call as go-redis has it, with its arguments in args if that has room for them.
+// command returns the call as a command of go-redis. Its arguments go into args if they fit.
 func (call *Call) command(ctx context.Context, args []any) noRetry {
 	if args == nil {
 		args = make([]any, 0, 3+len(call.Keys)+len(call.Args))
@@ -180,21 +179,21 @@ func (call *Call) command(ctx context.Context, args []any) noRetry {
 		args = append(args, k)
 	}
 	cmd := redis.NewCmd(ctx, append(args, call.Args...)...)
-	cmd.SetStepCount(1) // else a cluster client asks a node for its commands before its first, and that may be a silent one
+	cmd.SetStepCount(1) // otherwise a ClusterClient first asks a node for COMMAND, and that node may be silent
 	return noRetry{cmd}
 }
 
-// fastContext is a ctx with an earlier deadline, at which nothing is told to Done: go-redis reads the deadline.
+// fastContext is a ctx with an earlier deadline, which go-redis reads. Its Done ignores that deadline.
 type fastContext struct {
 	context.Context
 	deadline time.Time
-	args     [13]any // room for those of the call that it is for: one allocation for both
+	args     [13]any // room for the call's arguments: one allocation for both
 }
 
 func (c *fastContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// Prepare learns what Node needs to know. It is called before the first Eval, again until it has
-// succeeded once, and does I/O only where there is more than one server.
+// Prepare learns what Node needs to know. It is called before the first Eval, and again until it has succeeded once. It
+// does I/O only if there may be several servers.
 func (b *Redis) Prepare(ctx context.Context, key string) error {
 	if err := b.topology.Prepare(ctx, key); err != nil {
 		return err
@@ -202,8 +201,8 @@ func (b *Redis) Prepare(ctx context.Context, key string) error {
 	return b.limitedBy(ctx, b.topology, key)
 }
 
-// Eval runs a script on the server, exactly once: nothing below it may send the call again.
-// The context may be ignored until Timeout has passed.
+// Eval runs a script at most once: nothing below it may send the call again, unless the server refused it. It may
+// ignore ctx until Timeout has passed.
 func (b *Redis) Eval(ctx context.Context, call Call) (any, error) {
 	b.beforeSent(&call)
 	reply, err := b.eval(ctx, call)
@@ -214,7 +213,7 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	rdb := b.rdb
 	var args []any
 	switch {
-	case call.Fast: // a client of rdb.WithTimeout would be without its hooks
+	case call.Fast: // not by rdb.WithTimeout: that client lacks rdb's hooks
 		fast := &fastContext{Context: ctx, deadline: time.Now().Add(b.fastTimeout)}
 		ctx, args = fast, fast.args[:0]
 	case call.Renew:
@@ -241,7 +240,7 @@ func (b *Redis) eval(ctx context.Context, call Call) (any, error) {
 	return cmd.Result()
 }
 
-// EvalEach runs scripts in one round trip to each node. The calls fail one by one.
+// EvalEach runs scripts in one round trip to each node. Each call has its own error.
 func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	results := make([]Result, len(calls))
 	for i := range calls {
@@ -275,7 +274,7 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	err := b.renewing(ctx, &calls[0], run)
 	for i := range results {
 		r := &results[i]
-		if r.Reply == nil && r.Err == nil { // there was no way to the server
+		if r.Reply == nil && r.Err == nil { // run wasn't called
 			r.Err = err
 		}
 		if r.Err != nil {
@@ -285,9 +284,12 @@ func (b *Redis) EvalEach(ctx context.Context, calls []Call) []Result {
 	return results
 }
 
-// EvalWait runs a script and then waits until so many replicas have its writes. It says how many have. WAIT speaks of the writes of
-// its own connection, so both go through one, of the one server that has the key. There go-redis follows no redirection of a cluster.
-func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout time.Duration) (reply any, acked int, err error) {
+// EvalWait runs a script and then waits until so many replicas have its writes. acked is how many have. WAIT waits for
+// the writes of its own connection, so both commands must use one connection, to the server that has the key. go-redis
+// doesn't follow redirections there, so EvalWait does.
+func (b *Redis) EvalWait(
+	ctx context.Context, call Call, replicas int, timeout time.Duration,
+) (reply any, acked int, err error) {
 	rdb, err := b.clientOf(ctx, call.Keys[0])
 	if err != nil {
 		return nil, 0, err
@@ -308,8 +310,10 @@ func (b *Redis) EvalWait(ctx context.Context, call Call, replicas int, timeout t
 	return reply, acked, err
 }
 
-// evalWait is EvalWait on one server. Where WAIT alone failed there is a reply and an error.
-func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, timeout time.Duration, asking bool) (any, int, error) {
+// evalWait is EvalWait on one server. If only WAIT failed, it returns a reply and an error.
+func evalWait(
+	ctx context.Context, rdb *redis.Client, call Call, replicas int, timeout time.Duration, asking bool,
+) (any, int, error) {
 	cmd := call.command(ctx, nil)
 	wait := redis.NewIntCmd(ctx, "wait", replicas, timeout.Milliseconds())
 	pipe := rdb.Pipeline()
@@ -330,7 +334,7 @@ func evalWait(ctx context.Context, rdb *redis.Client, call Call, replicas int, t
 	return reply, int(acked), nil
 }
 
-// redirected runs a renewal where a node of a cluster sends it, or returns the node's answer where it sends it nowhere.
+// redirected follows the redirection of a renewal by a node of a cluster. It returns answer if that isn't one.
 func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, error) {
 	addr, asking, sent := redisfail.Redirection(answer)
 	c, ok := b.topology.(*cluster)
@@ -338,7 +342,7 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 		return nil, answer
 	}
 	node, err := c.at(ctx, addr)
-	if err != nil { // go-redis has yet to hear of it
+	if err != nil { // go-redis doesn't know the node yet
 		return nil, answer
 	}
 	own, err := b.reserved.of(addr, func() *redis.Options { return c.optionsAt(addr, node, renewalConns) })
@@ -355,7 +359,7 @@ func (b *Redis) redirected(ctx context.Context, call *Call, answer error) (any, 
 	return cmd.Result()
 }
 
-// Moved says that a key was not where Node had it, or that nobody answered there.
+// Moved is called when a key wasn't where Node had it, or nobody answered there.
 func (b *Redis) Moved(ctx context.Context) {
 	b.topology.Moved(ctx)
 	if b.renewTopology != nil {
@@ -363,17 +367,17 @@ func (b *Redis) Moved(ctx context.Context) {
 	}
 }
 
-// FastTimeout returns after how long a call with Fast set gives up: MaxFastTimeout, or Timeout where calls can't be made to; 0 where not even that is
-// known, as they may be redirected.
+// FastTimeout returns how long a call with Fast may take: MaxFastTimeout, or Timeout if go-redis ignores deadlines; 0:
+// not even Timeout bounds it, because the client has several servers or a Limiter.
 func (b *Redis) FastTimeout() time.Duration { return b.fastTimeout }
 
-// PoolSize is how many connections the program's client has to one server, at most.
+// PoolSize returns how many connections the program's client may have to one server; 0: unknown.
 func (b *Redis) PoolSize() int { return b.pool }
 
-// Timeout is how long the server's answer is waited for.
+// Timeout returns how long the client waits for a reply: the ReadTimeout of the program's client.
 func (b *Redis) Timeout() time.Duration { return b.timeout }
 
-// Close gives back what was opened here; never the program's own client.
+// Close closes what was opened here, but never the program's own clients.
 func (b *Redis) Close() error {
 	b.close()
 	if b.renewTopology != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/redisfail"
 )
 
-// renewalConns bounds the connections that renewals open to each server, beside the program's own
-// pool: as many as a watchdog has calls in flight to one server.
+// renewalConns bounds the connections that renewals open to each server, besides the program's own: a watchdog has at
+// most so many calls in flight to one server.
 const renewalConns = 8
 
-// reserved are the clients for renewals, one for each server, with the options that the program's client has for that server. A second
-// client of the program's kind would not do: go-redis tells only the client that it gave the program of a Sentinel's switch, or of a Ring's
-// new shards, and a ClusterClient has a layout of its own.
+// reserved has one client for renewals per server, with the options of the program's client for that server. A second
+// client of the program's kind would not do: go-redis reports a Sentinel's switch, or a Ring's new shards, only to the
+// client that it gave the program, and each ClusterClient has a layout of its own.
 type reserved struct {
 	mu     sync.Mutex
 	byAddr map[string]*ownClient
@@ -30,10 +30,10 @@ type reserved struct {
 // ownClient is a client for renewals.
 type ownClient struct {
 	*redis.Client
-	opened atomic.Int64 // connections so far that a server let in
+	opened atomic.Int64 // how many connections servers have accepted so far
 }
 
-// of returns the client for a server, made from its options at first.
+// of returns the client for a server. options is called if there is none yet.
 func (r *reserved) of(addr string, options func() *redis.Options) (*ownClient, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,10 +80,12 @@ func (r *reserved) close() error {
 	return errors.Join(errs...)
 }
 
-// renewing runs f over the connections for renewals at the server that the call is for. Where none can be opened (the server has no room for
-// clients, a firewall or the credentials let in nobody new) f runs once more, over the program's connections, which may be open: a
-// renewal may be repeated.
-func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error) error {
+// renewing runs f over the connections for renewals to the call's server. If none can be opened (maxclients, a
+// firewall, changed credentials), f runs again over the program's connections, which may still be open. That is safe,
+// as a renewal may be repeated.
+func (b *Redis) renewing(
+	ctx context.Context, call *Call, f func(ctx context.Context, rdb redis.UniversalClient) error,
+) error {
 	key := call.routeKey()
 	run := f
 	f = func(ctx context.Context, rdb redis.UniversalClient) error {
@@ -92,7 +94,7 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return err
 	}
 	if b.renew != nil {
-		if !b.renewTopology.Follow(ctx) { // it might renew at a primary that was replaced
+		if !b.renewTopology.Follow(ctx) { // it might renew at a replaced primary
 			return ErrNotNamed
 		}
 		if call.RouteKey == "" {
@@ -109,19 +111,22 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 		return err
 	}
 	at := b.Node(key)
-	unnamed := at == "" && b.Traits().Redirects // programs may be of any node; but ours, asked for a key that it doesn't have, says so
+	// The node is unknown, so programs may be the client of any node. But a wrong node redirects the call.
+	unnamed := at == "" && b.Traits().Redirects
 	if at != call.Node && !unnamed {
 		return redisfail.ErrElsewhere
 	}
-	if call.Node == "" { // not known yet
+	if call.Node == "" { // unknown
 		return f(ctx, programs)
 	}
-	own, err := b.reserved.of(call.Node, func() *redis.Options { return b.optionsAt(call.Node, programs, renewalConns) })
+	own, err := b.reserved.of(call.Node, func() *redis.Options {
+		return b.optionsAt(call.Node, programs, renewalConns)
+	})
 	if err != nil {
 		return err
 	}
 
-	// A new connection may take all of the time: a firewall that drops packets doesn't say no.
+	// Opening a connection may take all of the time, behind a firewall that drops packets. So it gets half.
 	had, opened := own.PoolStats().TotalConns > 0, own.opened.Load()
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok && !had {
@@ -132,18 +137,18 @@ func (b *Redis) renewing(ctx context.Context, call *Call, f func(ctx context.Con
 	switch {
 	case err == nil:
 		return nil
-	case b.during(call.Node).Err() != nil: // that is why
+	case b.during(call.Node).Err() != nil: // the client was closed because the primary was replaced
 		return redisfail.ErrElsewhere
 	case ctx.Err() != nil || silent(err) || unnamed:
 		return err
-	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // there was a connection
+	case (had || own.opened.Load() > opened) && !redisfail.IsUnauthenticated(err): // not for want of a connection
 		return err
 	}
 	return f(ctx, programs)
 }
 
-// dropListening has a client drop a connection that was subscribed to a channel, and so takes no other commands, if that is the error of a call
-// with a key. The server said so, and to go-redis a connection with an answer is a good one.
+// dropListening drops a connection that is subscribed to a channel, and so refuses other commands, if err says so. err
+// is the outcome of a call with a key. go-redis keeps such a connection, because it got a reply.
 func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, key string, err error) {
 	if !redisfail.IsListening(err) {
 		return
@@ -158,13 +163,13 @@ func (b *Redis) dropListening(ctx context.Context, rdb redis.UniversalClient, ke
 			return
 		}
 	}
-	// A pool gives the connection that was used last, as a rule; if it doesn't, a good one is dropped, and this one when it is met again.
+	// The pool usually returns the connection that was used last. Otherwise a good one is dropped, the bad one later.
 	conn := node.EphemeralConn()
-	_ = conn.Process(ctx, noRetry{redis.NewCmd(ctx, "ping")}) // takes one
+	_ = conn.Process(ctx, noRetry{redis.NewCmd(ctx, "ping")}) // takes a connection from the pool
 	_ = conn.Close()
 }
 
-// silent reports whether a server didn't answer over a connection: it wouldn't over another either.
+// silent reports whether a server didn't answer over an open connection. Another connection wouldn't help.
 func silent(err error) bool {
 	var op *net.OpError
 	var ne net.Error
@@ -172,24 +177,24 @@ func silent(err error) bool {
 	return !dialing && errors.As(err, &ne) && ne.Timeout()
 }
 
-// ownOptions are the options of rdb for a client of our own, with so many connections. What they point to is changed while rdb connects;
-// WithTimeout is go-redis's one way to a copy, made under its lock.
+// ownOptions returns the options of rdb for a client of our own. go-redis changes what the options point to while rdb
+// connects. WithTimeout is the only way to a copy that is made under its lock.
 func ownOptions(rdb *redis.Client, conns int) *redis.Options {
 	read, write := rdb.Options().ReadTimeout, rdb.Options().WriteTimeout
 	o := exported(rdb.WithTimeout(read).Options())
 	o.WriteTimeout = write
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = conns, 0, conns, 0
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
-	o.Limiter = nil                             // what opens the program's circuit breaker must not cost it its locks
-	o.DialerRetries, o.PipelinePoolSize = 1, -1 // retries are the watchdog's; one pool, so that its size reports whether there is a connection
-	// Options has the one that rdb made. A second client may not add its handlers to it: NewClient would log an
-	// error, or panic where maintenance notifications are required.
+	o.Limiter = nil // an open circuit breaker of the program must not cost it its locks
+	// The watchdog retries. With one pool for all calls, its size shows whether there is a connection.
+	o.DialerRetries, o.PipelinePoolSize = 1, -1
+	// Two clients must not share a processor: NewClient would log an error, or panic if notifications are required.
 	o.PushNotificationProcessor = nil
-	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // has a goroutine; nothing that we read may come from it
+	o.ClientSideCache, o.ClientSideCacheConfig = nil, nil // it has a goroutine, and we must not read from a cache
 	return o
 }
 
-// alsoOnConnect has f called on each new connection after what the program has there.
+// alsoOnConnect makes o call f on each new connection, after the program's own OnConnect.
 func alsoOnConnect(o *redis.Options, f func(ctx context.Context, cn *redis.Conn) error) {
 	programs := o.OnConnect
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
@@ -202,8 +207,8 @@ func alsoOnConnect(o *redis.Options, f func(ctx context.Context, cn *redis.Conn)
 	}
 }
 
-// exported copies the fields that a program could set. The one that it can't has the nodes of a cluster be asked for reads as replicas: there a
-// script runs on a replica, too.
+// exported copies the fields that a program can set. One that it can't set makes reads go to replicas of a cluster, and
+// a script would run there, too.
 func exported(from *redis.Options) *redis.Options {
 	var to redis.Options
 	src, dst := reflect.ValueOf(from).Elem(), reflect.ValueOf(&to).Elem()

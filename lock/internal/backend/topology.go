@@ -14,10 +14,10 @@ import (
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
-// ErrGone matches the outcome of looking for a server that isn't one of them any more.
+// ErrGone matches the error of a lookup of a server that has left.
 var ErrGone = errors.New("lockdog: the server is gone")
 
-// direct is what the shapes have in common that don't need Follow.
+// direct has the methods that are alike in most shapes.
 type direct struct{}
 
 func (direct) Topology() string              { return "" }
@@ -26,7 +26,7 @@ func (direct) during(string) context.Context { return context.Background() }
 func (direct) close()                        {}
 func (direct) optionsAt(node string, rdb *redis.Client, conns int) *redis.Options {
 	o := ownOptions(rdb, conns)
-	o.Addr = node // rdb may be another's by now
+	o.Addr = node // rdb may now be the client of another node
 	return o
 }
 
@@ -53,8 +53,7 @@ func (s single) Subscribe(ctx context.Context, _ Endpoint) (PubSub, error) {
 	return &redisPubSub{s.rdb.Subscribe(ctx)}, nil
 }
 
-// ring is several servers that know nothing of each other. A channel lives where its lock does: go-redis hashes both by
-// the tag.
+// ring is several servers that don't know each other. go-redis places a channel where its lock is: both have one tag.
 type ring struct {
 	direct
 	rdb *redis.Ring
@@ -68,7 +67,7 @@ func (r ring) Traits() Traits {
 	return Traits{PerNode: true, Publish: "publish", NumSubCommand: "numsub"}
 }
 
-// Topology names the shards that the Ring thinks alive. Before its first heartbeat, too: it has those that it was given.
+// Topology returns the shards that the Ring thinks alive. Before its first heartbeat these are all that it was given.
 func (r ring) Topology() string {
 	addrs := []string{"ring"}
 	for _, shard := range r.rdb.GetShardClients() {
@@ -107,22 +106,22 @@ func (r ring) at(_ context.Context, addr string) (*redis.Client, error) {
 	return nil, fmt.Errorf("%w: the ring has no shard %q any more", ErrGone, addr)
 }
 
-// cluster is a Redis Cluster, or what a ClusterClient takes for one: servers without cluster mode whose slots the program gives out.
+// cluster is a Redis Cluster, or servers without cluster mode whose layout the program makes up for a ClusterClient.
 //
-// A lock's waiters listen at the node of its key, and its releases are published there: by sharded pub/sub where the node has it, else
-// plainly. Each side learns which from that very node whenever it matters: a subscription by its first command on each connection, a
-// release inside its script, which publishes with the other command where the first is refused. So nobody has to know what a node was
-// when it was met first, and nodes of both kinds can live in one cluster while it is upgraded.
+// A lock's waiters listen at the node of its key, and its releases are published there: on a sharded channel if the
+// node has those, otherwise on a plain one. Both sides ask the node each time: a subscription by the first command on
+// each connection, a release by its script, which tries the other command if the first is refused. So nodes of both
+// kinds can be in one cluster while it is upgraded.
 type cluster struct {
 	direct
 	rdb    *redis.ClusterClient
-	given  bool        // the program gives out the slots: nothing says that the servers pass plain messages on to each other
+	given  bool        // the program makes up the layout: the servers may not pass plain messages on to each other
 	loaded atomic.Bool // rdb knows a layout
-	mute   atomic.Bool // the servers don't tell which slots they have: an ACL forbids it, or they are without cluster mode
+	mute   atomic.Bool // the servers don't say which slots they have: an ACL forbids it, or they lack cluster mode
 
-	layout *question // if given: what it is now
+	layout *question // if given: what the layout is now
 	slots  atomic.Pointer[[]redis.ClusterSlot]
-	ctx    context.Context // ends with the client; the program may be asked until then
+	ctx    context.Context // for calls of the program's ClusterSlots; ends with the client
 	cancel context.CancelFunc
 }
 
@@ -143,8 +142,8 @@ func (c *cluster) Prepare(ctx context.Context, key string) error {
 	return nil
 }
 
-// Node is "" where the layout has nobody for the slot, as that of a node that was just reset. go-redis then names any node that it knows,
-// another each time, and doesn't say so.
+// Node returns "" if the layout has no node for the slot, as after a reset of a node. go-redis then returns any node
+// that it knows, without saying so, and another one each time.
 func (c *cluster) Node(key string) (addr string) {
 	if !c.loaded.Load() { // MasterForKey would load the layout
 		return ""
@@ -159,10 +158,10 @@ func (c *cluster) Node(key string) (addr string) {
 	return addr
 }
 
-// namedAlike is how often go-redis has to name a node before we believe it. It takes 50 ns each time.
+// namedAlike is how often go-redis must return the same node before we believe it. Each time takes 50 ns.
 const namedAlike = 8
 
-// Topology is where the first slot is, of a layout that the program makes up: NewFailoverClusterClient's has one primary for all.
+// Topology returns the node of the first slot of a made-up layout: NewFailoverClusterClient's has one primary for all.
 func (c *cluster) Topology() string {
 	if !c.given {
 		return ""
@@ -170,8 +169,8 @@ func (c *cluster) Topology() string {
 	return "made up " + c.Node(hashslot.Tag(0))
 }
 
-// Follow asks for the layout where the servers don't tell that it has changed: those behind a layout that the program makes up, as
-// NewFailoverClusterClient does, aren't in cluster mode. It is false where go-redis has yet to hear of the answer.
+// Follow asks the program for the layout if the program makes it up, as NewFailoverClusterClient does: such servers
+// lack cluster mode, and don't say that it has changed. It reports false if go-redis doesn't have that layout yet.
 func (c *cluster) Follow(ctx context.Context) bool {
 	if !c.given {
 		return true
@@ -200,16 +199,18 @@ func (c *cluster) ask() error {
 
 func (c *cluster) close() { c.cancel() }
 
-// Moved has go-redis look for a new layout. It does so itself when it is told MOVED, but not when a node is gone; and else once a minute.
+// Moved makes go-redis load the layout. By itself it does so after MOVED and once a minute, but not if a node is gone.
 func (c *cluster) Moved(ctx context.Context) { c.rdb.ReloadState(ctx) }
 
 func (c *cluster) Traits() Traits {
 	return Traits{
-		MultiLockScripts: true, UndeclaredKeys: true, Redirects: !c.given, PerNode: true, OneSlot: true, Publish: "spublish", NumSubCommand: "shardnumsub",
+		MultiLockScripts: true, UndeclaredKeys: true, Redirects: !c.given, PerNode: true, OneSlot: true,
+		Publish: "spublish", NumSubCommand: "shardnumsub",
 	}
 }
 
-// Control is a plain channel: it belongs to a client, not to a slot, and a cluster passes it on to every node.
+// Control returns an endpoint for plain channels: a control channel belongs to a client, not to a slot, and a cluster
+// passes its messages on to every node. If the layout is made up, it is the node of the key.
 func (c *cluster) Control(key string) Endpoint {
 	if c.given {
 		return Endpoint{Node: c.Node(key), Bus: true}
@@ -221,8 +222,8 @@ func (c *cluster) clientOf(ctx context.Context, key string) (*redis.Client, erro
 	return c.rdb.MasterForKey(ctx, key)
 }
 
-// Subscribe connects to the very node. go-redis's own cluster subscription goes to the node of the first channel it is given, but to
-// any node when somebody reads from it before it is given one; and there it stays, and is told MOVED.
+// Subscribe connects to the node itself. go-redis's own cluster subscription connects to the node of the first channel,
+// or to any node if it is read before it has a channel. There it stays, even if the node replies MOVED.
 func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	var node *redis.Client
 	var err error
@@ -241,8 +242,8 @@ func (c *cluster) Subscribe(ctx context.Context, at Endpoint) (PubSub, error) {
 	return &shardedPubSub{clusterPubSub: ps}, nil
 }
 
-// at is the client of the node with an address. go-redis tells the node of a key without asking the cluster, but not
-// that of an address; so every slot is tried until one lives there.
+// at returns the client of the node with an address. go-redis returns the node of a key without asking the cluster, but
+// not that of an address. So it tries every slot.
 func (c *cluster) at(ctx context.Context, addr string) (*redis.Client, error) {
 	for slot := range hashslot.Count {
 		node, err := c.rdb.MasterForKey(ctx, hashslot.Tag(slot))
