@@ -9,9 +9,10 @@ import (
 )
 
 var (
-	// ErrLate is the outcome of a call that reached the server after its not-after time and wrote nothing.
+	// ErrLate is the outcome of a call that reached the server after its not-after and wrote nothing.
 	ErrLate = NewTimeout("lockdog: timeout: the call reached Redis too late and wrote nothing")
-	// ErrElsewhere is the outcome of a renewal that was addressed to a server where its lock no longer lives. Nothing was sent.
+	// ErrElsewhere is the outcome of a renewal for a server on which its lock no longer lives. It wasn't sent, or its
+	// server was replaced in the meantime.
 	ErrElsewhere = errors.New("lockdog: the lock lives on another server by now")
 	// ErrClosed is the outcome of a call after Client.Close.
 	ErrClosed = errors.New("lockdog: client closed")
@@ -26,7 +27,7 @@ func (e ReplyError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (ReplyError) RedisError() {}
 
-// PanicError is the outcome of a call during which a panic was recovered. Whether the call was sent isn't known.
+// PanicError is the outcome of a call during which a panic was recovered. The call may have been sent.
 type PanicError struct{ Value any }
 
 // Error implements error.
@@ -34,8 +35,9 @@ func (e *PanicError) Error() string {
 	return fmt.Sprint("lockdog: a panic on the way to Redis: ", e.Value)
 }
 
-// DeniedError is the outcome of a call that the Limiter of the program's client seems to have denied: go-redis returns its error as it is, and the
-// error is of nobody else that is known. Whether the call was sent isn't certain, as a hook may have made the error.
+// DeniedError is the outcome of a call that the Limiter of the program's client seems to have denied. go-redis returns
+// a Limiter's error unchanged, so every error of unknown origin counts as one. A hook may have made it, so the call may
+// have been sent.
 type DeniedError struct{ Err error }
 
 // Error implements error.
@@ -44,17 +46,17 @@ func (e *DeniedError) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the Limiter.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Denied returns err, as a DeniedError if it is neither a server's nor of the way there.
+// Denied returns err, as a DeniedError if neither the server nor the network made it.
 func Denied(err error) error {
 	var ne net.Error
-	if err == nil || Classify(err) != onTheWay || errors.As(err, &ne) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) {
+	if err == nil || Classify(err) != onTheWay || errors.As(err, &ne) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &DeniedError{err}
 }
 
-// NewTimeout returns an error that is a net.Error, so that it is classified like go-redis's own timeouts.
+// NewTimeout returns a net.Error, so that it is classified like the timeouts of go-redis.
 func NewTimeout(text string) error { return &timeoutError{text} }
 
 type timeoutError struct{ text string }

@@ -1,9 +1,9 @@
-// Package redisfail tells what a failed call to Redis means: whether it may have run, whether to try again, and the error.type of its
-// metrics and spans. It is the only package that reads the texts of errors.
+// Package redisfail decides what a failed call to Redis means: whether it may have run, whether to try again, and the
+// error.type of its metrics and spans. It is the only package that reads the texts of errors.
 //
-// It knows three sources of errors. An error reply of the server is a refusal: nothing that lasts was done, because no script of lockdog
-// fails after its effect (internal/script/tell.lua). The errors in errors.go are lockdog's own. All others arose on the way to the server or
-// back, and leave open whether the call ran.
+// It knows three sources of errors. An error reply of the server is a refusal: the call changed nothing that lasts,
+// because no script of lockdog fails after its effect (internal/script/tell.lua). The errors in errors.go are lockdog's
+// own. All others arose on the way to the server or back: the call may have run.
 package redisfail
 
 import (
@@ -26,22 +26,22 @@ type Failure struct {
 	Keys    KeyFault
 }
 
-// transient is the failure of a call that ran nothing and may be repeated. permanent is one that fails again until somebody changes something.
+// transient is the failure of a call that ran nothing and may be repeated; permanent, of one that would fail again.
 func transient(kind telemetry.ErrorType) Failure { return Failure{Kind: kind, Retry: true} }
 func permanent(kind telemetry.ErrorType) Failure { return Failure{Kind: kind} }
 
-// onTheWay is the failure of a call of which no more is known than that it failed on the way to the server, or back.
+// onTheWay is the failure of a call if nothing is known but that it failed on the way to the server or back.
 var onTheWay = Failure{Kind: telemetry.ErrorNetwork, Retry: true, Unclear: true}
 
-// KeyFault is why a server refused the keys of a call, or of a command in its script. The command didn't run.
+// KeyFault is why a server refused the keys of a call, or of a command in a script. The command didn't run.
 type KeyFault int
 
 // The faults of keys.
 const (
 	KeysMoved      KeyFault = iota + 1 // a key belongs to another node, or its slot is being migrated
-	KeysSplit                          // migration has moved some of the keys and not others: a call with one key is served
-	KeysCrossSlot                      // the keys are of several slots, and the server, or a proxy in front of it, wants one slot per call
-	KeysUndeclared                     // a script used a key that its call doesn't declare, and the server wants all of them declared
+	KeysSplit                          // migration has moved only some of the keys: a call with one key works
+	KeysCrossSlot                      // the server, or a proxy, wants all keys of a call to be in one slot
+	KeysUndeclared                     // a script used a key that its call doesn't declare, and the server forbids that
 )
 
 // Classify returns what the error of a call means.
@@ -78,13 +78,14 @@ func Classify(err error) Failure {
 // MovedElsewhere reports whether a call may have failed because its key now lives on another server.
 func MovedElsewhere(err error) bool {
 	switch Classify(err).Kind {
-	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly, telemetry.ErrorLoading:
+	case telemetry.ErrorNetwork, telemetry.ErrorTimeout, telemetry.ErrorClusterdown, telemetry.ErrorReadonly,
+		telemetry.ErrorLoading:
 		return !errors.Is(err, context.Canceled)
 	}
 	return false
 }
 
-// IsTemporaryRefusal reports whether the server refused a call, which ran nothing, and may accept it later without anybody's help.
+// IsTemporaryRefusal reports whether the server refused a call, which ran nothing, and may accept it later by itself.
 func IsTemporaryRefusal(err error) bool {
 	_, ok := errorReply(err)
 	f := Classify(err)
@@ -103,7 +104,7 @@ func IsUnreached(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &untrusted)
 }
 
-// IsHungUp reports whether a connection that was made was closed by the other side, without a word.
+// IsHungUp reports whether the server closed an open connection without a reply.
 func IsHungUp(err error) bool {
 	var reply redis.Error
 	var ne net.Error
@@ -113,13 +114,13 @@ func IsHungUp(err error) bool {
 	return Classify(err) == onTheWay
 }
 
-// noConnection reports whether the pool had no connection to give.
+// noConnection reports whether the client's pool had no connection to give.
 func noConnection(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// IsNullMessage reports whether go-redis couldn't read a pub/sub message because it has null in place of a text. Invalidation messages have that
-// when a database was flushed.
+// IsNullMessage reports whether go-redis couldn't read a pub/sub message because it has null in place of a text: an
+// invalidation message after a database was flushed.
 func IsNullMessage(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "unsupported pubsub message payload")
 }

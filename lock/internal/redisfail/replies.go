@@ -10,7 +10,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The words and phrases that predicates look for.
+// The words and phrases that the predicates below look for.
 const (
 	noScript   = "NOSCRIPT"
 	noPerm     = "NOPERM"
@@ -25,21 +25,22 @@ const (
 	noCluster  = "cluster support disabled"
 )
 
-// words are the first words of error replies: all that Redis 6.2 to 8 and Valkey 8 and 9 have for a script call. Those to be retried are
-// those that a server may stop giving by itself: a failover ends, a replica catches up, the disk is writable again. OOM isn't one of
-// them: Redis expires and evicts what it may before it replies so.
+// words are the first words of error replies: all that Redis 6.2 to 8 and Valkey 8 and 9 use for a script call. A reply
+// is to be retried if the server may stop sending it by itself: a failover ends, a replica catches up, the disk is
+// writable again. OOM isn't: Redis has expired and evicted what it may before it replies OOM.
 //
-// Error replies are recognized by a word because an error inside a script is wrapped in ways that differ between versions.
+// Error replies are recognized by a word, because versions differ in how they wrap an error inside a script.
 var words = []struct {
 	word string
 	Failure
 }{
 	{noScript, transient(telemetry.ErrorNoscript)},
 	{"READONLY", transient(telemetry.ErrorReadonly)},
-	{"REDIRECT", transient(telemetry.ErrorReadonly)}, // READONLY of a Valkey that knows the primary
+	{"REDIRECT", transient(telemetry.ErrorReadonly)}, // Valkey's READONLY, if it knows the primary
 	{"NOREPLICAS", transient(telemetry.ErrorReadonly)},
 	{"MISCONF", transient(telemetry.ErrorReadonly)},
-	{"UNBLOCKED", Failure{Kind: telemetry.ErrorReadonly, Retry: true, Unclear: true}}, // of WAIT, when the primary becomes a replica: the script has run
+	// The reply to WAIT when the primary becomes a replica: the script has run.
+	{"UNBLOCKED", Failure{Kind: telemetry.ErrorReadonly, Retry: true, Unclear: true}},
 	{"LOADING", transient(telemetry.ErrorLoading)},
 	{"MASTERDOWN", transient(telemetry.ErrorLoading)},
 	{"CLUSTERDOWN", transient(telemetry.ErrorClusterdown)},
@@ -52,7 +53,7 @@ var words = []struct {
 	{noPerm, permanent(telemetry.ErrorACL)},
 	{noAuth, permanent(telemetry.ErrorACL)},
 	{wrongPass, permanent(telemetry.ErrorACL)},
-	{denied, permanent(telemetry.ErrorACL)}, // by protected mode
+	{denied, permanent(telemetry.ErrorACL)}, // protected mode
 	{"NOPROTO", permanent(telemetry.ErrorOther)},
 	{"EXECABORT", permanent(telemetry.ErrorOther)},
 	{wrongType, permanent(telemetry.ErrorOther)},
@@ -65,15 +66,16 @@ var phrases = []struct {
 }{
 	{"unknown command", permanent(telemetry.ErrorOther)}, // first, because it quotes the command
 	{"max number of clients", transient(telemetry.ErrorPool)},
-	{listening, transient(telemetry.ErrorPool)},                                // this connection is no use; another is
-	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: the other connection has broken
-	{"killed by user with SCRIPT KILL", transient(telemetry.ErrorBusy)},        // which ends only scripts that have written nothing
+	{listening, transient(telemetry.ErrorPool)},                                // another connection will do
+	{"you want redirect to does not exist", transient(telemetry.ErrorNetwork)}, // CLIENT TRACKING: it has broken
+	{"killed by user with SCRIPT KILL", transient(telemetry.ErrorBusy)},        // possible only before a script writes
 	{"on a stale replica", transient(telemetry.ErrorLoading)},
 	{"while the cluster is down", transient(telemetry.ErrorClusterdown)},
 	{"non local key", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
 	{"hash to the same slot", Failure{Kind: telemetry.ErrorClusterdown, Keys: KeysCrossSlot}},
-	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}}, // during a migration
-	{"undeclared key", Failure{Kind: telemetry.ErrorOther, Keys: KeysUndeclared}},                              // of Dragonfly
+	// During a migration.
+	{"undeclared keys were accessed", Failure{Kind: telemetry.ErrorClusterdown, Retry: true, Keys: KeysMoved}},
+	{"undeclared key", Failure{Kind: telemetry.ErrorOther, Keys: KeysUndeclared}}, // Dragonfly's
 	{"ACL failure", permanent(telemetry.ErrorACL)},
 	{"user executing the script can't", permanent(telemetry.ErrorACL)},
 	{noPassword, permanent(telemetry.ErrorACL)},
@@ -82,7 +84,7 @@ var phrases = []struct {
 	{noCluster, permanent(telemetry.ErrorOther)},
 }
 
-// readReply finds the word or phrase of an error reply, and what it means. A reply without one is permanent.
+// readReply returns the word or phrase of an error reply, and what it means. A reply without any is permanent.
 func readReply(text string) (found string, f Failure) {
 	first, _, _ := strings.Cut(text, " ")
 	for _, w := range words {
@@ -125,21 +127,21 @@ func IsNoScript(err error) bool { return replied(err, noScript) }
 // IsForbidden reports whether the ACL of the connection's user forbids a command or one of its keys.
 func IsForbidden(err error) bool { return replied(err, noPerm) }
 
-// IsUnauthenticated reports whether the server let a connection in, but not its user. To go-redis that isn't a failure to connect.
+// IsUnauthenticated reports whether the server accepted a connection, but not its user. IsUnreached is false then.
 func IsUnauthenticated(err error) bool { return replied(err, noAuth) || replied(err, wrongPass) }
 
-// IsListening reports whether the call's connection was subscribed to a channel, and so takes no other commands.
+// IsListening reports whether the call's connection was subscribed to a channel, and so refuses other commands.
 func IsListening(err error) bool { return replied(err, listening) }
 
 // IsNotCluster reports whether the server isn't a node of a cluster, and therefore refuses CLUSTER commands.
 func IsNotCluster(err error) bool { return replied(err, noCluster) }
 
-// IsUnknownCommand reports whether the server doesn't know what it was sent: a command, or a subcommand.
+// IsUnknownCommand reports whether the server doesn't know a command or subcommand.
 func IsUnknownCommand(err error) bool {
 	return anyReply(err, func(text string) bool { return strings.Contains(strings.ToLower(text), "unknown") })
 }
 
-// Redirection returns the address to which a node of a cluster redirects a call that failed: for good or, if asking is true, while the slot of
+// Redirection returns the address to which a node of a cluster redirects a failed call. asking: only while the slot of
 // its key is being migrated.
 func Redirection(err error) (addr string, asking, ok bool) {
 	words := strings.Fields(err.Error())
@@ -155,7 +157,7 @@ func IsWrongType(err error) bool { return replied(err, wrongType) }
 // IsNotInteger reports whether a key holds a value that isn't a number.
 func IsNotInteger(err error) bool { return replied(err, notInteger) }
 
-// IsOutOfRange reports whether a semaphore would have more permits than it may.
+// IsOutOfRange reports whether a semaphore would have more permits than allowed.
 func IsOutOfRange(err error) bool { return replied(err, outOfRange) }
 
 // IsCrossSlot reports whether a server, or a proxy in front of it, accepts only calls whose keys are of one slot.
@@ -169,7 +171,7 @@ func replied(err error, want string) bool {
 	})
 }
 
-// anyReply reports whether any error reply in the tree of err is one of those sought.
+// anyReply reports whether sought is true for any error reply in the tree of err.
 func anyReply(err error, sought func(text string) bool) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, where errors.As would stop at the first reply
 	case nil:

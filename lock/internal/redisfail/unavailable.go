@@ -12,8 +12,8 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// IsUnavailable reports whether a call failed because Redis doesn't serve now: it is silent, unreachable, starting, full, read-only, or refuses
-// the client's credentials, or a Limiter denies calls to it. The end of a ctx alone is no such failure.
+// IsUnavailable reports whether a call failed because Redis doesn't serve now: it is silent, unreachable, starting,
+// full or read-only, it refuses the credentials, or a Limiter denies calls. The end of a ctx alone doesn't count.
 func IsUnavailable(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree, in which one error may be the end of a ctx and another Redis's
 	case nil:
@@ -33,7 +33,7 @@ func IsUnavailable(err error) bool {
 	return IsUnavailable(errors.Unwrap(err))
 }
 
-// unavailable reports whether an error reply says so.
+// unavailable is IsUnavailable for the text of an error reply.
 func unavailable(text string) bool {
 	found, f := readReply(text)
 	switch found {
@@ -43,7 +43,7 @@ func unavailable(text string) bool {
 	return f.Retry || f.Kind == telemetry.ErrorOOM
 }
 
-// Hint returns what to look at when a call failed with err, "" if the error says it itself.
+// Hint returns what to look at after a call failed with err; "": the error itself says that.
 func Hint(err error) string {
 	if noConnection(err) {
 		return "every connection of the Redis client's pool is in use; see PoolSize"
