@@ -1,6 +1,6 @@
-// Package cleanup removes what a lost reply may have left in Redis: an acquire whose caller's ctx ended before the reply, a release that
-// failed, a lease that was lost while its entry may live on. A task is repeated until it succeeds after the last moment at which a
-// delayed call can still write, or until Redis has let the entry expire.
+// Package cleanup removes entries that may be left in Redis: after an acquire whose caller's ctx ended before the
+// reply, after a failed release, and after the loss of a lease whose entry may still exist. A task is repeated until it
+// succeeds after the last moment at which a delayed call can still write, or until the entry has expired in Redis.
 //
 // Each node has its own queue, so that a node that hangs delays no other.
 package cleanup
@@ -16,25 +16,25 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// Timeout bounds one run of a task. go-redis may take as long as its ReadTimeout to notice.
+// Timeout bounds one run of a task. go-redis may notice it as late as ReadTimeout.
 const Timeout = time.Second
 
 const (
 	refusedPause = 5 * time.Second      // before a task that was refused runs again
-	taskSpacing  = 2 * time.Millisecond // per queued task, after a failure: an outage may leave thousands, and must not be made worse
+	taskSpacing  = 2 * time.Millisecond // more pause per queued task: after an outage there may be thousands of them
 )
 
 // Task removes an entry from Redis.
 type Task struct {
 	Node           string                          // the server of the entry
 	Remove         func(ctx context.Context) error // in one try
-	Due            time.Time                       // of the first run
-	LateWriteUntil time.Time                       // until then a delayed call may still write the entry; zero: none can
+	Due            time.Time                       // when the next run is due
+	LateWriteUntil time.Time                       // a delayed call may write the entry until then; zero: none can
 	Timeout        time.Duration                   // how long to go on after the later of Due and LateWriteUntil
-	RefusedOnce    bool                            // the write was refused: if the removal is refused as well, nothing was left
+	RefusedOnce    bool                            // the write was refused: nothing is left if the removal is, too
 
-	until time.Time // the later of Due and LateWriteUntil, plus Timeout
-	tries int       // that failed, since the last success
+	until time.Time // max(Due, LateWriteUntil) + Timeout
+	tries int       // how many have failed since the last success
 	index int       // in taskHeap
 }
 
@@ -42,13 +42,13 @@ type Task struct {
 type Cleaner struct {
 	mu     sync.Mutex
 	byNode map[string]*queue
-	gaveUp <-chan struct{} // closed when Close waits no longer; nil: it wasn't called
+	gaveUp <-chan struct{} // closed when Close no longer waits; nil: Close wasn't called
 }
 
 // New returns a Cleaner without tasks.
 func New() *Cleaner { return &Cleaner{byNode: make(map[string]*queue)} }
 
-// Add schedules a task. After Close it runs as Close would have run it, and nobody waits for that.
+// Add schedules a task. After Close nobody waits for it, and it is dropped if it isn't due before Close gives up.
 func (c *Cleaner) Add(t *Task) {
 	last := t.LateWriteUntil
 	if t.Due.After(last) {
@@ -65,8 +65,8 @@ func (c *Cleaner) Add(t *Task) {
 	q.add(t)
 }
 
-// Close runs each task once more, and waits for that: until ctx ends also for the time when no delayed call can write any more. Where a task fails,
-// all of its node are dropped. Redis lets their entries expire.
+// Close runs each task once more and waits for that. Until ctx ends, it also waits until no delayed call can write any
+// more. If a task fails, all tasks of its node are dropped: Redis lets their entries expire.
 func (c *Cleaner) Close(ctx context.Context) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -90,7 +90,7 @@ type queue struct {
 	mu      sync.Mutex
 	running bool
 	tasks   taskHeap
-	gaveUp  <-chan struct{} // that of the Cleaner
+	gaveUp  <-chan struct{} // see Cleaner
 }
 
 func (q *queue) add(t *Task) {
@@ -105,7 +105,7 @@ func (q *queue) add(t *Task) {
 	q.look()
 }
 
-// look makes run look again which task is next.
+// look makes run check again which task is next.
 func (q *queue) look() {
 	select {
 	case q.wake <- struct{}{}:
@@ -124,7 +124,7 @@ func (q *queue) close(gaveUp <-chan struct{}) {
 	q.look()
 }
 
-// drop drops the tasks that are not due, if none is.
+// drop drops all tasks if none is due.
 func (q *queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +133,7 @@ func (q *queue) drop() {
 	}
 }
 
-// run runs tasks, each when it is due, until there are none.
+// run runs each task when it is due, until there are none.
 func (q *queue) run() {
 	for {
 		q.mu.Lock()
@@ -163,7 +163,7 @@ func (q *queue) run() {
 	}
 }
 
-// try runs a task once, and schedules it again unless it is finished. closing: Close was called before.
+// try runs a task once, and schedules it again unless it is finished. closing: Close had been called before.
 func (q *queue) try(t *Task, closing bool) {
 	ctx, cancel := context.WithTimeout(telemetry.Untraced(context.Background()), Timeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (q *queue) try(t *Task, closing bool) {
 	err := t.Remove(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if redisfail.IsWrongType(err) { // the key holds nothing of lockdog
+	if redisfail.IsWrongType(err) { // the key isn't lockdog's
 		err = nil
 	}
 	finished := false
@@ -188,7 +188,7 @@ func (q *queue) try(t *Task, closing bool) {
 		t.Due = time.Now().Add(pause + time.Duration(len(q.tasks))*taskSpacing)
 	}
 	switch {
-	case q.gaveUp != nil && !closing: // what it was to remove may have come meanwhile
+	case q.gaveUp != nil && !closing: // Close was called during the run: run again, for what was written meanwhile
 		t.Due = time.Now()
 		heap.Fix(&q.tasks, t.index)
 	case closing && err != nil:
@@ -200,7 +200,7 @@ func (q *queue) try(t *Task, closing bool) {
 	}
 }
 
-// taskHeap has the task that is due next on top.
+// taskHeap has the task that is due first on top.
 type taskHeap []*Task
 
 func (h taskHeap) Len() int           { return len(h) }
