@@ -16,13 +16,13 @@ import (
 type keyCheck struct {
 	Key
 	entries   []Entry
-	deadlines []time.Time // of the entries, before the read: a renewal meanwhile makes both later
+	deadlines []time.Time // of the entries, taken before the read: a renewal in between makes no entry suspect
 
-	members *redis.Cmd         // an element for each entry, nil if it is missing
+	members *redis.Cmd         // one element per entry; nil: the entry is missing
 	ttl     *redis.DurationCmd // of a hash: how long all entries last
 }
 
-// newKeyCheck is called with Trackers.mu held.
+// newKeyCheck returns a check of a key. Trackers.mu must be held.
 func newKeyCheck(k *watchedKey) *keyCheck {
 	check := &keyCheck{Key: k.Key, entries: slices.Clone(k.entries)}
 	for _, e := range k.entries {
@@ -46,10 +46,10 @@ func (k *keyCheck) send(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
-// suspects returns the entries that are missing, or that expire before their deadline.
+// suspects returns the entries that are missing, or that will expire before their deadline.
 func (k *keyCheck) suspects(now time.Time) (suspects []Entry, err error) {
 	members, err := k.members.Slice()
-	ttl := time.Duration(-1) // doesn't expire
+	ttl := time.Duration(-1) // it doesn't expire
 	if k.ttl != nil {
 		ttl, err = k.ttl.Val(), cmp.Or(err, k.ttl.Err())
 	}

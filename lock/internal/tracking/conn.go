@@ -16,20 +16,22 @@ import (
 // channel is where Redis publishes the names of changed keys to a RESP2 connection.
 const channel = "__redis__:invalidate"
 
-var errReconnected = errors.New("lockdog: go-redis connected again: what the server tracked for the first connection is lost")
+var errReconnected = errors.New(
+	"lockdog: go-redis connected again: what the server tracked for the first connection is lost")
 
-// conn is two connections to one server. The server tracks each key that is read over data, and publishes its next change to invalidations.
-// One that breaks takes the other along. (With RESP3 one connection would do, but go-redis reads invalidations there only while it runs a
-// command.)
+// conn is two connections to one server. The server tracks each key that is read over data, and publishes its next
+// change to invalidations. If one breaks, both are closed. (With RESP3 one connection would do, but go-redis reads
+// invalidations there only while it runs a command.)
 type conn struct {
-	data          *redis.Client // has one connection; not its Conn, for which go-redis forgets a StreamingCredentialsProvider, and panics
+	// data has one connection. A redis.Conn won't do: it lacks the StreamingCredentialsProvider, and panics.
+	data          *redis.Client
 	invalidations backend.PubSub
-	redirect      int64           // the id of invalidations
-	gone          context.Context // ends when both have to be closed
+	redirect      int64           // the client id of invalidations
+	gone          context.Context // ends when both must be closed
 	close         func()
 }
 
-// newConn returns a conn to a node. It doesn't connect yet.
+// newConn returns a conn to a node. It doesn't connect.
 func newConn(ctx context.Context, b Backend, node string) (*conn, error) {
 	c := &conn{}
 	var connected atomic.Int32
@@ -66,8 +68,8 @@ func (c *conn) start(ctx context.Context, timeout time.Duration) error {
 	return c.data.Do(ctx, "client", "tracking", "on", "redirect", c.redirect).Err()
 }
 
-// receive waits for keys that have changed. If all is true, every key may have. After timeout without a message the error is
-// backend.ErrIdle; any other is final.
+// receive waits for keys that have changed. all: any key may have changed. If there is no message within timeout, the
+// error is backend.ErrIdle; any other is final.
 func (c *conn) receive(ctx context.Context, timeout time.Duration) (keys []string, all bool, err error) {
 	ev, err := c.invalidations.Receive(ctx, timeout)
 	if redisfail.IsNullMessage(err) { // a database was flushed

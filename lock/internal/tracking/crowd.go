@@ -3,25 +3,27 @@ package tracking
 import "time"
 
 const (
-	// A check of a hash is in vain if the hash was reported as changed, but is as it was, and expires when it did. A few are: somebody else's
-	// field. So many in a second mean that the server tracks no more keys than tracking-table-max-keys, and reports each that it forgets for
-	// another. To read one again has it forget the next.
+	// A check of a hash is in vain if the hash was reported as changed, but still expires at the same time. A few such
+	// checks are normal, as others may change their own fields. maxVain in vainWindow mean that there are more keys
+	// than the server's tracking-table-max-keys: it then reports a key as changed when it forgets that key for another.
+	// Reading the key again makes it forget the next.
 	maxVain    = 500
 	vainWindow = time.Second
-	sameExpiry = 250 * time.Millisecond // apart at most: the time is counted from when the reply was read; a renewal moves it by more
+	// Two expiries that differ by less are the same: the reply may take time. A renewal makes a larger difference.
+	sameExpiry = 250 * time.Millisecond
 
 	firstCrowdPause = time.Second
 	maxCrowdPause   = time.Minute
 )
 
-// crowd tells when a server can't track all keys, and for how long to let it be.
+// crowd detects that a server can't track all keys, and decides how long to read none.
 type crowd struct {
-	since  time.Time // the window's start
-	vain   int       // in the window
-	pauses int       // one after the other
+	since  time.Time // start of the window
+	vain   int       // checks in vain, in the window
+	pauses int       // in a row
 }
 
-// pause counts checks that were in vain, and returns for how long to check nothing; 0: go on.
+// pause counts checks that were in vain, and returns how long to check nothing; 0: go on.
 func (c *crowd) pause(vain int, now time.Time) time.Duration {
 	if now.Sub(c.since) > vainWindow {
 		if c.vain < maxVain { // otherwise the window ended with a pause
@@ -36,7 +38,7 @@ func (c *crowd) pause(vain int, now time.Time) time.Duration {
 	return min(firstCrowdPause<<min(c.pauses-1, 10), maxCrowdPause)
 }
 
-// countVain notes when the keys expire that were checked, and returns how many of them were checked in vain.
+// countVain notes when the checked keys expire, and returns how many checks were in vain.
 func (t *Trackers) countVain(checks []*keyCheck, now time.Time) (vain int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	addedPause     = 5 * time.Millisecond // from Watch until the key is read: none is read that is unwatched sooner
+	addedPause     = 5 * time.Millisecond // from Watch until the key is read: it may be unwatched before
 	changedPause   = time.Millisecond     // from a change until the key is read: changes come in groups
-	checkBurst     = 3                    // checks per checkWindow, however often others change the keys
+	checkBurst     = 3                    // at most so many checks per checkWindow, however often keys change
 	checkWindow    = 60 * time.Millisecond
 	maxKeysPerCall = 256
 
-	pingInterval = 3 * time.Second  // of a silent connection; it is given up after another one without an answer
-	retryPause   = time.Second      // until a key is read again that couldn't be, because its slot is being migrated
+	pingInterval = 3 * time.Second  // of silence before a PING; after another one the connection is closed
+	retryPause   = time.Second      // before a key is read again whose read was refused for the moment
 	linger       = 30 * time.Second // how long the connections stay open without keys
-	stableAfter  = time.Second      // age of a connection at which its end is no repetition of the failure before
-	refusedPause = time.Minute      // until a server that refuses is asked again
+	stableAfter  = time.Second      // if a connection breaks that is older than this, the backoff starts again
+	refusedPause = time.Minute      // before a server that refuses to track keys is asked again
 )
 
 var errSilent = redisfail.NewTimeout("lockdog: the connection for invalidations is silent")
 
-// nodeTracker watches the keys of one node. It has two goroutines and two connections while it has keys, and for linger after that.
+// nodeTracker watches the keys of one node. Its two goroutines and two connections stay for linger after the last key.
 type nodeTracker struct {
 	trackers *Trackers
 	name     string
-	added    chan struct{} // signals that due has keys that were added
-	changed  chan struct{} // ... that have changed
+	added    chan struct{} // signals that due has new keys
+	changed  chan struct{} // signals that due has changed keys
 
 	// Guarded by Trackers.mu.
-	keys int // assigned to this tracker
+	keys int // how many are assigned to this tracker
 	due  map[*watchedKey]struct{}
 }
 
-// request asks for a check of a key, by one of the tracker's signals. It is called with Trackers.mu held.
+// request asks for a check of a key by one of the tracker's signals. Trackers.mu must be held.
 func (n *nodeTracker) request(k *watchedKey, signal chan struct{}) {
 	n.due[k] = struct{}{}
 	select {
@@ -50,13 +50,13 @@ func (n *nodeTracker) request(k *watchedKey, signal chan struct{}) {
 	}
 }
 
-// drop takes a key from the tracker. It is called with Trackers.mu held.
+// drop removes a key from the tracker. Trackers.mu must be held.
 func (n *nodeTracker) drop(k *watchedKey) {
 	n.keys--
 	delete(n.due, k)
 }
 
-// run connects again and again while the tracker has keys.
+// run connects, again after each failure, while the tracker has keys.
 func (n *nodeTracker) run() {
 	t := n.trackers
 	for failures := 0; t.resume(n); {
@@ -82,7 +82,7 @@ func (n *nodeTracker) run() {
 	}
 }
 
-// track watches the keys over one pair of connections. It returns nil when there have been no keys for linger.
+// track watches the keys over one pair of connections. It returns nil if there were no keys for linger.
 func (n *nodeTracker) track() error {
 	t := n.trackers
 	ctx, cancel := context.WithCancel(t.ctx)
@@ -103,7 +103,7 @@ func (n *nodeTracker) track() error {
 	return n.check(ctx, c, broken)
 }
 
-// receive has keys checked that the server says have changed, until the connection for invalidations breaks.
+// receive requests checks of keys that the server reports as changed, until the connection for invalidations breaks.
 func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
 	for pinged := false; ; {
 		keys, all, err := c.receive(ctx, pingInterval)
@@ -125,14 +125,14 @@ func (n *nodeTracker) receive(ctx context.Context, c *conn) error {
 	}
 }
 
-// check checks the keys that are due, until a connection breaks. It returns nil when there have been no keys for linger.
+// check checks the keys that are due, until a connection breaks. It returns nil if there were no keys for linger.
 func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) error {
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	hadKeys := time.Now()
-	var recent [checkBurst]time.Time // when the last checks were
+	var recent [checkBurst]time.Time // when the last checks began
 	var crowd crowd
-	var resume <-chan time.Time // not nil: nothing is checked until then
+	var resume <-chan time.Time // ends a pause, in which nothing is checked; nil: there is no pause
 	for i := 0; ; {
 		added, changed := n.added, n.changed
 		if resume != nil {
@@ -148,7 +148,7 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 				return nil
 			}
 			n.trackers.count(1)
-			if err := c.data.Ping(ctx).Err(); err != nil { // if it is gone, so is what the server tracks for it
+			if err := c.data.Ping(ctx).Err(); err != nil { // the server tracks keys only while data is connected
 				return err
 			}
 			continue
@@ -178,7 +178,7 @@ func (n *nodeTracker) check(ctx context.Context, c *conn, broken <-chan error) e
 	}
 }
 
-// checkDue checks the keys that are due. It reports whether there were some, and for how long to check none, though there may be some left.
+// checkDue checks the keys that are due. It reports whether there were some, and how long to pause, with keys left.
 func (n *nodeTracker) checkDue(ctx context.Context, c *conn, crowd *crowd) (some bool, pause time.Duration, err error) {
 	for pause == 0 {
 		checks := n.trackers.nextChecks(n)
@@ -195,7 +195,7 @@ func (n *nodeTracker) checkDue(ctx context.Context, c *conn, crowd *crowd) (some
 	return some, pause, nil
 }
 
-// checkKeys reads keys, and has the entries verified that are missing, or that would expire before their deadline.
+// checkKeys reads keys, and calls Config.Verify with entries that are missing, or will expire before their deadline.
 func (n *nodeTracker) checkKeys(ctx context.Context, c *conn, checks []*keyCheck) error {
 	t := n.trackers
 	pipe := c.data.Pipeline()
@@ -203,7 +203,7 @@ func (n *nodeTracker) checkKeys(ctx context.Context, c *conn, checks []*keyCheck
 		k.send(ctx, pipe)
 	}
 	t.count(pipe.Len())
-	if _, err := pipe.Exec(ctx); err != nil && !isErrorReply(err) { // an error reply is that of one command
+	if _, err := pipe.Exec(ctx); err != nil && !isErrorReply(err) { // an error reply is for one command only
 		return err
 	}
 	now := time.Now()
@@ -228,7 +228,6 @@ func (n *nodeTracker) checkKeys(ctx context.Context, c *conn, checks []*keyCheck
 	return nil
 }
 
-// isErrorReply reports whether a server replied with an error.
 func isErrorReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)

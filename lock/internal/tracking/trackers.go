@@ -1,8 +1,8 @@
-// Package tracking reports which of the watched keys may have changed, by Redis' client-side caching (CLIENT TRACKING).
+// Package tracking reports watched entries that are missing or will expire early. It uses CLIENT TRACKING of Redis.
 //
-// A server announces the next change of a key that was read over a tracked connection, and then forgets the key. So a key is read when it
-// is watched, after each change, and when a connection has been replaced. A read shows whether the watched entries are still in the key,
-// and for how long. What the user of this package does about a missing entry is not decided here.
+// A server reports the next change of a key that was read over a tracked connection, and then forgets the key. So a key
+// is read when it is first watched, after each change, and after a reconnect. A read shows whether the watched entries
+// are still in the key, and for how long. The user of this package decides what to do about a missing entry.
 package tracking
 
 import (
@@ -22,18 +22,20 @@ type Backend interface {
 	Node(key string) string
 	Moved(ctx context.Context)
 	Timeout() time.Duration
-	Dedicated(ctx context.Context, node string, onConnect func(context.Context, *redis.Conn) error) (*redis.Client, context.Context, error)
+	Dedicated(
+		ctx context.Context, node string, onConnect func(context.Context, *redis.Conn) error,
+	) (*redis.Client, context.Context, error)
 }
 
-// Config is what Trackers are made from.
+// Config is what Trackers need. All fields are required.
 type Config struct {
 	Backend  Backend
 	Recorder *telemetry.Recorder
 	// Verify is called with entries that are missing, or that Redis will expire before their deadline.
 	Verify func([]Entry)
-	// Refused is called once, when a server refuses to track keys.
+	// Refused is called once at most, when a server refuses to track keys.
 	Refused func(error)
-	// Crowded is called once, when a server reports keys that haven't changed, over and over.
+	// Crowded is called once at most, when a server keeps reporting keys that haven't changed.
 	Crowded func()
 }
 
@@ -46,11 +48,11 @@ type Key struct {
 // Entry is a member of a key. Its methods must not call Trackers.
 type Entry interface {
 	Member() string
-	// Deadline is the time until which the process relies on the entry.
+	// Deadline returns the time until which the process relies on the entry.
 	Deadline() time.Time
 }
 
-// Trackers watch keys, with one nodeTracker for each node that has some. They are safe for concurrent use.
+// Trackers watch keys, with one nodeTracker per node that has keys. They are safe for concurrent use.
 type Trackers struct {
 	cfg     Config
 	ctx     context.Context
@@ -64,12 +66,12 @@ type Trackers struct {
 	nodes map[string]*nodeTracker
 }
 
-// watchedKey is a key with its entries: several if it is of a semaphore with leases, or of readers.
+// watchedKey is a key with its entries. It has several if it belongs to a semaphore with leases, or to readers.
 type watchedKey struct {
 	Key
 	entries []Entry
 	node    *nodeTracker
-	expiry  time.Time // when the hash expires by the last check over this connection; zero: there was none
+	expiry  time.Time // when the hash expires, by the last check over this connection; zero: there was none
 }
 
 // New returns Trackers. They open no connection before the first Watch.
@@ -96,7 +98,7 @@ func (t *Trackers) Watch(key Key, e Entry) {
 	k.node.request(k, k.node.added)
 }
 
-// Unwatch ends Watch. It does nothing for an entry that isn't watched.
+// Unwatch stops watching an entry. It does nothing for an entry that isn't watched.
 func (t *Trackers) Unwatch(key string, e Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +115,7 @@ func (t *Trackers) Unwatch(key string, e Entry) {
 	}
 }
 
-// Close stops watching, and waits until all connections are closed. Nil Trackers have nothing to close.
+// Close stops watching, and waits until all connections are closed. Trackers may be nil.
 func (t *Trackers) Close() {
 	if t == nil {
 		return
@@ -124,7 +126,7 @@ func (t *Trackers) Close() {
 	t.running.Wait()
 }
 
-// assign gives a key to the tracker of the node where it lives now. It is called with mu held.
+// assign gives a key to the tracker of the node where it lives now. mu must be held.
 func (t *Trackers) assign(k *watchedKey) {
 	node := t.cfg.Backend.Node(k.Name)
 	if k.node != nil && (k.node.name == node || node == "") {
@@ -134,15 +136,18 @@ func (t *Trackers) assign(k *watchedKey) {
 		k.node.drop(k)
 	}
 	if k.node = t.nodes[node]; k.node == nil {
-		k.node = &nodeTracker{trackers: t, name: node, added: make(chan struct{}, 1), changed: make(chan struct{}, 1), due: make(map[*watchedKey]struct{})}
+		k.node = &nodeTracker{
+			trackers: t, name: node, added: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+			due: make(map[*watchedKey]struct{}),
+		}
 		t.nodes[node] = k.node
 		t.running.Go(k.node.run)
 	}
 	k.node.keys++
 }
 
-// resume prepares a tracker for a new connection: each of its keys has to be read again, by the tracker of the node where it lives now. It
-// reports false, and removes the tracker, if it has no keys left.
+// resume prepares a tracker for a new connection: each of its keys must be read again, by the tracker of the node where
+// it lives now. If no key is left, it removes the tracker and reports false.
 func (t *Trackers) resume(n *nodeTracker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,14 +165,13 @@ func (t *Trackers) resume(n *nodeTracker) bool {
 	return false
 }
 
-// hasKeys reports whether a tracker has keys.
 func (t *Trackers) hasKeys(n *nodeTracker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return n.keys > 0
 }
 
-// invalidate has a tracker read those of its keys that may have changed.
+// invalidate requests checks of those of a tracker's keys that may have changed: the names, or all.
 func (t *Trackers) invalidate(n *nodeTracker, names []string, all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,7 +185,7 @@ func (t *Trackers) invalidate(n *nodeTracker, names []string, all bool) {
 	}
 }
 
-// nextChecks returns checks of some of the keys that a tracker has to read. Keys that live elsewhere by now go to the tracker there.
+// nextChecks returns checks of some of the tracker's due keys. Keys that live elsewhere now go to the tracker there.
 func (t *Trackers) nextChecks(n *nodeTracker) (checks []*keyCheck) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +203,6 @@ func (t *Trackers) nextChecks(n *nodeTracker) (checks []*keyCheck) {
 	return checks
 }
 
-// count counts commands in the telemetry.
 func (t *Trackers) count(commands int) {
 	for range commands {
 		t.cfg.Recorder.Command(telemetry.PurposeSubscribe)
