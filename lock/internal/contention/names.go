@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// The window: what happened in the slots of the last minute, and in the one that has begun.
+// The window: the six slots of the last minute, and the present one.
 const (
 	slotTime = 10 * time.Second
 	slots    = 7
 )
 
-// names are the busiest names, found by a space-saving sketch: a name that isn't among them takes the place of the least busy one, and its weight,
-// so that one that is busy from now on stays. The weight is the time held and waited for; it halves each minute. What else is known of a name is only
-// what happened since it got its place.
+// names are the busiest names, found by a space-saving sketch: a new name replaces the least busy one and takes over
+// its weight, so that a name that is busy from now on stays. The weight is the time held and waited for; it halves each
+// minute. Everything else is counted only since the name got its place.
 type names struct {
 	byName map[string]*name
 	list   []*name
@@ -26,21 +26,21 @@ type names struct {
 type name struct {
 	name, group, kind string
 	weight            float64     // in seconds
-	slots             [slots]slot // by epoch, modulo slots
+	slots             [slots]slot // by epoch modulo slots
 
 	heldBy, awaitedBy majority
 }
 
-// slot is what happened in 10 s. It isn't scaled.
+// slot is what happened in slotTime, not scaled.
 type slot struct {
 	epoch        int64
 	grants       int64
 	held, waited time.Duration
-	longest      time.Duration // wait that ended in it
+	longest      time.Duration // the longest wait that ended in it
 	events       int64         // grants and waits
 }
 
-// span is a time that has ended, by the profile's slots.
+// span is a period that has ended.
 type span struct {
 	from, to time.Duration // since the start of the profile
 }
@@ -49,10 +49,9 @@ func (p *Profile) span(from, to time.Time) span { return span{from.Sub(p.start),
 
 func (p *Profile) epoch(at time.Time) int64 { return int64(at.Sub(p.start) / slotTime) }
 
-// length of the span.
 func (s span) length() time.Duration { return s.to - s.from }
 
-// parts calls f for each part of the span that is in one slot of the window that ends with it.
+// parts calls f for each slot that the span touches, but only the last slots of them, with the part in that slot.
 func (s span) parts(f func(epoch int64, d time.Duration)) {
 	last := int64(s.to / slotTime)
 	for epoch := max(int64(s.from/slotTime), last-slots+1); epoch <= last; epoch++ {
@@ -61,7 +60,7 @@ func (s span) parts(f func(epoch int64, d time.Duration)) {
 	}
 }
 
-// entry returns the place of a name, which may be new. Its group and kind are those of the sample, unless they are known.
+// entry returns the entry of a name. A new one gets the group and kind of the sample.
 func (p *Profile) entry(s *Sample, of string, now time.Time) *name {
 	ns := &p.names
 	if epoch := p.epoch(now); epoch > ns.epoch {
@@ -122,7 +121,7 @@ func (n *name) waited(by *site, t span) {
 	last.events++
 }
 
-// majority is the site that has most of what it is told, if one has more than half, and otherwise one of the larger ones.
+// majority is the site with more than half of all votes, if there is one, and otherwise one of the larger ones.
 type majority struct {
 	site   *site
 	weight time.Duration
@@ -139,26 +138,26 @@ func (m *majority) vote(s *site, d time.Duration) {
 	}
 }
 
-// Name is what happened lately to the locks with one name. Figures are scaled.
+// Name is what happened in the window to the locks with one name. Its figures are scaled.
 type Name struct {
 	Name, Group, Kind string
-	Window            time.Duration // what the other figures are of
-	Samples           int64         // sampled grants and waits that they are made of
+	Window            time.Duration // the period of the other figures
+	Samples           int64         // grants and waits that were sampled; not scaled
 	Grants            int64
-	Held              time.Duration // by all holders together
-	Waited            time.Duration // by all who waited together
-	LongestWait       time.Duration // of the sampled ones, those that still wait included
-	HeldBy, AwaitedBy *Stack        // whose holds the others waited for most, and who waited most; nil: nobody that is known of
+	Held              time.Duration // sum over all holders
+	Waited            time.Duration // sum over all waiters
+	LongestWait       time.Duration // of the sampled waits, including those that go on; not scaled
+	HeldBy, AwaitedBy *Stack        // whose holds others waited for longest, and who waited longest; nil: unknown
 }
 
-// busy is a Name that isn't finished: its figures aren't scaled, and it has sites instead of stacks.
+// busy is an unfinished Name: its figures aren't scaled, and it has sites instead of stacks.
 type busy struct {
 	Name
 	heldBy, awaitedBy majority
 }
 
-// busy returns, by name, what happened in the window and what lasts. It is called with mu held, so it leaves all the work that it can to top. The
-// sketch stays as it is: if a name that is looked at got a place, it would take that of another.
+// busy returns, by name, what happened in the window, including waits and holds that go on. mu must be held, so top
+// does all the rest. A look at a name gives it no place in the sketch, because that would take another's.
 func (p *Profile) busy(now time.Time) map[string]*busy {
 	first := p.epoch(now) - slots + 1
 	window := now.Sub(p.start.Add(time.Duration(max(first, 0)) * slotTime))
@@ -205,11 +204,13 @@ func (p *Profile) busy(now time.Time) map[string]*busy {
 	return found
 }
 
-// top returns the names that made others wait most, those first.
+// top returns the names with the most waiting first.
 func top(found map[string]*busy, rate int64, stack func(*site) *Stack) []Name {
 	maps.DeleteFunc(found, func(_ string, b *busy) bool { return b.Samples == 0 && b.Held == 0 && b.Waited == 0 })
 	most := slices.SortedFunc(maps.Values(found), func(a, b *busy) int {
-		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name.Name, b.Name.Name))
+		return cmp.Or(
+			cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Name.Name, b.Name.Name),
+		)
 	})
 	out := make([]Name, min(len(most), maxNames))
 	for i := range out {

@@ -1,8 +1,9 @@
-// Package contention counts which lines of code wait for locks, and which hold locks while others wait. It knows neither Redis nor leases: package
-// lock tells it what happens, and lock/lockprofile writes the result in pprof's format.
+// Package contention records which lines of code wait for locks, and which hold locks while others wait. It knows
+// neither Redis nor leases: package lock reports what happens, and lock/lockprofile writes pprof's format.
 //
-// A Profile looks at one acquire of rate, chosen at random, and its figures are scaled by rate: so they are right on average. All methods of a nil
-// Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names, besides the sampled acquires that wait or hold now.
+// A Profile samples one acquire in rate at random, and multiplies its figures by rate: so they are right on average.
+// All methods of a nil Profile and of a nil Sample do nothing. A Profile keeps at most 2,000 stacks and 100 names,
+// besides the sampled acquires that wait or hold now.
 package contention
 
 import (
@@ -14,12 +15,12 @@ import (
 )
 
 const (
-	maxStacks = 2000 // distinct stacks, each with a group and a kind; what comes after is counted as one
-	maxDepth  = 64   // frames of a stack, from the innermost
+	maxStacks = 2000 // different stacks, groups and kinds; all further ones are counted together
+	maxDepth  = 64   // frames of a stack, beginning with the innermost
 	maxNames  = 100
 )
 
-// Profile is what one client has seen.
+// Profile is the contention in one client.
 type Profile struct {
 	rate  uint32
 	start time.Time
@@ -28,37 +29,37 @@ type Profile struct {
 	sites  map[siteKey]*site
 	others site // all stacks after the first maxStacks
 	live   map[*Sample]struct{}
-	locks  map[string]*lockState // by name; of those with a waiter or a sampled holder
+	locks  map[string]*lockState // by name; only locks with a waiter or a sampled holder
 	names  names
 }
 
-// siteKey tells sites apart.
+// siteKey identifies a site.
 type siteKey struct {
 	pcs         [maxDepth]uintptr
 	group, kind string
 }
 
-// site is what happened to acquires from one line of code. Its counts are not scaled.
+// site is what happened to the acquires of one stack, group and kind. Its counts are not scaled.
 type site struct {
-	pcs         []uintptr // nil: of many stacks
+	pcs         []uintptr // nil: many stacks together
 	group, kind string
 	counts
 }
 
-// counts are what a Profile counts of each stack.
+// counts are the figures of a site.
 type counts struct {
-	waits, holds  int64 // that have begun; holds only if others waited
-	wait, hold    time.Duration
-	waiting, held int64 // now
+	waits, holds  int64         // how many have begun; only holds during which others waited
+	wait, hold    time.Duration // of hold only while others waited
+	waiting, held int64         // now
 }
 
-// lockState is what is going on at one lock.
+// lockState is who waits for one lock and holds it now.
 type lockState struct {
-	waiters int // all, not only those that are sampled
+	waiters int // sampled or not
 	holders []*Sample
 }
 
-// New returns a Profile that looks at one acquire of rate; nil if rate is 0.
+// New returns a Profile that samples one acquire in rate. It returns nil if rate is 0.
 func New(rate int) *Profile {
 	if rate == 0 {
 		return nil
@@ -68,7 +69,7 @@ func New(rate int) *Profile {
 	return p
 }
 
-// Sample is one acquire that was chosen, and the hold that comes of it.
+// Sample is one sampled acquire, and the hold that follows from it.
 type Sample struct {
 	p    *Profile
 	site *site
@@ -78,14 +79,14 @@ type Sample struct {
 
 	heldSince      time.Time // zero: it holds nothing
 	names          []string
-	contenders     int       // how many of the names are waited for
+	contenders     int       // for how many of the names others wait
 	contendedSince time.Time // while contenders isn't 0
 	contended      time.Duration
-	counted        bool // as a hold while others waited
+	counted        bool // in counts.holds
 	ended          bool
 }
 
-// Sample chooses whether an acquire that begins now is looked at, and returns nil if it isn't. The stack is that of the caller.
+// Sample returns a Sample with the caller's stack for an acquire that begins now; nil if this acquire isn't chosen.
 func (p *Profile) Sample(group, kind string) *Sample {
 	if p == nil || p.rate > 1 && rand.Uint32N(p.rate) != 0 {
 		return nil
@@ -110,7 +111,7 @@ func (p *Profile) sample(group, kind string) *Sample {
 	return &Sample{p: p, site: s}
 }
 
-// Waiters tells that n more calls wait for a lock of this client, whether they are sampled or not; negative: fewer.
+// Waiters notes that n more calls wait for a lock of this client, sampled or not; negative: fewer.
 func (p *Profile) Waiters(name string, n int) {
 	if p == nil {
 		return
@@ -133,7 +134,7 @@ func (p *Profile) Waiters(name string, n int) {
 	p.forget(name, l)
 }
 
-// WaitStart tells that the acquire waits for a lock from now on.
+// WaitStart notes that the acquire begins to wait for a lock.
 func (s *Sample) WaitStart(name string) {
 	if s == nil {
 		return
@@ -149,7 +150,7 @@ func (s *Sample) WaitStart(name string) {
 	s.p.live[s] = struct{}{}
 }
 
-// WaitEnd tells that it no longer waits, whatever came of it.
+// WaitEnd notes that the acquire no longer waits, whatever the outcome.
 func (s *Sample) WaitEnd() {
 	if s == nil {
 		return
@@ -170,7 +171,7 @@ func (s *Sample) waitEnd(now time.Time) {
 	s.settle()
 }
 
-// Granted tells that the acquire got the locks with these names.
+// Granted notes that the acquire got the locks with these names.
 func (s *Sample) Granted(names ...string) {
 	if s == nil {
 		return
@@ -183,7 +184,7 @@ func (s *Sample) Granted(names ...string) {
 	if s.ended || !s.heldSince.IsZero() {
 		return
 	}
-	s.heldSince, s.names = now, slices.Clone(names) // so that the callers of a nil Sample allocate nothing
+	s.heldSince, s.names = now, slices.Clone(names) // without Clone, calls with a nil Sample would allocate, too
 	s.site.held++
 	p.live[s] = struct{}{}
 	for _, name := range names {
@@ -198,7 +199,7 @@ func (s *Sample) Granted(names ...string) {
 	}
 }
 
-// OthersWait tells, before End, that other clients waited for one of the locks. Since when isn't known, so the whole hold counts.
+// OthersWait notes, before End, that other clients waited for one of the locks. The whole hold counts then.
 func (s *Sample) OthersWait() {
 	if s == nil {
 		return
@@ -217,7 +218,7 @@ func (s *Sample) OthersWait() {
 	s.contended = now.Sub(s.heldSince)
 }
 
-// End tells that what was granted is no longer held. Later calls do nothing.
+// End notes that the locks are no longer held. Later calls do nothing.
 func (s *Sample) End() {
 	if s == nil {
 		return
@@ -251,7 +252,7 @@ func (s *Sample) End() {
 	s.settle()
 }
 
-// contend tells a holder that one of its locks is waited for.
+// contend notes that others now wait for one more of the holder's locks.
 func (s *Sample) contend(now time.Time) {
 	if s.contenders++; s.contenders == 1 {
 		s.count()
@@ -259,7 +260,7 @@ func (s *Sample) contend(now time.Time) {
 	}
 }
 
-// relax tells a holder that nobody waits any more for one of its locks.
+// relax notes that nobody waits any more for one of the holder's locks.
 func (s *Sample) relax(now time.Time) {
 	if s.contenders--; s.contenders == 0 {
 		s.contended += now.Sub(s.contendedSince)
@@ -267,7 +268,7 @@ func (s *Sample) relax(now time.Time) {
 	}
 }
 
-// contendedFor is for how long others have waited during the hold.
+// contendedFor returns how long others have waited during the hold.
 func (s *Sample) contendedFor(now time.Time) time.Duration {
 	if s.contenders > 0 {
 		return s.contended + now.Sub(s.contendedSince)
@@ -275,7 +276,7 @@ func (s *Sample) contendedFor(now time.Time) time.Duration {
 	return s.contended
 }
 
-// count counts the hold as one while others waited, once.
+// count counts the hold in counts.holds, once.
 func (s *Sample) count() {
 	if !s.counted {
 		s.counted = true
@@ -283,7 +284,7 @@ func (s *Sample) count() {
 	}
 }
 
-// settle forgets a sample that neither waits nor holds.
+// settle removes a sample that neither waits nor holds.
 func (s *Sample) settle() {
 	if s.waitingSince.IsZero() && s.heldSince.IsZero() {
 		delete(s.p.live, s)

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Stack is what happened to the acquires of one stack, group and kind, since the profile began. Figures are scaled; times count until now.
+// Stack is what happened to the acquires of one stack, group and kind since the profile began. Its figures are scaled,
+// and include the waits and holds that go on.
 type Stack struct {
-	Frames        []runtime.Frame // from the caller of lockdog outwards; nil: of many stacks
+	Frames        []runtime.Frame // from the caller of lockdog outwards; nil: many stacks together
 	Group, Kind   string
-	Waits, Holds  int64 // holds while others waited
+	Waits, Holds  int64 // only holds during which others waited
 	Wait, Hold    time.Duration
 	Waiting, Held int64 // now
 }
@@ -23,7 +24,7 @@ type Snapshot struct {
 	Names       []Name
 }
 
-// Snapshot returns what was counted until now.
+// Snapshot returns what was counted so far.
 func (p *Profile) Snapshot() Snapshot {
 	if p == nil {
 		return Snapshot{Time: time.Now()}
@@ -78,11 +79,14 @@ func (p *Profile) Snapshot() Snapshot {
 	return out
 }
 
-// ours are the packages between a program and its lock.
-var ours = []string{"github.com/lockdog/lockdog/lock.", "github.com/lockdog/lockdog/lock/internal/contention.", "github.com/lockdog/lockdog/lock/leader."}
+// ours are lockdog's packages, which can be between a program and its lock.
+var ours = []string{
+	"github.com/lockdog/lockdog/lock.", "github.com/lockdog/lockdog/lock/internal/contention.",
+	"github.com/lockdog/lockdog/lock/leader.",
+}
 
-// frames returns the frames of a stack from the innermost that isn't lockdog's. If lockdog alone is in it, as the program started a goroutine with
-// Lock itself, that is the outermost of lockdog's.
+// frames returns the frames of a stack from the innermost one outside lockdog. If all are lockdog's, because the
+// program ran Lock itself as a goroutine, it returns the outermost.
 func frames(pcs []uintptr) []runtime.Frame {
 	if len(pcs) == 0 {
 		return nil
