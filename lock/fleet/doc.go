@@ -1,5 +1,5 @@
-// Package fleet reads from Redis which locks are held and awaited, by all the programs that use it: those with lockdog, and those with Redisson. It is
-// what the command lockdog shows.
+// Package fleet reads all locks in a Redis: who holds them and who waits for them. It sees the locks of every program
+// that uses that Redis, with lockdog or with Redisson. The command lockdog shows what it reads.
 //
 //	reader, err := fleet.New(rdb, "")
 //	if err != nil {
@@ -24,24 +24,30 @@
 //	}
 //	for _, cycle := range g.Cycles {
 //		for _, step := range cycle {
-//			fmt.Println(g.Waits[step.Wait].ClientID, "holds", step.Holds.Name, "and waits for", g.Waits[step.Wait].Name)
+//			w := g.Waits[step.Wait]
+//			fmt.Println(w.ClientID, "holds", step.Holds.Name, "and waits for", w.Name)
 //		}
 //	}
 //
-// It only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB), at the
-// primaries. What it returns was true when Redis was asked, key after key: it isn't one moment's state of all locks, and a lock may have changed hands since. To know
-// one lock's holder for sure at one moment, use Inspect of package lock.
+// It only reads, with plain commands (SCAN, TIME, HLEN, HSCAN, HMGET, PTTL, GET, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE,
+// ZMSCORE, LLEN, LRANGE, PUBSUB NUMSUB and SHARDNUMSUB), and only from primaries. It reads key after key, so a result
+// isn't a snapshot of one moment, and a lock may have changed hands since. To read the holder of one lock atomically,
+// use Inspect of package lock.
 //
 // # What it can't see
 //
-//   - Of a Graph: waits that haven't lasted for a second (or what WithWaitGraph sets), those of Redisson and of versions of lockdog before WithWaitGraph, and those of programs whose
-//     Redis user may not write the records; of the waits that carry the same lease and wait for the same lock all but one; leases that a wait's ctx doesn't carry; and deadlocks through semaphores, latches and Quorums, or through a lock with more than 100 readers.
-//   - Of a read-write lock with more than 10,000 readers, which of the others let their leases run out: they count. So do all waiters behind the first 10,000 in a queue.
-//   - Who holds the permits of a semaphore: Redis has no names of them, only when each runs out.
+//   - In a Graph: waits shorter than a second (or than what WithWaitGraph sets); waits of Redisson, and of versions of
+//     lockdog before WithWaitGraph; waits of programs whose Redis user may not write the records. If several waits
+//     carry the same lease and wait for the same lock, it has only one of them. It doesn't see leases that aren't in a
+//     wait's ctx, nor deadlocks through semaphores, latches and Quorums, or through a lock with more than 100 readers.
+//   - In a read-write lock with more than 10,000 readers, which readers beyond those have let their leases run out: all
+//     of them count. So do all waiters behind the first 10,000 in a queue.
+//   - The holders of a semaphore's permits: Redis stores only when each permit runs out.
 //   - Unleased semaphores and latches: in Redis each is a number like any other.
-//   - A lock that nobody holds while some wait for it, as between two holders: Locks doesn't list it, Look shows it.
-//   - Waiters that Redis has no entry of. A client is in the wait set of a Mutex once, for the first of its waiters, and only if it hears of releases; its other waits, and those
-//     for a semaphore, are known once they are in the wait graph, where those that carry the same lease and wait for the same lock are one. Redisson's waiters are only in the
-//     queue of a fair lock.
-//   - That a waiter has given up within the last two seconds, or died within three; and, if the user may not use PUBSUB NUMSUB (in a Cluster SHARDNUMSUB), since the last release.
+//   - A lock that has waiters but no holder, as between two holders: Locks doesn't list it, Look shows it.
+//   - Waiters without an entry in Redis. A client is in the wait set of a Mutex once, for its first waiter, and only if
+//     it receives release messages. Its other waits, and waits for a semaphore, are seen once they are in the wait
+//     graph. Redisson's waiters are seen only in the queue of a fair lock.
+//   - That a waiter has given up within the last two seconds, or died within the last three. If the user may not use
+//     PUBSUB NUMSUB (in a Cluster SHARDNUMSUB): since the last release.
 package fleet

@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrInvalid is matched by the error of a client that can't be used, a pattern that is malformed, or a name that is empty.
+// ErrInvalid is matched by the error for a client that can't be used, a malformed pattern, or an empty name.
 var ErrInvalid = errors.New("fleet: invalid")
 
-// ErrNotALock is matched by the error of Look for a key that holds something else than a lock.
+// ErrNotALock is matched by the error of Look for a key that holds something other than a lock.
 var ErrNotALock = errors.New("fleet: the key holds no lock")
 
-// Kind is what a lock is, as far as its keys tell.
+// Kind is the kind of a lock, as far as its keys show it.
 type Kind string
 
 // The kinds.
@@ -24,24 +24,28 @@ const (
 	Fair      Kind = "fair mutex" // a mutex with a queue in Redis: a FairMutex that is awaited; Redisson's RFairLock
 	RW        Kind = "rwmutex"    // RWMutex; Redisson's RReadWriteLock
 	Semaphore Kind = "semaphore"  // Semaphore; Redisson's RPermitExpirableSemaphore
-	Number    Kind = "number"     // UnleasedSemaphore, Latch, or a Semaphore of which no permit was ever taken; Look alone finds it
+	// UnleasedSemaphore, Latch, or a Semaphore whose permits are all free; only Look finds it
+	Number Kind = "number"
 )
 
-// Most bounds how many holders and waiters of one lock are named.
+// Most is the maximum length of Lock.Holders and of Lock.Waiters.
 const Most = 100
 
-// Lock is a lock that is held, or awaited. The zero value of a field means that it isn't known.
+// Lock is a lock that is held or awaited. The zero value of a field means that it isn't known.
 type Lock struct {
-	Name      string        // without the key prefix
-	Key       string        // in Redis
-	Kind      Kind          // of the lock
-	Mode      string        // of an RW: "read" or "write"
-	Holders   []Holder      // of a Semaphore none; of many readers some: at most Most
-	Held      int           // how many leases hold it; of a Semaphore the permits that are held
-	Available int           // of a Semaphore: the permits that are left, negative if more are held than it has; of a Number what it is
-	Remaining time.Duration // until the lease ends unless renewed, of several the longest, of a Semaphore the next; negative: it has no end
-	Waiters   []Waiter      // those that Redis knows, the first first: at most Most. Beside the lock it knows one wait of a client; in the wait graph all that last
-	Waiting   int           // how many Redis knows
+	Name    string // without the key prefix
+	Key     string // in Redis
+	Kind    Kind
+	Mode    string   // of an RW: "read" or "write"
+	Holders []Holder // at most Most; none for a Semaphore
+	Held    int      // number of leases; for a Semaphore, of permits held
+	// for a Semaphore the free permits, negative if more are held than it has; for a Number its value
+	Available int
+	// of the lease, if it isn't renewed. Several leases: the longest. Semaphore: until the next permit runs out.
+	// Negative: no end
+	Remaining time.Duration
+	Waiters   []Waiter // those known to Redis, longest wait first, at most Most
+	Waiting   int      // number of waiters known to Redis
 }
 
 // Holder has a lease of a lock.
@@ -49,7 +53,7 @@ type Holder struct {
 	Owner     string        // as Lease.Owner
 	ClientID  string        // as WithClientID, "" for Redisson
 	Redisson  bool          // a Redisson client
-	Count     int           // how often a Redisson client has entered
+	Count     int           // how many times its owner has entered
 	Mode      string        // of an RW: "read" or "write"
 	Token     int64         // of a lockdog client
 	Since     time.Time     // when it got the lock, by Redis's clock; zero for Redisson, and WithRedissonTokens
@@ -60,22 +64,24 @@ type Holder struct {
 
 // Waiter waits for a lock.
 type Waiter struct {
-	Owner    string    // of the lease that it wants; "" where Redis knows the client alone
-	ClientID string    // as WithClientID, "" for Redisson, and where Redis knows the client by a number alone
-	Redisson bool      // a Redisson client
-	TraceID  string    // of the acquire
-	SpanID   string    // of the acquire
-	Since    time.Time // since when its client has waited without getting the lock, by Redis's clock or, in the wait graph, the client's; zero in a queue
+	Owner    string // of the lease that it wants; "" if Redis knows only its client
+	ClientID string // as WithClientID, "" for Redisson, and if Redis knows only a tag of its client
+	Redisson bool   // a Redisson client
+	TraceID  string // of the acquire
+	SpanID   string // of the acquire
+	// begin of the wait, by the clock of Redis, or of the client if it is from the wait graph; zero for a waiter in a
+	// queue
+	Since time.Time
 }
 
-// Reader reads locks. It holds no state, and may be shared.
+// Reader reads locks. It has no mutable state, and may be used concurrently.
 type Reader struct {
 	rdb    redis.UniversalClient
 	prefix string
 }
 
-// New returns a Reader of the locks whose clients have a key prefix, "" for none: what they give to WithKeyPrefix. The client is that of a single server, of
-// a Cluster, or a failover client of Sentinels.
+// New returns a Reader for the locks with a key prefix, the one given to WithKeyPrefix; "" means no prefix. The client
+// is one for a single server, a Cluster, or the failover client for Sentinels.
 func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
 	ok := false
 	switch c := rdb.(type) {
@@ -90,10 +96,10 @@ func New(rdb redis.UniversalClient, prefix string) (*Reader, error) {
 	return nil, fmt.Errorf("%w: the client must be a *redis.Client or a *redis.ClusterClient, not %T", ErrInvalid, rdb)
 }
 
-// Look reads one lock, by its name without the key prefix. A lock that is free, and awaited by nobody, has Held and Waiting 0. Of a key that holds something
-// else the error matches ErrNotALock.
+// Look reads one lock by its name without the key prefix. For a lock without holder and waiters, Held and Waiting are
+// 0. If the key holds something else, the error matches ErrNotALock.
 func (r *Reader) Look(ctx context.Context, name string) (Lock, error) {
-	if name == "" { // no lock has it, so "free" would be a wrong answer
+	if name == "" { // it is no valid name, so the answer "free" would be wrong
 		return Lock{}, fmt.Errorf("%w: the lock's name is empty", ErrInvalid)
 	}
 	key := r.prefix + name

@@ -18,46 +18,46 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// MostWaits bounds how many waits a Graph has, and how many clients' waits are read.
+// MostWaits is the maximum number of waits in a Graph, and of clients whose waits are read.
 const MostWaits = 1000
 
 const (
-	mostCycles  = 100                    // of a Graph
-	confirmRoom = 100 * time.Millisecond // that is left between a reading and the deadline of the ctx, at least
+	mostCycles  = 100                    // in a Graph
+	confirmRoom = 100 * time.Millisecond // minimum time between the end of a reading and the deadline of the ctx
 )
 
-// Graph is who waits for whom: the calls of Lock, in all processes, that have waited for long, the locks they wait for, and who holds
-// those. How long is for each client to say, with lock.WithWaitGraph: by default a second.
+// Graph has the long waits of all processes, the locks that they wait for, and the holders of these locks. A wait is
+// long after a second, or what the client gave to lock.WithWaitGraph.
 type Graph struct {
 	Time   time.Time // of the reading, by Redis's clock
-	Waits  []Wait    // the longest first, at most MostWaits
-	Locks  []Lock    // those that are awaited, by name; one that nobody holds any more is missing
+	Waits  []Wait    // longest wait first, at most MostWaits
+	Locks  []Lock    // the awaited locks, sorted by name, without those that nobody holds any more
 	Cycles []Cycle   // the deadlocks
 
-	More       bool // there are more waits than are here
-	Unreadable int  // records that can't be parsed: of another version, or of another program
+	More       bool // Redis has more waits than Waits
+	Unreadable int  // records that can't be parsed: from another version or another program
 
-	carried map[lease][]int // which waits carry a lease
-	locks   map[string]int  // where a lock is in Locks, by name
+	carried map[lease][]int // indices in Waits of the waits that carry a lease
+	locks   map[string]int  // index in Locks by name
 }
 
-// lease is what a wait may carry.
+// lease identifies a lease that a wait may carry.
 type lease struct{ name, owner string }
 
-// Wait is a call of Lock that has waited for long.
+// Wait is a call of Lock that has waited for a long time: see Graph.
 type Wait struct {
 	Waiter   string    // the owner that the lock will have
 	ClientID string    // as WithClientID
-	Name     string    // of the lock it waits for, without the key prefix
+	Name     string    // of the awaited lock, without the key prefix
 	Kind     string    // of that lock, as in metrics: "mutex", "fair", "multi", "write", "read", "semaphore", ...
 	Since    time.Time // by the clock of the waiting process
 	TraceID  string    // of the acquire; "" unless sampled
 	SpanID   string    // of the acquire
-	Holds    []Hold    // the leases that it carries: those in its ctx, of the same client
+	Holds    []Hold    // the leases that it carries: those of the same client in its ctx
 	Breaks   bool      // it has WithDeadlockBreaking
 }
 
-// Hold is a lease that a Wait carries, so that it isn't released before the wait ends.
+// Hold is a lease that a Wait carries. It isn't released before the wait ends.
 type Hold struct {
 	Name  string // of the lock, without the key prefix
 	Kind  string // of the lock, as in metrics
@@ -65,24 +65,29 @@ type Hold struct {
 	Token int64  // as Lease.Token
 }
 
-// Cycle is a deadlock: each wait is for a lease that the next one carries, and the last wait is for a lease of the first. None of them ends by itself.
+// Cycle is a deadlock: each wait is for a lease that the next wait carries, and the last is for a lease of the first.
+// None of them ends by itself.
 type Cycle []CycleWait
 
 // CycleWait is one wait in a Cycle.
 type CycleWait struct {
 	Wait  int  // index in Graph.Waits
-	Holds Hold // the lease for which the wait before it waits
+	Holds Hold // the lease that the previous wait in the cycle waits for
 }
 
-// Graph reads who waits for whom. It asks for the clients that have such waits, for those waits, and for the holders of the locks that are awaited, and doesn't look at other keys.
+// Graph reads who waits for whom. It reads the list of clients with long waits, their waits, and the holders of the
+// awaited locks. It looks at no other key.
 //
-// What it returns was true when Redis was asked, key after key. A cycle is therefore only reported if a later reading, at least half a second after the first, finds the same
-// waits wait for the same leases, and each client in it has refreshed its records in between: those of a process that was killed stay in Redis for seconds. Clients
-// refresh their records every second. So with a cycle the call takes about a second longer, and up to three seconds if one of the clients is dead; without one, there is one reading.
+// It reads key after key. So a cycle in one reading may never have existed. Graph reports a cycle only if a later
+// reading, at least half a second after the first, finds the same waits for the same leases, and each client in it has
+// refreshed its records in between: the records of a killed process stay in Redis for seconds. Clients refresh their
+// records every second. So with a cycle the call takes about a second longer, and up to three seconds if one of the
+// clients is dead. Without a cycle there is one reading.
 //
-// If ctx ends before that, or has a deadline that leaves no time for it, the Graph lacks the cycles that aren't confirmed, and the error says so.
+// If ctx ends before that, or its deadline leaves no time for it, the Graph lacks the unconfirmed cycles, and the error
+// says so.
 //
-// The error may be that of some nodes or keys, beside a Graph of the others.
+// A Graph may come with an error: then some nodes or keys couldn't be read.
 //
 // See the package documentation for what it can't see.
 func (r *Reader) Graph(ctx context.Context) (Graph, error) {
@@ -90,18 +95,20 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 	g, found, err := r.graph(ctx)
 	seen := time.Now()
 	sightings := map[string]*waitgraph.Sighting{}
-	var next time.Time // zero: nothing is to be confirmed
+	var next time.Time // zero: no cycle is left to confirm
 	for _, c := range found {
 		s := waitgraph.Sight(c, seen)
 		sightings[s.Key], next = &s, later(next, s.Next)
 	}
 	earliest := seen.Add(waitgraph.SightingsApart)
 	for took := seen.Sub(began); !next.IsZero(); {
-		if last := seen.Add(waitgraph.StaleAfter); next.After(last) { // a record that hasn't been refreshed until then is stale, so no cycle has it
+		// A record that isn't refreshed by then is stale, and no cycle contains a stale record.
+		if last := seen.Add(waitgraph.StaleAfter); next.After(last) {
 			next = later(last, earliest)
 		}
 		if deadline, ok := ctx.Deadline(); ok {
-			// A reading that the deadline cuts off is worth nothing. So the last one ends before it, even if that is before the refreshes are due: some may have been made.
+			// A reading that the deadline cuts off is useless. So read early enough, even before the next refreshes are
+			// due: some records may have been refreshed.
 			if latest := deadline.Add(-2*took - confirmRoom); latest.Before(next) {
 				next = latest
 			}
@@ -121,10 +128,11 @@ func (r *Reader) Graph(ctx context.Context) (Graph, error) {
 		}
 		g, err = again, againErr
 		now := time.Now()
-		took, earliest, next = now.Sub(began), now.Add(1), time.Time{} // in a bubble of testing/synctest a reading takes no time
+		// +1 ns: in a synctest bubble a reading takes no time.
+		took, earliest, next = now.Sub(began), now.Add(1), time.Time{}
 		for _, c := range found {
 			switch s := sightings[c.Key()]; {
-			case s == nil: // it is new
+			case s == nil: // the first reading didn't have this cycle
 			case s.Confirmed(c, now):
 				g.add(c)
 			default:
@@ -139,7 +147,6 @@ func unconfirmed(why error) error {
 	return fmt.Errorf("fleet: a cycle could not be confirmed: %w", why)
 }
 
-// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -147,7 +154,6 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// add adds a cycle.
 func (g *Graph) add(found waitgraph.Cycle) {
 	var c Cycle
 	for _, step := range found {
@@ -157,7 +163,7 @@ func (g *Graph) add(found waitgraph.Cycle) {
 	g.Cycles = append(g.Cycles, c)
 }
 
-// graph reads once. It returns the cycles apart.
+// graph reads once. It returns the cycles that it found beside the Graph, not in it: they aren't confirmed yet.
 func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	var g Graph
 	waits, errs := r.readWaits(ctx, &g)
@@ -167,18 +173,21 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	errs = append(errs, r.readAwaited(ctx, &g, waits)...)
 	var search waitgraph.Graph
 	for _, w := range waits {
-		wait := Wait{Waiter: w.Waiter, ClientID: script.ClientIDOf(w.Waiter), Name: w.Name, Kind: w.Kind, Since: w.Since, Breaks: w.Breaks}
+		wait := Wait{
+			Waiter: w.Waiter, ClientID: script.ClientIDOf(w.Waiter), Name: w.Name, Kind: w.Kind,
+			Since: w.Since, Breaks: w.Breaks,
+		}
 		wait.TraceID, wait.SpanID = parseTrace(w.Traceparent)
 		for _, h := range w.Holds {
 			wait.Holds = append(wait.Holds, Hold(h))
 		}
 		g.Waits = append(g.Waits, wait)
-		if time.Since(w.Refreshed) < waitgraph.StaleAfter { // its client seems to live
+		if time.Since(w.Refreshed) < waitgraph.StaleAfter { // its client is probably alive
 			search.Add(w)
 		}
 	}
 	for _, l := range g.Locks {
-		if l.Held > len(l.Holders) { // not all are known
+		if l.Held > len(l.Holders) { // some holders aren't known
 			continue
 		}
 		holders := waitgraph.Holders{Mode: l.Mode}
@@ -191,7 +200,7 @@ func (r *Reader) graph(ctx context.Context) (Graph, []waitgraph.Cycle, error) {
 	return g, search.Cycles(ctx, mostCycles), errors.Join(errs...)
 }
 
-// index fills the maps of the Graph.
+// index fills g.carried and g.locks.
 func (g *Graph) index() {
 	g.carried, g.locks = map[lease][]int{}, map[string]int{}
 	for i, w := range g.Waits {
@@ -206,14 +215,14 @@ func (g *Graph) index() {
 	}
 }
 
-// readWaits reads the waits of all clients, the longest first. The nodes are asked at the same time, so that one that doesn't answer leaves time for the others. The Graph is told
-// how complete they are, and the time, unless it can't be known which clients have waits.
+// readWaits reads the waits of all clients, longest first. It asks the nodes concurrently, so that a silent node leaves
+// time for the others. It sets g.Time, g.More and g.Unreadable. g.Time stays zero if the list of clients can't be read.
 func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []error) {
 	clients, err := r.waitingClients(ctx, g)
 	if err != nil {
 		return nil, []error{fmt.Errorf("fleet: %q: %w", script.WaitingKey(r.prefix), err)}
 	}
-	if deadline, ok := ctx.Deadline(); ok { // the rest is for their locks
+	if deadline, ok := ctx.Deadline(); ok { // the other half is for reading the locks
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
@@ -237,9 +246,9 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 		}
 		for _, w := range list {
 			switch _, random := script.ClientOf(w.Waiter); {
-			case random != client: // another program's text
+			case random != client: // written by another program
 				g.Unreadable++
-			case !seen[w.Waiter]: // it is there once for each lease it carries
+			case !seen[w.Waiter]: // the record has a wait once for each lease that it carries
 				w.Refreshed = refreshed
 				waits, seen[w.Waiter] = append(waits, w), true
 			}
@@ -248,7 +257,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	errs := r.atNodes(ctx, maps.Keys(clientOf), func(ctx context.Context, node *redis.Client, keys []string) error {
 		pipe := node.Pipeline()
 		lives, records := make([]*redis.IntCmd, len(keys)), make([]*redis.ScanCmd, len(keys))
-		for i, key := range keys { // before the records: a wait in them may have ended when a later refresh was made
+		for i, key := range keys { // PTTL before the records: a wait in them may have ended before a later refresh
 			lives[i], records[i] = askPTTL(ctx, pipe, key), pipe.HScan(ctx, key, 0, "", mostRead)
 		}
 		asked := time.Now()
@@ -277,7 +286,7 @@ func (r *Reader) readWaits(ctx context.Context, g *Graph) ([]waitgraph.Wait, []e
 	return waits[:min(len(waits), MostWaits)], append(errs, refused...)
 }
 
-// waitingClients reads which clients have waits.
+// waitingClients returns the random part of the ids of the clients with long waits. It sets g.Time and g.More.
 func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error) {
 	key := script.WaitingKey(r.prefix)
 	node, err := r.nodeOf(ctx, key)
@@ -289,7 +298,9 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 		return nil, err
 	}
 	pipe := node.Pipeline()
-	clients := pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf", Count: MostWaits + 1})
+	clients := pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{
+		Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf", Count: MostWaits + 1,
+	})
 	if _, err := r.exec(ctx, pipe); err != nil {
 		return nil, err
 	}
@@ -301,8 +312,9 @@ func (r *Reader) waitingClients(ctx context.Context, g *Graph) ([]string, error)
 	return list[:min(len(list), MostWaits)], nil
 }
 
-// refreshedAt is when records were refreshed, at the earliest, if a server that was asked at a time says how long they live. It is zero if they live for
-// ever: none of ours has written them. The server counts both ends of the time since then, so that its clock needn't be ours.
+// refreshedAt returns the earliest time at which records with a PTTL of ms can have been refreshed, by our clock. It is
+// zero if they have no TTL: no client of lockdog writes such records. The PTTL is a duration by the server's clock, so
+// the two clocks needn't agree.
 func refreshedAt(asked time.Time, ms int64) time.Time {
 	if ms < 0 {
 		return time.Time{}
@@ -310,7 +322,7 @@ func refreshedAt(asked time.Time, ms int64) time.Time {
 	return asked.Add(-max(script.WaitsLife-script.Millis(ms), 0))
 }
 
-// readAwaited reads the locks that are awaited.
+// readAwaited reads the locks of the waits into g.Locks.
 func (r *Reader) readAwaited(ctx context.Context, g *Graph, waits []waitgraph.Wait) []error {
 	keys := map[string]bool{}
 	for _, w := range waits {
@@ -333,10 +345,11 @@ func (r *Reader) readAwaited(ctx context.Context, g *Graph, waits []waitgraph.Wa
 	return append(errs, refused...)
 }
 
-// Carriers are the waits that carry a holder's lease of a lock, as indices in Waits: while they wait, it isn't released.
+// Carriers returns the indices in Waits of the waits that carry a holder's lease of a lock. That lease isn't released
+// while they wait.
 func (g *Graph) Carriers(name, owner string) []int { return g.carried[lease{name, owner}] }
 
-// Awaited is the lock that a wait is for, nil if nobody holds it any more, or it couldn't be read.
+// Awaited returns the lock that a wait is for. It is nil if nobody holds that lock any more, or it couldn't be read.
 func (g *Graph) Awaited(wait int) *Lock {
 	if i, ok := g.locks[g.Waits[wait].Name]; ok {
 		return &g.Locks[i]
@@ -344,21 +357,22 @@ func (g *Graph) Awaited(wait int) *Lock {
 	return nil
 }
 
-// Filter returns the parts of the graph that have to do with a name that matches a pattern, which is one as for Locks; "" is "*". Those are the waits for such a lock, the waits that carry
-// a lease of one, and all that they are connected with.
+// Filter returns the part of the graph that is connected with a pattern of names, which means the same as in Locks; ""
+// is "*". These are the waits for such a lock, the waits that carry a lease of one, and everything connected with
+// these.
 func (g *Graph) Filter(pattern string) (Graph, error) {
 	matches, err := matcher(pattern)
 	if err != nil {
 		return Graph{}, err
 	}
-	touching := map[string][]int{} // by the name of a lock: the waits that are for it, or carry a lease of it
+	touching := map[string][]int{} // lock name -> the waits for it, and those that carry a lease of it
 	for i, w := range g.Waits {
 		touching[w.Name] = append(touching[w.Name], i)
 		for _, h := range w.Holds {
 			touching[h.Name] = append(touching[h.Name], i)
 		}
 	}
-	names, waits := map[string]bool{}, map[int]bool{} // that are wanted
+	names, waits := map[string]bool{}, map[int]bool{} // to keep
 	var want func(name string)
 	want = func(name string) {
 		if names[name] {
@@ -383,7 +397,7 @@ func (g *Graph) Filter(pattern string) (Graph, error) {
 	}
 	out := *g
 	out.Waits, out.Locks, out.Cycles = nil, nil, nil
-	now := map[int]int{} // where a wait is now
+	now := map[int]int{} // index in g.Waits -> index in out.Waits
 	for i, w := range g.Waits {
 		if waits[i] {
 			now[i] = len(out.Waits)

@@ -9,10 +9,12 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/waitgraph"
 )
 
-// waitsPatience is for the reading of the wait graph by who wants to know of locks: they are told of without it, too.
+// waitsPatience bounds the reading of the wait graph for Look and Locks. Without it their result has fewer waiters, but
+// is still useful.
 const waitsPatience = time.Second
 
-// lastingWaits reads the waits of the wait graph, by the lock that they are for. What can't be read, or isn't for this user to read, is left out.
+// lastingWaits returns the waits of the wait graph by the name of the awaited lock. It omits what can't be read, or
+// what this user may not read.
 func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	ctx, cancel := context.WithTimeout(ctx, waitsPatience)
 	defer cancel()
@@ -26,8 +28,9 @@ func (r *Reader) lastingWaits(ctx context.Context) map[string][]waitgraph.Wait {
 	return byName
 }
 
-// addWaits adds waits for the lock, the longest first, that aren't among its waiters. Beside a lock Redis knows at most one wait of a client, and none
-// for a Semaphore; the wait graph has all that last. One that has ended is there until its client writes next.
+// addWaits adds to the lock's waiters those waits that aren't among them. Beside a lock, Redis has at most one wait of
+// each client, and none for a Semaphore; the wait graph has all long waits. A wait that has ended stays in the wait
+// graph until its client writes its records again.
 func (l *Lock) addWaits(waits []waitgraph.Wait) {
 	lasting, clients := map[string]bool{}, map[string]bool{}
 	for _, w := range waits {
@@ -43,13 +46,13 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 		_, client := script.ClientOf(w.Owner)
 		isThere := clients[client]
 		delete(clients, client)
-		return l.Kind == Mutex && isThere && !lasting[w.Owner] // it stands for one of those
+		return l.Kind == Mutex && isThere && !lasting[w.Owner] // its client's waits in the wait graph replace it
 	})
 	l.Waiters = slices.DeleteFunc(l.Waiters, func(w Waiter) bool {
 		if w.Owner != "" || len(clients) == 0 {
 			return false
 		}
-		for client := range clients { // it is of one of these, no matter which
+		for client := range clients { // the waiter's client isn't known: assume it is any of these
 			delete(clients, client)
 			break
 		}
@@ -63,7 +66,7 @@ func (l *Lock) addWaits(waits []waitgraph.Wait) {
 		l.Waiting++
 		l.Waiters = append(l.Waiters, waiterOf(w.Waiter, w.Traceparent, w.Since))
 	}
-	if l.Kind != Fair { // in a queue, those come first that have a place in Redis
+	if l.Kind != Fair { // a queue keeps its order; waits without a place in Redis follow
 		slices.SortStableFunc(l.Waiters, func(a, b Waiter) int { return a.Since.Compare(b.Since) })
 	}
 	l.Waiters = l.Waiters[:min(len(l.Waiters), Most)]

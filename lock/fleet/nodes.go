@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// nodes are the primaries.
+// nodes returns the primaries.
 func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
 	cluster, ok := r.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -28,7 +28,7 @@ func (r *Reader) nodes(ctx context.Context) ([]*redis.Client, error) {
 	return nodes, err
 }
 
-// nodeOf is the primary that has a key.
+// nodeOf returns the primary of a key.
 func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	if cluster, ok := r.rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
@@ -36,8 +36,11 @@ func (r *Reader) nodeOf(ctx context.Context, key string) (*redis.Client, error) 
 	return r.rdb.(*redis.Client), nil
 }
 
-// atNodes calls a function for each primary that has some of the keys, with some at a time, and for all primaries at the same time.
-func (r *Reader) atNodes(ctx context.Context, keys iter.Seq[string], read func(ctx context.Context, node *redis.Client, keys []string) error) []error {
+// atNodes calls read for chunks of the keys, each on its primary. It asks the primaries concurrently.
+func (r *Reader) atNodes(
+	ctx context.Context, keys iter.Seq[string],
+	read func(ctx context.Context, node *redis.Client, keys []string) error,
+) []error {
 	byNode := map[*redis.Client][]string{}
 	var errs []error
 	for _, key := range slices.Sorted(keys) {
@@ -70,8 +73,9 @@ func atNode(node *redis.Client, err error) error {
 	return fmt.Errorf("fleet: %s: %w", node.Options().Addr, err)
 }
 
-// exec sends a node's commands, and those again whose slot has left it, to where that is now: moved says that there are such. The error is of those that got no answer; what a server
-// refused is for each command to say.
+// exec sends a node's commands. It sends commands whose slot has left the node again to the slot's new node; moved
+// reports whether there were any. The error is one of a command that got no answer. If Redis answered a command with an
+// error, only that command has it.
 func (r *Reader) exec(ctx context.Context, pipe redis.Pipeliner) (moved bool, err error) {
 	for pipe.Len() > 0 {
 		cmds, _ := pipe.Exec(ctx)

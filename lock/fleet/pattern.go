@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// matcher returns what reports whether a name matches a pattern of Redis's, "" for "*". It refuses what Redis would take for something that nobody means.
+// matcher returns a function that reports whether a name matches a pattern in Redis's syntax; "" is "*". It rejects
+// patterns that Redis accepts but nobody means, such as a [ without ].
 func matcher(pattern string) (func(name string) bool, error) {
 	refuse := func(what string) error {
-		return fmt.Errorf("%w: the pattern %q %s: write \\ before what is to stand for itself", ErrInvalid, pattern, what)
+		return fmt.Errorf("%w: the pattern %q %s: write \\ before what is to stand for itself",
+			ErrInvalid, pattern, what)
 	}
 	var re strings.Builder
 	re.WriteString(`(?s)\A`)
@@ -43,7 +45,8 @@ func matcher(pattern string) (func(name string) bool, error) {
 	return func(name string) bool { return matches(runes(name)) }, nil
 }
 
-// class is the class that a pattern goes on with behind its '[', for a regexp; and the rest of the pattern. A class may be empty, which it may not in a regexp.
+// class translates a class of a pattern, whose text after '[' is p, to a regexp. It returns the rest of the pattern
+// too. A class of Redis may be empty, one of a regexp may not: so each has the rune 0x100, which is in no name.
 func class(p string) (re, rest string, closed bool) {
 	re = `[\x{100}`
 	if rest, not := strings.CutPrefix(p, "^"); not {
@@ -65,7 +68,7 @@ func class(p string) (re, rest string, closed bool) {
 
 func literal(c byte) string { return fmt.Sprintf(`\x%02x`, c) }
 
-// runes makes a rune of each byte of a name: Redis matches byte by byte.
+// runes converts each byte of a name to a rune, because Redis matches byte by byte.
 func runes(name string) string {
 	list := make([]rune, len(name))
 	for i := range list {
@@ -74,7 +77,7 @@ func runes(name string) string {
 	return string(list)
 }
 
-// escape makes a pattern of a text that matches that text alone.
+// escape returns a pattern that matches only the text.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }

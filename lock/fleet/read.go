@@ -17,31 +17,32 @@ import (
 
 const (
 	modeField = "mode" // of a read-write lock
-	mostMarks = 100    // of a holder that entered more often only the last marks are looked at, as rw.lua does
+	mostMarks = 100    // of a holder that entered more often only the last marks are read, as in rw.lua
 )
 
-// noEnd is the time that is left of what has no end.
+// noEnd is the remaining time of a lease that doesn't expire.
 const noEnd = -time.Millisecond
 
-// batch reads some keys. Each step asks for all of them in one pipeline.
+// batch reads some keys. Each step reads all of them in one pipeline.
 type batch struct {
 	*Reader
-	node  *redis.Client // that should have the keys
-	now   time.Time     // by the server's clock
-	all   bool          // a Lock is wanted for each key, with all that there may be beside it; otherwise those that are held or awaited
-	moved bool          // some keys have left the node
+	node *redis.Client // that should have the keys
+	now  time.Time     // by the server's clock
+	// return a Lock for each key, and read all keys that may belong to it; otherwise only held and awaited locks
+	all   bool
+	moved bool // some keys have left the node
 	keys  []*reading
 }
 
 // reading is a Lock that is being read.
 type reading struct {
 	Lock
-	err     error // why it can't be read, or is none
-	marked  bool  // clients are in the wait set
-	inQueue bool  // of a FairMutex, some are
+	err     error // why it can't be read, or ErrNotALock
+	marked  bool  // its wait set has clients
+	inQueue bool  // its queue, that of a FairMutex, has waiters
 }
 
-// refusedError is the error of keys that the server refused to read.
+// refusedError says that the server refused to read some keys.
 type refusedError struct {
 	keys  int
 	first string
@@ -57,9 +58,11 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return e.err }
 
-// read reads what the keys hold, at the node that should have them; how is a method of batch. The error may be a *refusedError of some keys, beside the locks of
-// the others. With all, there is a Lock for each key or an error.
-func (r *Reader) read(ctx context.Context, node *redis.Client, keys []string, how func(*batch, context.Context) error, all bool) ([]Lock, error) {
+// read reads the locks at the keys from the node that should have them; how is a method of batch. If the error is a
+// *refusedError for some keys, the locks of the others are returned too. With all, every key gives a Lock or an error.
+func (r *Reader) read(
+	ctx context.Context, node *redis.Client, keys []string, how func(*batch, context.Context) error, all bool,
+) ([]Lock, error) {
 	now, err := node.Time(ctx).Result()
 	if err != nil {
 		return nil, err
@@ -99,10 +102,10 @@ func (b *batch) exec(ctx context.Context, pipe redis.Pipeliner) error {
 	return err
 }
 
-// otherType reports whether a command was refused because a key holds something else.
+// otherType reports whether a command failed because its key is of another type.
 func otherType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
-// failed notes the first error of commands. It reports whether there was one.
+// failed stores the first error of the commands. It reports whether one.err is set.
 func (one *reading) failed(cmds ...redis.Cmder) bool {
 	for _, cmd := range cmds {
 		err := cmd.Err()
@@ -117,40 +120,44 @@ func (one *reading) failed(cmds ...redis.Cmder) bool {
 	return one.err != nil
 }
 
-// alien notes that a key holds no lock.
+// alien stores that a key holds no lock.
 func (one *reading) alien(why string) {
 	one.err = fmt.Errorf("%w: %q: %s", ErrNotALock, one.Key, why)
 }
 
-// still are the keys that are locks, as far as is known.
+// still returns the keys without an error so far.
 func (b *batch) still() []*reading {
 	return slices.DeleteFunc(slices.Clone(b.keys), func(one *reading) bool { return one.err != nil })
 }
 
-// locks reads locks of all kinds.
 func (b *batch) locks(ctx context.Context) error {
 	if err := b.hashes(ctx); err != nil {
 		return err
 	}
-	return b.numbers(ctx, slices.DeleteFunc(slices.Clone(b.keys), func(one *reading) bool { return !errors.Is(one.err, ErrNotALock) }))
+	return b.numbers(ctx, slices.DeleteFunc(slices.Clone(b.keys), func(one *reading) bool {
+		return !errors.Is(one.err, ErrNotALock)
+	}))
 }
 
-// semaphores reads the semaphores whose number the keys are.
+// semaphores reads the semaphores whose numbers are at the keys.
 func (b *batch) semaphores(ctx context.Context) error { return b.numbers(ctx, b.keys) }
 
-// hashes reads the locks that are hashes. Fields are only asked for where they may be those of a lock: hashes of applications can be large.
+// hashes reads the locks that are hashes. It reads the fields only of hashes that may be locks: those of applications
+// can be large.
 func (b *batch) hashes(ctx context.Context) error {
 	type asked struct {
 		*reading
 		size   *redis.IntCmd
 		marks  *redis.SliceCmd
 		fields *redis.ScanCmd
-		left   *redis.IntCmd // ms; asked for last: without a key there is no time
+		left   *redis.IntCmd // ms; after the fields, so that -2 shows that the key is gone
 	}
 	var all, held []asked
 	pipe := b.node.Pipeline()
 	for _, one := range b.keys {
-		all = append(all, asked{reading: one, size: pipe.HLen(ctx, one.Key), marks: pipe.HMGet(ctx, one.Key, script.MetaField, modeField)})
+		all = append(all, asked{
+			reading: one, size: pipe.HLen(ctx, one.Key), marks: pipe.HMGet(ctx, one.Key, script.MetaField, modeField),
+		})
 	}
 	if err := b.exec(ctx, pipe); err != nil {
 		return err
@@ -162,7 +169,8 @@ func (b *batch) hashes(ctx context.Context) error {
 		switch marks := a.marks.Val(); {
 		case isMode(marks[1]):
 			a.Kind = RW
-		case !b.all && (a.size.Val() > 2 || a.size.Val() == 2 && marks[0] == nil): // ours has our field, and Redisson's no other
+		// A mutex of lockdog has one field beside its owner, one of Redisson none.
+		case !b.all && (a.size.Val() > 2 || a.size.Val() == 2 && marks[0] == nil):
 			a.alien(otherThings)
 			continue
 		}
@@ -178,17 +186,18 @@ func (b *batch) hashes(ctx context.Context) error {
 			continue
 		}
 		fields, cursor := a.fields.Val()
-		if len(fields) == 0 || a.left.Val() == -2 { // gone meanwhile
+		if len(fields) == 0 || a.left.Val() == -2 { // deleted in the meantime
 			continue
 		}
-		if cursor == 0 { // all fields of one moment: it may have become a lock of another kind since it was asked for its mode
+		// the fields show one moment; since the mode was read, the lock may have become one of another kind
+		if cursor == 0 {
 			a.Kind = Mutex
 		}
 		holders, meta := a.parse(fields, remaining(a.left.Val()))
 		switch {
 		case a.err != nil:
 		case a.Kind == RW:
-			if cursor != 0 { // the rest counts as alive
+			if cursor != 0 { // readers whose fields weren't read count as alive
 				a.Held = max(int(a.size.Val())-len(fields)/2, 0)
 			}
 			for _, h := range holders {
@@ -212,9 +221,11 @@ const otherThings = "a hash of other things"
 
 func isMode(text any) bool { return text == "read" || text == "write" }
 
-// parse reads holders from the fields of a hash, and what our field says. What is no lock is none to the scripts either: see foreign.lua.
+// parse returns the holders in the fields of a hash, and the value of our field. What it rejects, the scripts reject
+// too: see foreign.lua.
 func (one *reading) parse(fields []string, left time.Duration) (holders []Holder, meta string) {
-	strange, noted := "", false // a name that is no owner's; a holder with our field may have any
+	// an owner that IsOwner rejects: allowed only if our field is there; whether that is there
+	strange, noted := "", false
 	for i := 0; i+1 < len(fields); i += 2 {
 		owner, text := fields[i], fields[i+1]
 		switch {
@@ -246,7 +257,8 @@ func (one *reading) parse(fields []string, left time.Duration) (holders []Holder
 	return holders, meta
 }
 
-// said adds what a holder of ours says of itself. Its token is when it got the lock, unless the clock was behind or it came from Redisson's counter.
+// said adds what a holder of lockdog wrote into our field. A token is the time of the grant, unless the server's clock
+// was behind or the token is from Redisson's counter.
 func (h *Holder) said(meta string) {
 	token, traceparent := script.ParseMeta(meta)
 	h.Token = token
@@ -263,14 +275,14 @@ func parseTrace(traceparent string) (traceID, spanID string) {
 	return "", ""
 }
 
-// askPTTL asks for a PTTL in ms: go-redis makes a Duration of it, which may overflow.
+// askPTTL queues a PTTL with a result in ms: the Duration that go-redis makes of it may overflow.
 func askPTTL(ctx context.Context, pipe redis.Pipeliner, key string) *redis.IntCmd {
 	cmd := redis.NewIntCmd(ctx, "pttl", key)
 	_ = pipe.Process(ctx, cmd)
 	return cmd
 }
 
-// remaining is what PTTL says.
+// remaining converts a reply of PTTL.
 func remaining(ms int64) time.Duration {
 	if ms < 0 {
 		return noEnd
@@ -278,7 +290,7 @@ func remaining(ms int64) time.Duration {
 	return script.Millis(ms)
 }
 
-// longer returns the longer of two times that are left.
+// longer returns the longer of two remaining times.
 func longer(a, b time.Duration) time.Duration {
 	if a < 0 || b < 0 {
 		return noEnd
@@ -286,7 +298,8 @@ func longer(a, b time.Duration) time.Duration {
 	return max(a, b)
 }
 
-// sharer may be a holder of a read-write lock. It is one if it has a mark that is left. Redisson's writers have none, and live as long as the lock.
+// sharer is a possible holder of a read-write lock. It holds the lock if one of its marks is left. Redisson's writers
+// have no marks, and hold it as long as the key exists.
 type sharer struct {
 	Holder
 	of   *reading
@@ -294,7 +307,7 @@ type sharer struct {
 	left []*redis.IntCmd
 }
 
-// readMarks adds the holders of read-write locks that are alive.
+// readMarks adds those of the sharers that hold their locks.
 func (b *batch) readMarks(ctx context.Context, all []*sharer) error {
 	pipe := b.node.Pipeline()
 	for _, h := range all {
@@ -327,7 +340,7 @@ func (b *batch) readMarks(ctx context.Context, all []*sharer) error {
 		if h.meta != nil && !otherType(h.meta.Err()) {
 			h.of.failed(h.meta)
 		}
-		if !alive { // it let its lease run out
+		if !alive { // its lease has run out
 			continue
 		}
 		if !h.Redisson {
@@ -338,7 +351,6 @@ func (b *batch) readMarks(ctx context.Context, all []*sharer) error {
 	return nil
 }
 
-// add adds a holder of a read-write lock.
 func (one *reading) add(h Holder) {
 	if one.Mode != "write" {
 		one.Mode = h.Mode
@@ -348,12 +360,12 @@ func (one *reading) add(h Holder) {
 	switch {
 	case len(one.Holders) < Most:
 		one.Holders = append(one.Holders, h)
-	case h.Mode == "write": // it is more to be known than a reader
+	case h.Mode == "write": // a writer is more important than one reader more
 		one.Holders[Most-1] = h
 	}
 }
 
-// numbers reads the semaphores, and other numbers, that there are among the keys.
+// numbers reads the semaphores, and other numbers, at the keys.
 func (b *batch) numbers(ctx context.Context, keys []*reading) error {
 	type permits struct {
 		left       *redis.StringCmd
@@ -368,7 +380,8 @@ func (b *batch) numbers(ctx context.Context, keys []*reading) error {
 	for i, one := range keys {
 		key := script.PermitsKey(one.Key)
 		asked[i] = permits{
-			left: pipe.Get(ctx, one.Key), over: pipe.ZCount(ctx, key, "-inf", ms), held: pipe.ZCount(ctx, key, after, "+inf"), first: pipe.ZRange(ctx, key, 0, 0),
+			left: pipe.Get(ctx, one.Key), over: pipe.ZCount(ctx, key, "-inf", ms),
+			held: pipe.ZCount(ctx, key, after, "+inf"), first: pipe.ZRange(ctx, key, 0, 0),
 			next: pipe.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: 1}),
 		}
 	}
@@ -382,19 +395,21 @@ func (b *batch) numbers(ctx context.Context, keys []*reading) error {
 		one.err = nil
 		switch {
 		case one.failed(a.left, a.over, a.held, a.first, a.next):
-		case !script.IsNumber(a.left.Val()): // other text, or none: a sorted set of others' may be named so, too
+		// Not a number, or no key: a sorted set of another program may have such a name.
+		case !script.IsNumber(a.left.Val()):
 			one.alien("it is no number")
 		case len(first) == 0:
 			one.Kind, one.Available = Number, left
 		case len(first[0]) != permitBytes:
 			one.alien("what is beside it are no permits")
 		default:
-			one.Kind, one.Held, one.Available, one.Remaining = Semaphore, int(a.held.Val()), left+int(a.over.Val()), noEnd
+			one.Kind, one.Held, one.Available, one.Remaining =
+				Semaphore, int(a.held.Val()), left+int(a.over.Val()), noEnd
 			if len(next) > 0 && next[0].Score < noLease {
 				one.Remaining = script.Millis(int64(next[0].Score) - b.now.UnixMilli())
 			}
 		}
-		if why != nil && errors.Is(one.err, ErrNotALock) { // it says more
+		if why != nil && errors.Is(one.err, ErrNotALock) { // the first error is more specific
 			one.err = why
 		}
 	}
@@ -402,6 +417,6 @@ func (b *batch) numbers(ctx context.Context, keys []*reading) error {
 }
 
 const (
-	permitBytes = 16   // how long the name of a permit is
-	noLease     = 1e14 // more than any time in ms: Redisson's mark of a permit without a lease is
+	permitBytes = 16   // length of a permit's name
+	noLease     = 1e14 // ms, later than any real time: Redisson's permits without a lease end after it
 )

@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// scanCount is how many keys Redis looks at in one SCAN, which takes it less than a millisecond. Between two of them the reader rests for as long as Redis
-	// took to answer since the last one, so that it never has more than half of Redis's time.
+	// scanCount is how many keys Redis looks at in one SCAN, which takes Redis less than a millisecond. After each SCAN
+	// the reader pauses for as long as Redis took to answer since the last pause, so it uses at most half of Redis's
+	// time.
 	scanCount = 1000
-	readCount = 100        // how many keys are read at a time
-	mostRead  = 10_000     // how many readers of a lock, waiters in a queue, and records of a client are looked at
-	permits   = ":timeout" // ends the key that has a semaphore's permits
+	readCount = 100        // how many keys one pipeline reads
+	mostRead  = 10_000     // how many readers of a lock, waiters in a queue, and records of a client are read
+	permits   = ":timeout" // suffix of the key that has a semaphore's permits
 )
 
-// Locks reads all locks whose name matches a pattern, in which '*', '?', '[a-c]' and '\' mean what they do to Redis; "" is "*". First come mutexes and
-// read-write locks, then semaphores, otherwise in no order, each once. Redis looks at all of its keys for that, a thousand at a time and with pauses: some seconds
-// for ten million keys.
+// Locks reads all locks whose name matches a pattern, in which '*', '?', '[a-c]' and '\' mean the same as in Redis; ""
+// is "*". Mutexes and read-write locks come first, then semaphores; there is no other order. Each lock comes once.
+// Redis looks at all its keys for that, 1,000 at a time and with pauses: some seconds for ten million keys.
 //
-// An error doesn't end it: of a node that can't be read, or refuses to read some keys, there is one, with a zero Lock, and the others are read. The loop ends it,
-// or ctx.
+// An error doesn't end the loop. If a node can't be read, or refuses to read some keys, one error comes for it with a
+// zero Lock, and the other nodes are read. The loop ends at a break, or after ctx has ended.
 func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		pattern = cmp.Or(pattern, "*")
@@ -42,7 +43,10 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 			yield(Lock{}, fmt.Errorf("fleet: nodes of the Cluster: %w", err))
 			return
 		}
-		s := &scan{Reader: r, pattern: pattern, matches: matches, yield: yield, seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{}}
+		s := &scan{
+			Reader: r, pattern: pattern, matches: matches, yield: yield,
+			seen: map[string]bool{}, refused: map[*redis.Client]*refusedError{},
+		}
 		failed := map[*redis.Client]bool{}
 		fail := func(node *redis.Client, err error) bool {
 			failed[node] = true
@@ -74,19 +78,22 @@ func (r *Reader) Locks(ctx context.Context, pattern string) iter.Seq2[Lock, erro
 type scan struct {
 	*Reader
 	pattern string
-	matches func(name string) bool // it
+	matches func(name string) bool // whether a name matches pattern
 	yield   func(Lock, error) bool
-	waits   map[string][]waitgraph.Wait     // by the name of the lock that they are for; nil: not read yet
-	seen    map[string]bool                 // types and keys of locks: SCAN may return a key more than once
+	waits   map[string][]waitgraph.Wait     // by the name of the awaited lock; nil: not read yet
+	seen    map[string]bool                 // type and key of each lock yielded: SCAN may return a key more than once
 	refused map[*redis.Client]*refusedError // keys that the user may not read
 }
 
-// hashes yields the locks of a node that are hashes. It reports whether the loop goes on.
+// hashes yields the locks of a node that are hashes. It reports whether to continue.
 func (s *scan) hashes(ctx context.Context, node *redis.Client) (bool, error) {
-	return s.each(ctx, node, escape(s.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string { return []string{key} })
+	return s.each(ctx, node, escape(s.prefix)+s.pattern, "hash", (*batch).hashes, func(key string) []string {
+		return []string{key}
+	})
 }
 
-// semaphores yields the semaphores of a node that have been used: by the keys of their permits.
+// semaphores yields the semaphores of a node, found by the keys of their permits. So it misses those whose permits are
+// all free.
 func (s *scan) semaphores(ctx context.Context, node *redis.Client) (bool, error) {
 	return s.each(ctx, node, "*"+permits, "zset", (*batch).semaphores, func(key string) []string {
 		var of []string
@@ -99,7 +106,8 @@ func (s *scan) semaphores(ctx context.Context, node *redis.Client) (bool, error)
 	})
 }
 
-// semaphoresOf are the keys of the semaphores whose permits may be at a key: "x" and "{x}" have them at the same.
+// semaphoresOf returns the keys of the semaphores whose permits may be at a key: "x" and "{x}" have the same permits
+// key.
 func semaphoresOf(key string) []string {
 	key, ok := strings.CutSuffix(key, permits)
 	if !ok {
@@ -112,9 +120,10 @@ func semaphoresOf(key string) []string {
 	return []string{key}
 }
 
-// each reads the locks that there may be of the keys of a node: of says which.
+// each scans a node and yields the locks there. of returns the locks that a scanned key may belong to.
 func (s *scan) each(
-	ctx context.Context, node *redis.Client, match, kind string, how func(*batch, context.Context) error, of func(key string) []string,
+	ctx context.Context, node *redis.Client, match, kind string,
+	how func(*batch, context.Context) error, of func(key string) []string,
 ) (bool, error) {
 	var cursor uint64
 	for {
@@ -140,7 +149,8 @@ func (s *scan) each(
 			busy += time.Since(began)
 			var part *refusedError
 			switch {
-			case errors.As(err, &part) && redis.HasErrorPrefix(part.err, "NOPERM"): // the user may read some keys, and not others
+			// The ACL allows some keys, and not others.
+			case errors.As(err, &part) && redis.HasErrorPrefix(part.err, "NOPERM"):
 				if before := s.refused[node]; before != nil {
 					part.keys += before.keys
 				}
@@ -153,7 +163,7 @@ func (s *scan) each(
 					continue
 				}
 				s.seen[kind+l.Key] = true
-				if s.waits == nil { // not before Redis has answered
+				if s.waits == nil { // not earlier: Redis has answered now
 					s.waits = s.lastingWaits(ctx)
 				}
 				l.addWaits(s.waits[l.Name])

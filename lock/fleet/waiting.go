@@ -13,13 +13,14 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// readWaiters reads who waits: of all, or of those that are marked.
+// readWaiters reads the waiters: with b.all of every lock, otherwise of those whose holder has a mark for waiters.
 func (b *batch) readWaiters(ctx context.Context) error {
 	pipe := b.node.Pipeline()
-	var steps []func() // what follows the answers: it may ask for more, and then add a step
+	var steps []func() // each handles replies; it may queue more commands and add a step for them
 	then := func(step func()) { steps = append(steps, step) }
 	for _, one := range b.still() {
-		if one.Kind != RW && (b.all || one.inQueue || len(one.Holders) > 0 && one.Holders[0].Redisson) { // of Redisson's nothing says whether there is a queue
+		// A holder of Redisson has no mark that says whether there is a queue.
+		if one.Kind != RW && (b.all || one.inQueue || len(one.Holders) > 0 && one.Holders[0].Redisson) {
 			b.readQueue(ctx, pipe, one, then)
 		}
 		if one.Kind != RW && (b.all || one.marked) {
@@ -46,8 +47,8 @@ func (b *batch) readWaiters(ctx context.Context) error {
 	return nil
 }
 
-// readSet reads the clients that wait for a lock which is no RW. An entry stays there until the next release, though its client has given up or is dead: so those are left out to whose channel
-// nobody listens.
+// readSet reads the clients in the wait set of a lock that isn't an RW. An entry stays there until the next release,
+// even if its client has given up or is dead. So entries are omitted if nobody listens to their client's channel.
 func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key := script.WaitersKey(one.Key)
 	size, entries := pipe.ZCard(ctx, key), pipe.ZRangeWithScores(ctx, key, 0, Most-1)
@@ -55,16 +56,17 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 		if otherType(size.Err()) || one.failed(size, entries) || len(entries.Val()) == 0 {
 			return
 		}
-		var channels []string // of each entry: where its client would be granted the lock
+		var channels []string // per entry: where its client listens for grants of this lock
 		for _, z := range entries.Val() {
 			number, _, _ := strings.Cut(z.Member.(string), " ")
 			channels = append(channels, script.Channel(one.Key)+":"+number)
 		}
 		var listening []*redis.MapStringIntCmd
-		if !b.moved { // otherwise it isn't known which node to ask
+		if !b.moved { // after a move we don't know which node to ask
 			listening = append(listening, pipe.PubSubNumSub(ctx, channels...))
 			if redis.UniversalClient(b.node) != b.rdb {
-				listening = append(listening, pipe.PubSubShardNumSub(ctx, channels...)) // unknown to servers before 7
+				// unknown to servers before 7
+				listening = append(listening, pipe.PubSubShardNumSub(ctx, channels...))
 			}
 		}
 		then(func() {
@@ -80,24 +82,26 @@ func (b *batch) readSet(ctx context.Context, pipe redis.Pipeliner, one *reading,
 	})
 }
 
-// gone reports whether nobody listens to a channel, as far as the server says.
+// gone reports whether the server says that nobody listens to a channel. It is false if the server didn't say.
 func gone(listening []*redis.MapStringIntCmd, channel string) bool {
 	asked := false
 	for _, cmd := range listening {
 		switch {
 		case redis.HasErrorPrefix(cmd.Err(), "NOPERM"), cmd.Val()[channel] > 0:
 			return false
-		case cmd.Err() == nil: // otherwise an unknown subcommand
+		case cmd.Err() == nil: // an error: the server doesn't know the subcommand
 			asked = true
 		}
 	}
 	return asked
 }
 
-// readWriters reads the writers that wait for an RW. One whose deadline is past has stopped waiting: see rw.lua.
+// readWriters reads the writers that wait for an RW. A writer whose deadline is past has stopped waiting: see rw.lua.
 func (b *batch) readWriters(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key, after := script.WritersKey(one.Key), "("+strconv.FormatInt(b.now.UnixMilli(), 10)
-	size, owners := pipe.ZCount(ctx, key, after, "+inf"), pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: after, Max: "+inf", Count: Most})
+	size, owners := pipe.ZCount(ctx, key, after, "+inf"), pipe.ZRangeByScore(ctx, key, &redis.ZRangeBy{
+		Min: after, Max: "+inf", Count: Most,
+	})
 	then(func() {
 		if otherType(size.Err()) || one.failed(size, owners) {
 			return
@@ -110,7 +114,8 @@ func (b *batch) readWriters(ctx context.Context, pipe redis.Pipeliner, one *read
 	})
 }
 
-// readQueue reads the queue of a FairMutex. One whose deadline is past has stopped waiting: see fair_queue.lua. Of a long queue the rest counts as alive.
+// readQueue reads the queue of a FairMutex. A waiter whose deadline is past has stopped waiting: see fair_queue.lua.
+// All waiters behind the first mostRead count as waiting.
 func (b *batch) readQueue(ctx context.Context, pipe redis.Pipeliner, one *reading, then func(func())) {
 	key := script.QueueKey(one.Key)
 	size, owners := pipe.LLen(ctx, key), pipe.LRange(ctx, key, 0, mostRead-1)
