@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// logEvery bounds the log of campaigns that fail.
+// logEvery is the minimum time between two log records about failed campaigns.
 const logEvery = time.Minute
 
-// backoff is how long to pause before the next campaign. Only Run's goroutine uses it.
+// backoff computes the pause before the next campaign. Only Run's goroutine uses it.
 type backoff struct {
 	failures int       // in a row
-	logged   time.Time // when a failed campaign was logged last
+	logged   time.Time // when a failed campaign was last logged
 }
 
-// failed counts a campaign that failed. It returns how many failed in a row, and reports whether to log it.
+// failed counts a failed campaign. It returns the number of failures in a row, and reports whether to log this one.
 func (b *backoff) failed(now time.Time) (failures int, log bool) {
 	b.failures++
 	if b.failures > 1 && now.Sub(b.logged) < logEvery {
@@ -24,7 +24,8 @@ func (b *backoff) failed(now time.Time) (failures int, log bool) {
 	return b.failures, true
 }
 
-// termOf counts a term, which failed if it was short.
+// termOf counts a term. A term shorter than maxBackoff is one more failure; after a longer term, next starts again at
+// minBackoff.
 func (b *backoff) termOf(length time.Duration, c *config) {
 	if length >= c.maxBackoff {
 		b.failures = 0
@@ -34,11 +35,11 @@ func (b *backoff) termOf(length time.Duration, c *config) {
 
 func (b *backoff) reset() { b.failures = 0 }
 
-// next is the pause after what was counted last.
+// next returns the pause before the next campaign.
 func (b *backoff) next(c *config) time.Duration {
 	d := c.minBackoff
 	for n := 1; n < b.failures && d < c.maxBackoff; n++ {
-		d = 2 * min(d, c.maxBackoff/2) // which doesn't overflow
+		d = 2 * min(d, c.maxBackoff/2) // min: d can't overflow
 	}
 	return shortened(min(d, c.maxBackoff), 2)
 }

@@ -1,11 +1,12 @@
-// Package leader elects one of many processes, and runs a function in it for as long as it leads.
+// Package leader elects one of many processes, and runs a function in the elected process while it leads.
 //
 //	err := leader.Run(ctx, locks.Mutex("leader:reports"), func(ctx context.Context) error {
-//		return serve(ctx, leader.Token(ctx)) // ctx ends when this process leads no more
+//		return serve(ctx, leader.Token(ctx)) // ctx ends when this process stops being the leader
 //	})
 //
-// The leader is the holder of a lock of package lock. [Run] campaigns: it waits for the lock. Once elected it runs the function for one
-// term. When the process loses the lock, Run campaigns again. An [Elector] does the same, and can be asked [Elector.IsLeader] and [Elector.Check].
+// The leader is the holder of a lock of package lock. [Run] campaigns: it waits for the lock. Once elected, it runs the
+// function for one term. If the process loses the lock, Run campaigns again. An [Elector] does the same, and has
+// [Elector.IsLeader] and [Elector.Check].
 //
 // # How a term ends
 //
@@ -16,45 +17,51 @@
 //	            ▼                                 ▼
 //	     Run returns an error          Run returns nil, or an error
 //
-//	| what happens                        | fn's ctx             | then Run                                                 |
-//	|-------------------------------------|----------------------|----------------------------------------------------------|
-//	| fn returns nil while it leads       |                      | releases the lock, and returns nil: the work is done     |
-//	| fn returns an error while it leads  |                      | releases the lock, pauses, campaigns again               |
-//	| the lock is lost, or cut off        | ends, with the cause | waits for fn, pauses, campaigns again, whatever fn says  |
-//	| ctx ends                            | ends, with its cause | waits for fn, releases the lock, returns ctx's cause     |
-//	| the client is closed                | ends, with the cause | waits for fn, releases the lock, returns lock.ErrClosed  |
-//	| fn panics, or calls runtime.Goexit  |                      | releases the lock, and the panic goes on                 |
+//	| what happens                  | fn's ctx            | then Run                                             |
+//	|-------------------------------|---------------------|------------------------------------------------------|
+//	| fn returns nil while it leads |                     | releases the lock, and returns nil: the work is done |
+//	| fn fails while it leads       |                     | releases the lock, pauses, campaigns again           |
+//	| the lease is lost or canceled | ends with the cause | waits for fn, pauses, campaigns again                |
+//	| ctx ends                      | ends with its cause | waits for fn, releases the lock, returns ctx's cause |
+//	| the client is closed          | ends with the cause | waits for fn, releases the lock, returns ErrClosed   |
+//	| fn panics or calls Goexit     |                     | releases the lock, and the panic goes on             |
 //
-// To end Run because of an error of fn, cancel ctx with it, see [context.WithCancelCause].
+// To make Run return when fn fails, cancel ctx with fn's error: see [context.WithCancelCause].
 //
-// While Redis can't be reached, Run campaigns again and again, with pauses that grow ([WithBackoff]). It gives up only where that can't help: on
-// lock.ErrClosed, lock.ErrInvalid and lock.ErrDeadlock.
+// While Redis can't be reached, Run keeps campaigning, with growing pauses ([WithBackoff]). It returns an error only if
+// another campaign can't succeed: on lock.ErrClosed, lock.ErrInvalid and lock.ErrDeadlock.
 //
 // # What is guaranteed
 //
-//   - At most one process leads, as far as the lock gives it. Package lock says when two leases may live at one time, as after a failover of Redis.
-//   - fn's ctx ends before another process can be elected, under the same conditions. Its Err looks at the clock itself, so that it is
-//     right also in a process that was stopped.
-//   - While ctx has ended and fn hasn't returned, the lock is still renewed: a successor is elected after fn has returned, and then at
-//     once. This differs from [lock.Mutex.Lock], where the end of ctx stops the renewal. So a fn that never returns blocks its successors while its process
-//     lives; [Elector.Check] tells of it, and lock.WithMaxHold and lock.WithHeartbeat end it.
-//   - One Run never runs fn twice at one time: it doesn't campaign before fn has returned.
-//   - Run returns after fn, the release and all callbacks have returned. The release takes no longer than what is left of the lease.
+//   - At most one process leads, as far as the lock guarantees it. Package lock says when two leases may be live at the
+//     same time, for example after a failover of Redis.
+//   - fn's ctx ends before another process can be elected, under the same conditions. Its Err compares the clock, so it
+//     is right also in a process that was stopped.
+//   - After ctx has ended, the lock is renewed until fn has returned. Then it is released, so a successor is elected at
+//     once. This differs from [lock.Mutex.Lock], where the end of ctx stops the renewal. So an fn that never returns
+//     blocks its successors while its process lives. [Elector.Check] reports this, and lock.WithMaxHold and
+//     lock.WithHeartbeat end it.
+//   - One Run never runs fn twice at the same time: it campaigns only after fn has returned.
+//   - Run returns after fn, the release and all callbacks have returned. The release takes no longer than the rest of
+//     the lease.
 //
-// # What is not
+// # What is not guaranteed
 //
-// Nothing stops a fn that doesn't look at its ctx. After a loss it goes on beside the next leader, and a write that is under way when
-// its ctx ends still lands. If correctness matters, give [Token] to what fn writes to, and have it refuse smaller ones.
+// Nothing stops an fn that ignores its ctx. After a loss it runs beside the next leader. A write that has been sent
+// when the ctx ends may still be executed. If correctness matters, pass [Token] to the system that fn writes to, and
+// let that system refuse smaller tokens.
 //
 // # Callbacks
 //
-// [OnElected], [OnDeposed] and [OnNewLeader] are called one at a time, in the order of what they tell, by a goroutine of their own.
-// Neither leading nor the release waits for them, and what they are told may be over when they are called. A callback may call any method, and cancel ctx. It
-// must return, and must not wait for Run, which waits for it. A panic in it ends the program. What has to be done before fn starts belongs into fn.
+// [OnElected], [OnDeposed] and [OnNewLeader] are called one at a time, in the order of the events, by a separate
+// goroutine. Neither fn's start nor the release waits for them, so an event may be over when its callback runs. A
+// callback may call any method, and cancel ctx. It must return, and must not wait for Run, because Run waits for it. A
+// panic in a callback ends the program. What must be done before fn starts belongs in fn.
 //
 // # Locks to use
 //
-// A lock.Mutex is what most want; its lease, lock.WithLease, is how long nobody leads after a leader has died. With a lock.FairMutex terms go
-// round. A mutex of a lock.Quorum stands the loss of a server. Permits give as many leaders as there are permits. With lock.WithFixedLease a term is
-// as long as the lease. Don't give lock.WithLifetime, nor lock.WithWait: Run waits for as long as it takes.
+// Use a lock.Mutex in most cases. Its lease, lock.WithLease, is how long there is no leader after a leader has died.
+// With a lock.FairMutex the candidates lead in turn. A mutex of a lock.Quorum survives the loss of a server. A
+// lock.Semaphore gives as many leaders as it has permits. With lock.WithFixedLease a term is as long as the lease.
+// Don't use lock.WithLifetime. Don't use lock.WithWait: Run waits without a limit.
 package leader

@@ -10,33 +10,34 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// Run campaigns for the lock m, runs fn while this process leads, and campaigns again when it was deposed. It returns
+// Run campaigns for the lock m, and runs fn while this process leads. If the process is deposed, it campaigns again. It
+// returns
 //
-//   - nil, or what [lock.Lease.Release] said, after fn has returned nil while it led;
-//   - the cause of ctx after that has ended, joined with fn's error, if that is another, and with the release's;
+//   - nil, or the error of [lock.Lease.Release], after fn has returned nil while the process led;
+//   - after ctx has ended, its cause, joined with the errors of fn and of the release, if there are any;
 //   - an error that matches lock.ErrClosed, lock.ErrInvalid or lock.ErrDeadlock, as from [lock.Mutex.Lock].
 //
-// The ctx that fn gets ends when it leads no more; context.Cause says why. It is a child of the lease's Context, and has the deadline and the values
-// of ctx.
+// The ctx of fn ends when the process no longer leads; context.Cause says why. It is a child of the lease's Context,
+// and has the deadline and the values of the ctx given to Run.
 func Run(ctx context.Context, m lock.Locker, fn func(ctx context.Context) error, opts ...Option) error {
 	return New(m, opts...).Run(ctx, fn)
 }
 
-// Elector is a process's part in an election. Its methods may be called from any goroutine.
+// Elector is one candidate in an election. Its methods may be called concurrently.
 type Elector struct {
 	lock    lock.Locker
 	cfg     config
 	running atomic.Bool
-	term    atomic.Pointer[term] // the one whose fn hasn't returned
+	term    atomic.Pointer[term] // nil unless fn is running
 }
 
-// New returns an Elector for the lock m. It does no I/O and never fails: what is wrong with the options is the error, matching
-// lock.ErrInvalid, of Run.
+// New returns an Elector for the lock m. It does no I/O and never fails. An invalid option is reported by Run, as an
+// error that matches lock.ErrInvalid.
 func New(m lock.Locker, opts ...Option) *Elector {
 	return &Elector{lock: m, cfg: newConfig(m, opts)}
 }
 
-// Run is the function Run. An Elector runs one at a time; another call meanwhile fails with an error that matches lock.ErrInvalid.
+// Run is the function Run on this Elector. During a Run, another call fails with an error that matches lock.ErrInvalid.
 func (e *Elector) Run(ctx context.Context, fn func(ctx context.Context) error) error {
 	switch {
 	case e.cfg.err != nil:
@@ -55,27 +56,29 @@ func (e *Elector) Run(ctx context.Context, fn func(ctx context.Context) error) e
 	return r.loop()
 }
 
-// IsLeader reports whether this process leads: from its election until the ctx of fn ends or fn returns. It looks at the clock, and asks nobody.
+// IsLeader reports whether this process leads: from its election until fn's ctx ends or fn returns. It compares the
+// clock, and does no I/O.
 func (e *Elector) IsLeader() bool {
 	t := e.term.Load()
 	return t != nil && t.Err() == nil
 }
 
-// Check is a health check, for a liveness probe. It fails when this process has been deposed, or its ctx has ended, for longer than
-// tolerance, and fn hasn't returned: then fn may work beside another leader, or keep another from leading, and a restart helps. It is nil in all
-// other cases, also while Redis can't be reached, which a restart doesn't change.
+// Check is a health check for a liveness probe. It fails if fn's ctx ended more than tolerance ago and fn hasn't
+// returned. Then fn may be running beside another leader, or blocking a successor, and a restart helps. It is nil in
+// all other cases, even while Redis can't be reached: a restart doesn't help then.
 func (e *Elector) Check(tolerance time.Duration) error {
 	t := e.term.Load()
 	if t == nil || t.Err() == nil {
 		return nil
 	}
 	if late := time.Since(t.noteEnd()); late > tolerance {
-		return fmt.Errorf("lockdog: leader %q: fn hasn't returned %v after the end of its ctx: %w", t.lease.Name(), late.Round(time.Millisecond), context.Cause(t))
+		return fmt.Errorf("lockdog: leader %q: fn hasn't returned %v after the end of its ctx: %w",
+			t.lease.Name(), late.Round(time.Millisecond), context.Cause(t))
 	}
 	return nil
 }
 
-// errUnwound is what OnDeposed is told when fn ended without returning.
+// errUnwound is the cause for OnDeposed if fn ended without returning.
 var errUnwound = errors.New("lockdog: the leader's function panicked, or called runtime.Goexit")
 
 // run is one call of Run.
@@ -86,10 +89,10 @@ type run struct {
 	backoff   backoff
 	callbacks callbacks
 	news      news
-	look      chan struct{} // wakes the watcher when a term has ended
+	look      chan struct{} // wakes the watcher after a term has ended
 }
 
-// loop campaigns and leads in turns.
+// loop alternates between campaigns and pauses until Run ends.
 func (r *run) loop() error {
 	for {
 		again, err := r.next()
@@ -106,9 +109,11 @@ func (r *run) loop() error {
 	}
 }
 
-// next is one campaign and the term that it wins. It reports whether to campaign again, after a pause; otherwise err is the end of Run.
+// next runs one campaign and, if it is won, the term. It reports whether to campaign again after a pause. Otherwise err
+// is the result of Run.
 //
-// The lease follows a context of its own, so that the end of ctx ends the wait for the lock, but not the renewal while fn winds down.
+// Lock gets a context that r.ctx cancels only during the wait. So the end of r.ctx ends the wait, but doesn't stop the
+// renewal while fn winds down.
 func (r *run) next() (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.ctx))
 	defer cancel(nil)
@@ -118,7 +123,7 @@ func (r *run) next() (again bool, err error) {
 	var held *lock.HeldError
 	switch {
 	case r.ctx.Err() != nil:
-		if err == nil { // elected at this very moment
+		if err == nil { // r.ctx ended just after the lock was acquired
 			err = r.release(lease)
 			return false, r.ended(nil, err)
 		}
@@ -132,13 +137,14 @@ func (r *run) next() (again bool, err error) {
 		r.backoff.reset()
 	default:
 		if failed, log := r.backoff.failed(time.Now()); log {
-			r.cfg.log().WarnContext(r.ctx, "lockdog: campaign for leadership failed; it goes on", "error", err.Error(), "failures", failed)
+			r.cfg.log().WarnContext(r.ctx, "lockdog: campaign for leadership failed; it goes on",
+				"error", err.Error(), "failures", failed)
 		}
 	}
 	return true, nil
 }
 
-// lead is a term. It reports what next does.
+// lead runs one term. Its results are those of next.
 func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 	since := time.Now()
 	t := newTerm(r.ctx, lease)
@@ -159,21 +165,23 @@ func (r *run) lead(lease *lock.Lease) (again bool, err error) {
 		return false, r.ended(ferr, rerr)
 	}
 	if ferr != nil {
-		r.cfg.log().WarnContext(r.ctx, "lockdog: the leader's function failed", "name", lease.Name(), "token", lease.Token(), "error", ferr.Error())
+		r.cfg.log().WarnContext(r.ctx, "lockdog: the leader's function failed",
+			"name", lease.Name(), "token", lease.Token(), "error", ferr.Error())
 	}
 	if !led && errors.Is(cause, lock.ErrClosed) {
 		return false, cause
 	}
 	r.backoff.termOf(time.Since(since), &r.cfg)
-	return true, nil // telemetry has the error of the release; the lease ends in any case
+	return true, nil // without rerr: telemetry has it, and the lease ends in any case
 }
 
-// work runs fn, and resigns. It reports whether this process led until then; and resigns, too, when fn panics.
+// work runs fn and then releases the lock, also if fn panics. led reports whether the process led until fn returned.
 func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	ferr = errUnwound
 	defer func() {
 		cause := ferr
-		if led = t.Err() == nil || errors.Is(context.Cause(t), lock.ErrReleased); !led { // fn may resign by Release
+		// ErrReleased: fn resigned by calling Release.
+		if led = t.Err() == nil || errors.Is(context.Cause(t), lock.ErrReleased); !led {
 			cause = context.Cause(t)
 		}
 		r.term.Store(nil)
@@ -184,7 +192,7 @@ func (r *run) work(t *term) (led bool, ferr, rerr error) {
 	return
 }
 
-// release gives the lock back. That fn did so is no error.
+// release releases the lock. It is no error if fn has done so already.
 func (r *run) release(lease *lock.Lease) error {
 	if err := lease.Release(r.ctx); !errors.Is(err, lock.ErrReleased) {
 		return err
@@ -192,7 +200,7 @@ func (r *run) release(lease *lock.Lease) error {
 	return nil
 }
 
-// ended is what Run returns when ctx has ended.
+// ended returns the error of Run after ctx has ended.
 func (r *run) ended(ferr, rerr error) error {
 	cause := context.Cause(r.ctx)
 	if ferr == nil && rerr == nil {
@@ -201,14 +209,16 @@ func (r *run) ended(ferr, rerr error) error {
 	return errors.Join(cause, ferr, rerr)
 }
 
-// echoes reports whether fn's error says no more than that its ctx ended.
+// echoes reports whether fn's error only repeats that its ctx ended.
 func echoes(err, cause error) bool {
-	return err == nil || errors.Is(err, cause) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return err == nil || errors.Is(err, cause) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// elected tells that a term has begun.
+// elected reports that a term has begun: to the log and to the callbacks.
 func (r *run) elected(t *term) {
-	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader", "name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token())
+	r.cfg.log().InfoContext(r.ctx, "lockdog: elected leader",
+		"name", t.lease.Name(), "owner", t.lease.Owner(), "token", t.lease.Token())
 	token := t.lease.Token()
 	r.news.turn(func() {
 		if r.cfg.onElected != nil {
@@ -218,7 +228,7 @@ func (r *run) elected(t *term) {
 	r.tell(t.lease.Owner(), r.news.now())
 }
 
-// deposed tells that a term is over, and why, once.
+// deposed reports that a term is over, to the log and to OnDeposed. It does so once per term.
 func (r *run) deposed(t *term, cause error) {
 	t.told.Do(func() {
 		t.noteEnd()

@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// firstLook is how long after the start, and after a term, it is asked who leads: mostly somebody does by then, and this process
-// isn't asking in vain while its own election is under way.
+// firstLook is the delay of the first question who leads, after the start and after each term. By then there usually is
+// a leader; and this process doesn't ask in vain during its own election.
 const firstLook = 100 * time.Millisecond
 
-// news is what was told, and orders it. An answer of Redis that is older than a term's beginning or end is no news.
+// news orders what OnNewLeader is called with. A reply of Redis to a question asked before the latest beginning or end
+// of a term is ignored.
 type news struct {
 	mu    sync.Mutex
-	turns int    // counts beginnings and ends of terms of this process
-	last  string // the client that leads, as told last
+	turns int    // beginnings and ends of terms of this process so far
+	last  string // client of the leader that OnNewLeader was last called with
 }
 
-// now is to be given to tell by those who are about to ask.
+// now returns the value for tell's parameter asked. Call it before asking Redis who leads.
 func (n *news) now() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.turns
 }
 
-// turn is the beginning or the end of a term; f tells of it.
+// turn counts the beginning or the end of a term, and calls f with mu held, to add the callbacks in order.
 func (n *news) turn(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,7 +34,8 @@ func (n *news) turn(f func()) {
 	f()
 }
 
-// tell has OnNewLeader called if the owner, seen at asked or later, belongs to another client than the one told last.
+// tell adds a call of OnNewLeader if the owner's client isn't the last one reported, and no term has begun or ended
+// since asked.
 func (r *run) tell(owner string, asked int) {
 	n := &r.news
 	n.mu.Lock()
@@ -46,8 +48,8 @@ func (r *run) tell(owner string, asked int) {
 	r.callbacks.add(func() { r.cfg.onNewLeader(id) })
 }
 
-// clientOf splits an owner, "<client id>:<random>-<seq>", which an RWMutex's writer follows by ":write": client is what all owners of one
-// client have in common. Redisson's is "<uuid>:<thread>".
+// clientOf returns what is common to all owners of a client, and the client's id. An owner is "<client
+// id>:<random>-<seq>", with ":write" after it for a writer of an RWMutex. Redisson's is "<uuid>:<thread>".
 func clientOf(owner string) (client, id string) {
 	client = strings.TrimSuffix(owner, ":write")
 	colon := strings.LastIndexByte(client, ':')
@@ -61,7 +63,8 @@ func clientOf(owner string) (client, id string) {
 	return client, id
 }
 
-// watch asks who leads while this process doesn't, if anybody wants to know. The function returned ends it.
+// watch starts a goroutine that asks who leads while this process doesn't. It does nothing without OnNewLeader. stop
+// ends the goroutine.
 func (r *run) watch() (stop func()) {
 	if r.cfg.onNewLeader == nil {
 		return func() {}
@@ -88,10 +91,10 @@ func (r *run) watchUntil(ctx context.Context) {
 		case <-timer.C:
 		}
 		if r.IsLeader() {
-			continue // until look says that it was deposed
+			continue // until r.look reports the end of this term
 		}
 		asked := r.news.now()
-		// Why Redis doesn't say, the lock's telemetry has.
+		// An error of Inspect is ignored: the lock's telemetry has it.
 		if h, err := r.cfg.inspector.Inspect(ctx); err == nil && h.Held {
 			r.tell(h.Owner, asked)
 		}
@@ -99,7 +102,8 @@ func (r *run) watchUntil(ctx context.Context) {
 	}
 }
 
-// callbacks are called one at a time, in the order in which they were added, by a goroutine that lives while there are any.
+// callbacks calls functions one at a time, in the order in which they were added, in a goroutine that ends when there
+// are none left.
 type callbacks struct {
 	mu    sync.Mutex
 	queue []func()
@@ -132,5 +136,5 @@ func (c *callbacks) call() {
 	}
 }
 
-// wait returns when all have returned. None may be added after it was called.
+// wait returns after all callbacks have returned. After a call of wait, none may be added.
 func (c *callbacks) wait() { c.calls.Wait() }

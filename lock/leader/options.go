@@ -31,40 +31,45 @@ type config struct {
 	err         error
 }
 
-// inspector is a lock that can tell who holds it.
+// inspector is a lock that can say who holds it.
 type inspector interface {
 	Inspect(ctx context.Context) (lock.Holder, error)
 }
 
-// OnElected is called when this process has been elected, with the fencing token of its term. fn starts at the same time.
+// OnElected sets a function that is called when this process has been elected, with the fencing token of its term. fn
+// starts at the same time.
 func OnElected(f func(token int64)) Option { return func(c *config) { c.onElected = f } }
 
-// OnDeposed is called when this process leads no more, once for each call of OnElected, also while fn still runs. The cause is nil when
-// fn returned nil while it led; fn's error when it returned one; otherwise why fn's ctx ended: a *lock.LostError, a
-// *lock.CanceledError or the cause of the ctx given to Run.
+// OnDeposed sets a function that is called when this process no longer leads, once for each call of OnElected, even
+// while fn is still running. The cause is nil if fn returned nil while the process led, and fn's error if fn returned
+// an error then. Otherwise it is the cause of fn's ctx: a *lock.LostError, a *lock.CanceledError or the cause of the
+// ctx given to Run.
 func OnDeposed(f func(cause error)) Option { return func(c *config) { c.onDeposed = f } }
 
-// OnNewLeader is called with the client id of the leader (lock.WithClientID) when another client leads than the one it was called with last, this one
-// included. Another client with the same id is another leader. It isn't called when nobody leads.
+// OnNewLeader sets a function that is called with the client id of the leader (lock.WithClientID) when the leader is
+// another client than in the previous call. That may be this client. Another client with the same id counts as another
+// leader. It isn't called when nobody leads.
 //
-// A term of this process is told at once. To hear of others, Run asks Redis while it doesn't lead: when it has waited for 100 ms, 100 ms
-// after each term of its own, and every WithInspectInterval. So another leader is told one interval after its election at most, while Redis answers, and
-// one that led for less than that may be missed. Without OnNewLeader, Run asks nothing while it waits. The lock needs the method Inspect of a lock.Mutex.
+// A term of this process is reported at once. To learn of other leaders, Run asks Redis while this process doesn't
+// lead: 100 ms after its start, 100 ms after each of its terms, and every WithInspectInterval. So another leader is
+// reported at most one interval after its election, while Redis answers. A leader may be missed if its term was shorter
+// than the interval. Without OnNewLeader, Run doesn't ask. The lock must have the method Inspect, as a lock.Mutex does.
 func OnNewLeader(f func(clientID string)) Option { return func(c *config) { c.onNewLeader = f } }
 
-// WithInspectInterval sets how often OnNewLeader looks who leads: one small read for each process that waits. Each
+// WithInspectInterval sets how often Run asks who leads, for OnNewLeader: one small read per waiting process. Each
 // interval is shortened at random by up to a tenth. The default is DefaultInspectInterval.
 func WithInspectInterval(d time.Duration) Option { return func(c *config) { c.interval = d } }
 
-// WithBackoff sets the pause before the next campaign, after a campaign that failed and after a term: shortest at first, twice as long after each failure, and
-// longest at most. Each pause is shortened at random by up to a half. A term that lasted for longest or more makes
-// it shortest again; a shorter one counts as a failure. The defaults are DefaultMinBackoff and DefaultMaxBackoff.
+// WithBackoff sets the pause before the next campaign, after a failed campaign and after a term. The first pause is
+// shortest; after each failure it is twice as long, and at most longest. Each pause is shortened at random by up to a
+// half. A term counts as a failure if it was shorter than longest; after a longer term the pause is shortest again. The
+// defaults are DefaultMinBackoff and DefaultMaxBackoff.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) { c.minBackoff, c.maxBackoff = shortest, longest }
 }
 
-// WithLogger sets where Run logs: elections and their ends, errors of fn, and campaigns that fail, of which it logs one a minute at most. The
-// default, and nil, is slog.Default.
+// WithLogger sets the logger of Run: for elections and their ends, errors of fn, and failed campaigns (at most one
+// record a minute). nil means slog.Default, which is also the default.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 func newConfig(m lock.Locker, opts []Option) config {
@@ -81,7 +86,8 @@ func newConfig(m lock.Locker, opts []Option) config {
 	case m == nil:
 		c.fail("the lock is nil")
 	case c.minBackoff <= 0 || c.maxBackoff < c.minBackoff:
-		c.fail("WithBackoff(%v, %v): the first must be positive, and the second not be shorter", c.minBackoff, c.maxBackoff)
+		c.fail("WithBackoff(%v, %v): the first must be positive, and the second not be shorter",
+			c.minBackoff, c.maxBackoff)
 	case c.interval <= 0:
 		c.fail("WithInspectInterval(%v): must be positive", c.interval)
 	case c.onNewLeader != nil && c.inspector == nil:

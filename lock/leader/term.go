@@ -8,8 +8,9 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// term is one lease of the leader's, and the ctx of fn. It adds to a child of the lease's Context that it ends with the ctx given to Run,
-// and that its Err is never late: it asks both, and so the clock.
+// term is one lease of the leader, and the ctx of fn. It is a child of the lease's Context with two differences. It
+// also ends with the ctx given to Run. And its Err is never late: it calls Err of both contexts, and that of the lease
+// compares the clock.
 type term struct {
 	context.Context
 	cancel   context.CancelCauseFunc
@@ -30,14 +31,14 @@ func newTerm(run context.Context, lease *lock.Lease) *term {
 	return t
 }
 
-// close frees what the term's contexts hold on to.
+// close releases the resources of the term's contexts.
 func (t *term) close() {
 	t.unfollow()
 	t.cancel(lock.ErrReleased)
 }
 
-// noteEnd returns when the term's ctx ended, as far as is known. It is called after that. A process that was stopped hears of it late, but
-// knows until when it could have trusted the lease.
+// noteEnd returns when the term's ctx ended. Call it only after that end; the first call fixes the result. A stopped
+// process notices the end late, so the result is the lease's deadline if that is earlier.
 func (t *term) noteEnd() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,7 +62,7 @@ func (t *term) Err() error {
 	if t.run.Err() != nil {
 		t.cancel(context.Cause(t.run))
 	}
-	_ = t.work.Err() // ends this one, too, if it has ended
+	_ = t.work.Err() // if the lease has ended by the clock, this ends work and so t.Context
 	return t.Context.Err()
 }
 
@@ -75,15 +76,16 @@ func (t *term) Value(key any) any {
 	return t.Context.Value(key)
 }
 
-// Lease returns the leader's lease, given the ctx of fn or one made from it; otherwise nil. With lock.WithHeartbeat fn has to call its
-// Heartbeat. Its Release is a resignation.
+// Lease returns the leader's lease if ctx is fn's ctx or derived from it, otherwise nil. With lock.WithHeartbeat, fn
+// must call its Heartbeat. To resign, call its Release.
 func Lease(ctx context.Context) *lock.Lease {
 	l, _ := ctx.Value(termKey{}).(*lock.Lease)
 	return l
 }
 
-// Token returns the fencing token of the leader's term, given the ctx of fn or one made from it; otherwise 0. It is larger than those of
-// all terms before, see [lock.Lease.Token]. What fn writes to should keep the largest it has seen, and refuse smaller ones.
+// Token returns the fencing token of the leader's term if ctx is fn's ctx or derived from it, otherwise 0. It is larger
+// than the tokens of all earlier terms: see [lock.Lease.Token]. The system that fn writes to should store the largest
+// token it has seen, and refuse smaller ones.
 func Token(ctx context.Context) int64 {
 	if l := Lease(ctx); l != nil {
 		return l.Token()
