@@ -1,6 +1,6 @@
-// Package locktest gives tests a lock.Client without a Redis: the real client of package lock, with its watchdog, waiting and
-// telemetry, over the real go-redis and a miniredis in this process. It opens no socket, and works inside a bubble of
-// testing/synctest, where a lease of thirty seconds runs out in no time:
+// Package locktest gives tests a lock.Client without a Redis. It is the real client of package lock, with its watchdog,
+// waiting and telemetry, over the real go-redis and a miniredis in this process. It opens no socket, and works inside a
+// bubble of testing/synctest, where a lease of thirty seconds runs out without real waiting:
 //
 //	func TestImportStopsWhenTheLockIsLost(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -15,42 +15,44 @@
 //		})
 //	}
 //
-// Inside a bubble call New inside it, too: a client's channels and timers belong to the bubble they were made in.
+// Call New inside the bubble too: a client's channels and timers belong to the bubble in which they were made.
 //
-// A client begins to listen for what others do with its locks when it has been granted one. Here Lose and ForceUnlock
-// wait until it does, for a millisecond at most in a bubble. Of what a Redis tells before that, it learns at its next
-// renewal only, and then a forced loss is lock.CauseMissing.
+// A client subscribes to the channel for losses and forced unlocks when it gets its first lock. Lose and ForceUnlock
+// wait until it has subscribed: in a bubble at most a millisecond. With a real Redis, a message that comes earlier is
+// missed: the client learns of the loss only at its next renewal, and the cause of a forced loss is lock.CauseMissing.
 //
 // # Failures and delays
 //
-// FailAcquires, FailReleases and FailRenewals make every such call to the server fail; DelayAcquires and DelayReleases make it slow.
-// lockdog reacts as it does with a Redis, so what comes of a failure depends on the error:
+// FailAcquires, FailReleases and FailRenewals make every such call to the server fail. DelayAcquires and DelayReleases
+// make it slow. lockdog reacts as with a real Redis, so the result of a failure depends on the error:
 //
-//   - ReplyError("LOADING Redis is loading the dataset in memory"): Redis refuses, for a while. Nothing was done. READONLY, NOREPLICAS,
-//     CLUSTERDOWN and the like are such replies, too. TryLock tries four times, in about a tenth of a second. Lock waits until
-//     Redis grants again, and fails when the errors have lasted for one lease, WithWait is over or ctx ends. Release goes on trying until
-//     ctx ends, or else for what is left of the lease.
-//   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis refuses, for good, as it does with OOM. Nothing was
-//     done. All of them return the error at once.
-//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not context.Canceled: the
-//     network failed. The client gets it as one of go-redis, wrapped in a *net.OpError. Here nothing was done, but lockdog doesn't know that.
-//     TryLock tries four times, and so does Lock, unless it was waiting for the lock already: then it goes on as with LOADING. Release goes on
-//     trying, too.
-//   - ErrReplyLost: the network failed after the server did what it was asked to. lockdog tries again as with any other
-//     error of the network. A release has freed the lock, but Release and Do return that it is unconfirmed; call FailReleases(nil) in
-//     time, and the next try confirms it. A lock that was granted without its client knowing is taken when TryLock or Lock has failed. The
-//     client gives it back by itself, within moments; if releases fail, too, it stays taken for a lease.
+//   - ReplyError("LOADING Redis is loading the dataset in memory"): Redis rejects the call for some time. Nothing was
+//     executed. READONLY, NOREPLICAS and CLUSTERDOWN are such replies too. TryLock tries four times, in about a tenth
+//     of a second. Lock retries until Redis grants the lock; it fails if the errors have lasted for one lease, WithWait
+//     is over or ctx ends. Release retries until ctx ends; without an end of ctx, for the rest of the lease.
+//   - ReplyError("NOPERM this user has no permissions to run the 'evalsha' command"): Redis rejects the call for good.
+//     OOM is such a reply too. Nothing was executed. All methods return the error at once.
+//   - Any other error, such as io.EOF, context.DeadlineExceeded or errors.New("connection reset by peer"), but not
+//     context.Canceled: the network failed. The client gets the error as go-redis returns it, wrapped in a
+//     *net.OpError. The server executed nothing, but lockdog doesn't know that. TryLock tries four times. So does Lock,
+//     unless it was already waiting for the lock: then it retries as with LOADING. Release retries too.
+//   - ErrReplyLost: the network failed after the server had executed the call. lockdog retries as with any other
+//     network error. A release has freed the lock, but Release and Do return that it is unconfirmed. If
+//     FailReleases(nil) is called in time, the next try confirms it. After an acquire, the lock is held by a client
+//     that doesn't know it, until TryLock or Lock has failed. Then the client releases it by itself within moments; if
+//     releases fail too, it stays held for a lease.
 //
-// The error that a caller gets wraps the one given here. It matches lock.ErrUnavailable if the network failed, or Redis doesn't serve now;
-// that of Do matches lock.ErrUnconfirmed, too, if only the release failed. A service may turn them into these answers:
+// The error that a caller gets wraps the error given here. It matches lock.ErrUnavailable if the network failed, or
+// Redis can't serve now. The error of Do also matches lock.ErrUnconfirmed if only the release failed. A service may
+// answer with:
 //
 //	func status(err error) int {
 //		switch {
-//		case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the work is done: nobody should repeat it
+//		case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the work is done: it must not be repeated
 //			return http.StatusOK
 //		case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrClosed):
 //			return http.StatusServiceUnavailable
-//		case errors.Is(err, context.DeadlineExceeded): // also while it waited for a lock that is held
+//		case errors.Is(err, context.DeadlineExceeded): // even if it waited for a held lock
 //			return http.StatusGatewayTimeout
 //		case errors.Is(err, lock.ErrHeld):
 //			return http.StatusConflict
@@ -59,10 +61,10 @@
 //		}
 //	}
 //
-// Then Hold tests the 409, FailAcquires(io.EOF) the 503 and FailReleases(io.EOF) the 200, as the example of FailAcquires shows.
+// Then Hold tests the 409, FailAcquires(io.EOF) the 503 and FailReleases(io.EOF) the 200: see the example of
+// FailAcquires.
 //
-// What the server does is what the scripts of package lock do on a Redis that is one server, and that neither fails nor
-// is slow unless told to. What failovers and clusters do to a lock, it can't show. It has no replicas: that none confirms
-// (lock.WithReplicas), it says at once. It refuses what lock.WithLossNotifications asks for, as a proxy may, which the
-// client logs.
+// The server runs the scripts of package lock as a single Redis does that is fast and never fails, except for the
+// faults that a test sets. It can't show failovers and clusters. It has no replicas, so lock.WithReplicas fails at
+// once. It rejects the configuration for lock.WithLossNotifications, as a proxy may; the client logs that.
 package locktest

@@ -16,11 +16,12 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// ErrReplyLost is for FailAcquires, FailReleases and FailRenewals: the server does what it is asked to, and the client never gets the
-// reply. An error that wraps it does the same.
+// ErrReplyLost is for FailAcquires, FailReleases and FailRenewals: the server executes the call, but the client never
+// gets the reply. An error that wraps it has the same effect.
 var ErrReplyLost = errors.New("locktest: the reply was lost")
 
-// ReplyError is an error reply of Redis, by which it refuses a call: ReplyError("LOADING Redis is loading the dataset in memory").
+// ReplyError is an error reply with which Redis rejects a call: ReplyError("LOADING Redis is loading the dataset in
+// memory").
 type ReplyError string
 
 // Error implements error.
@@ -32,39 +33,44 @@ func (ReplyError) RedisError() {}
 // errTimeout is what go-redis returns when the reply hasn't arrived within the ReadTimeout.
 var errTimeout error = &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
 
-// FailAcquires makes every acquire of every client fail with err, until it is called with nil. See the package documentation for
-// what err may be.
+// FailAcquires makes every acquire of every client fail with err, until it is called with nil. See the package
+// documentation for what err may be.
 //
-// An acquire is each request for a lock, or for several names of a Multi: of TryLock, Lock and Do of every kind of lock,
-// of TryAcquire and Acquire of an UnleasedSemaphore, and of Latch.Wait. A Quorum has a server for each node, and each
-// fails by itself. Joining a lease that this client already has (lock.WithReentrancy) is no request, and works.
+// An acquire is each request for a lock, or for several names of a Multi: by TryLock, Lock and Do of every kind of
+// lock, by TryAcquire and Acquire of an UnleasedSemaphore, and by Latch.Wait. For a Quorum, each node has its own
+// Server, which fails separately. Joining a lease that this client already has (lock.WithReentrancy) sends no request,
+// so it works.
 func (s *Server) FailAcquires(err error) { s.faults.fail(acquire, err) }
 
-// FailReleases makes every release of every client fail with err, until it is called with nil. The lock stays held, until its lease
-// runs out in Redis; with ErrReplyLost it is released. See the package documentation for what err may be.
+// FailReleases makes every release of every client fail with err, until it is called with nil. The lock stays held
+// until its lease runs out in Redis; with ErrReplyLost it is released. See the package documentation for what err may
+// be.
 //
-// A release is each request to give something back: of Lease.Release and Do of every kind of lock, of Release and
-// AddPermits of a semaphore, and of Latch.CountDown. lockdog sends releases itself, too, where the reply to an acquire
+// A release is each request to give something back: by Lease.Release and Do of every kind of lock, by Release and
+// AddPermits of a semaphore, and by Latch.CountDown. lockdog itself also sends releases after the reply to an acquire
 // was lost.
 //
-// A failing Lease.Release takes until its ctx ends, or else what is left of the lease. Outside a bubble, limit one of the two.
+// A failing Lease.Release retries until its ctx ends or the lease runs out. Outside a bubble, make one of the two
+// short.
 func (s *Server) FailReleases(err error) { s.faults.fail(release, err) }
 
 // FailRenewals makes every renewal of every client fail with err, until it is called with nil. Acquires and releases
-// still work. Leases that are not renewed before their Deadline are lost with lock.CauseUnreachable.
+// still work. Leases that aren't renewed before their Deadline are lost with lock.CauseUnreachable.
 func (s *Server) FailRenewals(err error) { s.faults.fail(renewal, err) }
 
-// DelayAcquires makes every acquire (see FailAcquires) of every client reach the server d later than it is sent, until it is called with 0. A
-// caller need not wait for that: it can leave when its ctx ends. What the server grants then is given back.
+// DelayAcquires makes every acquire (see FailAcquires) of every client reach the server d after it is sent, until it is
+// called with 0. The caller doesn't have to wait for d: it returns when its ctx ends. If the server grants the lock
+// later, the client releases it.
 //
-// d is fake time in a bubble. With FailAcquires, the error takes as long. A client waits five seconds for a reply, the default ReadTimeout
-// of go-redis: with a d as long as that it gets none, and the server nothing. TryLock waits no longer than that itself.
+// d is fake time in a bubble. With FailAcquires, the error comes after d too. The client's ReadTimeout is the default
+// of go-redis, five seconds. If d is that long or longer, the client gets a timeout, and the server never gets the
+// request. TryLock itself doesn't wait longer than that.
 func (s *Server) DelayAcquires(d time.Duration) { s.faults.delay(acquire, d) }
 
-// DelayReleases is the same for every release (see FailReleases).
+// DelayReleases does the same for every release (see FailReleases).
 func (s *Server) DelayReleases(d time.Duration) { s.faults.delay(release, d) }
 
-// operation is what a call is for.
+// operation is the purpose of a call, for faults.
 type operation int
 
 const (
@@ -75,7 +81,7 @@ const (
 	operations
 )
 
-// operationsBy are those of the scripts that aren't for others, by what a call may have in place of a script.
+// operationsBy maps the SHA and the source of a script, either of which a call may have, to its operation.
 var operationsBy = func() map[any]operation {
 	by := make(map[any]operation)
 	for op, scripts := range map[operation][]*backend.Script{
@@ -97,13 +103,13 @@ var operationsBy = func() map[any]operation {
 	return by
 }()
 
-// fault is what happens to a call on its way.
+// fault is what happens to calls of one operation.
 type fault struct {
 	err   error
 	delay time.Duration
 }
 
-// overNetwork is an error as go-redis returns it: what isn't a reply, nor go-redis's own, came of a connection that broke.
+// overNetwork wraps errors as go-redis does for a broken connection, except replies and go-redis's own errors.
 func overNetwork(err error) error {
 	if err == nil || !redisfail.Classify(err).Unclear || redisfail.IsUnavailable(err) {
 		return err
@@ -111,7 +117,7 @@ func overNetwork(err error) error {
 	return &net.OpError{Op: "read", Net: "tcp", Err: err}
 }
 
-// faults are the faults of all calls.
+// faults has the current fault of each operation.
 type faults struct {
 	mu sync.Mutex
 	of [operations]fault
@@ -129,16 +135,17 @@ func (f *faults) delay(op operation, d time.Duration) {
 	f.of[op].delay = d
 }
 
-// at returns the fault of a command that is sent now.
+// at returns the fault for a command that is sent now.
 func (f *faults) at(cmd redis.Cmder, timeout time.Duration) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	acquires, releases := f.of[acquire] != (fault{}), f.of[release] != (fault{})
 	switch {
 	case script.HandOver.IsRunBy(cmd) && acquires:
-		// It would acquire, too, for the next waiter. As one that came too late it is followed by a plain release, and the waiter asks itself.
+		// A hand-over acquires too, for the next waiter. ErrLate makes the client send a plain release instead, and
+		// the waiter acquires by itself.
 		return fault{err: redisfail.ErrLate}
-	case script.Batch.IsRunBy(cmd) && (acquires || releases): // then its calls are sent apart
+	case script.Batch.IsRunBy(cmd) && (acquires || releases): // this error makes the client send its calls one by one
 		return fault{err: ReplyError("ERR locktest: one by one")}
 	}
 	var at fault
@@ -146,7 +153,7 @@ func (f *faults) at(cmd redis.Cmder, timeout time.Duration) fault {
 		at = f.of[operationsBy[args[1]]]
 	}
 	switch {
-	case cmd.Name() == "eval": // the server didn't know the script, and was asked after a delay
+	case cmd.Name() == "eval": // it repeats an EVALSHA that failed with NOSCRIPT, which was delayed already
 		at.delay = 0
 	case at.delay >= timeout:
 		at = fault{cmp.Or(at.err, errTimeout), timeout}
@@ -154,7 +161,7 @@ func (f *faults) at(cmd redis.Cmder, timeout time.Duration) fault {
 	return at
 }
 
-// tap is on a client's way to the server.
+// tap returns the hooks between a client and the server.
 func (s *Server) tap(timeout time.Duration) fakeredis.Tap {
 	return fakeredis.Tap{
 		Up: func(cmd redis.Cmder) error {
@@ -166,7 +173,7 @@ func (s *Server) tap(timeout time.Duration) fakeredis.Tap {
 			case script.Renew.IsRunBy(cmd):
 				s.cut(cmd)
 			case script.Force.IsRunBy(cmd), script.RWForce.IsRunBy(cmd):
-				for _, h := range s.held(cmd.Args()[3].(string)) { // its first key
+				for _, h := range s.held(cmd.Args()[3].(string)) { // args[3] is the first key
 					s.listens(h.owner)
 				}
 			}

@@ -17,16 +17,16 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// Thief is the owner that Lose with lock.CauseTaken gives the lock to. The writer of an RWMutex is Thief + ":write".
+// Thief is the new owner of a lock after Lose with lock.CauseTaken. For an RWMutex it is the writer Thief + ":write".
 const Thief = "locktest/thief:1"
 
 // closeGrace is how long Close waits for leases that are not released.
 const closeGrace = time.Second
 
-// Server is a Redis in this process, and the clients made for it. The names passed to its methods are keys: they include
+// Server is a Redis in this process, together with its clients. Its methods take keys for names: they include
 // the prefix of lock.WithKeyPrefix.
 //
-// It is safe for concurrent use. Hold and Lose may fail the test: call them from the test's goroutine.
+// It is safe for concurrent use. Hold and Lose may fail the test, so call them only from the test's goroutine.
 type Server struct {
 	t      testing.TB
 	opts   []lock.Option
@@ -39,18 +39,18 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients []*lock.Client
-	conns   []*redis.Client // of the clients, and admin
-	admin   *redis.Client   // of our own; nil: the server isn't open
-	cutOff  map[place]bool  // whose renewals are refused
+	conns   []*redis.Client // the clients' connections, and admin
+	admin   *redis.Client   // for the server's own scripts; nil: the server isn't open
+	cutOff  map[place]bool  // holds whose renewals fail
 }
 
-// New returns an empty server. The options are the defaults of all its clients. Close is called when the test
-// ends.
+// New returns an empty server. The options are the defaults of all its clients. Close is called when the test ends.
 //
-// What the clients log goes to t.Output, which go test shows with -v or when the test fails. lock.WithLogger sends it somewhere
-// else. What is logged after the test's end is dropped.
+// The clients log to t.Output, which go test shows with -v or if the test fails. lock.WithLogger changes that. Records
+// after the test's end are dropped.
 //
-// t may be nil, as in an Example: then the caller has to call Close, what would fail the test panics, and the clients log to slog.Default.
+// t may be nil, as in an Example. Then the caller must call Close, errors panic instead of failing the test, and the
+// clients log to slog.Default.
 func New(t testing.TB, opts ...lock.Option) *Server {
 	s := &Server{t: t, opts: opts, fake: fakeredis.New(), cutOff: make(map[place]bool)}
 	if t != nil {
@@ -65,13 +65,13 @@ func New(t testing.TB, opts ...lock.Option) *Server {
 	return s
 }
 
-// testOutput is the output of a test that still runs. A Write to it after the test's end would panic.
+// testOutput is the output of a running test. After the test's end it drops what is written: a Write to t.Output would
+// panic.
 type testOutput struct {
 	mu sync.Mutex
 	w  io.Writer // nil: the test has ended
 }
 
-// Write implements io.Writer.
 func (o *testOutput) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,14 +87,14 @@ func (o *testOutput) end() {
 	o.w = nil
 }
 
-// Client returns the server's first client, always the same.
+// Client returns the server's first client. Every call returns the same client.
 func (s *Server) Client() *lock.Client {
 	s.helper()
 	s.once.Do(func() { s.first = s.NewClient() })
 	return s.first
 }
 
-// NewClient returns another client, like that of another process. Its options are applied after those of
+// NewClient returns a new client, which acts like that of another process. Its options are applied after those of
 // New. Options that lock.New rejects fail the test.
 func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	s.helper()
@@ -112,8 +112,8 @@ func (s *Server) NewClient(opts ...lock.Option) *lock.Client {
 	return c
 }
 
-// Close closes all clients. It waits a second for leases to be released. The test's log reports those that are left; they
-// don't fail the test.
+// Close closes all clients. It waits up to a second for leases to be released. Leases that remain don't fail the test:
+// they are only reported in its log.
 func (s *Server) Close() {
 	s.mu.Lock()
 	clients, conns := s.clients, s.conns
@@ -136,8 +136,8 @@ func (s *Server) Close() {
 	s.fake.Close()
 }
 
-// Hold makes an owner outside this process hold a lock. The returned function releases the lock and wakes its
-// waiters; a second call does nothing. Until then the lock looks as if it were renewed all the time, with a lease of
+// Hold lets an owner outside this process hold a lock. release releases the lock and wakes its waiters; a second call
+// of release does nothing. Until then the lock looks like one that its holder keeps renewing, with a lease of
 // lock.DefaultLease.
 //
 // Holding a lock that is already held fails the test.
@@ -154,7 +154,7 @@ func (s *Server) Hold(name, owner string) (release func()) {
 	return func() { s.eval(releaseIt, name, owner, script.Channel(name)) }
 }
 
-// keep renews what Hold holds, until that is over.
+// keep renews a lock of Hold until the owner doesn't hold it any more.
 func (s *Server) keep(name, owner string) {
 	time.AfterFunc(lock.DefaultLease/3, func() {
 		if s.eval(renewIt, name, owner, lock.DefaultLease.Milliseconds()) {

@@ -11,23 +11,25 @@ import (
 // semaphoreKind is lock.LeaseInfo.Kind of the leases of a Semaphore.
 const semaphoreKind = "semaphore"
 
-// Lose makes all who hold a lock lose it: one holder, or all readers of an RWMutex, or all who have a permit of a Semaphore. Of a Multi, give one
-// of its names; of a Quorum, Lose it at one of its servers. It returns at once; wait for Lease.Ended.
+// Lose makes all holders of a lock lose it: the single holder, all readers of an RWMutex, or all holders of a
+// Semaphore's permits. For a Multi, pass one of its names. For a Quorum, call it on one of its servers. It doesn't wait
+// for the loss: wait for Lease.Ended.
 //
-//   - lock.CauseMissing: the lock is gone, as if it had been deleted or evicted. A Semaphore has lost its permits with it, until
+//   - lock.CauseMissing: the key is gone, as after a DEL or an eviction. A Semaphore has no permits then, until
 //     EnsurePermits gives it some.
-//   - lock.CauseTaken: Thief holds it, for the rest of the lease; an RWMutex as its writer. It fails the test for a Semaphore, whose permits
-//     nobody can take away.
-//   - lock.CauseUnreachable: every renewal of the lease fails from now on, so that it ends at its Deadline, at most one
-//     lease from now. Other leases are renewed. For all of them see FailRenewals.
+//   - lock.CauseTaken: Thief holds the lock for the rest of the lease, as its writer if it is an RWMutex. This fails
+//     the test for a Semaphore: nobody can take a permit away.
+//   - lock.CauseUnreachable: every renewal of the lease fails from now on. So the lease ends at its Deadline, at most
+//     one lease from now. Other leases are renewed; FailRenewals is for all leases.
 //
-// The holder of a missing or taken lock is notified, and detects the loss at once instead of at its next
-// renewal; that of a permit isn't, as no ForceUnlock takes permits away. A lease that is not renewed (lock.WithFixedLease, or one that was
-// canceled) is not checked: its holder learns of the loss from Release, or the lease expires, and CauseUnreachable has no effect.
+// The holder of a missing or taken lock gets a message, so it detects the loss at once instead of at its next renewal.
+// The holder of a permit gets none, because ForceUnlock doesn't work for permits. A lease that isn't renewed
+// (lock.WithFixedLease, or a canceled lease) isn't checked: its holder learns of the loss from Release, or the lease
+// expires. CauseUnreachable has no effect on it.
 //
-// Other causes fail the test, and so does a lock that no client of this server holds: also an UnleasedSemaphore and a Latch, which have no
-// leases. For lock.CauseExpired, acquire the lock with lock.WithFixedLease and let it run out. For lock.CauseForced, call ForceUnlock of another
-// client. lock.CauseStalled needs a process that stands still.
+// Other causes fail the test, and so does a lock that no client of this server holds. An UnleasedSemaphore and a Latch
+// have no leases, so nobody holds them. For lock.CauseExpired, acquire the lock with lock.WithFixedLease and let the
+// lease run out. For lock.CauseForced, call ForceUnlock of another client. lock.CauseStalled needs a stopped process.
 func (s *Server) Lose(name string, cause lock.Cause) {
 	s.helper()
 	held := s.held(name)
@@ -36,14 +38,16 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 	}
 	permits := held[0].kind == script.HoldsPermit
 	switch {
-	case cause == lock.CauseMissing && permits: // whose holders listen to nobody
+	case cause == lock.CauseMissing && permits: // no message: holders of permits have no channel for it
 		s.fake.Del(name)
 		s.fake.Del(held[0].key)
 		return
 	case cause == lock.CauseMissing:
 		s.fake.Del(name)
 	case cause == lock.CauseTaken && permits:
-		s.fatalf("locktest: Lose(%q, %s): a permit has no place that another could take: missing and unreachable are possible", name, cause)
+		s.fatalf(
+			"locktest: Lose(%q, %s): a permit has no place that another could take: missing and unreachable are possible",
+			name, cause)
 	case cause == lock.CauseTaken:
 		s.eval(takeIt, name, Thief)
 	case cause == lock.CauseUnreachable:
@@ -61,7 +65,7 @@ func (s *Server) Lose(name string, cause lock.Cause) {
 	}
 }
 
-// insteadOf says how to have a cause that isn't one of Lose.
+// insteadOf says how to get a cause that Lose doesn't support.
 func insteadOf(cause lock.Cause) string {
 	switch cause {
 	case lock.CauseExpired:
@@ -75,17 +79,17 @@ func insteadOf(cause lock.Cause) string {
 	}
 }
 
-// place is where Redis has what stands for an owner.
+// place is where Redis stores an owner: a field of a hash, or a member of a sorted set.
 type place struct{ key, member string }
 
-// hold is what a lease of one of the server's clients is in Redis.
+// hold is the entry in Redis of a lease of one of the server's clients.
 type hold struct {
 	place
 	owner string
 	kind  script.Holding
 }
 
-// held returns the holds of a name that the server's clients have.
+// held returns the holds of a lock by the server's clients.
 func (s *Server) held(name string) (held []hold) {
 	s.mu.Lock()
 	clients := slices.Clone(s.clients)
@@ -108,7 +112,7 @@ func (s *Server) held(name string) (held []hold) {
 	return held
 }
 
-// notHeld says why no client of the server can lose a name.
+// notHeld says why no client of the server can lose a lock.
 func (s *Server) notHeld(name string) string {
 	owner := s.holder(name)
 	switch {

@@ -12,10 +12,10 @@ import (
 	"github.com/lockdog/lockdog/lock/internal/script"
 )
 
-// addr is the address of every server. It has no port: those of a Quorum have the same.
+// addr is the address of every server. It has no port: all servers of a Quorum have the same address.
 const addr = "fake"
 
-// open has the server answer, until Close.
+// open starts the server if it isn't open. It serves until Close.
 func (s *Server) open() {
 	s.helper()
 	s.mu.Lock()
@@ -30,14 +30,14 @@ func (s *Server) open() {
 	s.conns = append(s.conns, s.admin)
 }
 
-// connect returns a client of the server.
+// connect returns a go-redis client for the server.
 func (s *Server) connect() *redis.Client {
 	o := fakeredis.Options().Simple()
 	o.Addr, o.Dialer = addr, s.fake.Dial
 	return redis.NewClient(o)
 }
 
-// holder is the owner that holds a name, "" if it is free or no lock.
+// holder returns an owner that holds a name, "" if the key is free or holds no lock.
 func (s *Server) holder(name string) string {
 	fields, _ := s.fake.HKeys(name)
 	for _, f := range fields {
@@ -48,7 +48,7 @@ func (s *Server) holder(name string) string {
 	return ""
 }
 
-// holds reports whether what stands for an owner is in its hash, or its sorted set.
+// holds reports whether an owner is in its hash, or its sorted set.
 func (s *Server) holds(p place) bool {
 	if s.fake.HGet(p.key, p.member) != "" {
 		return true
@@ -57,11 +57,11 @@ func (s *Server) holds(p place) bool {
 	return expiry > 0
 }
 
-// listens waits until an owner's client listens for what others do with its locks, and returns the channel. That begins
-// with the client's first lock.
+// listens waits until an owner's client has subscribed to its control channel, for messages about its locks. It returns
+// the channel. The client subscribes with its first lock.
 func (s *Server) listens(owner string) (channel string) {
 	id, random := script.ClientOf(owner)
-	for range 1000 { // a client that was closed meanwhile never does
+	for range 1000 { // a client that was closed in the meantime never subscribes
 		for _, channel := range s.fake.PubSubChannels("") {
 			if strings.HasSuffix(channel, "lockdog:control:"+id+":"+random) {
 				return channel
@@ -72,11 +72,11 @@ func (s *Server) listens(owner string) (channel string) {
 	return ""
 }
 
-// cutOffKey begins the keys that stand for those of holds that are cut off.
+// cutOffKey is the prefix that cut puts before the keys of holds that are cut off.
 const cutOffKey = "locktest:cut off:"
 
-// cut has the server refuse, of a call that renews, the holds that are cut off. One that was lost in another way isn't
-// refused: the renewal is to see that.
+// cut changes the keys of a renewal so that the server rejects the holds that are cut off. It leaves a hold that has
+// been lost in another way, so that the renewal detects that loss.
 func (s *Server) cut(renewal redis.Cmder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Server) cut(renewal redis.Cmder) {
 	}
 }
 
-// refuseCutOff is called before each command, also before those of scripts.
+// refuseCutOff is called before each command, including those of scripts.
 func refuseCutOff(p *server.Peer, _ string, args ...string) (done bool) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], cutOffKey) {
 		return false
@@ -99,7 +99,7 @@ func refuseCutOff(p *server.Peer, _ string, args ...string) (done bool) {
 	return true
 }
 
-// What Hold and Lose do to a lock, at once.
+// The scripts of Hold and Lose.
 const (
 	holdIt = `
 		if redis.call('exists', KEYS[1]) == 1 then
@@ -126,7 +126,7 @@ const (
 		end`
 )
 
-// eval runs one of these, and reports whether it returns 1.
+// eval runs one of these scripts, and reports whether it returns 1.
 func (s *Server) eval(source, name string, args ...any) bool {
 	s.mu.Lock()
 	admin := s.admin
