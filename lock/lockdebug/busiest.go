@@ -15,7 +15,7 @@ import (
 
 const maxBusiest = 100
 
-// busy is what happened lately to the locks with one name.
+// busy is an entry of the list busiest: the recent contention for one name.
 type busy struct {
 	Name        string  `json:"name"`
 	Kind        string  `json:"kind"`
@@ -30,7 +30,7 @@ type busy struct {
 	AwaitedBy   string  `json:"awaited_by,omitempty"`
 }
 
-// lineOf is the line of code that a stack begins with, "" if it isn't known.
+// lineOf returns the line of code at the top of a stack, "" if the stack isn't known.
 func lineOf(frames []runtime.Frame) string {
 	if len(frames) == 0 {
 		return ""
@@ -38,7 +38,7 @@ func lineOf(frames []runtime.Frame) string {
 	return fmt.Sprintf("%s %s:%d", frames[0].Function, frames[0].File, frames[0].Line)
 }
 
-// busiest returns the names that caused most waiting.
+// busiest returns the names that caused most waiting, in all clients.
 func (v *view) busiest() []*busy {
 	out := []*busy{}
 	for _, c := range v.clients {
@@ -49,23 +49,26 @@ func (v *view) busiest() []*busy {
 				Name: v.names.replace(n.Name), Kind: n.Kind, Group: n.Group,
 				Window: seconds(n.Window), Waited: seconds(n.Waited), LongestWait: seconds(n.LongestWait),
 				Utilization: math.Round(1000*n.Utilization) / 1000,
-				Grants:      math.Round(1000*float64(n.Grants)/max(n.Window.Seconds(), 1)) / 1000, // of a client that is new it is what it had
-				Samples:     n.Samples, HeldBy: lineOf(n.HeldBy), AwaitedBy: lineOf(n.AwaitedBy),
+				// At least 1 s: otherwise a new client's first grants would make a huge rate.
+				Grants:  math.Round(1000*float64(n.Grants)/max(n.Window.Seconds(), 1)) / 1000,
+				Samples: n.Samples, HeldBy: lineOf(n.HeldBy), AwaitedBy: lineOf(n.AwaitedBy),
 			}
-			if group := v.query["group"]; (group == "" || group == b.Group) && anyContains(v.text, b.Name, b.Kind, b.Group) {
+			if group := v.query["group"]; (group == "" || group == b.Group) &&
+				anyContains(v.text, b.Name, b.Kind, b.Group) {
 				out = append(out, b)
 			}
 		}
 	}
 	slices.SortFunc(out, func(a, b *busy) int {
-		return cmp.Or(cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Utilization, a.Utilization), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			cmp.Compare(b.Waited, a.Waited), cmp.Compare(b.Utilization, a.Utilization), cmp.Compare(a.Name, b.Name))
 	})
 	return out[:min(len(out), maxBusiest)]
 }
 
 // profile writes the contention profile.
 func (h *handler) profile(to io.Writer, r *http.Request, q query) error {
-	if n := q.number("seconds"); n > 0 && r.Method != http.MethodHead { // which doesn't get what it would wait for
+	if n := q.number("seconds"); n > 0 && r.Method != http.MethodHead { // a HEAD needs no body: it doesn't wait
 		return lockprofile.WriteDelta(r.Context(), to, time.Duration(n)*time.Second, h.clients...)
 	}
 	return lockprofile.Write(to, h.clients...)

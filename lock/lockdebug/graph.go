@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	graphTimeout = 2 * time.Second // how long a page waits for Redis; with a cycle, Graph reads twice, about a second apart
-	mostWaits    = 100             // how many waits are listed; those of deadlocks come first
-	mostCycles   = 10              // how many deadlocks are listed
-	mostHolders  = 5               // of a lock that are named
+	graphTimeout = 2 * time.Second // for Redis; with a cycle, Graph reads twice, about a second apart
+	mostWaits    = 100             // in the list; those of deadlocks come first
+	mostCycles   = 10              // deadlocks in the list
+	mostHolders  = 5               // in the list of a lock's holders
 )
 
-// graphReader reads the graph for all requests: never twice at the same time, as Redis may be slow.
+// graphReader reads the graph for all requests. It never reads twice at the same time: Redis may be slow.
 type graphReader struct {
 	reader *fleet.Reader
 
@@ -24,7 +24,7 @@ type graphReader struct {
 	running *graphReading // nil: none
 }
 
-// graphReading is one reading. Its result is there when done is closed.
+// graphReading is one reading. graph and err are set before done is closed.
 type graphReading struct {
 	done  chan struct{}
 	graph fleet.Graph
@@ -33,8 +33,8 @@ type graphReading struct {
 
 var errGraphTimeout = errors.New("no answer from Redis in time")
 
-// read waits for a reading that began before or begins now, but no longer than the timeout: a client of go-redis may be set up to ignore
-// deadlines of a ctx.
+// read returns the result of the running reading, or of a new one if none is running. It waits no longer than
+// graphTimeout, because go-redis may be set up to ignore deadlines of a ctx.
 func (r *graphReader) read(ctx context.Context) (fleet.Graph, error) {
 	r.mu.Lock()
 	one := r.running
@@ -66,7 +66,7 @@ func (r *graphReader) run(one *graphReading) {
 	close(one.done)
 }
 
-// graph is who waits for whom in all processes.
+// graph is the JSON field graph.
 type graph struct {
 	Time       time.Time     `json:"time,omitzero"`
 	Error      string        `json:"error,omitempty"`
@@ -77,7 +77,7 @@ type graph struct {
 	Waits      []graphWait   `json:"waits"`
 }
 
-// party is who holds a lock, or waits for it.
+// party is a holder or a waiter.
 type party struct {
 	Owner    string    `json:"owner"`
 	ClientID string    `json:"client_id,omitempty"` // not with RedactOwner: owners begin with it
@@ -87,14 +87,14 @@ type party struct {
 	TraceURL string    `json:"trace_url,omitempty"`
 }
 
-// graphWait is a call of Lock that has waited for long.
+// graphWait is a call of Lock that has waited for a long time: see fleet.Graph.
 type graphWait struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
 	party
 	Deadlock bool          `json:"deadlock,omitzero"`
 	HeldBy   []graphHolder `json:"held_by,omitempty"`
-	Held     int           `json:"held"` // how many hold the lock
+	Held     int           `json:"held"` // number of holders of the lock
 	Holds    []graphHold   `json:"holds,omitempty"`
 }
 
@@ -109,7 +109,7 @@ type graphHold struct {
 	Token int64  `json:"token,omitzero"`
 }
 
-// cycleWait is a wait for the lease that the next one of the cycle holds; the last waits for that of the first.
+// cycleWait is one wait of a deadlock. HoldsName and HoldsOwner are of the lease that the previous wait waits for.
 type cycleWait struct {
 	Name string `json:"name"`
 	party
@@ -117,10 +117,13 @@ type cycleWait struct {
 	HoldsOwner string `json:"holds_owner"`
 }
 
-// graph reads who waits for whom. Everything in it is redacted.
+// graph reads the graph of all processes, and redacts everything in it.
 func (v *view) graph(ctx context.Context) *graph {
-	g, err := v.graphs.read(ctx) // others may have the same: it isn't changed
-	out := &graph{Time: utc(g.Time), Total: len(g.Waits), More: g.More, Unreadable: g.Unreadable, Cycles: [][]cycleWait{}, Waits: []graphWait{}}
+	g, err := v.graphs.read(ctx) // read-only: concurrent requests share it
+	out := &graph{
+		Time: utc(g.Time), Total: len(g.Waits), More: g.More, Unreadable: g.Unreadable,
+		Cycles: [][]cycleWait{}, Waits: []graphWait{},
+	}
 	all := make([]graphWait, len(g.Waits))
 	for i := range g.Waits {
 		all[i] = v.graphWait(&g, i)
@@ -130,7 +133,9 @@ func (v *view) graph(ctx context.Context) *graph {
 		for _, step := range c {
 			w := &all[step.Wait]
 			w.Deadlock = true
-			cycle = append(cycle, cycleWait{w.Name, w.party, v.names.replace(step.Holds.Name), v.owners.replace(step.Holds.Owner)})
+			cycle = append(cycle, cycleWait{
+				w.Name, w.party, v.names.replace(step.Holds.Name), v.owners.replace(step.Holds.Owner),
+			})
 		}
 		if len(out.Cycles) < mostCycles {
 			out.Cycles = append(out.Cycles, cycle)
@@ -149,7 +154,9 @@ func (v *view) graph(ctx context.Context) *graph {
 
 func (v *view) graphWait(g *fleet.Graph, i int) graphWait {
 	w := &g.Waits[i]
-	out := graphWait{Name: v.names.replace(w.Name), Kind: w.Kind, party: v.party(w.Waiter, w.ClientID, w.TraceID, w.Since)}
+	out := graphWait{
+		Name: v.names.replace(w.Name), Kind: w.Kind, party: v.party(w.Waiter, w.ClientID, w.TraceID, w.Since),
+	}
 	if l := g.Awaited(i); l != nil {
 		out.Held = l.Held
 		for _, h := range l.Holders[:min(len(l.Holders), mostHolders)] {

@@ -25,23 +25,24 @@ type Options struct {
 	// Clients are the clients whose locks are shown. Nil clients and duplicates are ignored.
 	Clients []*lock.Client
 
-	// TraceURL turns trace ids into links: an absolute http or https URL with {trace_id} in its path, query or fragment.
-	// An invalid one is not used, and the page and the JSON report why. Empty: no links.
+	// TraceURL turns trace ids into links: an absolute http or https URL with {trace_id} in its path, query or
+	// fragment. If it is invalid, there are no links, and the page and the JSON say why. Empty: no links.
 	TraceURL string
 
-	// RedactName, if not nil, returns what is shown instead of a lock's name, on the page and in the JSON, also in the text of
-	// errors: a hash, for example, or the part before the customer. It is called with each name of a Multi, and must return the
-	// same text for the same name. Filters and sorting use the redacted text. It may be called concurrently.
+	// RedactName, if not nil, returns the text to show instead of a lock's name, such as a hash, or the part before the
+	// customer. It applies to the page and to the JSON, including the text of errors. It is called with each name of a
+	// Multi, and must always return the same text for the same name. Filters and sorting use the redacted text. It may
+	// be called concurrently.
 	//
-	// Groups are not redacted: metrics have them, too.
+	// Groups aren't redacted: metrics have them too.
 	RedactName func(name string) string
 
-	// RedactOwner does the same for owners: "<client id>:<random>-<seq>" if lockdog made them. It must return different texts for
-	// different owners; otherwise the page can't show who waits for whom.
+	// RedactOwner does the same for owners; those of lockdog are "<client id>:<random>-<seq>". It must return different
+	// texts for different owners, because the page shows by them who waits for whom.
 	RedactOwner func(owner string) string
 
-	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response with the JSON
-	// then reads that from Redis, for at most 2 s; responses at the same time share one reading.
+	// Fleet, if not nil, adds who waits for whom in all processes, and the deadlocks: see fleet.Graph. Each response
+	// with the JSON then reads that from Redis, for at most 2 s. Concurrent responses share one reading.
 	Fleet *fleet.Reader
 }
 
@@ -51,13 +52,13 @@ type handler struct {
 	traceURL string // valid, or ""
 	warnings []string
 	host     string
-	graphs   *graphReader // nil: there is no Options.Fleet
+	graphs   *graphReader // nil: no Options.Fleet
 
 	redactName, redactOwner func(string) string // nil: not redacted
 }
 
-// Handler returns the debug page. It can be mounted at any path, also behind http.StripPrefix, and serves GET and HEAD. It is safe
-// for concurrent use, and keeps working after the clients are closed.
+// Handler returns the debug page. It can be mounted at any path, and behind http.StripPrefix. It serves GET and HEAD.
+// It is safe for concurrent use, and keeps working after the clients are closed.
 func Handler(o Options) http.Handler {
 	h := &handler{warnings: []string{}, redactName: o.RedactName, redactOwner: o.RedactOwner}
 	for _, c := range o.Clients {
@@ -80,12 +81,14 @@ func Handler(o Options) http.Handler {
 //go:embed page.html
 var page string
 
-// contentSecurity allows the page its own style and script, its form, and requests to where it comes from. It has browsers refuse
-// whatever would make markup or code of a text. Without the empty icon, they would request /favicon.ico.
-var contentSecurity = "default-src 'none'; style-src " + hashOf("style") + "; script-src " + hashOf("script") + "; connect-src 'self'; " +
+// contentSecurity allows the page its own style and script, its form, and requests to its own origin. It makes browsers
+// reject any conversion of text to markup or code. The page has an empty icon in a data: URL, because browsers would
+// request /favicon.ico otherwise.
+var contentSecurity = "default-src 'none'; style-src " + hashOf("style") + "; script-src " + hashOf("script") +
+	"; connect-src 'self'; " +
 	"img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// hashOf is the source of what the page has in its element of this name.
+// hashOf returns the hash of the page's element with this name, as a source for contentSecurity.
 func hashOf(element string) string {
 	_, text, _ := strings.Cut(page, "<"+element+">")
 	text, _, _ = strings.Cut(text, "</"+element+">")
@@ -93,7 +96,6 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r.URL.RawQuery)
 	status, contentType := http.StatusOK, "application/json"
@@ -113,7 +115,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var body bytes.Buffer
 	switch {
-	case asPage: // of a bad query, too: the JSON, which it asks for, says what is wrong
+	case asPage: // even for an invalid query: the page loads the JSON, which has the error
 		contentType = "text/html; charset=utf-8"
 		body.WriteString(page)
 	case err != nil:
@@ -132,28 +134,29 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = encode(&body, map[string]string{"error": "lockdebug: " + err.Error()})
 	}
 	header.Set("Content-Type", contentType)
-	if r.Method != http.MethodHead { // its response may lack what a GET's takes long to make, and so not know the length
+	if r.Method != http.MethodHead { // a HEAD skips what takes long, so it doesn't know the length of a GET's body
 		header.Set("Content-Length", strconv.Itoa(body.Len()))
 	}
 	header.Set("Cache-Control", "no-store")
 	header.Set("Vary", "Accept")
 	header.Set("Content-Security-Policy", contentSecurity)
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer") // the query may have names in it
+	header.Set("Referrer-Policy", "no-referrer") // the query may contain names
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = body.WriteTo(w) // the client may be gone
+		_, _ = body.WriteTo(w) // an error means that the HTTP client is gone
 	}
 }
 
-// encode writes JSON that people can read, too.
+// encode writes indented JSON.
 func encode(to *bytes.Buffer, v any) error {
 	enc := json.NewEncoder(to)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// prefersHTML reports whether the Accept headers prefer HTML to JSON, or name it with the same quality. Those of browsers do.
+// prefersHTML reports whether the Accept headers prefer HTML to JSON, or name it with the same quality, as those of
+// browsers do.
 func prefersHTML(accept []string) bool {
 	qualities := map[string]float64{} // by media range
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {

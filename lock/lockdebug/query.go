@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The values of ?format= and ?sort= that the code asks for.
+// The values of format and sort that the code compares with.
 const (
 	formatHTML    = "html"
 	formatProfile = "profile"
@@ -22,34 +22,37 @@ const (
 	sortName      = "name"
 )
 
-// maxTextBytes bounds texts: the longest name has as many bytes.
+// maxTextBytes is the maximum length of a text: that of the longest name.
 const maxTextBytes = 1024
 
-// parameters are what a query can have.
+// parameters has the parameters of a query.
 var parameters = []parameter{
 	{key: "q"},
 	{key: "group"},
-	{key: "state", choices: []string{stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled, stateWaiting, stateLost, stateClosed}},
+	{key: "state", choices: []string{
+		stateHeld, stateFailing, stateExpiring, stateDegraded, stateCanceled, stateWaiting, stateLost, stateClosed,
+	}},
 	{key: "sort", preset: sortTrouble, choices: []string{sortTrouble, sortAge, sortRemaining, sortName}},
 	{key: "page", preset: "1", most: 1_000_000},
 	{key: "per", preset: "100", most: 1000},
-	{key: "refresh", most: 3600, or: "off"}, // for the page
+	{key: "refresh", most: 3600, or: "off"}, // only the page uses it
 	{key: "seconds", most: 300},
 	{key: "format", choices: []string{formatHTML, "json", formatProfile}},
 }
 
 type parameter struct {
 	key, preset string
-	choices     []string // if any, one of them
-	most        int      // if positive, a number from 1 to most
-	or          string   // or this, instead of a number
+	choices     []string // not nil: the value must be one of these
+	most        int      // positive: the value must be a number from 1 to most, or or
+	or          string   // "": only a number is allowed
 }
 
-// check returns what is wrong with a value.
+// check returns an error that says what is wrong with a value.
 func (p *parameter) check(value string) error {
 	allowed := strings.Join(p.choices, ", ")
 	switch n, err := strconv.Atoi(value); {
-	case value == "", p.or != "" && value == p.or, slices.Contains(p.choices, value), p.most > 0 && err == nil && 1 <= n && n <= p.most:
+	case value == "", p.or != "" && value == p.or, slices.Contains(p.choices, value),
+		p.most > 0 && err == nil && 1 <= n && n <= p.most:
 		return nil
 	case p.most > 0 && p.or != "":
 		allowed = fmt.Sprintf("%s, or 1 to %d", p.or, p.most)
@@ -63,11 +66,11 @@ func (p *parameter) check(value string) error {
 	return fmt.Errorf("%s is %.64q; allowed: %s", p.key, value, allowed)
 }
 
-// query has the value of each parameter.
+// query maps each parameter to its value.
 type query map[string]string
 
-// parseQuery returns the query of a request. The error names what is allowed instead of each bad value; the other values are set
-// even then.
+// parseQuery parses the query of a request. For each bad value the error has the allowed ones. The query has all other
+// values even then.
 func parseQuery(raw string) (query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -86,18 +89,19 @@ func parseQuery(raw string) (query, error) {
 	return q, errors.Join(errs...)
 }
 
-// number returns the value of a parameter that is a number.
+// number returns the value of a numeric parameter.
 func (q query) number(key string) int {
 	n, _ := strconv.Atoi(q[key]) // parseQuery has checked it
 	return n
 }
 
-// outlasts returns an error if the profile takes longer than the server writes a response. The server would cut the connection and not
-// tell why.
+// outlasts returns an error if the profile would take longer than the server's WriteTimeout: then the server would
+// close the connection without an explanation.
 func (q query) outlasts(r *http.Request) error {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok || server.WriteTimeout <= 0 || time.Duration(q.number("seconds"))*time.Second < server.WriteTimeout {
 		return nil
 	}
-	return fmt.Errorf("seconds is %q; allowed: less than the WriteTimeout of the server, %v", q["seconds"], server.WriteTimeout)
+	return fmt.Errorf("seconds is %q; allowed: less than the WriteTimeout of the server, %v",
+		q["seconds"], server.WriteTimeout)
 }

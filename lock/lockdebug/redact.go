@@ -9,20 +9,22 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// redactor replaces names and owners in one response. Filters and sorting use the result: a client can't query what isn't shown.
+// redactor replaces names and owners in one response. Filters and sorting use the result, so a query can't find out
+// hidden text.
 type redactor struct {
 	names, owners replacements
-	all           *strings.Replacer // of both, in texts; nil until needed
-	known         int               // how many it knows
+	all           *strings.Replacer // of both, for texts of errors; nil until needed
+	known         int               // number of texts in all
 }
 
-// replacements are the texts that were replaced, and what they were replaced by.
+// replacements replaces texts, and remembers the result for each.
 type replacements struct {
-	redact func(string) string // nil: texts stay as they are
+	redact func(string) string // nil: texts stay unchanged
 	seen   map[string]string
 }
 
-// minReplaced is the length from which a name is replaced anywhere in an error; shorter ones only where they are quoted.
+// minReplaced is the minimum length of a name that is replaced everywhere in an error. Shorter ones are replaced only
+// where they are quoted, because they may be a part of a word.
 const minReplaced = 4
 
 func (h *handler) redactor() redactor {
@@ -44,7 +46,7 @@ func (r *replacements) replace(s string) string {
 	return out
 }
 
-// joined replaces the name of a Multi, whose names are joined by commas.
+// joined replaces the name of a Multi: names joined by commas.
 func (r *replacements) joined(s string) string {
 	if _, ok := r.seen[s]; !ok && r.redact != nil {
 		parts := strings.Split(s, ",")
@@ -56,7 +58,7 @@ func (r *replacements) joined(s string) string {
 	return r.replace(s)
 }
 
-// textOf returns the text of an error, redacted and not too long; "" without one.
+// textOf returns the text of an error, redacted and truncated; "" for nil.
 func (r *redactor) textOf(err error) string {
 	if err == nil {
 		return ""
@@ -75,7 +77,7 @@ func (r *redactor) textOf(err error) string {
 	return text
 }
 
-// learn finds names and owners in the errors of package lock: those of locks that aren't listed.
+// learn collects the names and owners in errors of package lock: they may be of locks that aren't listed.
 func (r *redactor) learn(err error) {
 	switch e := err.(type) { //nolint:errorlint // all that it wraps are looked at, too
 	case *lock.HeldError:
@@ -98,7 +100,7 @@ func (r *redactor) learn(err error) {
 	}
 }
 
-// replacer replaces what was seen, the longest first, also in the form in which errors quote it.
+// replacer replaces the texts seen, longest first, also in the quoted form that errors use.
 func (r *redactor) replacer() *strings.Replacer {
 	by := map[string]string{}
 	for _, seen := range []map[string]string{r.names.seen, r.owners.seen} {

@@ -9,7 +9,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// The states of rows, and the values of ?state=. A lease that is failing, expiring or degraded is also held.
+// The states of rows, and the values of state in a query. A lease that is failing, expiring or degraded is also held.
 const (
 	stateHeld     = string(lock.StateHeld)
 	stateCanceled = string(lock.StateCanceled)
@@ -22,10 +22,10 @@ const (
 	stateReleased = "released" // not shown
 )
 
-// expiryShare defines expiring: less than a fifth of the lease is left. No renewal should be that late.
+// expiryShare defines expiring: less than 1/expiryShare of the lease is left. A healthy renewal is never that late.
 const expiryShare = 5
 
-// Ranks of trouble, the worst first.
+// Ranks for sorting by trouble, the worst first.
 const (
 	rankAtRisk = iota
 	rankDegraded
@@ -33,7 +33,7 @@ const (
 	rankFine
 )
 
-// row is a lock that is held, waited for, or has ended; of a Multi or a Quorum the whole, or a member.
+// row is a lock that is held, awaited or has ended, or a member of a Multi or a Quorum.
 type row struct {
 	Name         string    `json:"name"`
 	Kind         string    `json:"kind,omitempty"`
@@ -67,11 +67,11 @@ type row struct {
 	Why          string    `json:"why,omitempty"`
 	Error        string    `json:"error,omitempty"`
 
-	err  error // names may be in it that are seen later: see tell
+	err  error // becomes text in tell, after all names to redact have been seen
 	rank int
 }
 
-// part is a member that hasn't ended, and what others have like it.
+// part returns the row of a lease that hasn't ended, with the fields that members have too.
 func (v *view) part(l *lock.LeaseInfo) *row {
 	r := &row{
 		Name: v.names.replace(l.Name), State: string(l.State), Node: l.Node, Token: l.Token,
@@ -79,7 +79,7 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 		LastErrorAt: utc(l.ErrorAt), FailingSince: utc(l.FailingSince), FailingFor: since(l.FailingSince, v.now),
 		Failing: l.State == lock.StateHeld && l.LastError != nil, err: l.LastError, rank: rankFine,
 	}
-	r.WaitsFor = r.WaitsFor[:min(len(r.WaitsFor), maxTextBytes)] // a query has to have room for it
+	r.WaitsFor = r.WaitsFor[:min(len(r.WaitsFor), maxTextBytes)] // so that q can have it
 	if l.State != lock.StateWaiting && !l.Deadline.IsZero() {
 		r.Lease, r.Remaining = new(seconds(l.Lease)), new(seconds(l.Deadline.Sub(v.now)))
 		r.Deadline, r.NextRenewal = utc(l.Deadline), utc(l.NextRenewal)
@@ -87,7 +87,7 @@ func (v *view) part(l *lock.LeaseInfo) *row {
 	return r
 }
 
-// lease is a lock that hasn't ended.
+// lease returns the row of a lock that hasn't ended.
 func (v *view) lease(l *lock.LeaseInfo) *row {
 	r := v.part(l)
 	r.Reason, r.Expiring = string(l.Reason), l.State == lock.StateHeld && l.Deadline.Sub(v.now) < l.Lease/expiryShare
@@ -100,16 +100,17 @@ func (v *view) lease(l *lock.LeaseInfo) *row {
 	return v.whole(r, l.Kind, l.Group, l.TraceID, l.Since, v.now)
 }
 
-// whole completes what isn't a member.
+// whole sets the fields that members don't have.
 func (v *view) whole(r *row, kind, group, trace string, began, until time.Time) *row {
-	r.Kind, r.Group, r.TraceID, r.TraceURL, r.Since, r.Age = kind, group, trace, v.traceLink(trace), utc(began), since(began, until)
+	r.Kind, r.Group, r.TraceID, r.TraceURL, r.Since, r.Age =
+		kind, group, trace, v.traceLink(trace), utc(began), since(began, until)
 	return r
 }
 
-// composite is a Multi or a Quorum that hasn't ended.
+// composite returns the row of a Multi or a Quorum that hasn't ended.
 func (v *view) composite(c *lock.CompositeInfo) *row {
 	info := c.LeaseInfo
-	info.Name = "" // of a Multi it is several
+	info.Name = "" // of a Multi it is several names, which v.lease would redact as a single name
 	r := v.lease(&info)
 	r.Name, r.Have, r.Need = v.nameOfComposite(c.Name, c.Kind), new(c.Held()), &c.Need
 	for i := range c.Members {
@@ -130,7 +131,7 @@ func (v *view) nameOfComposite(name, kind string) string {
 	return v.names.replace(name)
 }
 
-// endOfPart is a member that has ended, and what others have like it.
+// endOfPart returns the row of a lease that has ended, with the fields that members have too.
 func (v *view) endOfPart(e *lock.EndedLease) *row {
 	return &row{
 		Name: v.names.replace(e.Name), State: e.End, Node: e.Node, Token: e.Token, Owner: v.owners.replace(e.Owner),
@@ -138,16 +139,17 @@ func (v *view) endOfPart(e *lock.EndedLease) *row {
 	}
 }
 
-// end is a lock that has ended.
+// end returns the row of a lock that has ended.
 func (v *view) end(e *lock.EndedLease) *row {
 	return v.whole(v.endOfPart(e), e.Kind, e.Group, e.TraceID, e.Since, e.Ended)
 }
 
-// endOfComposite is the end of a Multi or a Quorum, of which these members have ended. It is degraded if it was held on without them.
+// endOfComposite returns the row of a Multi or a Quorum with the members that have ended. It is degraded if it was
+// still held without them.
 func (v *view) endOfComposite(members []*lock.EndedLease) *row {
 	slices.SortFunc(members, func(a, b *lock.EndedLease) int { return b.Ended.Compare(a.Ended) })
 	last, state := *members[0], stateDegraded
-	for _, end := range []string{stateClosed, stateCanceled, stateLost} { // the last that is found counts
+	for _, end := range []string{stateClosed, stateCanceled, stateLost} { // a later one takes precedence
 		i := slices.IndexFunc(members, func(m *lock.EndedLease) bool { return m.Composite.End == end && m.End == end })
 		if i >= 0 {
 			last, state = *members[i], end
@@ -165,7 +167,7 @@ func (v *view) endOfComposite(members []*lock.EndedLease) *row {
 	return r
 }
 
-// tell fills in the texts of errors.
+// tell sets the texts of errors.
 func (v *view) tell(r *row) {
 	into := &r.LastError
 	if !r.Ended.IsZero() {
@@ -177,12 +179,12 @@ func (v *view) tell(r *row) {
 	}
 }
 
-// over reports whether a lock must not be worked under any more, but isn't released.
+// over reports whether a lock's Context has ended, but the lock isn't released.
 func (r *row) over() bool {
 	return r.Ended.IsZero() && (r.State == stateCanceled || r.State == stateLost)
 }
 
-// countWaiters returns how many wait for the lock, given how many wait for each owner.
+// countWaiters returns the number of waiters for the lock, given the number for each owner.
 func (r *row) countWaiters(byOwner map[string]int) int {
 	if r.Members == nil {
 		return byOwner[r.Owner]
@@ -196,7 +198,7 @@ func (r *row) countWaiters(byOwner map[string]int) int {
 	return n
 }
 
-// matches reports whether the query lists the row.
+// matches reports whether the row matches the query.
 func (v *view) matches(r *row) bool {
 	return (v.query["group"] == "" || v.query["group"] == r.Group) && r.is(v.query["state"]) && r.contains(v.text)
 }
@@ -219,18 +221,20 @@ func (r *row) is(state string) bool {
 	return false
 }
 
-// contains reports whether a text in lower case is in the row.
+// contains reports whether the row contains a text, which must be in lower case.
 func (r *row) contains(text string) bool {
 	return anyContains(text, r.Name, r.Kind, r.Group, r.Node, r.Owner, r.TraceID, r.WaitsFor) ||
 		slices.ContainsFunc(r.Members, func(m *row) bool { return m.contains(text) })
 }
 
 func anyContains(text string, fields ...string) bool {
-	return slices.ContainsFunc(fields, func(field string) bool { return strings.Contains(strings.ToLower(field), text) })
+	return slices.ContainsFunc(fields, func(field string) bool {
+		return strings.Contains(strings.ToLower(field), text)
+	})
 }
 
-// compareBy returns the order of ?sort=. Equal rows are in the order of age, so that they stay where they are when the page is
-// loaded again; those that have ended, the last first.
+// compareBy returns the order for a value of sort. Equal rows are sorted by age, ended rows by end with the latest
+// first: so rows keep their places when the page is loaded again.
 func compareBy(sort string) func(a, b *row) int {
 	return func(a, b *row) int {
 		n := 0
@@ -242,6 +246,7 @@ func compareBy(sort string) func(a, b *row) int {
 		case sort == sortRemaining, sort == sortTrouble && a.rank != rankFine:
 			n = a.Deadline.Compare(b.Deadline)
 		}
-		return cmp.Or(n, b.Ended.Compare(a.Ended), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Owner, b.Owner))
+		return cmp.Or(n, b.Ended.Compare(a.Ended), a.Since.Compare(b.Since),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Owner, b.Owner))
 	}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	reach      = time.Hour // how far back ended leases are shown
-	remembered = 1000      // leases whose End isn't released, in the memory of a client: see lock.Client.Recent
+	reach      = time.Hour // ended leases are shown for so long
+	remembered = 1000      // ended leases, other than released ones, that a client remembers: see lock.Client.Recent
 )
 
 // snapshot is the JSON.
@@ -35,7 +35,7 @@ type snapshot struct {
 	Busiest  []*busy   `json:"busiest"`
 }
 
-// summary counts everything, whatever the query.
+// summary counts everything, independent of the query.
 type summary struct {
 	Held       int       `json:"held"`
 	Waiting    int       `json:"waiting"`
@@ -57,19 +57,22 @@ type list struct {
 	Items []*row `json:"items"`
 }
 
-// view makes the snapshot for one request.
+// view makes the snapshot of one request.
 type view struct {
 	*handler
 	redactor
 	query   query
-	text    string // that was asked for, in lower case
+	text    string // q of the query, in lower case
 	now     time.Time
-	waiters map[string]int // by the owner they wait for
+	waiters map[string]int // number of waiters by the owner that they wait for
 }
 
 // snapshot collects what the clients hold, wait for and have lost.
 func (h *handler) snapshot(ctx context.Context, q query) *snapshot {
-	v := &view{handler: h, redactor: h.redactor(), query: q, text: strings.ToLower(q["q"]), now: time.Now(), waiters: map[string]int{}}
+	v := &view{
+		handler: h, redactor: h.redactor(), query: q, text: strings.ToLower(q["q"]),
+		now: time.Now(), waiters: map[string]int{},
+	}
 	s := &snapshot{
 		Time: utc(v.now), Host: h.host, PID: os.Getpid(), Clients: len(h.clients), Warnings: h.warnings,
 		Page: q.number("page"), PerPage: q.number("per"), Busiest: v.busiest(),
@@ -110,19 +113,22 @@ func (h *handler) snapshot(ctx context.Context, q query) *snapshot {
 	return s
 }
 
-// list sorts rows, and completes those of the page that was asked for.
+// list sorts rows, and completes those of the requested page.
 func (v *view) list(all []*row, sort string) list {
 	slices.SortFunc(all, compareBy(sort))
 	page, per := v.query.number("page"), v.query.number("per")
 	first := min((page-1)*per, len(all))
-	out := list{Total: len(all), Pages: max(1, (len(all)+per-1)/per), Items: append([]*row{}, all[first:min(first+per, len(all))]...)}
+	out := list{
+		Total: len(all), Pages: max(1, (len(all)+per-1)/per),
+		Items: append([]*row{}, all[first:min(first+per, len(all))]...),
+	}
 	for _, r := range out.Items {
 		v.tell(r)
 	}
 	return out
 }
 
-// leases returns what all clients hold and wait for. A composite may be known to several clients; it is taken once.
+// leases returns what all clients hold and wait for. Several clients may know the same composite: it is returned once.
 func (v *view) leases() (out []*row) {
 	seen := map[uint64]bool{}
 	for _, c := range v.clients {
@@ -139,7 +145,7 @@ func (v *view) leases() (out []*row) {
 	return out
 }
 
-// ended returns what was lost or canceled within the last hour, and since when all of it is known.
+// ended returns what was lost, canceled or closed within the last hour, and the time since when that is complete.
 func (v *view) ended() (out []*row, known time.Time) {
 	since := v.now.Add(-reach)
 	known = since
@@ -147,7 +153,7 @@ func (v *view) ended() (out []*row, known time.Time) {
 	for _, c := range v.clients {
 		recent := slices.DeleteFunc(c.Recent(), func(e lock.EndedLease) bool { return e.End == stateReleased })
 		if len(recent) >= remembered && recent[0].Ended.After(known) {
-			known = recent[0].Ended // the client has forgotten older ones
+			known = recent[0].Ended // the client has forgotten earlier ends
 		}
 		for i := range recent {
 			e := &recent[i]
@@ -196,10 +202,11 @@ func (s *summary) count(r *row) {
 	}
 }
 
-// seconds is a duration as it is shown: to the millisecond.
+// seconds converts a duration for the JSON: rounded to the millisecond.
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
 
-// since is the time from then to now, nil if then isn't known. It is 0 if then is later, as a lock may be taken after now was read.
+// since returns the time from then to now, nil if then isn't known. It is 0 if then is later: a lock may be acquired
+// after now was read.
 func since(then, now time.Time) *float64 {
 	if then.IsZero() {
 		return nil
@@ -207,5 +214,5 @@ func since(then, now time.Time) *float64 {
 	return new(seconds(max(now.Sub(then), 0)))
 }
 
-// utc is a time as it is shown: in UTC, to the millisecond.
+// utc converts a time for the JSON: in UTC, to the millisecond.
 func utc(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

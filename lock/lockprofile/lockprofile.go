@@ -1,23 +1,26 @@
-// Package lockprofile writes the contention profile of clients in pprof's format: which lines of code wait for locks, and which hold locks while
-// others wait. `go tool pprof`, its flame graph and continuous profilers read it.
+// Package lockprofile writes the contention profile of clients in pprof's format: which lines of code wait for locks,
+// and which hold locks while others wait. `go tool pprof`, its flame graph and continuous profilers can read it.
 //
-//	http.HandleFunc("/debug/locks/profile", func(w http.ResponseWriter, _ *http.Request) { _ = lockprofile.Write(w, locks) })
+//	http.HandleFunc("/debug/locks/profile", func(w http.ResponseWriter, _ *http.Request) {
+//		_ = lockprofile.Write(w, locks)
+//	})
 //
-// The debug page serves it as well: see package lockdebug. What is recorded, and how much of it, is set by [lock.WithContentionProfile].
+// The debug page of package lockdebug serves it too. [lock.WithContentionProfile] sets how much is recorded.
 //
 // # Samples
 //
-// A stack is that of the code that called Lock, Do or the like, without lockdog's own functions. Its values are:
+// A sample has the stack of the code that called Lock, Do or another method, without lockdog's own functions. Its
+// values are:
 //
-//	hold/nanoseconds     held locks while others waited: the default
+//	hold/nanoseconds     time that locks were held while others waited: the default
 //	holds/count          holds during which others waited
-//	wait/nanoseconds     waited for locks that others held
+//	wait/nanoseconds     time of the waits for locks that others held
 //	waits/count          waits
 //	waiting/count        waiting now
 //	held/count           held now, whether others wait or not
 //
-// -sample_index=wait has pprof show the waits. The first four grow from when the client was made; WriteDelta writes what they have grown by in a while.
-// The labels of a sample are group and kind.
+// With -sample_index=wait pprof shows the waits. The first four values are totals since the client was made; WriteDelta
+// writes by how much they grew in some time. A sample has the labels group and kind.
 package lockprofile
 
 import (
@@ -37,7 +40,7 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// values are the sample types of the profile, and where each comes from.
+// values has the sample types of the profile, and the source of each.
 var values = []struct {
 	name, unit string
 	grows      bool
@@ -51,13 +54,15 @@ var values = []struct {
 	{"held", "count", false, func(s *lock.ContentionStack) int64 { return s.Held }},
 }
 
-// defaultValue is what pprof shows unless told otherwise: who makes others wait, as in Go's mutex profile.
+// defaultValue is the sample type that pprof shows by default: the holds that make others wait, as in Go's mutex
+// profile.
 const defaultValue = "hold"
 
-// otherStacks is the function that stands for stacks which a client had no room for.
+// otherStacks is a function name: its sample has the stacks that a client had no room to record.
 const otherStacks = "lockdog: other stacks"
 
-// Write writes what the clients have recorded, together, compressed with gzip. Clients that are nil, closed or without a profile add what they have.
+// Write writes what the clients have recorded, merged and compressed with gzip. A client may be nil, closed or without
+// a profile.
 func Write(w io.Writer, clients ...*lock.Client) error {
 	b := newBuilder()
 	for _, c := range clients {
@@ -66,7 +71,8 @@ func Write(w io.Writer, clients ...*lock.Client) error {
 	return b.write(w)
 }
 
-// WriteDelta is Write for what happens from now on, until d is over. If ctx ends before, it writes nothing and returns the cause.
+// WriteDelta waits for d and then writes, like Write, what was recorded in that time. If ctx ends earlier, it writes
+// nothing and returns the cause.
 func WriteDelta(ctx context.Context, w io.Writer, d time.Duration, clients ...*lock.Client) error {
 	b := newBuilder()
 	for _, c := range clients {
@@ -100,7 +106,7 @@ func (b *builder) write(w io.Writer) error {
 	return nil
 }
 
-// builder makes one profile of several clients.
+// builder merges the profiles of several clients.
 type builder struct {
 	p         *profile.Profile
 	functions map[functionKey]*profile.Function
@@ -116,14 +122,18 @@ type runtimeLine struct {
 }
 
 func newBuilder() *builder {
-	// Everything has its name already: without the mapping that says so, pprof looks for the program to find names in.
-	program := &profile.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
+	// All locations are symbolized. The mapping says so; without it pprof would look for the program's symbols.
+	program := &profile.Mapping{
+		ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true,
+	}
 	b := &builder{
 		p: &profile.Profile{
 			Mapping: []*profile.Mapping{program}, DefaultSampleType: defaultValue,
-			PeriodType: &profile.ValueType{Type: "acquires", Unit: "count"}, Period: 1, TimeNanos: time.Now().UnixNano(),
+			PeriodType: &profile.ValueType{Type: "acquires", Unit: "count"}, Period: 1,
+			TimeNanos: time.Now().UnixNano(),
 		},
-		functions: map[functionKey]*profile.Function{}, locations: map[runtimeLine]*profile.Location{}, samples: map[string]*profile.Sample{},
+		functions: map[functionKey]*profile.Function{}, locations: map[runtimeLine]*profile.Location{},
+		samples: map[string]*profile.Sample{},
 	}
 	for _, v := range values {
 		b.p.SampleType = append(b.p.SampleType, &profile.ValueType{Type: v.name, Unit: v.unit})
@@ -131,7 +141,7 @@ func newBuilder() *builder {
 	return b
 }
 
-// add adds what a client has recorded, or takes away what it had recorded before.
+// add adds what a client has recorded; with before, it subtracts the values that grow instead.
 func (b *builder) add(c lock.Contention, before bool) {
 	if c.Rate == 0 {
 		return
@@ -143,7 +153,7 @@ func (b *builder) add(c lock.Contention, before bool) {
 	}
 }
 
-// stack adds a stack. The same one of another client has one sample with it.
+// stack adds or subtracts a stack. Equal stacks of several clients share one sample.
 func (b *builder) stack(s *lock.ContentionStack, before bool) {
 	frames := s.Frames
 	if frames == nil {
@@ -187,17 +197,23 @@ func (b *builder) location(f *runtime.Frame) *profile.Location {
 	}
 	fn := b.functions[key.functionKey]
 	if fn == nil {
-		fn = &profile.Function{ID: uint64(len(b.p.Function) + 1), Name: f.Function, SystemName: f.Function, Filename: f.File}
+		fn = &profile.Function{
+			ID: uint64(len(b.p.Function) + 1), Name: f.Function, SystemName: f.Function, Filename: f.File,
+		}
 		b.functions[key.functionKey] = fn
 		b.p.Function = append(b.p.Function, fn)
 	}
-	l = &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: b.p.Mapping[0], Line: []profile.Line{{Function: fn, Line: int64(f.Line)}}}
+	l = &profile.Location{
+		ID: uint64(len(b.p.Location) + 1), Mapping: b.p.Mapping[0],
+		Line: []profile.Line{{Function: fn, Line: int64(f.Line)}},
+	}
 	b.locations[key] = l
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
-// printable is a text as a label: one that has line breaks or the like in it is quoted, for pprof prints labels in lines.
+// printable returns a text as a label. It quotes a text with unprintable characters such as line breaks, because pprof
+// prints labels in lines.
 func printable(s string) string {
 	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
