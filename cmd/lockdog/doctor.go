@@ -48,7 +48,9 @@ them is ok.`,
 			if err := a.printFindings(findings); err != nil {
 				return err
 			}
-			if slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.Fail || strict && f.Level != doctor.OK }) {
+			if slices.ContainsFunc(findings, func(f doctor.Finding) bool {
+				return f.Level == doctor.Fail || strict && f.Level != doctor.OK
+			}) {
 				return &exitError{code: exitNo}
 			}
 			return nil
@@ -63,11 +65,11 @@ them is ok.`,
 	return cmd
 }
 
-// marks are the levels as people read them.
+// marks are the levels as printed.
 var marks = map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "WARN", doctor.Fail: "FAIL", doctor.Unknown: "?"}
 
-// printFindings prints them, the worst last, where it stays on a terminal, and how many there are of each level. With --json it prints them alone,
-// the worst first.
+// printFindings prints the findings. The worst come last, where they remain visible on a terminal, followed by the
+// number for each level. With --json it prints only the findings, the worst first.
 func (a *app) printFindings(findings []doctor.Finding) error {
 	if a.json {
 		for _, f := range findings {
@@ -81,7 +83,8 @@ func (a *app) printFindings(findings []doctor.Finding) error {
 	count := make(map[doctor.Level]int)
 	for _, f := range slices.Backward(findings) {
 		count[f.Level]++
-		fmt.Fprintf(&out, "%-4s  %s: %s\n", marks[f.Level], text.Safe(strings.TrimSpace(f.ID+" "+f.Node)), text.OneLine(f.Found))
+		fmt.Fprintf(&out, "%-4s  %s: %s\n",
+			marks[f.Level], text.Safe(strings.TrimSpace(f.ID+" "+f.Node)), text.OneLine(f.Found))
 		if f.Level != doctor.OK {
 			fmt.Fprintf(&out, "      means: %s\n      do:    %s\n", text.OneLine(f.Means), text.OneLine(f.Fix))
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// mostShown is how many waits for one lock are a line of their own. --json has all.
+// mostShown is the number of waits for one lock that always have a line. --json has all waits.
 const mostShown = 20
 
 func (a *app) graphCommand() *cobra.Command {
@@ -45,7 +45,7 @@ Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Red
 			if len(args) == 1 {
 				pattern = args[0]
 			}
-			if _, err := (&fleet.Graph{}).Filter(pattern); err != nil { // before Redis is asked
+			if _, err := (&fleet.Graph{}).Filter(pattern); err != nil { // check the pattern before asking Redis
 				return err
 			}
 			server, reader, err := a.reader(cmd.Context())
@@ -73,13 +73,14 @@ Exits with 1 if there is a deadlock, with 0 if there is none, and with 69 if Red
 	return cmd
 }
 
-// graphResult says on stderr what the graph lacks, and is how the command ends.
+// graphResult prints on stderr what the graph lacks. It returns the error with which the command ends.
 func (a *app) graphResult(cmd *cobra.Command, g *fleet.Graph, readErr error) error {
 	if g.More {
 		_, _ = fmt.Fprintf(a.stderr, "there are more than %d waits; these are the longest\n", fleet.MostWaits)
 	}
 	if g.Unreadable > 0 {
-		_, _ = fmt.Fprintf(a.stderr, "%d records of waits can't be understood: another version wrote them, or another program\n", g.Unreadable)
+		_, _ = fmt.Fprintf(a.stderr,
+			"%d records of waits can't be understood: another version wrote them, or another program\n", g.Unreadable)
 	}
 	switch {
 	case len(g.Cycles) > 0:
@@ -95,7 +96,7 @@ func (a *app) graphResult(cmd *cobra.Command, g *fleet.Graph, readErr error) err
 	return nil
 }
 
-// graphView is the graph as --json prints it. Its fields are API.
+// graphView is the graph for --json. Its fields are API.
 type graphView struct {
 	Time       time.Time         `json:"time"`
 	Cycles     [][]cycleWaitView `json:"cycles"`
@@ -108,7 +109,7 @@ type graphView struct {
 type lastingWaitView struct {
 	Waiter   string     `json:"waiter"`
 	ClientID string     `json:"client_id,omitempty"`
-	Name     string     `json:"name"` // of the lock that it waits for
+	Name     string     `json:"name"` // of the awaited lock
 	Kind     string     `json:"kind"`
 	Since    time.Time  `json:"since"`
 	TraceID  string     `json:"trace_id,omitempty"`
@@ -125,7 +126,8 @@ type holdView struct {
 	Token int64  `json:"token,omitempty"`
 }
 
-// cycleWaitView is a wait that waits for the lease that the next one in the cycle holds, and the last one for that of the first.
+// cycleWaitView is one wait of a deadlock. Holds is the lease that the previous wait waits for; the first has the lease
+// that the last waits for.
 type cycleWaitView struct {
 	Waiter   string   `json:"waiter"`
 	ClientID string   `json:"client_id,omitempty"`
@@ -135,15 +137,19 @@ type cycleWaitView struct {
 	TraceURL string   `json:"trace_url,omitempty"`
 }
 
-// graph is a graph for --json.
+// graph converts a graph for --json.
 func (t traceURL) graph(g *fleet.Graph) graphView {
-	v := graphView{Time: g.Time.UTC(), Cycles: [][]cycleWaitView{}, Waits: []lastingWaitView{}, Locks: []lockView{}, More: g.More, Unreadable: g.Unreadable}
+	v := graphView{
+		Time: g.Time.UTC(), Cycles: [][]cycleWaitView{}, Waits: []lastingWaitView{}, Locks: []lockView{},
+		More: g.More, Unreadable: g.Unreadable,
+	}
 	for _, c := range g.Cycles {
 		var cycle []cycleWaitView
 		for _, step := range c {
 			w := &g.Waits[step.Wait]
 			cycle = append(cycle, cycleWaitView{
-				Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Holds: holdView(step.Holds), TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
+				Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Holds: holdView(step.Holds),
+				TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
 			})
 		}
 		v.Cycles = append(v.Cycles, cycle)
@@ -151,7 +157,8 @@ func (t traceURL) graph(g *fleet.Graph) graphView {
 	stuck := inCycle(g)
 	for i, w := range g.Waits {
 		one := lastingWaitView{
-			Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Kind: w.Kind, Since: w.Since.UTC(), TraceID: w.TraceID, TraceURL: t.of(w.TraceID), Breaks: w.Breaks, Cycle: stuck[i],
+			Waiter: w.Waiter, ClientID: w.ClientID, Name: w.Name, Kind: w.Kind, Since: w.Since.UTC(),
+			TraceID: w.TraceID, TraceURL: t.of(w.TraceID), Breaks: w.Breaks, Cycle: stuck[i],
 		}
 		for _, h := range w.Holds {
 			one.Holds = append(one.Holds, holdView(h))
@@ -164,7 +171,7 @@ func (t traceURL) graph(g *fleet.Graph) graphView {
 	return v
 }
 
-// inCycle are the waits that are part of a deadlock.
+// inCycle returns the indices of the waits that are part of a deadlock.
 func inCycle(g *fleet.Graph) map[int]bool {
 	stuck := map[int]bool{}
 	for _, c := range g.Cycles {
@@ -175,16 +182,20 @@ func inCycle(g *fleet.Graph) map[int]bool {
 	return stuck
 }
 
-// graphText is the graph for people.
+// graphText returns the graph as text for people.
 func graphText(g *fleet.Graph, now time.Time, traces traceURL) string {
-	p := &graphPrinter{g: g, now: now, traces: traces, stuck: inCycle(g), waits: map[string][]int{}, done: map[string]bool{}}
+	p := &graphPrinter{
+		g: g, now: now, traces: traces, stuck: inCycle(g), waits: map[string][]int{}, done: map[string]bool{},
+	}
 	for i, w := range g.Waits {
 		p.waits[w.Name] = append(p.waits[w.Name], i)
 	}
 	for _, c := range g.Cycles {
 		p.cycle(c)
 	}
-	for _, roots := range []bool{true, false} { // what is left then are cycles, and what is behind them
+	// First the locks whose holders don't wait. The second pass writes the rest: locks in cycles, and those behind
+	// them.
+	for _, roots := range []bool{true, false} {
 		for _, w := range g.Waits {
 			if !p.done[w.Name] && (!roots || !p.blocked(w.Name)) {
 				p.lock(w.Name, 0)
@@ -194,14 +205,14 @@ func graphText(g *fleet.Graph, now time.Time, traces traceURL) string {
 	return p.out.String()
 }
 
-// graphPrinter writes a graph, each lock with those behind it.
+// graphPrinter writes a graph: each awaited lock, its waiters, and below each waiter the awaited locks that it holds.
 type graphPrinter struct {
 	g      *fleet.Graph
 	now    time.Time
 	traces traceURL
 	stuck  map[int]bool
-	waits  map[string][]int // by the name of the lock that they are for
-	done   map[string]bool  // names of locks that are written
+	waits  map[string][]int // indices of the waits by the name of the awaited lock
+	done   map[string]bool  // names of locks that are written already
 	out    strings.Builder
 }
 
@@ -211,7 +222,6 @@ func (p *graphPrinter) line(depth int, format string, args ...any) {
 	p.out.WriteString("\n")
 }
 
-// cycle writes a deadlock.
 func (p *graphPrinter) cycle(c fleet.Cycle) {
 	if len(c) == 1 {
 		p.line(0, "DEADLOCK: a wait for a lease that it holds itself")
@@ -220,18 +230,21 @@ func (p *graphPrinter) cycle(c fleet.Cycle) {
 	}
 	for _, step := range c {
 		w := &p.g.Waits[step.Wait]
-		p.line(1, "%s holds %s and waits for %s, for %s%s", text.Owner(w.Waiter, w.ClientID, false), name(step.Holds.Name), name(w.Name), text.Age(w.Since, p.now), p.trace(w))
+		p.line(1, "%s holds %s and waits for %s, for %s%s", text.Owner(w.Waiter, w.ClientID, false),
+			name(step.Holds.Name), name(w.Name), text.Age(w.Since, p.now), p.trace(w))
 	}
 	p.out.WriteString("\n")
 }
 
-// blocked reports whether a holder of a lock waits itself.
+// blocked reports whether a holder of an awaited lock waits too.
 func (p *graphPrinter) blocked(name string) bool {
 	l := p.g.Awaited(p.waits[name][0])
-	return l != nil && slices.ContainsFunc(l.Holders, func(h fleet.Holder) bool { return len(p.g.Carriers(name, h.Owner)) > 0 })
+	return l != nil && slices.ContainsFunc(l.Holders, func(h fleet.Holder) bool {
+		return len(p.g.Carriers(name, h.Owner)) > 0
+	})
 }
 
-// lock writes a lock that is awaited: who has it, who waits for it, and what is behind those.
+// lock writes an awaited lock: its holders, its waiters, and below each waiter the awaited locks that it holds.
 func (p *graphPrinter) lock(of string, depth int) {
 	waits := p.waits[of]
 	if p.done[of] {
@@ -268,7 +281,7 @@ func (p *graphPrinter) lock(of string, depth int) {
 	}
 }
 
-// held is who holds a lock that is awaited.
+// held says who holds an awaited lock.
 func (p *graphPrinter) held(wait int) string {
 	kind := p.g.Waits[wait].Kind
 	l := p.g.Awaited(wait)
@@ -300,7 +313,7 @@ func (p *graphPrinter) trace(w *fleet.Wait) string {
 	return ", trace " + shown(w.TraceID, p.traces)
 }
 
-// shown is a trace, by its address if that is known.
+// shown returns the address of a trace, or its id if there is no address.
 func shown(id string, traces traceURL) string {
 	if url := traces.of(id); url != "" {
 		return url
@@ -308,7 +321,7 @@ func shown(id string, traces traceURL) string {
 	return id
 }
 
-// name is a lock's name for people: in quotes where it isn't one word.
+// name returns a lock's name for people: in quotes if it isn't a single word.
 func name(s string) string {
 	if safe := text.Safe(s); !strings.ContainsAny(safe, " ,") && safe != "" {
 		return safe
@@ -316,7 +329,7 @@ func name(s string) string {
 	return `"` + text.Safe(s) + `"`
 }
 
-// mostHolds is how many leases of one wait are named.
+// mostHolds is the maximum number of a wait's leases that are named.
 const mostHolds = 4
 
 func namesOf(holds []fleet.Hold) string {

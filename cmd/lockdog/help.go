@@ -8,27 +8,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpWidth is how wide a help text is: a terminal is rarely narrower, and would cut words in two.
+// helpWidth is the width of help texts. Terminals are rarely narrower; without wrapping they would break lines within
+// words.
 const helpWidth = 80
 
-// addWrapped adds to cobra's template functions, which all commands of the process share: tests run several at once.
+// addWrapped adds a function to cobra's templates. These are global to the process, and tests run several commands at
+// once.
 var addWrapped = sync.OnceFunc(func() {
 	cobra.AddTemplateFunc("wrapped", func(s string) string { return wrap(s, helpWidth) })
 })
 
-// narrowHelp has a command's help wrapped, and that of all below it.
+// narrowHelp makes the help of a command, and of all commands below it, wrapped.
 func narrowHelp(root *cobra.Command) {
 	addWrapped()
 	root.SetHelpTemplate("{{with (or .Long .Short)}}{{. | wrapped}}\n\n{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", "FlagUsagesWrapped 80 |"))
 }
 
-// wrap breaks the lines of a text anew, so that none is wider than it may be, but for longer words. Items of a list, which begin with "  - ", are wrapped under
-// their first word. Other lines that begin with a space, as those of a table do, stay as they are.
+// wrap reflows a text to lines of at most width bytes, unless a word is longer. Items of a list, which begin with " -
+// ", are indented under their first word. Other lines that begin with a space, such as those of a table, stay
+// unchanged.
 func wrap(s string, width int) string {
 	const item = "  - "
 	var out strings.Builder
-	column, indent := 0, "" // column 0: nothing that the next word may follow
+	column, indent := 0, "" // column 0: there is no line that the next word may continue
 	end := func() {
 		if column > 0 {
 			out.WriteByte('\n')
@@ -41,9 +44,10 @@ func wrap(s string, width int) string {
 		case isItem:
 			end()
 			out.WriteString(item)
-			column, indent = len(item)-1, strings.Repeat(" ", len(item)) // the space before a word is in item
+			// item ends with the space before the first word
+			column, indent = len(item)-1, strings.Repeat(" ", len(item))
 			line = rest
-		case indent != "" && strings.HasPrefix(line, indent): // an item goes on
+		case indent != "" && strings.HasPrefix(line, indent): // the item continues
 		case strings.TrimSpace(line) == "" || strings.HasPrefix(line, " "):
 			end()
 			out.WriteString(line)

@@ -15,7 +15,7 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// The orders of ls.
+// The values of ls --sort.
 const (
 	byName    = "name"
 	byAge     = "age"
@@ -63,7 +63,8 @@ that isn't fair.`,
 				switch {
 				case err != nil:
 					errs = append(errs, err)
-				case l.Held == 0 && l.Waiting == 0, awaited && l.Waiting == 0, longer > 0 && (text.Since(l).IsZero() || time.Since(text.Since(l)) < longer):
+				case l.Held == 0 && l.Waiting == 0, awaited && l.Waiting == 0,
+					longer > 0 && (text.Since(l).IsZero() || time.Since(text.Since(l)) < longer):
 				default:
 					locks = append(locks, l)
 				}
@@ -78,17 +79,19 @@ that isn't fair.`,
 			return unread(cmd.Context(), errors.Join(errs...))
 		},
 	}
-	cmd.Flags().StringVar(&order, "sort", byName, "name; age, the longest hold first; or waiting, the most waiters first")
-	cmd.Flags().DurationVar(&longer, "longer-than", 0, "only locks that are held for longer; leaves out those of which Redis doesn't say")
+	cmd.Flags().StringVar(&order, "sort", byName,
+		"name; age, the longest hold first; or waiting, the most waiters first")
+	cmd.Flags().DurationVar(&longer, "longer-than", 0,
+		"only locks that are held for longer; leaves out those of which Redis doesn't say")
 	cmd.Flags().BoolVar(&awaited, "awaited", false, "only locks that somebody waits for")
 	completeWords(cmd, "sort", byName, byAge, byWaiting)
 	traceFlag(cmd, &traces)
 	return cmd
 }
 
-// traceFlag adds --trace-url.
 func traceFlag(cmd *cobra.Command, traces *traceURL) {
-	cmd.Flags().StringVar((*string)(traces), "trace-url", os.Getenv(envTraceURL), "URL of a trace, with "+traceURLPlace+" in it; default $"+envTraceURL)
+	cmd.Flags().StringVar((*string)(traces), "trace-url", os.Getenv(envTraceURL),
+		"URL of a trace, with "+traceURLPlace+" in it; default $"+envTraceURL)
 }
 
 func sortLocks(locks []fleet.Lock, order string) {
@@ -123,7 +126,8 @@ func (a *app) printLocks(locks []fleet.Lock, traces traceURL) error {
 		if l.Held > 0 {
 			left = text.Span(l.Remaining)
 		}
-		rows.Add(text.Safe(l.Name), text.Kind(l), text.Holder(l), text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
+		rows.Add(text.Safe(l.Name), text.Kind(l), text.Holder(l),
+			text.Age(text.Since(l), time.Now()), left, strconv.Itoa(l.Waiting))
 	}
 	_, err := fmt.Fprint(a.stdout, rows.String())
 	return err

@@ -1,5 +1,5 @@
-// Command lockdog shows who holds and awaits the locks of a Redis, runs commands under a lock, takes locks away, and tells what a Redis will do to
-// locks. See docs/COMMAND.md, or
+// Command lockdog shows the holders and waiters of the locks in a Redis, runs commands under a lock, takes locks away,
+// and checks what on a Redis will hurt locks. See docs/COMMAND.md, or
 //
 //	lockdog -h
 package main

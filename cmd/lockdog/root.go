@@ -26,25 +26,26 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// The exit codes. Those of run are above all that commands commonly use themselves, as far as sysexits.h has a code for them.
+// The exit codes. run uses codes that commands rarely use: those of sysexits.h where it has a fitting one.
 const (
-	exitOK          = 0
-	exitNo          = 1   // who: the lock is free; doctor: something is wrong; any other failure
+	exitOK = 0
+	// who: the lock is free; graph: there is a deadlock; doctor: something is wrong; any other failure
+	exitNo          = 1
 	exitUsage       = 64  // a flag, an argument or a setting is wrong
-	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't do it now
+	exitUnavailable = 69  // Redis can't be reached, couldn't be read in full, refuses the user, or can't serve now
 	exitHeld        = 75  // the lock is held by another
 	exitLost        = 76  // the lock was lost while the command ran
-	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; as timeout(1)
-	exitCannotRun   = 126 // the command can't be run; as shells
-	exitNotFound    = 127 // there is no such command; as shells
-	exitSignal      = 128 // plus the number of the signal that ended the command, or lockdog; as shells
+	exitOvertime    = 124 // --max-hold was over, or the heartbeat was missing; the code of timeout(1)
+	exitCannotRun   = 126 // the command can't be run; the code of shells
+	exitNotFound    = 127 // there is no such command; the code of shells
+	exitSignal      = 128 // plus the number of the signal that ended the command or lockdog; the code of shells
 )
 
 // exitError ends the program with a code.
 type exitError struct {
 	code int
-	err  error // what is to be said; nil: nothing
-	said bool  // it was said already
+	err  error // to print on stderr; nil: nothing
+	said bool  // err has been printed already
 }
 
 func (e *exitError) Error() string {
@@ -56,15 +57,16 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usagef is the error of a wrong flag or argument.
+// usagef returns an error for a wrong flag or argument.
 func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-// redisCLI matches the error of a flag that redis-cli has: -h host (which is help here, so what follows is unknown), -p port, -a password.
+// redisCLI matches the error for a flag of redis-cli: -p port, -a password, or -h host. -h is help here, so the error
+// is about the host's first character.
 var redisCLI = regexp.MustCompile(`^unknown shorthand flag: '(p|a|[0-9.])'`)
 
-// app is what the commands share.
+// app has what all commands use.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -73,9 +75,9 @@ type app struct {
 	json bool
 }
 
-// run is the program, up to its exit code.
+// run runs the program, and returns its exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	logging.Disable() // go-redis's; what is wrong comes back as an error
+	logging.Disable() // the log of go-redis: failures are returned as errors
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
 	root.SetArgs(args)
@@ -92,21 +94,24 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitCode(ctx, err)
 }
 
-// errorText is what the program says of an error: one line that begins with its name, and has it once.
+// errorText returns an error as the program prints it: on one line that begins with the program's name, which it
+// contains only once.
 func errorText(err error) string {
 	return "lockdog: " + strings.ReplaceAll(strings.TrimPrefix(text.Reason(err), "lockdog: "), ": lockdog: ", ": ")
 }
 
-// signalError is why a ctx ended: the program got a signal.
+// signalError is the cause of a ctx that a signal ended.
 type signalError syscall.Signal
 
 func (e signalError) Error() string { return syscall.Signal(e).String() }
 
-// endings are the signals that ask the program to end, without SIGINT where it was ignored when the program started: shells do that for what a script runs in
-// the background. It has to be asked before the first Notify, which ends it. At least SIGTERM is left, which Go's runtime handles even where it was ignored.
+// endings are the signals that ask the program to end. SIGINT is omitted if it was ignored when the program started, as
+// in a script's background jobs. signal.Ignored must be called before the first Notify, because Notify ends the
+// ignoring. SIGTERM always remains: Go's runtime handles it even if it was ignored.
 var endings = slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM}, signal.Ignored)
 
-// untilSignal returns a ctx that ends with a signalError, at the first signal that asks the program to end. stop gives the signals back.
+// untilSignal returns a ctx that ends with a signalError at the first signal of endings. stop restores the signals'
+// default effect.
 func untilSignal() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -114,7 +119,7 @@ func untilSignal() (ctx context.Context, stop func()) {
 	go func() {
 		select {
 		case sig := <-signals:
-			// Should something hang, the next signal ends the program.
+			// If the program hangs, the next signal ends it.
 			signal.Stop(signals)
 			cancel(signalError(sig.(syscall.Signal))) // the only kind of os.Signal
 		case <-ctx.Done():
@@ -126,7 +131,7 @@ func untilSignal() (ctx context.Context, stop func()) {
 	}
 }
 
-// command is the program's command, with all others below it.
+// command returns the root command with all others below it.
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockdog",
@@ -165,28 +170,32 @@ couldn't be read in full. Those of run are more: 'lockdog run -h'.`,
 	a.conn.Register(root.PersistentFlags())
 	completeFiles(root, "cacert", "cert", "key", "password-file")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, an object per line")
-	for _, add := range []func() *cobra.Command{a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand} {
+	for _, add := range []func() *cobra.Command{
+		a.lsCommand, a.whoCommand, a.graphCommand, a.watchCommand, a.unlockCommand, a.runCommand, a.doctorCommand,
+	} {
 		root.AddCommand(add())
 	}
 	narrowHelp(root)
 	return root
 }
 
-// completeFiles has shells complete names of files after flags: without it they offer nothing.
+// completeFiles makes shells complete file names after flags. The default is no completion.
 func completeFiles(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // an error would be that of a flag that isn't there
-			return nil, cobra.ShellCompDirectiveDefault
-		})
+		// The error would be about an unknown flag.
+		_ = cmd.RegisterFlagCompletionFunc(flag,
+			func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveDefault
+			})
 	}
 }
 
-// completeWords has shells complete one of some words after a flag.
+// completeWords makes shells complete some words after a flag.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// noSuchCommand is called with what follows the program's name and is none of its commands.
+// noSuchCommand returns an error if there are arguments: they begin with something that is no command.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -197,14 +206,15 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usagef("there is no command %q; '%s -h' lists them", args[0], cmd.CommandPath())
 }
 
-// args wants between least and most arguments.
+// args returns a check for the number of arguments.
 func args(least, most int, usage string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			return usagef("usage: %s %s; '%[1]s -h' says more", cmd.CommandPath(), usage)
 		}
 		if len(args) > 0 {
-			if scheme, _, ok := strings.Cut(args[0], "://"); ok && slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {
+			if scheme, _, ok := strings.Cut(args[0], "://"); ok &&
+				slices.Contains([]string{"redis", "rediss", "unix"}, strings.ToLower(scheme)) {
 				return usagef("usage: %s %s; the address of Redis is given with -u", cmd.CommandPath(), usage)
 			}
 		}
@@ -212,16 +222,18 @@ func args(least, most int, usage string) cobra.PositionalArgs {
 	}
 }
 
-// addressHint is what to add to an answer about a pattern that may be meant as an address.
+// addressHint returns a text to append if a pattern may be meant as an address, otherwise "".
 func addressHint(pattern string) string {
 	host, port, err := net.SplitHostPort(pattern)
 	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1024 || n > 65535 || host == "" {
 		return ""
 	}
-	return "; " + text.Safe(pattern) + " is taken for a pattern of names: the address of Redis is given with -u host:port"
+	return "; " + text.Safe(pattern) +
+		" is taken for a pattern of names: the address of Redis is given with -u host:port"
 }
 
-// reader connects, to read locks: no call takes longer than --timeout, or goes on after ctx. The caller closes the server.
+// reader connects for reading locks. No call takes longer than --timeout, or continues after ctx has ended. The caller
+// must close the server.
 func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error) {
 	a.conn.Once = true
 	server, err := a.conn.Open(ctx)
@@ -237,7 +249,8 @@ func (a *app) reader(ctx context.Context) (*connect.Server, *fleet.Reader, error
 	return server, reader, nil
 }
 
-// unread is the error of a reading: Redis couldn't be read, unless a signal ended it or what was asked for is wrong.
+// unread adds the exit code exitUnavailable to an error of a reading, unless a signal ended it or the user's input is
+// invalid.
 func unread(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, fleet.ErrInvalid) || errors.Is(err, fleet.ErrNotALock) {
 		return err
@@ -245,7 +258,8 @@ func unread(ctx context.Context, err error) error {
 	return &exitError{code: exitUnavailable, err: err}
 }
 
-// printJSON prints a value on a line. What a terminal may not have raw is escaped: it can only be in strings.
+// printJSON prints a value on one line. Characters that a terminal must not get raw are escaped: they can only be in
+// strings.
 func (a *app) printJSON(v any) error {
 	var line strings.Builder
 	e := json.NewEncoder(&line)
@@ -257,7 +271,7 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// exitCode is what the program exits with. ctx is that of its signals.
+// exitCode returns the program's exit code. ctx must be the one that signals end.
 func exitCode(ctx context.Context, err error) int {
 	var exit *exitError
 	var sig signalError
@@ -267,7 +281,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, connect.ErrUsage), errors.Is(err, lock.ErrInvalid), errors.Is(err, fleet.ErrInvalid), errors.Is(err, fleet.ErrNotALock):
+	case errors.Is(err, connect.ErrUsage), errors.Is(err, lock.ErrInvalid),
+		errors.Is(err, fleet.ErrInvalid), errors.Is(err, fleet.ErrNotALock):
 		return exitUsage
 	case errors.As(context.Cause(ctx), &sig):
 		return exitSignal + int(sig)

@@ -13,7 +13,10 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run",
 		Short: "Run a command while holding a lock; needs Unix",
 		RunE: func(*cobra.Command, []string) error {
-			return &exitError{code: exitCannotRun, err: errors.New("run needs Unix: elsewhere a command can't be ended with all that it started")}
+			return &exitError{
+				code: exitCannotRun,
+				err:  errors.New("run needs Unix: elsewhere a command can't be ended with all that it started"),
+			}
 		},
 	}
 }

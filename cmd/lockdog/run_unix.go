@@ -27,7 +27,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry"
 )
 
-// runFlags are how a command is run.
+// runFlags are the flags of run.
 type runFlags struct {
 	wait             string
 	lease, grace     time.Duration
@@ -43,12 +43,13 @@ const (
 	waitForever      = "forever"
 	defaultHeartbeat = time.Minute
 
-	openPause, maxOpenPause = 100 * time.Millisecond, 2 * time.Second // between two looks for a Redis that is down
+	// between two tries to connect to a Redis that is down
+	openPause, maxOpenPause = 100 * time.Millisecond, 2 * time.Second
 
-	// releaseWithin bounds how long the program stays after the command if Redis doesn't confirm the release.
+	// releaseWithin bounds how long the program waits for Redis to confirm the release after the command has ended.
 	releaseWithin = 5 * time.Second
 
-	// defaultTakeoverDelay is how late a machine without CPU may be to end a command.
+	// defaultTakeoverDelay allows for a machine with little CPU, which ends a command late.
 	defaultTakeoverDelay = 5 * time.Second
 )
 
@@ -96,22 +97,29 @@ Exit codes: that of the command, 128 and the number of the signal that ended it,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), f, args[0], args[1:]) },
 	}
 	set := cmd.Flags()
-	set.StringVar(&f.wait, "wait", "0", "how long to wait for the lock, and for a Redis that is down: a duration, or "+waitForever)
-	set.DurationVar(&f.lease, "lease", 30*time.Second, "how long the command may go on without Redis, or after lockdog died; renewed every third of it")
-	set.DurationVar(&f.takeoverDelay, "takeover-delay", defaultTakeoverDelay, "how long the lock stays taken after a lease that ran out, for the command to be dead by then")
-	set.DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL, a third of the lease at most (default 5s, or that)")
+	set.StringVar(&f.wait, "wait", "0",
+		"how long to wait for the lock, and for a Redis that is down: a duration, or "+waitForever)
+	set.DurationVar(&f.lease, "lease", 30*time.Second,
+		"how long the command may go on without Redis, or after lockdog died; renewed every third of it")
+	set.DurationVar(&f.takeoverDelay, "takeover-delay", defaultTakeoverDelay,
+		"how long the lock stays taken after a lease that ran out, for the command to be dead by then")
+	set.DurationVar(&f.grace, "grace", 0,
+		"time between SIGTERM and SIGKILL, a third of the lease at most (default 5s, or that)")
 	set.DurationVar(&f.minHold, "min-hold", 0, "leave the lock taken for that long, though the command has ended")
 	set.DurationVar(&f.maxHold, "max-hold", 0, "end the command after that long")
-	set.IntVar(&f.permits, "semaphore", 0, "take one of that many permits of a semaphore, instead of a lock; sets its total")
-	set.StringVar(&f.heartbeatFile, "heartbeat-file", "", "end the command if it doesn't touch this file for --heartbeat")
-	set.DurationVar(&f.heartbeat, "heartbeat", defaultHeartbeat, "with --heartbeat-file: how often the command must touch it")
+	set.IntVar(&f.permits, "semaphore", 0,
+		"take one of that many permits of a semaphore, instead of a lock; sets its total")
+	set.StringVar(&f.heartbeatFile, "heartbeat-file", "",
+		"end the command if it doesn't touch this file for --heartbeat")
+	set.DurationVar(&f.heartbeat, "heartbeat", defaultHeartbeat,
+		"with --heartbeat-file: how often the command must touch it")
 	set.IntVar(&f.heldCode, "held-code", exitHeld, "exit code if the lock is held by another")
 	completeFiles(cmd, "heartbeat-file")
 	completeWords(cmd, "wait", waitForever)
 	return cmd
 }
 
-// options are those of the lock.
+// options checks the flags, and returns the lock's options. A negative wait means forever.
 func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock.LockOption, err error) {
 	switch f.wait {
 	case waitForever:
@@ -126,26 +134,33 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 	}
 	switch {
 	case f.grace < 0 || f.grace > f.lease/3:
-		return 0, nil, usagef("--grace %v: must be between 0 and %v, a third of --lease: the command has to end before the lease does", f.grace, f.lease/3)
+		return 0, nil, usagef(
+			"--grace %v: must be between 0 and %v, a third of --lease: the command has to end before the lease does",
+			f.grace, f.lease/3)
 	case f.takeoverDelay < 0 || f.takeoverDelay > 24*time.Hour:
 		return 0, nil, usagef("--takeover-delay %v: must be between 0 and 24h", f.takeoverDelay)
 	case f.permits < 0:
 		return 0, nil, usagef("--semaphore %d: must be 1 or more", f.permits)
 	case f.permits > 0 && f.minHold != 0:
-		return 0, nil, usagef("--min-hold and --semaphore contradict each other: a permit is free when the command has ended")
+		return 0, nil, usagef(
+			"--min-hold and --semaphore contradict each other: a permit is free when the command has ended")
 	case f.minHold < 0 || f.maxHold != 0 && f.minHold > f.maxHold:
 		return 0, nil, usagef("--min-hold %v: must be between 0 and --max-hold", f.minHold)
 	case f.maxHold != 0 && f.maxHold < f.lease/3:
-		return 0, nil, usagef("--max-hold %v: must be %v or more, a third of --lease: give a shorter --lease, too", f.maxHold, f.lease/3)
+		return 0, nil, usagef("--max-hold %v: must be %v or more, a third of --lease: give a shorter --lease, too",
+			f.maxHold, f.lease/3)
 	case f.heartbeatFile != "" && f.heartbeat < f.lease/3:
-		return 0, nil, usagef("--heartbeat %v: must be %v or more, a third of --lease: give a shorter --lease, too", f.heartbeat, f.lease/3)
+		return 0, nil, usagef("--heartbeat %v: must be %v or more, a third of --lease: give a shorter --lease, too",
+			f.heartbeat, f.lease/3)
 	case f.heartbeatFile == "" && f.heartbeat != defaultHeartbeat:
 		return 0, nil, usagef("--heartbeat needs --heartbeat-file")
 	case f.heldCode < 0 || f.heldCode > 255:
 		return 0, nil, usagef("--held-code %d: must be between 0 and 255", f.heldCode)
 	}
-	// The lease isn't that of ctx: a signal goes to the command, which then may wind down.
-	opts = append(opts, lock.WithLease(f.lease), lock.WithTakeoverDelay(f.takeoverDelay), lock.WithLifetime(context.WithoutCancel(ctx)))
+	// WithLifetime: the end of ctx must not end the lease, because the command gets the signal and may take time to
+	// end.
+	opts = append(opts, lock.WithLease(f.lease), lock.WithTakeoverDelay(f.takeoverDelay),
+		lock.WithLifetime(context.WithoutCancel(ctx)))
 	if f.minHold != 0 {
 		opts = append(opts, lock.WithMinHold(f.minHold))
 	}
@@ -158,19 +173,24 @@ func (f *runFlags) options(ctx context.Context) (wait time.Duration, opts []lock
 	return wait, opts, nil
 }
 
-// run takes the lock, runs the command and releases the lock.
+// run acquires the lock, runs the command and releases the lock.
 func (a *app) run(ctx context.Context, f runFlags, name string, command []string) (err error) {
 	wait, opts, err := f.options(ctx)
 	if err != nil {
 		return err
 	}
-	// Where nobody reads stderr any more, a line for it is lost, and not the end of the command. Ignoring SIGPIPE would do the same, but be inherited by the command.
+	// If nobody reads stderr any more, a write to it must fail and not end the program. Ignoring SIGPIPE would do the
+	// same, but the command would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t := a.telemetry(ctx)
 	defer t.stop()
-	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE")})
-	ctx, span := t.TracerProvider.Tracer("github.com/lockdog/lockdog/cmd/lockdog", trace.WithInstrumentationVersion(telemetry.Version)).
-		Start(parent, "lockdog run", trace.WithAttributes(telemetry.KeyName.String(name), attribute.String("process.executable.name", command[0])))
+	parent := t.Propagator.Extract(ctx, propagation.MapCarrier{
+		"traceparent": os.Getenv("TRACEPARENT"), "tracestate": os.Getenv("TRACESTATE"),
+	})
+	ctx, span := t.TracerProvider.
+		Tracer("github.com/lockdog/lockdog/cmd/lockdog", trace.WithInstrumentationVersion(telemetry.Version)).
+		Start(parent, "lockdog run", trace.WithAttributes(
+			telemetry.KeyName.String(name), attribute.String("process.executable.name", command[0])))
 	defer func() {
 		code := exitCode(ctx, err)
 		span.SetAttributes(attribute.Int("process.exit.code", code))
@@ -193,7 +213,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 		return err
 	}
 	defer func() {
-		// Nothing is held any more, or Redis doesn't answer: then the lease runs out.
+		// By now nothing is held, or Redis didn't confirm the release and the lease runs out.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 		defer cancel()
 		_ = c.Close(closing)
@@ -211,7 +231,7 @@ func (a *app) run(ctx context.Context, f runFlags, name string, command []string
 	return (&running{app: a, flags: f, lease: l, propagator: t.Propagator, stat: os.Stat}).run(ctx, signals, command)
 }
 
-// open connects. It waits for a Redis that is down, as for the lock.
+// open connects. If Redis is down, it retries for up to wait; without an end if wait is negative.
 func (a *app) open(ctx context.Context, wait time.Duration) (*connect.Server, error) {
 	over := time.Now().Add(wait)
 	for pause := openPause; ; pause = min(2*pause, maxOpenPause) {
@@ -230,8 +250,10 @@ func (a *app) open(ctx context.Context, wait time.Duration) (*connect.Server, er
 	}
 }
 
-// take takes the lock, or the permit.
-func take(ctx context.Context, c *lock.Client, f runFlags, name string, wait time.Duration, opts []lock.LockOption) (*lock.Lease, error) {
+// take acquires the lock, or a permit.
+func take(
+	ctx context.Context, c *lock.Client, f runFlags, name string, wait time.Duration, opts []lock.LockOption,
+) (*lock.Lease, error) {
 	var l lock.Locker = c.Mutex(name, opts...)
 	if f.permits > 0 {
 		s := c.Semaphore(name, opts...)
@@ -257,11 +279,15 @@ type running struct {
 	last       child.Limit // see limit
 }
 
-// passed are the signals that are passed on, without those that were ignored when the program started: nohup means it. See endings.
-var passed = slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH}, signal.Ignored)
+// passed are the signals that are passed on to the command, except those that were ignored when the program started,
+// for example by nohup. See endings.
+var passed = slices.DeleteFunc([]os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGWINCH,
+}, signal.Ignored)
 
-// run runs the command, and releases the lock. signals has got the endings since before the lock was taken: ctx can't be asked whether one came, because it ends some
-// time later.
+// run runs the command, and releases the lock. signals must have received the endings since before the acquire. It is
+// asked instead of ctx, because ctx ends some time after the signal.
 func (r *running) run(ctx context.Context, signals chan os.Signal, command []string) error {
 	select {
 	case sig := <-signals:
@@ -288,21 +314,26 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	}
 	ended := r.watch(signals)
 	if !r.child.Close() {
-		_, _ = fmt.Fprintln(r.stderr, "lockdog: something that the command started can't be killed, so the lock isn't released")
+		_, _ = fmt.Fprintln(r.stderr,
+			"lockdog: something that the command started can't be killed, so the lock isn't released")
 		return ended
 	}
 	code := r.child.ExitCode()
 	if ended == nil && r.child.Orphaned() {
-		_, _ = fmt.Fprintln(r.stderr, "lockdog: the process that guards the command was killed, and so the command was, too")
+		_, _ = fmt.Fprintln(r.stderr,
+			"lockdog: the process that guards the command was killed, and so the command was, too")
 	}
 	err = r.release(ctx)
 	switch {
 	case ended != nil:
 		return ended
 	case errors.Is(err, lock.ErrLost):
-		return &exitError{code: exitLost, err: fmt.Errorf("the command ended with %d, but the lock had been lost: another may have worked at the same time: %w", code, err)}
+		return &exitError{code: exitLost, err: fmt.Errorf(
+			"the command ended with %d, but the lock had been lost: another may have worked at the same time: %w",
+			code, err)}
 	case err != nil:
-		_, _ = fmt.Fprintf(r.stderr, "lockdog: the command ended with %d; the release isn't confirmed, so the lock is free in %v at the latest: %s\n",
+		_, _ = fmt.Fprintf(r.stderr,
+			"lockdog: the command ended with %d; the release isn't confirmed, so the lock is free in %v at the latest: %s\n",
 			code, r.flags.lease+r.flags.takeoverDelay, text.OneLine(err.Error()))
 	}
 	if code != 0 {
@@ -311,14 +342,13 @@ func (r *running) run(ctx context.Context, signals chan os.Signal, command []str
 	return nil
 }
 
-// release releases the lock, within a time that doesn't depend on the lease.
+// release releases the lock. It takes at most releaseWithin, however long the lease is.
 func (r *running) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
 	defer cancel()
 	return r.lease.Release(ctx)
 }
 
-// start starts the command.
 func (r *running) start(ctx context.Context, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = file(r.stdin), file(r.stdout), file(r.stderr)
@@ -332,12 +362,14 @@ func (r *running) start(ctx context.Context, command []string) error {
 		cmd.Env = append(cmd.Env, "TRACESTATE="+s)
 	}
 	var err error
-	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit(), func() bool { return r.lease.Context().Err() == nil })
+	r.child, err = child.Start(cmd, "lockdog: guard of "+r.lease.Name()+":", r.limit(),
+		func() bool { return r.lease.Context().Err() == nil })
 	return err
 }
 
-// limit is when the command has to end unless a renewal comes first. It is asked to end a grace before the deadline, but never in the first two thirds of what was
-// left of the lease when that deadline became known: a lease that another process passed on is much shorter than --lease until its first renewal.
+// limit returns when the command must end unless a renewal succeeds first: SIGTERM (Ask) comes one grace before the
+// deadline (Kill). The grace is at most a third of the time that is left of the lease when the deadline becomes known.
+// A lease that another process handed over is much shorter than --lease until its first renewal.
 func (r *running) limit() child.Limit {
 	if deadline := r.lease.Deadline(); !deadline.Equal(r.last.Kill) {
 		grace := min(r.flags.grace, max(time.Until(deadline)/3, 0))
@@ -346,7 +378,8 @@ func (r *running) limit() child.Limit {
 	return r.last
 }
 
-// file is what a command can be given as its standard file: nil, which is /dev/null, for what is none.
+// file returns a stream as a standard file for the command. It is nil if the stream is no file; then the command gets
+// /dev/null.
 func file(stream any) *os.File {
 	f, _ := stream.(*os.File)
 	return f
@@ -354,7 +387,8 @@ func file(stream any) *os.File {
 
 var errNoRenewal = fmt.Errorf("no renewal in time, so it is about to be lost: %w", lock.ErrUnavailable)
 
-// watch sees to the command until it has ended. It returns why the command was ended, nil if it ended itself.
+// watch watches the command and the lease until the command has ended. It returns why the command was ended, nil if it
+// ended by itself.
 func (r *running) watch(signals <-chan os.Signal) (why error) {
 	tick := time.NewTicker(max(r.flags.lease/30, 10*time.Millisecond))
 	defer tick.Stop()
@@ -362,7 +396,8 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	for {
 		select {
 		case <-r.child.Done():
-			if why == nil && r.child.Asked() { // its guard was faster: what the command has started may not outlive the lock, either
+			// If the guard has asked the command to end before us, the processes that the command started must end too.
+			if why == nil && r.child.Asked() {
 				why = r.end(cmp.Or(context.Cause(r.lease.Context()), errNoRenewal))
 			}
 			return why
@@ -388,11 +423,12 @@ func (r *running) watch(signals <-chan os.Signal) (why error) {
 	}
 }
 
-// beat passes on the heartbeat until the command has ended. watch doesn't wait for it: stat may hang, and then only the heartbeat is missing.
+// beat forwards the heartbeat until the command has ended. It has a goroutine because stat may hang: then only the
+// heartbeat is missing, and watch continues.
 func (r *running) beat() {
 	tick := time.NewTicker(max(min(r.flags.lease/30, r.flags.heartbeat/4), 10*time.Millisecond))
 	defer tick.Stop()
-	var touched time.Time // last
+	var touched time.Time // modification time when last seen
 	for {
 		select {
 		case <-r.child.Done():
@@ -408,7 +444,7 @@ func (r *running) beat() {
 	}
 }
 
-// endedBy is what the end of a lease's context means to the command.
+// endedBy returns the exit code and the text for the end of a lease's context.
 func endedBy(cause error) (code int, what string) {
 	var canceled *lock.CanceledError
 	if errors.As(cause, &canceled) {
@@ -417,18 +453,19 @@ func endedBy(cause error) (code int, what string) {
 	return exitLost, "the lock is lost"
 }
 
-// end ends the command, because the lock is lost or the command may not have it any more.
+// end ends the command because the lock is lost, or the command may not hold it any longer.
 func (r *running) end(cause error) error {
 	code, what := endedBy(cause)
 	until := time.Now().Add(r.flags.grace)
-	if deadline := r.lease.Deadline(); deadline.Before(until) { // after it there is no grace
+	if deadline := r.lease.Deadline(); deadline.Before(until) { // another may hold the lock after the deadline
 		until = deadline
 	}
 	err := fmt.Errorf("%s: %w", what, cause)
-	r.child.End(until) // before a write that may take its time
-	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err), max(time.Until(until), 0).Round(time.Millisecond))
+	r.child.End(until) // before the write to stderr, which may block
+	_, _ = fmt.Fprintf(r.stderr, "%s; the command has %v to end\n", errorText(err),
+		max(time.Until(until), 0).Round(time.Millisecond))
 	return &exitError{code: code, err: err, said: true}
 }
 
-// guard is the main function of a process that run has started to be the command's parent. It reports false in any other.
+// guard runs the guard, the parent of the command, if run has started this process as one. Otherwise it returns false.
 func guard() bool { return child.Guard() }

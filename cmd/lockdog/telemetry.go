@@ -14,31 +14,34 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// lastWords bounds how long the program waits at its end for telemetry to be sent.
+// lastWords bounds how long the program waits at its end for telemetry to be sent, and for the client to close.
 const lastWords = 3 * time.Second
 
-// providers are the telemetry of a command.
+// providers has the telemetry of a command.
 type providers struct {
 	*otelsetup.Providers
 }
 
-// telemetry starts what the OTEL_* variables ask for, and nothing if they can't be right: they may be meant for other programs of this machine, and a job that
-// doesn't run is worse than one without a trace. The log goes to stderr; below warnings it is silent.
+// telemetry starts what the OTEL_* variables ask for. If they are invalid, the command runs without telemetry: they may
+// be meant for other programs on this machine, and a job that doesn't run is worse than one without a trace. The log
+// goes to stderr, from warnings on.
 func (a *app) telemetry(ctx context.Context) *providers {
 	p, err := otelsetup.Start(ctx, otelsetup.Config{
-		ServiceName: "lockdog", ServiceVersion: telemetry.Version, LogOutput: a.stderr, LogLevel: slog.LevelWarn, KeepGlobals: true,
+		ServiceName: "lockdog", ServiceVersion: telemetry.Version, LogOutput: a.stderr, LogLevel: slog.LevelWarn,
+		KeepGlobals: true,
 	})
 	if err != nil {
 		_, _ = fmt.Fprintf(a.stderr, "%s; so there is no telemetry\n", errorText(err))
 		p = &otelsetup.Providers{
-			TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(), Propagator: propagation.TraceContext{},
-			Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(),
+			Propagator: propagation.TraceContext{},
+			Logger:     slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		}
 	}
 	return &providers{p}
 }
 
-// stop sends what is left.
+// stop sends the remaining telemetry.
 func (p *providers) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()

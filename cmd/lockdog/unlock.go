@@ -40,7 +40,9 @@ Exits with 0 if the lock is free now, also if it was before, and with 1 if the a
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !force {
-				return usagef("unlock takes a lock away from a living holder: say that you mean it with --force. 'lockdog who %s' shows who holds it", text.Safe(args[0]))
+				return usagef(
+					"unlock takes a lock away from a living holder: say that you mean it with --force. 'lockdog who %s' shows who holds it",
+					text.Safe(args[0]))
 			}
 			return a.unlock(cmd.Context(), args[0], yes)
 		},
@@ -76,8 +78,8 @@ func (a *app) unlock(ctx context.Context, name string, yes bool) error {
 	return a.unlocked(l, was)
 }
 
-// toUnlock is the lock as it is now, if somebody holds it after whoever is asked has agreed. Who gets it while the question is asked was never shown: then
-// it is asked again.
+// toUnlock returns the lock as it is now, after the user has agreed to take it from its holders. If other holders got
+// it while the user was asked, it shows them and asks again. It doesn't ask if the lock is free, or with yes.
 func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, yes bool) (fleet.Lock, error) {
 	var shown []fleet.Holder
 	for {
@@ -86,8 +88,11 @@ func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, y
 		case err != nil:
 			return l, unread(ctx, err)
 		case l.Kind == fleet.Semaphore, l.Kind == fleet.Number:
-			return l, &exitError{code: exitNo, err: fmt.Errorf("%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
-		case l.Held == 0, yes, slices.EqualFunc(shown, l.Holders, func(a, b fleet.Holder) bool { return a.Owner == b.Owner && a.Token == b.Token }):
+			return l, &exitError{code: exitNo, err: fmt.Errorf(
+				"%s is a %s: only locks that one holder or readers have can be taken away", text.Safe(name), l.Kind)}
+		case l.Held == 0, yes, slices.EqualFunc(shown, l.Holders, func(a, b fleet.Holder) bool {
+			return a.Owner == b.Owner && a.Token == b.Token
+		}):
 			return l, nil
 		case shown != nil:
 			_, _ = fmt.Fprintf(a.stderr, "\n%s has changed hands meanwhile\n", text.Safe(name))
@@ -95,14 +100,15 @@ func (a *app) toUnlock(ctx context.Context, reader *fleet.Reader, name string, y
 		if err := printLock(a.stderr, l, ""); err != nil {
 			return l, err
 		}
-		if err := a.confirm(ctx, fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
+		if err := a.confirm(ctx,
+			fmt.Sprintf("Take %s away? Its holder may be at work. [y/N] ", text.Safe(name))); err != nil {
 			return l, err
 		}
 		shown = l.Holders
 	}
 }
 
-// forceUnlock takes a lock away, as its kind does.
+// forceUnlock takes a lock away with the method of its kind. It reports whether the lock was held.
 func forceUnlock(ctx context.Context, c *lock.Client, l fleet.Lock) (bool, error) {
 	switch l.Kind {
 	case fleet.RW:
@@ -113,7 +119,7 @@ func forceUnlock(ctx context.Context, c *lock.Client, l fleet.Lock) (bool, error
 	return c.Mutex(l.Name).ForceUnlock(ctx)
 }
 
-// unlocked says what came of it.
+// unlocked prints the result.
 func (a *app) unlocked(l fleet.Lock, was bool) error {
 	if a.json {
 		return a.printJSON(struct {
@@ -129,7 +135,7 @@ func (a *app) unlocked(l fleet.Lock, was bool) error {
 	return err
 }
 
-// confirm asks a question, until ctx ends. What isn't a yes is an error.
+// confirm asks a question. It returns an error unless the answer is yes.
 func (a *app) confirm(ctx context.Context, question string) error {
 	_, _ = io.WriteString(a.stderr, question)
 	type reply struct {
@@ -137,7 +143,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		err  error
 	}
 	replies := make(chan reply, 1)
-	go func() { // which a program that ends doesn't wait for
+	go func() { // it may stay blocked in the read when the program ends
 		line, err := bufio.NewReader(a.stdin).ReadString('\n')
 		replies <- reply{line, err}
 	}()
@@ -159,7 +165,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	return &exitError{code: exitNo, err: errors.New("nothing was done")}
 }
 
-// client is a lock.Client that says who uses it.
+// client returns a lock.Client with an id for this user, host and process.
 func (a *app) client(server *connect.Server, t *providers, opts ...lock.Option) (*lock.Client, error) {
 	return lock.New(server.UniversalClient, append([]lock.Option{
 		lock.WithClientID(clientID()), lock.WithKeyPrefix(server.Prefix),
@@ -167,7 +173,7 @@ func (a *app) client(server *connect.Server, t *providers, opts ...lock.Option) 
 	}, opts...)...)
 }
 
-// clientID is by whom, where, and in which process a lock is held or taken away.
+// clientID returns "user@host/pid", for the holder of a lock and for the log of a forced unlock.
 func clientID() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {

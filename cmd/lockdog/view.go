@@ -7,7 +7,7 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// lockView is a lock as --json prints it. Its fields are API.
+// lockView is a lock for --json. Its fields are API.
 type lockView struct {
 	Name        string       `json:"name"`
 	Key         string       `json:"key"`
@@ -15,7 +15,7 @@ type lockView struct {
 	Mode        string       `json:"mode,omitempty"`
 	Held        int          `json:"held"`
 	Available   *int         `json:"available,omitempty"`
-	RemainingMS *int64       `json:"remaining_ms,omitempty"` // left out: it has no end, or nobody holds it
+	RemainingMS *int64       `json:"remaining_ms,omitempty"` // omitted: the lease has no end, or nobody holds the lock
 	Holders     []holderView `json:"holders,omitempty"`
 	Waiting     int          `json:"waiting"`
 	Waiters     []waiterView `json:"waiters,omitempty"`
@@ -43,7 +43,7 @@ type waiterView struct {
 	TraceURL string     `json:"trace_url,omitempty"`
 }
 
-// view is a lock for --json.
+// view converts a lock for --json.
 func (t traceURL) view(l fleet.Lock) lockView {
 	v := lockView{Name: l.Name, Key: l.Key, Kind: l.Kind, Mode: l.Mode, Held: l.Held, Waiting: l.Waiting}
 	if l.Held > 0 {
@@ -54,13 +54,14 @@ func (t traceURL) view(l fleet.Lock) lockView {
 	}
 	for _, h := range l.Holders {
 		v.Holders = append(v.Holders, holderView{
-			Owner: h.Owner, ClientID: h.ClientID, Redisson: h.Redisson, Count: h.Count, Mode: h.Mode, Token: h.Token, Since: moment(h.Since),
-			TraceID: h.TraceID, TraceURL: t.of(h.TraceID), RemainingMS: millis(h.Remaining),
+			Owner: h.Owner, ClientID: h.ClientID, Redisson: h.Redisson, Count: h.Count, Mode: h.Mode, Token: h.Token,
+			Since: moment(h.Since), TraceID: h.TraceID, TraceURL: t.of(h.TraceID), RemainingMS: millis(h.Remaining),
 		})
 	}
 	for _, w := range l.Waiters {
 		v.Waiters = append(v.Waiters, waiterView{
-			Owner: w.Owner, ClientID: w.ClientID, Redisson: w.Redisson, Since: moment(w.Since), TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
+			Owner: w.Owner, ClientID: w.ClientID, Redisson: w.Redisson, Since: moment(w.Since),
+			TraceID: w.TraceID, TraceURL: t.of(w.TraceID),
 		})
 	}
 	return v
@@ -82,7 +83,7 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// traceURL is where a trace can be looked at: a URL with {trace_id} in it, or "".
+// traceURL is the URL of traces, with {trace_id} in it, or "".
 type traceURL string
 
 const (
@@ -97,7 +98,7 @@ func (t traceURL) check() error {
 	return nil
 }
 
-// of is the address of a trace, "" where there is none.
+// of returns the address of a trace, "" if there is none.
 func (t traceURL) of(id string) string {
 	if t == "" || id == "" {
 		return ""

@@ -19,7 +19,7 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// leastInterval is the shortest time that watch leaves Redis alone.
+// leastInterval is the minimum of --interval.
 const leastInterval = 200 * time.Millisecond
 
 func (a *app) watchCommand() *cobra.Command {
@@ -57,7 +57,8 @@ If Redis can't be read, it says so, goes on showing what it read last, and tries
 			return w.run(cmd.Context())
 		},
 	}
-	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "from the end of one reading to the start of the next; "+leastInterval.String()+" or more")
+	cmd.Flags().DurationVar(&w.interval, "interval", time.Second,
+		"from the end of one reading to the start of the next; "+leastInterval.String()+" or more")
 	cmd.Flags().IntVar(&w.count, "count", 0, "how many times to read; 0: until it is ended")
 	return cmd
 }
@@ -78,7 +79,7 @@ func (w *watch) run(ctx context.Context) error {
 	defer func() { _ = server.Close() }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// Nobody waits for the end of this goroutine: a call to a server that is silent takes as long as --timeout.
+	// Nothing waits for the end of this goroutine: a call to a silent server takes up to --timeout.
 	readings := make(chan screen.Reading)
 	go w.read(ctx, reader, readings)
 	if out, ok := terminal(w.stdout); ok && !w.json {
@@ -87,14 +88,14 @@ func (w *watch) run(ctx context.Context) error {
 	return w.inLines(ctx, readings)
 }
 
-// terminal is the file behind an input or output, if that is a terminal which can be drawn on.
+// terminal returns the file behind an input or output. It reports whether that is a terminal with cursor control.
 func terminal(f any) (*os.File, bool) {
 	file, ok := f.(*os.File)
 	return file, ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// read reads the locks again and again, and closes the channel after the last time. Once ctx has ended it says no more: a reading that was cut short isn't
-// Redis's fault.
+// read reads the locks repeatedly, and closes the channel after the last reading. After the end of ctx it sends
+// nothing: such a reading may have been cut short, which is no failure of Redis.
 func (w *watch) read(ctx context.Context, reader *fleet.Reader, to chan<- screen.Reading) {
 	var tracker changes.Tracker
 	for n := 1; ; n++ {
@@ -137,12 +138,12 @@ func lookAt(ctx context.Context, reader *fleet.Reader, pattern string) changes.L
 	return look
 }
 
-// signaled is how the program ends after a signal.
+// signaled returns the error with which the program ends after a signal.
 func signaled(ctx context.Context) error { return &exitError{code: exitCode(ctx, context.Cause(ctx))} }
 
-// onScreen shows the readings on a terminal, until they end or somebody quits.
+// onScreen shows the readings on a terminal, until they end or the user quits.
 func (w *watch) onScreen(ctx context.Context, out *os.File, server string, readings <-chan screen.Reading) error {
-	var in io.Reader // none if stdin is no terminal: then signals end it
+	var in io.Reader // nil if stdin is no terminal: then a signal ends the command
 	if f, ok := terminal(w.stdin); ok {
 		in = f
 	}
@@ -159,7 +160,8 @@ func (w *watch) onScreen(ctx context.Context, out *os.File, server string, readi
 	return errors.Join(err, <-result)
 }
 
-// feed tells the screen what was read, and what time it is, until it has ended or there is nothing more.
+// feed sends readings and the time to the screen. It returns when the screen has ended, the readings have ended, or ctx
+// has.
 func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Reading, ended <-chan struct{}) error {
 	clock := time.NewTicker(time.Second)
 	defer clock.Stop()
@@ -184,7 +186,7 @@ func feed(ctx context.Context, program *tea.Program, readings <-chan screen.Read
 	}
 }
 
-// inLines prints the changes, a line for each.
+// inLines prints each change on a line.
 func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) error {
 	var last error
 	var waited waitedLines
@@ -213,7 +215,7 @@ func (w *watch) inLines(ctx context.Context, readings <-chan screen.Reading) err
 	}
 }
 
-// print prints the events of a reading. failed says that the reading before was incomplete.
+// print prints the events of a reading. failed means that the previous reading was incomplete.
 func (w *watch) print(r screen.Reading, failed bool) error {
 	for i := range r.Events {
 		e := &r.Events[i]
@@ -231,15 +233,15 @@ func (w *watch) print(r screen.Reading, failed bool) error {
 	return nil
 }
 
-// waitedLines says each minute, and at the end, for which groups was waited, if that has changed.
+// waitedLines prints the waiting time of groups each minute, and at the end, if it has changed.
 type waitedLines struct {
 	last screen.Reading
-	next time.Time     // not before
-	said time.Duration // waiting time in all, when it last did
+	next time.Time     // earliest time of the next line
+	said time.Duration // total waiting time in the last line
 }
 
 const (
-	mostGroups  = 10 // that a line has
+	mostGroups  = 10 // in a line
 	waitedEvery = time.Minute
 )
 
@@ -257,7 +259,8 @@ func (l *waitedLines) print(w *watch, end bool) error {
 	var words []string
 	for _, g := range r.Groups {
 		if sum += g.Waited; g.Waited > 0 {
-			c.Groups = append(c.Groups, groupView{Group: g.Group, WaitedMS: g.Waited.Milliseconds(), Waiting: g.Waiting})
+			c.Groups = append(c.Groups,
+				groupView{Group: g.Group, WaitedMS: g.Waited.Milliseconds(), Waiting: g.Waiting})
 			words = append(words, text.Safe(g.Group)+" "+text.Span(g.Waited))
 		}
 	}
@@ -276,46 +279,53 @@ func (w *watch) line(c change, sentence string) error {
 	if c.Name != "" {
 		name = text.Safe(c.Name)
 	}
-	_, err := fmt.Fprintf(w.stdout, "%s  %-14s  %s  %s\n", c.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"), c.Event, name, sentence)
+	_, err := fmt.Fprintf(w.stdout, "%s  %-14s  %s  %s\n",
+		c.Time.Local().Format("2006-01-02T15:04:05.000Z07:00"), c.Event, name, sentence)
 	return err
 }
 
-// The events that no lock has. They are API, as those of package changes are.
+// The events that aren't about a single lock. They are API, as those of package changes are.
 const (
-	readingFailed changes.What = "reading_failed" // from here on locks may be missing: see error
-	groupsWaited  changes.What = "waited"         // each minute and at the end: how long was waited for locks, by group, since after
-	readingAgain  changes.What = "reading_again"  // all locks are read again; what changed meanwhile comes before it
+	readingFailed changes.What = "reading_failed" // from now on locks may be missing: see error
+	groupsWaited  changes.What = "waited"         // each minute and at the end: waiting time since after, by group
+	// all locks can be read again; what changed in the meantime comes before it
+	readingAgain changes.What = "reading_again"
 )
 
-// change is an event as watch --json prints it. Its fields are API.
+// change is an event for watch --json. Its fields are API.
 type change struct {
-	Time           time.Time    `json:"time"`                       // when it was seen
-	After          *time.Time   `json:"after,omitempty"`            // when it hadn't happened yet; left out: that isn't known
-	Event          changes.What `json:"event"`                      // held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed, reading_again
-	Name           string       `json:"name,omitempty"`             // of the lock
-	Key            string       `json:"key,omitempty"`              // in Redis
-	Kind           fleet.Kind   `json:"kind,omitempty"`             // of the lock
-	Held           int          `json:"held"`                       // how many hold it now
-	Waiting        int          `json:"waiting"`                    // how many wait now
-	Holders        []holderView `json:"holders,omitempty"`          // that it has now, as ls --json prints them
-	Before         []holderView `json:"before,omitempty"`           // that it had at the reading before
-	MayHaveExpired bool         `json:"may_have_expired,omitempty"` // of gone and hand_over: the lease may have ended before
-	Groups         []groupView  `json:"groups,omitempty"`           // of waited, the longest first
-	Error          string       `json:"error,omitempty"`            // of reading_failed
+	Time time.Time `json:"time"` // when it was seen
+	// it happened after this time; omitted: unknown
+	After *time.Time `json:"after,omitempty"`
+	// held, acquired, hand_over, holders, gone, lease_over, wait_began, wait_ended, waited, reading_failed,
+	// reading_again
+	Event   changes.What `json:"event"`
+	Name    string       `json:"name,omitempty"`    // of the lock
+	Key     string       `json:"key,omitempty"`     // in Redis
+	Kind    fleet.Kind   `json:"kind,omitempty"`    // of the lock
+	Held    int          `json:"held"`              // number of holders now
+	Waiting int          `json:"waiting"`           // number of waiters now
+	Holders []holderView `json:"holders,omitempty"` // now, as ls --json prints them
+	Before  []holderView `json:"before,omitempty"`  // at the previous reading
+	// for gone and hand_over: the lease may have run out
+	MayHaveExpired bool        `json:"may_have_expired,omitempty"`
+	Groups         []groupView `json:"groups,omitempty"` // for waited, the longest waiting time first
+	Error          string      `json:"error,omitempty"`  // for reading_failed
 }
 
-// groupView is how long was waited for the locks of a group. Its fields are API.
+// groupView is the waiting time for the locks of a group. Its fields are API.
 type groupView struct {
-	Group    string `json:"group"`     // "_other" for those that came after many others
-	WaitedMS int64  `json:"waited_ms"` // of all who waited
-	Waiting  int    `json:"waiting"`   // how many wait now
+	Group    string `json:"group"`     // "_other" for all groups beyond a limit
+	WaitedMS int64  `json:"waited_ms"` // of all waiters together
+	Waiting  int    `json:"waiting"`   // number of waiters now
 }
 
-// changeOf is an event for --json.
+// changeOf converts an event for --json.
 func changeOf(e *changes.Event) change {
 	l := e.Lock()
 	return change{
-		Time: e.At.UTC(), After: moment(e.After), Event: e.What, Name: l.Name, Key: l.Key, Kind: l.Kind, Held: e.Is.Held, Waiting: e.Is.Waiting,
-		Holders: traceURL("").view(e.Is.Lock).Holders, Before: traceURL("").view(e.Was.Lock).Holders, MayHaveExpired: e.MayHaveExpired,
+		Time: e.At.UTC(), After: moment(e.After), Event: e.What, Name: l.Name, Key: l.Key, Kind: l.Kind,
+		Held: e.Is.Held, Waiting: e.Is.Waiting, Holders: traceURL("").view(e.Is.Lock).Holders,
+		Before: traceURL("").view(e.Was.Lock).Holders, MayHaveExpired: e.MayHaveExpired,
 	}
 }

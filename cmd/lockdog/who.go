@@ -54,7 +54,7 @@ Exits with 0 if the lock is held, with 1 if it is free, with 64 if the key holds
 	return cmd
 }
 
-// printLock prints all that is known of a lock.
+// printLock prints everything that is known about a lock.
 func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	var rows text.Rows
 	row := func(name, value string) {
@@ -65,7 +65,8 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	state := "free"
 	switch {
 	case l.Kind == fleet.Number:
-		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore that was never used", l.Available)
+		state = fmt.Sprintf("the number %d: an unleased semaphore, a latch, or a semaphore that was never used",
+			l.Available)
 	case l.Kind == fleet.Semaphore:
 		permits := "permits"
 		if l.Held == 1 {
@@ -80,7 +81,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 		state = "held"
 	}
 	row("name", text.Safe(l.Name))
-	if l.Held > 0 || l.Waiting > 0 || l.Kind != fleet.Mutex { // nothing in Redis tells the kind of a mutex that is free
+	if l.Held > 0 || l.Waiting > 0 || l.Kind != fleet.Mutex { // a free mutex has no key that shows its kind
 		row("kind", string(l.Kind))
 	}
 	row("state", state)
@@ -109,7 +110,7 @@ func printLock(out io.Writer, l fleet.Lock, traces traceURL) error {
 	if l.Held > len(l.Holders) && len(l.Holders) > 0 {
 		row("", fmt.Sprintf("and %d more", l.Held-len(l.Holders)))
 	}
-	if l.Waiting > 0 || l.Kind != fleet.Number { // of most numbers Redis doesn't know what they are for
+	if l.Waiting > 0 || l.Kind != fleet.Number { // the use of most numbers isn't known, so neither are their waiters
 		row("waiting", fmt.Sprintf("%d that Redis knows of", l.Waiting))
 	}
 	for _, waiter := range l.Waiters {
