@@ -1,5 +1,6 @@
-// Package changes compares looks at all locks, and says what happened to each lock between two of them. It only knows what the looks found: what
-// began and ended between two looks, it doesn't see, and several changes between two looks are one to it.
+// Package changes compares successive looks at all locks, and reports what happened to each lock between two looks. It
+// knows only what the looks found. A hold that began and ended between two looks isn't seen, and several changes
+// between two looks count as one.
 package changes
 
 import (
@@ -10,59 +11,61 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// Look is what one reading of all locks found.
+// Look is the result of one reading of all locks.
 type Look struct {
 	Began, Ended time.Time
 	Locks        []Seen
 	Err          error // why some locks may be missing; nil if none is
 }
 
-// Seen is a lock, as it was when it was read.
+// Seen is a lock as a look found it.
 type Seen struct {
 	fleet.Lock
 	At     time.Time // when it was read
-	Unseen bool      // the last look was incomplete and didn't find it: this is what an earlier one found
+	Unseen bool      // the last look was incomplete and didn't find it: this is the result of an earlier one
 
-	// LongestWait is since when the one who has waited longest waits, as far as Redis says. Of a queue Redis doesn't: then it is since when that
-	// waiter has been seen, and WaitsLonger is set.
+	// LongestWait is when the longest of the current waits began. Redis doesn't store that for a queue: then it is when
+	// that waiter was first seen, and WaitsLonger is set.
 	LongestWait time.Time
 	WaitsLonger bool
 
-	began     time.Time            // of the look that read it
-	longest   time.Duration        // the most that was left of this grant's lease in any look
-	shortened bool                 // this grant's lease ends earlier than a look found before, as after a release with WithMinHold
-	firstSeen map[string]time.Time // of waiters in a queue, by owner
+	began   time.Time     // begin of the look that read it
+	longest time.Duration // maximum remaining time of this grant's lease in any look
+	// this grant's lease ends earlier than an earlier look found, as after a release with WithMinHold
+	shortened bool
+	firstSeen map[string]time.Time // by owner, for waiters in a queue
 }
 
 // What is the name of an event. It is API: --json prints it.
 type What string
 
-// The events. LeaseOver is a conclusion: that the last look found the lease in its second half, which no renewed lease reaches, and that its end had come before
-// the next look. A release between that look and that end looks the same, and so does the end of what WithMinHold adds to a lease.
+// The events. LeaseOver is a conclusion: the last look found the lease in its second half, which a renewed lease
+// doesn't reach, and its end came before the next look. A release between that look and that end looks the same. So
+// does the end of the time that WithMinHold adds.
 const (
 	Held      What = "held"       // the first look found it held
-	Acquired  What = "acquired"   // it was free
-	HandOver  What = "hand_over"  // another lease holds it; it may be the same client's
-	Holders   What = "holders"    // of readers, or permits: another number
+	Acquired  What = "acquired"   // it was free before
+	HandOver  What = "hand_over"  // another lease holds it, perhaps of the same client
+	Holders   What = "holders"    // the number of readers or of held permits has changed
 	Gone      What = "gone"       // nobody holds it any more: it was released, or deleted
 	LeaseOver What = "lease_over" // its lease wasn't renewed, and has run out; Acquired follows if another holds it now
-	WaitBegan What = "wait_began" // somebody waits, where nobody did
-	WaitEnded What = "wait_ended" // nobody waits any more
+	WaitBegan What = "wait_began" // it has waiters, and had none before
+	WaitEnded What = "wait_ended" // it has no waiters any more
 )
 
 // Event is a change of a lock between two looks.
 type Event struct {
 	What  What
 	At    time.Time // when it was seen
-	After time.Time // when it hadn't happened yet; zero if that isn't known
-	Was   Seen      // before; zero if nobody held it
-	Is    Seen      // now; zero if nobody holds it
+	After time.Time // it happened after this time; zero: unknown
+	Was   Seen      // before; zero if nobody held it or waited for it
+	Is    Seen      // now; zero if nobody holds it or waits for it
 
-	// MayHaveExpired is set of Gone and HandOver, where the lease may have ended before the change was seen.
+	// MayHaveExpired is set for Gone and HandOver if the lease may have run out before the change was seen.
 	MayHaveExpired bool
 }
 
-// Lock is the lock that the event is about.
+// Lock returns the lock that the event is about.
 func (e *Event) Lock() *Seen {
 	if e.Is.Key != "" {
 		return &e.Is
@@ -70,20 +73,20 @@ func (e *Event) Lock() *Seen {
 	return &e.Was
 }
 
-// mostUnseen is how many locks are remembered that incomplete looks miss, the last seen first. While a node is away for long, locks of others come and go, and no
-// look is complete: without a limit they would all be remembered.
+// mostUnseen is how many locks are remembered that incomplete looks didn't find; those seen last are kept. While a node
+// is down, no look is complete, and locks on other nodes come and go. Without a limit all of them would be remembered.
 const mostUnseen = 200_000
 
-// Tracker remembers what the last looks found. The zero value is ready.
+// Tracker remembers what the last looks found. Its zero value is ready to use.
 type Tracker struct {
 	known    map[string]Seen // by key
-	complete time.Time       // when the last complete look began; zero: none yet
-	most     int             // instead of mostUnseen, for tests
+	complete time.Time       // begin of the last complete look; zero: none yet
+	most     int             // not 0: used instead of mostUnseen, for tests
 	waits    waitTime
 }
 
-// Add takes the next look. It returns all locks that are held or awaited, those included that an incomplete look missed, and what happened since the look
-// before.
+// Add adds the next look. It returns all locks that are held or awaited, including those that an incomplete look didn't
+// find, and what has happened since the previous look.
 func (t *Tracker) Add(look Look) ([]Seen, []Event) {
 	now := make(map[string]Seen, len(look.Locks))
 	var events []Event
@@ -132,7 +135,7 @@ func (t *Tracker) Add(look Look) ([]Seen, []Event) {
 	return locks, events
 }
 
-// compare says what happened to a lock that is there.
+// compare returns the events of a lock that a look found.
 func (t *Tracker) compare(was, is Seen) []Event {
 	var events []Event
 	add := func(what What) {
@@ -161,7 +164,8 @@ func (t *Tracker) compare(was, is Seen) []Event {
 		add(Holders)
 	}
 	switch {
-	case was.Waiting == 0 && is.Waiting > 0 && (was.Key != "" || !t.complete.IsZero()): // at first, it isn't known when that began
+	// Until a look was complete, we don't know whether the wait of a new lock has just begun.
+	case was.Waiting == 0 && is.Waiting > 0 && (was.Key != "" || !t.complete.IsZero()):
 		add(WaitBegan)
 	case was.Waiting > 0 && is.Waiting == 0:
 		add(WaitEnded)
@@ -169,7 +173,7 @@ func (t *Tracker) compare(was, is Seen) []Event {
 	return events
 }
 
-// vanished says what happened to a lock that a complete look didn't find.
+// vanished returns the events of a lock that a complete look didn't find.
 func vanished(was Seen, look Look) []Event {
 	var events []Event
 	if was.Held > 0 {
@@ -181,18 +185,20 @@ func vanished(was Seen, look Look) []Event {
 	return events
 }
 
-// ended says how a hold ended, of which a look that began and saw the change at these times found nothing. See LeaseOver for what it claims, which it does only of
-// one holder that is known, and never after looks that couldn't see the lock.
+// ended returns the event for the end of a hold. The look that didn't find the hold began at began, and read the lock
+// at at. It returns LeaseOver only if the lock had one known holder, and the previous look saw the lock.
 func ended(was Seen, began, at time.Time) Event {
 	e := Event{What: Gone, At: at, After: was.At, Was: was}
 	remaining := left(&was)
 	if remaining < 0 {
 		return e
 	}
-	// The server was asked after the look began and before it was done with the lock, and counted from then.
+	// Redis computed the remaining time between the begin of that look and the moment was.At, so the end is between
+	// these:
 	earliest, latest := was.began.Add(remaining), was.At.Add(remaining)
 	switch {
-	case grant(&was) != holding{} && !was.Unseen && !was.shortened && !latest.After(began) && remaining <= was.longest/2:
+	case grant(&was) != holding{} && !was.Unseen && !was.shortened &&
+		!latest.After(began) && remaining <= was.longest/2:
 		e.What = LeaseOver
 	case !earliest.After(at):
 		e.MayHaveExpired = true
@@ -200,7 +206,7 @@ func ended(was Seen, began, at time.Time) Event {
 	return e
 }
 
-// left is what was left of the lease; of one holder of several keys, of its own.
+// left returns the remaining time of the lease; if there is one holder, of its own lease.
 func left(l *Seen) time.Duration {
 	if l.Held == 1 && len(l.Holders) == 1 {
 		return l.Holders[0].Remaining
@@ -208,20 +214,21 @@ func left(l *Seen) time.Duration {
 	return l.Remaining
 }
 
-// slack is by how much an end of a lease that is computed twice may differ, for Redis's rounding and clock.
+// slack is the tolerance when the end of a lease is computed twice: Redis rounds, and its clock differs from ours.
 const slack = 100 * time.Millisecond
 
-// follow takes over what earlier looks found of the same grant, and of the same waiters.
+// follow copies what earlier looks found about the same grant and the same waiters.
 func (s *Seen) follow(was *Seen) {
 	s.longest = left(s)
 	if was.Held == s.Held && grant(was) == grant(s) {
 		s.longest = max(s.longest, was.longest)
-		s.shortened = was.shortened || left(was) >= 0 && left(s) >= 0 && s.At.Add(left(s)).Add(slack).Before(was.began.Add(left(was)))
+		s.shortened = was.shortened || left(was) >= 0 && left(s) >= 0 &&
+			s.At.Add(left(s)).Add(slack).Before(was.began.Add(left(was)))
 	}
 	for _, w := range s.Waiters {
 		since, longer := w.Since, false
 		if since.IsZero() {
-			if w.Owner == "" || w.Redisson { // may have left and come back between two looks
+			if w.Owner == "" || w.Redisson { // such an owner may have left and come back between two looks
 				continue
 			}
 			since, longer = cmp.Or(was.firstSeen[w.Owner], s.At), true
@@ -236,13 +243,13 @@ func (s *Seen) follow(was *Seen) {
 	}
 }
 
-// holding is what tells one grant from another.
+// holding identifies a grant.
 type holding struct {
 	owner string
 	token int64
 }
 
-// grant is that of a lock that one holder has, and otherwise zero.
+// grant returns the grant of a lock with one known holder, otherwise zero.
 func grant(l *Seen) holding {
 	if l.Held != 1 || len(l.Holders) != 1 {
 		return holding{}

@@ -7,28 +7,29 @@ import (
 	"time"
 )
 
-// Caused is how long was waited for the locks of a group since the first look.
+// Caused is the waiting time that the locks of a group have caused since the first look.
 type Caused struct {
 	Group   string
-	Waited  time.Duration // summed over those who waited
-	Waiting int           // how many wait now
+	Waited  time.Duration // sum over all waiters
+	Waiting int           // number of waiters now
 }
 
 const (
-	mostGroups = 1000 // groups that are remembered; the time of further ones is that of others
+	mostGroups = 1000 // groups that are remembered; the time of later ones counts for others
 
-	// others is the group of those that came when there were already so many, as in metrics.
+	// others is the group for all groups beyond mostGroups, as in metrics.
 	others = "_other"
 )
 
-// waitTime adds up how long is waited for locks. It knows how many waited at each look, and takes it that the number changed half-way between two looks.
+// waitTime sums waiting time. It knows the number of waiters at each look, and assumes that the number changed half-way
+// between two looks.
 type waitTime struct {
 	groups map[string]*Caused
 	since  time.Time // of the first look
-	most   int       // instead of mostGroups, for tests
+	most   int       // not 0: used instead of mostGroups, for tests
 }
 
-// add adds what was waited for a lock between two looks at it. At the second nobody may wait any more.
+// add adds the waiting time for a lock between two looks, with was and is waiters. It counts only is as waiting now.
 func (w *waitTime) add(name string, was, is int, between time.Duration) {
 	if was == 0 && is == 0 {
 		return
@@ -50,7 +51,8 @@ func (w *waitTime) add(name string, was, is int, between time.Duration) {
 	g.Waited += time.Duration(was+is) * max(between, 0) / 2
 }
 
-// groupOf is the group of a name, as in metrics unless the program chose another: the name up to its first colon, without the brace that may open a hash tag.
+// groupOf returns the group of a name, as in metrics unless the program sets another: the name up to its first colon,
+// without the braces of a hash tag.
 func groupOf(name string) string {
 	group, _, found := strings.Cut(name, ":")
 	group = strings.Trim(group, "{}")
@@ -60,7 +62,8 @@ func groupOf(name string) string {
 	return group
 }
 
-// Groups are the groups whose locks were waited for the longest since the first look, the first first; and when that was. See Tracker.Add.
+// Groups returns the groups with the most waiting time since the first look, longest first, and the time of the first
+// look. See Tracker.Add.
 func (t *Tracker) Groups(most int) ([]Caused, time.Time) {
 	all := make([]Caused, 0, len(t.waits.groups))
 	for _, g := range t.waits.groups {
@@ -72,7 +75,7 @@ func (t *Tracker) Groups(most int) ([]Caused, time.Time) {
 	return all[:min(len(all), most)], t.waits.since
 }
 
-// addWaits adds what was waited since the look before.
+// addWaits adds the waiting time since the previous look.
 func (t *Tracker) addWaits(look Look, now map[string]Seen) {
 	if t.waits.since.IsZero() {
 		t.waits.since = look.Began
@@ -84,7 +87,7 @@ func (t *Tracker) addWaits(look Look, now map[string]Seen) {
 		was, known := t.known[key]
 		switch {
 		case is.Unseen: // counted when it is seen again
-		case !known && t.complete.IsZero(): // the first look: those who wait have waited for nothing that we saw
+		case !known && t.complete.IsZero(): // no earlier look: we saw none of the time that the waiters have waited
 			t.waits.add(is.Name, 0, is.Waiting, 0)
 		case !known:
 			t.waits.add(is.Name, 0, is.Waiting, is.At.Sub(t.complete))

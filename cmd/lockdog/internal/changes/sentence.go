@@ -6,7 +6,7 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
 )
 
-// Sentence is the event in words, without its time and the name of the lock. A terminal may have it.
+// Sentence describes the event, without its time and the name of the lock. The text is safe for a terminal.
 func (e *Event) Sentence() string {
 	was, is := &e.Was, &e.Is
 	expired := ""

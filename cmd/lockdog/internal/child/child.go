@@ -1,31 +1,37 @@
 //go:build unix
 
-// Package child runs a command that must not work for longer than it is allowed to: until a limit that the caller keeps moving. A second process, the guard, is
-// there before the command, starts it, and is its parent:
+// Package child runs a command that must not work after a limit. The caller moves the limit as long as the command may
+// work. A second process, the guard, is started before the command, and starts it as its child:
 //
-//	lockdog ──▶ guard ──▶ command ──▶ what it starts, wherever that goes
-//	   ▲──────────▲ a socket: limits and signals down, what becomes of the command up
+//	lockdog ──▶ guard ──▶ command ──▶ what it starts, in any process group or session
+//	   ▲──────────▲ a socket: limits and signals to the guard, what happens to the command to lockdog
 //
-// Each of the three is a process group of its own, in one session: what the terminal or a shell sends to one isn't for the others. The guard is told the first
-// limit before it starts the command, which it doesn't when that is over. At the limit it kills the command and all that this has started, whatever became of
-// lockdog. A limit, once reached, doesn't move, and there is no grace after it.
+// Each of the three has its own process group, in one session. So a signal that the terminal or a shell sends to one of
+// them doesn't reach the others. The guard gets the first limit before it starts the command. It doesn't start the
+// command if that limit is over. At the limit it kills the command and everything that the command has started,
+// whatever happens to lockdog. A limit that has been reached can't be moved, and there is no grace after it.
 //
-// On Linux the guard is the reaper of the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog that of the guard's. So all that the command has started is
-// below one of the two, also what left its process group or its session, and none is left when there is no child any more.
+// On Linux the guard adopts the command's orphans (PR_SET_CHILD_SUBREAPER), and lockdog those of the guard. So
+// everything that the command has started is a descendant of one of the two, even if it has left the process group or
+// the session. Nothing is left when there is no child any more.
 //
-//	what happens                    what follows
-//	the command ends                the guard says how. What still runs in the background runs on, and without the lock
-//	lockdog is killed               the guard asks the command to end, and kills it after a grace, at the limit at the latest
-//	lockdog is stopped, starved     the guard asks it to end at Limit.Ask, and kills it at Limit.Kill
-//	the guard is killed             the kernel kills the command (PR_SET_PDEATHSIG), and lockdog what that has started. Not replaced: only a parent can do all this
-//	the guard is stopped            lockdog has it go on, at once
-//	both are killed                 the kernel kills the command. Nobody kills what it has started
-//	both are stopped                nothing, until one of them goes on
-//	the machine stands still        whatever is over by then is killed at once when it goes on
-//	it ends while it is ended       the guard ends when nothing is left of it. If it can't be killed (it hangs in the kernel), Close says so
+//	what happens                   result
+//	the command ends               the guard reports how. Its background processes continue, without the lock
+//	lockdog is killed              the guard asks the command to end, and kills it after a grace, at the limit at the
+//	                               latest
+//	lockdog is stopped or starved  the guard asks it to end at Limit.Ask, and kills it at Limit.Kill
+//	the guard is killed            the kernel kills the command (PR_SET_PDEATHSIG), and lockdog kills what it started.
+//	                               There is no new guard: only a parent can guard
+//	the guard is stopped           lockdog continues it at once
+//	both are killed                the kernel kills the command. Nobody kills what it has started
+//	both are stopped               nothing, until one of them continues
+//	the machine stands still       when it continues, whatever is past its limit is killed at once
+//	the command must end           the guard ends when nothing is left of it. If something can't be killed (it hangs
+//	                               in the kernel), Close says so
 //
-// On other systems nobody adopts orphans and no death is passed on: what left the command's process group is not ended, and if the guard is killed, lockdog ends the
-// group; if both are, nobody does.
+// On other systems nobody adopts orphans, and the kernel doesn't kill the command when the guard dies. So what has left
+// the command's process group isn't ended. If the guard is killed, lockdog ends the group; if both are killed, nobody
+// does.
 package child
 
 import (
@@ -44,49 +50,52 @@ import (
 )
 
 const (
-	stopWithin = time.Second            // how long it takes at most until a process that gets SIGTSTP has stopped
-	helpAfter  = 500 * time.Millisecond // when a guard that hasn't ended what is to be dead is helped
-	goneWithin = time.Second            // after that: what is left then can't be killed
-	leftWithin = 10 * time.Second       // the same where nothing had to end, and so nothing but the guard should be left
+	stopWithin = time.Second            // maximum time until a process that gets SIGTSTP has stopped
+	helpAfter  = 500 * time.Millisecond // after that the guard is killed if it hasn't ended everything that must end
+	goneWithin = time.Second            // after that, whatever is still left can't be killed
+	leftWithin = 10 * time.Second       // the same if nothing had to end, so that only the guard should be left
 )
 
-// Limit is when a command is asked to end, and when it is forced.
+// Limit is when a command is asked to end, and when it is killed.
 type Limit struct{ Ask, Kill time.Time }
 
-// ErrTooLate is why a command wasn't started: the limit was over.
+// ErrTooLate means that the command wasn't started because the limit was over.
 var ErrTooLate = errors.New("the time that it had was over before it began")
 
 // Child is a command that runs below a guard.
 type Child struct {
-	pid      int       // also its process group's
-	terminal *terminal // nil where it has none
+	pid      int       // of the command, and its process group
+	terminal *terminal // nil: the command has none
 	resumed  func() bool
 	guard    *exec.Cmd
-	others   map[int]bool // processes below this one that aren't the guard's: a script may have started some before it became this program
+	// descendants other than the guard's: a script may have started some before it became this program
+	others   map[int]bool
 	done     chan struct{}
-	gone     chan struct{} // the guard has ended, and what it left behind
+	gone     chan struct{} // closed when the guard and everything that it left have ended
 	status   syscall.WaitStatus
 	orphaned bool // the guard was killed
-	asked    bool // before the command ended it was asked to
+	asked    bool // the command was asked to end before it ended
 
 	mu     sync.Mutex
 	link   *link
 	ending bool
-	killAt time.Time // with ending
+	killAt time.Time // if ending
 }
 
-// Start starts a command. Where stdin is the terminal that this process is in front of, the command is put in front of it: it reads from it, and Ctrl-C and Ctrl-Z
-// reach it alone. If it is stopped, so is this process; when that goes on, resumed reports whether the command may, too.
+// Start starts a command. If stdin is a terminal and this process is in its foreground, the command is put into the
+// foreground: it reads from the terminal, and Ctrl-C and Ctrl-Z reach only it. If the command is stopped, this process
+// stops too. When this process continues, resumed reports whether the command may continue.
 //
-// title is what the list of processes says of the guard, before the command. limit is the first one: see Extend. The error is what starting the command gives, or
-// ErrTooLate.
+// title precedes the command in the list of processes, in the guard's entry. limit is the first limit: see Extend. The
+// error is one of starting the command, or ErrTooLate.
 func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Child, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
 	adoptOrphans()
 	c := &Child{
-		terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, others: make(map[int]bool), done: make(chan struct{}), gone: make(chan struct{}),
+		terminal: controlling(cmd.Stdin, unix.Getpgrp()), resumed: resumed, others: make(map[int]bool),
+		done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	for _, pid := range descendants(nil) {
 		c.others[pid] = true
@@ -103,7 +112,7 @@ func Start(cmd *exec.Cmd, title string, limit Limit, resumed func() bool) (*Chil
 		c.terminal.takeBack(c.pid)
 		switch {
 		case err != nil:
-			c.killOrphans() // the command may have begun
+			c.killOrphans() // the command may have been started
 			return nil, errors.New("its guard was killed")
 		case first.what == eventTooLate:
 			return nil, ErrTooLate
@@ -126,7 +135,9 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 		return err
 	}
 	defer func() { _ = unix.Close(theirs) }()
-	order := guardOrder{fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), foreground: c.terminal != nil, path: cmd.Path}
+	order := guardOrder{
+		fd: theirs, ask: moment(limit.Ask), kill: moment(limit.Kill), foreground: c.terminal != nil, path: cmd.Path,
+	}
 	c.link, c.guard = ours, &exec.Cmd{
 		Path: self, Args: append([]string{title}, cmd.Args...), Env: append(cmd.Environ(), order.env()),
 		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
@@ -138,7 +149,8 @@ func (c *Child) startGuard(cmd *exec.Cmd, title string, limit Limit) error {
 	return nil
 }
 
-// waitForGuard waits until the guard has ended. If somebody stops it, it is to go on: nobody else ends the command.
+// waitForGuard waits until the guard has ended. If the guard is stopped, it continues it: nothing else would end the
+// command in time.
 func waitForGuard(pid int) syscall.WaitStatus {
 	for {
 		var status syscall.WaitStatus
@@ -153,7 +165,7 @@ func waitForGuard(pid int) syscall.WaitStatus {
 	}
 }
 
-// hear does what the guard's reports ask for, until the guard has ended.
+// hear handles the guard's messages until the guard has ended, and then what the guard has left.
 func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 	ended := false
 	for {
@@ -174,7 +186,7 @@ func (c *Child) hear(dead <-chan syscall.WaitStatus) {
 	c.mu.Lock()
 	ending := c.ending
 	c.mu.Unlock()
-	if !ended { // the kernel is killing it
+	if !ended { // the guard was killed, so the kernel kills the command
 		c.orphaned = true
 		c.end(syscall.WaitStatus(syscall.SIGKILL))
 	}
@@ -193,8 +205,9 @@ func (c *Child) end(status syscall.WaitStatus) {
 	close(c.done)
 }
 
-// stopToo stops this process after the command was stopped at the terminal, so that the shell is back; when it goes on, so does the command. A command that
-// somebody stopped otherwise is left alone.
+// stopToo stops this process after the command was stopped at the terminal, so that the shell is in the foreground.
+// When this process continues, it continues the command. It ignores a stop by SIGSTOP, which doesn't come from the
+// terminal.
 func (c *Child) stopToo(sig syscall.Signal) {
 	if c.terminal == nil || sig == syscall.SIGSTOP {
 		return
@@ -202,16 +215,19 @@ func (c *Child) stopToo(sig syscall.Signal) {
 	c.terminal.takeBack(c.pid)
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
-	_ = syscall.Kill(0, syscall.SIGTSTP) // another thread may be the one to get it, some time later
+	_ = syscall.Kill(0, syscall.SIGTSTP) // another thread may get it, after this call has returned
 	select {
 	case <-continued:
-	case <-time.After(stopWithin): // nobody is there who could continue us, so the kernel doesn't stop us; or we have been continued
+	// Either nobody can continue us (an orphaned process group), so the kernel doesn't stop us; or we have been
+	// continued.
+	case <-time.After(stopWithin):
 	}
 	signal.Stop(continued)
 	if !c.resumed() {
-		return // the caller ends it
+		return // the caller ends the command
 	}
-	if c.terminal.front() == c.terminal.own { // with bg the shell stays in front; for fg it has put us there before it continued us
+	// After bg the shell stays in the foreground; after fg it has put us there before continuing us.
+	if c.terminal.front() == c.terminal.own {
 		c.terminal.give(c.pid)
 	}
 	c.Signal(syscall.SIGCONT)
@@ -220,7 +236,7 @@ func (c *Child) stopToo(sig syscall.Signal) {
 // Done is closed when the command has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// ExitCode is what the command exited with, or 128 and the number of the signal that ended it, after Done.
+// ExitCode returns the command's exit code, or 128 plus the number of the signal that ended it. Call it after Done.
 func (c *Child) ExitCode() int {
 	if c.status.Signaled() {
 		return 128 + int(c.status.Signal())
@@ -228,14 +244,15 @@ func (c *Child) ExitCode() int {
 	return c.status.ExitStatus()
 }
 
-// Orphaned reports whether the command was killed because its guard was, after Done.
+// Orphaned reports whether the command was killed because the guard was killed. Call it after Done.
 func (c *Child) Orphaned() bool { return c.orphaned }
 
-// Asked reports whether the command was asked to end before it did, by End or at its limit, after Done. What it has started may go on: call End
-// if nobody has, and Close waits until that is dead, too.
+// Asked reports whether the command was asked to end, by End or at its limit, before it ended. Call it after Done. What
+// the command has started may still work. So if End hasn't been called, call it: then Close waits for those processes
+// too.
 func (c *Child) Asked() bool { return c.asked }
 
-// Signal sends a signal to the command and all that it started in its process group, unless the command has ended.
+// Signal sends a signal to the command and its process group, unless the command has ended.
 func (c *Child) Signal(sig syscall.Signal) { c.order(message{orderSignal, int64(sig), 0}) }
 
 // Extend moves the limit.
@@ -243,28 +260,31 @@ func (c *Child) Extend(limit Limit) {
 	c.order(message{orderExtend, moment(limit.Ask), moment(limit.Kill)})
 }
 
-// End asks the command, and all that it started, to end, and forces it at a moment, or at its limit if that is sooner.
+// End asks the command, and everything that it has started, to end. What is left at until, or at the limit if that is
+// earlier, is killed.
 func (c *Child) End(until time.Time) {
 	c.mu.Lock()
 	c.ending, c.killAt = true, until
 	c.mu.Unlock()
 	c.order(message{orderEnd, moment(until), 0})
-	timer := time.AfterFunc(time.Until(until)+helpAfter, func() { _ = c.guard.Process.Kill() }) // and the kernel kills the command
+	// The guard's death makes the kernel kill the command.
+	timer := time.AfterFunc(time.Until(until)+helpAfter, func() { _ = c.guard.Process.Kill() })
 	go func() {
 		<-c.gone
 		timer.Stop()
 	}()
 }
 
-// order sends one to the guard.
+// order sends an order to the guard.
 func (c *Child) order(m message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.link.write(m)
 }
 
-// Close ends the guard, after Done. After End, or if the guard was killed, it waits until nothing is left of what the command started, either. It reports false if
-// something isn't dead in time: it can't be killed, or has no CPU to die.
+// Close ends the guard. Call it after Done. After End, or if the guard was killed, it also waits until nothing is left
+// of what the command started. It reports false if something isn't dead in time: it can't be killed, or gets no CPU to
+// die.
 func (c *Child) Close() bool {
 	c.mu.Lock()
 	ending := c.ending
@@ -281,13 +301,13 @@ func (c *Child) Close() bool {
 		return true
 	case <-late.C:
 		if ending || c.orphaned {
-			c.kill() // the guard and this process may only have had no CPU for it, and nobody else will
+			c.kill() // the guard and this process may have had too little CPU until now, and nobody else kills them
 		}
 		return false
 	}
 }
 
-// killOrphans kills what the guard has left behind, when it has ended, until nothing is left.
+// killOrphans kills what the guard has left until nothing is left. The guard must have ended.
 func (c *Child) killOrphans() {
 	if !adopts {
 		return
@@ -302,7 +322,7 @@ func (c *Child) killOrphans() {
 	}
 }
 
-// kill kills all that is below this process but for the others, and returns how many there were.
+// kill kills all descendants of this process except c.others. It returns how many there were.
 func (c *Child) kill() int {
 	left := descendants(c.others)
 	for _, pid := range left {
@@ -311,7 +331,7 @@ func (c *Child) kill() int {
 	return len(left)
 }
 
-// CannotRun is the exit code that shells have for a command that couldn't be started.
+// CannotRun returns the exit code that shells use for a command that couldn't be started.
 func CannotRun(err error) int {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return 127
@@ -319,11 +339,11 @@ func CannotRun(err error) int {
 	return 126
 }
 
-// guardOrder is what a guard is told in its environment.
+// guardOrder is what a guard gets in its environment.
 type guardOrder struct {
 	fd         int   // of its end of the socket
-	ask, kill  int64 // the first limit, by its clock
-	foreground bool  // the command is to be in front of the terminal
+	ask, kill  int64 // the first limit, by clock
+	foreground bool  // put the command into the terminal's foreground
 	path       string
 }
 

@@ -15,18 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardEnv makes a process a guard: see guardOrder. Its arguments are those of the command.
+// guardEnv is the environment variable that makes a process a guard: see guardOrder. The guard's arguments are those of
+// the command.
 const guardEnv = "LOCKDOG_GUARD"
 
 const (
-	slack     = 100 * time.Millisecond // how much later than the program the guard asks the command to end: where the program can, it is the one to do so
-	killPause = 5 * time.Millisecond   // until what is left is killed again: it may have started another process meanwhile
+	// slack is how much later than lockdog the guard asks the command to end. So lockdog does it, if it can.
+	slack = 100 * time.Millisecond
+	// between two kills: a process that is left may have started another one in the meantime
+	killPause = 5 * time.Millisecond
 
-	// While a machine sleeps, timers stand still and the clock goes on. So the guard looks at the clock that often.
+	// lookAtClock is the maximum time between two looks at the clock: while a machine sleeps, timers stand still but
+	// the clock doesn't.
 	lookAtClock = time.Second
 )
 
-// Guard is the main function of a process that is a guard. It reports false in any other.
+// Guard runs the guard if this process is one. Otherwise it returns false.
 func Guard() bool {
 	text, is := os.LookupEnv(guardEnv)
 	if !is {
@@ -37,7 +41,8 @@ func Guard() bool {
 		_, _ = fmt.Fprintf(os.Stderr, "lockdog: guard: %s=%q is nothing that lockdog sets\n", guardEnv, text)
 		return true
 	}
-	// The kernel ties the command's end to that of the thread which started it: this one, which stays for as long as the guard does.
+	// The kernel kills the command when the thread that started it ends. So that must be this thread, which lives as
+	// long as the guard.
 	runtime.LockOSThread()
 	stay()
 	adoptOrphans()
@@ -48,10 +53,12 @@ func Guard() bool {
 	return true
 }
 
-// stay has the guard ignore the signals that end or stop a process, without having the command ignore them: it ends with what it guards.
+// stay makes the guard survive the signals that end or stop a process: it must end after the command. Notify, unlike
+// Ignore, isn't inherited by the command.
 func stay() {
 	for _, sig := range []os.Signal{
-		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 	} {
 		if !signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)
@@ -59,22 +66,22 @@ func stay() {
 	}
 }
 
-// guarding is what a guard knows. Its times are those of clock, in ns.
+// guarding is the state of a guard. Its times are those of clock, in ns.
 type guarding struct {
 	link  *link
-	group int // the command's, whose process id it is
+	group int // process id of the command, and its process group
 
 	askAt  int64
 	killAt int64
-	grace  int64 // between the two, when the program is gone
+	grace  int64 // from askAt to killAt if lockdog is gone
 
-	asked     bool // the command was asked to end: nothing moves killAt to a later time any more
-	ended     bool // the command; what it started may go on, unless it was asked
+	asked     bool // the command was asked to end: killAt can't become later any more
+	ended     bool // the command has ended; what it started may continue, unless asked
 	none      bool // no child is left
-	abandoned bool // the program is gone
+	abandoned bool // lockdog is gone
 }
 
-// start starts the command. It reports false if that can't be.
+// start starts the command. It reports false if the limit is over or the start fails.
 func (g *guarding) start(o *guardOrder) bool {
 	if clock() >= o.ask {
 		g.link.write(message{eventTooLate, 0, 0})
@@ -88,7 +95,9 @@ func (g *guarding) start(o *guardOrder) bool {
 			env = append(env, v)
 		}
 	}
-	p, err := os.StartProcess(o.path, os.Args[1:], &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
+	p, err := os.StartProcess(o.path, os.Args[1:], &os.ProcAttr{
+		Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
+	})
 	if err != nil {
 		errno := syscall.EINVAL
 		_ = errors.As(err, &errno)
@@ -96,18 +105,18 @@ func (g *guarding) start(o *guardOrder) bool {
 		return false
 	}
 	g.group = p.Pid
-	_ = p.Release() // it is waited for together with its orphans
+	_ = p.Release() // reap waits for it, as for its orphans
 	g.link.write(message{eventStarted, int64(g.group), 0})
 	return true
 }
 
-// ending is how a child has ended, or was stopped.
+// ending says that a child has ended or was stopped.
 type ending struct {
 	pid    int
 	status syscall.WaitStatus
 }
 
-// reap waits for all children until there is none.
+// reap reports each end and stop of a child, until there is no child.
 func reap(ends chan<- ending) {
 	defer close(ends)
 	for {
@@ -122,7 +131,7 @@ func reap(ends chan<- ending) {
 	}
 }
 
-// run guards the command until it has ended; and if that was because it had to, until nothing is left of it.
+// run guards the command until it has ended. If the command was asked to end, it continues until nothing is left of it.
 func (g *guarding) run() {
 	orders, ends := make(chan message), make(chan ending)
 	go func() {
@@ -159,13 +168,13 @@ func (g *guarding) run() {
 	}
 }
 
-// over reports whether there is nothing more to guard.
+// over reports whether there is nothing left to guard.
 func (g *guarding) over() bool {
 	switch {
 	case !g.ended:
 		return false
 	case !g.asked:
-		return g.abandoned // else the program ends it
+		return g.abandoned // otherwise lockdog ends the guard
 	case adopts:
 		return g.none
 	default:
@@ -175,7 +184,7 @@ func (g *guarding) over() bool {
 
 func (g *guarding) alive() bool { return syscall.Kill(-g.group, 0) == nil }
 
-// next is how long until it has to act.
+// next returns the time until the guard must act.
 func (g *guarding) next() time.Duration {
 	at, least := g.killAt, killPause
 	if !g.asked {
@@ -203,7 +212,7 @@ func (g *guarding) obey(o message) {
 	}
 }
 
-// abandon is called when the program is gone: its lock ends at the deadline, and nobody extends it.
+// abandon handles the end of lockdog: nobody extends the limit any more.
 func (g *guarding) abandon() {
 	g.abandoned = true
 	if g.ended || g.asked {
@@ -228,7 +237,7 @@ func (g *guarding) note(e ending) {
 	}
 }
 
-// act does what is due.
+// act asks or kills the command if that is due.
 func (g *guarding) act() {
 	if g.ended && !g.asked {
 		return
@@ -242,16 +251,16 @@ func (g *guarding) act() {
 	}
 }
 
-// ask asks the command, and all that it started, to end.
+// ask asks the command, and everything that it has started, to end.
 func (g *guarding) ask() {
 	g.asked = true
-	if g.killAt > clock() { // else it is killed
+	if g.killAt > clock() { // otherwise act kills it
 		g.signal(syscall.SIGTERM)
 		g.signal(syscall.SIGCONT)
 	}
 }
 
-// signal sends a signal to the command's process group, and to what has left it.
+// signal sends a signal to the command's process group, and to descendants that have left it.
 func (g *guarding) signal(sig syscall.Signal) {
 	_ = syscall.Kill(-g.group, sig)
 	for _, pid := range descendants(nil) {

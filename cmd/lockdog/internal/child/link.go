@@ -12,36 +12,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message goes to a guard, or comes from it.
+// message is an order to a guard, or an event from it.
 type message struct {
 	what byte
 	a, b int64
 }
 
 const (
-	orderExtend  byte = iota + 1 // to ask the command to end at a, and to kill it at b
-	orderEnd                     // to ask it now, and to kill it at a
-	orderSignal                  // to send it the signal a
-	eventStarted                 // the command, with the process id a
-	eventTooLate                 // to start it
-	eventFailed                  // to start it, with the error number a
-	eventStopped                 // by the signal a
-	eventEnded                   // with the wait status a, and b is 1 if it was asked to
+	orderExtend  byte = iota + 1 // ask the command to end at a, kill it at b
+	orderEnd                     // ask the command to end now, kill it at a
+	orderSignal                  // send the command the signal a
+	eventStarted                 // the command was started, with the process id a
+	eventTooLate                 // the command wasn't started: the limit was over
+	eventFailed                  // the command wasn't started, because of the error number a
+	eventStopped                 // the command was stopped by the signal a
+	eventEnded                   // the command has ended with the wait status a; b is 1 if it was asked to
 )
 
 const messageSize = 17
 
-// writeWithin bounds a message to a process that doesn't read: it was stopped, and the socket is full.
+// writeWithin bounds a write to a process that doesn't read: it is stopped, and the socket's buffer is full.
 const writeWithin = 100 * time.Millisecond
 
 // link is one end of the socket between a program and its guard.
 type link struct{ file *os.File }
 
-// farFD is a file descriptor above those that starting a process uses in between: these come right after the highest of its standard files.
+// farFD is the lowest number for the guard's end of the socket. It must be above the file descriptors that starting a
+// process uses temporarily, which come directly after the standard files.
 const farFD = 100
 
-// newLink returns our end, and the guard's, which the next process that is started inherits at the same number. That leaves it the files that we have
-// inherited, as they are.
+// newLink returns our end and the guard's end of a new socket. The next process started inherits the guard's end at the
+// same number. Unlike exec.Cmd.ExtraFiles, this doesn't renumber the files that we have inherited.
 func newLink() (ours *link, theirs int, err error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -60,10 +61,10 @@ func newLink() (ours *link, theirs int, err error) {
 	return ours, theirs, nil
 }
 
-// openLink makes a file descriptor an end that no command inherits.
+// openLink makes a file descriptor a link. Commands don't inherit it.
 func openLink(fd int) *link {
 	unix.CloseOnExec(fd)
-	_ = unix.SetNonblock(fd, true) // for the deadline; without it a write may take longer
+	_ = unix.SetNonblock(fd, true) // needed for write deadlines; if it fails, a write may block longer
 	return &link{os.NewFile(uintptr(fd), "guard")}
 }
 
@@ -74,10 +75,11 @@ func (l *link) read() (message, error) {
 	if _, err := io.ReadFull(l.file, text[:]); err != nil {
 		return message{}, err
 	}
-	return message{text[0], int64(binary.LittleEndian.Uint64(text[1:])), int64(binary.LittleEndian.Uint64(text[9:]))}, nil
+	return message{text[0], int64(binary.LittleEndian.Uint64(text[1:])), int64(
+		binary.LittleEndian.Uint64(text[9:]))}, nil
 }
 
-// write sends a message. If the other end is gone, its reader learns of it.
+// write sends a message. It ignores errors: if the other end is gone, read reports that.
 func (l *link) write(m message) {
 	var text [messageSize]byte
 	text[0] = m.what
@@ -87,7 +89,8 @@ func (l *link) write(m message) {
 	_, _ = l.file.Write(text[:])
 }
 
-// moment is a time by the clock of guards. The clock is read first: should the machine stand still in between, the moment is early, not late.
+// moment converts a time to the clock of guards. It reads that clock first: if the machine stands still in between, the
+// result is too early, not too late.
 func moment(t time.Time) int64 {
 	now := clock()
 	return now + int64(time.Until(t))

@@ -12,32 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttou makes changes of the terminal's process group possible from behind it.
+// ttou ignores SIGTTOU once: it would stop a background process that changes the terminal's foreground process group.
 var ttou sync.Once
 
 func ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
 
-// terminal is the one that this process is in front of.
+// terminal is a terminal with this process in its foreground.
 type terminal struct {
 	fd  int
 	own int // our process group
 }
 
-// controlling returns the terminal that a file is, if we are in front of it, with that process group.
+// controlling returns the file as a terminal. It is nil unless own, our process group, is in its foreground.
 func controlling(file any, own int) *terminal {
 	f, ok := file.(*os.File)
 	if !ok || f == nil {
 		return nil
 	}
 	t := &terminal{int(f.Fd()), own}
-	// Both are 0 where the process group is of another PID namespace, and then at the front of our terminal, if it is one.
+	// If the process group is of another PID namespace, both are 0. Then we are in the foreground if this is our
+	// terminal.
 	if front, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil || front != t.own {
 		return nil
 	}
 	return t
 }
 
-// front is the process group that is in front of the terminal, 0 if there is no telling.
+// front returns the foreground process group of the terminal, 0 if it isn't known.
 func (t *terminal) front() int {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {
@@ -46,8 +47,8 @@ func (t *terminal) front() int {
 	return group
 }
 
-// takeBack puts us in front again, if the command's group is there, or one that is gone. Otherwise we are in the background, and the shell, or another of its jobs,
-// keeps its place: a shell that loses it ends.
+// takeBack puts us into the foreground again, if the command's group or one that is gone is there. Otherwise we are in
+// the background, and the shell, or another of its jobs, must stay in the foreground: a shell that loses it ends.
 func (t *terminal) takeBack(command int) {
 	if t == nil {
 		return
@@ -57,7 +58,7 @@ func (t *terminal) takeBack(command int) {
 	}
 }
 
-// give puts a process group in front of the terminal.
+// give puts a process group into the foreground of the terminal.
 func (t *terminal) give(group int) {
 	ttou.Do(ignoreTTOU)
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)

@@ -11,16 +11,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// parse reads an address: redis[s]://[user[:password]@]host[:port][,host[:port]...][/db], the same without redis://, unix://[user[:password]@]/path[?db=n], or
-// the path of a Unix socket. Package url reads no addresses with several hosts. No error has a part of the text: any part may be one of the password, if
-// that isn't written as URLs have it.
+// parse parses an address: redis[s]://[user[:password]@]host[:port][,host[:port]...][/db], the same without redis://,
+// unix://[user[:password]@]/path[?db=n], or the path of a Unix socket. Package url doesn't parse addresses with several
+// hosts. Errors quote no part of the text: any part may belong to a password that isn't escaped as in a URL.
 func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	switch scheme = strings.ToLower(scheme); {
 	case !ok && strings.HasPrefix(text, "/"):
 		return &redis.UniversalOptions{Addrs: []string{text}}, false, nil
 	case !ok && (strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~") || strings.HasSuffix(text, ".sock")):
-		return nil, false, fmt.Errorf("%w: the path of a Unix socket must begin with /, as in /run/redis.sock", ErrUsage)
+		return nil, false, fmt.Errorf("%w: the path of a Unix socket must begin with /, as in /run/redis.sock",
+			ErrUsage)
 	case !ok:
 		scheme, rest = "redis", text
 	case scheme != "redis" && scheme != "rediss" && scheme != "unix":
@@ -32,7 +33,8 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 		authority, path = rest[:slash], rest[slash:]
 	}
 	if strings.Contains(path+query, "@") || strings.Contains(rest+query, "#") {
-		return nil, false, fmt.Errorf("%w: the address has a character at a wrong place; in a password write / ? # @ %% as %%2F %%3F %%23 %%40 %%25, or put the password into $%s",
+		return nil, false, fmt.Errorf(
+			"%w: the address has a character at a wrong place; in a password write / ? # @ %% as %%2F %%3F %%23 %%40 %%25, or put the password into $%s",
 			ErrUsage, EnvPassword)
 	}
 	o = &redis.UniversalOptions{}
@@ -52,7 +54,8 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	}
 	if scheme == "unix" {
 		if authority != "" || len(path) < 2 {
-			return nil, false, fmt.Errorf("%w: the address of a Unix socket must be unix:// and a path that begins with /", ErrUsage)
+			return nil, false, fmt.Errorf(
+				"%w: the address of a Unix socket must be unix:// and a path that begins with /", ErrUsage)
 		}
 		o.Addrs = []string{path}
 		return o, withPassword, nil
@@ -66,13 +69,15 @@ func parse(text string) (o *redis.UniversalOptions, withPassword bool, err error
 	}
 	if path = strings.TrimPrefix(path, "/"); path != "" {
 		if o.DB, err = strconv.Atoi(path); err != nil || o.DB < 0 {
-			return nil, false, fmt.Errorf("%w: what follows the host in the address must be the number of a database, such as /2", ErrUsage)
+			return nil, false, fmt.Errorf(
+				"%w: what follows the host in the address must be the number of a database, such as /2", ErrUsage)
 		}
 	}
 	return o, withPassword, nil
 }
 
-// parseOptions reads what follows '?': go-redis knows it. All but these two are for programs.
+// parseOptions parses the text after '?', as go-redis does. It returns the options for db and TLS; the others are for
+// programs.
 func parseOptions(scheme, query string) (db int, cfg *tls.Config, err error) {
 	base := scheme + "://127.0.0.1/?"
 	if scheme == "unix" {
@@ -80,15 +85,16 @@ func parseOptions(scheme, query string) (db int, cfg *tls.Config, err error) {
 	}
 	one, err := redis.ParseURL(base + query)
 	if err != nil || one.DB < 0 {
-		return 0, nil, fmt.Errorf("%w: what follows ? in the address is nothing that go-redis knows, such as db=2", ErrUsage)
+		return 0, nil, fmt.Errorf("%w: what follows ? in the address is nothing that go-redis knows, such as db=2",
+			ErrUsage)
 	}
 	if one.TLSConfig != nil {
-		one.TLSConfig.ServerName = "" // each node has its own
+		one.TLSConfig.ServerName = "" // not 127.0.0.1: go-redis takes the name of each node
 	}
 	return one.DB, one.TLSConfig, nil
 }
 
-// hostPort reads host[:port]. An IPv6 address has brackets, if there is a port.
+// hostPort parses host[:port]. An IPv6 address with a port must have brackets.
 func hostPort(text string, alone bool) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
@@ -104,7 +110,8 @@ func hostPort(text string, alone bool) (string, error) {
 		host = "127.0.0.1"
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 || strings.Contains(host, ":") && net.ParseIP(zoneless(host)) == nil || strings.ContainsAny(host, "[] \t\n") || host == "" {
+	if err != nil || n == 0 || strings.Contains(host, ":") && net.ParseIP(zoneless(host)) == nil ||
+		strings.ContainsAny(host, "[] \t\n") || host == "" {
 		return "", fmt.Errorf("%w: an address in the list of hosts isn't host, host:port, or [IPv6]:port", ErrUsage)
 	}
 	return net.JoinHostPort(host, port), nil

@@ -1,5 +1,5 @@
-// Package connect turns what users of redis-cli know (a URL, a user, certificates) into a client for the servers at that address: a single one, a
-// Cluster, or the primary that Sentinels name. It asks the server which of these it is.
+// Package connect turns what users of redis-cli know (a URL, a user, certificates) into a client for the servers at
+// that address: a single server, a Cluster, or the primary behind Sentinels. It asks the server which of these it is.
 package connect
 
 import (
@@ -20,7 +20,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The environment variables. Passwords come from them, or from files, and never from arguments, which every user of the machine can read.
+// The environment variables. Passwords come from them or from files, never from arguments: every user of the machine
+// can read those.
 const (
 	EnvURL          = "REDIS_URL"
 	EnvPassword     = "REDISCLI_AUTH"
@@ -30,13 +31,13 @@ const (
 
 const defaultURL = "redis://127.0.0.1:6379"
 
-// ErrUsage is matched by the error of an address or a setting that can't be right, before anything was sent.
+// ErrUsage is matched by the error for an invalid address or setting. Some are found only after asking the server.
 var ErrUsage = errors.New("bad address or setting")
 
-// ErrConnect is matched by the error of a server that can't be reached or refuses the user.
+// ErrConnect is matched by the error for a server that can't be reached or refuses the user.
 var ErrConnect = errors.New("no connection")
 
-// Flags are where the servers are, and who asks.
+// Flags are the flags for the address, the credentials and TLS.
 type Flags struct {
 	URL           string
 	User          string
@@ -51,32 +52,38 @@ type Flags struct {
 	Prefix        string
 	Timeout       time.Duration
 
-	Sent *Sent // counts what is sent; nil: nobody wants to know
-	Once bool  // a call isn't tried again, so that it takes no longer than Timeout
+	Sent *Sent // counts the commands sent; nil: they aren't counted
+	Once bool  // don't retry calls, so that none takes longer than Timeout
 
 	set *pflag.FlagSet
 }
 
-// Register makes them flags of a command.
+// Register adds the flags to a command.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	f.set = set
-	set.StringVarP(&f.URL, "url", "u", "", "address: redis[s]://[user@]host[:port][/db], with commas between several host:port; host:port alone; or the path of a Unix socket; default $"+EnvURL+", or "+defaultURL)
-	set.StringVar(&f.User, "user", "", "ACL user; its password comes from $"+EnvPassword+", $"+EnvURL+" or --password-file")
+	set.StringVarP(&f.URL, "url", "u", "",
+		"address: redis[s]://[user@]host[:port][/db], with commas between several host:port; host:port alone; or the path of a Unix socket; default $"+
+			EnvURL+", or "+defaultURL)
+	set.StringVar(&f.User, "user", "",
+		"ACL user; its password comes from $"+EnvPassword+", $"+EnvURL+" or --password-file")
 	set.StringVar(&f.PasswordFile, "password-file", "", "file whose first line is the password")
 	set.IntVarP(&f.DB, "db", "n", 0, "number of the database; default that of the address, or 0")
-	set.StringVar(&f.SentinelName, "sentinel-master", "", "name of the primary, where the address is that of Sentinels which know several")
-	set.StringVar(&f.SentinelUser, "sentinel-user", "", "ACL user at the Sentinels; their password comes from $"+EnvSentinelAuth)
+	set.StringVar(&f.SentinelName, "sentinel-master", "",
+		"name of the primary, where the address is that of Sentinels which know several")
+	set.StringVar(&f.SentinelUser, "sentinel-user", "",
+		"ACL user at the Sentinels; their password comes from $"+EnvSentinelAuth)
 	set.BoolVar(&f.TLS, "tls", false, "connect with TLS, as rediss:// does")
 	set.StringVar(&f.CACert, "cacert", "", "file of the CA certificates to trust, PEM")
 	set.StringVar(&f.Cert, "cert", "", "file of the client certificate, PEM")
 	set.StringVar(&f.Key, "key", "", "file of its private key, PEM")
 	set.StringVar(&f.ServerName, "sni", "", "name to expect in the server's certificate")
 	set.BoolVar(&f.Insecure, "insecure", false, "accept any server certificate")
-	set.StringVar(&f.Prefix, "prefix", os.Getenv(EnvPrefix), "key prefix of the locks, as given to WithKeyPrefix; default $"+EnvPrefix)
+	set.StringVar(&f.Prefix, "prefix", os.Getenv(EnvPrefix),
+		"key prefix of the locks, as given to WithKeyPrefix; default $"+EnvPrefix)
 	set.DurationVar(&f.Timeout, "timeout", 5*time.Second, "how long a call waits for Redis")
 }
 
-// The modes of a server.
+// The values of Server.Mode.
 const (
 	Single   = "standalone"
 	Cluster  = "cluster"
@@ -87,12 +94,12 @@ const (
 type Server struct {
 	redis.UniversalClient
 	Mode    string // Single, Cluster, or Sentinel
-	Addr    string // where it is, without credentials
-	Prefix  string // of keys
+	Addr    string // without credentials
+	Prefix  string // key prefix
 	Options *redis.UniversalOptions
 }
 
-// Open connects, and finds out what is there.
+// Open connects, after finding out the mode of the servers.
 func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	o, err := f.options()
 	if err != nil {
@@ -112,7 +119,9 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 		return nil, refused(err)
 	}
 	if s.Mode != Sentinel && f.SentinelName != "" {
-		return nil, fmt.Errorf("%w: --sentinel-master %s: %s is no Sentinel; give the address of one, or leave the flag out", ErrUsage, f.SentinelName, s.Addr)
+		return nil, fmt.Errorf(
+			"%w: --sentinel-master %s: %s is no Sentinel; give the address of one, or leave the flag out",
+			ErrUsage, f.SentinelName, s.Addr)
 	}
 	switch s.Mode {
 	case Sentinel:
@@ -125,11 +134,13 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	case Cluster:
 		o.IsClusterMode = true
 		if o.DB != 0 {
-			return nil, fmt.Errorf("%w: %s is a Cluster, which has no database but 0: leave out database %d", ErrUsage, s.Addr, o.DB)
+			return nil, fmt.Errorf("%w: %s is a Cluster, which has no database but 0: leave out database %d",
+				ErrUsage, s.Addr, o.DB)
 		}
 	default:
 		if len(o.Addrs) > 1 {
-			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone", ErrUsage, s.Addr)
+			return nil, fmt.Errorf("%w: of %s, one is neither a Cluster's nor a Sentinel's, so give one address alone",
+				ErrUsage, s.Addr)
 		}
 	}
 	if f.Sent != nil {
@@ -144,17 +155,18 @@ func (f *Flags) Open(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// closeWhenDone closes a client when ctx ends, until stop is called: go-redis goes by the deadline of a context, but not by its end.
+// closeWhenDone closes a client when ctx ends, until stop is called. go-redis respects a context's deadline, but not
+// its cancellation.
 func closeWhenDone(ctx context.Context, c io.Closer) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.Close() })
 }
 
-// mayNotPing reports whether the user is known, and only isn't allowed to PING.
+// mayNotPing reports whether the user is logged in, and only lacks the right for PING.
 func mayNotPing(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'ping'")
 }
 
-// options are those of the client, before it is known what is there.
+// options returns the client's options, except those that depend on the mode.
 func (f *Flags) options() (*redis.UniversalOptions, error) {
 	if f.Timeout <= 0 {
 		return nil, fmt.Errorf("%w: --timeout %v: must be more than 0", ErrUsage, f.Timeout)
@@ -171,8 +183,9 @@ func (f *Flags) options() (*redis.UniversalOptions, error) {
 		return nil, err
 	}
 	if withPassword && fromFlag {
-		return nil, fmt.Errorf("%w: -u has a password, which every user of this machine can read in the list of processes: put the URL into $%s, "+
-			"or the password into $%s or a file for --password-file", ErrUsage, EnvURL, EnvPassword)
+		return nil, fmt.Errorf(
+			"%w: -u has a password, which every user of this machine can read in the list of processes: put the URL into $%s, "+
+				"or the password into $%s or a file for --password-file", ErrUsage, EnvURL, EnvPassword)
 	}
 	if err := f.credentials(o); err != nil {
 		return nil, err
@@ -195,7 +208,7 @@ func (f *Flags) options() (*redis.UniversalOptions, error) {
 	return o, nil
 }
 
-// credentials are the user, and its password from wherever it is.
+// credentials sets the user, and its password from the variable or the file.
 func (f *Flags) credentials(o *redis.UniversalOptions) error {
 	if f.User != "" {
 		o.Username = f.User
@@ -210,11 +223,12 @@ func (f *Flags) credentials(o *redis.UniversalOptions) error {
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
 		if o.Password = strings.TrimSuffix(line, "\r"); o.Password == "" {
-			return fmt.Errorf("%w: --password-file %s: its first line is empty, and should be the password", ErrUsage, f.PasswordFile)
+			return fmt.Errorf("%w: --password-file %s: its first line is empty, and should be the password",
+				ErrUsage, f.PasswordFile)
 		}
 	}
 	if o.Username != "" && o.Password == "" {
-		user := "the user in the address" // which may be a password that has lost its colon
+		user := "the user in the address" // not quoted: it may be a password whose colon was forgotten
 		if f.User != "" {
 			user = fmt.Sprintf("--user %q", f.User)
 		}
@@ -223,11 +237,12 @@ func (f *Flags) credentials(o *redis.UniversalOptions) error {
 	return nil
 }
 
-// tls is the configuration of TLS, nil for none. given is that of the URL.
+// tls returns the configuration of TLS, nil for none. given is the one from the URL.
 func (f *Flags) tls(given *tls.Config) (*tls.Config, error) {
 	if given == nil && !f.TLS {
 		if f.CACert != "" || f.Cert != "" || f.Key != "" || f.ServerName != "" || f.Insecure {
-			return nil, fmt.Errorf("%w: --cacert, --cert, --key, --sni and --insecure need --tls or an address with rediss://", ErrUsage)
+			return nil, fmt.Errorf(
+				"%w: --cacert, --cert, --key, --sni and --insecure need --tls or an address with rediss://", ErrUsage)
 		}
 		return nil, nil //nolint:nilnil // nil is how go-redis says that there is no TLS
 	}
@@ -262,7 +277,8 @@ func (f *Flags) tls(given *tls.Config) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// discover asks the servers, until one answers, what they are. It asks without credentials first: Sentinels mostly have none, and refuse some.
+// discover asks the servers for their mode, until one answers. It asks without credentials first: most Sentinels have
+// none, and some reject any.
 func discover(ctx context.Context, o *redis.UniversalOptions) (mode string, err error) {
 	var errs []error
 	for _, addr := range o.Addrs {
@@ -284,7 +300,7 @@ func discover(ctx context.Context, o *redis.UniversalOptions) (mode string, err 
 	return "", errors.Join(errs...)
 }
 
-// withAdvice says what to do about an error.
+// withAdvice adds to an error what the user can do about it.
 func (f *Flags) withAdvice(err error, o *redis.UniversalOptions) error {
 	var timeout net.Error
 	var noTLS tls.RecordHeaderError
@@ -293,11 +309,14 @@ func (f *Flags) withAdvice(err error, o *redis.UniversalOptions) error {
 	var hostname x509.HostnameError
 	switch {
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		return fmt.Errorf("%w: user %s is known, but lacks this right: add it with ACL SETUSER, or choose another with --user", err, userName(o.Username))
+		return fmt.Errorf(
+			"%w: user %s is known, but lacks this right: add it with ACL SETUSER, or choose another with --user",
+			err, userName(o.Username))
 	case isAuth(err) && o.Password == "":
 		return fmt.Errorf("%w: set $%s, or give --password-file, and --user for an ACL user", err, EnvPassword)
 	case isAuth(err):
-		return fmt.Errorf("%w: check the user (%s) and the password ($%s, $%s or --password-file)", err, userName(o.Username), EnvPassword, EnvURL)
+		return fmt.Errorf("%w: check the user (%s) and the password ($%s, $%s or --password-file)",
+			err, userName(o.Username), EnvPassword, EnvURL)
 	case errors.As(err, &noTLS):
 		return fmt.Errorf("%w: the server speaks no TLS there: choose its TLS port, or redis:// without --tls", err)
 	case errors.As(err, &authority):
@@ -306,18 +325,21 @@ func (f *Flags) withAdvice(err error, o *redis.UniversalOptions) error {
 		return fmt.Errorf("%w: give a name in the server's certificate as --sni", err)
 	case o.TLSConfig == nil && hungUp(err):
 		return fmt.Errorf("%w: the server hung up; if it wants TLS, use rediss:// or --tls", err)
-	case o.TLSConfig != nil && len(o.TLSConfig.Certificates) == 0 && (hungUp(err) || errors.As(err, &alert) && alert.Op == "remote error"):
+	case o.TLSConfig != nil && len(o.TLSConfig.Certificates) == 0 &&
+		(hungUp(err) || errors.As(err, &alert) && alert.Op == "remote error"):
 		return fmt.Errorf("%w: the server hung up; if it wants a client certificate, give --cert and --key", err)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		if o.TLSConfig != nil {
-			return fmt.Errorf("no answer within --timeout %v: %w: if the server speaks no TLS there, choose its TLS port, or redis:// without --tls", f.Timeout, err)
+			return fmt.Errorf(
+				"no answer within --timeout %v: %w: if the server speaks no TLS there, choose its TLS port, or redis:// without --tls",
+				f.Timeout, err)
 		}
 		return fmt.Errorf("no answer within --timeout %v: %w", f.Timeout, err)
 	}
 	return err
 }
 
-// hungUp reports whether a server ended a connection.
+// hungUp reports whether the server closed the connection.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
@@ -335,14 +357,16 @@ func modeOf(ctx context.Context, o *redis.UniversalOptions, addr, user, password
 		network = "unix"
 	}
 	rdb := redis.NewClient(&redis.Options{
-		Network: network, Addr: addr, Username: user, Password: password, TLSConfig: o.TLSConfig, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DialerRetries: 1,
+		Network: network, Addr: addr, Username: user, Password: password, TLSConfig: o.TLSConfig,
+		Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
 	defer func() { _ = rdb.Close() }()
 	defer closeWhenDone(ctx, rdb)()
 	reply, err := rdb.Do(ctx, "hello", "2").Slice()
 	if err != nil {
-		if isUnknownCommand(err) { // before Redis 6, or a proxy
+		if isUnknownCommand(err) { // a server before Redis 6, or a proxy
 			return Single, rdb.Ping(ctx).Err()
 		}
 		return "", err
@@ -357,7 +381,7 @@ func modeOf(ctx context.Context, o *redis.UniversalOptions, addr, user, password
 	return Single, nil
 }
 
-// primaryName is the name by which the Sentinels know the primary.
+// primaryName returns the name of the primary at the Sentinels.
 func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (string, error) {
 	var errs []error
 	for _, addr := range o.Addrs {
@@ -365,23 +389,27 @@ func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (str
 		known := strings.Join(names, ", ")
 		switch {
 		case isAuth(err) && f.SentinelName == "":
-			return "", fmt.Errorf("%w: the Sentinel at %s doesn't tell its primaries: %w: set $%s to its password, and --sentinel-user for an ACL user there",
+			return "", fmt.Errorf(
+				"%w: the Sentinel at %s doesn't tell its primaries: %w: set $%s to its password, and --sentinel-user for an ACL user there",
 				ErrConnect, addr, err, EnvSentinelAuth)
 		case err != nil:
 			errs = append(errs, err)
 		case len(names) == 0:
 			return "", fmt.Errorf("%w: the Sentinel at %s knows no primary", ErrUsage, addr)
 		case f.SentinelName == "" && len(names) > 1:
-			return "", fmt.Errorf("%w: the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master", ErrUsage, addr, known)
+			return "", fmt.Errorf(
+				"%w: the Sentinel at %s knows several primaries: choose one of %s with --sentinel-master",
+				ErrUsage, addr, known)
 		case f.SentinelName == "":
 			return names[0], nil
 		case !slices.Contains(names, f.SentinelName):
-			return "", fmt.Errorf("%w: --sentinel-master %s: the Sentinel at %s knows only %s", ErrUsage, f.SentinelName, addr, known)
+			return "", fmt.Errorf("%w: --sentinel-master %s: the Sentinel at %s knows only %s",
+				ErrUsage, f.SentinelName, addr, known)
 		default:
 			return f.SentinelName, nil
 		}
 	}
-	if f.SentinelName != "" { // a user of a Sentinel may be allowed no more than clients need
+	if f.SentinelName != "" { // the Sentinels' user may lack the right to list primaries, which clients don't need
 		return f.SentinelName, nil
 	}
 	return "", errors.Join(errs...)
@@ -389,8 +417,10 @@ func (f *Flags) primaryName(ctx context.Context, o *redis.UniversalOptions) (str
 
 func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) ([]string, error) {
 	sentinel := redis.NewSentinelClient(&redis.Options{
-		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig, MaxRetries: -1, PoolSize: 1,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, ContextTimeoutEnabled: true, DialerRetries: 1,
+		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
+		MaxRetries: -1, PoolSize: 1,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		ContextTimeoutEnabled: true, DialerRetries: 1,
 	})
 	defer func() { _ = sentinel.Close() }()
 	defer closeWhenDone(ctx, sentinel)()
@@ -414,22 +444,25 @@ func primariesOf(ctx context.Context, o *redis.UniversalOptions, addr string) ([
 	return names, nil
 }
 
-// IsDown reports whether an error of Open may pass without another address or setting: nobody listens there or answers, or the server isn't ready yet.
+// IsDown reports whether a later call of Open may succeed with the same settings: nobody listens there or answers, or
+// the server isn't ready yet.
 func IsDown(err error) bool {
 	var network net.Error
 	var alert *net.OpError // of TLS
 	switch {
 	case !errors.Is(err, ErrConnect), errors.As(err, &alert) && alert.Op == "remote error":
 		return false
-	case redis.HasErrorPrefix(err, "LOADING"), redis.HasErrorPrefix(err, "MASTERDOWN"), redis.HasErrorPrefix(err, "CLUSTERDOWN"):
+	case redis.HasErrorPrefix(err, "LOADING"), redis.HasErrorPrefix(err, "MASTERDOWN"),
+		redis.HasErrorPrefix(err, "CLUSTERDOWN"):
 		return true
 	}
 	return errors.As(err, &network) || hungUp(err)
 }
 
-// isAuth reports whether a server wants other credentials.
+// isAuth reports whether a server rejects the credentials, or the user's rights.
 func isAuth(err error) bool {
-	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")
+	return redis.IsAuthError(err) || redis.HasErrorPrefix(err, "WRONGPASS") ||
+		redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM")
 }
 
 func isUnknownCommand(err error) bool {

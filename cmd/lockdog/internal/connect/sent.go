@@ -8,13 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sent counts the commands that a client sends, over all its connections: also those of clients that are made from its options.
+// Sent counts the commands that a client sends over all its connections. It includes clients made from that client's
+// options.
 type Sent struct{ commands atomic.Int64 }
 
-// Commands is how many were sent.
+// Commands returns the number of commands sent.
 func (s *Sent) Commands() int64 { return s.commands.Load() }
 
-// count has a client's connections counted.
+// count makes a client's connections count.
 func (s *Sent) count(o *redis.UniversalOptions) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -26,28 +27,29 @@ func (s *Sent) count(o *redis.UniversalOptions) {
 	}
 }
 
-// countedConn is a connection whose commands are counted.
+// countedConn is a connection that counts its commands.
 type countedConn struct {
 	net.Conn
 	sent *Sent
 	requests
 }
 
-// Write is called by one goroutine at a time.
+// Write counts the commands in b. It must not be called concurrently.
 func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.sent.commands.Add(c.begun(b[:n]))
 	return n, err
 }
 
-// requests reads what is sent to Redis: arrays of texts, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", however they are cut into pieces.
+// requests parses what is sent to Redis: arrays of texts, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", split into writes at any
+// place.
 type requests struct {
-	skip   int64 // bytes to come of a text, and its \r\n
-	header byte  // the first byte of the line that is being read, 0 before it
-	number int64 // of that line, so far
+	skip   int64 // bytes left of a text and its \r\n
+	header byte  // first byte of the current line, 0 before it
+	number int64 // in the current line, so far
 }
 
-// begun is how many commands begin in a piece.
+// begun returns how many commands begin in b.
 func (r *requests) begun(b []byte) (n int64) {
 	for len(b) > 0 {
 		if r.skip > 0 {

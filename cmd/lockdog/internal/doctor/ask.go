@@ -16,18 +16,20 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/connect"
 )
 
-// refusals are in what Redis says where the ACL forbids something, to a caller or to a script.
+// refusals are parts of Redis's errors when the ACL forbids something to a caller or to a script.
 var refusals = []string{"NOPERM", "ACL failure", "user executing the script can't"}
 
-// refused reports whether the ACL forbids it.
+// refused reports whether the ACL forbids a command.
 func refused(err error) bool { return mentions(err, refusals...) }
 
-// mentions reports whether an error has one of these texts.
+// mentions reports whether an error contains one of the texts, in any case.
 func mentions(err error, texts ...string) bool {
-	return err != nil && slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(err.Error()), strings.ToLower(s)) })
+	return err != nil && slices.ContainsFunc(texts, func(s string) bool {
+		return strings.Contains(strings.ToLower(err.Error()), strings.ToLower(s))
+	})
 }
 
-// parseInfo reads the fields of INFO, or of CLUSTER INFO.
+// parseInfo parses the reply of INFO or CLUSTER INFO.
 func parseInfo(text string) facts {
 	f := make(facts)
 	for line := range strings.Lines(text) {
@@ -38,9 +40,12 @@ func parseInfo(text string) facts {
 	return f
 }
 
-var settings = []string{"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "maxclients", "tracking-table-max-keys"}
+var settings = []string{
+	"save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write", "maxclients",
+	"tracking-table-max-keys",
+}
 
-// askInfo asks for the fields of INFO, and for settings. Those that it may not ask are left out.
+// askInfo asks for the fields of INFO, and for settings. It omits those that the user may not read.
 func askInfo(ctx context.Context, t *target, n node) {
 	text, err := n.rdb.Info(ctx).Result()
 	f := parseInfo(text)
@@ -54,9 +59,10 @@ func askInfo(ctx context.Context, t *target, n node) {
 	t.tell("info", n.name, f.derive(), err)
 }
 
-// derive adds to the fields of INFO what the table reads and none of them says.
+// derive adds facts that the table needs and INFO has only indirectly.
 func (f facts) derive() facts {
-	for _, product := range []string{"Valkey", "Redict", "Dragonfly", "Redis"} { // each has the version of Redis that it is like, too
+	// The other products come first: they also report the version of Redis that they are compatible with.
+	for _, product := range []string{"Valkey", "Redict", "Dragonfly", "Redis"} {
 		if version := f[strings.ToLower(product)+"_version"]; version != "" {
 			major, _, _ := strings.Cut(version, ".")
 			f["server"], f["release"] = product+" "+version, product+" "+major
@@ -80,7 +86,7 @@ func (f facts) derive() facts {
 
 // askCluster asks a node for the state of the Cluster.
 func askCluster(ctx context.Context, t *target) {
-	if t.server.Mode != connect.Cluster || len(t.nodes) == 0 { // which askNodes has told
+	if t.server.Mode != connect.Cluster || len(t.nodes) == 0 { // without nodes, askNodes has reported that
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
@@ -95,8 +101,8 @@ func askCluster(ctx context.Context, t *target) {
 	}
 }
 
-// parseNodes reads CLUSTER NODES: which nodes are down, how many primaries there are, and which of these have no replica that is up. A primary
-// without slots doesn't count.
+// parseNodes parses the reply of CLUSTER NODES. It returns the nodes that are down, and as facts the number of
+// primaries and those without a replica that is up. It ignores a primary without slots.
 func parseNodes(text string) (f facts, down []string) {
 	primaries, replicas := make(map[string]string), make(map[string]bool) // id -> address, ids of their primaries
 	for line := range strings.Lines(text) {
@@ -123,20 +129,20 @@ func parseNodes(text string) (f facts, down []string) {
 	return f, down
 }
 
-// reading is the clock of a server: how far it is ahead of ours, and how wrong that may be.
+// reading is the reading of a server's clock: how far it is ahead of ours, and the maximum error.
 type reading struct {
 	node          string
 	ahead, unsure time.Duration
 }
 
-// askClocks asks primaries and replicas for the time.
+// askClocks asks primaries and replicas for their time.
 func askClocks(ctx context.Context, t *target) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all []reading
 	read := func(ctx context.Context, rdb *redis.Client, name string) error {
-		_ = rdb.Ping(ctx).Err() // the connection is there when the time is asked
+		_ = rdb.Ping(ctx).Err() // connects, so that TIME takes only a round trip
 		sent := time.Now()
 		at, err := rdb.Time(ctx).Result()
 		half := time.Since(sent) / 2
@@ -153,7 +159,9 @@ func askClocks(ctx context.Context, t *target) {
 		_ = read(ctx, n.rdb, n.name)
 	}
 	if cluster, ok := t.server.UniversalClient.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachSlave(ctx, func(ctx context.Context, rdb *redis.Client) error { return read(ctx, rdb, rdb.Options().Addr) })
+		_ = cluster.ForEachSlave(ctx, func(ctx context.Context, rdb *redis.Client) error {
+			return read(ctx, rdb, rdb.Options().Addr)
+		})
 	}
 	if len(all) > 1 {
 		t.tell("clocks", "", compare(all), nil)
@@ -164,7 +172,7 @@ func (r reading) facts() facts {
 	return facts{"ahead": inMS(r.ahead), "unsure": inMS(r.unsure), "off": inMS(r.ahead.Abs() - r.unsure)}
 }
 
-// compare says how far clocks are apart at least.
+// compare returns by how much the clocks differ at least.
 func compare(all []reading) facts {
 	by := func(a, b reading) int { return cmp.Compare(a.ahead, b.ahead) }
 	first, last := slices.MinFunc(all, by), slices.MaxFunc(all, by)
@@ -176,10 +184,10 @@ func inMS(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
 const (
 	pings    = 100
-	pingFrom = 5 * time.Millisecond // an answer to the next PING
+	pingFrom = 5 * time.Millisecond // from a reply to the next PING
 )
 
-// askLatency sends PINGs, for half a second or the time of a question.
+// askLatency sends pings PINGs, or as many as fit into the timeout.
 func askLatency(ctx context.Context, t *target, n node) {
 	conn := n.rdb.Conn()
 	defer func() { _ = conn.Close() }()
@@ -192,12 +200,12 @@ func askLatency(ctx context.Context, t *target, n node) {
 		trips = append(trips, time.Since(sent))
 	}
 	if ctx.Err() != nil && len(trips) > 0 {
-		err = nil // what wasn't answered in time counts, too
+		err = nil // the PING without a reply counts too
 	}
 	t.tell("latency", n.name, percentiles(trips), err)
 }
 
-// percentiles are how long round trips took.
+// percentiles returns how long round trips took.
 func percentiles(trips []time.Duration) facts {
 	if len(trips) == 0 {
 		return facts{}
@@ -208,10 +216,11 @@ func percentiles(trips []time.Duration) facts {
 	return facts{"p50": at(n / 2), "p99": at(n * 99 / 100), "max": at(n - 1), "pings": strconv.Itoa(n)}
 }
 
-// askScripts runs a script as lockdog does.
+// askScripts runs a script in the way that lockdog does.
 func askScripts(ctx context.Context, t *target, n node) {
 	var script *redis.Script
-	fips140.WithoutEnforcement(func() { script = redis.NewScript("return 1 -- lockdog doctor") }) // by SHA-1, which is only a name here
+	// SHA-1 is only a name here.
+	fips140.WithoutEnforcement(func() { script = redis.NewScript("return 1 -- lockdog doctor") })
 	err := script.Eval(ctx, n.rdb, nil).Err()
 	sent := time.Now()
 	if err == nil {
@@ -220,10 +229,13 @@ func askScripts(ctx context.Context, t *target, n node) {
 	t.tell("scripts", n.name, facts{"took": time.Since(sent).Round(10 * time.Microsecond).String()}, err)
 }
 
-// askPubSub sends a message to itself.
+// askPubSub subscribes to a channel and publishes a message there.
 func askPubSub(ctx context.Context, t *target, n node) {
 	channel := "redisson_lock__channel:" + tagged(t.key)
-	ask := func(id string, sub *redis.PubSub, publish func(ctx context.Context, channel string, message any) *redis.IntCmd) {
+	ask := func(
+		id string, sub *redis.PubSub,
+		publish func(ctx context.Context, channel string, message any) *redis.IntCmd,
+	) {
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(ctx)
 		if err == nil {
@@ -240,7 +252,7 @@ func askPubSub(ctx context.Context, t *target, n node) {
 	}
 }
 
-// askProxy looks for signs of something between us and the server.
+// askProxy looks for signs of a proxy between us and the server.
 func askProxy(ctx context.Context, t *target, n node) {
 	conn := n.rdb.Conn()
 	defer func() { _ = conn.Close() }()
@@ -252,7 +264,7 @@ func askProxy(ctx context.Context, t *target, n node) {
 		ids[id], runs[parseInfo(text)["run_id"]] = true, true
 		errs = append(errs, err1, err2)
 	}
-	delete(ids, 0) // where it wasn't told
+	delete(ids, 0) // 0 and "" mean that there was no reply
 	delete(runs, "")
 	f := facts{"ids": strconv.Itoa(len(ids)), "runs": strconv.Itoa(len(runs))}
 	if i := slices.IndexFunc(errs, func(err error) bool { return mentions(err, "unknown command") }); i >= 0 {

@@ -1,5 +1,6 @@
-// Package doctor finds out what on a Redis will hurt locks. It asks the servers, and tries what locks do; all of that brings out facts. Then it looks
-// up in a table what these mean. It removes the keys of its tries, except for one token counter per name, which lockdog never deletes.
+// Package doctor finds out what on a Redis will hurt locks. It asks the servers, and tries what locks do. The results
+// are facts. A table says what these mean. It deletes the keys of its tries, except one token counter per name, which
+// lockdog never deletes.
 package doctor
 
 import (
@@ -29,30 +30,31 @@ const (
 	Unknown Level = "unknown" // it couldn't be checked
 )
 
-// rank puts the worst first.
+// rank returns the level's place in the order, worst first.
 func (l Level) rank() int { return slices.Index([]Level{Fail, Warn, Unknown, OK}, l) }
 
 // Finding is the result of one check. Its fields are API: --json prints them.
 type Finding struct {
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
-	Node  string `json:"node,omitempty"` // of a Cluster; left out where the finding is about all nodes
+	Node  string `json:"node,omitempty"` // of a Cluster; omitted if the finding is about all nodes
 	Found string `json:"found"`
-	Means string `json:"means,omitempty"` // for locks; left out of an ok
-	Fix   string `json:"fix,omitempty"`   // what to set or do; left out of an ok
+	Means string `json:"means,omitempty"` // for locks; omitted for ok
+	Fix   string `json:"fix,omitempty"`   // what to set or do; omitted for ok
 }
 
-// Options are what the user chose.
+// Options are the user's choices.
 type Options struct {
-	Name    string        // names of probe locks begin with it
-	Kinds   []string      // those the service uses, nil: not known
-	Timeout time.Duration // of each question
+	Name    string        // the names of probe locks begin with it
+	Kinds   []string      // those that the service uses; nil: not known
+	Timeout time.Duration // for each question
 }
 
-// facts are what a question brought out: fields of INFO and CONFIG GET by their names, and others by names of ours. "error" is what failed.
+// facts are the results of a question: fields of INFO and CONFIG GET by their names, and others by names of our own.
+// "error" is the text of an error.
 type facts map[string]string
 
-// answer has the facts about one thing. The checks of the table that are about it judge them.
+// answer has the facts about one subject. The table's checks for that subject judge them.
 type answer struct {
 	about string
 	node  string
@@ -65,27 +67,27 @@ type node struct {
 	rdb  *redis.Client
 }
 
-// target is what is asked.
+// target is the Redis that is asked, and the answers so far.
 type target struct {
 	server *connect.Server
 	opts   Options
 	nodes  []node   // that answer
 	name   string   // of the probe lock
-	key    string   // of the probe lock: its name after the key prefix
-	names  int      // that were made of name
+	key    string   // of the probe lock: key prefix and name
+	names  int      // how many names fresh has tried
 	keys   []string // to delete at the end
 
-	mu      sync.Mutex // guards what follows, and nodes while they are looked for
+	mu      sync.Mutex // guards answers, and in askNodes nodes
 	answers []answer
 }
 
-// questions are asked one after the other.
+// questions are asked one after another.
 var questions = []func(ctx context.Context, t *target){
-	askNodes, askCluster, askClocks, perNode(askInfo), perNode(askLatency), perNode(askScripts), perNode(askPubSub), perNode(askProxy),
-	perNode(askRights), askLocks,
+	askNodes, askCluster, askClocks, perNode(askInfo), perNode(askLatency), perNode(askScripts),
+	perNode(askPubSub), perNode(askProxy), perNode(askRights), askLocks,
 }
 
-// Run asks all questions, and judges the answers. The worst findings come first. The error is that of ctx.
+// Run asks all questions, and judges the answers. The worst findings come first. The error is ctx.Err().
 func Run(ctx context.Context, server *connect.Server, opts Options) ([]Finding, error) {
 	name := probe.Name(server.Prefix, opts.Name, "lockdog-doctor")
 	key := server.Prefix + name
@@ -99,7 +101,7 @@ func Run(ctx context.Context, server *connect.Server, opts Options) ([]Finding, 
 	return judge(t.answers), nil
 }
 
-// tell notes an answer.
+// tell adds an answer.
 func (t *target) tell(about, node string, f facts, err error) {
 	if err != nil {
 		f["error"] = err.Error()
@@ -109,7 +111,7 @@ func (t *target) tell(about, node string, f facts, err error) {
 	t.answers = append(t.answers, answer{about, node, f})
 }
 
-// perNode asks all nodes at once.
+// perNode returns a question that asks all nodes concurrently.
 func perNode(ask func(ctx context.Context, t *target, n node)) func(context.Context, *target) {
 	return func(ctx context.Context, t *target) {
 		ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
@@ -150,7 +152,7 @@ func askNodes(ctx context.Context, t *target) {
 	slices.SortFunc(t.nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
 }
 
-// fresh is a new name of a lock in the slot of the probe lock. Its keys are deleted at the end.
+// fresh returns a new name in the slot of the probe lock. Its keys are deleted at the end.
 func (t *target) fresh() string {
 	for {
 		t.names++
@@ -162,7 +164,7 @@ func (t *target) fresh() string {
 	}
 }
 
-// tagged is a key as it stands in the names of what belongs to it.
+// tagged returns a key in the form that the names of its other keys and of its channels contain.
 func tagged(key string) string {
 	if strings.Contains(key, "{") {
 		return key
@@ -170,7 +172,7 @@ func tagged(key string) string {
 	return "{" + key + "}"
 }
 
-// cleanUp deletes the keys, also after Ctrl-C.
+// cleanUp deletes the keys, even after Ctrl-C.
 func (t *target) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.opts.Timeout)
 	defer cancel()

@@ -14,17 +14,18 @@ import (
 
 const (
 	probeLease = 5 * time.Second
-	renewLease = 3 * time.Second // of the locks that are held over a renewal
-	wakeWithin = probeLease / 2  // a release wakes a waiter within that; without it, the waiter tries when the lease should have ended
+	renewLease = 3 * time.Second // of locks that are held until a renewal
+	// maximum time from a release to the grant; a waiter that isn't woken tries at the end of the lease
+	wakeWithin = probeLease / 2
 	lookEvery  = 5 * time.Millisecond
 )
 
-// errLate is that a release wasn't heard.
+// errLate means that a waiter didn't get the message of a release.
 var errLate = errors.New("a waiter wasn't woken by the release")
 
-// attempt does with locks what a service does.
+// attempt uses locks in the way that a service does.
 type attempt struct {
-	id   string // of a kind: that of its rules
+	id   string // for a kind of lock, the id of its ACL rules
 	kind string
 	try  func(ctx context.Context, c *lock.Client, t *target) error
 }
@@ -93,18 +94,20 @@ func askLocks(ctx context.Context, t *target) {
 			f["needed"] = "yes"
 		}
 		t.tell("locks", "", f, err)
-		if errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, lock.ErrHeld) {
-			// The others would wait as long.
-			t.tell("locks", "", facts{"id": "lock_others"}, errors.New("Redis is unavailable for locks, as the finding lock_"+a.id+" says"))
+		if errors.Is(err, lock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) &&
+			!errors.Is(err, lock.ErrHeld) {
+			// The other attempts would wait as long.
+			t.tell("locks", "", facts{"id": "lock_others"},
+				errors.New("Redis is unavailable for locks, as the finding lock_"+a.id+" says"))
 			return
 		}
 	}
 }
 
-// client is one as the service has, but for its telemetry.
+// client returns a client like the service's, without telemetry.
 func (t *target) client() (*lock.Client, error) {
-	return lock.New(t.server.UniversalClient, lock.WithKeyPrefix(t.server.Prefix), lock.WithClientID("lockdog-doctor"), lock.WithLease(probeLease),
-		lock.WithLogger(slog.New(slog.DiscardHandler)))
+	return lock.New(t.server.UniversalClient, lock.WithKeyPrefix(t.server.Prefix), lock.WithClientID("lockdog-doctor"),
+		lock.WithLease(probeLease), lock.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 func (t *target) close(ctx context.Context, c *lock.Client) {
@@ -113,7 +116,7 @@ func (t *target) close(ctx context.Context, c *lock.Client) {
 	_ = c.Close(ctx)
 }
 
-// takeAndRelease does it for all that have leases.
+// takeAndRelease is the attempt for all kinds with leases.
 func takeAndRelease(ctx context.Context, m lock.Locker) error {
 	l, err := m.TryLock(ctx)
 	if err != nil {
@@ -122,16 +125,19 @@ func takeAndRelease(ctx context.Context, m lock.Locker) error {
 	return l.Release(ctx)
 }
 
-// outliveRenewal holds locks until each was renewed: two, which share a call, and an RWMutex, which has several keys.
+// outliveRenewal holds locks until each has been renewed: two that share a call, and an RWMutex, which has several
+// keys.
 func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) {
-	lockers := []lock.Locker{c.Mutex(t.fresh(), lock.WithLease(renewLease)), c.Mutex(t.fresh(), lock.WithLease(renewLease))}
+	lockers := []lock.Locker{
+		c.Mutex(t.fresh(), lock.WithLease(renewLease)), c.Mutex(t.fresh(), lock.WithLease(renewLease)),
+	}
 	if t.chosen("rw_mutex") {
 		lockers = append(lockers, c.RWMutex(t.fresh(), lock.WithLease(renewLease)))
 	}
-	granted := make(map[*lock.Lease]time.Time) // with their first deadlines
+	granted := make(map[*lock.Lease]time.Time) // lease -> its first deadline
 	defer func() {
 		for l := range granted {
-			err = errors.Join(err, l.Release(ctx)) // which says why a lease was lost
+			err = errors.Join(err, l.Release(ctx)) // if the lease is lost, this error says why
 		}
 	}()
 	for _, m := range lockers {
@@ -152,7 +158,7 @@ func outliveRenewal(ctx context.Context, c *lock.Client, t *target) (err error) 
 	return nil
 }
 
-// contend has a second client wait for a lock that the first releases.
+// contend makes a second client wait for a lock that the first one releases.
 func contend(ctx context.Context, c *lock.Client, t *target) error {
 	other, err := t.client()
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/lockdog/lockdog/internal/acl"
 )
 
-// rules are those of the Mutex, and what each other kind and option needs beside them.
+// rules are those of the Mutex, and what each other kind and option needs in addition.
 var rules = append([]acl.Row{acl.Mutex}, acl.Others...)
 
-// Kinds are what Options.Kinds may have.
+// Kinds returns the allowed values of Options.Kinds.
 func Kinds() (ids []string) {
 	for _, r := range rules {
 		if r.ID != acl.OneOfSeveral && r.ID != acl.OnCluster {
@@ -26,49 +26,60 @@ func Kinds() (ids []string) {
 	return ids
 }
 
-// uses reports whether the user said that the service uses a kind.
+// uses reports whether the service uses a kind, according to the user.
 func (t *target) uses(id string) bool { return slices.Contains(t.opts.Kinds, id) }
 
-// chosen reports whether a row of the rules is to be checked.
+// chosen reports whether to check a row of the rules.
 func (t *target) chosen(id string) bool {
 	switch id {
-	case acl.Mutex.ID, acl.OneOfSeveral, acl.WaitGraph: // which no program has to ask for
+	case acl.Mutex.ID, acl.OneOfSeveral, acl.WaitGraph: // on by default in every program
 		return true
 	case acl.OnCluster:
 		return t.server.Mode == connect.Cluster
-	case "quorum", acl.RedissonTokens, acl.Replicas, acl.LossNotifications: // which few programs ask for
+	case "quorum", acl.RedissonTokens, acl.Replicas, acl.LossNotifications: // few programs use these
 		return t.uses(id)
 	}
 	return t.opts.Kinds == nil || t.uses(id)
 }
 
-// rows are those to be checked.
+// rows returns the rows to check.
 func (t *target) rows() []acl.Row {
 	return slices.DeleteFunc(slices.Clone(rules), func(r acl.Row) bool { return !t.chosen(r.ID) })
 }
 
-// slow are the rules of a Mutex without which it works, but waits longer.
+// slow has those rules of a Mutex without which it works, but waits longer.
 var slow = map[string]bool{
-	"+publish": true, "+pubsub|numsub": true, "&redisson_lock__channel:*": true, "&lockdog:control:*": true, "+subscribe": true, "+unsubscribe": true,
+	"+publish": true, "+pubsub|numsub": true, "&redisson_lock__channel:*": true, "&lockdog:control:*": true,
+	"+subscribe": true, "+unsubscribe": true,
 	"+ping": true, "+mget": true, "+mset": true,
 }
 
-// tries are commands as they are tried, and what tries the key or the channel P of a rule. K is a key that holds a text, N one that doesn't exist,
-// C a channel. Redis checks rights before anything but the number of arguments, so most fail, or find nothing, on purpose.
+// tries has a call for each command, and "~" and "&" for the key or the channel P of a rule. K is a key that holds a
+// text, N a key that doesn't exist, C a channel. Redis checks rights before everything but the number of arguments. So
+// most calls are made to fail, or to find nothing.
 var tries = map[string]string{
-	"~": "pttl P; hdel P lockdog-doctor", "&": "publish P 0", "evalsha": "evalsha 0000000000000000000000000000000000000000 0",
-	"eval": "eval return(1) 0", "ping": "ping", "time": "time", "hgetall": "hgetall N", "hexists": "hexists N f", "hmget": "hmget N f",
-	"hset": "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000", "pexpireat": "pexpireat N 1",
-	"set": "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N", "publish": "publish C 0",
-	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1", "zrem": "zrem N m",
-	"zscore": "zscore N m", "lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m", "rpush": "rpush K m", "zcount": "zcount N 0 1",
-	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f", "hscan": "hscan N 0", "hlen": "hlen N",
-	"hkeys": "hkeys N", "zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1", "decr": "decr K",
-	"decrby": "decrby K 1", "wait": "wait 0 1", "client|id": "client id", "client|tracking": "client tracking off", "zmscore": "zmscore N m",
+	"~": "pttl P; hdel P lockdog-doctor", "&": "publish P 0",
+	"evalsha": "evalsha 0000000000000000000000000000000000000000 0",
+	"eval":    "eval return(1) 0", "ping": "ping", "time": "time", "hgetall": "hgetall N", "hexists": "hexists N f",
+	"hmget": "hmget N f",
+	"hset":  "hset N f v odd", "hdel": "hdel N f", "pttl": "pttl N", "pexpire": "pexpire N 1000",
+	"pexpireat": "pexpireat N 1",
+	"set":       "set K x px 10000", "mget": "mget N", "mset": "mset N v N", "exists": "exists N", "del": "del N",
+	"publish":       "publish C 0",
+	"pubsub|numsub": "pubsub numsub C", "zadd": "zadd N notanumber m", "zcard": "zcard N", "zrange": "zrange N 0 -1",
+	"zrem":   "zrem N m",
+	"zscore": "zscore N m", "lindex": "lindex N 0", "lrange": "lrange N 0 0", "lrem": "lrem N 0 m",
+	"rpush": "rpush K m", "zcount": "zcount N 0 1",
+	"zrangebyscore": "zrangebyscore N 0 1", "persist": "persist N", "get": "get N", "hget": "hget N f",
+	"hscan": "hscan N 0", "hlen": "hlen N",
+	"hkeys": "hkeys N", "zremrangebyscore": "zremrangebyscore N 0 0", "incr": "incr K", "incrby": "incrby K 1",
+	"decr":   "decr K",
+	"decrby": "decrby K 1", "wait": "wait 0 1", "client|id": "client id", "client|tracking": "client tracking off",
+	"zmscore":       "zmscore N m",
 	"cluster|slots": "cluster slots", "spublish": "spublish C 0", "pubsub|shardnumsub": "pubsub shardnumsub C",
 }
 
-// askRights tries each right of docs/ACL.md.
+// askRights tries each right in docs/ACL.md.
 func askRights(ctx context.Context, t *target, n node) {
 	lacks, err := t.lacking(ctx, n.rdb)
 	if err != nil {
@@ -95,10 +106,12 @@ func askRights(ctx context.Context, t *target, n node) {
 	}
 }
 
-// lacking are the rules that Redis refuses, with what it says. A channel that can't be tried without another right is among them: otherwise who
-// gives what a finding names would be told of the channel only then.
+// lacking returns the rules that Redis refuses, with its error. It includes a channel that can't be tried without
+// another right: otherwise a user who grants the rights in a finding would then get the next finding, about that
+// channel.
 func (t *target) lacking(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
-	words := map[string]string{"K": t.key + ":text", "N": t.key + ":none", "C": "redisson_lock__channel:" + tagged(t.key)}
+	words := map[string]string{"K": t.key + ":text", "N": t.key + ":none", "C": "redisson_lock__channel:" +
+		tagged(t.key)}
 	lacks, sent, pipe := make(map[string]string), make(map[string][]*redis.Cmd), rdb.Pipeline()
 	note := func(rule string, err error) {
 		if refused(err) && (rule[0] == '&' || aboutCommand(err) == (rule[0] == '+')) {
@@ -138,12 +151,13 @@ func (t *target) lacking(ctx context.Context, rdb *redis.Client) (map[string]str
 	return lacks, nil
 }
 
-// subscribe sends SUBSCRIBE or a command like it, on a connection of its own, and awaits the answer.
+// subscribe sends SUBSCRIBE, or a command like it, on a new connection, and waits for the reply.
 func subscribe(ctx context.Context, rdb *redis.Client, command, channel string) error {
 	sub := rdb.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()
 	send := map[string]func(context.Context, ...string) error{
-		"subscribe": sub.Subscribe, "unsubscribe": sub.Unsubscribe, "ssubscribe": sub.SSubscribe, "sunsubscribe": sub.SUnsubscribe,
+		"subscribe": sub.Subscribe, "unsubscribe": sub.Unsubscribe, "ssubscribe": sub.SSubscribe,
+		"sunsubscribe": sub.SUnsubscribe,
 	}
 	if err := send[command](ctx, channel); err != nil {
 		return err
@@ -152,19 +166,20 @@ func subscribe(ctx context.Context, rdb *redis.Client, command, channel string) 
 	return err
 }
 
-// aboutCommand reports whether a refusal is about the command, and not about its keys or channels.
+// aboutCommand reports whether a refusal is about the command, not about its keys or channels.
 func aboutCommand(err error) bool { return !strings.Contains(err.Error(), " access ") }
 
-// place is a key or a channel that a rule allows. No lock uses it.
+// place returns a key or a channel that a rule allows, and that no lock uses.
 func (t *target) place(rule string) string {
 	return strings.ReplaceAll(t.spell(rule, t.key), "*", tagged(t.key))[1:]
 }
 
-// spell is a rule for locks whose keys begin with key.
+// spell returns a rule for locks whose keys begin with key.
 func (t *target) spell(rule, key string) string {
 	tag, end := "{"+key, "}"
 	if strings.Contains(key, "{") {
 		tag, end = key, ""
 	}
-	return strings.NewReplacer("{job*}", tag+"*"+end, "{job", tag, "job", key, "lockdog:", t.server.Prefix+"lockdog:").Replace(rule)
+	return strings.NewReplacer(
+		"{job*}", tag+"*"+end, "{job", tag, "job", key, "lockdog:", t.server.Prefix+"lockdog:").Replace(rule)
 }

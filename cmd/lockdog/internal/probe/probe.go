@@ -1,4 +1,4 @@
-// Package probe names locks that commands take to try a Redis out, and that no program uses.
+// Package probe makes names for locks with which commands test a Redis. No program uses these names.
 package probe
 
 import (
@@ -8,8 +8,9 @@ import (
 	"github.com/lockdog/lockdog/internal/hashslot"
 )
 
-// Name is a name that nobody uses. It begins with name, if that isn't "", and base. All with the same beginning share a slot, and with it a token counter, so
-// that many runs leave one counter. prefix is that of keys, which isn't in the name.
+// Name returns an unused name. It begins with name, if that isn't "", and base. prefix is the key prefix, which isn't
+// part of the name. All names with the same beginning are in one slot, and so share one token counter: any number of
+// runs leaves only one.
 func Name(prefix, name, base string) string {
 	if name != "" {
 		base = name + ":" + base

@@ -1,5 +1,5 @@
-// Package screen is the screen of lockdog watch: a model for bubbletea that is told what was read and shows it. It reads nothing itself, and knows the time only
-// from the messages it gets.
+// Package screen is the screen of lockdog watch: a model for bubbletea that shows the readings it gets. It reads
+// nothing itself, and gets the time from messages.
 package screen
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
 )
 
-// Order is how the locks are sorted.
+// Order is the order of the locks.
 type Order string
 
-// The orders, in which a key changes them.
+// The orders, in the sequence in which the key s changes them.
 const (
 	ByAge     Order = "age"     // the longest hold first
 	ByWaiting Order = "waiting" // the most waiters first
@@ -25,58 +25,59 @@ const (
 
 var orders = []Order{ByAge, ByWaiting, ByName}
 
-// Reading is the message that the locks were read.
+// Reading is the message with the result of a reading.
 type Reading struct {
 	Began, Ended time.Time
 	Locks        []changes.Seen  // sorted by name; the model doesn't change it
-	Events       []changes.Event // since the reading before
+	Events       []changes.Event // since the previous reading
 	Err          error           // why locks may be missing
 
-	Groups []changes.Caused // whose locks were waited for the longest since then, the first first
+	Groups []changes.Caused // those with the most waiting time since Since, longest first
 	Since  time.Time
 }
 
-// Tick is the message that it is some time later.
+// Tick is the message with the current time.
 type Tick time.Time
 
-// Config is what the screen is about.
+// Config says what the screen shows.
 type Config struct {
-	Server   string        // where it is, without credentials
+	Server   string        // its address, without credentials
 	Pattern  string        // of names, "" for all
 	Interval time.Duration // between two readings
-	Now      time.Time     // when the screen begins
+	Now      time.Time     // when the screen starts
 }
 
-// mostEvents is how many events are remembered: more than a screen has lines.
+// mostEvents is how many events are remembered. It is more than a screen has lines.
 const mostEvents = 200
 
-// picture is what was read, and what the screen says of it at one time.
+// picture is the content of the screen at one time.
 type picture struct {
-	now     time.Time
-	last    Reading         // the last one, complete or not
-	any     bool            // there was one
-	failing time.Time       // when the first of the readings began that are incomplete since; zero: the last is complete
-	events  []changes.Event // the newest last; never changed in place, as a paused screen may still show it
+	now  time.Time
+	last Reading // complete or not
+	any  bool    // there has been a reading
+	// begin of the first incomplete reading after the last complete one; zero: the last is complete
+	failing time.Time
+	events  []changes.Event // newest last; never changed in place, because a paused screen may show it
 	sum     summary
 }
 
 // summary counts the locks of a reading.
 type summary struct {
 	held, awaited int
-	oldest        time.Time // since when the oldest hold lasts; zero: none that is known
-	waited        time.Time // since when the longest wait lasts; zero: none that is known
-	longer        bool      // it may have lasted longer
+	oldest        time.Time // begin of the oldest hold; zero: unknown
+	waited        time.Time // begin of the longest wait; zero: unknown
+	longer        bool      // that wait may have begun earlier
 }
 
-// Model is the state of the screen. Its zero value isn't usable: see New.
+// Model is the state of the screen. Use New: the zero value isn't usable.
 type Model struct {
 	config        Config
 	width, height int
 	order         Order
-	offset        int // of the first row that is shown
+	offset        int // of the first row shown
 	help, paused  bool
-	latest        picture // what was read
-	shown         picture // what is on the screen: an earlier picture while it is paused
+	latest        picture // from the last messages
+	shown         picture // on the screen: an earlier picture while paused
 	rows          []int   // indices of the shown locks, in order
 }
 
@@ -110,7 +111,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m.inBounds(), nil
 }
 
-// press does what a key is for.
+// press handles a key.
 func (m Model) press(key string) (tea.Model, tea.Cmd) {
 	page := max(1, m.layout().rows)
 	switch key {
@@ -145,20 +146,20 @@ func (m Model) press(key string) (tea.Model, tea.Cmd) {
 	return m.inBounds(), nil
 }
 
-// showLatest puts what was read last on the screen.
+// showLatest puts the latest picture on the screen.
 func (m Model) showLatest() Model {
 	m.shown = m.latest
 	m.rows = sorted(m.shown.last.Locks, m.order)
 	return m
 }
 
-// inBounds is the model scrolled no further than there are locks.
+// inBounds limits scrolling to the existing rows.
 func (m Model) inBounds() Model {
 	m.offset = max(0, min(m.offset, len(m.rows)-m.layout().rows))
 	return m
 }
 
-// after is the picture with a further reading.
+// after returns the picture after another reading.
 func (p picture) after(r Reading) picture {
 	switch {
 	case r.Err == nil:
@@ -168,7 +169,7 @@ func (p picture) after(r Reading) picture {
 	}
 	fresh := make([]changes.Event, 0, min(len(r.Events), mostEvents))
 	for _, e := range slices.Backward(r.Events) {
-		if e.What == changes.Held { // the table says so
+		if e.What == changes.Held { // the table shows it already
 			continue
 		}
 		if len(fresh) == mostEvents {
@@ -207,7 +208,7 @@ func summarize(locks []changes.Seen) summary {
 	return s
 }
 
-// sorted returns the indices of locks, which are sorted by name, in another order.
+// sorted returns the indices of the locks in an order. The locks must be sorted by name.
 func sorted(locks []changes.Seen, order Order) []int {
 	rows := make([]int, len(locks))
 	for i := range rows {
@@ -215,10 +216,13 @@ func sorted(locks []changes.Seen, order Order) []int {
 	}
 	switch order {
 	case ByAge:
-		slices.SortStableFunc(rows, func(a, b int) int { return text.Earlier(text.Since(locks[a].Lock), text.Since(locks[b].Lock)) })
+		slices.SortStableFunc(rows, func(a, b int) int {
+			return text.Earlier(text.Since(locks[a].Lock), text.Since(locks[b].Lock))
+		})
 	case ByWaiting:
 		slices.SortStableFunc(rows, func(a, b int) int {
-			return cmp.Or(cmp.Compare(locks[b].Waiting, locks[a].Waiting), text.Earlier(locks[a].LongestWait, locks[b].LongestWait))
+			return cmp.Or(cmp.Compare(locks[b].Waiting, locks[a].Waiting),
+				text.Earlier(locks[a].LongestWait, locks[b].LongestWait))
 		})
 	}
 	return rows

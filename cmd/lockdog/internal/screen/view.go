@@ -13,33 +13,32 @@ import (
 	"github.com/lockdog/lockdog/cmd/lockdog/internal/text"
 )
 
-// The smallest screen that shows locks.
+// The minimum size of a screen that shows locks.
 const (
 	leastWidth  = 24
 	leastHeight = 7
 )
 
-// How a line stands out. No colours are used, so that NO_COLOR changes nothing.
+// The styles of lines. There are no colours, so NO_COLOR changes nothing.
 const (
 	bold    = "\x1b[1m"
 	reverse = "\x1b[7m"
 	reset   = "\x1b[m"
 )
 
-// layout is how many lines each part of the screen has.
+// layout is the number of lines of each part of the screen.
 type layout struct {
 	rows   int // of locks
-	groups int // beside their title, as below
-	events int // beside their title, which is there only if there is one
+	groups int // without their title; 0: neither
+	events int // without their title; 0: neither
 }
 
-// tall is from which height on the screen has the groups, and up to how many.
 const (
-	tall       = 18
+	tall       = 18 // minimum height for the groups
 	mostGroups = 3
 )
 
-// fixed is how many lines there always are: three of the header, the titles of the columns, and the keys.
+// fixed is the number of lines that are always there: three of the header, the titles of the columns, and the keys.
 const fixed = 5
 
 func (m Model) layout() layout {
@@ -63,9 +62,9 @@ func (m Model) View() tea.View {
 	return v
 }
 
-// Lines is the screen: at most its height of lines, of which none is wider than it.
+// Lines returns the screen's lines. They are no more than its height, and none is wider than it.
 func (m Model) Lines() []string {
-	if m.width <= 0 || m.height <= 0 { // not known yet
+	if m.width <= 0 || m.height <= 0 { // the size isn't known yet
 		return nil
 	}
 	if m.width < leastWidth || m.height < leastHeight {
@@ -82,7 +81,7 @@ func (m Model) Lines() []string {
 	return append(lines, m.footer())
 }
 
-// header says where the locks are, how many there are, and how well they could be read.
+// header returns three lines: where the locks are, how many there are, and how well they could be read.
 func (m Model) header() []string {
 	p := &m.shown
 	pattern := m.config.Pattern
@@ -116,7 +115,7 @@ func (m Model) counts() string {
 	return strings.Join(parts, "   ")
 }
 
-// wait is for how long somebody has waited: of some it is known only that it is longer.
+// wait formats a waiting time; ">" means that it may be longer.
 func (m Model) wait(since time.Time, longer bool) string {
 	if longer {
 		return ">" + text.Age(since, m.shown.now)
@@ -130,7 +129,8 @@ func (m Model) health() string {
 	case !p.any:
 		return cut("reading for the first time", m.width)
 	case p.last.Err != nil:
-		line := fmt.Sprintf("CANNOT READ ALL since %s, for %s: %s", p.failing.Format(time.TimeOnly), text.Age(p.failing, p.now), text.Reason(p.last.Err))
+		line := fmt.Sprintf("CANNOT READ ALL since %s, for %s: %s",
+			p.failing.Format(time.TimeOnly), text.Age(p.failing, p.now), text.Reason(p.last.Err))
 		return reverse + cut(line, m.width) + reset
 	}
 	line := fmt.Sprintf("read in %s, every %v", took(p.last.Ended.Sub(p.last.Began)), m.config.Interval)
@@ -143,7 +143,7 @@ func (m Model) health() string {
 	return cut(line, m.width)
 }
 
-// took is a duration that is mostly less than a second.
+// took formats a duration that is usually less than a second.
 func took(d time.Duration) string {
 	switch {
 	case d < 10*time.Millisecond:
@@ -154,15 +154,15 @@ func took(d time.Duration) string {
 	return text.Span(d)
 }
 
-// column is one of the table.
+// column is a column of the table.
 type column struct {
 	title string
-	width int // at least
-	grows int // its share of what is left, 0 for none
+	width int // minimum
+	grows int // its share of the remaining width; 0: none
 	cell  func(m *Model, l *changes.Seen) string
 }
 
-// columns are those of the table, from left to right.
+// columns has the table's columns from left to right.
 var columns = []column{
 	{"NAME", 14, 2, func(_ *Model, l *changes.Seen) string {
 		if l.Unseen {
@@ -183,10 +183,10 @@ var columns = []column{
 	}},
 }
 
-// drops are the columns that a narrow screen leaves out, the first first.
+// drops has the columns that a narrow screen omits, in this order.
 var drops = []string{"KIND", "LEFT", "LONGEST", "HOLDER", "WAITING"}
 
-// left is what is left of the lease by now, unless it was renewed since it was read.
+// left formats the remaining time of the lease now, if it wasn't renewed after the reading.
 func (m *Model) left(l *changes.Seen) string {
 	switch {
 	case l.Held == 0:
@@ -197,7 +197,7 @@ func (m *Model) left(l *changes.Seen) string {
 	return text.Span(max(0, l.Remaining-max(0, m.shown.now.Sub(l.At))))
 }
 
-// fit is the columns that a width has room for, with their widths.
+// fit returns the columns that fit into a width, with their widths.
 func fit(width int) []column {
 	fitting := append([]column(nil), columns...)
 	need := func() int {
@@ -228,7 +228,7 @@ func fit(width int) []column {
 	return fitting
 }
 
-// table is the titles of the columns, and the locks that there is room for.
+// table returns the titles of the columns, and as many locks as fit.
 func (m Model) table() []string {
 	fitting := fit(m.width)
 	line := func(cell func(column) string) string {
@@ -258,7 +258,7 @@ func (m Model) table() []string {
 	return lines
 }
 
-// groupLines are the groups whose locks were waited for the longest.
+// groupLines returns the groups with the most waiting time.
 func (m Model) groupLines() []string {
 	n := m.layout().groups
 	if n == 0 {
@@ -286,7 +286,7 @@ func (m Model) groupLines() []string {
 	return lines
 }
 
-// eventLines are the last events, the newest first.
+// eventLines returns the last events, newest first.
 func (m Model) eventLines() []string {
 	n := m.layout().events
 	if n == 0 {
@@ -301,12 +301,13 @@ func (m Model) eventLines() []string {
 			continue
 		}
 		e := &events[len(events)-1-i]
-		lines = append(lines, cut(fmt.Sprintf("%s  %s: %s", e.At.Format(time.TimeOnly), text.Safe(e.Lock().Name), e.Sentence()), m.width))
+		lines = append(lines, cut(
+			fmt.Sprintf("%s  %s: %s", e.At.Format(time.TimeOnly), text.Safe(e.Lock().Name), e.Sentence()), m.width))
 	}
 	return lines
 }
 
-// footer is the keys, as many as there is room for, and which locks are shown.
+// footer returns the keys, as many as fit, and which locks are shown.
 func (m Model) footer() string {
 	where := ""
 	if rows := m.layout().rows; !m.help && len(m.rows) > rows {
@@ -331,7 +332,7 @@ func (m Model) footer() string {
 	return reverse + pad(keys, m.width-ansi.StringWidth(where)) + cut(where, m.width) + reset
 }
 
-// helpLines fill the place of the table.
+// helpLines returns the help, which replaces the table.
 func (m Model) helpLines() []string {
 	room := max(0, m.height-fixed+1)
 	all := []string{
@@ -359,7 +360,7 @@ func (m Model) helpLines() []string {
 	return lines
 }
 
-// cut is a text that is no wider than width columns; what is left out is "…".
+// cut truncates a text to width columns; "…" replaces the rest.
 func cut(s string, width int) string {
 	if width <= 0 {
 		return ""
@@ -367,7 +368,7 @@ func cut(s string, width int) string {
 	return ansi.Truncate(s, width, "…")
 }
 
-// pad is a text that is exactly width columns wide.
+// pad makes a text exactly width columns wide.
 func pad(s string, width int) string {
 	s = cut(s, width)
 	return s + strings.Repeat(" ", max(0, width-ansi.StringWidth(s)))

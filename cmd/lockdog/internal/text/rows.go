@@ -6,16 +6,17 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// longCell is the widest first cell that shares a line with the rest of its row.
+// longCell is the maximum width of a first cell that shares a line with the rest of its row.
 const longCell = 60
 
-// Rows are those of a table, in columns of a terminal: wide characters, as Chinese has them, take two.
+// Rows is a table. Widths are in columns of a terminal: wide characters, such as Chinese ones, take two.
 type Rows struct{ rows [][]string }
 
 // Add adds a row.
 func (r *Rows) Add(cells ...string) { r.rows = append(r.rows, cells) }
 
-// String aligns the columns. A first cell that is very long gets a line for itself: its column would be so wide in all lines.
+// String returns the table with aligned columns. A first cell longer than longCell gets its own line, so that it
+// doesn't widen the column of all rows.
 func (r *Rows) String() string {
 	var widths []int
 	for _, row := range r.rows {

@@ -1,4 +1,5 @@
-// Package text writes what Redis says of locks for people: in few words, and never with a character that a terminal would obey.
+// Package text formats what Redis says about locks for people: in few words, and without characters that a terminal
+// would obey.
 package text
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/lockdog/lockdog/lock/fleet"
 )
 
-// Safe is a text as a terminal may have it: what isn't printable is written as in a string of Go. Names come from whoever can write to Redis.
+// Safe returns a text that is safe for a terminal: unprintable characters are written as in a Go string. Anyone who can
+// write to Redis can choose names.
 func Safe(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
 		return s
@@ -28,15 +30,15 @@ func Safe(s string) string {
 	}, quoted)
 }
 
-// unprintable reports whether a rune moves the cursor, hides, or turns the direction of a text.
+// unprintable reports whether a rune moves the cursor, is invisible, or changes the direction of a text.
 func unprintable(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// OneLine is the text of an error on one line.
+// OneLine returns the text of an error on one line.
 func OneLine(s string) string {
 	return Safe(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
-// Span is a duration for people: two units at most.
+// Span formats a duration with at most two units.
 func Span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -53,7 +55,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Left is what is left of a lease.
+// Left formats the remaining time of a lease.
 func Left(d time.Duration) string {
 	if d < 0 {
 		return "no end: it is held until it is released"
@@ -61,7 +63,7 @@ func Left(d time.Duration) string {
 	return Span(d) + " unless it is renewed"
 }
 
-// Age is for how long something has gone on by now, "-" where that isn't known.
+// Age formats the time from since to now, "-" if since isn't known.
 func Age(since, now time.Time) string {
 	if since.IsZero() {
 		return "-"
@@ -69,7 +71,7 @@ func Age(since, now time.Time) string {
 	return Span(max(now.Sub(since), 0))
 }
 
-// Holder is who holds a lock, in a few words.
+// Holder says in a few words who holds a lock.
 func Holder(l fleet.Lock) string {
 	switch {
 	case l.Kind == fleet.Semaphore:
@@ -84,7 +86,7 @@ func Holder(l fleet.Lock) string {
 	return strconv.Itoa(l.Held) + " readers"
 }
 
-// Owner names an owner: by its client, if that is known.
+// Owner returns a name for an owner: its client's id, if that is known.
 func Owner(owner, clientID string, redisson bool) string {
 	switch {
 	case clientID != "":
@@ -97,7 +99,7 @@ func Owner(owner, clientID string, redisson bool) string {
 	return Safe(owner)
 }
 
-// Since is when the lock was taken: of several holders the first.
+// Since returns when the lock was acquired, by the first of several holders. It is zero if that isn't known.
 func Since(l fleet.Lock) time.Time {
 	var first time.Time
 	for _, h := range l.Holders {
@@ -108,7 +110,7 @@ func Since(l fleet.Lock) time.Time {
 	return first
 }
 
-// Earlier puts the earlier time first, and those that aren't known last.
+// Earlier compares times for sorting: the earlier first, unknown ones last.
 func Earlier(a, b time.Time) int {
 	if a.IsZero() || b.IsZero() {
 		return b.Compare(a)
@@ -116,15 +118,15 @@ func Earlier(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-// Kind is what a lock is, and how it is held.
+// Kind returns the kind and the mode of a lock.
 func Kind(l fleet.Lock) string { return strings.TrimSpace(string(l.Kind) + " " + Safe(l.Mode)) }
 
-// Reason is the text of an error that may be several, on one line: each text once.
+// Reason returns the text of an error, which may consist of several, on one line. It has each text once.
 func Reason(err error) string {
 	var texts []string
 	said := map[string]bool{}
 	for line := range strings.Lines(err.Error()) {
-		line = Safe(strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "fleet: ")) // whoever reads it doesn't know our packages
+		line = Safe(strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "fleet: ")) // users don't know our packages
 		if line != "" && !said[line] {
 			said[line] = true
 			texts = append(texts, line)
@@ -136,7 +138,7 @@ func Reason(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// EscapeJSON escapes in a line of JSON what isn't printable, and isn't escaped in JSON anyway.
+// EscapeJSON escapes the unprintable characters that a line of JSON may contain.
 func EscapeJSON(line string) string {
 	var out strings.Builder
 	for _, r := range line {
