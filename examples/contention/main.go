@@ -1,9 +1,9 @@
-// Command contention writes a contention profile: two functions take one lock, and one of them makes everybody wait.
+// Command contention writes a contention profile: two functions use one lock, and one of them makes the others wait.
 //
 //	go run ./examples/contention locks.pb.gz && go tool pprof -top locks.pb.gz
 //
-// It needs nothing installed: the Redis it talks to is embedded. A service serves the profile, for `go tool pprof` and continuous profilers, with the
-// debug page or with lockprofile.Write.
+// It needs nothing installed: it has an embedded Redis. A service serves the profile, for `go tool pprof` and
+// continuous profilers, with the debug page or with lockprofile.Write.
 package main
 
 import (
@@ -24,12 +24,12 @@ import (
 
 const rounds = 20
 
-// book is short.
+// book holds the lock for a short time.
 func book(ctx context.Context, m *lock.Mutex) error {
 	return m.Do(ctx, func(context.Context, *lock.Lease) error { return work(time.Millisecond) })
 }
 
-// report makes a document, and sends it, while it has the lock: that is what this program is to be cured of.
+// report creates and sends a document while it holds the lock. The profile shows that this is the mistake.
 func report(ctx context.Context, m *lock.Mutex) error {
 	l, err := m.Lock(ctx)
 	if err != nil {
@@ -44,9 +44,9 @@ func work(d time.Duration) error {
 	return nil
 }
 
-// run has four goroutines book, and one report.
+// run runs four goroutines that book, and one that reports.
 func run(ctx context.Context, rdb redis.UniversalClient, path string) (err error) {
-	locks, err := lock.New(rdb, lock.WithContentionProfile(1)) // of so few acquires all are recorded
+	locks, err := lock.New(rdb, lock.WithContentionProfile(1)) // 1: record every acquire, because there are only few
 	if err != nil {
 		return err
 	}

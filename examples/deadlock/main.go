@@ -1,12 +1,13 @@
-// Command deadlock is three services that take five locks in an order that makes them wait for each other, two seconds after their start, so that you can see
-// how lockdog shows that: in the log, in lockdog_deadlocks_total at /metrics, at /debug/locks, in Jaeger, and by `lockdog graph`.
+// Command deadlock runs three services that take five locks in an order that makes them wait for each other, two
+// seconds after their start. It shows where lockdog reports that: in the log, in lockdog_deadlocks_total at /metrics,
+// at /debug/locks, in Jaeger, and in `lockdog graph`.
 //
 //	go run ./examples/deadlock -redis localhost:6379 -otlp localhost:4317
 //	go run ./examples/deadlock -redis localhost:6379 -break
 //
-// orders holds customer:9 and waits for stock:7, warehouse holds stock:7 and waits for invoice:3, and billing holds invoice:3 and waits for customer:9. The other
-// two locks are no part of it. With -break one of the three gives up, and then all are done. The three run in one process, or, with
-// -service, in one each.
+// orders holds customer:9 and waits for stock:7, warehouse holds stock:7 and waits for invoice:3, and billing holds
+// invoice:3 and waits for customer:9. The other two locks aren't part of the deadlock. With -break one of the three
+// gives up, so that all of them get done. The three run in one process or, with -service, in one process each.
 package main
 
 import (
@@ -35,15 +36,16 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// plans are the locks that each service takes, one within the other. It takes the last one a while after the others, when
-// all services have theirs: in one process it knows, and otherwise the pause is long enough.
+// plans has the locks that each service takes, each while holding the previous ones. It takes the last lock after a
+// pause, when all services hold their other locks. Services in the same process wait for each other; for other
+// processes the pause is long enough.
 var plans = map[string][]string{
 	"orders":    {"order:42", "customer:9", "stock:7"},
 	"warehouse": {"shelf:2", "stock:7", "invoice:3"},
 	"billing":   {"invoice:3", "customer:9"},
 }
 
-// program is what the flags say.
+// program has the flags, and what all services use.
 type program struct {
 	redis, otlp, addr, service string
 	wait, pause                time.Duration
@@ -52,7 +54,7 @@ type program struct {
 	log *slog.Logger
 	rdb *redis.Client
 
-	ready sync.WaitGroup // the services of this process that have yet to take all locks but the last
+	ready sync.WaitGroup // counts the services of this process that don't yet hold all locks but the last
 }
 
 func main() {
@@ -70,8 +72,10 @@ func run(ctx context.Context, args []string, logs io.Writer) (err error) {
 	set.SetOutput(logs)
 	set.StringVar(&p.redis, "redis", "localhost:6379", "the Redis at `ADDR`")
 	set.StringVar(&p.otlp, "otlp", "", "send the traces to `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318")
-	set.StringVar(&p.addr, "addr", "", "serve /metrics and /debug/locks at `ADDR`, also when all is done, until it is interrupted; none by default")
-	set.StringVar(&p.service, "service", "", "be only the service `NAME`: orders, warehouse or billing; all three by default")
+	set.StringVar(&p.addr, "addr", "",
+		"serve /metrics and /debug/locks at `ADDR`, also when all is done, until it is interrupted; none by default")
+	set.StringVar(&p.service, "service", "",
+		"be only the service `NAME`: orders, warehouse or billing; all three by default")
 	set.DurationVar(&p.wait, "wait", 30*time.Second, "how long a service waits for a lock")
 	set.DurationVar(&p.pause, "pause", 2*time.Second, "the time until each takes its last lock")
 	set.BoolVar(&p.breaks, "break", false, "end the deadlock: lock.WithDeadlockBreaking")
@@ -128,9 +132,9 @@ func run(ctx context.Context, args []string, logs io.Writer) (err error) {
 	return errors.Join(errs...)
 }
 
-// request does the work of a service, and does it again if it was chosen to end a deadlock.
+// request does the work of a service. It repeats the work if lockdog chose the service to end a deadlock.
 func (p *program) request(ctx context.Context, c *lock.Client, service string) error {
-	ready := sync.OnceFunc(p.ready.Done) // at its first try
+	ready := sync.OnceFunc(p.ready.Done) // only for the first try
 	defer ready()
 	for {
 		err := p.once(ctx, c, service, ready)
@@ -138,7 +142,8 @@ func (p *program) request(ctx context.Context, c *lock.Client, service string) e
 		if !errors.As(err, &chosen) {
 			return err
 		}
-		p.log.Warn("gave up to end a deadlock; tries again", "service", service) // its locks are released by now
+		// Its locks are released by now.
+		p.log.Warn("gave up to end a deadlock; tries again", "service", service)
 	}
 }
 
@@ -151,7 +156,8 @@ func (p *program) once(ctx context.Context, c *lock.Client, service string, read
 	if p.breaks {
 		opts = append(opts, lock.WithDeadlockBreaking())
 	}
-	// take takes the i-th lock and those after it, each in the ctx of the one before: so lockdog knows what a wait holds.
+	// take takes the i-th lock and those after it, each with the ctx of the previous one. So lockdog knows which locks
+	// a waiter holds.
 	var take func(ctx context.Context, i int) error
 	take = func(ctx context.Context, i int) error {
 		if i == len(plan) {
@@ -163,12 +169,13 @@ func (p *program) once(ctx context.Context, c *lock.Client, service string, read
 			p.ready.Wait()
 			time.Sleep(time.Until(began.Add(p.pause)))
 		}
-		return c.Mutex(plan[i], opts...).Do(ctx, func(ctx context.Context, _ *lock.Lease) error { return take(ctx, i+1) })
+		return c.Mutex(plan[i], opts...).Do(ctx,
+			func(ctx context.Context, _ *lock.Lease) error { return take(ctx, i+1) })
 	}
 	return take(ctx, 0)
 }
 
-// serve serves what is to be seen of the clients.
+// serve serves the metrics and the debug page of the clients.
 func (p *program) serve(providers *otelsetup.Providers, clients []*lock.Client) (stop func(), err error) {
 	if p.addr == "" {
 		return func() {}, nil

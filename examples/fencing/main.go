@@ -1,9 +1,9 @@
-// Command fencing shows what tokens are for: a holder that is paused for longer than its lease goes on as if nothing had been,
-// while somebody else has the lock, and only the store that is written to can stop it.
+// Command fencing shows why tokens are needed. A holder that is paused for longer than its lease continues as if
+// nothing had happened, while another holds the lock. Only the store that it writes to can stop it.
 //
 //	go run ./examples/fencing
 //
-// It needs nothing installed: the Redis it talks to is embedded, and the workers are two clients in this process.
+// It needs nothing installed: it has an embedded Redis, and the workers are two clients in this process.
 package main
 
 import (
@@ -23,9 +23,10 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// account is what the lock protects. It takes no write of a holder that came before one whose write it has.
+// account is what the lock protects. It rejects a write by an earlier holder than the last writer.
 //
-// In SQL it is a column: UPDATE accounts SET balance = $1, token = $2 WHERE id = $3 AND token <= $2; no row changed means refused.
+// In SQL the token is a column: UPDATE accounts SET balance = $1, token = $2 WHERE id = $3 AND token <= $2; no row
+// changed means rejected.
 type account struct{ balance, token int64 }
 
 var errStale = errors.New("refused: a later holder has written")
@@ -38,12 +39,13 @@ func (a *account) write(balance, token int64) error {
 	return nil
 }
 
-// story has alice add 50, and bob 7, to what each reads. What one of them reads the other mustn't overwrite.
+// story: alice adds 50 and bob adds 7 to the balance that each has read. Neither may overwrite the other's change.
 func story(ctx context.Context, out io.Writer, alice, bob *lock.Client) error {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	acct := &account{balance: 100}
 
-	// Alice's process will stop: a suspended virtual machine, kill -STOP. Her lock isn't renewed then, as if its lease were fixed.
+	// Alice's process will stop, as a suspended virtual machine or after kill -STOP. Then her lease isn't renewed. A
+	// fixed lease simulates that.
 	hers, err := alice.Mutex("account:7", lock.WithFixedLease(300*time.Millisecond)).Lock(ctx)
 	if err != nil {
 		return err
@@ -51,14 +53,14 @@ func story(ctx context.Context, out io.Writer, alice, bob *lock.Client) error {
 	read := acct.balance
 	say("alice has the lock, reads %d, and stops", read)
 
-	his, err := bob.Mutex("account:7").Lock(ctx) // waits until her lease is over
+	his, err := bob.Mutex("account:7").Lock(ctx) // waits until her lease has run out
 	if err != nil {
 		return err
 	}
 	err = acct.write(acct.balance+7, his.Token())
 	say("bob has the lock, and adds 7: %d, %v", acct.balance, err)
 
-	// She goes on with the next line of her program, which happens to be the write.
+	// Alice continues with the next line of her program, which is the write.
 	err = acct.write(read+50, hers.Token())
 	say("alice goes on, and writes %d: %v", read+50, err)
 	say("the balance is %d", acct.balance)
@@ -66,7 +68,8 @@ func story(ctx context.Context, out io.Writer, alice, bob *lock.Client) error {
 		return fmt.Errorf("the account took a stale write: %w", err)
 	}
 
-	// Had she looked at her Context first, she would have seen; but between a look and a write there is always time to stop.
+	// If she had checked her Context before the write, she would have noticed. But a process may stop between the check
+	// and the write.
 	say("her Context had ended: %v", context.Cause(hers.Context()))
 	if err := hers.Release(ctx); !errors.Is(err, lock.ErrLost) {
 		return err
@@ -80,9 +83,9 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer mini.Close()
-	mini.ClockTTL(true) // else leases would never run out
+	mini.ClockTTL(true) // without it leases never run out
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	quiet := lock.WithLogger(slog.New(slog.DiscardHandler)) // the story tells of the loss
+	quiet := lock.WithLogger(slog.New(slog.DiscardHandler)) // the story prints the loss
 	alice, err := lock.New(rdb, quiet)
 	bob, berr := lock.New(rdb, quiet)
 	if err = errors.Join(err, berr); err == nil {
@@ -92,7 +95,7 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 func main() {
-	flag.Parse() // there are none
+	flag.Parse() // rejects flags: there are none
 	if err := run(context.Background(), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -1,8 +1,9 @@
-// Command leader elects one of two processes with package lock/leader: Run campaigns, leads and, when it was deposed, campaigns again.
+// Command leader elects one of two processes with package lock/leader: Run campaigns and leads. If it is deposed, it
+// campaigns again.
 //
 //	go run ./examples/leader
 //
-// It needs nothing installed: the Redis it talks to is embedded, and the processes are two clients in this one.
+// It needs nothing installed: it has an embedded Redis, and the processes are two clients in this one.
 package main
 
 import (
@@ -23,24 +24,27 @@ import (
 	"github.com/lockdog/lockdog/lock/leader"
 )
 
-// office is what they compete for. The successor of a leader that dies is elected ten seconds later.
+// office returns the lock of the election. If a leader dies, its successor is elected up to ten seconds later.
 func office(c *lock.Client) *lock.Mutex {
 	return c.Mutex("leader:reports", lock.WithLease(10*time.Second))
 }
 
-// term is what a leader tells the story of itself.
+// term is what a leader reports to the story.
 type term struct {
 	leader string
 	token  int64
 }
 
-// serve campaigns, and leads whenever it is elected, until it resigns or ctx ends.
-func serve(ctx context.Context, id string, c *lock.Client, terms chan<- term, deposed chan<- error, resign <-chan struct{}) error {
+// serve campaigns, and leads when it is elected, until it resigns or ctx ends.
+func serve(
+	ctx context.Context, id string, c *lock.Client, terms chan<- term, deposed chan<- error, resign <-chan struct{},
+) error {
 	return leader.Run(ctx, office(c), func(ctx context.Context) error {
-		terms <- term{id, leader.Token(ctx)} // a real leader works with ctx now, and gives the token to what it writes to
+		// A real leader would work with ctx now, and pass the token to the systems that it writes to.
+		terms <- term{id, leader.Token(ctx)}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx) // Run campaigns again, if its own ctx lives
+			return context.Cause(ctx) // Run campaigns again, unless its own ctx has ended
 		case <-resign:
 			return nil // Run releases the lock, and returns
 		}
@@ -65,10 +69,11 @@ func story(ctx context.Context, out io.Writer, north, south *lock.Client) error 
 	second := <-terms
 	say("elected: %s", second.leader)
 	northEnds = campaign("north", north)
-	_, err := office(north).ForceUnlock(ctx) // an operator's doing
+	_, err := office(north).ForceUnlock(ctx) // as an operator may do
 	say("south is deposed, and knows: %v", errors.Is(<-deposed, lock.ErrLost))
 	third := <-terms // south pauses before it campaigns again
-	say("elected: %s; each term has a larger token: %v", third.leader, first.token < second.token && second.token < third.token)
+	say("elected: %s; each term has a larger token: %v", third.leader,
+		first.token < second.token && second.token < third.token)
 	stop()
 	for _, ends := range []<-chan error{northEnds, southEnds} {
 		if e := <-ends; !errors.Is(e, context.Canceled) {
@@ -84,9 +89,9 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer mini.Close()
-	mini.ClockTTL(true) // else leases would never run out
+	mini.ClockTTL(true) // without it leases never run out
 	rdb := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	quiet := lock.WithLogger(slog.New(slog.DiscardHandler)) // the story tells of the loss
+	quiet := lock.WithLogger(slog.New(slog.DiscardHandler)) // the story prints the loss
 	north, err := lock.New(rdb, lock.WithClientID("north"), quiet)
 	south, serr := lock.New(rdb, lock.WithClientID("south"), quiet)
 	if err = errors.Join(err, serr); err == nil {
@@ -96,7 +101,7 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 func main() {
-	flag.Parse() // there are none
+	flag.Parse() // rejects flags: there are none
 	if err := run(context.Background(), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// chaos makes a share of the renewal calls fail, as a bad network does: half of them never reach Redis, of the other half the
-// response is lost. The caller can't tell which.
+// chaos makes a share of the renewal calls fail, as a bad network does. Half of these calls never reach Redis; the
+// response to the other half is lost. The caller can't tell which.
 //
-// It is a hook of the client that renews; acquires, releases and new connections are not affected, and a call that fails does so at
-// once. A call renews up to 256 leases, and each retry is another call. With a small share no lock is lost, as lockdog retries
-// for as long as a lease lasts.
+// It is a hook of the client for renewals, so acquires and releases aren't affected; nor are new connections. A failing
+// call fails at once. A call renews up to 256 leases, and each retry is another call. With a small share no lock is
+// lost, because lockdog retries as long as a lease lasts.
 type chaos struct {
 	share float64
 
@@ -58,24 +58,25 @@ func (c *chaos) strike(cmds []redis.Cmder, call func() error) error {
 		return call()
 	}
 	if sent {
-		_ = call() // its response is lost
+		_ = call() // the response is lost
 	}
 	for _, cmd := range cmds {
-		cmd.SetErr(errChaos) // in a pipeline go-redis leaves this to the hook
+		cmd.SetErr(errChaos) // the hook of a pipeline must set the error of each command
 	}
 	return errChaos
 }
 
-// renews tells renewals, which are scripts, from the handshake of a new connection, which passes the hooks, too.
+// renews reports whether a command is a renewal. Renewals are scripts; the commands that start a connection also pass
+// the hooks.
 func renews(cmd redis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
 
-// Each use of random numbers has its own stream: one seed makes the same chaos whatever the load.
+// The streams of random numbers. Each use has its own stream, so one seed gives the same chaos for any load.
 const (
 	streamChaos = iota
 	streamLoad
 )
 
-// newRand returns a stream of a seed; of seed 0, a different one each time.
+// newRand returns a stream of random numbers for a seed. Seed 0 means a different one each time.
 func newRand(seed, stream uint64) *rand.Rand {
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -16,23 +16,26 @@ import (
 	"github.com/lockdog/lockdog/lock/lockdebug"
 )
 
-// maxWork bounds what a request may ask for with ?work=.
+// maxWork is the maximum of ?work= in a request.
 const maxWork = 5 * time.Minute
 
-// routes returns all handlers. Only the API is traced: there would be a span for each scrape.
+// routes returns all handlers. Only the API is traced: otherwise each scrape would be a span.
 func (s *service) routes() http.Handler {
-	a := &api{store: &store{s.rdb, s.flags.service + ":data:"}, locks: s.locks, log: s.log, work: s.flags.work, wait: s.flags.wait}
+	a := &api{
+		store: &store{s.rdb, s.flags.service + ":data:"}, locks: s.locks, log: s.log,
+		work: s.flags.work, wait: s.flags.wait,
+	}
 	orders := http.NewServeMux()
 	orders.HandleFunc("POST /orders/{id}", a.post)
 
 	mux := http.NewServeMux()
-	mux.Handle("/orders/", otelhttp.NewHandler(orders, "orders")) // spans are named by method and route
+	mux.Handle("/orders/", otelhttp.NewHandler(orders, "orders")) // names spans by method and route
 	mux.Handle("GET /metrics", s.telemetry.Handler())
 	page := lockdebug.Handler(lockdebug.Options{Clients: []*lock.Client{s.locks}, TraceURL: s.flags.traceURL})
 	mux.Handle("GET /debug/locks", page)
 	mux.Handle("GET /debug/locks/profile", page)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		// Alive, whatever Redis does: restarting this process would lose its locks and not help Redis.
+		// Healthy even if Redis is down: a restart of this process would lose its locks, and not help Redis.
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 	return mux
@@ -58,11 +61,11 @@ func (a *api) post(w http.ResponseWriter, r *http.Request) {
 	}
 	o, err := a.change(r.Context(), r.PathValue("id"), work)
 	switch {
-	case err == nil, errors.Is(err, lock.ErrUnconfirmed): // the order is changed in both cases
+	case err == nil, errors.Is(err, lock.ErrUnconfirmed): // in both cases the order is changed
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(o) // the client may be gone
 	case r.Context().Err() != nil:
-		// The client went away, which ended the wait or the lock.
+		// The client has gone, which has ended the wait or the lease.
 	case errors.Is(err, lock.ErrHeld):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "another request is changing this order", http.StatusConflict)
@@ -82,7 +85,7 @@ func (a *api) change(ctx context.Context, id string, work time.Duration) (order,
 		if err != nil {
 			return o, err
 		}
-		if err := sleep(ctx, work); err != nil { // the work, which stops if the lock is lost
+		if err := sleep(ctx, work); err != nil { // stands for the work; it stops if the lock is lost
 			return o, err
 		}
 		o.Version++
@@ -91,7 +94,7 @@ func (a *api) change(ctx context.Context, id string, work time.Duration) (order,
 	})
 }
 
-// sleep returns early if ctx ends, with its cause.
+// sleep sleeps for d. If ctx ends earlier, it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

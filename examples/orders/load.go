@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	loadOrders   = 50               // how many orders there are
+	loadOrders   = 50               // number of orders
 	loadSkew     = 1.2              // exponent of the Zipf distribution: a few orders get most requests, and contend
-	loadInFlight = 200              // requests at a time; further ones are dropped
+	loadInFlight = 200              // maximum of concurrent requests; further ones are dropped
 	loadTimeout  = 30 * time.Second // of one request
 )
 
@@ -66,7 +66,7 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// send doesn't report how the request went: the metrics of the target do.
+// send sends a request. It ignores the result: the target's metrics have it.
 func (l *load) send(ctx context.Context, url string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
@@ -76,6 +76,6 @@ func (l *load) send(ctx context.Context, url string) {
 	if err != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // to its end, for the connection to be used again
+	_, _ = io.Copy(io.Discard, resp.Body) // read to the end, so that the connection is reused
 	_ = resp.Body.Close()
 }

@@ -1,12 +1,12 @@
-// Command orders is a service as you would write it with lockdog: HTTP requests that change an order under its lock,
-// workers that hold a lock for long, and OpenTelemetry all the way through.
+// Command orders is an example of a service with lockdog: HTTP requests that change an order under its lock,
+// workers that hold a lock for a long time, and OpenTelemetry in all parts.
 //
 //	go run ./examples/orders -redis localhost:6379 -otlp localhost:4317
 //	go run ./examples/orders -redis localhost:6379 -otlp localhost:4317 -addr 127.0.0.1:8081
 //
-// The two contend for the same orders and reports, and each sends itself some load. -h lists the flags.
+// The two use the same orders and reports, and each sends itself some load. -h lists the flags.
 //
-// Read service.go for what a program has to set up, handler.go and worker.go for locks in use.
+// service.go shows what a program has to set up; handler.go and worker.go show how to use locks.
 package main
 
 import (
@@ -45,7 +45,7 @@ const exitCodes = `
 Exit codes: 0 when it was interrupted and has released its locks, 2 for bad flags, 1 for other errors.
 `
 
-// flags are those of the command line.
+// flags has the values of the command-line flags.
 type flags struct {
 	addr, otlp, service, traceURL string
 	redis                         *redis.Options
@@ -63,7 +63,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the whole program, and returns its exit code. It ends when ctx does.
+// run is the whole program. It returns the exit code when ctx has ended.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fail := func(code int, err error) int {
 		_, _ = fmt.Fprintln(stderr, "orders:", err)
@@ -90,17 +90,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// parse reads the command line; -h prints the usage.
+// parse parses the command line. With -h it prints the usage.
 func parse(args []string, stdout io.Writer) (f flags, err error) {
 	set := flag.NewFlagSet("orders", flag.ContinueOnError)
 	set.SetOutput(io.Discard) // run prints errors
 	set.Usage = func() {}
-	set.StringVar(&f.addr, "addr", "127.0.0.1:8080", "serve HTTP at `ADDR`: POST /orders/{id}, /metrics, /debug/locks, /healthz")
-	server := set.String("redis", "localhost:6379", "the Redis at `ADDR`: host:port, or a URL like redis://user:password@host:6379/0")
-	set.StringVar(&f.otlp, "otlp", "", "send the traces to a collector or Jaeger at `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318.\n"+
-		"Default: as the OTEL_* variables say, and nowhere if they say nothing")
-	set.StringVar(&f.service, "service", "orders", "the service.name `NAME` of all telemetry; scrape the metrics under a job of the same name")
-	set.StringVar(&f.traceURL, "trace-url", "", "`URL` of a trace, which /debug/locks links to, like http://localhost:16686/trace/{trace_id}")
+	set.StringVar(&f.addr, "addr", "127.0.0.1:8080",
+		"serve HTTP at `ADDR`: POST /orders/{id}, /metrics, /debug/locks, /healthz")
+	server := set.String("redis", "localhost:6379",
+		"the Redis at `ADDR`: host:port, or a URL like redis://user:password@host:6379/0")
+	set.StringVar(&f.otlp, "otlp", "",
+		"send the traces to a collector or Jaeger at `ENDPOINT`: localhost:4317 (gRPC), http://localhost:4318.\n"+
+			"Default: as the OTEL_* variables say, and nowhere if they say nothing")
+	set.StringVar(&f.service, "service", "orders",
+		"the service.name `NAME` of all telemetry; scrape the metrics under a job of the same name")
+	set.StringVar(&f.traceURL, "trace-url", "",
+		"`URL` of a trace, which /debug/locks links to, like http://localhost:16686/trace/{trace_id}")
 	set.DurationVar(&f.lease, "lease", lock.DefaultLease, "the lease of all locks; it is renewed every third of it")
 	set.DurationVar(&f.work, "work", 100*time.Millisecond, "how long a request works under its lock on average")
 	set.DurationVar(&f.wait, "wait", 2*time.Second, "how long a request waits for the lock of its order")
@@ -109,7 +114,8 @@ func parse(args []string, stdout io.Writer) (f flags, err error) {
 	set.Float64Var(&f.rate, "load", 5, "requests per second, `RATE`, that the service sends to itself; 0 for none")
 	peers := set.String("peers", "", "send them to these base `URLS` instead, separated by commas")
 	set.Float64Var(&f.chaos, "chaos", 0, "make this `SHARE` of the renewal calls fail, such as 0.05")
-	set.Uint64Var(&f.seed, "seed", 0, "the seed `N` of all that is random: arrivals, orders, chaos; 0 for a different one each time")
+	set.Uint64Var(&f.seed, "seed", 0,
+		"the seed `N` of all that is random: arrivals, orders, chaos; 0 for a different one each time")
 	err = set.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -141,7 +147,7 @@ func (f *flags) check() error {
 		return errors.New("-work and -hold must be positive, -wait not negative")
 	case f.workers < 0 || f.workers > 1000:
 		return fmt.Errorf("-workers %d: want 0 to 1000", f.workers)
-	case !(f.rate >= 0 && f.rate <= 10_000): // also NaN
+	case !(f.rate >= 0 && f.rate <= 10_000): // rejects NaN too
 		return fmt.Errorf("-load %v: want 0 to 10000 requests per second", f.rate)
 	case !(f.chaos >= 0 && f.chaos <= 1):
 		return fmt.Errorf("-chaos %v: want a share from 0 to 1", f.chaos)

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	drainTimeout = 5 * time.Second  // of the requests that are served when the service has to stop
-	closeTimeout = 10 * time.Second // of everything: requests, locks, the last spans
+	drainTimeout = 5 * time.Second  // for running requests when the service stops
+	closeTimeout = 10 * time.Second // for everything: requests, locks, the last spans
 )
 
-// service is everything that runs.
+// service has everything that runs.
 type service struct {
 	flags     flags
 	telemetry *otelsetup.Providers
@@ -35,7 +35,8 @@ type service struct {
 	closers   []func(context.Context) error
 }
 
-// start sets everything up. It doesn't check that Redis answers: a service that starts during an outage has to work after it.
+// start sets everything up. It doesn't check that Redis answers: a service that was started during an outage must work
+// after the outage.
 func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error) {
 	s := &service{flags: f}
 	defer func() {
@@ -43,7 +44,7 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 			err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
 		}
 	}()
-	// First, because the rest takes its tracers and meters from the global providers.
+	// Telemetry first: everything else gets its tracers and meters from the global providers.
 	s.telemetry, err = otelsetup.Start(ctx, otelsetup.Config{ServiceName: f.service, Endpoint: f.otlp, LogOutput: logs})
 	if err != nil {
 		return nil, err
@@ -55,10 +56,11 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 	if s.rdb, err = s.connect(*f.redis); err != nil {
 		return nil, err
 	}
-	// lockdog makes a client for renewals if it is given none. This one has spans, too, below each "renew batch", and the chaos.
+	// Without WithRenewalClient, lockdog makes such a client itself. This one adds the chaos, and spans below each
+	// "renew batch".
 	forRenewals := *f.redis
 	forRenewals.PoolSize = 8
-	forRenewals.MaxRetries = -1 // lockdog retries, and shows it
+	forRenewals.MaxRetries = -1 // lockdog retries, and its spans show that
 	forRenewals.ContextTimeoutEnabled = true
 	renewals, err := s.connect(forRenewals)
 	if err != nil {
@@ -69,7 +71,7 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 		s.log.WarnContext(ctx, "renewals are made to fail", "share", f.chaos)
 	}
 	s.locks, err = lock.New(s.rdb,
-		lock.WithKeyPrefix(f.service+":locks:"), // beside the orders, in the same Redis
+		lock.WithKeyPrefix(f.service+":locks:"), // the orders are in the same Redis
 		lock.WithLease(f.lease),
 		lock.WithHoldWarning(10*f.hold),
 		lock.WithRenewalClient(renewals),
@@ -85,18 +87,19 @@ func start(ctx context.Context, f flags, logs io.Writer) (_ *service, err error)
 	return s, nil
 }
 
-// connect returns a client whose commands are spans.
+// connect returns a client that makes a span for each command.
 func (s *service) connect(o redis.Options) (*redis.Client, error) {
 	rdb := redis.NewClient(&o)
 	s.onClose(func(context.Context) error { return rdb.Close() })
 	err := redisotel.InstrumentTracing(rdb,
-		redisotel.WithDBStatement(false), // otherwise spans have all arguments of commands, owners and traces of locks included
-		redisotel.WithDialFilter(true),   // connections are opened in the background: each would be a trace
+		// Statements would contain all arguments of commands, including owners and traceparents of locks.
+		redisotel.WithDBStatement(false),
+		redisotel.WithDialFilter(true), // connections are opened in the background: each would be a trace
 	)
 	return rdb, err
 }
 
-// run serves until ctx ends, and then closes.
+// run serves until ctx ends, and then closes everything.
 func (s *service) run(ctx context.Context) error {
 	url := "http://" + s.listener.Addr().String()
 	server := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
@@ -118,7 +121,7 @@ func (s *service) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		s.log.InfoContext(ctx, "stopping")
-	case err = <-serving: // it failed
+	case err = <-serving: // the server has failed
 	}
 	stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -128,7 +131,7 @@ func (s *service) run(ctx context.Context) error {
 	return errors.Join(err, s.close(ctx))
 }
 
-// drain lets requests finish until drainTimeout. Then their ctx ends, and they release their locks.
+// drain lets requests finish until drainTimeout. Then their ctx ends, so they release their locks.
 func drain(ctx context.Context, server *http.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
@@ -140,8 +143,8 @@ func drain(ctx context.Context, server *http.Server) error {
 
 func (s *service) onClose(f func(context.Context) error) { s.closers = append(s.closers, f) }
 
-// close closes everything in reverse order: the locks before the Redis clients that they use, and the telemetry, to which they
-// still add spans, last.
+// close closes everything in reverse order: the locks before the Redis clients that they use, and last the telemetry,
+// to which the others still add spans.
 func (s *service) close(ctx context.Context) error {
 	var errs []error
 	for _, f := range slices.Backward(s.closers) {
@@ -150,7 +153,8 @@ func (s *service) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// redisLog sends go-redis's messages to our log. They are about connections; lockdog's errors have the same facts.
+// redisLog writes go-redis's messages about connections to our log, at level debug: lockdog's errors have the same
+// information.
 type redisLog struct{ log *slog.Logger }
 
 // Printf implements go-redis's logger.

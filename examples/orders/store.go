@@ -15,16 +15,16 @@ type order struct {
 	Token   int64  `json:"token"` // of the grant under which it was written
 }
 
-// store keeps the orders in Redis, a hash each.
+// store keeps each order in a hash in Redis.
 type store struct {
 	rdb    *redis.Client
 	prefix string // of its keys
 }
 
-// errStale is returned to a writer whose lock has had a later holder.
+// errStale is returned to a writer if a later holder of the lock has already written.
 var errStale = errors.New("orders: a later holder of the lock has written")
 
-// get reads an order, version 0 if it was never written.
+// get reads an order. The version is 0 if it was never written.
 func (s *store) get(ctx context.Context, id string) (order, error) {
 	o := order{ID: id}
 	values, err := s.rdb.HMGet(ctx, s.key(id), "version").Result()
@@ -39,7 +39,8 @@ func (s *store) get(ctx context.Context, id string) (order, error) {
 	return o, nil
 }
 
-// putScript writes unless a holder with a larger token has. The lock alone can't guarantee that: a holder that was cut off may write late.
+// putScript writes unless a holder with a larger token has written. The lock alone can't guarantee that: a holder that
+// was cut off may write late.
 //
 // KEYS[1] the order; ARGV[1] the version, ARGV[2] the token. Returns 1 if it was written, otherwise 0.
 var putScript = redis.NewScript(`

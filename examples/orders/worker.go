@@ -12,10 +12,10 @@ import (
 	"github.com/lockdog/lockdog/lock"
 )
 
-// restTime is how long a worker leaves the lock to others before it acquires it again.
+// restTime is how long a worker pauses before it acquires the lock again, so that others can.
 const restTime = 500 * time.Millisecond
 
-// worker writes a report again and again. Workers with the same number in different instances contend for the same lock: one
+// worker writes a report repeatedly. Workers with the same number in different instances use the same lock: one
 // works and the others wait.
 type worker struct {
 	locks *lock.Client
@@ -33,7 +33,7 @@ func (w *worker) run(ctx context.Context, n int) {
 	}
 }
 
-// report waits for the lock, and holds it while it writes. That takes longer than a lease, which lockdog renews meanwhile.
+// report waits for the lock, and holds it while it writes. That takes longer than a lease, so lockdog renews the lease.
 func (w *worker) report(ctx context.Context, name string) {
 	ctx, span := otel.Tracer("orders").Start(ctx, "write report")
 	defer span.End()
@@ -41,7 +41,7 @@ func (w *worker) report(ctx context.Context, name string) {
 		w.log.InfoContext(ctx, "report begun", "report", name, "token", l.Token())
 		return sleep(ctx, w.hold)
 	})
-	if err != nil && ctx.Err() == nil { // otherwise the service stops
+	if err != nil && ctx.Err() == nil { // otherwise the service is stopping
 		span.SetStatus(codes.Error, err.Error())
 		w.log.ErrorContext(ctx, "report not written", "report", name, "error", err)
 	}

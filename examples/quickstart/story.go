@@ -15,15 +15,15 @@ import (
 
 const (
 	lockName  = "order:42"
-	leaseTime = 3 * time.Second // the default of 30 s is too long for a quickstart
+	leaseTime = 3 * time.Second // shorter than the default of 30 s, so that the story is short
 )
 
-// story is about two services that need one lock, and an operator.
+// story has two services that need one lock, and an operator.
 type story struct {
 	out                       io.Writer
 	logger                    *slog.Logger
 	orders, billing, operator *lock.Client
-	refuse                    func(reply string) // makes Redis answer every command with this error, until it is ""
+	refuse                    func(reply string) // makes Redis reply to every command with this error; "" ends that
 }
 
 func (s *story) play(ctx context.Context) error {
@@ -32,7 +32,8 @@ func (s *story) play(ctx context.Context) error {
 	billed := make(chan error, 1)
 
 	s.title("1. orders takes the lock order:42, for 3 s. If it died, Redis would free the lock then.")
-	request, span := otel.Tracer("quickstart").Start(ctx, "place order 42") // otelhttp makes such a span of each request
+	// like the span that otelhttp makes for a request
+	request, span := otel.Tracer("quickstart").Start(ctx, "place order 42")
 	err := s.orders.Mutex(lockName).Do(request, func(leased context.Context, _ *lock.Lease) error {
 		s.title("2. While orders works, lockdog renews the lock, every second.")
 		if err := work(leased, 3500*time.Millisecond); err != nil {
@@ -46,7 +47,7 @@ func (s *story) play(ctx context.Context) error {
 		}
 
 		s.title("4. Redis refuses all commands. Renewals fail, and are tried again while the lease lasts.")
-		s.refuse("LOADING Redis is loading the dataset in memory") // as it does after a restart
+		s.refuse("LOADING Redis is loading the dataset in memory") // as after a restart
 		err := work(leased, 700*time.Millisecond)
 		s.refuse("")
 		if err == nil {
@@ -71,7 +72,7 @@ func (s *story) play(ctx context.Context) error {
 	if err := <-billed; !errors.Is(err, lock.ErrLost) {
 		return fmt.Errorf("billing did not lose the lock: %w", err)
 	}
-	return work(ctx, 500*time.Millisecond) // the ctx ended first: what lockdog tells of the loss comes after it
+	return work(ctx, 500*time.Millisecond) // lets lockdog report the loss: it does so after the ctx has ended
 }
 
 // bill works until the lock is lost.
@@ -85,7 +86,8 @@ func (s *story) bill(ctx context.Context) error {
 	})
 }
 
-// work stands for what a service does under a lock. It stops when ctx, the lease's, ends: then the lock may be somebody else's.
+// work stands for the work of a service under a lock. It stops when ctx, the lease's Context, ends: then another may
+// hold the lock.
 func work(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -19,7 +19,7 @@ import (
 	"github.com/lockdog/lockdog/telemetry/otelsetup"
 )
 
-// startTelemetry sets OpenTelemetry up as a service does. The logger that it returns prints the spans, too.
+// startTelemetry sets OpenTelemetry up as a service does. The spans are printed with the logger that it returns.
 func startTelemetry(ctx context.Context, out io.Writer) (*otelsetup.Providers, *slog.Logger, error) {
 	f, ok := out.(*os.File)
 	logger := slog.New(otelsetup.TraceHandler(tint.NewTextHandler(out, &tint.Options{
@@ -34,7 +34,7 @@ func startTelemetry(ctx context.Context, out io.Writer) (*otelsetup.Providers, *
 	return providers, logger, err
 }
 
-// spanPrinter is a span exporter, like the one that sends spans to Jaeger. It logs them.
+// spanPrinter is a span exporter that logs the spans. A service has one that sends them to Jaeger.
 type spanPrinter struct{ logger *slog.Logger }
 
 // ExportSpans implements sdktrace.SpanExporter.
@@ -42,7 +42,7 @@ func (p spanPrinter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlyS
 	for _, s := range spans {
 		kind, _, _ := strings.Cut(s.Name(), " ")
 		if kind == telemetry.SpanHeld.Name || s.Name() == telemetry.SpanBatch.Name {
-			continue // the moment of the grant, and the call to Redis that renewals share
+			continue // the moment of a grant, or the call to Redis that several renewals share
 		}
 		level := slog.LevelInfo
 		if s.Status().Code == codes.Error {
@@ -61,10 +61,10 @@ func (p spanPrinter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlyS
 // Shutdown implements sdktrace.SpanExporter.
 func (spanPrinter) Shutdown(context.Context) error { return nil }
 
-// tooMuch are attributes that say little about one lock on one Redis.
+// tooMuch has attributes that say little about a single lock on a single Redis.
 const tooMuch = " group kind node size lag duration utilization attempts wakeups error_type type span_id "
 
-// brief shortens lines: lockdog.renewal.attempt becomes attempt, and trace ids, numbers and times have but few digits.
+// brief shortens log lines: lockdog.renewal.attempt becomes attempt, and trace ids, numbers and times get fewer digits.
 func brief(_ []string, a slog.Attr) slog.Attr {
 	a.Key = a.Key[strings.LastIndexByte(a.Key, '.')+1:]
 	switch {
@@ -80,7 +80,7 @@ func brief(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// printCounters prints lockdog's counters as Prometheus reads them, but those that are 0.
+// printCounters prints lockdog's counters as Prometheus reads them, except those that are 0.
 func printCounters(out io.Writer, registry *prometheus.Registry) error {
 	families, err := registry.Gather()
 	if err != nil {
@@ -96,7 +96,8 @@ func printCounters(out io.Writer, registry *prometheus.Registry) error {
 			for _, l := range m.GetLabel() {
 				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
 			}
-			_, _ = fmt.Fprintf(out, "%s{%s} %v\n", family.GetName(), strings.Join(labels, ","), m.GetCounter().GetValue())
+			_, _ = fmt.Fprintf(out, "%s{%s} %v\n", family.GetName(), strings.Join(labels, ","),
+				m.GetCounter().GetValue())
 		}
 	}
 	return nil
