@@ -1,25 +1,25 @@
-// Package acl has the ACL rules that Redis users need for locks whose names start with "job". docs/ACL.md lists them, tests of package lock run with them and
-// without each, and `lockdog doctor` tries them.
+// Package acl has the ACL rules that Redis users need for locks whose names start with "job". docs/ACL.md lists them.
+// Tests of package lock run with all of them, and without each one. `lockdog doctor` tries them.
 package acl
 
 import "strings"
 
-// Row are the rules of one kind of lock, or of an option.
+// Row has the rules of one kind of lock, or of an option.
 type Row struct {
-	ID       string // in what doctor finds
-	Kind     string // as people know it
+	ID       string // in the ids of doctor's findings
+	Kind     string // for people
 	Places   string // keys and channels
 	Commands string
 }
 
-// Mutex are the rules that every program needs. (HELLO, AUTH and the like are free to all.)
+// Mutex has the rules that every program needs. HELLO, AUTH and the like need no rule.
 var Mutex = Row{
 	ID: "mutex", Kind: "Mutex", Places: "~job* ~lockdog:fence:* &redisson_lock__channel:* &lockdog:control:*",
-	Commands: "+evalsha +eval +subscribe +unsubscribe +ping " + // sent; the others are called by scripts
+	Commands: "+evalsha +eval +subscribe +unsubscribe +ping " + // sent by clients; scripts call the others
 		"+time +hgetall +hexists +hmget +hset +hdel +pttl +pexpire +pexpireat +set +mget +mset +exists +del +publish +pubsub|numsub",
 }
 
-// IDs of rows that aren't of a kind of lock.
+// The IDs of rows that aren't for a kind of lock.
 const (
 	OneOfSeveral      = "one_of_several"
 	WaitGraph         = "wait_graph"
@@ -29,7 +29,7 @@ const (
 	OnCluster         = "on_cluster"
 )
 
-// Others are what each other kind and option needs beside the rules of the Mutex.
+// Others has what each other kind and option needs in addition to Mutex.
 var Others = []Row{
 	{OneOfSeveral, "one of several", "~lockdog_wait:{job*", "+zadd +zcard +zrange +zrem +zscore"},
 	{WaitGraph, "WithWaitGraph", "~lockdog:waits:* ~lockdog:waiting", "+zadd +zremrangebyscore +hget +hkeys +hlen"},
@@ -37,8 +37,14 @@ var Others = []Row{
 		"fair_mutex", "FairMutex", "~redisson_lock_queue:{job* ~redisson_lock_timeout:{job* ~lockdog_fair:{job*",
 		"+lindex +lrange +lrem +rpush +zadd +zcard +zcount +zrem +zscore +zrange +zrangebyscore +persist",
 	},
-	{"rw_mutex", "RWMutex", "~{job*}:* &redisson_rwlock:*", "+get +hget +hscan +hlen +zadd +zrem +zrange +zremrangebyscore"},
-	{"semaphore", "Semaphore", "~{job*}:* &redisson_sc:*", "+get +incr +incrby +decr +zadd +zrem +zscore +zrange +zrangebyscore +zcount"},
+	{
+		"rw_mutex", "RWMutex", "~{job*}:* &redisson_rwlock:*",
+		"+get +hget +hscan +hlen +zadd +zrem +zrange +zremrangebyscore",
+	},
+	{
+		"semaphore", "Semaphore", "~{job*}:* &redisson_sc:*",
+		"+get +incr +incrby +decr +zadd +zrem +zscore +zrange +zrangebyscore +zcount",
+	},
 	{"unleased_semaphore", "UnleasedSemaphore", "~{job*}:* &redisson_sc:*", "+get +incrby +decrby"},
 	{"latch", "Latch", "~{job*}:* &redisson_countdownlatch__channel__*", "+get +incrby"},
 	{"multi", "Multi", "", "+get"},
@@ -49,11 +55,11 @@ var Others = []Row{
 	{OnCluster, "on a Cluster", "", "+cluster|slots +ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub"},
 }
 
-// Operator are the rules of a user for whom the command shows locks of all kinds.
+// Operator has the rules of a user for whom the command shows locks of all kinds.
 var Operator = Row{
 	Kind: "operator", Places: "~*",
 	Commands: "+scan +hlen +hscan +hmget +pttl +get +zcard +zcount +zrange +zrangebyscore +zmscore +llen +lrange +time +pubsub|numsub +ping",
 }
 
-// Rules are those of a row, one by one.
+// Rules returns the rules of a row, one by one.
 func (r Row) Rules() []string { return strings.Fields(r.Places + " " + r.Commands) }

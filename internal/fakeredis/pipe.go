@@ -10,17 +10,15 @@ import (
 	"time"
 )
 
-// Pipe returns the ends of a connection in this process. Unlike [net.Pipe] it
-// holds whatever was written and not yet read, as neither a client nor a server
-// reads while it writes. Unlike bufconn it starts no timer that is due at once:
-// with the race detector, two at a time end a program with a bubble in it
-// (golang.org/issue/78156).
+// Pipe returns the ends of a connection in this process. Unlike [net.Pipe] it buffers what was written and not yet
+// read, because neither a client nor a server reads while it writes. Unlike bufconn it starts no timer that is due at
+// once: with the race detector, two of these at a time crash a program that has a bubble (golang.org/issue/78156).
 func Pipe() (client, server net.Conn) {
 	up, down := newStream(), newStream()
 	return &pipeEnd{in: down, out: up}, &pipeEnd{in: up, out: down}
 }
 
-// pipeEnd is one end. Writes never wait.
+// pipeEnd is one end of a pipe. Its writes never block.
 type pipeEnd struct{ in, out *stream }
 
 func (e *pipeEnd) Read(p []byte) (int, error)         { return e.in.read(p) }
@@ -31,7 +29,7 @@ func (e *pipeEnd) SetDeadline(t time.Time) error      { return e.SetReadDeadline
 func (e *pipeEnd) SetReadDeadline(t time.Time) error  { e.in.setDeadline(t); return nil }
 func (e *pipeEnd) SetWriteDeadline(t time.Time) error { return nil }
 
-// Close lets the other end read what is on its way.
+// Close closes both directions. The other end can still read what was written.
 func (e *pipeEnd) Close() error {
 	e.in.close(net.ErrClosed)
 	e.out.close(io.EOF)
@@ -50,7 +48,7 @@ type stream struct {
 	data     []byte
 	end      error // what read returns after the data; nil: there may be more
 	deadline time.Time
-	timer    *time.Timer // wakes whom the deadline concerns
+	timer    *time.Timer // wakes readers at the deadline
 }
 
 func newStream() *stream {
@@ -82,10 +80,10 @@ func (s *stream) write(p []byte) (int, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.end == nil:
-	case errors.Is(s.end, io.EOF): // closed here
+	case errors.Is(s.end, io.EOF): // closed by this end
 		return 0, net.ErrClosed
 	default:
-		return 0, &net.OpError{Op: "write", Net: pipeAddr{}.Network(), Err: syscall.EPIPE} // as of a socket
+		return 0, &net.OpError{Op: "write", Net: pipeAddr{}.Network(), Err: syscall.EPIPE} // like a socket
 	}
 	s.data = append(s.data, p...)
 	s.changed.Broadcast()

@@ -1,10 +1,8 @@
-// Package fakeredis is a Redis in this process, a miniredis that is reached over
-// pipes: so real clients and real scripts run in the fake time of a synctest
-// bubble.
+// Package fakeredis is a Redis in this process: a miniredis that is reached over pipes. So real clients and real
+// scripts run in the fake time of a synctest bubble.
 //
-// What it lacks: Cluster, Sentinel and replicas, ACLs, CLIENT TRACKING,
-// persistence, memory limits, and the text of an error that a script raises as a
-// table. WAIT answers at once.
+// It lacks Cluster, Sentinel and replicas, ACLs, CLIENT TRACKING, persistence, memory limits, and the text of an error
+// that a script raises as a table. WAIT replies at once.
 package fakeredis
 
 import (
@@ -25,7 +23,7 @@ type Server struct {
 	*miniredis.Miniredis
 
 	mu      sync.Mutex
-	serving *server.Server // nil: nobody is served
+	serving *server.Server // nil: closed
 }
 
 // New returns an empty server that isn't open.
@@ -35,10 +33,10 @@ func New() *Server {
 	return s
 }
 
-// Open has it serve connections, also again after Close, with the data that it
-// had. The hook, if any, is called before every command.
+// Open makes the server serve connections. After Close it may be called again; the data is kept. hook is called before
+// every command; it may be nil.
 func (s *Server) Open(hook server.Hook) error {
-	first, err := s.Miniredis.Dial() // which starts it
+	first, err := s.Miniredis.Dial() // starts the miniredis
 	if err != nil {
 		return err
 	}
@@ -53,7 +51,7 @@ func (s *Server) Open(hook server.Hook) error {
 	return nil
 }
 
-// Serve answers a connection until Close. After that it closes it, and reports
+// Serve serves a connection until Close. If the server is closed, it closes the connection and returns
 // false.
 func (s *Server) Serve(conn net.Conn) bool {
 	s.mu.Lock()
@@ -66,7 +64,7 @@ func (s *Server) Serve(conn net.Conn) bool {
 	return true
 }
 
-// Dial is for [redis.Options].Dialer.
+// Dial connects to the server. It is for [redis.Options].Dialer.
 func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
 	client, srv := Pipe()
 	if !s.Serve(srv) {
@@ -75,7 +73,7 @@ func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// Close ends all connections. It waits for the commands under way.
+// Close ends all connections. It waits for running commands.
 func (s *Server) Close() {
 	s.mu.Lock()
 	closed := s.serving == nil
@@ -86,25 +84,30 @@ func (s *Server) Close() {
 	}
 }
 
-// Options are those of a client in a bubble, but for Addrs and Dialer.
+// Options returns the options of a client in a bubble, without Addrs and Dialer.
 func Options() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// Nobody may wait for a connection: go-redis would use that wait's timer outside of the bubble, too, and the runtime ends the program.
+		// So large that nothing waits for a connection: go-redis reuses the timer of such a wait outside of the bubble,
+		// and then the runtime ends the program.
 		PoolSize:                 1000,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it would ask DNS
-		// A PubSub has its mutex while it pauses between tries to connect, and a pause of nothing is a timer due at once, see Pipe.
+		// No retries: go-redis pauses between dials with a PubSub's mutex held, and a pause of 0 is a timer that is due
+		// at once: see Pipe.
 		DialerRetries: 1, MaxRetries: -1,
 	}
 }
 
-// scriptErrors words an error in a script as Redis does, which begins with the command's own.
+// scriptErrors is a connection that rewrites an error in a script to Redis's wording, which begins with the error of
+// the command.
 type scriptErrors struct{ net.Conn }
 
-var scriptError = regexp.MustCompile(`-ERR Error compiling script \(new function\): [^:\r\n]*:([0-9]+): ([^\r\n]*?) stack traceback:[^\r\n]*`)
+var scriptError = regexp.MustCompile(
+	`-ERR Error compiling script \(new function\): [^:\r\n]*:([0-9]+): ([^\r\n]*?) stack traceback:[^\r\n]*`)
 
-// Write gets whole replies: miniredis flushes after each command.
+// Write rewrites replies. p has whole replies, because miniredis flushes after each command.
 func (c scriptErrors) Write(p []byte) (int, error) {
-	if _, err := c.Conn.Write(scriptError.ReplaceAll(p, []byte("-$2 script: of miniredis, on @user_script:$1."))); err != nil {
+	if _, err := c.Conn.Write(
+		scriptError.ReplaceAll(p, []byte("-$2 script: of miniredis, on @user_script:$1."))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -7,14 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Tap is a [redis.Hook] that holds up or fails what a client sends, each command
-// of a pipeline by itself. A nil function does nothing.
+// Tap is a [redis.Hook] that delays commands or makes them fail, each command
+// of a pipeline separately. A nil function does nothing.
 type Tap struct {
-	// Up is called before a command is sent, at once for all of a pipeline. An
-	// error is what the caller gets instead, and the server nothing.
+	// Up is called before a command is sent, for all commands of a pipeline concurrently. If it returns an error, the
+	// command isn't sent, and the caller gets that error.
 	Up func(redis.Cmder) error
-	// Down is called before the caller gets the reply, or the error that the
-	// command has. An error is what it gets instead.
+	// Down is called before the caller gets the reply or the error of the command. If it returns an error, the caller
+	// gets that instead.
 	Down func(redis.Cmder) error
 }
 
@@ -38,7 +38,7 @@ func (t Tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// process sends what passes, and returns the first error.
+// process sends the commands for which Up returns nil. It returns the first error.
 func (t Tap) process(cmds []redis.Cmder, send func([]redis.Cmder) error) error {
 	failed := make([]error, len(cmds))
 	if t.Up != nil {

@@ -1,4 +1,4 @@
-// Package hashslot knows which hash slot of a Redis Cluster a key lives in.
+// Package hashslot computes the hash slots of a Redis Cluster.
 package hashslot
 
 import (
@@ -10,7 +10,7 @@ import (
 // Count is the number of hash slots of a Redis Cluster.
 const Count = 16384
 
-// Tagged returns what Redis Cluster hashes of a key that has a tag.
+// Tagged returns the hash tag of a key, which is what Redis Cluster hashes of it. It reports whether the key has a tag.
 func Tagged(key string) (string, bool) {
 	_, rest, ok := strings.Cut(key, "{")
 	if !ok {
@@ -20,7 +20,7 @@ func Tagged(key string) (string, bool) {
 	return tag, ok && tag != ""
 }
 
-// Of is the hash slot of a key.
+// Of returns the hash slot of a key.
 func Of(key string) int {
 	if tag, ok := Tagged(key); ok {
 		key = tag
@@ -28,7 +28,7 @@ func Of(key string) int {
 	return int(crc16(key)) % Count
 }
 
-// Tag is the smallest decimal integer that hashes to a slot.
+// Tag returns the smallest decimal integer that hashes to a slot.
 func Tag(slot int) string { return tags()[slot] }
 
 var tags = sync.OnceValue(func() *[Count]string {
@@ -43,7 +43,7 @@ var tags = sync.OnceValue(func() *[Count]string {
 	return &all
 })
 
-// crcTable is CRC-16/XMODEM, which Redis Cluster hashes keys with.
+// crcTable is the table of CRC-16/XMODEM, with which Redis Cluster hashes keys.
 var crcTable = func() (t [256]uint16) {
 	for i := range t {
 		c := uint16(i) << 8

@@ -4,6 +4,6 @@ package proc
 
 import "syscall"
 
-// Elsewhere nothing ties a child's life to ours: if this program is killed, a redis-server stays behind. Children that read their
-// input end with that.
+// diesWithParent does nothing: only Linux can kill a child when its parent ends. If this program is killed, a
+// redis-server continues; children that read their stdin end when that ends.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

@@ -1,5 +1,5 @@
-// Package proc starts child processes that do not outlive their parent, and reaps them as soon as they end. The load test and
-// the tests start theirs with it.
+// Package proc starts child processes that don't outlive their parent, and reaps them when they end. The load test and
+// the tests use it.
 package proc
 
 import (
@@ -15,16 +15,16 @@ import (
 // Process is a running child.
 type Process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended and was reaped
-	err  error         // how; set before done
+	done chan struct{} // closed when the child has ended and was reaped
+	err  error         // of cmd.Wait; set before done is closed
 }
 
-// Start starts cmd in our own process group, so that Ctrl-C ends both. Where the kernel can, it ends the child when this process is
-// gone, however that happened.
+// Start starts cmd in our process group, so that Ctrl-C ends both. On Linux the kernel kills the child when this
+// process ends in any way.
 func Start(cmd *exec.Cmd) (*Process, error) { return start(cmd, false) }
 
-// StartApart starts cmd in a process group of its own, so that Ctrl-C reaches this program alone, which then ends its children
-// in their order. Else it is like Start.
+// StartApart is Start in a separate process group. So Ctrl-C reaches only this program, which then ends its children in
+// the right order.
 func StartApart(cmd *exec.Cmd) (*Process, error) { return start(cmd, true) }
 
 func start(cmd *exec.Cmd, apart bool) (*Process, error) {
@@ -33,7 +33,7 @@ func start(cmd *exec.Cmd, apart bool) (*Process, error) {
 	cmd.SysProcAttr.Setpgid = apart
 	started := make(chan error, 1)
 	go func() {
-		// The kernel ties "dies with its parent" to the thread that forked, so that one has to stay.
+		// The kernel kills the child when the thread that forked it ends, so that thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)
@@ -51,10 +51,11 @@ func start(cmd *exec.Cmd, apart bool) (*Process, error) {
 	return p, nil
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended and was reaped; from then on its exec.Cmd says how it ended.
+// Done returns a channel that is closed when the process has ended and was reaped. After that, its exec.Cmd says how it
+// ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Ended reports whether the process has ended.
@@ -67,10 +68,10 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Signal sends it a signal. Once it has ended the error matches os.ErrProcessDone.
+// Signal sends a signal. After the process has ended, the error matches os.ErrProcessDone.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// Wait waits for the end, for that long at most, and then forces it. The error is how the process ended.
+// Wait waits up to patience for the end of the process, and then kills it. The error says how the process ended.
 func (p *Process) Wait(patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -82,7 +83,8 @@ func (p *Process) Wait(patience time.Duration) error {
 	}
 }
 
-// Kill ends it as a crash would, also while it is stopped, and waits until it is gone. Killing an ended process is no error.
+// Kill ends the process as a crash would, even if it is stopped, and waits until it is gone. It is no error if the
+// process has ended.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %d: %w", p.PID(), err)

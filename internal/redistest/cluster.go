@@ -21,21 +21,20 @@ const (
 // Cluster is a Redis Cluster of three primaries, each with the same number of
 // replicas.
 type Cluster struct {
-	Nodes []*Server // first the three that are primaries at the start, in the order of their slots
+	Nodes []*Server // the first three are the primaries at the start, in the order of their slots
 }
 
-// StartCluster starts one and waits until every node knows every other and all
-// slots are served. It ends with the test. The options go to all nodes. A
-// node counts as down after two seconds; with replicas, one of them takes
-// over a second later.
+// StartCluster starts a Cluster, and waits until every node knows every other and all slots are served. It ends with
+// the test. The options apply to all nodes. A node counts as down after two seconds; then one of its replicas, if any,
+// takes over a second later.
 func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluster {
 	tb.Helper()
 	cfg := newConfig(append([]Option{
 		WithConfig("cluster-enabled", "yes"),
 		WithConfig("cluster-config-file", "nodes.conf"),
 		WithConfig("cluster-node-timeout", "2000"),
-		// A node is shown as a replica only once its primary has sent it
-		// something, and an idle one sends a ping every ten seconds.
+		// A node shows a replica only after the replica's primary has sent something to it, and an idle primary sends a
+		// ping only every ten seconds.
 		WithConfig("repl-ping-replica-period", "1"),
 	}, opts...))
 	configs := make([]config, clusterPrimaries*(1+replicasPerPrimary))
@@ -53,7 +52,7 @@ func StartCluster(tb testing.TB, replicasPerPrimary int, opts ...Option) *Cluste
 	return c
 }
 
-// form gives out the slots and introduces the nodes to each other.
+// form assigns the slots and makes the nodes meet.
 func (c *Cluster) form() error {
 	ctx, cancel := adminContext()
 	defer cancel()
@@ -61,15 +60,15 @@ func (c *Cluster) form() error {
 	for i, s := range c.Nodes {
 		if i < clusterPrimaries {
 			from, to := i*clusterSlots/clusterPrimaries, (i+1)*clusterSlots/clusterPrimaries-1
-			slots := make([]int, 0, to-from+1) // not as a range, which servers before 7 don't know
+			slots := make([]int, 0, to-from+1) // no range: servers before 7 don't know CLUSTER ADDSLOTSRANGE
 			for slot := from; slot <= to; slot++ {
 				slots = append(slots, slot)
 			}
 			errs = append(errs, s.admin.ClusterAddSlots(ctx, slots...).Err())
 		}
-		// Nodes that were born with one epoch would first have to sort that out.
+		// Different epochs from the start: nodes with equal ones would have to resolve that first.
 		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
-		// All meet all: to hear of each other through a third can take another second.
+		// Each node meets each other one: learning of a node through a third one can take another second.
 		for _, other := range c.Nodes[:i] {
 			errs = append(errs, s.admin.ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(other.port)).Err())
 		}
@@ -80,13 +79,13 @@ func (c *Cluster) form() error {
 	return nil
 }
 
-// replicate makes the nodes after the primaries their replicas, in turn.
+// replicate makes each node after the primaries a replica, of one primary after the other.
 func (c *Cluster) replicate(tb testing.TB) {
 	tb.Helper()
 	for i, s := range c.Nodes[clusterPrimaries:] {
 		id := c.Nodes[i%clusterPrimaries].nodeID(tb)
 		await(tb, "CLUSTER REPLICATE", []*Server{s}, func(ctx context.Context, s *Server) error {
-			return s.admin.ClusterReplicate(ctx, id).Err() // refused until s has heard of that node
+			return s.admin.ClusterReplicate(ctx, id).Err() // refused until s knows that primary
 		})
 	}
 }
@@ -102,8 +101,8 @@ func (s *Server) nodeID(tb testing.TB) string {
 	return id
 }
 
-// complete checks that s sees all slots served, by shards of the right number of
-// nodes, and follows its primary if it is a replica.
+// complete returns nil if s sees that all slots are served, by shards with the right number of nodes, and follows its
+// primary if it is a replica.
 func (c *Cluster) complete(ctx context.Context, s *Server, perShard int) error {
 	if err := stateOK(ctx, s); err != nil {
 		return err
@@ -116,7 +115,8 @@ func (c *Cluster) complete(ctx context.Context, s *Server, perShard int) error {
 	for _, shard := range shards {
 		covered += len(shard.slots)
 		if shard.online != perShard {
-			return fmt.Errorf("it knows %d nodes of the shard of %d, want %d", shard.online, shard.primary, perShard)
+			return fmt.Errorf("it knows %d nodes of the shard of %d, want %d",
+				shard.online, shard.primary, perShard)
 		}
 	}
 	if covered != clusterSlots {
@@ -143,7 +143,7 @@ func stateOK(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// Universal gives the options of a cluster client that is told all nodes.
+// Universal returns the options of a cluster client that gets the addresses of all nodes.
 func (c *Cluster) Universal() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{IsClusterMode: true, Password: c.Nodes[0].cfg.password}
 	for _, s := range c.Nodes {
@@ -152,7 +152,7 @@ func (c *Cluster) Universal() *redis.UniversalOptions {
 	return o
 }
 
-// Slot is the hash slot of a key.
+// Slot returns the hash slot of a key.
 func (c *Cluster) Slot(tb testing.TB, key string) int {
 	tb.Helper()
 	var slot int
@@ -164,7 +164,7 @@ func (c *Cluster) Slot(tb testing.TB, key string) int {
 	return slot
 }
 
-// Owner is the primary that serves a slot, as the first running node sees it.
+// Owner returns the primary that serves a slot, as the first running node sees it.
 func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 	tb.Helper()
 	var owner *Server
@@ -188,14 +188,15 @@ func (c *Cluster) ownerSeenBy(ctx context.Context, s *Server, slot int) (*Server
 	return nil, fmt.Errorf("nobody serves slot %d", slot)
 }
 
-// shard is a primary with slots, as a node sees it.
+// shard is a primary and its replicas, as a node sees them.
 type shard struct {
 	primary int // its port
 	slots   map[int]bool
-	online  int // nodes, the primary included
+	online  int // number of nodes that are up, including the primary
 }
 
-// shards reads CLUSTER NODES, which every version has: "<id> <host>:<port>@<bus port> <flags> <primary's id, or -> <4 more> <slots>...".
+// shards parses CLUSTER NODES, which every version has: "<id> <host>:<port>@<bus port> <flags> <primary's id, or -> <4
+// more> <slots>...". It returns the shards with slots.
 func (s *Server) shards(ctx context.Context) ([]*shard, error) {
 	text, err := s.admin.ClusterNodes(ctx).Result()
 	if err != nil {
@@ -222,7 +223,7 @@ func (s *Server) shards(ctx context.Context) ([]*shard, error) {
 			return nil, fmt.Errorf("redistest: unreadable address in CLUSTER NODES: %q", line)
 		}
 		for _, r := range f[8:] {
-			if strings.HasPrefix(r, "[") { // on its way
+			if strings.HasPrefix(r, "[") { // a slot that is being moved
 				continue
 			}
 			from, to, found := strings.Cut(r, "-")
@@ -250,28 +251,28 @@ func (s *Server) shards(ctx context.Context) ([]*shard, error) {
 	return shards, nil
 }
 
-// AwaitFailover waits until every running node sees another primary than old
-// serve the slot, and the cluster as a whole. It returns that primary. It does
-// not start the failover: kill or pause old.
+// AwaitFailover waits until every running node sees that another primary than old serves the slot, and that the cluster
+// is ok. It returns that primary. It doesn't start the failover: kill or pause old for that.
 func (c *Cluster) AwaitFailover(tb testing.TB, slot int, old *Server) *Server {
 	tb.Helper()
 	return c.awaitFailover(tb, slot, old, func() {})
 }
 
-// Failover orders a failover to a replica of old, the primary of the slot, which is
-// well, and waits for it. A replica may give it up after 5 s, on a busy machine; then it is ordered again.
+// Failover orders a failover to a replica of old, the slot's primary, which must be healthy, and waits for it. On a
+// busy machine a replica may give up after 5 s; then Failover orders it again.
 func (c *Cluster) Failover(tb testing.TB, slot int, old, replica *Server) {
 	tb.Helper()
 	var ordered time.Time
 	c.awaitFailover(tb, slot, old, func() {
 		if time.Since(ordered) > orderAgain {
 			ordered = time.Now()
-			_ = replica.admin.Do(context.Background(), "CLUSTER", "FAILOVER").Err() // what is wrong shows by its not coming about
+			// The error is ignored: if the order fails, the failover doesn't happen, which is noticed below.
+			_ = replica.admin.Do(context.Background(), "CLUSTER", "FAILOVER").Err()
 		}
 	})
 }
 
-// awaitFailover calls still as long as old serves the slot.
+// awaitFailover is AwaitFailover. It calls still while old serves the slot.
 func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func()) *Server {
 	tb.Helper()
 	var owner *Server
@@ -289,7 +290,7 @@ func (c *Cluster) awaitFailover(tb testing.TB, slot int, old *Server, still func
 	return owner
 }
 
-// Remove has a node without slots leave the cluster: it goes on running, by itself, and the others forget it.
+// Remove makes a node without slots leave the cluster. It keeps running alone, and the others forget it.
 func (c *Cluster) Remove(tb testing.TB, s *Server) {
 	tb.Helper()
 	id := s.nodeID(tb)

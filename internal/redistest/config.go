@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Option says how a server differs from the default: nothing persisted, no
+// Option changes the configuration of a server. The default is: nothing persisted, no
 // password, no limits.
 type Option func(*config)
 
 // WithConfig adds one line of redis.conf, such as
-// WithConfig("maxmemory", "4mb"). Where Redis takes a directive once, the
-// last one counts. An aclfile cannot be given: use [WithUser].
+// WithConfig("maxmemory", "4mb"). If Redis takes a directive only once, the
+// last line counts. An aclfile isn't possible: use [WithUser].
 func WithConfig(directive string, args ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, confLine(directive, args...)) }
 }
@@ -24,13 +24,13 @@ func WithEnv(env ...string) Option {
 	return func(c *config) { c.env = append(c.env, env...) }
 }
 
-// WithPassword makes the default user log in with this password. The Sentinels
-// of a shape ask for none.
+// WithPassword makes the default user need this password. The Sentinels
+// of a shape need none.
 func WithPassword(password string) Option {
 	return func(c *config) { c.password = password }
 }
 
-// WithUser adds an ACL user, or restricts the one called default:
+// WithUser adds an ACL user, or changes the user called default:
 // WithUser("app", "on", ">secret", "~*", "&*", "+@all", "-publish").
 func WithUser(name string, rules ...string) Option {
 	return func(c *config) {
@@ -38,13 +38,13 @@ func WithUser(name string, rules ...string) Option {
 	}
 }
 
-// PubSubBefore7 reports whether the server is to know no sharded pub/sub, as servers before 7 don't. LOCKDOG_REDIS_BEFORE_7 names
-// such a server to run; without it, the usual one runs with the commands taken away.
+// PubSubBefore7 sets whether the server lacks sharded pub/sub, like servers before 7. LOCKDOG_REDIS_BEFORE_7 names
+// such a server. Without that variable, the usual server runs without those commands.
 func PubSubBefore7(on bool) Option {
 	return func(c *config) { c.before7 = on }
 }
 
-// OnNode applies options to one node of a shape only: the i-th of [Cluster.Nodes].
+// OnNode applies options only to the i-th of [Cluster.Nodes].
 func OnNode(i int, opts ...Option) Option {
 	return func(c *config) {
 		c.onNode = append(c.onNode, func(node int, c *config) {
@@ -55,20 +55,19 @@ func OnNode(i int, opts ...Option) Option {
 	}
 }
 
-// config is everything a redis.conf is made of but the port and the folder,
-// which each attempt to start chooses anew.
+// config has everything for a redis.conf except the port and the folder: each attempt to start chooses new ones.
 type config struct {
 	lines         []string
 	env           []string
-	password      string // of the default user; empty: none
+	password      string // of the default user; "": none
 	adminPassword string
 	sentinel      bool
 	before7       bool
-	apart         bool // in a process group of its own
+	apart         bool // run in a separate process group
 	onNode        []func(node int, c *config)
 }
 
-// forNode is the configuration of one node of a shape.
+// forNode returns the configuration of one node of a shape.
 func (c config) forNode(i int) config {
 	for _, apply := range c.onNode {
 		apply(i, &c)
@@ -78,9 +77,8 @@ func (c config) forNode(i int) config {
 
 const before7Env = "LOCKDOG_REDIS_BEFORE_7"
 
-// adminUser is whom the helpers of this package log in as, so that they work
-// whatever a test forbids the default user. Its random password also tells our
-// server from a stranger's on the same port.
+// adminUser is the user of this package's helpers, so that they work whatever a test forbids to the default user. Its
+// random password also distinguishes our server from another one on the same port.
 const adminUser = "redistest"
 
 func newConfig(opts []Option) config {
@@ -91,8 +89,7 @@ func newConfig(opts []Option) config {
 	return c
 }
 
-// with returns a copy with more options, for shapes that start several servers
-// from one list.
+// with returns a copy with more options.
 func (c config) with(opts ...Option) config {
 	c.lines, c.env = slices.Clone(c.lines), slices.Clone(c.env)
 	for _, opt := range opts {
@@ -115,10 +112,9 @@ func (c config) text(port int, dir string) string {
 		lines = append(lines,
 			confLine("save", ""),
 			confLine("appendonly", "no"),
-			// A replica is wanted now, not after the usual five seconds
-			// of waiting for more of them.
+			// Start the transfer to a replica at once. By default Redis waits five seconds for more replicas.
 			confLine("repl-diskless-sync-delay", "0"),
-			// As a replica it logs in like this package does.
+			// A replica logs in as this package does.
 			confLine("masteruser", adminUser),
 			confLine("masterauth", c.adminPassword),
 		)
@@ -127,7 +123,8 @@ func (c config) text(port int, dir string) string {
 		}
 	}
 	if c.before7 && os.Getenv(before7Env) == "" {
-		for _, command := range []string{"ssubscribe", "sunsubscribe", "spublish", "pubsub"} { // of PUBSUB it is a subcommand
+		// SHARDNUMSUB is a subcommand of PUBSUB
+		for _, command := range []string{"ssubscribe", "sunsubscribe", "spublish", "pubsub"} {
 			lines = append(lines, confLine("rename-command", command, ""))
 		}
 	}

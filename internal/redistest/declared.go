@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// DeclaredOnly is the address of a server in front of another (host:port) that lets a script touch only the keys that its call declares, as Dragonfly
-// does. It ends with the test.
+// DeclaredOnly starts a proxy in front of a server (host:port), and returns its address. Behind it a script may access
+// only the keys that its call declares, as on Dragonfly. It ends with the test.
 func DeclaredOnly(tb testing.TB, target string) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ type declaredOnly struct {
 	sources map[string]string // by digest
 }
 
-// guard goes before each script.
+// guard is put before each script.
 const guard = `local redis = setmetatable({}, {__index = redis})
 do
   local real, declared, keyless = getmetatable(redis).__index, {}, {time = 1, publish = 1, spublish = 1, pubsub = 1}
@@ -104,7 +104,7 @@ func (s *declaredOnly) serve(client net.Conn) {
 	}
 }
 
-// guarded puts the guard before a script. A script that no client has sent the source of isn't known.
+// guarded puts the guard before a script. It can't do so for an EVALSHA of a script whose source no client has sent.
 func (s *declaredOnly) guarded(args []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,29 +16,27 @@ import (
 	"github.com/lockdog/lockdog/internal/fakeredis"
 )
 
-// Fake is a [fakeredis.Server] for tests in a synctest bubble: the real go-redis
-// and the real scripts, in fake time. Its clock is the bubble's. What it lacks
-// needs a [Server].
+// Fake is a [fakeredis.Server] for tests in a synctest bubble: the real go-redis and the real scripts, in fake time.
+// Its clock is the bubble's. What it lacks needs a [Server].
 //
-// A connection's start, HELLO and CLIENT, is always answered, whatever Pause and
-// the rules of proxies say: go-redis holds a mutex meanwhile, and a bubble's clock
-// stands still while anybody waits for one.
+// The commands that start a connection, HELLO and CLIENT, are always answered, whatever Pause and the rules of proxies
+// say. go-redis holds a mutex during them, and a bubble's clock stands still while a goroutine waits for a mutex.
 //
-// Nor may anybody in a bubble wait for a connection of a pool: a client of which
-// somebody did fails the test.
+// For the same reason no goroutine in a bubble may wait for a connection of a pool. A client with such a wait fails the
+// test.
 type Fake struct {
 	mini *fakeredis.Server
 	addr string
 
 	mu       sync.Mutex
 	listener net.Listener  // nil: killed
-	paused   chan struct{} // closed by Resume; nil: it answers
+	paused   chan struct{} // closed by Resume; nil: not paused
 	refuse   func(cmd string, args ...string) string
 	executed Commands
 	wg       sync.WaitGroup
 }
 
-// lastPause is longer than any that go-redis or lockdog makes before it sees that its client is closed.
+// lastPause is longer than any pause of go-redis or lockdog before it notices that its client is closed.
 const lastPause = 2 * time.Second
 
 // StartFake starts a fake Redis. It ends with the test, or its bubble.
@@ -52,12 +50,12 @@ func StartFake(tb testing.TB) *Fake {
 	f.launch(tb)
 	tb.Cleanup(func() {
 		f.Kill(tb)
-		time.Sleep(lastPause) // in which goroutines end that nobody waits for
+		time.Sleep(lastPause) // lets goroutines end that no Close waits for
 	})
 	return f
 }
 
-// launch lets it answer.
+// launch makes the server serve connections.
 func (f *Fake) launch(tb testing.TB) {
 	tb.Helper()
 	if err := f.mini.Open(f.execute); err != nil {
@@ -81,12 +79,14 @@ func (f *Fake) launch(tb testing.TB) {
 	})
 }
 
-// execute is called before each command, also before those of a script, and counts it once it may go on.
+// execute is called before each command, including those of scripts. It waits while paused, refuses, or counts the
+// command.
 func (f *Fake) execute(p *server.Peer, cmd string, args ...string) (done bool) {
 	f.mu.Lock()
 	paused, refuse := f.paused, f.refuse
 	f.mu.Unlock()
-	// A script isn't paused halfway: it has miniredis's mutex, and a bubble's clock stands still while others wait for that.
+	// Don't pause inside a script: it holds miniredis's mutex, and a bubble's clock stands still while others wait for
+	// that.
 	if paused != nil && !isGreeting(cmd) && !ofScript(p) {
 		<-paused
 	}
@@ -102,14 +102,14 @@ func (f *Fake) execute(p *server.Peer, cmd string, args ...string) (done bool) {
 	return false
 }
 
-// ofScript reports whether a command's peer is a script. Only miniredis's own context of it says so.
+// ofScript reports whether a command comes from a script. Only an unexported field of miniredis's context says so.
 func ofScript(p *server.Peer) bool {
 	ctx := reflect.ValueOf(p.Ctx)
 	return ctx.Kind() == reflect.Pointer && ctx.Elem().FieldByName("nested").Bool()
 }
 
-// SetRefusal has the server answer with an error, such as "OOM command not allowed", to each command, also of a script,
-// for which refuse returns one; nil: to none. The command's name is in capitals.
+// SetRefusal makes the server reply with an error, such as "OOM command not allowed", to each command for which refuse
+// returns one, including those of scripts. nil ends that. The command's name is in capitals.
 func (f *Fake) SetRefusal(refuse func(cmd string, args ...string) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *Fake) SetRefusal(refuse func(cmd string, args ...string) string) {
 // Addr is the address that [Fake.Client] and proxies dial.
 func (f *Fake) Addr() string { return f.addr }
 
-// Universal gives the options of a client of this server.
+// Universal returns the options of a client of this server.
 func (f *Fake) Universal() *redis.UniversalOptions {
 	o := fakeredis.Options()
 	o.Addrs, o.Dialer = []string{f.addr}, dialPipe
@@ -128,8 +128,8 @@ func (f *Fake) Universal() *redis.UniversalOptions {
 
 func dialPipe(ctx context.Context, _, addr string) (net.Conn, error) { return pipes.dial(ctx, addr) }
 
-// Client returns a client that tries once, with go-redis's defaults but for that
-// and what the functions change: the address of a proxy, say. It is closed when the test ends.
+// Client returns a client that doesn't retry. Otherwise it has go-redis's defaults, except for what the functions
+// change, such as the address to that of a proxy. It is closed when the test ends.
 func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	c := newClient(tb, f.Universal(), change)
@@ -141,20 +141,20 @@ func (f *Fake) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Clie
 	return c
 }
 
-// Prefix is empty: nobody shares the server. See [Space.Prefix].
+// Prefix returns "": no other test uses the server. See [Space.Prefix].
 func (f *Fake) Prefix() string { return "" }
 
-// Keys lists the keys that exist, in no order.
+// Keys returns the existing keys, unsorted.
 func (f *Fake) Keys(testing.TB) []string { return f.mini.Keys() }
 
-// Commands says what was executed since the start, scripts' commands included.
+// Commands returns what was executed since the start, including commands of scripts.
 func (f *Fake) Commands(testing.TB) Commands {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.executed)
 }
 
-// Pause is [Server.Pause]: connections stay and are accepted, nothing is answered.
+// Pause is [Server.Pause]: connections stay open and are accepted, but get no replies.
 func (f *Fake) Pause(testing.TB) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +163,7 @@ func (f *Fake) Pause(testing.TB) {
 	}
 }
 
-// Resume lets a paused server go on with what was sent to it meanwhile.
+// Resume makes a paused server continue. It then executes what was sent to it in the meantime.
 func (f *Fake) Resume(testing.TB) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,9 +173,9 @@ func (f *Fake) Resume(testing.TB) {
 	}
 }
 
-// Kill ends all connections and refuses new ones. Killing a dead server is no error.
+// Kill ends all connections and refuses new ones. A second Kill is no error.
 func (f *Fake) Kill(tb testing.TB) {
-	f.Resume(tb) // else it would wait for the command under way
+	f.Resume(tb) // otherwise Close would wait for a paused command
 	f.mu.Lock()
 	l := f.listener
 	f.listener = nil
@@ -188,7 +188,7 @@ func (f *Fake) Kill(tb testing.TB) {
 	f.mini.Close()
 }
 
-// Restart kills the server and starts it again at the same address, without the scripts it knew.
+// Restart kills the server and starts it again at the same address, without its cached scripts.
 func (f *Fake) Restart(tb testing.TB, data Data) {
 	tb.Helper()
 	f.Kill(tb)

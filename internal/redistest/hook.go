@@ -2,7 +2,7 @@ package redistest
 
 import "github.com/redis/go-redis/v9"
 
-// Hook is a redis.Hook that passes everything on. Embedded in another one it leaves that only what it is about.
+// Hook is a redis.Hook that does nothing. A hook that embeds it needs only the methods that it changes.
 type Hook struct{}
 
 // DialHook implements redis.Hook.

@@ -5,12 +5,14 @@ import (
 	"errors"
 )
 
-// Launch is for programs that are no tests: it starts a server, or a Cluster of three primaries with Redis's own timeouts, until stop is
-// called. Ctrl-C reaches the program alone, which can still ask them what it did.
+// Launch starts servers for programs that aren't tests: one server or, with cluster, a Cluster of three primaries with
+// Redis's default timeouts. They run until stop is called. Ctrl-C reaches only the program, so it can still read the
+// servers' statistics.
 func Launch(cluster bool) (addrs []string, stop func() error, err error) {
 	configs := []config{newConfig(nil)}
 	if cluster {
-		cfg := newConfig([]Option{WithConfig("cluster-enabled", "yes"), WithConfig("cluster-config-file", "nodes.conf")})
+		cfg := newConfig([]Option{WithConfig("cluster-enabled", "yes"), WithConfig("cluster-config-file",
+			"nodes.conf")})
 		configs = []config{cfg, cfg, cfg}
 	}
 	for i := range configs {
@@ -23,7 +25,8 @@ func Launch(cluster bool) (addrs []string, stop func() error, err error) {
 		err = c.form()
 		for _, s := range servers {
 			if err == nil {
-				err = s.await("cluster ready", func(ctx context.Context, s *Server) error { return c.complete(ctx, s, 1) })
+				err = s.await("cluster ready",
+					func(ctx context.Context, s *Server) error { return c.complete(ctx, s, 1) })
 			}
 		}
 	}

@@ -8,11 +8,9 @@ import (
 	"testing"
 )
 
-// Migration is one hash slot on its way from one primary to another, with every
-// state in between held for as long as a test wants it: before
-// MoveKeys the source answers ASK for keys it does not have; when some keys of a
-// multi-key command have moved, both answer TRYAGAIN; after Finish the source
-// answers MOVED.
+// Migration is the move of one hash slot from one primary to another. A test can stay in each state as long as it
+// wants. Before MoveKeys the source answers ASK for keys that it doesn't have. If only some keys of a multi-key command
+// have moved, both answer TRYAGAIN. After Finish the source answers MOVED.
 type Migration struct {
 	cluster  *Cluster
 	slot     int
@@ -26,7 +24,7 @@ func (c *Cluster) Migrate(tb testing.TB, slot int, to *Server) *Migration {
 	fromID, toID := m.from.nodeID(tb), to.nodeID(tb)
 	ctx, cancel := adminContext()
 	defer cancel()
-	// The target first, so that it is ready when the source sends the first ASK.
+	// The target first: it must be ready when the source sends the first ASK.
 	err := to.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err()
 	if err == nil {
 		err = m.from.admin.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err()
@@ -37,8 +35,7 @@ func (c *Cluster) Migrate(tb testing.TB, slot int, to *Server) *Migration {
 	return m
 }
 
-// MoveKeys moves these keys, or without any all that the slot has now. A key
-// that does not exist is no error.
+// MoveKeys moves these keys, or without arguments all keys that the slot has now. A key that doesn't exist is no error.
 func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 	tb.Helper()
 	ctx, cancel := adminContext()
@@ -65,7 +62,7 @@ func (m *Migration) MoveKeys(tb testing.TB, keys ...string) {
 	}
 }
 
-// Finish moves the keys that are left and hands the slot over: from now on its
+// Finish moves the remaining keys and hands the slot over. After that the
 // old owner answers MOVED.
 func (m *Migration) Finish(tb testing.TB) {
 	tb.Helper()
@@ -73,12 +70,11 @@ func (m *Migration) Finish(tb testing.TB) {
 	id := m.to.nodeID(tb)
 	ctx, cancel := adminContext()
 	defer cancel()
-	// The new owner learns it first; in the other order nobody would own the
-	// slot for a moment.
+	// The new owner comes first: otherwise nobody would own the slot for a moment.
 	var errs []error
 	for _, s := range append([]*Server{m.to, m.from}, m.cluster.running(tb)...) {
 		if info, err := s.info(ctx, "replication"); err != nil || info["role"] != "master" {
-			errs = append(errs, err) // replicas hear it from their primaries
+			errs = append(errs, err) // replicas learn it from their primaries
 			continue
 		}
 		errs = append(errs, s.admin.Do(ctx, "CLUSTER", "SETSLOT", m.slot, "NODE", id).Err())
@@ -88,8 +84,8 @@ func (m *Migration) Finish(tb testing.TB) {
 	}
 }
 
-// MoveSlot moves a slot to another primary: in one step where the servers have CLUSTER MIGRATESLOTS, as Valkey 9 does, else as a Migration. It
-// returns when every running node says that the slot is served there.
+// MoveSlot moves a slot to another primary: with CLUSTER MIGRATESLOTS if the servers have it, as Valkey 9 does,
+// otherwise with a Migration. It returns when every running node reports the new owner.
 func (c *Cluster) MoveSlot(tb testing.TB, slot int, to *Server) {
 	tb.Helper()
 	if !c.migrateAtOnce(tb, slot, to) {
@@ -104,7 +100,7 @@ func (c *Cluster) MoveSlot(tb testing.TB, slot int, to *Server) {
 	})
 }
 
-// migrateAtOnce reports whether the servers know how to.
+// migrateAtOnce moves a slot with CLUSTER MIGRATESLOTS. It reports false if the servers don't have that command.
 func (c *Cluster) migrateAtOnce(tb testing.TB, slot int, to *Server) bool {
 	tb.Helper()
 	from, id := c.Owner(tb, slot), to.nodeID(tb)

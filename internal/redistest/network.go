@@ -12,14 +12,14 @@ import (
 	"github.com/lockdog/lockdog/internal/fakeredis"
 )
 
-// network is what proxies listen on and dial: TCP, or pipes in this process.
+// network is the network on which proxies listen and dial: TCP, or pipes in this process.
 type network interface {
 	freeAddr() (string, error)
 	listen(addr string) (net.Listener, error)
 	dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// fakeHost is the host of every address in pipes.
+// fakeHost is the host of every address of a pipe.
 const fakeHost = "fake"
 
 func networkOf(addr string) network {
@@ -42,7 +42,7 @@ func (tcp) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: startLimit}).DialContext(ctx, "tcp", addr)
 }
 
-// pipes are the connections that need no kernel, so that a synctest bubble sees when all wait.
+// pipes is the network of pipes. They need no kernel, so a synctest bubble notices when all goroutines wait.
 var pipes = &pipeNetwork{listeners: make(map[string]*pipeListener)}
 
 type pipeNetwork struct {
@@ -102,7 +102,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 
 func (l *pipeListener) Addr() net.Addr { return fakeAddr(l.addr) }
 
-// Close gives the address back.
+// Close frees the address.
 func (l *pipeListener) Close() error {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *pipeListener) Close() error {
 	return nil
 }
 
-// fakeAddr is the address of a listener in pipes.
+// fakeAddr is the address of a listener of pipes.
 type fakeAddr string
 
 func (fakeAddr) Network() string  { return fakeHost }

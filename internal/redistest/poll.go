@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// finalError ends a poll early: waiting longer cannot help.
+// finalError ends a poll early, because waiting longer can't help.
 type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
 func final(err error) error { return finalError{err} }
 
-// poll calls try every few milliseconds until it returns nil. After limit, or
-// when it returns a final error, poll returns the last one. The ctx given to
-// try ends at the limit.
+// poll calls try every few milliseconds until it returns nil. After limit, or if try returns a final error, poll
+// returns the last error. The ctx of try ends at the limit.
 func poll(limit time.Duration, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

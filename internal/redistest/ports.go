@@ -13,12 +13,10 @@ import (
 	"testing"
 )
 
-// Client ports come from [portMin, portMax). Both they and the cluster bus
-// ports, which Redis puts 10,000 higher, lie below the range from which
-// Linux takes the source ports of outgoing connections (32768 and up): else
-// somebody's outgoing connection could sit on the port of a server that is
-// about to be restarted, or a client that dials a dead port could be connected
-// to itself.
+// Client ports come from [portMin, portMax). They and the cluster bus ports, which Redis puts 10,000 higher, are below
+// the range from which Linux takes the source ports of outgoing connections (32768 and up). Otherwise an outgoing
+// connection could use the port of a server that is about to be restarted, or a client that dials a dead port could
+// connect to itself.
 const (
 	portMin       = 10_000
 	portMax       = 20_000
@@ -26,16 +24,15 @@ const (
 	portTries     = 200
 )
 
-// ports remembers what this process has taken. The open files hold advisory
-// locks, which the kernel drops with the process, however it ends.
+// ports has the ports taken by this process. The open files hold advisory
+// locks, which the kernel releases when the process ends in any way.
 var ports struct {
 	sync.Mutex
 	taken map[int]*os.File
 }
 
-// takePort finds a free port and keeps it for this process for good. Other
-// test binaries that run at the same time pass over it because its lock file is
-// locked, everyone else's servers are noticed by trying to listen.
+// takePort returns a free port, and reserves it until this process ends. Other test binaries that run at the same time
+// skip it, because its lock file is locked. A port of any other program is noticed by trying to listen on it.
 func takePort() (int, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("lockdog-redistest-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -56,11 +53,12 @@ func takePort() (int, error) {
 			return 0, err
 		}
 		if f == nil {
-			continue // another test binary's
+			continue // reserved by another test binary
 		}
-		// Locked first: two binaries that try the same port would find each other there.
+		// Listen only with the file locked: otherwise two binaries that try the same port would see each other's
+		// listener.
 		if !canListen(port) || !canListen(port+busPortOffset) {
-			_ = f.Close() // opened only to be locked; there is nothing to lose
+			_ = f.Close() // nothing was written, so no error matters
 			continue
 		}
 		ports.taken[port] = f
@@ -69,7 +67,7 @@ func takePort() (int, error) {
 	return 0, fmt.Errorf("redistest: no free port in [%d, %d) after %d tries", portMin, portMax, portTries)
 }
 
-// FreePort finds a port on which nothing listens, and which no other test is given.
+// FreePort returns a port on which nothing listens, and which no other test gets.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	port, err := takePort()
@@ -79,7 +77,7 @@ func FreePort(tb testing.TB) int {
 	return port
 }
 
-// lockFile returns nil without an error when another process has the lock.
+// lockFile opens and locks a file. It returns nil without an error if another process has the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -89,7 +87,7 @@ func lockFile(path string) (*os.File, error) {
 	if err == nil {
 		return f, nil
 	}
-	_ = f.Close() // opened only to be locked; there is nothing to lose
+	_ = f.Close() // nothing was written, so no error matters
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, nil //nolint:nilnil // two lines above say so, and both callers are in this file
 	}

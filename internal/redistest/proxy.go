@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// Proxy forwards connections to one server and does to each chunk of bytes
-// what its [Rule] says. It knows nothing of Redis's protocol. Its methods may be
-// called from any goroutine but, as they end the test on failure, those that
-// take a testing.TB only from the test's own.
+// Proxy forwards connections to one server, and does to each chunk of bytes what its [Rule] says. It doesn't know
+// Redis's protocol. Its methods may be called from any goroutine, except those that take a testing.TB: they end the
+// test on failure, so only the test's goroutine may call them.
 type Proxy struct {
 	target string
 	addr   string
@@ -29,13 +28,12 @@ type Proxy struct {
 	listener net.Listener // nil while new connections are refused
 	links    map[int]*link
 	lastLink int
-	gate     chan struct{} // closed by Release; replaced at once
+	gate     chan struct{} // closed by Release, which makes a new one
 	held     int
 }
 
-// NewProxy starts a proxy in front of target (host:port), a server's or a
-// [Fake]'s. At first it forwards everything. It ends with the test, and with it all its connections
-// and what it held.
+// NewProxy starts a proxy in front of target (host:port), a server or a [Fake]. At first it forwards everything. It
+// ends with the test, together with its connections and what it holds.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	n := networkOf(target)
@@ -50,14 +48,14 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is the host:port to give to a client.
+// Addr returns the host:port for clients.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Target is the host:port of the server behind.
+// Target returns the host:port of the server behind the proxy.
 func (p *Proxy) Target() string { return p.target }
 
-// SetRule replaces the rule for the chunks to come; nil lets all pass. What is
-// held stays held, what was dropped stays dropped.
+// SetRule sets the rule for future chunks; nil passes all. Held chunks stay held, and dropped ones stay
+// dropped.
 func (p *Proxy) SetRule(r Rule) {
 	p.ruleMu.Lock()
 	defer p.ruleMu.Unlock()
@@ -73,9 +71,8 @@ func (p *Proxy) judge(c Chunk) Verdict {
 	return p.rule(c)
 }
 
-// Release delivers what is held now, each connection's chunks in their order.
-// While the rule still says Hold, later chunks are held again: to let all
-// through, set the rule first.
+// Release delivers what is held now, each connection's chunks in their order. If the rule still says Hold, later chunks
+// are held again: to let everything through, set the rule first.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +81,8 @@ func (p *Proxy) Release() {
 	p.held = 0
 }
 
-// Held is the number of held chunks, at most one per direction of a
-// connection: what comes after it waits unread.
+// Held returns the number of held chunks. That is at most one per direction of a
+// connection: the proxy doesn't read what comes after it.
 func (p *Proxy) Held() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,14 +103,14 @@ func (p *Proxy) AwaitHeld(tb testing.TB, n int) {
 	}
 }
 
-// Conns is the number of open connections.
+// Conns returns the number of open connections.
 func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links)
 }
 
-// CutAll resets all connections that exist now, with all they hold.
+// CutAll resets all connections that exist now. What they hold is lost.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	links := make([]*link, 0, len(p.links))
@@ -126,14 +123,14 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Refuse makes the kernel refuse new connections (ECONNREFUSED). Those that
-// exist go on.
+// Refuse makes the kernel refuse new connections (ECONNREFUSED). Existing
+// connections continue.
 func (p *Proxy) Refuse(tb testing.TB) {
 	tb.Helper()
 	if err := p.closeListener(); err != nil {
 		tb.Fatalf("redistest: proxy: %v", err)
 	}
-	// A process that is being started elsewhere in this one has the listener, too, until it runs its own program.
+	// Another goroutine may be starting a process. Between fork and exec, that process has the listener too.
 	err := poll(startLimit, func(context.Context) error {
 		conn, err := p.net.dial(p.ctx, p.addr)
 		if err != nil {
@@ -147,7 +144,7 @@ func (p *Proxy) Refuse(tb testing.TB) {
 	}
 }
 
-// Accept takes new connections again after Refuse.
+// Accept accepts new connections again after Refuse.
 func (p *Proxy) Accept(tb testing.TB) {
 	tb.Helper()
 	p.mu.Lock()
@@ -155,7 +152,8 @@ func (p *Proxy) Accept(tb testing.TB) {
 	if p.listener != nil || p.ctx.Err() != nil {
 		return
 	}
-	// As in Refuse: who is being started may still have the listener with which the port was tried, or the last one.
+	// As in Refuse: a process between fork and exec may still have the last listener, or the one with which the port
+	// was tried.
 	var l net.Listener
 	err := poll(startLimit, func(context.Context) (err error) {
 		l, err = p.net.listen(p.addr)
@@ -189,11 +187,11 @@ func (p *Proxy) serve(l net.Listener) {
 	}
 }
 
-// forward serves one connection until both directions are done.
+// forward serves one connection until both directions have ended.
 func (p *Proxy) forward(client net.Conn) {
 	conn, err := p.net.dial(p.ctx, p.target)
 	if err != nil {
-		closeHard(client) // what a client of a dead server sees, one step later
+		closeHard(client) // a client sees almost the same as with a dead server
 		return
 	}
 	l := newLink(client, conn)
@@ -227,14 +225,14 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l.id)
 }
 
-// nextGate is closed by the next Release.
+// nextGate returns the channel that the next Release closes.
 func (p *Proxy) nextGate() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gate
 }
 
-// hold waits for the gate. It returns false when the connection was cut or the proxy ended first.
+// hold waits for the gate. It returns false if the connection is cut or the proxy ends first.
 func (p *Proxy) hold(l *link, gate <-chan struct{}) bool {
 	p.count(gate, 1)
 	select {
@@ -246,7 +244,7 @@ func (p *Proxy) hold(l *link, gate <-chan struct{}) bool {
 	}
 }
 
-// count changes the number of held chunks, unless a Release has let those of the gate go.
+// count changes the number of held chunks, unless a Release has already released those at the gate.
 func (p *Proxy) count(gate <-chan struct{}, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,14 +255,13 @@ func (p *Proxy) count(gate <-chan struct{}, n int) {
 
 func (p *Proxy) close() {
 	p.stop()
-	_ = p.closeListener() // the test is over; an error could tell nobody anything
+	_ = p.closeListener() // the test is over: an error doesn't matter
 	p.CutAll()
 	p.wg.Wait()
 }
 
-// DialThrough returns a dialer for redis.Options and redis.UniversalOptions that
-// goes through the proxy whose target is dialed, and directly to everything
-// else. So Cluster and Sentinel clients, who learn addresses from the
+// DialThrough returns a dialer for redis.Options and redis.UniversalOptions. It connects to the proxy if a proxy's
+// target is dialed, and otherwise directly. So clients of a Cluster or of Sentinels, which learn addresses from the
 // servers, can be put behind proxies.
 func DialThrough(proxies ...*Proxy) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	via := make(map[string]string, len(proxies))

@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// chunkSize is larger than what Redis writes at once (16 KiB of replies) and
-// than go-redis's write buffer, so that one write is one chunk.
+// chunkSize is larger than what Redis writes at once (16 KiB of replies), and
+// than go-redis's write buffer. So one write is one chunk.
 const chunkSize = 64 << 10
 
-// link is one client's connection and the one to the server that belongs to it.
+// link is a client's connection and the proxy's connection to the server for it.
 type link struct {
 	id             int
 	client, server net.Conn
-	greeting       atomic.Bool // in a pipe, until the client has sent more than the start of a connection
+	// for a pipe: until the client sends something after the commands that start a connection
+	greeting atomic.Bool
 
 	once sync.Once
 	gone chan struct{} // closed by reset
@@ -37,7 +38,7 @@ func (l *link) ends(d Direction) (from, to net.Conn) {
 	return l.server, l.client
 }
 
-// reset breaks both connections. It may be called at any time and often.
+// reset breaks both connections. It may be called at any time, and more than once.
 func (l *link) reset() {
 	l.once.Do(func() {
 		close(l.gone)
@@ -47,13 +48,13 @@ func (l *link) reset() {
 }
 
 func (l *link) closeBoth() {
-	// Whoever was to learn of an error has long closed his end.
+	// Errors are ignored: those who would need them have closed their ends.
 	_ = l.client.Close()
 	_ = l.server.Close()
 }
 
-// closeHard closes with a reset instead of an orderly end, where there is such a thing. On a connection that
-// is already closed or broken there is nothing left to reset.
+// closeHard closes a connection with a reset if it is TCP. It ignores errors: a connection that is closed or broken
+// can't be reset.
 func closeHard(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -61,7 +62,7 @@ func closeHard(c net.Conn) {
 	_ = c.Close()
 }
 
-// closeWrite ends the direction towards c. A pipe has no half: its other direction ends with it.
+// closeWrite ends the direction towards c. A pipe can't be closed by half, so its other direction ends too.
 func closeWrite(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
@@ -70,8 +71,8 @@ func closeWrite(c net.Conn) {
 	_ = c.Close()
 }
 
-// pump moves the bytes of one direction. The two directions of a link end on
-// their own: a held request is still delivered after its sender has gone.
+// pump copies the bytes of one direction. The two directions of a link end separately: a held request is still
+// delivered after its sender has gone.
 func (p *Proxy) pump(l *link, d Direction) {
 	from, to := l.ends(d)
 	buf := make([]byte, chunkSize)
@@ -79,15 +80,14 @@ func (p *Proxy) pump(l *link, d Direction) {
 	for seq := 1; ; seq++ {
 		n, err := from.Read(buf)
 		if err != nil {
-			// An orderly end passes on; a broken one reaches the other side
-			// as an end too, which is all a proxy can know about it.
+			// Both an orderly end and a broken connection reach the other side as an end: a proxy can't tell more.
 			closeWrite(to)
 			return
 		}
 		if dropped {
-			continue // reads on, so that the sender is not stopped by a full buffer
+			continue // keeps reading, so that a full buffer doesn't block the sender
 		}
-		gate := p.nextGate() // before the rule is asked: a Release that comes meanwhile is for this chunk, too
+		gate := p.nextGate() // before asking the rule: a Release after this point applies to this chunk
 		greeting := l.greeting.Load()
 		if greeting && d == Up && !greets(buf[:n]) {
 			greeting = false
@@ -120,12 +120,12 @@ func (p *Proxy) pump(l *link, d Direction) {
 			continue
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
-			dropped = true // the receiver has gone; the sender learns it from the other direction
+			dropped = true // the receiver has gone; the sender notices that by the other direction
 		}
 	}
 }
 
-// greets reports whether a request is one with which go-redis begins a connection.
+// greets reports whether a request is one of those with which go-redis starts a connection.
 func greets(request []byte) bool {
 	_, rest, ok := bytes.Cut(request, []byte("\r\n$")) // "*3\r\n$5\r\nhello\r\n..."
 	if !ok {
@@ -140,7 +140,7 @@ func isGreeting(cmd string) bool {
 	return strings.EqualFold(cmd, "hello") || strings.EqualFold(cmd, "client")
 }
 
-// sleep returns false when the connection was cut first.
+// sleep returns false if the connection was cut before d was over.
 func (l *link) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Direction is the way bytes go through a [Proxy].
+// Direction is the direction of bytes through a [Proxy].
 type Direction int
 
 // The two directions.
@@ -21,11 +21,9 @@ func (d Direction) String() string {
 	return "down"
 }
 
-// Chunk is what one read from a connection gave. On loopback that is what
-// the peer wrote at once, up to 64 KiB: a request or a pipeline of them, a reply
-// or several. Two replies that the server wrote on their own may come as
-// one chunk when the proxy's turn came late; a test that counts replies
-// lets each request wait for the reply before.
+// Chunk is what one read from a connection returned. On loopback that is what the peer wrote at once, up to 64 KiB: a
+// request or a pipeline of them, a reply or several. Two replies that the server wrote separately may be one chunk if
+// the proxy read late. So a test that counts replies must wait for each reply before it sends the next request.
 type Chunk struct {
 	Conn int // number of the connection through this proxy, from 1
 	Dir  Direction
@@ -33,7 +31,7 @@ type Chunk struct {
 	Data []byte
 }
 
-// Verdict is what becomes of a chunk.
+// Verdict is what happens to a chunk.
 type Verdict struct {
 	kind verdictKind
 	wait time.Duration
@@ -55,33 +53,30 @@ const (
 var (
 	// Pass delivers the chunk; it is the zero Verdict.
 	Pass = Verdict{kind: pass}
-	// Drop lets the chunk vanish, and all that follows it in its direction of
-	// its connection: TCP never loses a piece out of the middle. Both
-	// peers still believe in the connection.
+	// Drop drops the chunk, and everything after it in its direction of its connection: TCP never loses data only in
+	// the middle. Both peers still consider the connection open.
 	Drop = Verdict{kind: drop}
-	// Cut loses the chunk and resets the connection (ECONNRESET) on both sides.
+	// Cut drops the chunk and resets the connection (ECONNRESET) on both sides.
 	Cut = Verdict{kind: cut}
-	// Hold keeps the chunk, and what follows it in its direction of its
-	// connection, until [Proxy.Release]. It is delivered then even if the
-	// peer that sent it has closed the connection meanwhile: a request that a
-	// network delays past every timeout.
+	// Hold holds the chunk, and everything after it in its direction of its connection, until [Proxy.Release]. The
+	// chunk is delivered then even if its sender has closed the connection in the meantime, like a request that a
+	// network delays beyond every timeout.
 	Hold = Verdict{kind: hold}
 )
 
-// Delay delivers the chunk d later, and what follows it in its direction of its
-// connection not earlier.
+// Delay delivers the chunk d later. What follows it in its direction of its
+// connection isn't delivered earlier.
 func Delay(d time.Duration) Verdict { return Verdict{kind: delay, wait: d} }
 
 // Truncate delivers the first n bytes of the chunk and then ends the connection
 // in that direction (EOF in the middle of a command or reply).
 func Truncate(n int) Verdict { return Verdict{kind: truncate, keep: n} }
 
-// Rule decides about chunks. A proxy calls its rule for one chunk at a time, so
-// a rule may count in plain variables; it must not call the proxy, nor keep or
-// change Data.
+// Rule decides about chunks. A proxy calls its rule for one chunk at a time, so a rule may count in plain variables. It
+// must not call the proxy, and not keep or change Data.
 type Rule func(Chunk) Verdict
 
-// When gives verdict v to every chunk that goes in direction d and satisfies
+// When returns verdict v for every chunk in direction d that satisfies
 // all conditions.
 func When(d Direction, v Verdict, conditions ...func(Chunk) bool) Rule {
 	return func(c Chunk) Verdict {
@@ -97,16 +92,15 @@ func When(d Direction, v Verdict, conditions ...func(Chunk) bool) Rule {
 	}
 }
 
-// Contains is a condition: the chunk has text in it, ASCII case ignored, so that
-// Contains("evalsha") finds a command however the client writes it.
+// Contains is a condition: the chunk contains text. It ignores ASCII case, so
+// Contains("evalsha") finds a command in any spelling.
 func Contains(text string) func(Chunk) bool {
 	want := bytes.ToLower([]byte(text))
 	return func(c Chunk) bool { return bytes.Contains(bytes.ToLower(c.Data), want) }
 }
 
-// Nth is a condition: the chunk is the n-th, from 1, for which it is asked, over
-// all connections. Put it last, so that only chunks count that satisfy the
-// others.
+// Nth is a condition: the chunk is the n-th, from 1, for which this condition is checked, over all connections. Put it
+// last, so that only chunks count that satisfy the others.
 func Nth(n int) func(Chunk) bool {
 	seen := 0
 	return func(Chunk) bool {
@@ -115,10 +109,10 @@ func Nth(n int) func(Chunk) bool {
 	}
 }
 
-// ReplyTo gives verdict v to the first chunk that comes down a connection after
-// a request that satisfies all conditions went up.
+// ReplyTo returns verdict v for the first chunk that comes down a connection after
+// a request that satisfies all conditions.
 func ReplyTo(v Verdict, conditions ...func(Chunk) bool) Rule {
-	asked := When(Up, Cut, conditions...) // any verdict but Pass would do
+	asked := When(Up, Cut, conditions...) // any verdict but Pass works
 	waiting := make(map[int]bool)         // by connection
 	return func(c Chunk) Verdict {
 		switch {
@@ -136,8 +130,8 @@ func ReplyTo(v Verdict, conditions ...func(Chunk) bool) Rule {
 	}
 }
 
-// FirstOf asks the rules in turn and takes the first verdict that is not Pass.
-// Later rules do not see that chunk.
+// FirstOf tries the rules in order, and returns the first verdict that isn't Pass.
+// Later rules don't see that chunk.
 func FirstOf(rules ...Rule) Rule {
 	return func(c Chunk) Verdict {
 		for _, r := range rules {

@@ -9,15 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replicated is a primary with replicas and nobody who fails over.
+// Replicated is a primary with replicas, without failover.
 type Replicated struct {
 	Primary  *Server
 	Replicas []*Server
 }
 
-// StartReplicated starts a primary and the given number of replicas and waits
-// until all of them are in sync, so that WAIT counts them. They end with the
-// test. The options go to all servers.
+// StartReplicated starts a primary and replicas, and waits until all replicas are in sync, so that WAIT counts them.
+// They end with the test. The options apply to all servers.
 func StartReplicated(tb testing.TB, replicas int, opts ...Option) *Replicated {
 	tb.Helper()
 	cfg := newConfig(opts)
@@ -37,7 +36,8 @@ func startReplicas(tb testing.TB, primary *Server, n int) []*Server {
 	return replicas
 }
 
-// awaitLoaded waits until the replicas themselves say that they have their copy: Valkey 9 reads it a second after the primary has sent it.
+// awaitLoaded waits until the replicas report that they have loaded their copy. Valkey 9 loads it a second after the
+// primary has sent it.
 func awaitLoaded(tb testing.TB, replicas []*Server) {
 	tb.Helper()
 	await(tb, "copies of the primary", replicas, func(ctx context.Context, s *Server) error {
@@ -49,7 +49,7 @@ func awaitLoaded(tb testing.TB, replicas []*Server) {
 	})
 }
 
-// linkUp checks, in what a replica says in INFO replication, that it has its copy and follows its primary.
+// linkUp returns nil if INFO replication of a replica says that it has its copy and follows its primary.
 func linkUp(info map[string]string) error {
 	if status := info["master_link_status"]; status != "up" {
 		return fmt.Errorf("it is not in sync with its primary: its link is %s", status)
@@ -57,7 +57,7 @@ func linkUp(info map[string]string) error {
 	return nil
 }
 
-// awaitOnline waits until the primary has n replicas that got their copy and
+// awaitOnline waits until the primary has n replicas that have their copy and
 // follow its stream.
 func awaitOnline(tb testing.TB, primary *Server, n int) {
 	tb.Helper()
@@ -79,5 +79,5 @@ func awaitOnline(tb testing.TB, primary *Server, n int) {
 	})
 }
 
-// Universal gives the options of a client of the primary.
+// Universal returns the options of a client of the primary.
 func (r *Replicated) Universal() *redis.UniversalOptions { return r.Primary.Universal() }

@@ -14,12 +14,11 @@ type Data bool
 // What [Server.Restart] does with the data.
 const (
 	LoseData Data = false // an empty server, as after a crash without persistence
-	KeepData Data = true  // the data as it was: saved first if the server runs, else what was persisted before
+	KeepData Data = true  // the data as it was: saved first if the server runs, otherwise what was last persisted
 )
 
-// Restart ends the process as a crash would and starts it again on the same
-// port with the same configuration. A Cluster node or Sentinel remembers who it
-// was either way.
+// Restart ends the process as a crash would, and starts it again on the same port with the same configuration. A
+// Cluster node or Sentinel keeps its identity in both cases.
 func (s *Server) Restart(tb testing.TB, data Data) {
 	tb.Helper()
 	if err := s.restart(data); err != nil {
@@ -27,7 +26,7 @@ func (s *Server) Restart(tb testing.TB, data Data) {
 	}
 }
 
-// RestartAs is Restart with more options: another version of the server, say.
+// RestartAs is Restart with more options, such as another version of the server.
 func (s *Server) RestartAs(tb testing.TB, data Data, opts ...Option) {
 	tb.Helper()
 	cfg := s.cfg
@@ -58,7 +57,7 @@ func (s *Server) restart(data Data) error {
 			return fmt.Errorf("redistest: forget data: %w", err)
 		}
 	}
-	// Else a failed start would be explained by what an earlier one logged.
+	// Remove the log: otherwise a failed start would be explained with the log of an earlier start.
 	if err := os.RemoveAll(filepath.Join(s.dir, logName)); err != nil {
 		return fmt.Errorf("redistest: remove log: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SentinelName is what the Sentinels call the set of servers they watch.
+// SentinelName is the name of the watched primary at the Sentinels.
 const SentinelName = "lockdog"
 
 const sentinels = 3
@@ -19,12 +19,11 @@ const sentinels = 3
 // two of them agree.
 type Sentinel struct {
 	Servers   []*Server // the data servers; the first is the primary at the start
-	Sentinels []*Server // may be paused, killed and restarted too; their commands are not counted
+	Sentinels []*Server // may be paused, killed and restarted too; their commands aren't counted
 }
 
-// StartSentinel starts them and waits until every Sentinel knows all others
-// and every replica. They end with the test. The options go to the data servers.
-// A primary counts as down after a second.
+// StartSentinel starts them, and waits until every Sentinel knows all others and every replica. They end with the test.
+// The options apply to the data servers. A primary counts as down after a second.
 func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	tb.Helper()
 	cfg := newConfig(opts)
@@ -55,8 +54,8 @@ func StartSentinel(tb testing.TB, replicas int, opts ...Option) *Sentinel {
 	return s
 }
 
-// hurry makes the Sentinels look and talk several times a second; by default
-// they find each other and the replicas only after two to ten seconds.
+// hurry makes the Sentinels check and publish several times a second. By default they find each other and the replicas
+// only after two to ten seconds.
 func (s *Sentinel) hurry(tb testing.TB) {
 	tb.Helper()
 	await(tb, "SENTINEL DEBUG", s.Sentinels, func(ctx context.Context, sen *Server) error {
@@ -65,19 +64,19 @@ func (s *Sentinel) hurry(tb testing.TB) {
 	})
 }
 
-// sentinel wraps the admin connection of a Sentinel in its typed commands.
+// sentinel returns typed Sentinel commands over the admin connection.
 func (s *Server) sentinel() sentinelCommands { return sentinelCommands{s.admin} }
 
 type sentinelCommands struct{ c *redis.Client }
 
-// Master asks for what the Sentinel thinks of the watched primary.
+// Master asks a Sentinel for its view of the watched primary.
 func (s sentinelCommands) Master(ctx context.Context, name string) *redis.MapStringStringCmd {
 	cmd := redis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", name)
 	_ = s.c.Process(ctx, cmd) // the error is in cmd
 	return cmd
 }
 
-// Universal gives the options of a client that asks the Sentinels for the
+// Universal returns the options of a client that asks the Sentinels for the
 // primary.
 func (s *Sentinel) Universal() *redis.UniversalOptions {
 	o := &redis.UniversalOptions{MasterName: SentinelName, Password: s.Servers[0].cfg.password}
@@ -87,16 +86,14 @@ func (s *Sentinel) Universal() *redis.UniversalOptions {
 	return o
 }
 
-// Primary is the server that all Sentinels that run take for the primary. While
-// they disagree it waits.
+// Primary returns the server that all running Sentinels consider the primary. It waits while they disagree.
 func (s *Sentinel) Primary(tb testing.TB) *Server {
 	tb.Helper()
 	return s.awaitPrimary(tb, "Sentinels agree on a primary", func(*Server) error { return nil })
 }
 
-// AwaitFailover waits until all Sentinels that run agree on a primary other than
-// old, and that one has taken the role. It does not start the failover: kill
-// or pause old, or call [Sentinel.Failover].
+// AwaitFailover waits until all running Sentinels agree on a primary other than old, and that server has taken the
+// role. It doesn't start the failover: for that, kill or pause old, or call [Sentinel.Failover].
 func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
 	tb.Helper()
 	return s.awaitPrimary(tb, "failover", func(p *Server) error {
@@ -107,9 +104,8 @@ func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) *Server {
 	})
 }
 
-// Failover orders a failover while the primary is well, waits for it and returns
-// the new primary. The old one becomes a replica. On a busy machine Sentinels may
-// give a failover up; then it is ordered again.
+// Failover orders a failover while the primary is healthy, waits for it, and returns the new primary. The old one
+// becomes a replica. On a busy machine Sentinels may give up a failover; then it is ordered again.
 func (s *Sentinel) Failover(tb testing.TB) *Server {
 	tb.Helper()
 	old := s.Primary(tb)
@@ -124,16 +120,17 @@ func (s *Sentinel) Failover(tb testing.TB) *Server {
 		}
 		if time.Since(ordered) > orderAgain {
 			ordered = time.Now()
-			_ = order(context.Background(), s.Sentinels[0]) // refused while one is under way
+			_ = order(context.Background(), s.Sentinels[0]) // it is refused while a failover is running
 		}
 		return fmt.Errorf("the primary is still %d", old.port)
 	})
 }
 
-// orderAgain is after how long an ordered failover that didn't come about is ordered again.
+// orderAgain is the time after which a failover that didn't happen is ordered again.
 const orderAgain = 10 * time.Second
 
-// CutOff keeps the Sentinels from demoting a server, as a partition between them and it would: they can look at it, but not make it a replica.
+// CutOff prevents the Sentinels from demoting a server, as a partition between them would: they can monitor it, but not
+// make it a replica.
 func (s *Sentinel) CutOff(tb testing.TB, server *Server) {
 	tb.Helper()
 	await(tb, "ACL SETUSER", []*Server{server}, func(ctx context.Context, server *Server) error {

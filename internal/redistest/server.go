@@ -40,7 +40,7 @@ type Server struct {
 	own  map[string]int64 // commands that this package itself sent, by name
 }
 
-// Start starts a server for this test alone and waits until it answers. It
+// Start starts a server for this test, and waits until it answers. It
 // ends with the test.
 func Start(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
@@ -56,7 +56,7 @@ func Start(tb testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// startServer tries other ports when somebody was faster to take the first.
+// startServer tries other ports if another process takes the first one earlier.
 func startServer(cfg config) (*Server, error) {
 	bin, err := cfg.binary()
 	if err != nil {
@@ -73,8 +73,7 @@ func startServer(cfg config) (*Server, error) {
 	}
 }
 
-// errPortTaken: between our look at the port and the server's bind somebody
-// else took it.
+// errPortTaken means that another process took the port between takePort and the server's bind.
 var errPortTaken = errors.New("redistest: port taken by another process")
 
 func startOnFreePort(bin string, cfg config) (*Server, error) {
@@ -91,8 +90,7 @@ func startOnFreePort(bin string, cfg config) (*Server, error) {
 		Addr:     s.Addr(),
 		Username: adminUser,
 		Password: cfg.adminPassword,
-		// One connection whose greeting is short, so that few commands of ours
-		// show in the counts that tests look at.
+		// One connection with a short start: tests look at the counts of commands, which should include few of ours.
 		PoolSize:        1,
 		Protocol:        2,
 		DisableIdentity: true,
@@ -124,7 +122,7 @@ func (c config) binary() (string, error) {
 
 func (s *Server) confPath() string { return filepath.Join(s.dir, "redis.conf") }
 
-// launch starts the process and waits until it answers to our password.
+// launch starts the process, and waits until it accepts our password.
 func (s *Server) launch(bin string) error {
 	args := []string{s.confPath()}
 	if s.cfg.sentinel {
@@ -153,15 +151,15 @@ func (s *Server) launch(bin string) error {
 		return fmt.Errorf("redistest: server on port %d did not start: %w", s.port, err)
 	}
 	if s.cfg.sentinel {
-		return nil // has no CONFIG RESETSTAT, and nobody counts its commands
+		return nil // it has no CONFIG RESETSTAT, and its commands aren't counted
 	}
 	return s.resetStats()
 }
 
-// greet is content when the server lets us log in and has loaded its data.
+// greet returns nil once the server lets us log in and has loaded its data.
 func (s *Server) greet(ctx context.Context) error {
-	// Asked by hand first: a go-redis client that was refused as often as its
-	// pool is large goes on dialing in the background, once a second.
+	// Dial without go-redis first: after as many refused dials as its pool is large, a go-redis client keeps dialing in
+	// the background once a second.
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return err
@@ -169,7 +167,7 @@ func (s *Server) greet(ctx context.Context) error {
 	return errors.Join(conn.Close(), s.admin.Ping(ctx).Err())
 }
 
-// died says why the process ended before it answered.
+// died returns why the process ended before it answered.
 func (s *Server) died() error {
 	log, err := os.ReadFile(filepath.Join(s.dir, logName))
 	if err != nil {
@@ -205,22 +203,22 @@ func (s *Server) stop() error {
 	return errors.Join(errs...)
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return loopback(s.port) }
 
-// Port is the TCP port, the same after a [Server.Restart].
+// Port returns the TCP port. It stays the same after a [Server.Restart].
 func (s *Server) Port() int { return s.port }
 
-// PID is the process id, a new one after a [Server.Restart].
+// PID returns the process id. It changes with a [Server.Restart].
 func (s *Server) PID() int { return s.process().PID() }
 
-// Universal gives the options of a client of this server, the password
-// included.
+// Universal returns the options of a client of this server, including the
+// password.
 func (s *Server) Universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{Addrs: []string{s.Addr()}, Password: s.cfg.password}
 }
 
-// Client returns a client with go-redis's defaults but for what the functions
+// Client returns a client with go-redis's defaults, except for what the functions
 // change. It is closed when the test ends.
 func (s *Server) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
@@ -237,7 +235,7 @@ func newClient(tb testing.TB, u *redis.UniversalOptions, change []func(*redis.Op
 	return c
 }
 
-// Open returns a client of any shape that gives Universal options, closed when
+// Open returns a client for the Universal options of any shape. It is closed when
 // the test ends.
 func Open(tb testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 	tb.Helper()
@@ -247,16 +245,16 @@ func Open(tb testing.TB, o *redis.UniversalOptions) redis.UniversalClient {
 }
 
 func closeClient(tb testing.TB, c redis.UniversalClient) {
-	// A test may well have closed it itself, or the server its connections: TLS says good-bye on them.
+	// The test may have closed the client itself. Or the server has closed the connections: then the final message of
+	// TLS fails.
 	var network net.Error
 	if err := c.Close(); err != nil && !errors.Is(err, redis.ErrClosed) && !errors.As(err, &network) {
 		tb.Errorf("redistest: close client: %v", err)
 	}
 }
 
-// Pause stops the process with SIGSTOP: connections stay, nothing is answered,
-// as on a machine that hangs or a network that swallows packets. Pausing twice
-// is no error.
+// Pause stops the process with SIGSTOP. Connections stay open, but get no replies, as on a machine that hangs or a
+// network that drops packets. Pausing twice is no error.
 func (s *Server) Pause(tb testing.TB) {
 	tb.Helper()
 	if err := s.process().Signal(syscall.SIGSTOP); err != nil {
@@ -264,8 +262,8 @@ func (s *Server) Pause(tb testing.TB) {
 	}
 }
 
-// Resume lets a paused process go on. It then works off what was sent to it
-// meanwhile.
+// Resume makes a paused process continue. It then executes what was sent to it in
+// the meantime.
 func (s *Server) Resume(tb testing.TB) {
 	tb.Helper()
 	if err := s.process().Signal(syscall.SIGCONT); err != nil {
@@ -273,7 +271,7 @@ func (s *Server) Resume(tb testing.TB) {
 	}
 }
 
-// Kill ends the process as a crash would. What it had not persisted is gone.
+// Kill ends the process as a crash would. What it hadn't persisted is lost.
 // Killing a dead server is no error.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()

@@ -14,7 +14,7 @@ import (
 // idle two-core machine the slowest, a Cluster of six, takes three seconds.
 const shapeLimit = 60 * time.Second
 
-// startServers starts servers side by side and stops them when the test ends.
+// startServers starts servers concurrently, and stops them when the test ends.
 func startServers(tb testing.TB, configs ...config) []*Server {
 	tb.Helper()
 	servers, err := launchAll(configs...)
@@ -29,7 +29,7 @@ func startServers(tb testing.TB, configs ...config) []*Server {
 	return servers
 }
 
-// launchAll returns also what runs when another did not start.
+// launchAll starts servers concurrently. If some don't start, it returns the others with the error.
 func launchAll(configs ...config) ([]*Server, error) {
 	servers := make([]*Server, len(configs))
 	errs := make([]error, len(configs))
@@ -49,7 +49,7 @@ func stopAll(servers []*Server) error {
 	return errors.Join(errs...)
 }
 
-// await polls every one of the servers that runs until try is content with it.
+// await polls each running server until try returns nil for it.
 func await(tb testing.TB, what string, servers []*Server, try func(context.Context, *Server) error) {
 	tb.Helper()
 	for _, s := range servers {
@@ -74,7 +74,7 @@ func (s *Server) await(what string, try func(context.Context, *Server) error) er
 	return nil
 }
 
-// byPort finds the server that listens at port.
+// byPort returns the server that listens on port.
 func byPort(servers []*Server, port int) (*Server, error) {
 	for _, s := range servers {
 		if s.port == port {

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared is the one server that [Shared] hands out. It starts with the first
-// test that asks for it, so that a run of other tests starts none.
+// shared is the server of [Shared]. It starts with the first test that calls Shared, so a run of other tests starts
+// none.
 var shared struct {
 	sync.Mutex
 	inMain bool
@@ -25,37 +25,38 @@ var shared struct {
 	spaces atomic.Int64
 }
 
-// Main is what a package's TestMain calls. It runs the tests, ends the shared
-// server, checks with goleak that no goroutine was left behind and exits. What
-// go-redis and slog's default logger say isn't printed: nobody knows whose it was.
+// Main is for a package's TestMain. It runs the tests, ends the shared server, checks with goleak that no goroutine is
+// left, and exits. It discards the logs of go-redis and of slog's default logger: their lines don't say which test they
+// belong to.
 func Main(m *testing.M, opts ...goleak.Option) {
-	logging.Disable() // go-redis's: a line for every failed connection
+	logging.Disable() // the log of go-redis, which has a line for each failed connection
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(runner{m, opts}, opts...)
 }
 
-// FailoverClusterLeak has goleak ignore what go-redis leaves behind when a client made by NewFailoverClusterClient is closed: its subscription at a
-// Sentinel. lockdog uses none of these functions.
+// FailoverClusterLeak makes goleak ignore what go-redis leaves behind when a client of NewFailoverClusterClient is
+// closed: its subscription at a Sentinel. lockdog doesn't use these functions.
 func FailoverClusterLeak() []goleak.Option {
 	var all []goleak.Option
-	for _, f := range []string{"(*sentinelFailover).listen", "(*channel).initHealthCheck.func1", "(*channel).initMsgChan.func1"} {
+	for _, f := range []string{
+		"(*sentinelFailover).listen", "(*channel).initHealthCheck.func1", "(*channel).initMsgChan.func1",
+	} {
 		all = append(all, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9."+f))
 	}
 	return all
 }
 
-// runner ends the shared server between the last test and goleak's look.
+// runner ends the shared server after the last test, before goleak checks.
 type runner struct {
 	m    *testing.M
 	opts []goleak.Option
 }
 
-// leakPatience is longer than go-redis takes to notice that a client was closed
-// while it dialed dead servers, for which goleak's own does not do: it tries several
-// times, and a client of Sentinels asks each of them.
+// leakPatience is longer than go-redis takes to notice that a client was closed while it dialed dead servers: it tries
+// several times, and a client of Sentinels asks each of them. goleak's own limit is too short for that.
 const leakPatience = 30 * time.Second
 
-// Run is what goleak calls in place of m.Run.
+// Run is called by goleak in place of m.Run.
 func (r runner) Run() int {
 	shared.Lock()
 	shared.inMain = true
@@ -67,7 +68,7 @@ func (r runner) Run() int {
 		code = max(code, 1)
 	}
 	if code == 0 {
-		// Only waits: the verdict is VerifyTestMain's.
+		// Only waits: VerifyTestMain decides.
 		_ = poll(leakPatience, func(context.Context) error { return goleak.Find(r.opts...) })
 	}
 	return code
@@ -83,16 +84,15 @@ func stopShared() error {
 	return shared.server.stop()
 }
 
-// Space is one test's corner of the shared server: whatever the test writes
-// under Prefix is its own. It has no Pause and no Kill, and FLUSHALL or CONFIG
-// SET would disturb other tests that run at the same time: for those, [Start].
+// Space is one test's part of the shared server: the keys under its prefix belong to the test. It has no Pause and no
+// Kill. FLUSHALL or CONFIG SET would disturb other tests that run at the same time: use [Start] for those.
 type Space struct {
 	server *Server
 	prefix string
 }
 
-// Shared returns a fresh corner of the server that all tests of this binary
-// share. Keys under its prefix are deleted when the test ends.
+// Shared returns a new Space in the server that all tests of this binary share. Keys under its prefix are deleted when
+// the test ends.
 func Shared(tb testing.TB) Space {
 	tb.Helper()
 	s, err := sharedServer()
@@ -116,7 +116,8 @@ func sharedServer() (*Server, error) {
 	shared.Lock()
 	defer shared.Unlock()
 	if !shared.inMain {
-		return nil, fmt.Errorf("redistest: Shared needs `func TestMain(m *testing.M) { redistest.Main(m) }` in this package")
+		return nil, fmt.Errorf(
+			"redistest: Shared needs `func TestMain(m *testing.M) { redistest.Main(m) }` in this package")
 	}
 	if shared.server == nil && shared.err == nil {
 		shared.server, shared.err = startServer(newConfig(nil))
@@ -124,14 +125,14 @@ func sharedServer() (*Server, error) {
 	return shared.server, shared.err
 }
 
-// Addr is the shared server's host:port.
+// Addr returns the shared server's host:port.
 func (sp Space) Addr() string { return sp.server.Addr() }
 
-// Prefix is what every key (and channel) of this test has to start with. It
-// ends in a colon and has no braces, so that it leaves hash tags alone.
+// Prefix returns the prefix that every key and channel of this test must have. It ends with a colon, and has no braces,
+// so that hash tags work.
 func (sp Space) Prefix() string { return sp.prefix }
 
-// Universal gives the options of a client of the shared server.
+// Universal returns the options of a client of the shared server.
 func (sp Space) Universal() *redis.UniversalOptions { return sp.server.Universal() }
 
 // Client returns a client of the shared server; see [Server.Client].
@@ -140,8 +141,7 @@ func (sp Space) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Cli
 	return sp.server.Client(tb, change...)
 }
 
-// Keys lists the keys that exist under the prefix, in no order: what a test
-// left behind.
+// Keys returns the existing keys under the prefix, unsorted: what a test has left behind.
 func (sp Space) Keys(tb testing.TB) []string {
 	tb.Helper()
 	ctx, cancel := adminContext()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// adminLimit bounds each command that this package sends for itself.
+// adminLimit bounds each command that this package itself sends.
 const adminLimit = 10 * time.Second
 
 func adminContext() (context.Context, context.CancelFunc) {
@@ -21,7 +21,7 @@ func adminContext() (context.Context, context.CancelFunc) {
 // "config|get". Redis counts commands that ran inside Lua too.
 type Commands map[string]int64
 
-// Total is the number of commands of all names.
+// Total returns the number of commands of all names.
 func (c Commands) Total() int64 {
 	var n int64
 	for _, calls := range c {
@@ -30,8 +30,8 @@ func (c Commands) Total() int64 {
 	return n
 }
 
-// Since returns what was executed after earlier was taken, of the same server
-// and without a restart in between. Names that were not called are left out.
+// Since returns what was executed since earlier, which must be of the same server without a restart in between. It
+// omits names that weren't called.
 func (c Commands) Since(earlier Commands) Commands {
 	d := maps.Clone(c)
 	for name, calls := range earlier {
@@ -41,8 +41,7 @@ func (c Commands) Since(earlier Commands) Commands {
 	return d
 }
 
-// Commands says what the server executed since it started, less what this
-// package sent itself.
+// Commands returns what the server has executed since it started, without the commands that this package sent.
 func (s *Server) Commands(tb testing.TB) Commands {
 	tb.Helper()
 	info := s.Info(tb, "commandstats")
@@ -63,7 +62,7 @@ func (s *Server) Commands(tb testing.TB) Commands {
 	for name, calls := range s.own {
 		c[name] -= calls
 	}
-	// The INFO that told all this is not yet in its own answer.
+	// The reply of this INFO doesn't count this INFO yet, but s.own does.
 	c["info"]++
 	maps.DeleteFunc(c, func(_ string, calls int64) bool { return calls == 0 })
 	return c
@@ -115,7 +114,7 @@ func (s *Server) sent(name string) {
 	s.own[name]++
 }
 
-// resetStats forgets the commands of our own start-up.
+// resetStats makes Commands forget the commands of the start.
 func (s *Server) resetStats() error {
 	ctx, cancel := adminContext()
 	defer cancel()
